@@ -202,6 +202,9 @@ _EVERY = (
     # A language model.
     _word("framework", SERVING, "The framework that serves language models. If not given, the one in the "
           "name of a table or of the output, else vllm."),
+    Parameter("served_model", "The language model of served rows and files that do not say it, or say a "
+              "name of their own server's: a known name, or the path of a config.json.", str,
+              metavar="NAME"),
     # Measuring and searching.
     _word("backend", BACKENDS, "The framework that is measured."),
     Parameter("threads", "Threads on a CPU."),

@@ -26,7 +26,7 @@ from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
 from lolat.hardware.gpus import name_of
 from lolat.io.progress import Warn, nobody
-from lolat.io.tables import Row, Table, is_table, read_table, row_key
+from lolat.io.tables import Table, is_table, read_table, row_key
 from lolat.parameters import COVERAGE
 from lolat.readers import read
 from lolat.tables.blocks import matrix, point_of, read_blocks
@@ -119,6 +119,14 @@ class Compared:
         """The relative error of a served model's time to the first token; None if it is unknown."""
         known = isinstance(self.timed, TimedRow) and self.timed.ttft_ms
         return self.more["predicted_ttft_ms"] / known - 1.0 if known else None
+
+    @property
+    def further_errors(self) -> dict[str, float]:
+        """The relative errors of further columns that the row has, such as p99_ttft_ms, by their names."""
+        names = ((name, name.removeprefix("predicted_")) for name in self.more)
+        return {
+            n: self.more[found] / float(self.row[n]) - 1.0 for found, n in names if n != "ttft_ms"
+        }
 
 
 def key_of_served(row: ServedRow) -> str:
@@ -292,19 +300,17 @@ def compare_kernels(model: Model, asked: Comparison) -> list[Compared]:
 
 def compare_served(model: Model, asked: Comparison) -> list[Compared]:
     """Served models: time per output token, and that to the first as a further column."""
-    from lolat.llm.calibration import by_deployment, timed_of
+    from lolat.llm.calibration import by_deployment, percentiles_of, timed_of
     from lolat.llm.domain import interval
     from lolat.llm.load import Load
     from lolat.llm.names import find_decoder
-    from lolat.llm.served import MEANS, read_served, refuse_unused
+    from lolat.llm.served import read_served, refuse_unused
 
     known, found = model.language_models, []
     device = name_of(model.document)
-    gpus = asked.question.tensor_parallel
-    rows = read_served(asked.path, device, known.framework, gpus, asked.warn)
-    refuse_unused(rows, () if gpus is None else (gpus,))
-    if not all(isinstance(row.row, Row) for row in rows):
-        asked.warn(MEANS)
+    gpus, served = asked.question.tensor_parallel, asked.question.served_model
+    rows = read_served(asked.path, device, known.framework, gpus, asked.warn, served)
+    refuse_unused(rows, () if gpus is None else (gpus,), served)
     for some in by_deployment(rows):
         try:
             section = known.of(find_decoder(some[0].model).kind).usual
@@ -323,7 +329,9 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
                 ends = float(ms * low[0]), float(ms * high[0])
                 name = f"{row.model} {row.dtype}".strip()
                 one = TimedRow(name, row.tpot_ms, row.row, key_of_served(row), row.ttft_ms)
-                more = {"predicted_ttft_ms": float(ttft)}
+                tails = percentiles_of(server, row, section.overheads)
+                more = {f"predicted_{name}": at for name, at in tails.items()}
+                more |= {"predicted_ttft_ms": float(ttft)}
                 found.append(Compared(one, float(ms), ends, more=more))
         except LolatError as error:
             asked.left_out.add(f"{some[0].model}: {error}", error.code, len(some))

@@ -182,7 +182,7 @@ def _of_fitted(model: Model, compared: Sequence[Compared], tables: Sequence[str]
 def _refuse_ignored(asked: Comparison, content: Content) -> None:
     """InputError for an option that the rows of a table have no use for."""
     table, columns = asked.path, () if asked.given is None else asked.given.names
-    for name in ("only", "predictor", "precision", "training", "tensor_parallel"):
+    for name in ("only", "predictor", "precision", "training", "tensor_parallel", "served_model"):
         no_device = name == "only" and "device" not in columns
         if getattr(asked.question, name) and (no_device or name not in content.takes):
             lacks = " and no column device" if no_device else ""

@@ -81,6 +81,7 @@ def fit(
     facts: AnyPath | None = None,
     framework: str | None = None,
     tensor_parallel: int | Sequence[int] = (),
+    served_model: str | None = None,
     on_progress: OnProgress | None = None,
     warn: Warn | None = None,
 ) -> Model:
@@ -90,8 +91,9 @@ def fit(
     columns). Without `tables` the data sheet of `name` is taken, from `facts` or of a known GPU. `output`:
     the device's JSON file, whose other sections stay; None writes none. `name`: what the device is called,
     also in tables. `facts`: a CSV of data sheets. `tensor_parallel`: GPUs that share a served model whose
-    row or file does not say it: one number, or one for each file. `on_progress`: called after each network
-    is counted (done, all, name); `warn`: called with each remark on the tables.
+    row or file does not say it: one number, or one for each file; `served_model`: the model of those that
+    say none, or one that is not known. `on_progress`: called after each network is counted (done, all,
+    name); `warn`: called with each remark on the tables.
 
     `framework`: of language models, "vllm", "trtllm" or "sglang"; else the one that a table's name or
     `output` has, or vLLM.
@@ -101,8 +103,8 @@ def fit(
     paths = [os.fspath(t) for t in ([tables] if isinstance(tables, (str, os.PathLike)) else tables)]
     asked = Asked(
         tuple((path, content_of(path)) for path in paths), output, name,
-        None if facts is None else os.fspath(facts), framework, several(tensor_parallel), on_progress,
-        warn or nobody,
+        None if facts is None else os.fspath(facts), framework, several(tensor_parallel), served_model,
+        on_progress, warn or nobody,
     )  # fmt: skip
     kinds = {*asked.kinds}
     answers = () if paths or asked.facts is None else _answered_by(asked.facts, asked.warn)
@@ -118,7 +120,7 @@ def fit(
         raise InputError(
             f"{arg('framework')} is for a data sheet and tables of language models; leave it out"
         )
-    of_language |= tensor_parallel != ()
+    of_language |= tensor_parallel != () or served_model is not None
     document = _language_models(asked) if of_language else _document(asked)
     _say_other_cards(asked, document)
     if of_language:
@@ -140,6 +142,7 @@ class Asked:
     facts: str | None
     framework: str | None
     tensor_parallel: tuple[int, ...]
+    served_model: str | None
     on_progress: OnProgress | None
     warn: Warn
 
@@ -276,16 +279,22 @@ def _refuse_language_files(asked: Asked) -> None:
             f"served models: one number, or one for each of their files, of which there are {len(served)}",
             code="tensor-parallel",
         )
+    if asked.served_model is not None and not served:
+        raise InputError(
+            f"{arg('served_model')} {asked.served_model}: of served models; expected a table or a "
+            "benchmark of them too",
+            code="served-model",
+        )
     if error:
         raise error
 
 
 def _language_models(asked: Asked) -> dict[str, Any]:
     """A model file that knows language models: from a data sheet, tables of operations, served models."""
-    from lolat.llm.calibration import served_by, types_words
+    from lolat.llm.calibration import percentile_words, served_by, types_words
     from lolat.llm.fit import read_sheet
     from lolat.llm.gpu import section_of
-    from lolat.llm.served import MEANS, read_served, refuse_unused
+    from lolat.llm.served import read_served, refuse_unused
 
     kernels, served, models, runs = map(asked.paths, (KERNELS, SERVED, MODEL, RUNS))
     gpus = asked.tensor_parallel
@@ -314,19 +323,19 @@ def _language_models(asked: Asked) -> dict[str, Any]:
     document["device"] = "".join([device, *about])
     each = gpus * len(served) if len(gpus) == 1 else gpus or (None,) * len(served)
     of_files = (
-        read_served(p, device, section.framework, n, asked.warn)
+        read_served(p, device, section.framework, n, asked.warn, asked.served_model)
         for p, n in zip(served, each, strict=True)
     )
     rows = [row for of_file in of_files for row in of_file]
     say_unread((row.row for row in rows if isinstance(row.row, Row)), asked.warn)
-    refuse_unused(rows, gpus)
+    refuse_unused(rows, gpus, asked.served_model)
     if served:
         section, words = served_by(section, rows)
         if types := types_words(section, rows):
             asked.warn(types)
         asked.warn(words)
-        if not all(isinstance(row.row, Row) for row in rows):
-            asked.warn(MEANS)
+        if tails := percentile_words(section, rows):
+            asked.warn(tails)
         where = dict(document["environment"])
         sources = str(where.get("source", "")).split(", ")
         names = dict.fromkeys([*sources, *(Path(p).name for p in served)])

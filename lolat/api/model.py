@@ -265,7 +265,7 @@ class Model(Device):
         """Compare with the times in a table or several, as `lolat.fit` takes them; nothing is measured.
 
         `only`: rows of this device (or devices). `training`: its training steps.
-        `tensor_parallel`: GPUs that share a served model whose row or file does not say it.
+        `tensor_parallel`, `served_model`: of served rows or files that do not say it.
         `on_progress`: called after each network is counted (done, all, name). Returns a `TableEvaluation`.
         Raises InputError where no row can be predicted.
         """

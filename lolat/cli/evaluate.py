@@ -33,13 +33,14 @@ from lolat.parameters import EVALUATED_BATCHES
                help="Of --table: its training steps, by a model of tables.")  # fmt: skip
 @click.option("--tensor-parallel", type=common.WHOLE, metavar="N",
                help="GPUs that share the model. With --table: of rows that do not say it.")  # fmt: skip
+@common.parameter("served_model")
 @common.parameter("predictor", "With --table.")
 @common.parameter("precision", "With --table.")
 def evaluate(
     model: str, networks: tuple[str, ...], batch_size: tuple[int, ...],
     input_size: tuple[int, ...], wait: bool, table: tuple[str, ...], only: tuple[str, ...] | None,
     predictions: str | None, predictor: str | None, precision: str | None, training: bool,
-    tensor_parallel: int | None,
+    tensor_parallel: int | None, served_model: str | None,
 ) -> None:  # fmt: skip
     """Measure NETWORKs on this machine and compare them with what MODEL predicts.
 
@@ -55,7 +56,15 @@ def evaluate(
 
     loaded = lolat.load(model)
     if not table:
-        of_table = "only", "predictions", "predictor", "precision", "training", "tensor_parallel"
+        of_table = (
+            "only",
+            "predictions",
+            "predictor",
+            "precision",
+            "training",
+            "tensor_parallel",
+            "served_model",
+        )
         common.refuse_given(arg("table"), *of_table)
         takes = "minutes: each network is timed in several rounds, at each batch size"
         with common.progress(takes) as bar:
@@ -70,7 +79,7 @@ def evaluate(
     with common.progress() as bar:
         answer = loaded.evaluate_table(
             table, only=only, predictor=predictor, precision=precision, training=training,
-            tensor_parallel=tensor_parallel, on_progress=common.counting(bar),
+            tensor_parallel=tensor_parallel, served_model=served_model, on_progress=common.counting(bar),
         )  # fmt: skip
     if predictions is not None:
         write_text(predictions, answer.to_csv())

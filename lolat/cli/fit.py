@@ -37,6 +37,7 @@ BADLY = 0.5  # off by, that says that times are in other units or of several dev
 @click.option("--tensor-parallel", type=common.List(common.WHOLE, "N[,N]", "1,2,4"), default=(),
                help="GPUs that share the model. Of served rows and files that do not say it: one number, "
                "or one for each file.")  # fmt: skip
+@common.parameter("served_model")
 def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
     """Fit POINTS: a model file (again, with what it knows of training), or CSV tables (.csv, .csv.gz).
 

@@ -154,6 +154,7 @@ class TableQuestion:
     precision: str | None = None
     training: bool = False
     tensor_parallel: int | None = None
+    served_model: str | None = None
     on_progress: OnProgress | None = None
 
     @property

@@ -17,7 +17,7 @@ from lolat.llm.frameworks import FrameworkOverheads
 from lolat.llm.gpu import GPU, OWN_FITS, UNSEEN, FrameworkFit, ServedRow, ServingSection, short
 from lolat.llm.load import Load, Server, of_requests
 from lolat.llm.names import find_decoder
-from lolat.llm.served import SERVED
+from lolat.llm.served import SERVED, percentiles
 from lolat.llm.serving import deployment_of, each_ms
 from lolat.parameters import COVERAGE
 from lolat.units import percent, plural
@@ -252,6 +252,33 @@ def types_words(section: ServingSection, rows: Sequence[ServedRow]) -> str:
         taken[f"{row.model} in {one.dtype} with cache {one.kv_dtype}"] = None
     remedy = "; the keys dtype and kv_dtype in the JSON state others"
     return f"assumed: {', '.join(taken)}{remedy}" if taken else ""
+
+
+def percentiles_of(
+    server: Server, row: ServedRow, overheads: FrameworkOverheads
+) -> dict[str, float]:
+    """Predict the percentiles that a row has, in ms, by the name that its benchmark has for each."""
+    if not (names := percentiles(row)):
+        return {}
+    times, found = server.times(Load.of(row), overheads), dict[str, float]()
+    for name in names:
+        at, time, _ = name.split("_")
+        ms = {"ttft": times.ttft_ms, "tpot": times.tpot_ms, "e2el": times.e2e_ms}[time]
+        found[name] = float(np.percentile(ms, 50.0 if at == "median" else float(at[1:])))
+    return found
+
+
+def percentile_words(section: ServingSection, rows: Sequence[ServedRow]) -> str:
+    """Name the median errors of the percentiles that rows have; "" if they have none."""
+    errors = dict[str, list[float]]()
+    for some in by_deployment([row for row in rows if percentiles(row)]):
+        one = section.of(find_decoder(some[0].model).kind)
+        for row, server in zip(some, timed_of(one, some).server, strict=True):
+            found = percentiles_of(server, row, one.overheads)
+            for name, ms in percentiles(row).items():
+                errors.setdefault(name, []).append(abs(found[name] / ms - 1.0))
+    told = ", ".join(f"{name} {percent(float(np.median(off)))}" for name, off in errors.items())
+    return f"percentiles are compared, not fitted; off at the median: {told}" if told else ""
 
 
 def served_by(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from lolat.io.tables import ABOVE_ZERO, device_key, is_table, read_table
 from lolat.llm.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
 from lolat.llm.gpu import ServedRow
 from lolat.llm.names import find_decoder
-from lolat.units import one_line, plural
+from lolat.units import digits, one_line, plural
 
 SERVED = (
     "expected a table with the columns model, input_tokens, output_tokens, tensor_parallel, tpot_ms, and "
@@ -50,47 +51,64 @@ BACKENDS = {"vllm": "vllm", "sglang": "sglang", "trt": "trtllm", "tensorrt": "tr
 """Begin of a benchmark's key `backend` -> the framework; others name a protocol."""
 DEVIATIONS = 4.0
 """Standard deviations of the requests at once under a rate, beyond which a limit holds none back."""
-MEANS = "the means of a benchmark's JSON are read; its percentiles are neither fitted nor compared"
+PERCENTILE = re.compile(r"(median|p[\d.]+)_(ttft|tpot|e2el)_ms")
+"""A benchmark's name of a percentile over requests."""
+NOISE = 3.0
+"""Standard deviations of the time in which requests at a rate arrive, that a run may take longer."""
 MOST_FAILED = 0.01
 """The largest fraction of failed requests: more of them, and fewer run at once than it says."""
 
 
 def read_served(
     path: str | Path, device: str = "", framework: str = "", tensor_parallel: int | None = None,
-    warn: Warn = nobody,
+    warn: Warn = nobody, served_model: str | None = None,
 ) -> list[ServedRow]:  # fmt: skip
     """Read the served rows of a table or of a benchmark's JSON; InputError for anything else.
 
-    `tensor_parallel`: the GPUs of rows that do not state them. A table's rows of another device or
-    framework are left out, and, with a word to `warn`, so are rows whose `batch_size` lets fewer requests
-    run than are there. `warn` is told of a benchmark of another framework.
+    `tensor_parallel`: the GPUs of rows that do not state them; `served_model`: the model of rows that
+    state none, or one that is not known. A table's rows of another device or framework are left out, and,
+    with a word to `warn`, so are rows whose `batch_size` lets fewer requests run than are there. `warn` is
+    told of a benchmark of another framework, and of one that served fewer requests than came.
     """
     path = Path(path)
     if is_table(str(path)):
         of = {"device": device, "framework": framework}
-        rows = _of_table(path, of, tensor_parallel, warn)
+        rows = _of_table(path, of, tensor_parallel, served_model, warn)
     else:
-        rows = _of_json(path, framework, tensor_parallel, warn)
+        rows = _of_json(path, framework, tensor_parallel, served_model, warn)
     return [replace(row, source=path.name) for row in rows]
 
 
-def refuse_unused(rows: Sequence[ServedRow], gpus: Collection[int]) -> None:
-    """InputError for numbers of `gpus` that no row needed."""
-    if rows and gpus and all(row.tensor_parallel not in gpus for row in rows):
-        raise InputError(
-            f"{arg('tensor_parallel')}: every served row says its own number of GPUs; leave it out"
-        )
+def refuse_unused(rows: Sequence[ServedRow], gpus: Collection[int], model: str | None) -> None:
+    """InputError for numbers of `gpus`, or a served `model`, that no row needed."""
+    for name, what, used in (
+        (
+            "tensor_parallel",
+            "number of GPUs",
+            not gpus or {r.tensor_parallel for r in rows} & {*gpus},
+        ),
+        ("served_model", "model", not model or model in {row.model for row in rows}),
+    ):
+        if rows and not used:
+            raise InputError(f"{arg(name)}: every served row says its own {what}; leave it out")
+
+
+def percentiles(row: ServedRow) -> dict[str, float]:
+    """Return the percentiles of a row's times, in ms, by the name that its benchmark has for each."""
+    names = [name for name in row.row if PERCENTILE.fullmatch(name)]
+    return {name: float(row.row[name]) for name in names if row.row[name]}
 
 
 def _of_table(
-    path: Path, of: Mapping[str, str], parallel: int | None, warn: Warn
+    path: Path, of: Mapping[str, str], parallel: int | None, model: str | None, warn: Warn
 ) -> Iterator[ServedRow]:
     framework = FRAMEWORKS.get(of["framework"], FRAMEWORKS[DEFAULT_FRAMEWORK])
-    columns = [name for name in SERVED_COLUMNS if name != "tensor_parallel" or parallel is None]
+    given = {"tensor_parallel": parallel, "model": model}
+    columns = [name for name in SERVED_COLUMNS if given.get(name) is None]
     waiting = 0
     for row in read_table(path, columns, expected=SERVED):
-        given = ((row.get(column) or name, name) for column, name in of.items() if name)
-        others = any(device_key(one) != device_key(name) for one, name in given)
+        own = ((row.get(column) or name, name) for column, name in of.items() if name)
+        others = any(device_key(one) != device_key(name) for one, name in own)
         batch = row.number("batch_size", 1.0, default=MOST)
         rate = row.number("requests_per_s", ABOVE_ZERO, default=0.0)
         usual = 0.0 if rate else batch if row.get("batch_size") else None
@@ -121,9 +139,11 @@ def _of_table(
         number = int(
             rate * row.number("duration_s", ABOVE_ZERO, default=0.0) or rounds * concurrency
         )
+        for name in filter(PERCENTILE.fullmatch, row):
+            row.number(name, 0.0, default=0.0)
         yield ServedRow(
-            row["model"], inputs, row.whole("output_tokens", 2), concurrency, row.milliseconds(tpot),
-            ttft_ms=row.milliseconds(ttft) if row.get(ttft) else 0.0,
+            row.get("model") or model or "", inputs, row.whole("output_tokens", 2), concurrency,
+            row.milliseconds(tpot), ttft_ms=row.milliseconds(ttft) if row.get(ttft) else 0.0,
             tensor_parallel=row.whole("tensor_parallel", default=parallel),
             expert_parallel=max(row.whole("expert_parallel", 0, default=1), 1),
             attention_data_parallel=groups, dtype=row.get("dtype", ""), kv_dtype=row.get("kv_dtype", ""),
@@ -138,7 +158,9 @@ def _of_table(
         warn(f"{path}: {plural(waiting, 'row')} left out, {why}")
 
 
-def _of_json(path: Path, framework: str, parallel: int | None, warn: Warn) -> Iterator[ServedRow]:
+def _of_json(
+    path: Path, framework: str, parallel: int | None, model: str | None, warn: Warn
+) -> Iterator[ServedRow]:
     """Read one object (vLLM), or one from each line (SGLang)."""
     frameworks, where = set[str](), f"{path}"
     try:
@@ -146,13 +168,18 @@ def _of_json(path: Path, framework: str, parallel: int | None, warn: Warn) -> It
         lines = text.splitlines() if "\n{" in text else [text]
         for number, line in enumerate(lines, 1):
             where = f"{path}: line {number}" if len(lines) > 1 else where
-            row = _of_benchmark(found := json.loads(line), parallel)
-            yield replace(row, row=_cells(row))
+            row = _of_benchmark(found := json.loads(line), parallel, model)
+            more = {
+                n: f"{ms:.10g}" for n, ms in found.items() if PERCENTILE.fullmatch(n) and ms > 0
+            }
+            yield replace(row, row=_cells(row) | more)
             frameworks |= {_framework_of(found)} - {"", framework}
             if tower := find_decoder(row.model).tower_remark:
                 warn(f"{path}: {tower}")
             if words := ", ".join(() if row.lengths else _varying(found)):
                 warn(f"{path}: all requests are taken as long as their mean: {words}")
+            if words := _overload_words(found, row):
+                warn(f"{where}: {words}")
     except KeyError as error:
         raise InputError(
             f"{where}: lacks {error.args[0]}; expected {RESULT}", code="served"
@@ -191,13 +218,34 @@ def _cells(row: ServedRow) -> dict[str, str]:
     }
 
 
-def _of_benchmark(found: Mapping[str, Any], gpus: int | None) -> ServedRow:
-    """Return a benchmark's row; `gpus`: its GPUs if it does not state them."""
+def _overload_words(found: Mapping[str, Any], row: ServedRow) -> str:
+    """Remark on requests at a rate that left more slowly than they came; "" if they did not.
+
+    They come in about requests / rate seconds, with the standard deviation of a Poisson process; after the
+    last one came, its tokens are still to be made.
+    """
+    throughput = float(found.get("request_throughput") or 0.0)
+    if not row.request_rate or not throughput:
+        return ""
+    number, tokens_s = row.requests, 1e-3 * (row.output_tokens - 1.0) * row.tpot_ms
+    seconds = max(number / throughput - tokens_s, 1e-9)
+    if seconds <= number / row.request_rate * (1.0 + NOISE / math.sqrt(number)):
+        return ""
+    return (
+        f"overloaded: requests came at {row.request_rate:g} a second, and only {digits(number / seconds)} "
+        f"were served, so that more and more waited: its times are those of these {number:,} requests, not "
+        "of a load that stays; a lower --request-rate has such times"
+    )
+
+
+def _of_benchmark(found: Mapping[str, Any], gpus: int | None, model: str | None) -> ServedRow:
+    """Return a benchmark's row; `gpus`, `model`: what is not in it, or of a model not known."""
     every = {**(found.get("server_info") or {}), "dtype": "", **found}
     done, rate = every["completed"], float(every.get("request_rate") or math.inf)
     rate = 0.0 if math.isinf(rate) else rate
     parallel = next((int(every[name]) for name in GPUS if name in every), gpus)
-    _check(every, parallel, rate)
+    own = str(next(filter(None, map(every.get, MODEL)), ""))
+    _check(every, parallel, own or model, rate)
     # SGLang draws lengths evenly from this fraction of the longest one to that, so that their mean is
     # (1 + fraction) / 2 of it.
     drawn = every.get("range_ratio", every.get("random_range_ratio") if _is_random(every) else None)
@@ -211,7 +259,7 @@ def _of_benchmark(found: Mapping[str, Any], gpus: int | None) -> ServedRow:
         for names in (SEQUENCES, TOKENS)
     )
     row = ServedRow(
-        str(next(filter(None, map(every.get, MODEL)))),
+        _known(own, model),
         every["total_input_tokens"] * longest, every["total_output_tokens"] * longest,
         # Without a rate and a limit, all requests start at once.
         0.0 if rate else float(every.get("max_concurrency") or done),
@@ -226,12 +274,19 @@ def _of_benchmark(found: Mapping[str, Any], gpus: int | None) -> ServedRow:
         if not 0 < (number := getattr(row, name)) <= MOST:
             raise ValueError(f"{name} is {number:g}: expected a number above 0")
     _refuse_capped(row, float(every.get("max_concurrency") or math.inf))
-    try:
-        find_decoder(row.model)
-    except InputError as error:
-        remedy = 'a key "model" in the JSON states another name, or the path of a config.json'
-        raise error.reworded(f"{error.message}; {remedy}") from None
     return row
+
+
+def _known(own: str, given: str | None) -> str:
+    """Return a benchmark's own model if it is known, else the `given` one; InputError if none is."""
+    try:
+        find_decoder(own or given or "")
+    except InputError as error:
+        if given is None or not own:
+            states = f"{arg('served_model')} states a known name, or the path of a config.json"
+            raise error.reworded(f"{error.message}; {states}") from None
+        return _known(given, None)
+    return own or given or ""
 
 
 def _refuse_capped(row: ServedRow, most: float) -> None:
@@ -274,7 +329,7 @@ def _varying(found: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} from {min(lengths):,} to {max(lengths):,}"
 
 
-def _check(every: Mapping[str, Any], parallel: int | None, rate: float) -> None:
+def _check(every: Mapping[str, Any], parallel: int | None, model: str | None, rate: float) -> None:
     """Refuse a benchmark that failed, or whose server or load is not predicted."""
     done, failed = every["completed"], every.get("failed") or 0
     split = [name for name in ALONE if int(every.get(name) or 1) > 1]
@@ -288,11 +343,12 @@ def _check(every: Mapping[str, Any], parallel: int | None, rate: float) -> None:
     unlike += [VISION] * bool(every.get(VISION))  # the work of a tower is in its times
     burst = float(every.get("burstiness") or 1.0)
     shares = str(every.get("dataset_name")).startswith(SHARED_PREFIX)
-    how, to_each = "with `vllm bench serve --metadata tensor_parallel=N`", ""
+    how, name = (
+        "with `vllm bench serve --metadata tensor_parallel=N`",
+        f"{arg('served_model')} NAME",
+    )
     if _framework_of(every) == "sglang":
-        how = "of bench_serving that saves the key server_info, which has the model too"
-        to_each = " to each line, or save the key server_info as newer versions of bench_serving do"
-    model, add_model = any(map(every.get, MODEL)), f'add the key "model"{to_each}'
+        how = "of a newer bench_serving, which saves the key server_info"
     shares &= every.get("cached_tokens") is None and every.get("disable_radix_cache") is not True
     for wrong, expected, code in (
         (not done, f"no request was completed, {failed} failed; expected a benchmark that ended well",
@@ -300,9 +356,9 @@ def _check(every: Mapping[str, Any], parallel: int | None, rate: float) -> None:
         (failed > MOST_FAILED * (done + failed), f"{failed} of {done + failed} requests failed, so that "
          "fewer ran at once than it says; expected a benchmark that ended well", "served"),
         (parallel is None, f"the number of GPUs {'is' if model else 'and the model are'} not in it; "
-         f"expected {arg('tensor_parallel')} N, or a run {how}{'' if model else '; ' + add_model}",
+         f"expected {arg('tensor_parallel')} N{'' if model else f' and {name}'}, or a run {how}",
          "tensor-parallel"),
-        (not model, f"the model is not in it; {add_model}", "served"),
+        (not model, f"the model is not in it; expected {name}", "served"),
         (rate and burst != 1.0, f"its requests came with burstiness {burst:g}; expected 1: others are not "
          "predicted", "served"),
         (unlike, f"it has {', '.join(f'{name} {every[name]}' for name in unlike)}, which is not predicted; "

@@ -164,6 +164,11 @@ def table_lines(result: TableEvaluation) -> Iterator[str]:
         error = f"{100 * median(abs(row.error) for row in some):.1f} %"
         if firsts := [abs(row.first_error) for row in some if row.first_error is not None]:
             error += f" per output token, {100 * median(firsts):.1f} % to the first"
+        for further in dict.fromkeys(further for row in some for further in row.further_errors):
+            off = [
+                abs(row.further_errors[further]) for row in some if further in row.further_errors
+            ]
+            error += f", {100 * median(off):.1f} % {further}"
         yield f"{plain(name)}: {len(some)} timed, median error {error}"
     inside = (
         f"{overall['inside']} of {overall['intervals']} inside the {percent(COVERAGE)} interval"

@@ -33,7 +33,7 @@ OPERATIONS = Content("operations", "operations", ("only", "predictor", "precisio
 NETWORKS = Content("networks", "networks", ("only", "predictor", "precision", "training"))
 EPOCHS = Content("epochs", "epochs")
 KERNELS = Content("operations of language models", "operations")
-SERVED = Content("served models", "served", ("tensor_parallel",))
+SERVED = Content("served models", "served", ("tensor_parallel", "served_model"))
 RUNS = Content("training runs of decoders", "runs", ("only",))
 MODEL = Content("models", "models")
 """A model file, no table."""

@@ -104,6 +104,7 @@ VALUES = {
     "--samples": "5000",
     "--seed": "3",
     "--sequence-length": "64",
+    "--served-model": "llama-3.1-8b",
     "--sharding": "fsdp",
     "--sure": "80",
     "--table": "networks.csv",
@@ -158,7 +159,7 @@ FITTED = (
     "desk.json",
     "kernels.csv --name v100 --facts llm_facts.csv",
     "kernels.csv served.csv --name v100 --facts llm_facts.csv",
-    "gpu.json one_layout.csv --tensor-parallel 1",
+    "gpu.json one_layout.csv --tensor-parallel 1 --served-model qwen3-8b",
     "gpu.json served.csv",
     "gpu.json runs.csv",
     "--name v100 --facts facts.csv",
@@ -171,7 +172,7 @@ JUDGED = (
     "desk.json --table three.csv",
     "gpu.json --table kernels.csv",
     "gpu.json --table served.csv",
-    "gpu.json --table one_layout.csv --tensor-parallel 1",
+    "gpu.json --table one_layout.csv --tensor-parallel 1 --served-model qwen3-8b",
     "gpu.json --table runs.csv",
 )
 

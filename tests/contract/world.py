@@ -170,7 +170,8 @@ def tables() -> dict[str, list[dict[str, object]]]:
         ("served.csv", _served()),
         ("runs.csv", ({"model": "llama-3.1-8b", "gpus": 1, "sequence_length": n, "micro_batch_size": 4,
                        "tokens_per_s_per_gpu": 8000} for n in (1024, 2048, 4096))),
-        ("one_layout.csv", ({n: v for n, v in r.items() if n != "tensor_parallel"} for r in _served())),
+        ("one_layout.csv", ({n: v for n, v in r.items() if n not in ("model", "tensor_parallel")}
+                            for r in _served())),
         ("prices.csv", _prices()),
         ("facts.csv", [{"device": "v100", "multiprocessors": 80, "bandwidth_gb_s": 900,
                         "fp32_matrix_gflops": 15000}, {"device": "t4", "multiprocessors": 40,

@@ -16,6 +16,7 @@ from lolat.llm.calibration import timed_of
 from lolat.llm.gpu import ServedRow
 from lolat.llm.load import Load
 from lolat.llm.served import read_served
+from lolat.report.evaluation import table_lines
 from tests.llm import known_gpu
 from tests.llm.conftest import Write
 from tests.llm.served_rows import SERVED, SGLANG, VLLM
@@ -92,8 +93,7 @@ def test_benchmarks_at_a_rate_and_without_a_limit(write: Write) -> None:
         ({"mean_ttft_ms": float("nan")}, "above 0"), ({"mean_tpot_ms": -3}, "above 0"),
         ({"tensor_parallel": "0"}, "above 0"),
         ({"request_rate": 4.0}, "up to 105 at times, but 50 at most"),
-        ({"model_id": ""}, 'add the key "model"$'),
-        ({"model_id": "", "backend": "sglang"}, "save the key server_info"),
+        ({"model_id": ""}, "the model is not in it; expected served_model NAME$"),
         # Tokens of drafts, stages and replicas are not those of one server as it is predicted.
         ({"spec_decode_num_drafts": 900, "spec_decode_acceptance_length": 2.4}, "speculatively"),
         ({"accept_length": 2.1}, "speculatively"), ({"pipeline_parallel_size": "2"}, "is above 1"),
@@ -192,14 +192,73 @@ def test_lengths_one_by_one_are_simulated_in_their_order(write: Write) -> None:
     assert ttft[0] == pytest.approx(ttft[1:].mean(), rel=0.01)
 
 
-def test_lines_without_a_server_are_told_all_that_is_missing(write: Write) -> None:
-    bare = {key: value for key, value in SGLANG.items() if key not in ("server_info", "model")}
+def test_lines_without_a_server_are_told_what_is_missing_and_read_with_it(write: Write) -> None:
+    bare = {key: value for key, value in SGLANG.items() if key != "server_info"}
+    path = write("s.json", json.dumps(bare))
     with pytest.raises(
-        InputError, match=r'GPUs and the model are not in it.*; add the key "model"'
-    ):
-        read_served(write("s.json", json.dumps(bare)))
-    with pytest.raises(InputError, match='the model is not in it; add the key "model"'):
-        read_served(write("s.json", json.dumps(bare)), tensor_parallel=2)
+        InputError, match=r"GPUs and the model are not in it; expected (.*), or a run"
+    ) as no:
+        read_served(path)
+    assert "tensor_parallel N and served_model NAME" in str(no.value)
+    [row] = read_served(path, tensor_parallel=4, served_model="qwen3-32b")
+    [same] = read_served(write("t.json", json.dumps(SGLANG)))
+    assert row == same
+    gpu = write("gpu.json", json.dumps(known_gpu.document()))
+    given = {"tensor_parallel": 4, "served_model": "qwen3-32b"}
+    assert lolat.fit([gpu, path], **given).language_models.own == (row,)
+    [found] = lolat.load(gpu).evaluate_table(path, **given).compared
+    assert found.timed.name == "qwen3-32b"
+    with pytest.raises(InputError, match="served_model: every served row says its own model"):
+        lolat.load(gpu).evaluate_table(write("t.json", json.dumps(SGLANG)), served_model="qwen3-8b")
+
+
+def test_a_server_that_was_overloaded_is_told(write: Write) -> None:
+    """A server of deterministic speed: requests come evenly at a rate, each leaves 1 / speed after the one
+    before it, and the last one's 499 tokens take 34.25 ms each.
+    """
+    for rate, speed, done, is_told in (
+        (2.0, 2.5, 200, False), (2.0, 1.9, 200, False), (4.0, 2.5, 200, True), (8.0, 9.0, 1000, False),
+        (8.0, 3.0, 1000, True),
+    ):  # fmt: skip
+        seconds = max(done / rate, done / speed) + 499 * 0.03425
+        run = {"request_rate": rate, "completed": done, "num_prompts": done, "max_concurrency": None,
+               "total_input_tokens": 2000 * done, "total_output_tokens": 500 * done,
+               "duration": seconds, "request_throughput": done / seconds}  # fmt: skip
+        said = list[str]()
+        read_served(write("r.json", json.dumps(VLLM | run)), warn=said.append)
+        assert [f"only {speed:.2f} were served" in one for one in said] == [True] * is_told
+
+
+def test_percentiles_are_compared_with_those_of_the_simulated_requests(write: Write) -> None:
+    """One request after the other, each alone: P50 and P99 of two lengths are those of each, alone."""
+    gpu = lolat.load(write("gpu.json", json.dumps(known_gpu.document())))
+    config = str(write("config.json", json.dumps(known_gpu.LARGE)))
+    lens = {"input_lens": [*[200] * 30, *[7800] * 10], "output_lens": [100] * 40, "completed": 40}
+    tokens = {"total_input_tokens": 84000, "total_output_tokens": 4000}
+    run = (
+        VLLM
+        | lens
+        | tokens
+        | {
+            "model": config,
+            "max_concurrency": 1,
+            "tensor_parallel": 1,
+            "mean_tpot_ms": 9.0,
+            "mean_ttft_ms": 150.0,
+        }
+    )
+    path = write("v.json", json.dumps(run | {"p99_ttft_ms": 500.0, "median_ttft_ms": 50.0}))
+    [found] = gpu.evaluate_table(path).compared
+    short, long = (gpu.llm(config, n, 100, 1, 1).chosen.ttft_ms for n in (200, 7800))
+    for name, measured, alone in (("median_ttft_ms", 50.0, short), ("p99_ttft_ms", 500.0, long)):
+        assert found.further_errors[name] == pytest.approx(alone / measured - 1.0, abs=0.02)
+    lines = "\n".join(table_lines(gpu.evaluate_table(path)))
+    assert f"{100 * abs(long / 500.0 - 1.0):.0f}." in lines.partition(" % p99_ttft_ms")[0][-6:]
+    said = list[str]()
+    lolat.fit([write("gpu.json", json.dumps(known_gpu.document())), path], warn=said.append)
+    assert any(
+        "percentiles are compared, not fitted" in one and "p99_ttft_ms" in one for one in said
+    )
 
 
 def test_a_range_of_lengths_is_read_or_refused(write: Write) -> None:
@@ -354,10 +413,10 @@ def test_a_limit_that_no_load_at_a_rate_reaches(write: Write) -> None:
 
 def test_an_alias_names_its_remedy(write: Write) -> None:
     alias = VLLM | {"model_id": "our-chat"}
-    with pytest.raises(
-        InputError, match=r'a.json: our-chat: .*; a key "model" in the JSON'
-    ) as caught:
-        read_served(write("a.json", json.dumps(alias)))
+    path = write("a.json", json.dumps(alias))
+    with pytest.raises(InputError, match=r"a.json: our-chat: .*; served_model states") as caught:
+        read_served(path)
     assert caught.value.code == "decoder"
-    [row] = read_served(write("a.json", json.dumps(alias | {"model": "qwen3-32b"})))
-    assert row.model == "qwen3-32b"
+    [row] = read_served(path, served_model="qwen3-32b")
+    [same] = read_served(write("b.json", json.dumps(alias | {"model": "qwen3-32b"})))
+    assert row.model == same.model == "qwen3-32b"
