@@ -99,7 +99,7 @@ class Parameter:
         least = f"{'above' if self.is_open else 'from'} {self.least:,g}"
         most = f" to {self.most:,}" if math.isfinite(self.most) else ""
         raise InputError(
-            f"{arg(self.name)} {', '.join(map(str, values))}: expected {what} {least}{most}",
+            f"{arg(self.name)} {', '.join(map(_shown, values))}: expected {what} {least}{most}",
             given=[*values],
             most=self.most,
         )
@@ -111,6 +111,10 @@ class Parameter:
         if self.is_open and value in (self.least, self.most):
             return False
         return bool(self.least <= value <= self.most and value < math.inf)
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else str(value)
 
 
 def _amount(

@@ -32,9 +32,10 @@ class ServingConfig(Result):
     `saturated`: True if more arrive than the `largest_rate` a second that is served; `utilization`: the
     rate as a fraction of it. `tokens_per_s`: output tokens of all GPUs.
     `dollars_per_million`: US$ for a million output tokens and their prompts. `breakdown`: ms of an output
-    token by part. `rented`: the machines that cost `dollars_per_hour`. `within`: True if it fits and keeps
-    the limits. `in_domain`: True if such a load was served and its operations were timed. `headroom_rate`:
-    the most requests a second at which the best row of a rate keeps the limits.
+    token by part. `rented`: the machines that cost `dollars_per_hour`; `rented_gpus`: all of their GPUs.
+    `within`: True if it fits and keeps the limits. `in_domain`: True if such a load was served and its
+    operations were timed. `headroom_rate`: the most requests a second at which the best row of a rate keeps
+    the limits.
     """
 
     model: str
@@ -64,6 +65,7 @@ class ServingConfig(Result):
     dollars_per_million: float | None = None
     dollars_per_hour: float | None = None
     rented: str | None = None
+    rented_gpus: int | None = None
     breakdown: Mapping[str, float] | None = None
     within: bool | None = None
     in_domain: bool | None = None
@@ -179,6 +181,7 @@ class ServingAnswer(Result):
     that serve their load within the limits; None if none does. `bests`: those of each rate. `chosen`: the
     best row, else the first one. `percentile`: of the times that the limits hold for; None: their means.
     `sure`: the percentage of certainty with which the times keep the limits; None: the predicted times do.
+    `min_tokens_per_s`: the limit that was asked for in place of `max_tpot_ms`, 1000 divided by it.
     """
 
     model: str
@@ -197,9 +200,10 @@ class ServingAnswer(Result):
     percentile: int | None = None
     bests: tuple[int, ...] = ()
     sure: float | None = None
+    min_tokens_per_s: float | None = None
     KEYS = ("model", "device", "framework", "parameters", "active", "coverage", "max_tpot_ms",
-            "max_ttft_ms", "percentile", "sure", "rows=served", "best", "bests", "headroom_rate",
-            "headroom", "prices", "warnings")  # fmt: skip
+            "min_tokens_per_s", "max_ttft_ms", "percentile", "sure", "rows=served", "best", "bests",
+            "headroom_rate", "headroom", "prices", "warnings")  # fmt: skip
 
     @property
     def headroom_rate(self) -> float | None:

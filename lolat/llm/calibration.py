@@ -332,7 +332,7 @@ def _served_by(
     # The schedule is simulated with the fitted overheads, and these are fitted again.
     timed = timed_steps(section, every, fit_overheads(timed, before.overheads, one_server))
     off = left_out(timed, before.overheads, one_server)
-    number, error = len(timed.group), _medians(off)
+    number, error, was_error = len(timed.group), _medians(off), _medians(was)
     words = f"{plural(number, 'served row')}: {_error_words(loads, was, off)}"
     if waiting := len(every) - number:
         words += f"; without {plural(waiting, 'row')} of requests that waited for memory"
@@ -352,6 +352,7 @@ def _served_by(
         section, served=before.served + number, own=tuple(every), before=before, overheads=overheads,
         kinds=tuple(sorted({*before.kinds, *(find_decoder(model).kind for model in used)})),
         spread=(per_token, to_first), own_error=tuple(map(short, error)),
+        was_error=tuple(map(short, was_error)),
         dtypes=tuple(sorted(dtypes)),
     )  # fmt: skip
     return made, words

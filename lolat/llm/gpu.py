@@ -141,12 +141,14 @@ class ServedFit(FrameworkFit, frozen=True, kw_only=True, omit_defaults=True):
     """A fit to served rows that can go on.
 
     `own`: the rows that `lolat fit` was given. `before`: the fit without them, so that each counts once.
-    `own_error`: median relative errors of `own` held out, per output token and, if known, to the first one.
+    `own_error`: median relative errors of `own` held out, per output token and, if known, to the first one;
+    `was_error`: those before the fit.
     """
 
     own: tuple[ServedRow, ...] = ()
     before: FrameworkFit | None = None
     own_error: tuple[NotNegative, ...] = ()
+    was_error: tuple[NotNegative, ...] = ()
 
 
 OWN_FITS = ("latent", "linear")
@@ -189,7 +191,7 @@ class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
             return self
         fit = self.fits.get(kind)
         if fit is None:
-            return msgspec.structs.replace(self, own=(), before=None, own_error=())
+            return msgspec.structs.replace(self, own=(), before=None, own_error=(), was_error=())
         fields = ServedFit.__struct_fields__
         return msgspec.structs.replace(self, **{name: getattr(fit, name) for name in fields})
 

@@ -46,6 +46,10 @@ OTHER_NAMES = (
     ("generatedtokens", "completion_tokens"),
 )
 """Other names of the columns TRACE: Azure's (AzureLLMInferenceTrace), and those of OpenAI's usage."""
+SELDOM, MANY = 0.02, 50
+"""More than MANY requests at whole numbers, fewer a second than SELDOM, may have their times in ms."""
+DATE_MS = 1e11
+"""Seconds since 1970 are fewer; milliseconds are more."""
 LONGEST_TRACE = 7 * 86400.0
 """Seconds; a trace that lasts longer has its times in another unit."""
 
@@ -54,13 +58,14 @@ LONGEST_TRACE = 7 * 86400.0
 class Trace:
     """Recorded requests: seconds of arrivals, tokens of prompts and answers, as equally long tuples.
 
-    `unread`: the names of the table's other columns.
+    `unread`: the names of the table's other columns; `is_whole`: True if arrivals are whole numbers.
     """
 
     arrival_s: tuple[float, ...]
     input_tokens: tuple[int, ...]
     output_tokens: tuple[int, ...]
     unread: tuple[str, ...] = ()
+    is_whole: bool = False
 
     @property
     def rate(self) -> float:
@@ -80,9 +85,13 @@ class Trace:
         span = float(at[-1] - at[0])
         most = int(np.max(np.searchsorted(at, at + often) - np.arange(len(at))))
         busiest = f", {digits(most / often)} in the busiest minute" if span > often else ""
+        seldom = self.is_whole and len(at) > MANY and self.rate < SELDOM
+        unit = "; are their times in milliseconds? expected seconds" * (
+            seldom or self.arrival_s[0] > DATE_MS
+        )
         return (
             f"the arrivals are {plural(len(at), 'request')} in {duration(span)}: {digits(self.rate)} a "
-            f"second{busiest}"
+            f"second{busiest}{unit}"
         )
 
     def every(self, number: int) -> Trace:
@@ -131,7 +140,8 @@ def read_trace(path: str | Path) -> Trace:
         )  # fmt: skip
     inputs, outputs = (tuple(row.whole(name) for row in rows) for name in tokens)
     unread = tuple(name for name in rows[0] if name not in names)
-    return Trace(tuple(arrivals), inputs, outputs, unread)
+    is_whole = all(row[arrives].isdecimal() for row in rows)
+    return Trace(tuple(arrivals), inputs, outputs, unread, is_whole)
 
 
 def _seconds(row: Row, column: str) -> float:

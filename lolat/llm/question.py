@@ -123,12 +123,11 @@ class ServingQuestion:
             if parameter.kind is not str and values not in ((), (None,)):
                 parameter.check(*values)
         if self.min_tokens_per_s is not None:
-            if self.max_tpot_ms is not None:
+            if self.max_tpot_ms not in (None, 1e3 / self.min_tokens_per_s):
                 raise InputError(
                     f"{arg('max_tpot_ms')} and {arg('min_tokens_per_s')}: limits of one time; expected one"
                 )
             object.__setattr__(self, "max_tpot_ms", 1e3 / self.min_tokens_per_s)
-            object.__setattr__(self, "min_tokens_per_s", None)
 
     def check(self, decoder: Decoder) -> None:
         """Raise InputError for an impossible question."""

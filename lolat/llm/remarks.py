@@ -15,10 +15,11 @@ from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfit
 from lolat.llm.gpu import IN_GENERAL, OWN_FITS, lacks
 from lolat.llm.load import REQUESTS, Trace
 from lolat.llm.serving import FP8, deployment_of, operations_of, product_words
-from lolat.units import GIB, digits, duration, milliseconds, plural
+from lolat.units import GIB, digits, duration, milliseconds, percent, plural
 
 if TYPE_CHECKING:
     from lolat.llm.answer import ServingConfig
+    from lolat.llm.gpu import ServingSection
     from lolat.llm.sizing import Sizing
 
 FASTER = 0.9
@@ -26,6 +27,8 @@ FASTER = 0.9
 STAYS, SLOWER = 10.0, 5.0
 """A log that lasts fewer times as long as a request has no load that stays; a percentile that fewer
 requests of it exceed is noise."""
+UNCORRECTED = 0.2
+"""The least error of a first token that is remarked on."""
 KINDS = {"dense": "dense model", "experts": "mixture of experts", "latent": "model with latent attention",
          "linear": "model with linear attention"}  # fmt: skip
 CALLED = {"gemm": "products", "moe": "experts"}
@@ -77,6 +80,7 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
             "assumed to be that of other language models; the lower end assumes no such overhead"
         )
     yield from _polls(of)
+    yield from _own_first_token(of.gpu.section)
     yield from _slower_links(of, rows)
     if isinstance(asked.arrivals, Trace):
         yield from _arrivals(asked.arrivals, asked.cached_tokens)
@@ -161,6 +165,19 @@ def _polls(of: Sizing) -> Iterator[str]:
             f"the first token is that of {section.server.title} with {section.server.polls} 1, its "
             f"default, and is extrapolated: each served {KINDS[kind]} had 10 or 30, which delays it by "
             "about as many steps; `lolat fit` with rows of your own server knows its delay"
+        )
+
+
+def _own_first_token(section: ServingSection) -> Iterator[str]:
+    """Remark on a first token that a fit to own rows did not correct."""
+    if section.own and len(section.own_error) < 2:
+        yield (
+            "the own rows of this file have no first token (ttft_ms): that is the time of other servers"
+        )
+    elif section.own and section.own_error[1] > UNCORRECTED:
+        yield (
+            "the fit to own rows does not correct the first token, which is off by "
+            f"{percent(section.own_error[1])} at the median of rows held out"
         )
 
 

@@ -66,7 +66,7 @@ def answer(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters,
         asked.coverage, asked.max_tpot_ms, asked.max_ttft_ms, tuple(rows),
         rows.index(best) if best else None, rental.prices if rental else None, tuple(remarks), row,
-        asked.percentile, tuple(bests), asked.sure,
+        asked.percentile, tuple(bests), asked.sure, asked.min_tokens_per_s,
     )  # fmt: skip
     if asked.has_limits and best is None:
         raise _no(made, asked)
@@ -130,7 +130,10 @@ def _no(made: ServingAnswer, asked: ServingQuestion) -> AnswerIsNo:
     near, most = min(made.served, key=distance), max(row.gpus for row in made.served)
     at = "" if asked.percentile is None else f" at P{asked.percentile}"
     limits = {"per output token": asked.max_tpot_ms, "to the first": asked.max_ttft_ms}
-    kept = " and ".join(f"{milliseconds(ms)} {what}{at}" for what, ms in limits.items() if ms)
+    limited = {what: f"{milliseconds(ms)} {what}" for what, ms in limits.items() if ms}
+    if asked.min_tokens_per_s:
+        limited["per output token"] = f"{asked.min_tokens_per_s:g} tokens a second of a request"
+    kept = " and ".join(f"{words}{at}" for words in limited.values())
     kept += "" if asked.sure is None else f", {asked.sure:g} % sure"
     usual = "all requests in memory"
     if asked.request_rate:
@@ -225,7 +228,7 @@ class Sizing:
                 row, high = fewer, middle
             else:
                 low = middle
-        *_, held = _rented(self.rental, row.replicas, self.deployment.gpus)
+        held = _rented(self.rental, row.replicas, self.deployment.gpus)[2]
         fuller = self.row(load, min(held, most)) if held > row.replicas else row
         return fuller if fuller.within else row
 
@@ -315,7 +318,7 @@ class Sizing:
         # Replicas of a trace have each nth request: the answers of one are not those of all.
         is_trace = isinstance(load.arrivals, Trace)
         speed = done * (load.output_tokens if is_trace else float(times.output_tokens.mean()))
-        dollars, machines, _ = _rented(self.rental, row.replicas, self.deployment.gpus)
+        dollars, machines, _, rented = _rented(self.rental, row.replicas, self.deployment.gpus)
         concurrency = row.concurrency if rate is None else times.concurrency * groups
         held = self._memory_gib(load, min(concurrency / groups, self.fit))
         memory = held if rate else row.memory_gib
@@ -325,7 +328,7 @@ class Sizing:
             "prefill_ms": float(prompt @ each_ms(section.overheads)), "decode_ms": float(step.sum()),
             "tokens_per_s": speed, "tokens_per_s_user": 1e3 / tpot, "tokens_per_s_gpu": speed / row.gpus,
             "dollars_per_million": None if dollars is None else dollars / 3600.0 / speed * 1e6,
-            "dollars_per_hour": dollars, "rented": machines,
+            "dollars_per_hour": dollars, "rented": machines, "rented_gpus": rented,
             "breakdown": dict(zip(BREAKDOWN, self._breakdown(step, tpot), strict=True)),
             "requests_per_s": done, "largest_rate": self.largest_rate * row.replicas if rate else None,
             "utilization": min(rate / (self.largest_rate * row.replicas), 1.0) if rate else None,
@@ -396,16 +399,17 @@ def _called(deployment: Deployment) -> str:
 
 def _rented(
     rental: Rental | None, replicas: int, parallel: int
-) -> tuple[float | None, str | None, int]:
+) -> tuple[float | None, str | None, int, int | None]:
     """Return US$ an hour and the name of the cheapest machines that hold each replica whole, None without;
-    and the replicas that these hold.
+    the replicas that these hold, and their GPUs.
 
     A price that the user gives counts for one GPU in any machine.
     """
     if rental is None:
-        return None, None, replicas
+        return None, None, replicas, None
     if not rental.offers[0].instance_type:
-        return rental.offers[0].price * replicas * parallel, rental.prices, replicas
+        gpus = replicas * parallel
+        return rental.offers[0].price * gpus, rental.prices, replicas, gpus
     choices = []
     for offer in rental.offers:
         if groups := offer.devices // parallel:
@@ -414,8 +418,9 @@ def _rented(
             with_more = f" ({other:g} GiB a GPU)" if other else ""
             idle = number * offer.devices - replicas * parallel
             name = offer.instance_type + with_more + f", {idle} idle" * bool(idle)
-            choices.append((number * offer.price, number, name, number * groups))
+            held = number * groups, number * offer.devices
+            choices.append((number * offer.price, number, name, *held))
     if not choices:
-        return None, None, replicas
-    price, number, name, held = min(choices)
-    return price, f"{number} x {name}" if number > 1 else name, held
+        return None, None, replicas, None
+    price, number, name, groups, gpus = min(choices)
+    return price, f"{number} x {name}" if number > 1 else name, groups, gpus

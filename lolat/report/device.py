@@ -114,9 +114,17 @@ def learned(device: Device, path: str, name: str) -> Iterator[str]:
                 "llama-3.1-8b --sequence-length 4096 --batch-size 1 --replicas 8 --sharding fsdp"
             )
             yield f"Next: {lolat} cost {named} {asked}"
-        own = [row for fit in (part, *part.get("fits", {}).values()) for row in fit.get("own", ())]
-        served = own[-1]["model"] if own else "qwen3-8b"
-        yield f"Next: {lolat} llm {named} {quote(plain(served))}"
+        fits = [fit for fit in (part, *part.get("fits", {}).values()) if fit.get("own")]
+        served = fits[-1]["own"][-1]["model"] if fits else "qwen3-8b"
+        if all(
+            fit.get("own_error", [0.0])[0] < fit.get("was_error", [math.inf])[0] for fit in fits
+        ):
+            yield f"Next: {lolat} llm {named} {quote(plain(served))}"
+        else:
+            yield from wrapped(
+                "This fit is no better than the device without these rows. Rows of other loads, lengths "
+                "and GPUs may help; are dtype and kv_dtype the server's, and was its prefix cache off?"
+            )
     if "training" in document or kernels.get("training_residuals"):
         yield f"Next: {lolat} cost {named} {network} --batch-size 32 --samples 50000"
 

@@ -48,7 +48,7 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str]]
     called = "best" if answer.has_limits else "cheapest" if answer.chosen.rented else "most a GPU"
     said = {id(row): row_words(row) or called * (id(row) in bests) for row in answer.served}
     remark = Column("", lambda row: said[id(row)], is_text=True, page="front")
-    table = ReportTable([*_columns(answer, answer.served), remark], answer.served)
+    table = ReportTable([*_columns(answer, answer.served), remark], answer.served, stacked=True)
     return before, table, [*_advice(answer)]
 
 
@@ -152,7 +152,7 @@ def compared_table(found: ComparedModels) -> ReportTable:
 
     rows = sorted(found.answers.values(), key=price)
     columns = [*_columns_of(found, names, rows), Column("", remark, is_text=True, page="front")]
-    return ReportTable(columns, rows)
+    return ReportTable(columns, rows, stacked=True)
 
 
 def loads_table(found: ComparedModels) -> ReportTable:
@@ -160,7 +160,7 @@ def loads_table(found: ComparedModels) -> ReportTable:
     names = {id(row): name for name, rows in found.by_load.items() for row in rows}
     rows = [row for some in found.by_load.values() for row in some]
     rows.sort(key=lambda row: row.request_rate or row.concurrency)
-    return ReportTable(_columns_of(found, names, rows), rows)
+    return ReportTable(_columns_of(found, names, rows), rows, stacked=True)
 
 
 def _columns_of(
@@ -188,6 +188,7 @@ def _columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Colum
     """
 
     first, token, at = answer.max_ttft_ms, answer.max_tpot_ms, answer.percentile
+    fewest = answer.min_tokens_per_s
     experts = {row.expert_parallel for row in rows} != {1}
     arrives, of = answer.chosen.request_rate is not None, "" if at is None else f" P{at}"
 
@@ -200,15 +201,22 @@ def _columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Colum
             return None
         return within_limit(ms, row.judged_ends(at)[index], limit, answer.sure is not None)
 
+    def token_limit() -> str:
+        if fewest is not None:
+            return f"tokens/s{of} >= {fewest:g}"
+        return "" if token is None else f"token{of} <= {round(token, 2):g} ms"
+
     def ends(index: int) -> Column:
         name = f"{percent(answer.coverage)} between"
         return Column(name, lambda r: r.judged_ends(at)[index], lambda e: between(*e), page="below")
 
     return [
-        Column("requests/s", lambda r: r.request_rate, "{:g}".format),
+        Column("requests a second", lambda r: r.request_rate, "{:g}".format),
         Column("at once" if arrives else "requests", lambda r: (r.tpot_ms and r.concurrency) or None
                if arrives else r.concurrency, lambda n: f"{n:,.{arrives:d}f}"),
         Column("GPUs", lambda r: f"{r.replicas} x {r.gpus // r.replicas}" if r.replicas > 1 else r.gpus),
+        Column("", lambda r: r.rented_gpus if (r.rented_gpus or 0) > r.gpus else None, "{} rented".format,
+               page="below"),
         Column("expert parallel", lambda r: r.expert_parallel if experts else None),
         Column(f"first token{of}", lambda r: judged(r, 1), milliseconds),
         ends(1), Column(f"per token{of}", lambda r: judged(r, 0), milliseconds), ends(0),
@@ -216,17 +224,16 @@ def _columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Colum
                milliseconds, page="spare"),
         Column(f"tokens/s a request{of}", lambda r: 1e3 / ms if (ms := judged(r, 0)) else None, digits),
         Column("a GPU", lambda r: r.tokens_per_s_gpu, digits),
-        Column("in all", lambda r: r.tokens_per_s, digits),
+        Column("in all", lambda r: r.tokens_per_s, digits, page="below"),
         Column("$/M tokens", lambda r: r.dollars_per_million, dollars),
         Column("$ an hour", lambda r: r.dollars_per_hour, dollars, page="below"),
         Column("memory a GPU", lambda r: r.memory_gib, "{:.1f} GiB".format, page="spare"),
-        Column("most requests/s" if arrives else "largest load",
+        Column("most a second" if arrives else "largest load",
                lambda r: r.largest_rate if arrives else r.tpot_ms and r.largest_concurrency,
                digits if arrives else "{:,}".format),
         Column("" if first is None else f"first{of} <= {round(first, 2):g} ms", lambda r: kept(r, 1, first),
                page="front"),
-        Column("" if token is None else f"token{of} <= {round(token, 2):g} ms", lambda r: kept(r, 0, token),
-               page="front"),
+        Column(token_limit(), lambda r: kept(r, 0, token), page="front"),
     ]  # fmt: skip
 
 
@@ -263,8 +270,18 @@ def _headroom(row: ServingConfig, answer: ServingAnswer) -> Iterator[str]:
         unit = 10.0 ** (math.floor(math.log10(row.headroom_rate)) - 2)  # rounded down
         rate = digits(unit * math.floor(row.headroom_rate / unit + 1e-9))
         most = f"{rate} requests/s, {percent(row.headroom or 0.0)} more"
-        has_times = answer.max_tpot_ms or answer.max_ttft_ms
-        holds = "the limits hold" if has_times else "the queue stays finite"
+        limits = answer.max_tpot_ms, answer.max_ttft_ms
+        holds = "the limits hold" if any(limits) else "the queue stays finite"
+        (ms, _), ends = row.judged(answer.percentile), row.judged_ends(answer.percentile)
+        breaks = any(
+            both[1] > limit for both, limit in zip(ends, limits, strict=True) if both and limit
+        )
+        if (
+            answer.sure is None
+            and ends[0]
+            and (breaks or (row.headroom or 0.0) < ends[0][1] / ms - 1.0)
+        ):
+            most += " (within the error of these times)"
         yield f"{row.load_words}: {holds} up to {most}{cost}."
 
 

@@ -160,7 +160,9 @@ def frame(answer: Result) -> Any:
     found = answer.rows() if rows is None else rows(answer)
     made = pandas.DataFrame([plain_data(row) for row in found])
     if wanted is not None:
-        return made.reindex(columns=[n for n in wanted if n not in RARE or (made[n] != 1).any()])
+        return made.reindex(
+            columns=[n for n in wanted if n not in RARE or (made[n].dropna() != 1).any()]
+        )
     scalar = [c for c in made if not made[c].map(lambda v: isinstance(v, (list, dict))).any()]
     return made[scalar[:MOST_COLUMNS]]
 
@@ -183,24 +185,28 @@ def _is_rated(answer: Any) -> bool:
 
 
 def _served(answer: Any) -> list[dict[str, Any]]:
-    """A row for each configuration; its remark as in the terminal."""
+    """A row for each configuration; its remark as in the terminal, with why it does not fit."""
     name = f"{answer.device} ({answer.framework})"
     bests = {id(answer.served[n]) for n in answer.bests}
+    why = f": {answer.warnings[0]}" if answer.warnings else ""  # that on weights comes first
     return [
         row.rows()[0]
-        | {"device": name, "remark": llm.row_words(row) or "best" * (id(row) in bests)}
+        | {"device": name,
+           "remark": llm.row_words(row) + why * (row.tpot_ms is None) or "best" * (id(row) in bests)}
         for row in answer.served
-    ]
+    ]  # fmt: skip
 
 
 def _compared(found: Any) -> list[dict[str, Any]]:
-    """The best row of each device under each load; its remark: the cheapest or fastest of one load."""
+    """The best row of each device under each load; its remark: the cheapest or fastest of one load. Then
+    the devices without an answer, and why.
+    """
     named = {} if found.by_load else {"cheapest": found.cheapest, "fastest": found.fastest}
     told = {name: ", ".join(word for word in named if named[word] == name) for name in found.of}
     return [
         row.rows()[0] | {"device": name, "remark": told.get(name, "")}
         for name, rows in _best_rows(found).items() for row in rows
-    ]  # fmt: skip
+    ] + [{"device": name, "remark": why} for name, why in found.left_out.items()]  # fmt: skip
 
 
 def _best_rows(found: Any) -> Mapping[str, Sequence[Any]]:

@@ -12,12 +12,18 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
+from textwrap import wrap
 from typing import Any, Literal
 
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.units import plain
 
+WIDEST = 120
+"""Characters of a line of a table that is `stacked` if it has more."""
+HEAD, WORDS = 6, 15
+"""The least characters of a line of a head, and of words, in a table that is stacked."""
 UNLIMITED = 100_000
 """Characters of a line in a file or a pipe."""
 LEAST_WIDTH = 12
@@ -63,7 +69,8 @@ class ReportTable:
     """Columns, and the rows that they take their values from.
 
     `has_total`: the last row is a sum. `marked`: positions of rows that stand out. `indent`: blanks before
-    each line on a screen.
+    each line on a screen. `stacked`: a table that is wider than WIDEST has heads of several lines on a
+    screen, and columns below others, as on a page.
     """
 
     columns: Sequence[Column]
@@ -71,6 +78,7 @@ class ReportTable:
     has_total: bool = False
     marked: Collection[int] = ()
     indent: int = 0
+    stacked: bool = False
 
     @cached_property
     def cells(self) -> list[list[str]]:
@@ -107,7 +115,10 @@ class ReportTable:
         shown = self.shown
         heads = [column.head for column in self.columns]
         widths = {i: max(len(plain(row[i])) for row in (heads, *self.cells)) for i, _ in shown}
-        too_long = sum(widths.values()) + 2 * (len(shown) - 1) + self.indent - screen_width()
+        total = sum(widths.values()) + 2 * (len(shown) - 1) + self.indent
+        if self.stacked and total > WIDEST:
+            return [*self._stacked()]
+        too_long = total - screen_width()
         cut = [i for i, column in shown if column.is_text and not column.is_whole]
         for i in sorted(cut, key=lambda i: -widths[i]):
             less = min(too_long, widths[i] - LEAST_WIDTH)
@@ -128,6 +139,30 @@ class ReportTable:
         lines = map(line, self.cells)
         body = [f"{bold}{one}{usual}" if n in self.marked else one for n, one in enumerate(lines)]
         return [line(heads), *body] if any(heads) else body
+
+    def _stacked(self) -> Iterator[str]:
+        """Lines with heads of several lines, and columns below others as further lines of a row."""
+        groups, columns = list[list[int]](), list[list[list[str]]]()
+        for i, column in self.shown:
+            groups += [] if column.page == "below" and groups else [[]]
+            groups[-1].append(i)
+        for group in groups:
+            is_text, heads = self.columns[group[0]].is_text, [self.columns[i].head for i in group]
+            rows = [[plain(row[i]) for i in group] for row in self.cells]
+            texts = [*heads, *(text for row in rows for text in row)] if is_text else heads
+            parts = [word for text in texts for word in text.split()]
+            parts += [] if is_text else [text for row in rows for text in row]
+            width = max(WORDS if is_text else HEAD, *map(len, parts))
+            cells = [[line for text in row for line in wrap(text, width)] for row in (heads, *rows)]
+            width = max(len(line) for cell in cells for line in cell)
+            align = str.ljust if is_text else str.rjust
+            columns.append([[align(line, width) for line in cell or [""]] for cell in cells])
+        for row in zip(*columns, strict=True):
+            for parts_of in zip_longest(*row):
+                line = [
+                    part or " " * len(cell[0]) for part, cell in zip(parts_of, row, strict=True)
+                ]
+                yield (self.indent * " " + "  ".join(line)).rstrip()
 
     def html(self, caption: str) -> str:
         """The table as HTML, in a box that scrolls; a column whose cells are all empty is left out."""

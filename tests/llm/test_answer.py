@@ -267,7 +267,7 @@ def test_requests_that_wait_for_memory(lolat: Command) -> None:
     row = MODEL.llm("eight.json", concurrency=1, tensor_parallel=1).served[0]
     fits = row.largest_concurrency
     found = lolat.done(*ask, f"{fits},{4 * fits}")
-    assert found.out.count("waits for memory") == 1
+    assert (found.out.count("waits for"), found.out.count(" memory\n")) == (1, 1)
     few, many = MODEL.llm("eight.json", concurrency=(fits, 4 * fits), tensor_parallel=1).served
     assert (few.fits, many.fits) == (True, False)
     # Requests whose cache was dropped are computed again.
@@ -349,10 +349,16 @@ def test_tokens_a_second_are_the_inverse_of_the_time_per_token() -> None:
         MODEL.llm(LARGE, request_rate=2, **limit)
         for limit in ({"max_tpot_ms": 40.0}, {"min_tokens_per_s": 25})
     )
-    assert fast.to_dict() == same.to_dict()
+    assert fast.to_dict() | {"min_tokens_per_s": 25} == same.to_dict()
+    heads = [[column.head for column in llm_parts(answer)[1].columns] for answer in (fast, same)]
+    assert [n for n in heads[1] if n not in heads[0]] == ["tokens/s >= 25"]
+    with pytest.raises(AnswerIsNo, match="keeps 9000 tokens a second of a request; nearest"):
+        MODEL.llm(LARGE, request_rate=2, min_tokens_per_s=9000)
     assert fast.headroom == pytest.approx(fast.headroom_rate / 2 - 1)
+    with pytest.raises(InputError, match="concurrency '64': expected a whole number"):
+        MODEL.llm(LARGE, concurrency="64")
     with pytest.raises(InputError, match="limits of one time"):
-        MODEL.llm(LARGE, max_tpot_ms=40, min_tokens_per_s=25)
+        MODEL.llm(LARGE, max_tpot_ms=50, min_tokens_per_s=25)
 
 
 def test_expert_parallel_leaves_out_what_it_does_not_divide() -> None:
@@ -364,7 +370,7 @@ def test_expert_parallel_leaves_out_what_it_does_not_divide() -> None:
     splits = [(1, 1), (2, 1), (4, 1), (4, 4), (8, 1), (8, 4)]
     assert [row.split for row in several.served] == splits
     assert [row for row in several.served if row.expert_parallel == 4] == [*found.served]
-    assert "expert parallel" in "\n".join(lines_of(llm_lines(several)))
+    assert "expert" in "\n".join(lines_of(llm_lines(several)))
     with pytest.raises(InputError, match="4: expected a divisor of 2 GPUs"):  # no row would have it
         MODEL.llm(MIXTURE, tensor_parallel=2, expert_parallel=[1, 4])
 
@@ -460,7 +466,9 @@ def test_replicas_fill_the_machine_that_is_rented(tmp_path: Path) -> None:
     assert {row.gpus for row in found.served} == {8}
     assert {row.dollars_per_hour for row in found.served} == {44.0}
     assert found.chosen.tpot_ms == min(row.tpot_ms for row in found.served)
-    few = known.llm(LARGE, 1000, 200, prices=str(prices), tensor_parallel=1, gpus=3, **ask).chosen
+    answer = known.llm(LARGE, 1000, 200, prices=str(prices), tensor_parallel=1, gpus=3, **ask)
+    few = answer.chosen
+    assert (few.rented_gpus, "8 rented" in llm_parts(answer)[1].cells[0]) == (8, True)
     assert few.replicas == 3
     assert few.headroom_rate == pytest.approx(3 * alone.headroom_rate, rel=0.02)
 
@@ -469,12 +477,13 @@ def test_without_a_limit_of_times_the_queue_is_finite_up_to_a_rate_that_is_round
     answer = MODEL.llm(LARGE, 1000, 200, request_rate=2.0, tensor_parallel=1, gpus=1)
     most = answer.chosen.largest_rate
     assert answer.headroom_rate == pytest.approx(most)
-    for rate, shown in ((3.719, "3.71"), (3.7, "3.70"), (28.99, "28.9"), (12345.0, "12,300")):
+    error = answer.chosen.tpot_interval_ms[1] / answer.chosen.tpot_ms - 1.0
+    for rate, shown in ((2.04, "2.04"), (3.719, "3.71"), (28.99, "28.9"), (12345.0, "12,300")):
         told = replace(answer.chosen, headroom_rate=rate)
         found = replace(answer, chosen=told, served=(told,))
-        assert f"the queue stays finite up to {shown} requests/s" in "\n".join(
-            lines_of(llm_lines(found))
-        )
+        text = "\n".join(lines_of(llm_lines(found)))
+        assert f"the queue stays finite up to {shown} requests/s" in text
+        assert ("(within the error of these times)" in text) == (rate / 2.0 - 1.0 < error)
 
 
 def test_the_fewest_replicas_that_keep_the_limits() -> None:

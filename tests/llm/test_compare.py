@@ -177,6 +177,14 @@ def test_within_limits_each_has_its_best_row_or_its_reason() -> None:
     assert list(found.answers) == ["large"]
     assert found.answers["large"].within is True
     assert "keeps" in found.left_out["slow"]
+    pytest.importorskip("pandas")
+    frame = found.frame().set_index("device")
+    assert frame["remark"]["slow"] == found.left_out["slow"]
+    assert "replicas" not in frame
+    none = models["large"].llm(
+        {**LARGE, "num_hidden_layers": 999}, concurrency=8, tensor_parallel=1
+    )
+    assert none.frame()["remark"].iloc[0] == f"does not fit: {none.warnings[0]}"
     with pytest.raises(AnswerIsNo, match=r"large: no configuration.*slow: no configuration") as no:
         compare(asks(models), LARGE, concurrency=8, max_tpot_ms=0.01)
     assert [*no.value.answer["left_out"]] == ["large", "slow"]
@@ -235,7 +243,7 @@ def test_several_language_models_are_each_as_if_asked_alone(lolat: Command) -> N
         assert found.fastest == min(alone, key=lambda name: alone[name].tpot_ms or 0.0)
         words = ("llm", ",".join(files), ",".join(models), "--concurrency=8", "--tensor-parallel=1")
         printed = lolat.text(*words)
-        assert all(f"{name}  " in printed for name in alone)
+        assert all(f"\n{name.partition(' on ')[0]} on" in printed for name in alone)
         assert printed.splitlines()[0].startswith("1,024 tokens in, 512 out")
     with pytest.raises(InputError, match="expected each language model once"):
         package.compare([LARGE, LARGE], on=files)

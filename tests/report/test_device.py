@@ -96,6 +96,11 @@ def test_what_learning_says_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
         device.learned(Model(document | {"llm": {"operations": {}, "own": own}}), "a", "a")
     )
     assert "Next: lolat llm a 'my models/llama'" in lines
+    for now, is_better in ((0.1, True), (0.2, False)):
+        part = {"operations": {}, "own": own, "own_error": [now], "was_error": [0.2]}
+        lines = list(device.learned(Model(document | {"llm": part}), "a", "a"))
+        assert any("Next: lolat llm" in line for line in lines) == is_better
+        assert any("no better than the device" in line for line in lines) != is_better
     of_torch = document | {"environment": document["environment"] | {"framework": "torch"}}
     lines = list(device.learned(Model(of_torch), "a", "a"))
     assert lines[-2].startswith(

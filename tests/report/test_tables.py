@@ -44,6 +44,17 @@ def test_where_a_line_is_too_long_words_are_cut_and_numbers_never(
     assert "9" * 40 in number
 
 
+def test_a_wide_table_is_stacked_and_loses_nothing() -> None:
+    columns = [Column(f"head of {n}", lambda row, n=n: f"{row}.{n:03}", page="below" if n % 2 else "shown")
+               for n in range(20)]  # fmt: skip
+    lines = ReportTable(columns, [1, 2], stacked=True).lines()
+    assert max(map(len, lines)) <= tables.WIDEST < len(ReportTable(columns, [1, 2]).lines()[0])
+    cells = "\n".join(lines).split()
+    texts = " ".join(f"{one.head} {one.cell(1)} {one.cell(2)}" for one in columns)
+    assert sorted(cells) == sorted(texts.split())
+    assert lines[-1].split() == [f"2.{n:03}" for n in range(1, 20, 2)]
+
+
 def test_a_csv_file_has_the_rows(tmp_path: Path) -> None:
     rows = [
         {"name": "a", "ms": 1 / 3, "inside": True, "high": None},

@@ -156,7 +156,7 @@ def test_arrivals_are_as_asked(page: Site, gpu: Path) -> None:
 
 def test_the_limits_and_the_best_are_in_front(page: Site) -> None:
     page.get(TAB + SMALL, request_rate="4", max_tpot_ms="40")
-    assert cells_of(page, "thead")[:3] == ["requests/s", "token &lt;= 40 ms", ""]
+    assert cells_of(page, "thead")[:3] == ["requests a second", "token &lt;= 40 ms", ""]
     assert any(row[2] == "best" for row in cells(page))
 
 
