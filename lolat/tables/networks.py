@@ -30,7 +30,7 @@ from lolat.io.writing import reason_of
 from lolat.optimizers import OPTIMIZERS
 from lolat.readers.torch.named import ENCODER_TYPES, ENCODERS, TAKEN_APART
 from lolat.tables.left_out import LeftOut
-from lolat.units import plural, shortened
+from lolat.units import as_number, plural, shortened
 
 NETWORK_COLUMNS = ("network", "model")
 SIZE_COLUMNS = (
@@ -72,7 +72,8 @@ EXPECTED_NETWORKS = (
     "launch, pass, optimizer, gpus, accumulate"
 )
 SAME_STEP, ROUNDED = 0.1, 0.0005
-"""A log has the samples a step of its row up to this fraction; steps a second in it are rounded by this."""
+"""A log has the samples a step of its row, and a rate is that of its row's time, up to this fraction; steps
+a second in a log are rounded by this."""
 CELLS = "cells"  # the cause of rows with a cell that cannot be read
 Network = tuple[str, int | None, Mode]
 """(NETWORK, its size, as `lolat.readers.read` takes them, its execution mode)."""
@@ -250,12 +251,21 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
     updates = ("none", *OPTIMIZERS)
     if row.get("optimizer") and row["optimizer"] not in updates:
         raise row.wrong("optimizer", f"one of {', '.join(updates)}")
+    of_step = samples * gpus * accumulate
+    ms = _ms(row, time, of_step, path.parent)
+    for rate in (c for c in RATE_COLUMNS if time not in RATE_COLUMNS and not c.startswith(other)):
+        per_s = as_number(row.get(rate, ""))
+        if per_s and abs(1e3 * of_step / per_s / ms - 1.0) > SAME_STEP:
+            raise row.refused(
+                f"{time} is {row[time]}, but {rate} {row[rate]} at batch {of_step:,} is "
+                f"{1e3 * of_step / per_s:.3g} ms; expected the time of a whole batch"
+            )
     spec = _spec(row[name], path, name == "model", mode.training)
     return TimedNetwork(
         row[name],
         (spec, row.whole(size, 1, LARGEST_SIZE) if size else None, mode),
         samples,
-        _ms(row, time, samples * gpus * accumulate, path.parent),
+        ms,
         1e6 * row.number(millions, ABOVE_ZERO) if millions else None,
         row,
         gpus,

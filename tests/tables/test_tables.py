@@ -166,6 +166,19 @@ def test_times_in_other_units(tmp_path: Path, header: str, cells: str, ms: float
     assert (row.batch_size, row.latency_ms) == (4, pytest.approx(ms))
 
 
+def test_a_rate_that_contradicts_the_time_of_its_row(tmp_path: Path) -> None:
+    """64 samples at 4,400 a second are 14.5 ms, 0.227 ms is one; those of training are not compared."""
+    text = "model,batch_size,infer_step_time,infer_samples_per_sec,train_samples_per_sec\n"
+    rows = "a,64,0.227,4400,900\nb,64,14.5,4400,900\nc,64,14.5,,900\n"
+    read = read_networks(table(tmp_path, text + rows))
+    assert [row.name for row in read.rows] == ["b", "c"]
+    (told,) = read.left_out.told("T")
+    assert (
+        "is 0.227, but infer_samples_per_sec 4400 at batch 64 is 14.5 ms; expected the time of"
+        in told
+    )
+
+
 def test_how_it_ran_in_other_words(tmp_path: Path) -> None:
     text = "network,resolution,precision,launch,ms\na,160,fp16,graph,1\n"
     (row,) = read_networks(table(tmp_path, text)).rows
