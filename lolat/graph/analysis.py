@@ -222,7 +222,7 @@ def weights_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> int:
             total += number * (wide - size)
         elif o.kind == "embedding" and mode.dtype == AMP and not tied:
             total -= number * (size - own)
-    return int(total)
+    return round(total)
 
 
 LARGEST_BATCH = 2**24

@@ -31,7 +31,8 @@ from typing import Any
 
 from msgspec import structs
 
-from lolat.graph import GraphBuilder
+from lolat.graph import Graph, GraphBuilder
+from lolat.graph.analysis import operations_parameters
 from lolat.graph.backward import STOPPED, changed
 from lolat.graph.kinds import COMPUTE, CONVOLUTIONS, KINDS, NORMALIZATIONS, by_name
 
@@ -188,12 +189,18 @@ class Writer:
         parts = (kind, inputs, call.shapes, label, call.path, call.dtype)
         return self.builder.add_several(*parts, **attributes)
 
-    def tie(self, start: int, parameter: Any, bits: int = 0, own_bias: bool = False) -> bool:
+    def parameters(self, start: int) -> int:
+        """Number of parameters of the operations from position `start` on, tied ones too."""
+        made, tensors = self.builder.operations[start:], tuple(self.builder.tensors)
+        return sum(map(int, operations_parameters(Graph("", tensors, tuple(made), (), ()))))
+
+    def tie(self, start: int, parameter: Any, bits: float = 0, own_bias: bool = False) -> bool:
         """Mark the operations from position `start` on as `tied` if an earlier one has their parameter too.
 
         Tied ones add nothing to the memory; one of another kind, as a head that shares the embedding, or
         with an `own_bias`, adds its biases ("kernel"). `parameter`: any key, None for none. `bits`: of a
-        quantized weight. Returns True if one of the operations can have a parameter.
+        quantized weight, its share of scales too. Returns True if one of the operations can have a
+        parameter.
         """
         operations, owners = self.builder.operations, frozenset(self._owned.get(parameter, ()))
         able = COMPUTE | NORMALIZATIONS

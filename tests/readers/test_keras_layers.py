@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 import lolat
-from lolat.graph.analysis import parameters
+from lolat.graph.analysis import analyze, parameters
 from lolat.graph.counts import count
 from lolat.readers.keras import read_model
 from lolat.training.memory import trained_parameters
@@ -320,16 +320,18 @@ def test_masks_do_not_count_as_operands() -> None:
     )
 
 
-@pytest.mark.parametrize("mode", ["int8", "int4"])
+@pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
 def test_a_quantized_layer_says_so(mode: str) -> None:
-    """Also one inside of another layer; the others stay as they are."""
-    x = keras.Input((8, 16))
-    y = layers.MultiHeadAttention(2, 8)(x, x)
-    net = keras.Model(x, layers.Conv1D(4, 3)(layers.Dense(16)(y)))
+    """Also one inside of another layer; its memory is that of Keras' variables, which float8 keeps wide."""
+    x = keras.Input((9, 8))
+    y = Queried(layers.Attention())(layers.MultiHeadAttention(2, 8)(x, x))
+    net = keras.Model(x, layers.Conv1D(4, 1)(layers.Dense(16)(y)))
     net.quantize(mode)
     graph = read_model(net)
-    bits = [o.attributes.get("bits") for o in graph.operations if o.kind in ("dense", "conv")]
-    assert bits == [*[int(mode[3:])] * 5, None]
+    marked = ["bits" in o.attributes for o in graph.operations if o.kind in ("dense", "conv")]
+    assert marked == [*[True] * 5, False]
+    own = sum(math.prod(v.shape) * (1 if v.dtype == "int8" else 4) for v in net.weights)
+    assert analyze(graph).memory(1).weights_bytes == own
     assert any("quantized" in why for why in count(graph).warnings)
 
 

@@ -13,6 +13,7 @@ pytest.importorskip("onnx")
 from onnx import TensorProto, helper
 
 import lolat
+from lolat.graph.analysis import analyze
 from lolat.graph.counts import count
 from lolat.graph.quantized import int8_steps
 from lolat.readers.onnx import read_file
@@ -198,7 +199,23 @@ def test_what_runs_in_integers(tmp_path: Path, zero: Any, second: str, names: li
     )
     graph = graph_of(tmp_path, made)
     assert [s.name for s in int8_steps(graph) if s.name != "other"][:2] == names
-    assert [o.attributes["bits"] for o in graph.operations if o.kind == "conv"] == [8, 8]
+    assert all("bits" in o.attributes for o in graph.operations if o.kind == "conv")
+    assert analyze(graph).memory(1).weights_bytes == 9 + 4  # one kernel and its scale
+
+
+def test_weights_of_4_bits_have_scales_and_zero_points(tmp_path: Path) -> None:
+    """64 x 8 of half a byte; 2 x 8 blocks with a scale and a zero point; 8 biases in float32."""
+    nodes = [
+        node("DequantizeLinear", "q s z", "w", block_size=32), node("MatMul", "x w", "m"),
+        node("Add", "m b", "y"),
+    ]  # fmt: skip
+    made = model(nodes, x=("N", 64), opset=21, b=(8,), s=(2, 8))
+    for name, shape in (("q", [64, 8]), ("z", [2, 8])):
+        four = helper.make_tensor(name, TensorProto.INT4, shape, [1] * (shape[0] * shape[1]))
+        made.graph.initializer.append(four)
+    graph = graph_of(tmp_path, made)
+    assert kinds(graph) == ["dense"]
+    assert analyze(graph).memory(1).weights_bytes == 64 * 8 / 2 + 16 * (4 + 0.5) + 8 * 4
 
 
 NUMBER: dict[str, Any] = {"s": np.float32(0.1), "z": np.uint8(0)}

@@ -53,7 +53,7 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
         reader.builder.training_only += remarks.in_training_only(model)
         reader.builder.warnings += remarks.run_as(model)
         variables = {id(v): v for one in model._flatten_layers() for v in one._trainable_variables}
-        number = sum(prod(v.shape) for v in variables.values())
+        number = sum(prod(v.shape) for v in variables.values()) + sum(reader.packed.values())
         graph = completed(reader.builder, found, number, *reader.variables)
         two = KerasReader(graph.name, model)
         reader.builder.warnings += batch_remarks(

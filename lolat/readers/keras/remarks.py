@@ -7,6 +7,7 @@ from inspect import signature
 from math import prod
 from typing import Any
 
+from lolat.graph.modes import FLOAT_BYTES, SIZES
 from lolat.readers.ops import AS_COMPILED, drop_rates, several_of, switched
 from lolat.units import plural, shortened
 
@@ -35,14 +36,12 @@ def is_mixed(layer: Any) -> bool:
     return layer.variable_dtype == "float32" and layer.compute_dtype in ("float16", "bfloat16")
 
 
-_BITS = {"int8": 8, "float8": 8, "int4": 4, "gptq": 4, "awq": 4}
-
-
-def bits_of(layer: Any) -> int:
-    """Bits of a weight of a quantized layer, the fewest of its parts; 0 if it is not quantized."""
+def quantized_bytes(layer: Any) -> float:
+    """Bytes of the variables of a layer that is quantized or has such a part; 0 if it is not quantized."""
     parts = layer._flatten_layers() if hasattr(layer, "_flatten_layers") else ()
-    modes = (getattr(part, "quantization_mode", None) for part in parts)
-    return min((_BITS.get(mode, 8) for mode in modes if mode), default=0)
+    if not any(getattr(part, "quantization_mode", None) for part in parts):
+        return 0.0
+    return sum(prod(v.shape) * SIZES.get(v.dtype, FLOAT_BYTES) for v in layer.weights)
 
 
 def trained_parameters(layer: Any) -> tuple[int, int]:

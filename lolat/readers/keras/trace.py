@@ -48,6 +48,9 @@ class KerasReader:
         self.known: dict[int, int] = {}  # id of a symbolic tensor -> tensor of the graph
         self.alive: list[Any] = []  # symbolic tensors made on the way: their ids must stay unique
         self.variables: list[int] = []  # constants that are trained
+        self.packed: dict[
+            int, int
+        ] = {}  # id of a quantized layer -> its weights that no variable has
         self.turned: dict[int, tuple[Any, Any]] = {}  # id -> a tensor made of a variable, that
 
     def read(
@@ -78,7 +81,7 @@ class KerasReader:
             else:
                 written = rule(self, replace(call, inputs=self.unmasked(call)))
                 if rule is not layers.time_distributed:  # the calls of its layer are followed
-                    self.writer.tie(start, self.weight(node), remarks.bits_of(layer))
+                    self.writer.tie(start, self.weight(node), self.bits(layer, start))
                     self.mark(node, start)
             if type(layer).__name__ == "StopGradient":
                 self.writer.held.update(written)
@@ -115,6 +118,17 @@ class KerasReader:
             self.partly.append(node.operation.name)
         for i in own:
             every[i] = changed(every[i], **{TRAINED: trained})
+
+    def bits(self, layer: Any, start: int) -> float:
+        """Bits of a weight of a quantized layer's operations, from position `start` on; 0 of any other.
+
+        Its scales and zero points are shared among its weights.
+        """
+        if not (size := remarks.quantized_bytes(layer)):
+            return 0.0
+        elements = self.writer.parameters(start)
+        self.packed[id(layer)] = elements - remarks.trained_parameters(layer)[1]
+        return 8 * size / max(elements, 1)
 
     def view(
         self, call: LayerCall, source: int, shape: tuple[int, ...], name: str, path: str

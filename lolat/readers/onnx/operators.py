@@ -18,9 +18,10 @@ from lolat.errors import NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import completed
 from lolat.graph.kinds import by_name
+from lolat.graph.modes import FLOAT_BYTES
 from lolat.graph.quantized import INT8
 from lolat.readers.onnx.patterns import Patterns, clip_limits, node_name, number
-from lolat.readers.onnx.quantized import BITS
+from lolat.readers.onnx.quantized import STORED
 from lolat.readers.ops import ALWAYS_DROPS, Call, Writer, keeps_channels
 
 Rule = Callable[["OnnxReader", Any], list[int]]
@@ -59,11 +60,23 @@ class OnnxReader:
         for node in self.places:
             start = len(self.builder.operations)
             self.index |= zip(self.outputs(node), self._write(node), strict=False)
-            self.writer.tie(start, self.weights(node), int(node.metadata_props.get(BITS, 0)))
+            self.writer.tie(start, self.weights(node), self.bits(node, start))
             if scheme := node.metadata_props.get(INT8):
                 self.writer.mark(start, INT8, scheme)
         outputs = [self.tensor(value) for value in self.graph.outputs]
         return completed(self.builder, outputs, number, *self.writer.constants)
+
+    def bits(self, node: Any, start: int) -> float:
+        """Bits of a weight of a quantized node, written from position `start` on; 0 of any other.
+
+        A bias that the file adds afterward is in float32.
+        """
+        if not (stored := node.metadata_props.get(STORED)):
+            return 0.0
+        elements, size = map(float, stored.split())
+        number = self.writer.parameters(start) or elements
+        share = min(elements / number, 1.0)
+        return share * 8 * size / elements + (1.0 - share) * 8 * FLOAT_BYTES
 
     def _write(self, node: Any) -> list[int]:
         patterns = self.patterns

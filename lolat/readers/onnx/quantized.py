@@ -1,22 +1,25 @@
 """Quantized ONNX networks (QDQ and dynamic), rewritten as the networks in float that they stand for.
 
-Operators that only carry scales are left out. A product keeps the width of its weights, as BITS in its
-metadata, and an operation in 8 bits how it is quantized, as INT8 (`lolat.graph.quantized`).
+Operators that only carry scales are left out. A product keeps, as STORED in its metadata, how many weights
+it has and their bytes in the file, and an operation in 8 bits how it is quantized, as INT8
+(`lolat.graph.quantized`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from lolat.graph.modes import FLOAT_BYTES, SIZES
 from lolat.graph.quantized import DYNAMIC, INT8, SIGNED, STATIC
 
-BITS = "lolat.bits"
+STORED = "lolat.stored"
 _FLOAT: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"), ("Cast", 0)),
     "ConvInteger": ("Conv", 0, 1), "MatMulInteger": ("MatMul", 0, 1),
@@ -54,25 +57,18 @@ def _width(data_type: int) -> int:
     return int(found[1] or found[2]) if found else 0
 
 
-def _marked(node: Any, width: int, scheme: str = "") -> Any:
-    """The node; a product keeps the width of its weights as metadata, all others their scheme too."""
-    if width and node.op_type in MULTIPLYING | {"Gather"}:
-        node.metadata_props.add(key=BITS, value=str(width))
-    if scheme:
-        node.metadata_props.add(key=INT8, value=scheme)
-    return node
-
-
 @dataclass
 class _Rewriting:
-    """`bits`: value -> the width that it was quantized to; `sums`: results of products of integers,
-    which the file multiplies with a scale; `schemes`: value -> how it is quantized to 8 bits;
+    """`bits`: value -> the width that it was quantized to; `stored`: parameter, or what is made of it alone
+    -> its elements and bytes in the file, those of scales and zero points too; `sums`: results of products
+    of integers, which the file multiplies with a scale; `schemes`: value -> how it is quantized to 8 bits;
     `read_in_float`: values that something reads in float.
     """
 
     model: Any
     parameters: set[str]
     bits: dict[str, int] = field(default_factory=dict)
+    stored: dict[str, tuple[int, float]] = field(default_factory=dict)
     sums: set[str] = field(default_factory=set)
     types: dict[str, int] = field(default_factory=dict)
     schemes: dict[str, str] = field(default_factory=dict)
@@ -85,16 +81,23 @@ class _Rewriting:
         self.parameters.update(name for name, _ in constants)
         for name, tensor in [*constants, *((i.name, i) for i in graph.initializer)]:
             self.types[name] = tensor.data_type
-            self.bits[name] = _width(tensor.data_type)
+            self.note(name, tensor.data_type, tensor.dims)
             if self.bits[name] or (name in operands and tensor.data_type == TensorProto.INT32):
                 array = numpy_helper.to_array(tensor).astype("float32")
                 tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
         for value in graph.input:
             kind = value.type.tensor_type
             if value.name in self.parameters:
-                self.bits[value.name] = _width(kind.elem_type)
+                self.note(value.name, kind.elem_type, [d.dim_value for d in kind.shape.dim])
                 if self.bits[value.name] or value.name in operands:
                     kind.elem_type = TensorProto.FLOAT
+
+    def note(self, name: str, data_type: int, dims: Sequence[int]) -> None:
+        """Note the width of a parameter, its elements and its bytes."""
+        self.bits[name] = width = _width(data_type)
+        size = width / 8 or SIZES.get(TensorProto.DataType.Name(data_type).lower(), FLOAT_BYTES)
+        if data_type != TensorProto.INT64:  # shapes and indices
+            self.stored[name] = prod(dims), prod(dims) * size
 
     def find_stored(self) -> None:
         """Find the values that are quantized to 8 bits, and those that something reads in float."""
@@ -103,12 +106,12 @@ class _Rewriting:
             if op == "DynamicQuantizeLinear":
                 self.schemes[node.output[0]] = DYNAMIC
             elif op == "DequantizeLinear" and node.input[0] not in self.parameters:
-                self.schemes[node.output[0]] = self.stored(node.input)
+                self.schemes[node.output[0]] = self.signed(node.input)
             if op not in ("QuantizeLinear", "Relu", "Clip"):
                 self.read_in_float.update(node.input)
         self.read_in_float.update(value.name for value in self.model.graph.output)
 
-    def stored(self, operands: Any) -> str:
+    def signed(self, operands: Any) -> str:
         """The scheme of a value with a scale and a zero point, "" if it has not 8 bits."""
         zero = operands[2] if len(operands) > 2 else ""
         kind = self.types.get(zero, TensorProto.UINT8)
@@ -134,7 +137,8 @@ class _Rewriting:
         width = self.width(node.input)
         if node.op_type in _PASSING:
             self.bits[node.output[0]] = width
-        yield _marked(node, width, self.scheme(node, width))
+            self.keep(node)
+        yield self.marked(node, width, self.scheme(node, width))
 
     def in_float(self, node: Any) -> Iterator[Any]:
         """The operator in float, and constants in place of the scales that it computed."""
@@ -145,6 +149,7 @@ class _Rewriting:
             of_scale = node.op_type == "DequantizeLinear"
             attributes = {"to": self.types.get(node.input[1], 1) if of_scale else 1}
             self.bits[name] = width
+            self.keep(node)
             if operands[0] in self.parameters:
                 self.parameters.add(name)
         if node.op_type == "DynamicQuantizeLinear":
@@ -157,7 +162,23 @@ class _Rewriting:
             node.op_type.startswith("Dynamic") or DYNAMIC in map(self.schemes.get, node.input)
         )
         made = self.node(op, operands, node, attributes)
-        yield _marked(made, width, DYNAMIC if is_dynamic else "")
+        yield self.marked(made, width, DYNAMIC if is_dynamic else "")
+
+    def keep(self, node: Any) -> None:
+        """Note the elements of a node's first operand as its result's, with the bytes of all of them."""
+        found = [self.stored.get(name, (0, 0.0)) for name in node.input]
+        if found and found[0][0]:
+            self.stored[node.output[0]] = found[0][0], sum(size for _, size in found)
+
+    def marked(self, node: Any, width: int, scheme: str) -> Any:
+        """The node; a quantized product keeps its weights and their bytes, and a node its scheme."""
+        if width and node.op_type in MULTIPLYING | {"Gather"}:
+            found = [self.stored[name] for name in node.input if name in self.stored]
+            elements, size = map(sum, zip(*(found or [(8, width)]), strict=True))
+            node.metadata_props.add(key=STORED, value=f"{elements} {size}")
+        if scheme:
+            node.metadata_props.add(key=INT8, value=scheme)
+        return node
 
     def width(self, values: Iterable[str]) -> int:
         """The least width of values that are quantized; 0 where none is."""

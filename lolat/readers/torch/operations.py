@@ -133,7 +133,8 @@ def _dynamic_linear(o: AtenOperation) -> list[int]:
     weight, bias = unpacked(o.get("W_prepack"))
     start, (rows, features) = len(o.writer.builder.operations), weight.shape
     made = o.write("dense", in_features=features, out_features=rows, bias=bias is not None)
-    o.writer.tie(start, o.path, bits=16 if o.op.endswith("fp16") else 8)
+    size = features * (16 if o.op.endswith("fp16") else 8) + 32 * (bias is not None)
+    o.writer.tie(start, o.path, size / (features + (bias is not None)))
     return made
 
 
@@ -208,8 +209,7 @@ def _attention(o: AtenOperation) -> list[int]:
     if len(q) == 4 and fused:
         return o.write("attention", [query, key, value, *added])
     scores = replace(o, shapes=[(*q[:-1], k[-2])])
-    weights = scores.write("matmul", [query, key], contracted=q[-1])
-    weights = scores.write("scale", weights)
+    weights = scores.write("scale", scores.write("matmul", [query, key], contracted=q[-1]))
     if added:
         weights = scores.write("add", [*weights, *added])
     weights = scores.write("softmax", weights)
