@@ -26,17 +26,21 @@ SERVED = (
 SERVED_COLUMNS = ("model", "input_tokens", "output_tokens", "tensor_parallel")
 OTHER_NAMES = {"tpot_ms": "itl_mean_ms", "ttft_ms": "ttft_mean_ms"}
 """Columns of the same means in tables of requests at a rate."""
-NUMBERS = (*SERVED_COLUMNS[1:], "tpot_ms", "ttft_ms", "expert_parallel")
+NUMBERS = (*SERVED_COLUMNS[1:], "tpot_ms", "ttft_ms", "expert_parallel", "attention_data_parallel")
 GPUS = ("tensor_parallel", "tensor_parallel_size", "tp", "tp_size")
 MODEL = ("model", "model_id", "model_path")
 EXPERTS = ("expert_parallel", "expert_parallel_size", "ep_size")
 MOST = 1e12
+DTYPES = ("quantization", "kv_cache_dtype")
 DEFAULT_DTYPES = (None, "", "auto", "bfloat16")
 ALONE = ("pipeline_parallel", "pipeline_parallel_size", "pp_size", "data_parallel", "data_parallel_size",
          "dp_size", "pp", "dp", "replicas", "num_replicas")  # fmt: skip
 """Columns of other ways to split a language model or its load, which are not predicted: all must be 1."""
 SEQUENCES = ("max_num_seqs", "max_running_requests")
 TOKENS = ("max_num_batched_tokens", "chunked_prefill_size")
+DRAFTS = ("draft_tokens", "num_speculative_tokens", "speculative_num_draft_tokens", "speculative_config",
+          "speculative_algorithm", "spec_decode_num_drafts")  # fmt: skip
+"""Keys of servers that decode speculatively, unless they are one of SWITCHED_OFF."""
 UNLIKE = ("disable_cuda_graph", "enforce_eager", "disaggregation_mode", "lora_paths",
           "ramp_up_strategy")  # fmt: skip
 """Keys of servers and loads that are not predicted, unless they are one of SWITCHED_OFF."""
@@ -55,6 +59,13 @@ PERCENTILE = re.compile(r"(median|p[\d.]+)_(ttft|tpot|e2el)_ms")
 """A benchmark's name of a percentile over requests."""
 NOISE = 3.0
 """Standard deviations of the time in which requests at a rate arrive, that a run may take longer."""
+READ = {*GPUS, *MODEL, *EXPERTS, *ALONE, *SEQUENCES, *TOKENS, *DRAFTS, *UNLIKE, *DTYPES,
+        "attention_data_parallel", "backend", "burstiness", "cached_tokens", "dataset_name", "device",
+        "disable_radix_cache", "distinct_prompts", "dtype", "framework", "kv_dtype", "max_concurrency",
+        "random_range_ratio", "range_ratio", "request_rate"}  # fmt: skip
+"""Keys of a benchmark's JSON that are read, and may be a string."""
+WRITTEN = {"date", "endpoint_type", "label", "tag", "tokenizer_id"}
+"""Further keys with a string that benchmarks write themselves."""
 MOST_FAILED = 0.01
 """The largest fraction of failed requests: more of them, and fewer run at once than it says."""
 
@@ -66,16 +77,13 @@ def read_served(
     """Read the served rows of a table or of a benchmark's JSON; InputError for anything else.
 
     `tensor_parallel`: the GPUs of rows that do not state them; `served_model`: the model of rows that
-    state none, or one that is not known. A table's rows of another device or framework are left out, and,
-    with a word to `warn`, so are rows whose `batch_size` lets fewer requests run than are there. `warn` is
-    told of a benchmark of another framework, and of one that served fewer requests than came.
+    state none, or one that is not known. Rows of another device or framework are left out, and, with a
+    word to `warn`, so are rows whose `batch_size` lets fewer requests run than are there. `warn` is told of
+    a benchmark of another framework, of keys that are not read, and of fewer requests served than came.
     """
-    path = Path(path)
-    if is_table(str(path)):
-        of = {"device": device, "framework": framework}
-        rows = _of_table(path, of, tensor_parallel, served_model, warn)
-    else:
-        rows = _of_json(path, framework, tensor_parallel, served_model, warn)
+    path, of = Path(path), {"device": device, "framework": framework}
+    reader = _of_table if is_table(str(path)) else _of_json
+    rows = reader(path, of, tensor_parallel, served_model, warn)
     return [replace(row, source=path.name) for row in rows]
 
 
@@ -99,6 +107,12 @@ def percentiles(row: ServedRow) -> dict[str, float]:
     return {name: float(row.row[name]) for name in names if row.row[name]}
 
 
+def _is_other(row: Mapping[str, Any], of: Mapping[str, str]) -> bool:
+    """Return True for a row that names another device or framework."""
+    own = ((str(row.get(column) or name), name) for column, name in of.items() if name)
+    return any(device_key(one) != device_key(name) for one, name in own)
+
+
 def _of_table(
     path: Path, of: Mapping[str, str], parallel: int | None, model: str | None, warn: Warn
 ) -> Iterator[ServedRow]:
@@ -107,8 +121,7 @@ def _of_table(
     columns = [name for name in SERVED_COLUMNS if given.get(name) is None]
     waiting = 0
     for row in read_table(path, columns, expected=SERVED):
-        own = ((row.get(column) or name, name) for column, name in of.items() if name)
-        others = any(device_key(one) != device_key(name) for one, name in own)
+        others = _is_other(row, of)
         batch = row.number("batch_size", 1.0, default=MOST)
         rate = row.number("requests_per_s", ABOVE_ZERO, default=0.0)
         usual = 0.0 if rate else batch if row.get("batch_size") else None
@@ -159,16 +172,24 @@ def _of_table(
 
 
 def _of_json(
-    path: Path, framework: str, parallel: int | None, model: str | None, warn: Warn
+    path: Path, of: Mapping[str, str], parallel: int | None, model: str | None, warn: Warn
 ) -> Iterator[ServedRow]:
     """Read one object (vLLM), or one from each line (SGLang)."""
-    frameworks, where = set[str](), f"{path}"
+    frameworks, unread, where, framework = set[str](), set[str](), f"{path}", of["framework"]
     try:
         text = path.read_text("utf-8").strip()
         lines = text.splitlines() if "\n{" in text else [text]
         for number, line in enumerate(lines, 1):
             where = f"{path}: line {number}" if len(lines) > 1 else where
-            row = _of_benchmark(found := json.loads(line), parallel, model)
+            found = json.loads(line)
+            if isinstance(found, list):
+                raise InputError("a list of results; expected each run's own file", code="served")
+            if _is_other(found, of):
+                own = ", ".join(f"{n} {found[n]}" for n in of if found.get(n))
+                warn(f"{where}: left out: {own}")
+                continue
+            row = _of_benchmark(found, parallel, model)
+            unread |= {n for n, v in found.items() if v and isinstance(v, str)} - READ - WRITTEN
             more = {
                 n: f"{ms:.10g}" for n, ms in found.items() if PERCENTILE.fullmatch(n) and ms > 0
             }
@@ -191,6 +212,8 @@ def _of_json(
         raise InputError(f"{where}: {why}; {SERVED}", code="served") from None
     except InputError as error:
         raise error.reworded(f"{where}: {error.message}") from None
+    if unread:
+        warn(f"{path}: keys that are not read: {', '.join(sorted(unread))}")
     for other in frameworks if framework in FRAMEWORKS else ():
         warn(
             f"{path}: by its keys a benchmark of {FRAMEWORKS[other].title}; its times are taken as those "
@@ -200,6 +223,8 @@ def _of_json(
 
 def _framework_of(found: Mapping[str, Any]) -> str:
     """Return the framework that a benchmark names; "" if it names none."""
+    if found.get("framework"):
+        return ""  # the row's own word, by which it was left out or not
     if found.get("server_info"):  # of SGLang's server alone
         return "sglang"
     backend = str(found.get("backend") or "").casefold()
@@ -265,6 +290,8 @@ def _of_benchmark(found: Mapping[str, Any], gpus: int | None, model: str | None)
         0.0 if rate else float(every.get("max_concurrency") or done),
         float(every["mean_tpot_ms"]), float(every["mean_ttft_ms"]), tensor_parallel=parallel or 0,
         expert_parallel=next((int(every[name]) for name in EXPERTS if name in every), 1),
+        attention_data_parallel=int(every.get("attention_data_parallel") or 1),
+        distinct_prompts=int(every.get("distinct_prompts") or 0),
         dtype=str(every["dtype"]), kv_dtype=str(every.get("kv_dtype", "")), request_rate=rate,
         cached_tokens=float(every.get("cached_tokens") or 0.0), requests=done,
         range_ratio=max(ratio, 1e-6), max_num_batched_tokens=tokens, max_num_seqs=sequences,
@@ -273,6 +300,9 @@ def _of_benchmark(found: Mapping[str, Any], gpus: int | None, model: str | None)
     for name in NUMBERS:
         if not 0 < (number := getattr(row, name)) <= MOST:
             raise ValueError(f"{name} is {number:g}: expected a number above 0")
+    if row.cached_tokens > row.input_tokens:
+        most = f"at most the {row.input_tokens:,.0f} tokens of the prompt"
+        raise ValueError(f"cached_tokens is {row.cached_tokens:g}: expected {most}")
     _refuse_capped(row, float(every.get("max_concurrency") or math.inf))
     return row
 
@@ -333,10 +363,9 @@ def _check(every: Mapping[str, Any], parallel: int | None, model: str | None, ra
     """Refuse a benchmark that failed, or whose server or load is not predicted."""
     done, failed = every["completed"], every.get("failed") or 0
     split = [name for name in ALONE if int(every.get(name) or 1) > 1]
-    drafts = every.get("spec_decode_num_drafts") or every.get("speculative_algorithm")
-    drafts = drafts or (every.get("accept_length") or 1.0) > 1.0
-    options = ("quantization", "kv_cache_dtype")
-    dtypes = [f"{name} {every[name]}" for name in options if every.get(name) not in DEFAULT_DTYPES]
+    drafts = [name for name in DRAFTS if str(every.get(name)).lower() not in SWITCHED_OFF]
+    drafts += ["accept_length"] * ((every.get("accept_length") or 1.0) > 1.0)
+    dtypes = [f"{name} {every[name]}" for name in DTYPES if every.get(name) not in DEFAULT_DTYPES]
     typed = every["dtype"] and every.get("kv_dtype")
     unlike = [name for name in UNLIKE if str(every.get(name)).lower() not in SWITCHED_OFF]
     unlike += [name for name in TOKENS if int(every.get(name) or 0) < 0]  # prompts are not cut
@@ -366,7 +395,8 @@ def _check(every: Mapping[str, Any], parallel: int | None, model: str | None, ra
         (shares, f"its prompts share a prefix ({SHARED_PREFIX}), and the cache's part is not told; "
          'expected a key "cached_tokens", the mean for a prompt, or a server with --disable-radix-cache',
          "served"),
-        (drafts, "its server decodes speculatively; expected a server that does not", "served"),
+        (drafts, f"its server decodes speculatively ({', '.join(drafts)}); expected a server that does not",
+         "served"),
         (split, f"{', '.join(split)} is above 1; expected a model that is split by tensor_parallel alone, "
          "and one server", "served"),
         (dtypes and not typed, f"its server has {' and '.join(dtypes)}; expected the keys dtype and "

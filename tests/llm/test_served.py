@@ -98,6 +98,9 @@ def test_benchmarks_at_a_rate_and_without_a_limit(write: Write) -> None:
         ({"spec_decode_num_drafts": 900, "spec_decode_acceptance_length": 2.4}, "speculatively"),
         ({"accept_length": 2.1}, "speculatively"), ({"pipeline_parallel_size": "2"}, "is above 1"),
         ({"server_info": {"speculative_algorithm": "EAGLE"}}, "speculatively"),
+        ({"draft_tokens": "3"}, "draft_tokens"), ({"num_speculative_tokens": "3"}, "speculatively"),
+        ({"speculative_config": {"method": "eagle3"}}, "speculatively"),
+        ({"cached_tokens": "2001"}, "at most the 2,000 tokens of the prompt"),
         ({"server_info": {"dp_size": 2}}, "dp_size is above 1"),
         ({"server_info": {"kv_cache_dtype": "fp8_e4m3"}}, "has kv_cache_dtype fp8_e4m3; expected the keys"),
         ({"server_info": {"quantization": "fp8"}, "dtype": "fp8"}, "has quantization fp8"),
@@ -115,6 +118,25 @@ def test_a_result_that_cannot_be(changes: dict[str, Any], given: str, write: Wri
         read_served(write("v.json", json.dumps(VLLM | changes)))
     assert caught.value.code in ("served", "concurrency", "request-rate", "dtype")
     assert "\n" not in str(caught.value)
+
+
+def test_keys_of_a_result_are_read_as_columns_are(write: Write) -> None:
+    """A benchmark's own keys are no news; one that nobody reads is named, and another device's left out."""
+    said = list[str]()
+    meta = {"attention_data_parallel": "4", "distinct_prompts": "40", "device": "NVIDIA H100",
+            "gpu": "H100", "framework": "vLLM", "num_speculative_tokens": "0",
+            "enable_prefix_caching": "true"}  # fmt: skip
+    [row] = read_served(write("v.json", json.dumps(VLLM | meta)), "h100", "vllm", warn=said.append)
+    assert (row.attention_data_parallel, row.distinct_prompts, row.tensor_parallel) == (4, 40, 2)
+    assert [one.partition(".json: ")[2] for one in said] == [
+        "keys that are not read: enable_prefix_caching, gpu"
+    ]
+    for name, other in (("device", "a100-sxm"), ("framework", "trtllm")):
+        path = write("o.json", json.dumps(VLLM | {name: other}))
+        assert not read_served(path, "h100", "vllm", warn=said.append)
+        assert f"left out: {name} {other}" in said[-1]
+    with pytest.raises(InputError, match="a list of results; expected each run's own file"):
+        read_served(write("l.json", json.dumps([VLLM])))
 
 
 def test_a_result_that_lacks_a_mean_or_is_cut_says_so(write: Write) -> None:
