@@ -196,6 +196,8 @@ FIELDS = (
     "inter_op_threads", "jit", "compile", "channels_last", "half", "cuda_version", "flags",
 )  # fmt: skip
 """Fields of a framework and its backend; a backend has some of them."""
+OF_BACKEND = ("framework", "jit", "compile", "channels_last", "half")
+"""Those of the backend and its options, which a user chooses."""
 OF_DEVICE = ("device", "processor", "threads_given")
 """Fields of a Difference that make it another device."""
 

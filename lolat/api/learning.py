@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -46,10 +46,12 @@ def learn(
     None. `backend`: tensorflow, torch or onnxruntime; if None, the usual one that is installed. `options`:
     of the backend, such as "compile", "half" or "threads=2". `training`: measure forward, backward and
     update too. `restart`: throw away the measurements of an interrupted run, and a model of another device
-    in `output`. `wait`: for a calm moment, ten minutes at most. `progress`: gets stages, steps and notes.
+    or backend in `output`. `wait`: for a calm moment, ten minutes at most. `progress`: gets stages, steps
+    and notes.
 
     Returns the `Model`. After Ctrl-C the same call goes on. Raises MissingPackageError or DeviceError where
-    there is nothing to measure with, InputError where `output` cannot be written or is of another device.
+    there is nothing to measure with, InputError where `output` cannot be written or is of another device or
+    backend.
     """
     shown = progress or Progress()
     path = None if output is None else Path(output)
@@ -75,6 +77,8 @@ def learn(
 def _learn_latencies(old: Mapping[str, Any], target: Path, run: learn_blocks.Run) -> dict[str, Any]:
     """Measure the blocks, fit and write a model; the other sections of the `old` one are kept."""
     started = time.monotonic()
+    if "predictors" in old and not run.restart:
+        run = replace(run, check=partial(_refuse_other, old, fields=environment.OF_BACKEND))
     with journals.interruptible(run.journal):
         measured, where, noise, warnings, journal = learn_blocks.measure_blocks(run)
         points, quantized = ([p for p in measured if bool(p.scheme) is q] for q in (False, True))
@@ -97,7 +101,8 @@ def _learn_latencies(old: Mapping[str, Any], target: Path, run: learn_blocks.Run
         if run.device == "gpu":
             document = with_operations(document, points, graphs)
         document = with_int8(document, quantized, graphs)
-        document |= {section: old[section] for section in SECTIONS if section in old}
+        if "predictors" not in old or not _differences(old, where, environment.OF_BACKEND):
+            document |= {section: old[section] for section in SECTIONS if section in old}
         training = document.get("training")
         if training and environment.differences(label, training["environment"], where):
             del document["training"]  # times of two frameworks are not mixed
@@ -159,13 +164,25 @@ def _model_in(target: Path, here: Mapping[str, Any], restart: bool) -> dict[str,
     )
 
 
-def _refuse_other(document: Mapping[str, Any], where: Mapping[str, Any]) -> None:
-    """InputError where training would be measured otherwise than the latencies of the file were."""
-    if found := environment.differences(str(document["device"]), document["environment"], where):
+def _differences(
+    document: Mapping[str, Any], where: Mapping[str, Any], fields: Collection[str]
+) -> list[str]:
+    """The differences of a file's environment to this one in `fields`, all of them if empty."""
+    found = environment.differences(str(document["device"]), document["environment"], where)
+    return [str(one) for one in found if not fields or one.field in fields]
+
+
+def _refuse_other(
+    document: Mapping[str, Any], where: Mapping[str, Any], fields: Collection[str] = ()
+) -> None:
+    """InputError where it would be measured otherwise than the latencies of the file were; `fields`: of
+    `_differences`.
+    """
+    if found := _differences(document, where, fields):
         raise InputError(
-            f"times of two places are not to be mixed: {'; '.join(map(str, found))}; give the "
-            f"{arg('backend')} and options that the model was learned with, another {arg('output')}, or "
-            f"{arg('restart')} to learn all anew",
+            f"times of two places are not to be mixed: {'; '.join(found)}; give the {arg('backend')} and "
+            f"options that the model was learned with, another {arg('output')}, or {arg('restart')} to "
+            "learn all anew",
             code="other-device",
         )
 

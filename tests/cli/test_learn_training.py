@@ -46,6 +46,8 @@ class Machine:
         self.warnings: list[str] = []
 
     def blocks(self, run: Any) -> Any:
+        if run.check is not None:
+            run.check(self.environment)
         self.calls.append(("latency", run.restart))
         points = synthetic.measured(seed=len(self.calls))
         return (
@@ -170,6 +172,22 @@ def test_a_model_of_another_device_is_left_as_it_is(
     assert machine.calls == []
     learn(lolat, output, "--restart")
     assert read(output)["device"] == HERE
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("framework", "torch"), ("jit", True), ("half", True)]
+)
+def test_a_model_of_another_backend_is_left_as_it_is(
+    machine: Machine, output: Path, lolat: Command, field: str, value: Any
+) -> None:
+    """What was learned beside the latencies stays with them; --restart replaces all of it."""
+    environment = {"jit": False, "half": False} | ENVIRONMENT
+    write(output, read(output) | OTHERS | {"environment": environment})
+    content, machine.environment = output.read_bytes(), environment | {field: value}
+    assert f"learned with {field}" in lolat.refused(*LEARN, output)
+    assert (output.read_bytes(), machine.calls) == (content, [])
+    lolat.done(*LEARN, output, "--restart")
+    assert not OTHERS.keys() & read(output).keys()
 
 
 @pytest.mark.parametrize("more", [(), ("--restart",)])
