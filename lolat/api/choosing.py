@@ -365,8 +365,8 @@ def open_here(
         )
     if as_learned and "probe" not in loaded.document.get("noise", {}):
         raise InputError(
-            f"{arg('as_learned')}: {name} has no probe, so it always answers as learned; expected a CPU "
-            "that was learned here, or leave it out",
+            f"{arg('as_learned')}: {name} has no probe, as a CPU learned with several threads has, so it "
+            "always answers as learned; expected no such option",
             code="no-probe",
         )
     if now:

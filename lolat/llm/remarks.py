@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lolat.arrays import np
 from lolat.errors import InputError
-from lolat.llm.decoder import DTYPES
+from lolat.llm.decoder import DTYPES, Decoder
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfitted
 from lolat.llm.gpu import IN_GENERAL, OWN_FITS, lacks
 from lolat.llm.load import REQUESTS, Trace
@@ -41,18 +41,7 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
     asked, decoder = of.asked, of.deployment.decoder
     if none := [one.gpus // one.replicas for one in rows if not one.largest_concurrency]:
         yield _room(of, min(none))
-    stays = sorted({part for kind in decoder.kinds for part in kind.unquantized})
-    if asked.dtype and decoder.has_mxfp4:
-        yield (
-            f"{decoder.name} is served as it was published, experts in MXFP4 and all else in bfloat16: "
-            f"dtype {asked.dtype} changes nothing"
-        )
-    elif asked.dtype and stays:
-        parts = " and ".join(stays).replace("_", "-")
-        yield (
-            f"{decoder.name} keeps the parts that were published in bfloat16 ({parts}): dtype "
-            f"{asked.dtype} is of the rest"
-        )
+    yield from _published(asked.dtype, decoder)
     if "fp8_wo" in (of.deployment.dtype, of.deployment.expert_dtype):
         yield (
             "this GPU computes no FP8: weights in FP8 are read in 8 bits and computed in bfloat16 "
@@ -93,6 +82,28 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
             f"{REQUESTS:,} requests"
         )
     yield from _beyond(of, [row for row in rows if row.tpot_ms])
+
+
+def _published(dtype: str, decoder: Decoder) -> Iterator[str]:
+    """Yield remarks on a data type that is asked for, where the decoder was published quantized."""
+    stays = sorted({part for kind in decoder.kinds for part in kind.unquantized})
+    if dtype and decoder.has_mxfp4:
+        yield (
+            f"{decoder.name} is served as it was published, experts in MXFP4 and all else in bfloat16: "
+            f"dtype {dtype} changes nothing"
+        )
+        return
+    if decoder.dtype != "bfloat16" and dtype not in decoder.dtype:
+        yield (
+            f"{decoder.name} was published in {decoder.dtype}: dtype {dtype} is of converted "
+            "weights, another checkpoint"
+        )
+    if dtype and stays:
+        parts = " and ".join(stays).replace("_", "-")
+        yield (
+            f"{decoder.name} keeps the parts that were published in bfloat16 ({parts}): dtype "
+            f"{dtype} is of the rest"
+        )
 
 
 def _arrivals(trace: Trace, cached: int) -> Iterator[str]:
