@@ -9,6 +9,7 @@ import numpy as np
 
 from lolat.errors import InputError, arg
 from lolat.graph.modes import BFLOAT16
+from lolat.hardware.gpus import PRECISION_OF
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU
 from lolat.optimizers import Optimizer
@@ -62,10 +63,9 @@ class DecoderStep:
 
     def __post_init__(self) -> None:
         if self.recipe.frozen > HALF_BYTES and not self.recipe.copy:
-            words = "the training of a decoder is predicted in amp or bf16"
-            raise InputError(
-                f"{arg('precision')} {self.recipe.dtype}: {words}", code="decoder-precision"
-            )
+            asked = PRECISION_OF.get(self.recipe.dtype, self.recipe.dtype)
+            words = f"{asked}: the training of a decoder is predicted in amp or bf16"
+            raise InputError(f"{arg('precision')} {words}", code="decoder-precision")
 
     def numbers(self) -> tuple[np.ndarray, np.ndarray]:
         """(2 + layers,) parameters of embedding, layers and head: those that are trained, and all."""

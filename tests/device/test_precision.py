@@ -82,7 +82,7 @@ def test_an_estimate_is_less_sure() -> None:
 @pytest.mark.parametrize(
     ("dtype", "gpu", "said"),
     [
-        (BFLOAT16, V100, "V100 PCIe 16 GB was measured in fp32 and has no units for it"),
+        (BFLOAT16, V100, "V100 PCIe 16 GB is known in fp32 and has no units for it"),
         (TF32, V100, "no units"),
         (AMP, None, "has no data sheet here"),
     ],

@@ -101,7 +101,7 @@ def no_precision(dtype: str, measured: str, gpu: Gpu | None) -> InputError:
     name, asked = "the device" if gpu is None else gpu.name, PRECISION_OF[dtype]
     why = "has no units for it" if gpu is not None else "has no data sheet here"
     return InputError(
-        f"{arg('precision')} {asked}: {name} was measured in {PRECISION_OF[measured]} and {why}; expected "
-        "a precision that it has, or a model that was measured in this one (`lolat models` lists them)",
+        f"{arg('precision')} {asked}: {name} is known in {PRECISION_OF[measured]} and {why}; expected "
+        "a precision that it has, or a model that is known in this one (`lolat models` lists them)",
         code="no-precision",
     )
