@@ -90,7 +90,8 @@ def other_framework(
     if name and any(f"{name}-{backend}" == other for other, _, _ in list_models()):
         remedy = f"the model {name}-{backend}"
     yield Remark(
-        f"the model was learned with {learned}, and {backend} runs this network",
+        f"the model was learned with {learned}, and {backend} "
+        + ("is the usual backend of Keras" if framework == "keras" else "runs this network"),
         f"the answer is for the same network run by {learned}"
         + (f"; for {backend}: {remedy}" if remedy else ""),
     )

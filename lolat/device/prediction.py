@@ -235,11 +235,12 @@ class Prediction(Result):
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row: network, device, batch_size, latency_ms, low_ms, high_ms, coverage, in_domain,
-        predictor, dollars_per_million and the six counts."""
+        """One row: network, device, precision, launch, batch_size, latency_ms, low_ms, high_ms, coverage,
+        in_domain, predictor, dollars_per_million and the six counts."""
         low, high = self.interval_ms or (None, None)
         row = {
             "network": self.query.network, "device": self.query.model.label,
+            "precision": self.precision, "launch": self.launch,
             "batch_size": self.batch_size, "latency_ms": self.latency_ms, "low_ms": low, "high_ms": high,
         }  # fmt: skip
         row |= {n: getattr(self, n) for n in ("coverage", "in_domain", "predictor")}

@@ -139,19 +139,23 @@ def _forget(folder: Path) -> None:
             os.remove(path)
 
 
-_USUAL = ["channels_last", "float32"]
+_USUAL = ["channels_last", "float32", "tensorflow"]
 
 
 def _keras_settings() -> list[str]:
-    """Keras' order of axes and data type of a layer; from its settings file if Keras is not loaded."""
+    """Keras' order of axes, data type of a layer and backend; from its settings file and the environment if
+    Keras is not loaded.
+    """
     keras: Any = sys.modules.get("keras")
     if hasattr(keras, "config"):
-        return [keras.config.image_data_format(), keras.config.dtype_policy().name]
+        config = keras.config
+        return [config.image_data_format(), config.dtype_policy().name, config.backend()]
+    names, found = ("image_data_format", "floatx", "backend"), _USUAL
     with contextlib.suppress(Exception):  # Keras itself reports a damaged file of settings
         home = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")
         own = json.loads(Path(home, "keras.json").read_bytes())
-        return [own.get("image_data_format", _USUAL[0]), own.get("floatx", _USUAL[1])]
-    return _USUAL
+        found = [own.get(name, usual) for name, usual in zip(names, _USUAL, strict=True)]
+    return [*found[:2], os.environ.get("KERAS_BACKEND") or found[2]]
 
 
 # ---- Networks that come with LoLat, read already: keras:ResNet50 or timm:resnet50 without a framework.

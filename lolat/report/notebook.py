@@ -227,7 +227,7 @@ def _blocks(found: Prediction) -> list[dict[str, Any]]:
     return rows
 
 
-PREDICTED = "precision", "launch", "host_bound", "fits", "samples_per_s"
+PREDICTED = "host_bound", "fits", "samples_per_s"
 
 
 def _predictions(answers: Any) -> list[dict[str, Any]]:

@@ -133,21 +133,24 @@ def test_another_lolat_or_package_is_another_network(
     assert cache.key("timm:a") != first
 
 
-@pytest.mark.parametrize("loaded", [True, False])
+@pytest.mark.parametrize("setting", ["loaded", "file", "environment"])
 def test_settings_of_keras_are_part_of_a_network(
-    cache: Cache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, loaded: bool
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: str
 ) -> None:
-    """Settings of a loaded Keras, else of its file; bundled networks have the usual ones."""
+    """The settings of Keras, its file or the environment; bundled networks have the usual ones."""
     keras = pytest.importorskip("keras")
     first, other = cache.key("keras:VGG16"), cache.key("timm:a")
     assert bundled_graph("keras:VGG16") is not None
-    if loaded:
+    if setting == "loaded":
         monkeypatch.setattr(keras.config, "image_data_format", lambda: "channels_first")
     else:
         monkeypatch.delitem(sys.modules, "keras")
         monkeypatch.setenv("KERAS_HOME", str(tmp_path))
         assert cache.key("keras:VGG16") == first
-        (tmp_path / "keras.json").write_text('{"floatx": "float16"}')
+        if setting == "file":
+            (tmp_path / "keras.json").write_text('{"floatx": "float16"}')
+        else:
+            monkeypatch.setenv("KERAS_BACKEND", "torch")
     assert cache.key("keras:VGG16") != first
     assert bundled_graph("keras:VGG16") is None
     assert cache.key("timm:a") == other

@@ -320,6 +320,13 @@ def test_masks_do_not_count_as_operands() -> None:
     )
 
 
+def test_another_backend_of_keras_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert graph_of(layers.Dense(2), (3,)).warnings == ()
+    monkeypatch.setattr(keras.config, "backend", lambda: "torch")
+    (remark,) = graph_of(layers.Dense(2), (3,)).warnings
+    assert remark.startswith("Keras runs on torch here")
+
+
 @pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
 def test_a_quantized_layer_says_so(mode: str) -> None:
     """Also one inside of another layer; its memory is that of Keras' variables, which float8 keeps wide."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -153,7 +154,7 @@ def test_among_several_a_device_without_the_precision_is_told(lolat: Command, ne
     assert "T4" in repr(package.predict(network(), ["a100", "t4"], precision="bf16"))
 
 
-def test_each_device_in_its_fastest_precision(lolat: Command, net: str) -> None:
+def test_each_device_in_its_fastest_precision(lolat: Command, net: str, tmp_path: Path) -> None:
     ask = ("predict", net, "--batch-size", 64, "--on", "a100,p4", "--precision")
     best = lolat.json(*ask, "best")["answers"]
     plain = lolat.json(*ask, "fp32")["answers"]
@@ -161,6 +162,10 @@ def test_each_device_in_its_fastest_precision(lolat: Command, net: str) -> None:
     assert best[0]["latency_ms"] <= min(o.latency_ms for o in others)
     assert best[0]["latency_ms"] < plain[0]["latency_ms"]
     assert (best[1]["precision"], best[1]["latency_ms"]) == ("fp32", plain[1]["latency_ms"])
+    lolat(*ask, "best", "--csv", tmp_path / "best.csv")
+    with open(tmp_path / "best.csv", newline="") as file:
+        written = [(row["precision"], row["launch"]) for row in csv.DictReader(file)]
+    assert written == [(answer["precision"], answer["launch"]) for answer in best]
 
 
 def test_gpus_in_precisions_that_differ_are_not_ranked(

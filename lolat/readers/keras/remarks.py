@@ -14,10 +14,14 @@ from lolat.units import plural, shortened
 
 def run_as(model: Any) -> Iterator[str]:
     """Remarks on a model that is compiled in another way, and on layers that act as in training."""
+    import keras
+
     layers_of = list(model._flatten_layers())
     compiled = getattr(getattr(model, "_compile_config", None), "config", {})
     if hows := [how for how in ("jit_compile", "run_eagerly") if compiled.get(how) is True]:
         yield f"it is compiled ({hows[0]}=True): {AS_COMPILED}"
+    if (backend := keras.config.backend()) != "tensorflow":
+        yield f"Keras runs on {backend} here: the answer is of the framework that the device is known by"
     acting = [
         layer.name
         for layer in layers_of
