@@ -18,13 +18,15 @@ from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph, GraphBuilder, Operation, once
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
-from lolat.graph.kinds import MULTIPLYING, VIEWS, kind_of
+from lolat.graph.kinds import KERNELS, MULTIPLYING, VIEWS, kind_of
 from lolat.graph.modes import (
     AMP,
     DEFAULT_MODE,
     EAGER,
     FLOAT_BYTES,
+    HALF_BYTES,
     SIZES,
+    Lowering,
     Mode,
     element_bytes,
     own_dtype,
@@ -136,7 +138,7 @@ def as_trained(graph: Graph) -> Graph:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of a forward pass: the weights, and the largest sum of live tensors, `at` which operation."""
+    """Bytes at the peak of a forward pass, `at` an operation: weights and their copies, live tensors."""
 
     weights_bytes: int
     activations_bytes: int
@@ -157,6 +159,7 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
 
     A tensor lives from its first use to its last; inputs always, outputs and `kept` ones to the end. A view
     takes no memory. In eager PyTorch the code decides what shares memory, and how long (`Graph.storages`).
+    Copies that autocast converts live while their operation runs, unless a compiler fuses them.
     """
     is_eager = graph.framework == "torch" and mode.launch == EAGER
     storages = graph.storages if is_eager else ()
@@ -191,38 +194,65 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
         size = round(tensor.elements(1) * of_element[t])
         steps[int(tensor.batched), begin] += size
         steps[int(tensor.batched), last[t] + 1] -= size
-    for position, o in enumerate(graph.operations if is_eager else ()):
-        if o.kind in INDEXED and len(o.outputs) == 1:
-            tensor = graph.tensors[o.outputs[0]]
-            size = INDEX_BYTES * tensor.elements(1)
-            steps[int(tensor.batched), position] += size
-            steps[int(tensor.batched), position + 1] -= size
-    return steps.cumsum(axis=1)[:, :end]
+    alive = steps.cumsum(axis=1)[:, :end]
+    lowered = Lowering(graph, mode) if mode.dtype == AMP and not mode.fused else None
+    for position, o in enumerate(graph.operations if lowered or is_eager else ()):
+        beside = [(t, after) for t, _, after in lowered.conversions(o)] if lowered else []
+        if is_eager and o.kind in INDEXED and len(o.outputs) == 1:
+            beside.append((o.outputs[0], INDEX_BYTES))
+        for tensor, each in ((graph.tensors[t], size) for t, size in beside):
+            alive[int(tensor.batched), position] += round(each * tensor.elements(1))
+    return alive
 
 
 def weights_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> int:
     """Bytes of the parameters, and of the means and variances that training changes without gradients.
 
-    A parameter has 2 bytes in half precision; autocast keeps a copy in half besides, but for a table of
-    embeddings that is no product's kernel too (tied embeddings).
+    A parameter has 2 bytes in half precision, and 4 or more under autocast, without its copy.
     """
-    each = operations_parameters(graph)
-    tied = any(o.attributes.get("tied") == "kernel" for o in graph.operations)
-    size = own = SIZES.get(own_dtype(graph) or "", 4.0)
+    size = SIZES.get(own_dtype(graph) or "", 4.0)
     if mode.half:
-        size = 6.0 if mode.dtype == AMP else 2.0
-    total = size * sum(each) + (own if mode.dtype == AMP else size) * free_elements(graph)
-    for o, number in zip(graph.operations, each, strict=True):
-        if o.kind == "batch_norm" and o.inputs and "tied" not in o.attributes:
-            total += size * 2 * _channels(graph, o)  # a mean and a variance
-        wide = SIZES.get(graph.tensors[o.outputs[0]].dtype, 0.0) * (o.kind in MULTIPLYING)
-        if "bits" in o.attributes:
-            total -= number * (size - o.attributes["bits"] / 8)
-        elif wide > FLOAT_BYTES:  # a complex product, or one in float64, beside others
-            total += number * (wide - size)
-        elif o.kind == "embedding" and mode.dtype == AMP and not tied:
-            total -= number * (size - own)
+        size = max(size, 4.0) if mode.dtype == AMP else 2.0
+    total = size * free_elements(graph)
+    for o, number in zip(graph.operations, operations_parameters(graph), strict=True):
+        a = o.attributes
+        if o.kind == "batch_norm" and o.inputs and "tied" not in a:
+            number += 2 * _channels(graph, o)  # a mean and a variance
+        total += number * (a["bits"] / 8 if "bits" in a else _wide(graph, o) or size)
     return round(total)
+
+
+def _wide(graph: Graph, operation: Operation) -> float:
+    """Bytes of an element of a complex product, or of one in float64; 0 of any other operation."""
+    size = SIZES.get(graph.tensors[operation.outputs[0]].dtype, 0.0)
+    return size * (operation.kind in MULTIPLYING and size > FLOAT_BYTES)
+
+
+@once
+def copied_at(graph: Graph) -> dict[int, int]:
+    """Position of an operation with parameters that autocast copies in half -> of the first with the copy.
+
+    They are those of kernels. A table of embeddings is copied only if it is a product's kernel too.
+    """
+    heads = {parameter_key(o): i for i, o in enumerate(graph.operations) if o.kind == "dense"}
+    found = dict[int, int]()
+    for i, o in enumerate(graph.operations):
+        if o.kind in KERNELS and not ("bits" in o.attributes or _wide(graph, o)):
+            found[i] = i
+        elif o.kind == "embedding" and parameter_key(o) in heads:
+            found[i] = heads[parameter_key(o)]
+    return found
+
+
+def copied_bytes(graph: Graph, mode: Mode) -> np.ndarray:
+    """(operations,) bytes of the copies of parameters that autocast has made when each operation runs.
+
+    It keeps them until its context ends, behind the forward pass.
+    """
+    each, made = operations_parameters(graph), np.zeros(len(graph.operations), np.int64)
+    for i, at in copied_at(graph).items() if mode.dtype == AMP else ():
+        made[at] += HALF_BYTES * each[i]
+    return made.cumsum()
 
 
 LARGEST_BATCH = 2**24
@@ -250,18 +280,24 @@ class Analysis:
     names: tuple[str, ...]
     owner: np.ndarray
     _sums: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
-    _bytes: dict[tuple[str, str], tuple[int, np.ndarray]] = field(default_factory=dict, repr=False)
+    _bytes: dict[tuple[str, str], tuple[int, Any, Any]] = field(default_factory=dict, repr=False)
 
     def memory(self, batch_size: int, mode: Mode = DEFAULT_MODE) -> Memory:
         """Memory of a forward pass at a batch size; `mode`: of the device."""
         key = mode.dtype if mode.half else "", mode.launch
         if key not in self._bytes:
-            self._bytes[key] = weights_bytes(self.graph, mode), alive_bytes(self.graph, mode)
-        weights, (fixed, scaled) = self._bytes[key]
+            copied = copied_bytes(self.graph, mode)
+            self._bytes[key] = (
+                weights_bytes(self.graph, mode),
+                copied,
+                alive_bytes(self.graph, mode),
+            )
+        weights, copied, (fixed, scaled) = self._bytes[key]
         if not len(fixed):
             return Memory(weights, 0, "")
         alive = fixed + scaled.astype(float) * batch_size  # no integer that overflows
-        most = int(alive.argmax())
+        most = int((copied + alive).argmax())
+        weights += int(copied[most])
         return Memory(weights, int(alive[most]), self.graph.operations[most].full_name)
 
     def block_counts(self, batch_size: int) -> np.ndarray:

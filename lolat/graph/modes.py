@@ -318,7 +318,7 @@ def _in_float32(operation: Operation) -> bool:
 
 # ---- Bytes of elements and parameters
 
-FLOAT_BYTES = 4
+FLOAT_BYTES, HALF_BYTES = 4, 2
 
 
 def element_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> list[float]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lolat.errors import InputError, arg
-from lolat.graph.modes import BFLOAT16
+from lolat.graph.modes import BFLOAT16, HALF_BYTES
 from lolat.hardware.gpus import PRECISION_OF
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU
@@ -20,7 +20,6 @@ from lolat.training.memory import (
     BUCKETS,
     COPIES,
     GATHERED,
-    HALF_BYTES,
     LOSS,
     TEMPORARY,
     Moment,

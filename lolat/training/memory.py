@@ -12,6 +12,7 @@ from lolat.graph.analysis import (
     INDEX_BYTES,
     INDEXED,
     alive_bytes,
+    copied_at,
     operations_parameters,
     parameter_key,
     parameters,
@@ -35,6 +36,7 @@ from lolat.graph.modes import (
     EAGER,
     FLOAT32,
     FLOAT_BYTES,
+    HALF_BYTES,
     SIZES,
     Lowering,
     Mode,
@@ -46,13 +48,8 @@ from lolat.io.results import Remark
 from lolat.optimizers import Optimizer, optimizer_named
 from lolat.units import byte_size
 
-HALF_BYTES = 2
-WEIGHTS, COPIES, GRADIENTS, STATES = (
-    "weights",
-    "copies in half precision",
-    "gradients",
-    "optimizer states",
-)
+WEIGHTS, COPIES = "weights", "copies in half precision"
+GRADIENTS, STATES = "gradients", "optimizer states"
 
 
 @dataclass(frozen=True)
@@ -182,19 +179,16 @@ def numbers_of(graph: Graph) -> Numbers:
 
 
 def copied_parameters(graph: Graph, frozen: bool) -> np.ndarray:
-    """(operations,) numbers of parameters that autocast copies for the backward pass.
+    """(2, operations) parameters that autocast copies in half: kept for the backward pass, and all others.
 
-    Autocast copies no tables of embeddings, unless they are a product's kernel too, and no parameters that
-    are no operation's weights; it keeps a `frozen` kernel's copy where a gradient goes through.
+    Those of a `frozen` kernel are kept where a gradient goes through, and else there while it runs.
     """
-    part, weights = backward_of(graph), _trained_weights(graph)
-    found, every = np.zeros(len(weights)), operations_parameters(graph)
-    heads = {parameter_key(o): i for i, o in enumerate(graph.operations) if o.kind == "dense"}
-    for i, o in enumerate(graph.operations):
-        passed = frozen and part.first[i] and o.kind in KERNELS
-        at = heads.get(parameter_key(o)) if o.kind == "embedding" else i
-        if at is not None:
-            found[at] += (every if passed else weights)[i]
+    part, weights, every = backward_of(graph), _trained_weights(graph), operations_parameters(graph)
+    found = np.zeros((2, len(weights)))
+    for i, at in copied_at(graph).items():
+        passed = frozen and part.first[i] and graph.operations[i].kind in KERNELS
+        kept = every[i] if passed else weights[i]
+        found[:, at] += kept, frozen * (every[i] - kept)
     return found
 
 
@@ -294,13 +288,13 @@ def saved_tensors(graph: Graph) -> tuple[Kept, dict[int, int], dict[int, Kept]]:
 
 
 def saved_parts(
-    graph: Graph, batch_size: int, mode: Mode = DEFAULT_MODE
+    graph: Graph, batch_size: int, mode: Mode = DEFAULT_MODE, held: Sequence[int] = ()
 ) -> tuple[np.ndarray, np.ndarray]:
     """(operations,) bytes that are kept until the backward pass of each, and that its part adds again.
 
-    They are those of `saved_tensors`, each freed behind the first operation that keeps it, the vectors of
-    each step of a recurrent layer, the indices of maxima, and the masks of dropouts, a byte an element.
-    Where autocast converts what an operation reads, this keeps a copy of its own in place of the tensor.
+    They are those of `saved_tensors`, each freed behind the first operation that keeps it, tensors `held`
+    to the end, the vectors of each step of a recurrent layer, the indices of maxima, and the masks of
+    dropouts, a byte an element. Autocast keeps its copy in place of the tensor.
     """
     part, sizes = backward_of(graph), element_bytes(graph, mode)
     kept, again = np.zeros((2, len(graph.operations)))
@@ -317,15 +311,16 @@ def saved_parts(
                 converted = {t: after for t, _, after in lowered.conversions(graph.operations[i])}
                 if read in converted:
                     copies.append((i, size(read, converted[read])))
-                if read not in converted or t in graph.inputs:  # which whoever calls holds
+                else:
                     whole.setdefault(t, i)
         return whole, copies
 
     tensors, stored, inside = saved_tensors(graph)
     whole, copies = split(tensors)
     whole |= {t: min(i, whole.get(t, i)) for t, i in stored.items()}
-    for i, held in [*((i, size(t)) for t, i in whole.items()), *copies]:
-        kept[i] += held
+    whole |= dict.fromkeys(held if graph.operations else (), 0)
+    for i, needed in [*((i, size(t)) for t, i in whole.items()), *copies]:
+        kept[i] += needed
     parts = {}
     for number, tensors in inside.items():
         added, copies = split(tensors)
@@ -375,10 +370,8 @@ def at_peak(
     walked = {name: np.cumsum(sizes) for name, sizes in freed.items()}
     for name, sizes in working.items():
         walked[name] = walked.get(name, 0.0) + sizes
-    walked[GRADIENTS] = np.cumsum(made[::-1])[::-1]
     there = float(made.sum()) if accumulate > 1 else 0.0
-    if there:
-        walked[GRADIENTS] = np.full(len(made), there)
+    walked[GRADIENTS] = np.full(len(made), there) if there else np.cumsum(made[::-1])[::-1]
     at = int(np.argmax(sum(walked.values()))) if len(made) else 0
     where = f"the backward pass of {names[at]}" if at else AT_END
     moments = {where: {name: float(sizes[at]) for name, sizes in walked.items()}} if names else {}
@@ -407,12 +400,13 @@ def memory_at_peak(
             views.update(o.outputs)
         if o.kind in VIEWS or not part.runs[i]:
             continue
-        moved = [*{*o.inputs, *o.outputs}]
+        wanted = (t for t in {*o.inputs, *o.outputs} if part.needs[t])
+        moved = sum(graph.tensors[t].elements(batch_size) * of_element[t] for t in wanted)
         # The gradient of a changed view is copied, and that of what it was before.
-        moved *= 1 + in_place
-        working[i] += sum(graph.tensors[t].elements(batch_size) * of_element[t] for t in moved)
-    kept, again = saved_parts(graph, batch_size, mode)
-    copies = recipe.copy * copied_parameters(graph, recipe.frozen > HALF_BYTES) / shards.parameters
+        working[i] += moved * (1 + in_place)
+    kept, again = saved_parts(graph, batch_size, mode, graph.inputs)  # which the caller holds
+    halves = recipe.copy * copied_parameters(graph, recipe.frozen > HALF_BYTES) / shards.parameters
+    copies, passed = halves[0], halves[0].cumsum() + halves[1]
     is_again = np.array([CHECKPOINT in o.attributes for o in graph.operations], bool)
     before = {COPIES: float(copies.sum())}
     # A network that ends with the log-softmax itself leaves the loss its gradient alone.
@@ -426,8 +420,8 @@ def memory_at_peak(
     # A part that is not trained keeps nothing, and runs all the same.
     fixed, scaled = alive_bytes(graph, mode)
     alive = fixed + scaled.astype(float) * batch_size
-    at = int(np.argmax(alive + copies.cumsum())) if len(alive) else 0
-    passing = {FORWARD: alive[at], COPIES: copies[: at + 1].sum()} if len(alive) else {}
+    at = int(np.argmax(alive + passed)) if len(alive) else 0
+    passing = {FORWARD: alive[at], COPIES: passed[at]} if len(alive) else {}
     moment, moving = at_peak(
         [o.name for o in graph.operations], {ACTIVATIONS: kept, COPIES: copies * ~is_again},
         recipe.gradient * learned[0] / shards.gradients,

@@ -15,11 +15,10 @@ from typing import NamedTuple
 from lolat.arrays import np
 from lolat.device.predictors.host import GRAPH_MS, OPERATION_MS
 from lolat.errors import InputError, arg
-from lolat.graph.modes import EAGER, FLOAT_BYTES, GRAPH, Launch
+from lolat.graph.modes import EAGER, FLOAT_BYTES, GRAPH, HALF_BYTES, Launch
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU
 from lolat.parameters import CHECKPOINTING
-from lolat.training.memory import HALF_BYTES
 from lolat.training.parallel import Parallel
 from lolat.units import shortened
 

@@ -341,6 +341,14 @@ class Head(torch.nn.Module):  # type: ignore[misc]
         return self.head(self.stem(x).mean((2, 3)))
 
 
+def patches(frozen: bool) -> Any:
+    """An image far larger than all results, the first layer frozen or not."""
+    stem = torch.nn.Conv2d(3, 16, 8, 8).requires_grad_(not frozen)
+    last = torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(32, 10)
+    after = torch.nn.ReLU(), torch.nn.Conv2d(16, 32, 3, 2, 1), torch.nn.ReLU()
+    return torch.nn.Sequential(stem, *after, *last)
+
+
 def normalized(inplace: bool) -> Any:
     """Two blocks as of nnU-Net, and the last layer."""
     layers: list[Any] = []
@@ -361,15 +369,20 @@ PEAKS: dict[str, Callable[[], tuple[Any, list[Any]]]] = {
     "not in place": lambda: (normalized(False), [torch.rand(1, 3, 64, 64)]),
     # Where the stem has run, no weight of the head has a copy in half precision yet.
     "autocast": lambda: (Head(), [torch.rand(1, 3, 64, 64)]),
+    # No gradient of an image or a frozen layer's result; the image stays, and its copy while it is read.
+    "image": lambda: (patches(False), [torch.rand(1, 3, 256, 256)]),
+    "image, frozen": lambda: (patches(True), [torch.rand(1, 3, 256, 256)]),
+    "image, autocast": lambda: (patches(False), [torch.rand(1, 3, 256, 256)]),
+    "image, frozen, autocast": lambda: (patches(True), [torch.rand(1, 3, 256, 256)]),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PEAKS)
 def test_a_step_has_the_peak_of_pytorch(name: str) -> None:
     network, inputs = PEAKS[name]()
-    mode = Mode("amp") if name == "autocast" else Mode()
+    mode = Mode("amp") if name.endswith("autocast") else Mode()
     of_batch = [torch.cat([x] * 4).clone() for x in inputs]
     with torch.autocast("cpu", torch.bfloat16, enabled=mode.half):
         own = peak_by_pytorch(network, *of_batch)
     ours = memory_bytes(lolat.read((network, inputs)), 4, OPTIMIZERS["sgd"], mode)
-    assert ours == pytest.approx(own, rel=0.03)
+    assert ours == pytest.approx(own, rel=0.02)
