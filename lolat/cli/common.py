@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # ---- How a command ends: an error is one line on stderr and an exit code.
 
 INTERRUPTED = 130
-COMMAND, JSON, KIND = "lolat.command", "lolat.json", "lolat.kind"
+COMMAND, KIND = "lolat.command", "lolat.kind"
 """Keys in the `meta` of a context: the innermost running command; whether the call has --json; the kind of
 answer, if not the first."""
 QUIET_NAMES = ("-q", "--quiet")
@@ -77,7 +77,11 @@ def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> i
     except Exception as error:
         if isinstance(error, OSError):
             _discard_stdout()
-        if isinstance(error, AnswerIsNo) and error.answer is not None and meta.get(JSON):
+        if (
+            isinstance(error, AnswerIsNo)
+            and error.answer is not None
+            and meta.get(JSON_OPTION.name)
+        ):
             kinds = getattr(meta.get(COMMAND, command), "answers", {})
             say_json(meta.get(KIND) or next(iter(kinds)), error.answer)
         if os.environ.get("LOLAT_DEBUG"):
@@ -308,7 +312,7 @@ def say_json(kind: str, answer: Mapping[str, Any]) -> None:
 def answer(result: Any, lines: Iterable[Part]) -> None:
     """Print the result of a command: with --json its JSON, for people `lines` and tables."""
     context = click.get_current_context()
-    if context.meta.get(JSON):
+    if context.meta.get(JSON_OPTION.name):
         kinds = getattr(context.command, "answers", {})
         by_class = {place.partition(":")[2]: kind for kind, place in kinds.items()}
         say_json(by_class.get(type(result).__name__, next(iter(kinds))), plain_data(result))
@@ -332,15 +336,15 @@ SURE: dict[str, Any] = {"is_flag": False, "flag_value": 100 * COVERAGE, "default
 PRECISIONS = Word(PARAMETERS["precision"], BEST)
 
 
-def _as_json(context: click.Context, _: click.Parameter, value: bool) -> None:
-    context.meta[JSON] = value
+def _keep(context: click.Context, option: click.Parameter, value: Any) -> None:
+    context.meta[option.name] = value
 
 
 JSON_OPTION = click.Option(
     ["--json"],
     is_flag=True,
     expose_value=False,
-    callback=_as_json,
+    callback=_keep,
     help="One JSON object on stdout.",
 )
 
@@ -440,12 +444,8 @@ def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
     if name != SIZE:
         return click.option(of.option, name, **about)
     made = click.option(of.option, name, callback=_with_length, **about)
-    length = parameter(LENGTH, expose_value=False, is_eager=True, callback=_keep_length)
+    length = parameter(LENGTH, expose_value=False, is_eager=True, callback=_keep)
     return lambda function: made(length(function))
-
-
-def _keep_length(context: click.Context, _: click.Parameter, value: int | None) -> None:
-    context.meta[LENGTH] = value
 
 
 def _with_length(context: click.Context, _: click.Parameter, value: tuple[int, ...]) -> Any:

@@ -21,6 +21,7 @@ STEEPEST = 0.5  # the exponent at which errors of operations are independent
 OTHER_NETWORKS = 1.3
 """Errors of blocks of other networks over those of held-out predefined blocks, whose kin stay in the fit.
 OTHER_NETWORKS and STEEP were chosen on the development split of the zoo (docs/results/index.md)."""
+LEAST_REST = 0.25  # of the variance of networks, whatever the fit's own
 STEEP = 4  # exponent of the transition from a block's interval to a network's
 LARGEST = 100.0  # half width, as a logarithm: a factor that a float holds
 Operations = Annotated[float, msgspec.Meta(ge=1.0, le=MOST)]
@@ -38,17 +39,35 @@ class Interval(msgspec.Struct, frozen=True):
     scores: tuple[Number, ...] = ()
 
 
-class NetworkErrors(msgspec.Struct, frozen=True):
+class NetworkErrors(msgspec.Struct, frozen=True, omit_defaults=True):
     """Errors of networks of `count` families, each family held out of the fit.
 
     `ops`: the lowest decile of their operations; `spread`: root mean square of log(measured / predicted).
-    Another network's error is Student's t times that; a family, whose errors are alike, is one degree of
-    freedom.
+    A family, whose errors are alike, is one degree of freedom of Student's t. `changes`: relative changes
+    of coefficients where single blocks or networks are left out of the fit. `typical`: the variance that
+    they give the middle network.
     """
 
     ops: NotNegative
     spread: NotNegative
     count: Annotated[int, msgspec.Meta(ge=2, le=2**63 - 1)]
+    changes: tuple[dict[str, Number], ...] = ()
+    typical: NotNegative = 0.0
+
+    def deviation(self, terms_ms: Mapping[str, float] | None = None) -> float:
+        """The standard deviation of another network's log error; `terms_ms`: its time by terms.
+
+        The variance is that of the fit, the squared changes of its time, and one for all networks.
+        """
+        terms_ms = terms_ms or {}
+        if not (whole := sum(terms_ms.values())) or not self.changes:
+            return self.spread
+        changed = (
+            sum(change * terms_ms.get(name, 0.0) for name, change in changes.items()) / whole
+            for changes in self.changes
+        )
+        rest = max(self.spread**2 - self.typical, LEAST_REST * self.spread**2)
+        return math.sqrt(rest + sum(c**2 for c in changed))
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -63,8 +82,14 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     networks: NetworkErrors | None = None
     elsewhere: NotNegative = 0.0
 
-    def half_width(self, ops: float, coverage: float = COVERAGE, floor: float = 0.0) -> float:
-        """Half width, a logarithm, of the interval for `ops` operations.
+    def half_width(
+        self,
+        ops: float,
+        coverage: float = COVERAGE,
+        floor: float = 0.0,
+        terms_ms: Mapping[str, float] | None = None,
+    ) -> float:
+        """Half width, a logarithm, of the interval for `ops` operations; `terms_ms`: the time by terms.
 
         Without held-out networks it is a block's. With them it goes from OTHER_NETWORKS times a block's at
         one operation to a network's at `networks.ops`. It is at least `floor`, the relative noise floor.
@@ -77,7 +102,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             most = math.log(max(self.networks.ops, math.e))
             part = min(math.log(max(ops, 1.0)) / most, 1.0)
             half *= OTHER_NETWORKS
-            of_networks = t_quantile(coverage, self.networks.count) * self.networks.spread
+            of_networks = t_quantile(coverage, self.networks.count)
+            of_networks *= self.networks.deviation(terms_ms)
             half += part**STEEP * (of_networks - half)
         elsewhere = normal_quantile(coverage) * self.elsewhere
         return min(max(math.hypot(half, elsewhere), math.log1p(floor)), LARGEST)

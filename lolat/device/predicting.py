@@ -20,7 +20,7 @@ from lolat.device.domain import (
 )
 from lolat.device.intervals import interval_around, noise_level, normal_quantile
 from lolat.device.prediction import Prediction, Query, end_ms, no_room_words
-from lolat.device.predictors.formula import Formula
+from lolat.device.predictors.formula import CONSTANT, Formula
 from lolat.device.predictors.host import Steps
 from lolat.device.predictors.int8 import int8_half_width, int8_remark, untimed_in_int8
 from lolat.device.predictors.roofline import RECURRENT_MS, Roofline
@@ -183,19 +183,19 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     size = question.batch_size
     size = largest_batch(model, analysis, question) if size == AUTO else as_whole(size)
     counts = analysis.block_counts(size)
-    document, where = model.document, model.document["environment"]
+    document, where, mode = model.document, model.document["environment"], mode_of(model.document)
     terms, call_ms, steps = formula.of_blocks(analysis, size)
     latency = float(terms.sum()) + call_ms
     extrapolation = _extrapolation(model, analysis, size, formula, terms / (latency or 1.0), steps)
     unusual = {"hides", "experts"} & {name for o in graph.operations for name in o.attributes}
     if analysis.counts.quantized or unusual:
         extrapolation, of_counts = with_untimed(extrapolation, formula, analysis, size)
-    mode = mode_of(document)
     steps_alone = (where.get("held") or {}).get("inference") is False
     inside = max(1.0 - extrapolation.share, 0.0) if extrapolation.known else None
     inside = inside if is_measured(document) and not steps_alone else 0.0
-    ops = int(counts[:, _OPS].sum())
-    half, doubts = widened_half_width(formula, steps, extrapolation, document, coverage, ops, graph)
+    terms_ms = dict(zip(formula.features, terms.sum(axis=0).tolist(), strict=True))
+    about = extrapolation, document, coverage, int(counts[:, _OPS].sum()), graph
+    half, doubts = widened_half_width(formula, steps, *about, {**terms_ms, CONSTANT: call_ms})
     remarks = [*extrapolation.remarks, *doubts, *[STEPS_ALONE] * steps_alone]
     remarks += (*other_framework(where, graph.framework, model.label), *of_its_source(document))
     remarks += [LAID_BY_COMPILER] * (model.asked.channels_last and mode.fused)
@@ -284,11 +284,12 @@ def widened_half_width(
     coverage: float | None,
     ops: int,
     graph: Graph | None = None,
+    terms_ms: Mapping[str, float] | None = None,
 ) -> tuple[float | None, tuple[str, ...]]:
     """(half width of the interval, a logarithm; remarks if there is none).
 
-    `ops`: number of operations; `graph`: of a network that may be quantized. Without a `coverage`, too few
-    points for the default give None; with one, InputError.
+    `ops`: number of operations; `graph`: of a network that may be quantized; `terms_ms`: of the formula in
+    the network. Without a `coverage`, too few points for the default give None; with one, InputError.
     """
     if steps is not None and isinstance(formula, Roofline) and formula.multiprocessors == 1.0:
         unlike = formula.unlike(steps) or {}
@@ -296,7 +297,7 @@ def widened_half_width(
             return None, (NOT_KNOWN,)
     floor, sure = noise_level(document, "floor") or 0.0, COVERAGE if coverage is None else coverage
     try:
-        half_width = formula.half_width(ops, sure, floor)
+        half_width = formula.half_width(ops, sure, floor, terms_ms)
     except InputError as error:
         if coverage is not None:
             raise

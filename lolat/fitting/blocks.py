@@ -12,7 +12,7 @@ from lolat.device.domain import Domain, measures_of
 from lolat.device.file import made
 from lolat.device.intervals import as_dict
 from lolat.device.predictors.additive import FREE_PARAMETERS, TERMS, AdditiveCosts
-from lolat.device.predictors.formula import Formula
+from lolat.device.predictors.formula import CONSTANT, Formula
 from lolat.device.predictors.two_regime import THREE, TwoRegime
 from lolat.fitting.cross_validation import (
     cross_validate,
@@ -28,6 +28,8 @@ from lolat.graph.counts import FEATURES
 from lolat.tables.blocks import Point, blocks_of, known_features, matrix, times
 
 LEAST_NETWORKS = 8  # held-out ones for an interval of networks
+DIRECTIONS = 3
+"""Of changes of the fit; chosen on the development split of the zoo (benchmarks/zoo/spreads.py)."""
 Refit = Callable[[np.ndarray], Formula]  # takes (points,), a mask of those to fit
 
 
@@ -122,7 +124,7 @@ def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int)
 
     entry = _entry(formula, points, fit_again, numbers)
     if formula.six_counts is not None:
-        left_out = _left_out_ms(points, fit_six_again, len(FEATURES))
+        left_out, _ = _left_out(points, fit_six_again, len(FEATURES))
         fitted = predicted_ms(formula.six_counts, points)
         entry["six_counts"]["error"] = error_entry(measured, fitted, left_out, whole)
     return entry
@@ -134,8 +136,11 @@ def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int
     There are no residuals, and predictions have no interval, if too few points remain without one block
     (`numbers`: the fewest that can be fitted).
     """
-    left_out = _left_out_ms(points, refit, numbers)
+    left_out, refits = _left_out(points, refit, numbers)
     entry = formula.to_dict() | errors_of_points(points, predicted_ms(formula, points), left_out)
+    if "networks" in entry and isinstance(formula, AdditiveCosts):
+        networks = matrix([p for p in points if p.whole], formula.features)
+        entry["networks"] |= fit_changes(formula, refits, networks)
     if left_out is not None and "ops" in known_features(points):
         logarithms, ops = log_errors(times(points), left_out), matrix(points, ["ops"])[:, 0]
         if interval := interval_entry(logarithms, ops, folds_of(blocks_of(points))):
@@ -163,14 +168,46 @@ def errors_of_points(
     return entry
 
 
-def _left_out_ms(points: Sequence[Point], refit: Refit, numbers: int) -> np.ndarray | None:
-    """(points,) ms of each point by a fit without its block; None if too few points remain for a fit."""
-    folds = folds_of(blocks_of(points))
+def _left_out(
+    points: Sequence[Point], refit: Refit, numbers: int
+) -> tuple[np.ndarray | None, list[Formula]]:
+    """((points,) ms of each point by a fit without its block, the fits); None if too few points remain."""
+    folds, refits = folds_of(blocks_of(points)), []
     if len(points) - int(np.bincount(folds).max()) <= numbers:
-        return None
-    return cross_validate(
-        folds, lambda kept, out: predicted_ms(refit(kept), [*compress(points, out)])
+        return None, []
+
+    def predict(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
+        refits.append(refit(kept))
+        return predicted_ms(refits[-1], [*compress(points, out)])
+
+    return cross_validate(folds, predict), refits
+
+
+def fit_changes(
+    formula: Formula, refits: Sequence[Formula], networks: np.ndarray, number: int = DIRECTIONS
+) -> dict[str, Any]:
+    """The `changes` and `typical` of NetworkErrors, from fits without each block or network.
+
+    `networks`: (networks, features) counts of the predefined networks. The changes add up to the variance
+    of the jackknife (Efron 1982), in the `number` independent directions that vary these networks most.
+    """
+    names = (*formula.features, CONSTANT)
+    costs = np.array(
+        [[f.coefficients.get(name, 0.0) for name in names] for f in (formula, *refits)]
     )
+    relative = (
+        np.divide(costs[1:], costs[0], out=np.ones_like(costs[1:]), where=costs[0] > 0.0) - 1.0
+    )
+    shares = np.column_stack([networks, np.ones(len(networks))]) * costs[0]
+    shares /= shares.sum(axis=1, keepdims=True)
+    directions = np.linalg.svd(relative * shares.mean(axis=0), full_matrices=False)[0]
+    changes = directions[:, :number].T @ relative
+    variance = ((shares @ changes.T) ** 2).sum(axis=1)
+    named = [
+        {name: float(f"{c:.3g}") for name, c in zip(names, row, strict=True) if c}
+        for row in changes.tolist()
+    ]
+    return {"changes": named, "typical": round(float(np.median(variance)), 6)}
 
 
 def predicted_ms(formula: Formula, points: Sequence[Point]) -> np.ndarray:

@@ -23,9 +23,9 @@ from lolat.graph.modes import (
     AMP,
     DEFAULT_MODE,
     EAGER,
-    FLOAT_BYTES,
     HALF_BYTES,
     SIZES,
+    WIDE,
     Lowering,
     Mode,
     element_bytes,
@@ -218,14 +218,9 @@ def weights_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> int:
         a = o.attributes
         if o.kind == "batch_norm" and o.inputs and "tied" not in a:
             number += 2 * _channels(graph, o)  # a mean and a variance
-        total += number * (a["bits"] / 8 if "bits" in a else _wide(graph, o) or size)
+        wide = WIDE.get(graph.tensors[o.outputs[0]].dtype) if o.kind in MULTIPLYING else None
+        total += number * (a["bits"] / 8 if "bits" in a else wide or size)
     return round(total)
-
-
-def _wide(graph: Graph, operation: Operation) -> float:
-    """Bytes of an element of a complex product, or of one in float64; 0 of any other operation."""
-    size = SIZES.get(graph.tensors[operation.outputs[0]].dtype, 0.0)
-    return size * (operation.kind in MULTIPLYING and size > FLOAT_BYTES)
 
 
 @once
@@ -237,20 +232,21 @@ def copied_at(graph: Graph) -> dict[int, int]:
     heads = {parameter_key(o): i for i, o in enumerate(graph.operations) if o.kind == "dense"}
     found = dict[int, int]()
     for i, o in enumerate(graph.operations):
-        if o.kind in KERNELS and not ("bits" in o.attributes or _wide(graph, o)):
+        wide = o.kind in MULTIPLYING and graph.tensors[o.outputs[0]].dtype in WIDE
+        if o.kind in KERNELS and "bits" not in o.attributes and not wide:
             found[i] = i
         elif o.kind == "embedding" and parameter_key(o) in heads:
             found[i] = heads[parameter_key(o)]
     return found
 
 
-def copied_bytes(graph: Graph, mode: Mode) -> np.ndarray:
+def copied_bytes(graph: Graph) -> np.ndarray:
     """(operations,) bytes of the copies of parameters that autocast has made when each operation runs.
 
     It keeps them until its context ends, behind the forward pass.
     """
     each, made = operations_parameters(graph), np.zeros(len(graph.operations), np.int64)
-    for i, at in copied_at(graph).items() if mode.dtype == AMP else ():
+    for i, at in copied_at(graph).items():
         made[at] += HALF_BYTES * each[i]
     return made.cumsum()
 
@@ -286,12 +282,11 @@ class Analysis:
         """Memory of a forward pass at a batch size; `mode`: of the device."""
         key = mode.dtype if mode.half else "", mode.launch
         if key not in self._bytes:
-            copied = copied_bytes(self.graph, mode)
-            self._bytes[key] = (
-                weights_bytes(self.graph, mode),
-                copied,
-                alive_bytes(self.graph, mode),
+            copied = (
+                copied_bytes(self.graph) if mode.dtype == AMP else np.zeros(len(self.owner), int)
             )
+            tensors = alive_bytes(self.graph, mode)
+            self._bytes[key] = weights_bytes(self.graph, mode), copied, tensors
         weights, copied, (fixed, scaled) = self._bytes[key]
         if not len(fixed):
             return Memory(weights, 0, "")

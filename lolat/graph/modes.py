@@ -319,6 +319,7 @@ def _in_float32(operation: Operation) -> bool:
 # ---- Bytes of elements and parameters
 
 FLOAT_BYTES, HALF_BYTES = 4, 2
+WIDE = {dtype: size for dtype, size in SIZES.items() if size > FLOAT_BYTES}
 
 
 def element_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> list[float]:

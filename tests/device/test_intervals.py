@@ -149,3 +149,19 @@ def test_a_file_has_no_fewer_operations_than_one_and_no_more_than_there_are() ->
     for ops in ([0.5, 2.0], [1.0, 1e31]):
         with pytest.raises(msgspec.ValidationError):
             msgspec.convert({**document, "ops": ops}, Interval)
+
+
+def test_the_deviation_of_a_network_by_hand() -> None:
+    """The rest of the variance, 0.01 - 0.0036, and the squares of two changes of its time."""
+    changes = ({"flops": 0.2, "call": -0.1}, {"ops": 1.0})
+    errors = NetworkErrors(100.0, 0.1, 12, changes, 0.0036)
+    shares = {"flops": 0.6, "ops": 0.1, "weights": 0.1, "call": 0.2}
+    expected = math.sqrt(0.0064 + (0.12 - 0.02) ** 2 + 0.1**2)
+    assert errors.deviation(shares) == pytest.approx(expected)
+    assert errors.deviation({"weights": 1.0}) == pytest.approx(0.08)
+    # A share of the variance stays, and without shares the errors are those of all networks.
+    mostly_fit = NetworkErrors(100.0, 0.1, 12, changes, 0.0099)
+    assert mostly_fit.deviation({"weights": 1.0}) == pytest.approx(0.05)
+    assert errors.deviation() == NetworkErrors(100.0, 0.1, 12).deviation(shares) == 0.1
+    half = Calibration(residuals=RESIDUALS, networks=errors).half_width(100, 0.9, terms_ms=shares)
+    assert half == pytest.approx(float(stats.t.ppf(0.95, 12)) * expected)

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lolat.device.intervals import STEEPEST, Calibration, Interval
+from lolat.device.intervals import STEEPEST, Calibration, Interval, NetworkErrors
+from lolat.device.predictors.additive import AdditiveCosts
+from lolat.fitting.blocks import fit_changes
 from lolat.fitting.cross_validation import fit_interval, folds_of, interval_entry, network_entry
 
 
@@ -115,3 +117,26 @@ def test_the_spread_of_networks_by_hand() -> None:
         "spread": pytest.approx(math.sqrt((9 * 0.01 + 1.0) / 10), abs=1e-6),
         "count": 3,
     }
+
+
+def test_changes_of_the_fit_by_hand() -> None:
+    """Without one point the MACs cost a tenth more, without another one a call takes half."""
+    formula = AdditiveCosts.linear(("flops", "ops"), (1.0, 2.0), 4.0)
+    refits = [
+        AdditiveCosts.linear(("flops", "ops"), slopes, call)
+        for slopes, call in (((1.1, 2.0), 4.0), ((1.0, 2.0), 2.0), ((1.0, 2.0), 4.0))
+    ]
+    networks = np.array([[8.0, 4.0], [4.0, 0.0], [1.0, 0.0]])
+    shares = np.array([[0.4, 0.4, 0.2], [0.5, 0.0, 0.5], [0.2, 0.0, 0.8]])
+    found = fit_changes(formula, refits, networks, 3)
+    errors = NetworkErrors(1.0, 1.0, 2, tuple(found["changes"]), found["typical"])
+    variances = (0.1 * shares[:, 0]) ** 2 + (0.5 * shares[:, 2]) ** 2
+    assert found["typical"] == pytest.approx(float(np.median(variances)), abs=1e-6)
+    for row, variance in zip(shares.tolist(), variances, strict=True):
+        of_terms = dict(zip(("flops", "ops", "call"), row, strict=True))
+        rest = 1.0 - found["typical"]
+        assert errors.deviation(of_terms) ** 2 - rest == pytest.approx(variance, rel=0.01)
+    # One direction keeps what varies the networks most, which is the call.
+    (change,) = fit_changes(formula, refits, networks, 1)["changes"]
+    assert abs(change["call"]) == pytest.approx(0.5, rel=0.01)
+    assert abs(change.get("flops", 0.0)) < 0.01
