@@ -71,8 +71,8 @@ def compare(
 
     Training is as in `lolat cost NETWORK`: time, memory and dollars. `on`: devices as `load` takes them;
     "all" or none: every one with times and a price. `asked`: the other arguments of `Model.cost`;
-    `precision`: of each device, its fastest if None or "best". `on_progress`: called for each device (done,
-    all, name). Returns `Costs`, an answer for each device and batch size.
+    `precision`: of each device, its fastest if None or "best", with its fastest layout. `on_progress`:
+    called for each device (done, all, name). Returns `Costs`, an answer for each device and batch size.
 
     Serving is as in `lolat llm MODEL,MODEL CONFIG`: `asked` are the other arguments of `Model.llm`, such as
     `concurrency` or `request_rate`; `network`: one language model or a list. Returns `ComparedModels`, the

@@ -181,7 +181,7 @@ class Model(Device):
 
         A decoder is its config.json, as for `llm`, with `input_size` tokens in a sequence. `batch_size`:
         samples on each device, "auto": the most that fit. `precision`: "best": the fastest of fp32, tf32,
-        amp.
+        amp, and of both layouts of images.
 
         Returns a `Cost`; for a list of batch sizes `Costs`. If no training was measured it is an estimate
         from latencies, which its warnings say. Raises ModelFileError if the model knows neither, and

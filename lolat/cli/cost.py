@@ -12,6 +12,7 @@ import click
 
 from lolat.cli import common
 from lolat.errors import AnswerIsNo, LolatError, arg
+from lolat.parameters import BEST
 from lolat.training.question import TrainingQuestion
 from lolat.units import dollars, duration, plain
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 @common.question(
     TrainingQuestion,
     precision={
-        "more": "best: each device's fastest of fp32, tf32, amp.",
+        "more": "best: each device's fastest of fp32, tf32, amp, and of both layouts of images.",
         "type": common.PRECISIONS,
     },
     batch_size={
@@ -57,7 +58,7 @@ def cost(
 
     MODEL answers by the best that it has: timed epochs, measurements of `lolat learn --mode training`, or
     an estimate from its latencies of inference, which says so. Without MODEL, and with --on, devices are
-    compared, each in the precision in which it is fastest.
+    compared, each in its fastest precision and layout of images (best).
 
     Exit code 3 if an iteration does not fit into the device's memory, 2 if a device of --on cannot answer.
     """
@@ -146,23 +147,19 @@ def _other(option: TrainingPrediction, instance: str) -> str:
 def faster_lines(
     model: Model, answer: Cost, network: str, batch_size: int | str, question: dict[str, Any]
 ) -> Iterator[str]:
-    """A hint if mixed precision, or images channels last, are faster on a device that has them."""
-    first = best = answer.options[0].samples_per_s
-    words, options = list[str](), list[str]()
-    for word, option, more in (
-        ("In mixed precision", "--precision amp", {"precision": "amp"}),
-        ("Channels last", "--channels-last", {"channels_last": True}),
-    ):
-        if any(question[name] for name in more):
-            continue
-        with contextlib.suppress(LolatError):
-            other = model.cost(network, batch_size, **question | more).options[0].samples_per_s
-            if best < 0.8 * other:
-                question, best = question | more, other
-                words.append(word.lower() if words else word)
-                options.append(option)
-    if options:
-        yield f"{' and '.join(words)} it takes {first / best:.2f} times as long: {' '.join(options)}"
+    """A hint if another precision than the device's, or images channels last, are faster on it."""
+    from lolat.training.compare import Choice
+
+    first, is_given = answer.options[0].samples_per_s, bool(question["precision"])
+    more = {"channels_last": True} if is_given else {"precision": BEST}
+    with contextlib.suppress(LolatError):
+        other = model.cost(network, batch_size, **question | more)
+        speed = other.options[0].samples_per_s
+        options = [f"--precision {other.precision}"] * (not is_given)
+        options += ["--channels-last"] * bool(other.channels_last and not question["channels_last"])
+        if first < 0.8 * speed:
+            way = Choice.of(other, other.options[0]).way
+            yield f"In {way} it takes {first / speed:.2f} times as long: {' '.join(options)}"
 
 
 @common.command("lolat prices", answers={"prices": "lolat.hardware.prices:Prices"})

@@ -100,6 +100,11 @@ class Device(Result):
 
         return state_of(self.document, self.source)
 
+    @property
+    def own_networks(self) -> int:
+        """The number of timed networks of the user that set the level of its latencies."""
+        return int(self.document["environment"].get("own_networks", 0))
+
     @cached_property
     def domain(self) -> Domain:
         """The range of the measurements that its predictors were fitted to."""

@@ -45,8 +45,8 @@ OF_FORM = "of_form"
 """Key of a document: a remark on the card that was measured. See ESTIMATED."""
 BEFORE = "before"
 """Key of a document: its `lolat.device.file.Before`."""
-MODE_WORDS = ("half", "mode", "compile")
-"""Keys of an environment that tell the execution mode."""
+MODE_WORDS = ("half", "mode", "compile", "own_networks")
+"""Keys of an environment that tell the execution mode, and the own runs in it."""
 AS_NOW = "as_now"
 """Key of a document in memory, never in a file: a remark on the machine's speed now."""
 CARD_SPREAD = 0.1

@@ -82,12 +82,12 @@ def refined(
         names = np.array([row.name for row, _ in timed])
         factor = common_ratio(off)
         others = off - np.log([common_ratio(off[names != name]) for name in names])
-        own = (*formulas[0].own_steps, *found)
         if training:
             formulas[-1] = replace(formulas[-1], training=factor * formulas[-1].training)
             formulas[0] = replace(formulas[0], own_level=factor * formulas[0].own_level)
         else:
             formulas = [formula.scaled(factor) for formula in formulas]
+        own = (*formulas[0].own_steps, *found)
         own = tuple(replace(one, off=round(one.off - math.log(factor), 5)) for one in own)
         formulas[0] = replace(formulas[0], own_steps=own)
         name = "training_residuals" if training else "residuals"
@@ -102,9 +102,17 @@ def refined(
             f"each network left out, {100 * error['median']:.1f} % off at the median"
         )
     predictors |= {formula.name: formula.to_dict() for formula in formulas}
-    where = {**document["environment"], "rows": [*(known | keyed)]}
-    where["source"] = ", ".join(filter(None, (where.get("source"), source)))
+    where = _with_rows(document["environment"], [*(known | keyed)], rows, source)
     return {**document, "predictors": predictors, "environment": where, "warnings": remarks}
+
+
+def _with_rows(
+    environment: Mapping[str, Any], keys: Sequence[str], rows: Rows, source: str
+) -> dict[str, Any]:
+    """Return an environment with the keys of its rows, the number of inference, and their source."""
+    where, own = dict(environment), sum(not row.mode.training for row, _ in rows)
+    where |= {"rows": keys, "own_networks": own + where.get("own_networks", 0)}
+    return where | {"source": ", ".join(filter(None, (where.get("source"), source)))}
 
 
 def _steps(timed: Rows, parts: StepParts) -> tuple[OwnStep, ...]:

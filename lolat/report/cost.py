@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 from lolat.device.running import IN_TF32, LAYOUTS
 from lolat.graph.modes import COMPILED, EAGER
 from lolat.hardware.links import CLUSTER, MACHINE, UNKNOWN_NETWORK
 from lolat.hardware.prices import Offer, Prices
-from lolat.report.ranked import apart_words, grouped_notes, left_out_lines, within_limit
+from lolat.parameters import BEST
+from lolat.report.ranked import (
+    apart_words,
+    grouped_notes,
+    left_out_lines,
+    levels_words,
+    within_limit,
+)
 from lolat.report.tables import Column, Part, ReportTable, ends_of
-from lolat.training.compare import Choice, Costs, choice_words
+from lolat.training.compare import Choice, Costs, choice_words, short_name
 from lolat.training.cost import NEARLY, Cost, close_words, no_room, would_words
 from lolat.training.model import TrainingLimits, TrainingPrediction
 from lolat.units import (
@@ -74,11 +82,17 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     table = ReportTable(
         _columns(cost), [(cost, option) for option in cost.options] if is_table else ()
     )
-    after = [*_legend(table)]
+    after = list[str]()
     if cost.samples is not None and cost.fits is not False:
         unknown = no_price_words([f"{plain(cost.model.partition(' (')[0])} with that memory"], cost)
         after += [unknown] if cost.prices is None else _choice_lines(cost)
-    return before, table, after
+    return before, table, [*after, *_legend(table), *_layout_lines([cost])]
+
+
+def _layout_lines(costs: Iterable[Cost]) -> Iterator[str]:
+    """A line on how a network is run channels last, if one is by the user's choice, not a compiler's."""
+    if any(c.channels_last and c.launch == EAGER for c in costs):
+        yield f"{LAYOUTS[True]}: model.to(memory_format=torch.channels_last), and the images alike"
 
 
 def _batch(costs: Sequence[Cost]) -> str:
@@ -231,9 +245,10 @@ def _columns(of: Cost | Costs) -> list[Column]:
         return "".join(m if is_so else " " for m, is_so in zip(MARKS, are_so, strict=True)).rstrip()
 
     return [
-        Column("device", lambda row: None if is_one else plain(row[0].device), is_text=True, is_whole=True),
+        Column("device", lambda row: None if is_one else short_name(row[0].device), is_text=True,
+               is_whole=True),
         Column("devices" if is_one else "of it", lambda row: row[1].devices),
-        Column("precision", lambda row: None if is_one else _way(row[0], is_row=True), is_text=True),
+        Column("precision", lambda row: None if is_one else Choice.of(*row).way, is_text=True),
         Column("batch", lambda row: row[1].batch_size if has_batch else None, "{:,}".format),
         Column("in all", lambda row: Choice.of(*row).in_all if has_batch else None, "{:,}".format,
                page="spare"),
@@ -282,6 +297,9 @@ def _keeps(option: TrainingPrediction, limits: TrainingLimits) -> str:
     return max(words, key=SURE.index, default="")
 
 
+ASSUMED = ", assumed"
+
+
 def _across(option: TrainingPrediction) -> str:
     """A clause on the machines of an option and their network; "" for one machine."""
     # A price that is given is of a device, whatever machine has it.
@@ -289,7 +307,7 @@ def _across(option: TrainingPrediction) -> str:
     if number == 1 and option.link not in (CLUSTER, UNKNOWN_NETWORK):
         return ""
     machines = f"{number if number > 1 else 'several'} separate machines"
-    assumed = ", assumed" * (option.link is not None)
+    assumed = ASSUMED * (option.link is not None)
     return f", {machines} over {option.link_gbps:g} Gbit/s{assumed}"
 
 
@@ -340,12 +358,13 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     )
     table = ReportTable(_columns(costs), listed)
     yield from ("", table) if table.rows else ()
-    yield from _legend(table)
     yield ""
     yield from [no_data_words(costs)] * (not costs.samples and costs.limits == TrainingLimits())
     yield from _best_lines(costs, listed)
+    yield from _legend(table)
+    yield from _layout_lines(c for c, _ in listed)
     others = {
-        c.launch: [plain(a.device) for a in costs.answers if a.launch == c.launch]
+        c.launch: [short_name(a.device) for a in costs.answers if a.launch == c.launch]
         for c, _ in listed
     }
     if len(others) > 1:
@@ -353,19 +372,16 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
             f"{way} on {', '.join(dict.fromkeys(on))}" for way, on in others.items() if way != EAGER
         )
         yield f"Launches differ: {'; '.join(named)}; one for all: --launch {EAGER}, or {COMPILED}"
-    levels = {plain(c.device): c.own_runs for c, _ in listed}
-    if any(levels.values()) and not all(levels.values()):
-        own = ", ".join(name for name, runs in levels.items() if runs)
-        yield f"Levels differ: own runs corrected {own} alone; runs on the others do the same (lolat fit)"
-    if any(c.channels_last is False for c, _ in listed):
-        yield "Convolutions run channels first; they are usually faster with --channels-last"
+    yield from levels_words({short_name(c.device): c.own_runs for c, _ in listed})
+    if costs.precision != BEST and any(c.channels_last is False for c, _ in listed):
+        yield "Convolutions run channels first, usually slower: --channels-last, or --precision best"
     yield from _no_room_lines([c for c in costs.answers if c.fits is False])
     unpriced = [c.device for c in costs.answers if c.prices is None and c.fits is not False]
     if unpriced:
-        yield no_price_words([*map(plain, unpriced)], costs.answers[0])
+        yield no_price_words([*map(short_name, unpriced)], costs.answers[0])
     yield from left_out_lines(costs.left_out)
     yield from grouped_notes(
-        [(plain(c.device), c.warnings, c.options[0].interval_s) for c in costs.answers]
+        [(short_name(c.device), c.warnings, c.options[0].interval_s) for c in costs.answers]
     )
     if links := {f"{o.link} ({o.link_gbps:g} Gbit/s)" for _, o in listed if o.link}:
         yield f"Links assumed: {', '.join(sorted(links))} (yours: --link-gbps)"
@@ -381,7 +397,7 @@ def _no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
         room, most = cost.available_bytes or 0, cost.largest_batch
         words = f"{byte_size(cost.memory_bytes)} of {byte_size(room)}"
         words += f", {most:,} fits" * bool(most) + close_words(cost.memory_bytes, room)
-        name = plain(cost.device) + f" batch {cost.batch_size:,}" * several
+        name = short_name(cost.device) + f" batch {cost.batch_size:,}" * several
         alike.setdefault(cost.would_fit, []).append(f"{name} ({words})")
     for ways, devices in alike.items():
         yield f"DOES NOT FIT: {', '.join(devices)}{would_words(ways)}"
@@ -391,7 +407,7 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
     """Lines on the cheapest and the fastest within the limits, and devices that may be as good."""
     if listed and listed[0][1].within_limits is not None:  # without data, the most comes first
         cost, option = listed[0]
-        words = f"{option.devices} x {plain(cost.device)}, {_keeps(option, costs.limits)}"
+        words = f"{option.devices} x {short_name(cost.device)}, {_keeps(option, costs.limits)}"
         yield f"Most{costs.limits.words()}: {words}{_across(option)}"
     for name, choice, limits in _bests(costs):
         if choice is None:
@@ -403,11 +419,15 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
         for cost, o in rivals:
             is_price = name == "Cheapest"
             value, ends = (o.dollars, o.dollars_interval) if is_price else (o.total_s, o.interval_s)
-            device = plain(cost.device)
-            if value is not None and value < values.get(device, (math.inf,))[0]:
-                values[device] = value, ends
+            device = short_name(cost.device)
+            # The interval of an assumed network is too wide to tell anything.
+            if value is not None and not _across(o).endswith(ASSUMED):
+                values[device] = min(
+                    values.get(device, (value, ends)), (value, ends), key=itemgetter(0)
+                )
         words = choice_words(choice, costs.batches > 1)
-        alike = apart_words(plain(choice.device), values, "; ")
+        of = short_name(choice.device)
+        alike = apart_words(of, values, "; ") if of in values else ""
         yield f"{_best_line(name, words, best[1], limits)}{_on_one(best, rivals, name)}{alike}"
 
 
@@ -424,13 +444,11 @@ def _on_one(best: Row, rivals: Sequence[Row], name: str) -> str:
     return f"; on one machine: {choice_words(Choice.of(*one))}"
 
 
-def _way(cost: Cost, is_row: bool = False) -> str:
-    """The precision, the launch unless it is `eager`, the layout if it matters; a row is channels first
-    unless it says last."""
+def _way(cost: Cost) -> str:
+    """The precision, the launch unless it is `eager`, the layout if it matters."""
     launch = None if cost.launch == EAGER else cost.launch
-    layout = LAYOUTS[(cost.channels_last or None) if is_row else cost.channels_last]
-    precision = cost.precision and cost.precision + IN_TF32 * (cost.tf32 and not is_row)
-    return ", ".join(filter(None, (precision, launch, layout)))
+    precision = cost.precision and cost.precision + IN_TF32 * cost.tf32
+    return ", ".join(filter(None, (precision, launch, LAYOUTS[cost.channels_last])))
 
 
 def price_lines(prices: Prices) -> Iterator[Part]:

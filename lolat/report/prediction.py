@@ -24,6 +24,7 @@ from lolat.report.ranked import (
     assumed_hosts,
     by_assumed_host,
     grouped_notes,
+    levels_words,
     scaled,
     within_limit,
 )
@@ -195,6 +196,7 @@ def table_of_predictions(
     ]  # fmt: skip
     yield ReportTable(columns, predictions)
     yield from filter(None, [differ, assumed_hosts(predictions)])
+    yield from levels_words({_device(p): p.query.model.own_networks for p in predictions})
     if max_ms is not None and "likely" in {_keeps(p, max_ms, sure) for p in predictions}:
         yield "likely: the time keeps the limit, perhaps barely; its whole interval does not (--sure 90)"
     yield from _cheapest([] if differ else predictions, max_ms, sure)

@@ -58,6 +58,13 @@ def apart_words(best: str, ranked: Ranked, before: str = "") -> str:
     return f"{before}cannot be told apart from {_few(alike, MOST_APART)}" if alike else ""
 
 
+def levels_words(own_runs: Mapping[str, int]) -> Iterator[str]:
+    """A remark on devices whose level own runs set, beside others; `own_runs`: their number, by name."""
+    if any(own_runs.values()) and not all(own_runs.values()):
+        own = ", ".join(name for name, runs in own_runs.items() if runs)
+        yield f"Levels differ: own runs corrected {own} alone; runs on the others do the same (lolat fit)"
+
+
 def assumed_hosts(predictions: Sequence[Prediction]) -> str:
     """A remark on devices, beside others, whose times are those of hosts that the user did not give; ""
     without them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -9,10 +10,10 @@ from typing import Any
 
 from lolat.device import Device
 from lolat.device.question import ask_each, each_batch, is_one, no_device
-from lolat.device.running import mode_of
+from lolat.device.running import LAYOUTS, mode_of
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
-from lolat.graph.modes import AMP
+from lolat.graph.modes import AMP, BFLOAT16, EAGER, FLOAT16
 from lolat.hardware.gpus import PRECISION_OF, gpu_of
 from lolat.hardware.prices import rental_of
 from lolat.io.results import Result
@@ -39,13 +40,24 @@ class Choice:
     total_s: float
     dollars: float | None
     in_all: int = 0
+    launch: str | None = None
+    channels_last: bool | None = None
 
     @classmethod
     def of(cls, cost: Cost, option: TrainingPrediction) -> Choice:
         """Return the choice of an option of a device."""
         about = cost.device, cost.precision, option.batch_size
         whole = option.devices * option.batch_size * cost.accumulate
-        return cls(*about, option.devices, option.total_s or 0.0, option.dollars, whole)
+        mode = cost.launch, cost.channels_last
+        return cls(*about, option.devices, option.total_s or 0.0, option.dollars, whole, *mode)
+
+    @property
+    def way(self) -> str:
+        """The execution mode: "amp, channels last"; eager and channels first are not said."""
+        launch = None if self.launch == EAGER else self.launch
+        return ", ".join(
+            filter(None, (self.precision, launch, LAYOUTS[self.channels_last or None]))
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,7 +65,8 @@ class Costs(Result):
     """The cost of one training on several devices, or with several batch sizes.
 
     `answers`: the cost on each device that can answer; `left_out`: reasons why others cannot, by device.
-    `cheapest`, `fastest`, `frontier`: choices, as in `Cost`.
+    `cheapest`, `fastest`, `frontier`: choices, as in `Cost`. `precision`: as asked for; "best": each device
+    runs in its fastest precision and layout of images.
     """
 
     network: str
@@ -68,6 +81,7 @@ class Costs(Result):
     cheapest: Choice | None
     fastest: Choice | None
     frontier: tuple[Choice, ...]
+    precision: str | None = None
 
     @property
     def limits(self) -> TrainingLimits:
@@ -119,18 +133,23 @@ class Costs(Result):
 
 
 def choice_words(choice: Choice, with_batch: bool = False) -> str:
-    """Return a choice in words: "4 x a100-fp32 in amp, 2 h 10 min, $20"."""
-    words = [f"{choice.devices} x {plain(choice.device)}"]
+    """Return a choice in words: "4 x a100 in amp, channels last, 2 h 10 min, $20"."""
+    words = [f"{choice.devices} x {short_name(choice.device)}"]
     whole = f" ({choice.in_all:,} in all)" if choice.in_all > choice.batch_size else ""
     batch = f"batch {choice.batch_size:,}{whole}"
-    words[0] += f" in {choice.precision}" if choice.precision else ""
+    words[0] += f" in {choice.way}" if choice.precision else ""
     words += [batch] * with_batch + [duration(choice.total_s)]
     return ", ".join(words + ([] if choice.dollars is None else [dollars(choice.dollars)]))
 
 
+def short_name(device: str) -> str:
+    """Return a device's name without the mode it was measured in: "h100-fp16-nhwc" is "h100"."""
+    return re.sub(r"(-(fp32|fp16|bf16|amp|nhwc|compiled))+$", "", plain(device))
+
+
 TRIED = ("tf32", "amp")
 """Precisions that each device is tried in, beside its own; AMP alone if it was measured in half precision,
-as weights, gradients and states in two bytes have to be asked for."""
+as weights, gradients and states in two bytes have to be asked for. AMP is tried channels last too."""
 
 
 def compare(
@@ -161,13 +180,13 @@ def compare(
         answers += {(c.device, c.precision, c.launch): c for c in found.values()}.values()
     if not answers:
         raise no_device(left_out)
-    return joined(answers, left_out)
+    return joined(answers, left_out, asked.precision or BEST)
 
 
 def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Costs:
     """Predict the cost of training on `device`, with each of several batch sizes; the network is read once.
 
-    For BEST the device answers in its fastest precision.
+    For BEST the device answers in its fastest precision and layout of images.
     """
 
     def ask(one: TrainingQuestion, trained: Any) -> Cost:
@@ -181,10 +200,12 @@ def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Co
     if not (each := each_batch(asked)):
         raise InputError(f"{arg('batch_size')}: no size is given; expected one or more")
     trained = read_question(network, asked.input_size)
-    return joined([ask(one, trained) for one in each], {})
+    return joined([ask(one, trained) for one in each], {}, asked.precision)
 
 
-def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
+def joined(
+    answers: Sequence[Cost], left_out: Mapping[str, str], precision: str | None = None
+) -> Costs:
     """Join the answers of several devices or batch sizes to one question."""
     choices = [
         Choice.of(c, o)
@@ -196,33 +217,32 @@ def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
     about = ("network", "samples", "epochs", "optimizer", "coverage")
     return Costs(
         **{name: getattr(first, name) for name in about}, **asdict(first.limits), answers=tuple(answers),
-        left_out=left_out, **best_of(choices, first.limits),
+        left_out=left_out, precision=precision, **best_of(choices, first.limits),
     )  # fmt: skip
 
 
 def _fastest(model: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
-    """Answer in the precision asked for, or the fastest."""
+    """Answer in the precision asked for, or in the fastest precision and layout of images."""
     costs, errors = list[Cost](), list[LolatError]()
-    precisions: tuple[str | None, ...] = (asked.precision,)
-    if asked.precision in (None, BEST):
-        precisions = (None,)
-        if isinstance(trained, Graph):
-            is_half = _mode(model, "dtype") in ("float16", "bfloat16")
-            precisions = (PRECISION_OF[AMP],) if is_half else (None, *TRIED)
-    for precision in precisions:
+    is_best = asked.precision in (None, BEST)
+    ways = [replace(asked, precision=None if is_best else asked.precision)]
+    if is_best and isinstance(trained, Graph):
+        is_half = "predictors" in model.document and mode_of(model.document).dtype in (
+            FLOAT16,
+            BFLOAT16,
+        )
+        precisions = (PRECISION_OF[AMP],) if is_half else (None, *TRIED)
+        ways = [replace(asked, precision=precision) for precision in precisions]
+        if not asked.channels_last:
+            ways.append(replace(ways[-1], channels_last=True))
+    for way in ways:
         try:
-            device = replace(asked, precision=precision).device(model)
-            costs.append(cost_on(device, trained, asked))
+            costs.append(cost_on(way.device(model), trained, asked))
         except LolatError as error:
             errors.append(error)
     if not costs:
         raise errors[0]
     return min(costs, key=lambda c: (c.fits is False, -c.options[0].samples_per_s))
-
-
-def _mode(model: Device, name: str) -> Any:
-    """Return a field of the execution mode of a device's measurements; None if it has no latencies."""
-    return getattr(mode_of(model.document), name) if "predictors" in model.document else None
 
 
 def _too_small(model: Device, asked: TrainingQuestion) -> str | None:

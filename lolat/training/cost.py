@@ -58,7 +58,7 @@ class Cost(Result):
     no time depends on the layout.
     `estimated`: True if the answer follows from inference, because too little training was measured.
     `in_domain`: True if most of the time is inside the measured range; None if unknown. `own_runs`: number
-    of the user's training steps that set the level of the times.
+    of the user's runs, of training and of inference, that set the level of the times.
 
     `options`: an answer for each number of devices, in the order asked for. `cheapest`, `fastest`: numbers
     of devices, the cheapest within `max_hours` and `max_dollars`, the fastest within `max_dollars`.

@@ -182,7 +182,7 @@ class EstimatedTraining(TrainingPredictor):
         residuals = self.formula.training_residuals
         self.measured_steps = len(residuals)
         self.estimated = self.measured_steps < LEAST_TRAINING_STEPS
-        self.own_runs = len(formula.own_steps)
+        self.own_runs = len(formula.own_steps) + self.latency.own_networks
         optimizer = "" if self.estimated else self.formula.training_optimizer
         self.within = optimizer_named(optimizer) if optimizer not in ("", "none") else None
         self.calibration: Calibration = self.formula

@@ -184,7 +184,7 @@ class TrainingPredictor(ABC):
 
     `name`: the device's; `document`: its file. `epoch_ms`: the time of an epoch, or of a pass over the
     validation samples, beside its iterations. `estimated`: True if it follows from inference, because too
-    little training was measured. `own_runs`: number of the user's training steps that set its level.
+    little training was measured. `own_runs`: number of the user's runs that set its level.
     """
 
     name: str

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class TrainingQuestion(RunAs):
     """A question about training, for one batch size or several; its parameters: `lolat.parameters`.
 
-    Of several devices each answers in its fastest precision if `precision` is None or BEST.
+    Of several devices each answers in its fastest precision and layout if `precision` is None or BEST.
     `input_size`: at which a network is read, of a decoder the tokens of a sequence. `prices`: a price list,
     or the file of one, a CSV as SkyPilot's; None: the built-in one.
     """

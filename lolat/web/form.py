@@ -229,7 +229,7 @@ MODE = (
           choices=_words("launch", "as measured")),
     Field("host_us", "Host, µs an addition", "", "to launch it on a GPU; empty: as usual"),
     Field("channels_last", "Layout of images", "", "on a GPU in half precision, launched one by one",
-          choices={"": "channels first", "last": "channels last"}, parse=bool),
+          choices={"": "as measured, or fastest as the precision", "last": "channels last"}, parse=bool),
 )  # fmt: skip
 """The fields of the execution mode."""
 RENTED = (
@@ -278,7 +278,7 @@ TABS = {
         Field("samples", "Samples in the data set", "50000"),
         Field("epochs", "Epochs", "20"),
         _batch("64"),
-        Field("precision", "Precision", BEST, "the fastest of fp32, tf32 and amp, or one for all",
+        Field("precision", "Precision", BEST, "of fp32, tf32 and amp, and of both layouts; or one for all",
               choices={BEST: "each device's fastest"} | _words("precision", "as measured"),
               may_be_empty=True),
         *MODE[1:],

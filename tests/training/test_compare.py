@@ -17,18 +17,18 @@ from lolat.report.tables import lines_of
 from tests.training.several import GPUS, PRICES, asked, compared, network
 
 
-def test_each_device_is_in_its_fastest_precision(prices: str) -> None:
+def test_each_device_is_in_its_fastest_precision_and_layout(prices: str) -> None:
     found = asked(prices)
     assert [c.device for c in found.answers] == [*GPUS]
     for cost in found.answers:
         times = {}
-        for precision in ("fp32", "tf32", "amp"):
+        for way in (("fp32", False), ("tf32", False), ("amp", False), ("amp", True)):
             try:
-                model = package.load(cost.device).run_as(precision)
+                model = package.load(cost.device).run_as(way[0], channels_last=way[1])
+                times[way] = model.cost(network(), 64, 10_000).options[0].iteration_ms
             except InputError:
                 continue
-            times[precision] = model.cost(network(), 64, 10_000).options[0].iteration_ms
-        assert cost.precision == min(times, key=lambda p: times[p])
+        assert (cost.precision, bool(cost.channels_last)) == min(times, key=lambda way: times[way])
         assert cost.options[0].iteration_ms == pytest.approx(min(times.values()))
     assert {c.device: c.precision for c in found.answers}["p4-fp32"] == "fp32"
 
@@ -278,15 +278,18 @@ def test_a_comparison_never_takes_pure_half_precision_unasked() -> None:
     asked = {"batch_size": 32, "samples": 10**6, "on": ["h100", "a100"]}
     found = package.compare("timm:resnet50", **asked)
     assert {c.precision for c in found.answers} <= {"fp32", "tf32", "amp"}
-    assert {c.channels_last for c in found.answers if c.precision == "amp"} == {False}
-    last = package.compare("timm:resnet50", channels_last=True, **asked)
-    assert {(c.precision, c.channels_last) for c in last.answers} == {("amp", True)}
+    assert {c.channels_last for c in found.answers if c.precision == "amp"} == {True}
+    usual = package.compare("timm:resnet50", precision="amp", **asked)
+    assert {(c.precision, c.channels_last) for c in usual.answers} == {("amp", False)}
     pure = package.compare("timm:resnet50", precision="fp16", **asked)
     assert {c.precision for c in pure.answers} == {"fp16"}
 
 
 def test_channels_last_train_as_nvidia_published() -> None:
     """ResNet-50 on an A100 80 GB, batch 256, mixed precision: 2,470 images a second with channels last."""
-    model = package.load("a100-sxm-80gb").run_as("amp", channels_last=True)
-    (option,) = model.cost("timm:resnet50", 256, optimizer="momentum").options
-    assert option.samples_per_s == pytest.approx(2470, rel=0.1)
+    ask = {"optimizer": "momentum", "replicas": 1}
+    (cost,) = package.compare("timm:resnet50", 256, "a100-sxm-80gb", **ask).answers
+    alone = package.load("a100-sxm-80gb").cost("timm:resnet50", 256, precision="best", **ask)
+    for found in (cost, alone):
+        assert found.options[0].samples_per_s == pytest.approx(2470, rel=0.1)
+        assert (found.precision, found.channels_last) == ("amp", True)
