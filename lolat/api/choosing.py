@@ -93,11 +93,9 @@ def devices(
                     raise
                 left_out[one] = error
     if not distinct:
-        why = (
-            "; ".join(dict.fromkeys(error.message for error in left_out.values()))
-            or "there is none"
-        )
-        raise InputError(f"{arg('on')}: no device can answer ({why})", code="no-device")
+        why = "; ".join(dict.fromkeys(error.message for error in left_out.values()))
+        why = f"no device can answer ({why or 'there is none'})"
+        raise InputError(f"{arg('on')}: {why}", code="no-device")
     return [*distinct.values()], {one: str(error) for one, error in left_out.items()}
 
 
@@ -110,12 +108,15 @@ def full_name(name: str) -> str:
     """The first of `full_names`; ModelFileError if they are of several devices."""
     names = full_names(name)
     if names[1:] and len({name_of(contents(n)) for n in names}) > 1:
-        raise ModelFileError(
-            f"{plain(name)}: several devices are called so: {', '.join(names)}; expected one of these",
-            code="unknown-model",
-            model=name,
+        raise _unknown(
+            name, f"several devices are called so: {', '.join(names)}; expected one of these"
         )
     return names[0]
+
+
+def _unknown(name: str, why: str) -> ModelFileError:
+    """The error for a name that is not one device's."""
+    return ModelFileError(f"{plain(name)}: {why}", code="unknown-model", model=name)
 
 
 def full_names(name: str, launch: str | None = None) -> list[str]:
@@ -205,34 +206,25 @@ def serving_model(name: str, of_any: bool = False) -> Model:
         of_gpu = [n for n in names if _serves(contents(n), gpu)]
     of_gpu.sort(key=lambda n: not n.endswith(USUAL_FRAMEWORK))
     if len(of_gpu) > 1 and not of_any:
-        raise ModelFileError(
-            f"{plain(name)}: language models are served on it by several frameworks: {', '.join(of_gpu)}; "
-            "expected one of these",
-            code="unknown-model",
-            model=name,
-        )
+        several = f"by several frameworks: {', '.join(of_gpu)}; expected one of these"
+        raise _unknown(name, f"language models are served on it {several}")
     if of_gpu:
         return Model.load(of_gpu[0])
-    if gpu:
-        if not gpu.bf16:
-            raise ModelFileError(
-                f"{plain(name)}: language models are answered in bfloat16 or less, and {gpu.name} computes "
-                "no bfloat16; expected a newer GPU",
-                code="dtype",
-                why="it computes no bfloat16, which language models are answered in",
-            )
+    if gpu and gpu.bf16:
         return of_sheet(name)
+    if gpu:
+        raise ModelFileError(
+            f"{plain(name)}: language models are answered in bfloat16 or less, and {gpu.name} computes no "
+            "bfloat16; expected a newer GPU",
+            code="dtype", why="it computes no bfloat16, which language models are answered in",
+        )  # fmt: skip
     if model is not None:
         return model
     card, _, framework = name.rpartition("-")
     if framework.casefold() in FRAMEWORKS and _card(card):
-        served = serving_model(card)
-        title = served.language_models.server.title
-        raise ModelFileError(
-            f"{plain(name)}: no such model; did you mean {plain(card)}? it is known with {title}",
-            code="unknown-model",
-            model=name,
-        )
+        title = serving_model(card).language_models.server.title
+        hint = f"did you mean {plain(card)}? it is known with {title}"
+        raise _unknown(name, f"no such model; {hint}")
     from lolat.llm.names import is_decoder
 
     assert unknown is not None
@@ -273,14 +265,11 @@ def serving_models(
         gpus = (find_gpu(name_of(document)) for document in known.values())
         new = (gpu for gpu in gpus if gpu and gpu.bf16 and card_of(gpu.name) not in served)
         names += sorted({device_name(gpu) for gpu in new})
-        sheets = {name: gpu for name in device_names() if (gpu := find_gpu(name)) and gpu.bf16}
-        unasked = [
-            name
-            for name, gpu in sheets.items()
-            if name not in names and not any(_serves(d, gpu) for d in known.values())
-        ]
         if left_out is not None:
-            left_out |= dict.fromkeys(unasked, BY_NAME)
+            for name in (n for n in device_names() if n not in names):
+                gpu = find_gpu(name)
+                if gpu and gpu.bf16 and not any(_serves(d, gpu) for d in known.values()):
+                    left_out[name] = BY_NAME
     elif Path(text).exists() or not names:
         names = [text]
     found = dict[str, Model]()

@@ -111,15 +111,11 @@ def fit(
     of_sheet = not paths and (facts is None or LANGUAGE in answers)
     of_language = bool({KERNELS, SERVED, RUNS} & kinds) or answers == (LANGUAGE,)
     if name is not None and " (" in name:
-        raise InputError(
-            f"{arg('name')} {shortened(name)!r}: expected a name without brackets, such as H100 SXM5, in "
-            "tables too",
-            code="name",
-        )
+        why = "expected a name without brackets, such as H100 SXM5, in tables too"
+        raise InputError(f"{arg('name')} {shortened(name)!r}: {why}", code="name")
     if framework is not None and (MODEL in kinds or not (of_sheet or of_language)):
-        raise InputError(
-            f"{arg('framework')} is for a data sheet and tables of language models; leave it out"
-        )
+        why = "is for a data sheet and tables of language models; leave it out"
+        raise InputError(f"{arg('framework')} {why}")
     of_language |= tensor_parallel != () or served_model is not None
     document = _language_models(asked) if of_language else _document(asked)
     _say_other_cards(asked, document)
@@ -186,18 +182,16 @@ def _document(asked: Asked) -> dict[str, Any]:
             document["environment"]["sheet"] = given_sheet(facts, name)
         return document
     if facts is not None and name is None:
-        raise InputError(
-            f"{arg('facts')} without {arg('name')}; expected the device's name in its column device too",
-            code=NOT_TOGETHER,
-        )
+        wanted = "expected the device's name in its column device too"
+        raise InputError(f"{arg('facts')} without {arg('name')}; {wanted}", code=NOT_TOGETHER)
+    path = asked.contents[0][0] if asked.contents else ""
     if facts is None and asked.kinds == [EPOCHS]:
-        ((path, _),) = asked.contents
         document = epochs_document(path, asked.stem, name, read_network, asked.warn)
         if name is None and Path(asked.output or "").is_file():
             document["device"] = UNKNOWN  # it is the file's
         return document
     if facts is None and asked.kinds == [BLOCKS]:
-        return blocks_document(asked.contents[0][0], asked.stem, name, asked.warn)
+        return blocks_document(path, asked.stem, name, asked.warn)
     if facts is None and asked.kinds.count(MODEL) == 1 and kinds <= {MODEL, NETWORKS}:
         return _of_model(asked)
     raise asked.refused()
@@ -280,11 +274,8 @@ def _refuse_language_files(asked: Asked) -> None:
             code="tensor-parallel",
         )
     if asked.served_model is not None and not served:
-        raise InputError(
-            f"{arg('served_model')} {asked.served_model}: of served models; expected a table or a "
-            "benchmark of them too",
-            code="served-model",
-        )
+        why = "of served models; expected a table or a benchmark of them too"
+        raise InputError(f"{arg('served_model')} {asked.served_model}: {why}", code="served-model")
     if error:
         raise error
 
@@ -331,12 +322,10 @@ def _language_models(asked: Asked) -> dict[str, Any]:
     refuse_unused(rows, gpus, asked.served_model)
     if served:
         section, words = served_by(section, rows)
-        if types := types_words(section, rows):
-            asked.warn(types)
-        asked.warn(words)
-        if tails := percentile_words(section, rows):
-            asked.warn(tails)
-        where = dict(document["environment"])
+        told = types_words(section, rows), words, percentile_words(section, rows)
+        for remark in filter(None, told):
+            asked.warn(remark)
+        where = document["environment"]
         sources = str(where.get("source", "")).split(", ")
         names = dict.fromkeys([*sources, *(Path(p).name for p in served)])
         document["environment"] = where | {"source": ", ".join(filter(None, names))}
@@ -381,11 +370,9 @@ def _of_model(asked: Asked) -> dict[str, Any]:
     document, file = {**model.document}, model.source
     own, card = card_of(name_of(document)), card_of(asked.name or "")
     if own and card and own != card:
-        raise InputError(
-            f"{arg('name')} {asked.name}: {plain(file)} is a model of another device, {own}; leave "
-            "it out, or fit the tables of that GPU alone",
-            code="other-device",
-        )
+        why = f"{plain(file)} is a model of another device, {own}"
+        remedy = "leave it out, or fit the tables of that GPU alone"
+        raise InputError(f"{arg('name')} {asked.name}: {why}; {remedy}", code="other-device")
     points = [Point.from_dict(p) for p in document.get("points", ())]
     paths = asked.paths(NETWORKS)
     if paths and not points and document.get("default") == Roofline.name:

@@ -115,6 +115,12 @@ class ServingConfig(Result):
             return [self.tpot_interval_ms, self.ttft_interval_ms]
         return [(self.intervals_ms or {}).get(f"{t}_p{percentile}") for t in ("tpot", "ttft")]
 
+    def is_sure(self, asked: ServingQuestion | ServingAnswer) -> bool:
+        """Return True if the intervals of the times end within the limits."""
+        limits = asked.max_tpot_ms, asked.max_ttft_ms
+        pairs = zip(self.judged_ends(asked.percentile), limits, strict=True)
+        return all(ends[1] <= limit for ends, limit in pairs if limit and ends)
+
     @property
     def groups(self) -> int:
         """The groups of GPUs with requests of their own, in all replicas."""
@@ -253,6 +259,6 @@ def best_of(rows: Sequence[ServingConfig], asked: ServingQuestion) -> ServingCon
         dollars = row.dollars_per_million
         cost = -(row.tokens_per_s_gpu or 0.0) if dollars is None else dollars
         cost = float(f"{cost:.9g}")  # so that equal ones are
-        return dollars is None, cost, not asked.is_sure(row), row.judged(asked.percentile), row.gpus
+        return dollars is None, cost, not row.is_sure(asked), row.judged(asked.percentile), row.gpus
 
     return min(rows, key=worth, default=None)

@@ -103,10 +103,7 @@ def by_deployment(rows: Sequence[ServedRow]) -> list[list[ServedRow]]:
 def timed_of(
     section: ServingSection, rows: Sequence[ServedRow], overheads: FrameworkOverheads | None = None
 ) -> ServedTimes:
-    """Simulate served rows, one deployment after the other.
-
-    `overheads`: of the schedule, if not the section's.
-    """
+    """Simulate served rows, deployment by deployment; `overheads`: of the schedule, else the section's."""
     gpu, found = GPU(section), list[Any]()
     for some in by_deployment(rows):
         decoder, servers = find_decoder(some[0].model), dict[Any, Server]()
@@ -129,10 +126,8 @@ def timed_steps(
 ) -> ServedTimes:
     """Simulate the served rows that did not wait for memory; InputError if there is none."""
     if not rows:
-        raise InputError(
-            f"no served row is of this device and framework ({section.server.title}); {SERVED}",
-            code="served",
-        )
+        why = f"no served row is of this device and framework ({section.server.title}); {SERVED}"
+        raise InputError(why, code="served")
     overheads = overheads or section.overheads
     timed = timed_of(section, rows, overheads)
     outputs = np.array([row.output_tokens for some in by_deployment(rows) for row in some])
@@ -142,15 +137,11 @@ def timed_steps(
     timed = replace(timed, ttft_ms=np.where(is_cold, 0.0, timed.ttft_ms))
     of_use = ~is_waiting & (timed.concurrency <= timed.capacity)
     if not of_use.any():
-        files = ", ".join(dict.fromkeys(filter(None, (row.source for row in rows))))
+        files = ", ".join(dict.fromkeys(row.source for row in rows if row.source))
+        why = f"{files}{': ' * bool(files)}no served row is of use: in each the first token takes most of "
         at_once = all(0 < row.requests <= row.concurrency for row in rows)
-        remedy = (
-            "all requests were sent at once; run it with --max-concurrency" if at_once else SERVED
-        )
-        raise InputError(
-            f"{files + ': ' if files else ''}no served row is of use: in each the first token takes most "
-            f"of the time; {remedy}", code="served",
-        )  # fmt: skip
+        remedy = "all requests were sent at once; run it with --max-concurrency"
+        raise InputError(f"{why}the time; {remedy if at_once else SERVED}", code="served")
     return timed.take(of_use)
 
 
@@ -281,9 +272,7 @@ def percentile_words(section: ServingSection, rows: Sequence[ServedRow]) -> str:
     return f"percentiles are compared, not fitted; off at the median: {told}" if told else ""
 
 
-def served_by(
-    section: ServingSection, rows: Sequence[ServedRow], one_server: bool = True
-) -> tuple[ServingSection, str]:
+def served_by(section: ServingSection, rows: Sequence[ServedRow]) -> tuple[ServingSection, str]:
     """Fit the overheads of a section to served rows; return it, and a sentence on the errors.
 
     Those of the decoders in OWN_FITS are fitted apart, and start from the others'. Of these, rows with
@@ -300,7 +289,7 @@ def served_by(
         known, is_new = section.of(kind), bool(kind) and kind not in section.fits
         if is_new:
             known = msgspec.structs.replace(known, served=0, kinds=())
-        fitted, words = _served_by(known, some, one_server and not is_new)
+        fitted, words = _served_by(known, some, not is_new)
         section = section.with_fit(kind, fitted)
         said.append(f"{kind} attention: {words}" if kind else words)
     return section, "; ".join(said)
@@ -333,10 +322,14 @@ def _served_by(
     timed = timed_steps(section, every, fit_overheads(timed, before.overheads, one_server))
     off = left_out(timed, before.overheads, one_server)
     number, error, was_error = len(timed.group), _medians(off), _medians(was)
-    words = f"{plural(number, 'served row')}: {_error_words(loads, was, off)}"
+    words = f"{plural(number, 'served row')}: {_error_words(was_error, error)}"
+    if error[0] >= was_error[0]:
+        words += (
+            "; the fit to these rows is no better than the device without them, whose times per "
+        )
+        words += f"output token are off by {_by_load(loads, was[0])} requests at once"
     if waiting := len(every) - number:
         words += f"; without {plural(waiting, 'row')} of requests that waited for memory"
-    usual = SPREADS["served" if number >= LEAST_SERVED else "timed"]
     used = {row.model for row in every if f"{row.model} {row.dtype}".strip() in timed.group}
     dtypes = {*before.dtypes}
     if before.dtypes or not before.served:
@@ -344,6 +337,7 @@ def _served_by(
             one = deployment_of(section, find_decoder(row.model), *row.deployment)
             dtypes |= {product.dtype for product in one.products}
     overheads = fit_overheads(timed, before.overheads, one_server)
+    usual = SPREADS["served" if number >= LEAST_SERVED else "timed"]
     per_token, to_first = spread_of(off, before.spread if before.served else usual)
     here = np.abs(timed.off(overheads)[1])[timed.ttft_ms > 0]
     if len(here):  # a first token depends on more of a server than is fitted
@@ -358,32 +352,21 @@ def _served_by(
     return made, words
 
 
-def _error_words(loads: np.ndarray, was: np.ndarray, off: np.ndarray) -> str:
-    """Name the errors before and after a fit; if it is no better, those before it by load.
+def _error_words(before: Sequence[float], now: Sequence[float]) -> str:
+    """Name the median errors before and after a fit."""
+    times = ("time per output token off", "at the median before"), ("first token", "before")
+    pairs = zip(times, before, now, strict=False)
+    each = (f"{name} by {percent(a)} {at}, {percent(b)} now, " for (name, at), a, b in pairs)
+    return f"{''.join(each)}on rows that are left out"
 
-    `was`, `off`: (2, rows) log(predicted / measured) of tpot and ttft. `loads`: (rows,) requests at once,
-    0: at a rate.
-    """
-    (before, *first), (now, *first_now) = _medians(was), _medians(off)
-    words = (
-        f"time per output token off by {percent(before)} at the median before, {percent(now)} now, "
-    )
-    if first:
-        words += f"first token by {percent(first[0])} before, {percent(first_now[0])} now, "
-    words += "on rows that are left out"
-    if now < before:
-        return words
+
+def _by_load(loads: np.ndarray, off: np.ndarray) -> str:
+    """Name (rows,) errors, log(predicted / measured), by the requests at once; 0 of these: at a rate."""
     several = np.unique(loads)
     several = several[:: len(several) // MOST_LOADS + 1]
-    errors = [100.0 * math.expm1(float(np.median(was[0, loads == one]))) for one in several]
-    each = [
-        f"{e:+.0f} % at {n:g}" if n else f"{e:+.0f} % at a rate"
-        for n, e in zip(several, errors, strict=True)
-    ]
-    return (
-        f"{words}; the fit to these rows is no better than the device without them, whose times per output "
-        f"token are off by {', '.join(each)} requests at once"
-    )
+    errors = [100.0 * math.expm1(float(np.median(off[loads == one]))) for one in several]
+    each = zip(errors, several, strict=True)
+    return ", ".join(f"{e:+.0f} % at {n:g}" if n else f"{e:+.0f} % at a rate" for e, n in each)
 
 
 def _medians(off: np.ndarray) -> list[float]:

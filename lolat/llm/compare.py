@@ -134,33 +134,31 @@ def side_by_side(
     """
     is_rate, left_out, several = bool(asked.request_rate), {**skipped}, dict[str, ServingAnswer]()
     load = "request_rate" if is_rate else "concurrency"
-    loads = {
-        name: {getattr(row, load) for row in answer.served if row.is_good}
-        for name, answer in found.items()
-    }
-    every = set[float]().union(*loads.values())
-    most = max(every, key=lambda n: (sum(n in some for some in loads.values()), n), default=0.0)
-    able = [name for name, some in loads.items() if most in some]
+    best = dict[str, dict[float, ServingConfig]]()
+    for name, answer in found.items():
+        rows = dict[float, list[ServingConfig]]()
+        for row in (row for row in answer.served if row.is_good):
+            rows.setdefault(getattr(row, load), []).append(row)
+        best[name] = {n: one for n in sorted(rows) if (one := best_of(rows[n], asked))}
+    every = set[float]().union(*best.values())
+    most = max(every, key=lambda n: (sum(n in some for some in best.values()), n), default=0.0)
+    able = [name for name, some in best.items() if most in some]
     remark = (
         f"the devices are compared under {requests_words(most, is_rate)}, the largest load that "
         f"{'all' if len(able) == len(found) else f'{len(able)} of'} {len(found)} serve"
     )
     if more := min((n for n in every if n > most), default=None):
-        others = ", ".join(name for name in able if more not in loads[name])
+        others = ", ".join(name for name in able if more not in best[name])
         remark += f"; {requests_words(more, is_rate)} are too many for {others}"
-    by_load = dict[str, list[ServingConfig]]()
-    for name, answer in found.items():
-        good = [
-            [r for r in answer.served if getattr(r, load) == n and r.is_good] for n in sorted(every)
-        ]
-        by_load[name] = [row for rows in good if (row := best_of(rows, asked)) is not None]
-        if row := next((row for row in by_load[name] if getattr(row, load) == most), None):
-            tensors, experts = row.split
-            more = {load: most, "tensor_parallel": tensors, "expert_parallel": experts}
-            several[name] = again(name, more)
+    for name, some in best.items():
+        if most in some:
+            tensors, experts = some[most].split
+            split = {load: most, "tensor_parallel": tensors, "expert_parallel": experts}
+            several[name] = again(name, split)
         else:
-            held = requests_words(max(loads[name]), is_rate)
+            held = requests_words(max(some), is_rate)
             left_out[name] = f"at most {held}, not {most:,} as on the others"
     if len(every) < 2 or not getattr(asked, load):
         return ComparedModels(several, left_out, asked)
+    by_load = {name: [*some.values()] for name, some in best.items()}
     return ComparedModels(several, left_out, asked, (remark,), by_load)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -364,18 +365,13 @@ def _layers(config: Config, kind: _Kind, is_unquantized: IsUnquantized) -> tuple
         raise config.refused(
             f"moe_layer_freq is {shortened(repr(every))}, and experts in some layers are read at 1 alone"
         )
-    found: Counter[tuple[int, bool, bool, frozenset[str]]] = Counter()
+    found: Counter[LayerGroup] = Counter()
     for i in range(number):
         experts = kind.expert_width != "" and i not in dense and (i + 1) % step == 0
         attention = "linear" if linear[i] else "latent" if kind.latent else ""
         stays = unquantized_parts(config, is_unquantized, i, experts, attention)
-        found[windows[i], experts, linear[i], stays] += 1
-    return tuple(
-        LayerGroup(
-            number=number, window=window, experts=experts, linear=of_delta, unquantized=stays
-        )
-        for (window, experts, of_delta, stays), number in found.items()
-    )
+        found[LayerGroup(1, windows[i], experts, linear[i], stays)] += 1
+    return tuple(replace(layer, number=number) for layer, number in found.items())
 
 
 def _windows(config: Config, kind: _Kind, number: int) -> list[int]:

@@ -26,7 +26,7 @@ GPU that does not compute it."""
 CACHE_BYTES = {"bfloat16": 2, "fp8": 1}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class LayerGroup:
     """Equal layers of a decoder.
 
@@ -312,21 +312,17 @@ class Decoder:
         in_blocks = {part for part, t in types.items() if t == "fp8_block"}
         cached = self.heads * self.latent.value if self.latent else self.kv_heads * self.head_dim
         linear = (self.linear.k_heads, self.linear.v_heads) if self.linear else ()
-        of_attention = (
-            self.heads * self.head_dim,
-            cached,
-            *(self.linear.widths if self.linear else ()),
-        )
+        of_attention = [self.heads * self.head_dim, cached]
+        of_attention += self.linear.widths if self.linear else ()
         attended = self.heads * (self.latent.value if self.latent else self.head_dim)
         whole = self.head_dim * (not self.latent)  # the least of a GPU
 
         def why_not(n: int) -> str:
             heads = self.kv_heads % n == 0 or n % self.kv_heads == 0
-            if not heads or any(size % n for size in (self.heads, *linear, *widths.values())):
-                sizes = ", ".join(f"{size:g}" for size in (*linear, *widths.values()) if size)
-                return (
-                    f"{self.heads} query heads, {self.kv_heads} key and value heads, widths {sizes}"
-                )
+            sizes = *linear, *widths.values()
+            if not heads or any(size % n for size in (self.heads, *sizes)):
+                shown = f"widths {', '.join(f'{size:g}' for size in sizes if size)}"
+                return f"{self.heads} query heads, {self.kv_heads} key and value heads, {shown}"
             parts = [(part, width // n) for part, width in widths.items()]
             parts += [("attention", max(size // n, whole)) for size in of_attention]
             for part, size in parts:

@@ -203,13 +203,12 @@ def rows_of(path: str | Path) -> dict[tuple[str, str], list[Row]]:
     for row in read_table(path, ("op", "dtype", "latency_ms"), expected):
         name = _operation(row)
         allowed: dict[str, Mapping[str, Any]] = {"dtype": WEIGHT_BYTES}
-        if is_cached := KERNEL_MODELS[name].cached:
+        if KERNEL_MODELS[name].cached:
             allowed["kv_dtype"] = CACHE_BYTES
         for column, names in allowed.items():
             if row.get(column) not in names:
                 raise row.wrong(column, f"one of {', '.join(names)}")
-        dtype = f"{row['dtype']}/{row['kv_dtype']}" if is_cached else row["dtype"]
-        found.setdefault((name, dtype), []).append(row)
+        found.setdefault((name, "/".join(row[column] for column in allowed)), []).append(row)
     return found
 
 

@@ -192,8 +192,7 @@ class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
         fit = self.fits.get(kind)
         if fit is None:
             return msgspec.structs.replace(self, own=(), before=None, own_error=(), was_error=())
-        fields = ServedFit.__struct_fields__
-        return msgspec.structs.replace(self, **{name: getattr(fit, name) for name in fields})
+        return msgspec.structs.replace(self, **msgspec.structs.asdict(fit))
 
     def with_fit(self, kind: str, fitted: ServingSection) -> ServingSection:
         """Return the section with the fit of another one for a kind of decoder."""
@@ -212,9 +211,8 @@ class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
         if self.own or (self.served and not self.server.polls):
             return self
         polls = min(self.overheads.poll_steps, 1.0)
-        return msgspec.structs.replace(
-            self, overheads=msgspec.structs.replace(self.overheads, poll_steps=polls)
-        )
+        overheads = msgspec.structs.replace(self.overheads, poll_steps=polls)
+        return msgspec.structs.replace(self, overheads=overheads)
 
     @property
     def server(self) -> Framework:
@@ -238,13 +236,10 @@ def section_of(document: Mapping[str, Any], source: str) -> ServingSection:
 def _is_known(name: str, dtype: str, one: FittedKernel) -> bool:
     """Return True if an operation has the terms of its kernel model."""
     kernel = KERNEL_MODELS.get(name)
-    if (
-        kernel is None
-        or not {*dtype.split("/")} <= {*PEAKS}
-        or one.variant not in kernel.variants(dtype)
-    ):
+    if kernel is None or not {*dtype.split("/")} <= {*PEAKS}:
         return False
-    return {*kernel.terms(dtype, one.variant)} == {*one.terms}
+    is_variant = one.variant in kernel.variants(dtype)
+    return is_variant and {*kernel.terms(dtype, one.variant)} == {*one.terms}
 
 
 def short(value: float) -> float:

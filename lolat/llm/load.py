@@ -46,6 +46,7 @@ OTHER_NAMES = (
     ("generatedtokens", "completion_tokens"),
 )
 """Other names of the columns TRACE: Azure's (AzureLLMInferenceTrace), and those of OpenAI's usage."""
+COLUMNS = [(name, *others) for name, others in zip(TRACE, OTHER_NAMES, strict=True)]
 SELDOM, MANY = 0.02, 50
 """More than MANY requests at whole numbers, fewer a second than SELDOM, may have their times in ms."""
 DATE_MS = 1e11
@@ -76,23 +77,22 @@ class Trace:
     @property
     def mean_tokens(self) -> tuple[float, float]:
         """Tokens of a prompt and of an answer, on average."""
-        number = len(self.arrival_s)
-        return sum(self.input_tokens) / number, sum(self.output_tokens) / number
+        inputs, outputs = (
+            sum(some) / len(some) for some in (self.input_tokens, self.output_tokens)
+        )
+        return inputs, outputs
 
     def words(self) -> str:
         """Return the number of requests, their time, and their rate in the busiest minute."""
-        at, often = np.array(self.arrival_s), 60.0
+        at, minute = np.array(self.arrival_s), 60.0
         span = float(at[-1] - at[0])
-        most = int(np.max(np.searchsorted(at, at + often) - np.arange(len(at))))
-        busiest = f", {digits(most / often)} in the busiest minute" if span > often else ""
-        seldom = self.is_whole and len(at) > MANY and self.rate < SELDOM
-        unit = "; are their times in milliseconds? expected seconds" * (
-            seldom or self.arrival_s[0] > DATE_MS
-        )
-        return (
-            f"the arrivals are {plural(len(at), 'request')} in {duration(span)}: {digits(self.rate)} a "
-            f"second{busiest}{unit}"
-        )
+        told = f"{plural(len(at), 'request')} in {duration(span)}: {digits(self.rate)} a second"
+        if span > minute:
+            most = int(np.max(np.searchsorted(at, at + minute) - np.arange(len(at))))
+            told += f", {digits(most / minute)} in the busiest minute"
+        if at[0] > DATE_MS or (self.is_whole and len(at) > MANY and self.rate < SELDOM):
+            told += "; are their times in milliseconds? expected seconds"
+        return f"the arrivals are {told}"
 
     def every(self, number: int) -> Trace:
         """Return each `number`th request, as one of so many replicas has them, some with tokens to time."""
@@ -107,21 +107,11 @@ def read_trace(path: str | Path) -> Trace:
 
     Columns may have the names in OTHER_NAMES; arrivals may be dates.
     """
-    known = ", ".join(
-        " or ".join((name, *others)) for name, others in zip(TRACE, OTHER_NAMES, strict=True)
-    )
-    expected = f"expected a trace with the columns {known}"
-    table = read_table(path)
-    names = [
-        next((one for one in (name, *others) if one in table.names), name)
-        for name, others in zip(TRACE, OTHER_NAMES, strict=True)
-    ]
+    known = read_table(path).names
+    names = [next((one for one in some if one in known), some[0]) for some in COLUMNS]
+    columns = ", ".join(map(" or ".join, COLUMNS))
+    rows = [*read_table(path, names, f"expected a trace with the columns {columns}")]
     arrives, *tokens = names
-    rows = [*read_table(path, names, expected)]
-    if len(rows) < 2:
-        raise InputError(
-            f"{path}: {plural(len(rows), 'request')}; expected 2 or more", code="trace"
-        )
     arrivals = [_seconds(row, arrives) for row in rows]
     for row, before, after in zip(rows[1:], rows, np.diff(arrivals), strict=False):
         if after < 0.0:
@@ -129,15 +119,18 @@ def read_trace(path: str | Path) -> Trace:
                 arrives, f"{before[arrives]} or later; sort the rows by it, as logs are often in the order "
                 "of completion",
             )  # fmt: skip
-    if arrivals[-1] == arrivals[0]:
-        raise InputError(
-            f"{path}: all requests arrive at once; expected arrival_s to rise", code="trace"
+    wrong = ""
+    if len(rows) < 2:
+        wrong = f"{plural(len(rows), 'request')}; expected 2 or more"
+    elif arrivals[-1] == arrivals[0]:
+        wrong = "all requests arrive at once; expected arrival_s to rise"
+    elif arrivals[-1] - arrivals[0] > LONGEST_TRACE:
+        wrong = (
+            f"the last request arrives after {arrivals[-1]:,.0f} s; expected seconds, and at most "
         )
-    if arrivals[-1] - arrivals[0] > LONGEST_TRACE:
-        raise InputError(
-            f"{path}: the last request arrives after {arrivals[-1]:,.0f} s; expected seconds, and at most "
-            f"{LONGEST_TRACE:,.0f} of them (a week)", code="trace",
-        )  # fmt: skip
+        wrong += f"{LONGEST_TRACE:,.0f} of them (a week)"
+    if wrong:
+        raise InputError(f"{path}: {wrong}", code="trace")
     inputs, outputs = (tuple(row.whole(name) for row in rows) for name in tokens)
     unread = tuple(name for name in rows[0] if name not in names)
     is_whole = all(row[arrives].isdecimal() for row in rows)

@@ -77,17 +77,15 @@ def find_decoders(given: Any) -> dict[str, Decoder]:
 
     InputError as of `find_decoder`, and if two configurations without a file have one name.
     """
-    found = [(find_decoder(one), one) for one in configs_of(given)]
-    names = [
-        str(one) if isinstance(one, str | os.PathLike) else decoder.name for decoder, one in found
-    ]
-    if len({*names}) < len(names):
-        raise InputError(
-            f"{arg('config')} {', '.join(names)}: expected each language model once, those of one name as "
-            "files",
-            code="decoder",
-        )
-    return {name: decoder for name, (decoder, _) in zip(names, found, strict=True)}
+    found, names = dict[str, Decoder](), list[str]()
+    for one in configs_of(given):
+        decoder = find_decoder(one)
+        names.append(str(one) if isinstance(one, str | os.PathLike) else decoder.name)
+        found[names[-1]] = decoder
+    if len(found) < len(names):
+        why = "expected each language model once, those of one name as files"
+        raise InputError(f"{arg('config')} {', '.join(names)}: {why}", code="decoder")
+    return found
 
 
 def find_decoder(config: Any) -> Decoder:
@@ -100,11 +98,11 @@ def find_decoder(config: Any) -> Decoder:
     if isinstance(config, Mapping):
         return read_decoder(config)
     if not isinstance(config, str | os.PathLike):
-        raise InputError(
-            f"{arg('config')} {shortened(repr(config))}: expected one language model, as the path of a "
-            "config.json, its content, or a known name such as qwen3-32b; for several lolat.compare(...)",
-            code="decoder",
+        expected = (
+            "expected one language model, as the path of a config.json, its content, or a known "
         )
+        expected += "name such as qwen3-32b; for several lolat.compare(...)"
+        raise InputError(f"{arg('config')} {shortened(repr(config))}: {expected}", code="decoder")
     if Path(config).exists():
         return read_decoder(config)
     return named(str(config))
@@ -137,11 +135,8 @@ def is_decoder(network: Any) -> bool:
 def named(given: str) -> Decoder:
     """Return the decoder of an id, with or without its publisher; errors as of `find_decoder`."""
     if "," in given:
-        raise InputError(
-            f"{shortened(given)}: several; expected one language model; for several `lolat llm` or "
-            "lolat.compare(...)",
-            code="decoder",
-        )
+        several = "expected one language model; for several `lolat llm` or lolat.compare(...)"
+        raise InputError(f"{shortened(given)}: several; {several}", code="decoder")
     path, _, end = given.casefold().rpartition("/")
     owner, name = path.rpartition("/")[2], re.sub("^meta-(?=llama)", "", end)
     for form, architecture in SPARSE.items():

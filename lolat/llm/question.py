@@ -135,8 +135,8 @@ class ServingQuestion:
 
         trace = self.arrivals if isinstance(self.arrivals, Trace) else None
         longest = int(Load(self.input_tokens, self.output_tokens, arrivals=self.arrivals).longest)
-        prompt = max(trace.input_tokens) if trace else self.input_tokens
-        answer = max(trace.output_tokens) if trace else self.output_tokens
+        tokens = self.input_tokens, self.output_tokens
+        prompt, answer = map(max, (trace.input_tokens, trace.output_tokens)) if trace else tokens
         inputs, outputs = arg("input_tokens"), arg("output_tokens")
         of_input, of_output = (arg("arrivals"),) * 2 if trace else (inputs, outputs)
         for wrong, words in (
@@ -150,7 +150,7 @@ class ServingQuestion:
              "requests at any time, or requests a second; expected one of them"),
             (self.arrivals != POISSON and not self.request_rate, f"{arg('arrivals')}: how requests arrive "
              f"at a rate; expected {arg('request_rate')} too"),
-            (trace and (self.input_tokens, self.output_tokens) != USUAL_TOKENS, f"{inputs}, {outputs}: the "
+            (trace and tokens != USUAL_TOKENS, f"{inputs}, {outputs}: the "
              f"requests in {arg('arrivals')} have tokens of their own; expected one of both"),
             (bool(self.draft_tokens) != (self.accepted is not None), f"{arg('draft_tokens')} and "
              f"{arg('accepted')}: the tokens that a step drafts, and the probability from 0 to 1 that one "
@@ -187,9 +187,8 @@ class ServingQuestion:
         """Return the loads, each on one replica."""
         from lolat.llm.load import Load, Trace
 
-        each = [(float(n), 0.0) for n in several(self.concurrency)]
-        each += [(0.0, rate) for rate in several(self.request_rate)]
-        each = each or [(float(n), 0.0) for n in USUAL_LOADS]
+        each = [(0.0, rate) for rate in several(self.request_rate)]
+        each = each or [(float(n), 0.0) for n in several(self.concurrency) or USUAL_LOADS]
         tokens: tuple[float, float] = self.input_tokens, self.output_tokens
         if isinstance(self.arrivals, Trace):
             tokens = self.arrivals.mean_tokens
@@ -198,13 +197,6 @@ class ServingQuestion:
     def within(self, row: ServingConfig) -> bool:
         """Return True if a row fits and keeps the limits."""
         return self.off(row) <= 0.0
-
-    def is_sure(self, row: ServingConfig) -> bool:
-        """Return True if the intervals of a row's times end within the limits."""
-        pairs = zip(
-            row.judged_ends(self.percentile), (self.max_tpot_ms, self.max_ttft_ms), strict=True
-        )
-        return all(ends[1] <= limit for ends, limit in pairs if limit and ends)
 
     def off(self, row: ServingConfig) -> float:
         """Return the logarithm of the largest factor of a time to its limit; infinite: it cannot serve."""

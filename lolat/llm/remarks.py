@@ -19,7 +19,7 @@ from lolat.units import GIB, digits, duration, milliseconds, percent, plural
 
 if TYPE_CHECKING:
     from lolat.llm.answer import ServingConfig
-    from lolat.llm.gpu import ServingSection
+    from lolat.llm.question import ServingQuestion
     from lolat.llm.sizing import Sizing
 
 FASTER = 0.9
@@ -68,12 +68,10 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
             f"no served {KINDS[decoder.kind]} in {' and '.join(dtypes)} is known: its launch overhead is "
             "assumed to be that of other language models; the lower end assumes no such overhead"
         )
-    yield from _polls(of)
-    yield from _own_first_token(of.gpu.section)
+    yield from _first_token(of)
     yield from _slower_links(of, rows)
     if isinstance(asked.arrivals, Trace):
-        yield from _arrivals(asked.arrivals, asked.cached_tokens)
-        yield from _too_few(asked.arrivals, asked.percentile, chosen)
+        yield from _arrivals(asked.arrivals, asked, chosen)
     if many := [row for row in rows if row.saturated]:
         most = max(row.largest_rate or 0.0 for row in many)
         yield (
@@ -106,8 +104,11 @@ def _published(dtype: str, decoder: Decoder) -> Iterator[str]:
         )
 
 
-def _arrivals(trace: Trace, cached: int) -> Iterator[str]:
-    """Remark on recorded requests: their rate, columns that are not read, and `cached` prompts."""
+def _arrivals(trace: Trace, asked: ServingQuestion, row: ServingConfig) -> Iterator[str]:
+    """Remark on recorded requests: their rate, columns that are not read, cached prompts, and if they are
+    too few for a load that stays or for a percentile.
+    """
+    number, cached, percentile = len(trace.arrival_s), asked.cached_tokens, asked.percentile
     yield trace.words()
     if trace.unread:
         yield f"columns of the arrivals that are not read: {', '.join(trace.unread)}"
@@ -116,19 +117,13 @@ def _arrivals(trace: Trace, cached: int) -> Iterator[str]:
             f"{plural(short, 'prompt')} of the arrivals with no more than the {cached:,} "
             "cached tokens: all but the last token of each is cached"
         )
-
-
-def _too_few(trace: Trace, percentile: int | None, row: ServingConfig) -> Iterator[str]:
-    """Remark on recorded requests that are too few for a load that stays, or for a percentile."""
-    number = len(trace.arrival_s)
-    if row.request_rate and row.e2e_ms:
-        span = 1e3 * number / row.request_rate
-        if span < STAYS * row.e2e_ms:
-            yield (
-                f"at {digits(row.request_rate)} a second the arrivals last {duration(span / 1e3)}, and a "
-                f"request {duration(row.e2e_ms / 1e3)}: later ones would meet more of them; expected a "
-                f"longer log, of {duration(STAYS * row.e2e_ms / 1e3)} or more, for a load that stays"
-            )
+    rate, seconds = row.request_rate or 0.0, (row.e2e_ms or 0.0) / 1e3
+    if rate and number / rate < STAYS * seconds:
+        yield (
+            f"at {digits(rate)} a second the arrivals last {duration(number / rate)}, and a request "
+            f"{duration(seconds)}: later ones would meet more of them; expected a longer log, of "
+            f"{duration(STAYS * seconds)} or more, for a load that stays"
+        )
     if percentile and (slower := number * (1.0 - percentile / 100.0)) < SLOWER:
         yield f"P{percentile} of {plural(number, 'request')} is that of the slowest {slower:.2g} of them"
 
@@ -136,24 +131,15 @@ def _too_few(trace: Trace, percentile: int | None, row: ServingConfig) -> Iterat
 def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:
     """Remark on a data type if a token takes less than FASTER times `ms` with it.
 
-    It is the published one, the other FP8, or bfloat16 if the published one is asked for.
-
-    Types are compared if they were timed on the same GPU.
+    It is the published one, the other FP8, or bfloat16 if the published one is asked for. Types are
+    compared if they were timed on the same GPU.
     """
     here, found = of.deployment, dict[str, float]()
     alone = of.asked.kv_dtype, here.attention_data_parallel
-    published = here.decoder.dtype
-    others = {published if here.dtype != published else "bfloat16"}
+    others = {"bfloat16" if here.dtype == here.decoder.dtype else here.decoder.dtype}
     for dtype in others.union(FP8 if here.dtype in FP8 else ()) - {here.dtype}:
         with suppress(InputError):  # a type that this GPU or framework lacks
-            other = deployment_of(
-                of.gpu.section,
-                here.decoder,
-                here.tensor_parallel,
-                here.expert_parallel,
-                dtype,
-                *alone,
-            )
+            other = deployment_of(of.gpu.section, here.decoder, *here.split, dtype, *alone)
             used = [*operations_of(of.gpu, here).items(), *operations_of(of.gpu, other).items()]
             sources = {operation.like for (name, _), operation in used if name in CALLED}
             its = replace(of, deployment=other).row(of.load_of(row), row.replicas)
@@ -168,8 +154,10 @@ def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:
         )
 
 
-def _polls(of: Sizing) -> Iterator[str]:
-    """Remark on first tokens of a scheduler that looks for requests more often than the served ones did."""
+def _first_token(of: Sizing) -> Iterator[str]:
+    """Remark on first tokens of a scheduler that looks for requests more often than the served ones did,
+    and on those that a fit to own rows did not correct.
+    """
     section, kind = of.gpu.section, of.deployment.decoder.kind
     if section.server.polls and kind in OWN_FITS and not section.own:
         yield (
@@ -177,10 +165,6 @@ def _polls(of: Sizing) -> Iterator[str]:
             f"default, and is extrapolated: each served {KINDS[kind]} had 10 or 30, which delays it by "
             "about as many steps; `lolat fit` with rows of your own server knows its delay"
         )
-
-
-def _own_first_token(section: ServingSection) -> Iterator[str]:
-    """Remark on a first token that a fit to own rows did not correct."""
     if section.own and len(section.own_error) < 2:
         yield (
             "the own rows of this file have no first token (ttft_ms): that is the time of other servers"
@@ -238,15 +222,13 @@ def _not_timed(of: Sizing) -> Iterator[str]:
     told: dict[str, dict[str, list[str]]] = {}
     for (name, dtype), operation in operations_of(of.gpu, of.deployment).items():
         if operation.like:
-            told.setdefault(operation.like, {}).setdefault(name, []).append(dtype)
+            called = CALLED.get(name, name.replace("_", "-"))
+            told.setdefault(operation.like, {}).setdefault(called, []).append(dtype)
     for like, names in sorted(told.items()):
         source = f"as {like}" if like.startswith("its ") else f"as on {like}"
         source = "by the usual rates of GPUs" if like == IN_GENERAL else source
-        words = (
-            f"{CALLED.get(name, name.replace('_', '-'))} in {' and '.join(dtypes)}"
-            for name, dtypes in names.items()
-        )
-        yield f"not timed on this GPU, but assumed {source}: {', '.join(words)}"
+        words = ", ".join(f"{name} in {' and '.join(dtypes)}" for name, dtypes in names.items())
+        yield f"not timed on this GPU, but assumed {source}: {words}"
 
 
 def _beyond(of: Sizing, rows: Sequence[ServingConfig]) -> Iterator[str]:

@@ -89,15 +89,11 @@ def read_served(
 
 def refuse_unused(rows: Sequence[ServedRow], gpus: Collection[int], model: str | None) -> None:
     """InputError for numbers of `gpus`, or a served `model`, that no row needed."""
-    for name, what, used in (
-        (
-            "tensor_parallel",
-            "number of GPUs",
-            not gpus or {r.tensor_parallel for r in rows} & {*gpus},
-        ),
-        ("served_model", "model", not model or model in {row.model for row in rows}),
+    for name, what, given, used in (
+        ("tensor_parallel", "number of GPUs", {*gpus}, {row.tensor_parallel for row in rows}),
+        ("served_model", "model", {*filter(None, [model])}, {row.model for row in rows}),
     ):
-        if rows and not used:
+        if rows and given and not given & used:
             raise InputError(f"{arg(name)}: every served row says its own {what}; leave it out")
 
 

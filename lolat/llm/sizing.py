@@ -20,7 +20,14 @@ from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.load import Load, RequestTimes, Server, Trace
 from lolat.llm.question import PERCENTILES, ServingQuestion
 from lolat.llm.remarks import remarks_on
-from lolat.llm.serving import STEP_PARTS, Deployment, deployment_of, each_ms, requests_that_fit
+from lolat.llm.serving import (
+    STARTS,
+    STEP_PARTS,
+    Deployment,
+    deployment_of,
+    each_ms,
+    requests_that_fit,
+)
 from lolat.parameters import COVERAGE, MOST_GPUS
 from lolat.units import GIB, digits, milliseconds, plural
 
@@ -53,14 +60,12 @@ def answer(
         loads.setdefault(row.request_rate, []).append(row)
     good = (best_of([r for r in some if r.is_good], asked) for some in loads.values())
     bests = [rows.index(row) for row in good if row]
-    if asked.has_limits and asked.request_rate:
-        for n in bests:
-            headroom = sizings[rows[n].split].headroom(rows[n])
-            rows[n] = replace(rows[n], headroom_rate=headroom)
+    for n in bests if asked.has_limits and asked.request_rate else ():
+        headroom = sizings[rows[n].split].headroom(rows[n])
+        rows[n] = replace(rows[n], headroom_rate=headroom)
     best = best_of([rows[n] for n in bests], asked)
     row = best or rows[0]
-    remarks = [*remarks_on(sizings[row.split], rows, row)]
-    remarks += _left_out(never, asked)
+    remarks = [*remarks_on(sizings[row.split], rows, row), *_left_out(never, asked)]
     remarks += [remark] * bool(remark and not rental)
     made = ServingAnswer(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters,
@@ -254,14 +259,15 @@ class Sizing:
         It is a power of 1 + NEAR below the largest rate, whatever else was asked, or the rate of the row.
         """
         load, own = self.load_of(row), row.request_rate or 0.0
+        largest = self.largest_rate * row.replicas
 
         def powers(rate: float) -> float:
-            return math.log(self.largest_rate * row.replicas / rate, 1.0 + NEAR)
+            return math.log(largest / rate, 1.0 + NEAR)
 
         def rate(power: int) -> float:
-            return self.largest_rate * row.replicas / (1.0 + NEAR) ** power
+            return largest / (1.0 + NEAR) ** power
 
-        outside, inside = self.seen["outside"] * row.replicas, self.seen["inside"] * row.replicas
+        outside, inside = (self.seen[end] * row.replicas for end in ("outside", "inside"))
         low = max(math.ceil(powers(outside)) - 1, -1) if outside < math.inf else -1
         high = math.floor(powers(max(inside, own))) + 1  # such rates keep them
         while high - low > 1:
@@ -377,16 +383,14 @@ class Sizing:
 
     def _breakdown(self, step: np.ndarray, tpot: float) -> list[float]:
         """(BREAKDOWN,) ms of an output token by part; `step`: (STEP_PARTS + STARTS,) ms of a step."""
-        products, head, attention, experts, reduced, moved = step[: len(STEP_PARTS)].tolist()
-        kernels, fp8, blocks, fp4, layers, exchanges, steps, parallel = step[
-            len(STEP_PARTS) :
-        ].tolist()
-        per_token = self.server.rule.tokens_per_step
-        dense = products + head
+        ms = dict(zip((*STEP_PARTS, *STARTS), step.tolist(), strict=True))
+        dense = ms["products"] + ms["head"]
         weights = min(self.deployment.dense_bytes / self.gpu.specs.bandwidth, dense)
-        parts = [weights, dense - weights, attention, experts, reduced + exchanges, moved,
-                 kernels + fp8 + blocks + fp4 + layers, steps + parallel]  # fmt: skip
-        shrink = min(1.0 / per_token, tpot / sum(parts))
+        launches = sum(ms[name] for name in STARTS[: STARTS.index("exchanges")])
+        parts = [weights, dense - weights, ms["attention"], ms["experts"],
+                 ms["all_reduce"] + ms["exchanges"], ms["moved"], launches,
+                 ms["steps"] + ms["parallel"]]  # fmt: skip
+        shrink = min(1.0 / self.server.rule.tokens_per_step, tpot / sum(parts))
         parts = [part * shrink for part in parts]
         return [*parts, max(tpot - sum(parts), 0.0)]
 

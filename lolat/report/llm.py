@@ -37,13 +37,10 @@ def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
 
 def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str]]:
     """Lines before the table; the table, a row for each configuration; advice and prices."""
-    device = [plain(answer.device), *filter(None, [answer.framework])]
-    if (groups := answer.chosen.attention_data_parallel) > 1:
-        device.append(f"attention data parallel {groups}")
-    before = [
-        _subject(answer, _types(answer.chosen)),
-        " · ".join([*device, _load_words(answer.chosen)]),
-    ]
+    groups = answer.chosen.attention_data_parallel
+    told = f"attention data parallel {groups}" if groups > 1 else ""
+    device = [plain(answer.device), answer.framework, told, _load_words(answer.chosen)]
+    before = [_subject(answer, _types(answer.chosen)), " · ".join(filter(None, device))]
     bests = {id(answer.served[n]) for n in answer.bests if answer.has_limits or answer.served[1:]}
     called = "best" if answer.has_limits else "cheapest" if answer.chosen.rented else "most a GPU"
     said = {id(row): row_words(row) or called * (id(row) in bests) for row in answer.served}
@@ -69,11 +66,10 @@ def _load_words(row: ServingConfig) -> str:
 
 def _subject(answer: ServingAnswer, *more: str) -> str:
     """The language model, its size, what `more` says, its tokens."""
-    row, active = answer.chosen, ""
+    size = f"{quantity(answer.parameters)} parameters"
     if answer.active < answer.parameters:
-        active = f", {quantity(answer.active)} active"
-    size = f"{quantity(answer.parameters)} parameters{active}"
-    return " · ".join([plain(answer.model), size, *more, _tokens(row)])
+        size += f", {quantity(answer.active)} active"
+    return " · ".join([plain(answer.model), size, *more, _tokens(answer.chosen)])
 
 
 def _tokens(row: ServingConfig) -> str:
@@ -92,12 +88,10 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
     yield from ("", compared_table(found), "")
     if found.by_load:
         yield from (EACH_LOAD, loads_table(found), "")
-    prices = [
-        f"{plain(name)} in {plain(row.rented)}" for name, row in found.answers.items() if row.rented
-    ]
-    if prices:
-        used = (of.prices for name, of in found.of.items() if found.answers[name].rented)
-        tables = dict.fromkeys(map(plain, filter(None, used)))
+    rented = {name: plain(row.rented) for name, row in found.answers.items() if row.rented}
+    if rented:
+        tables = dict.fromkeys(plain(found.of[name].prices or "") for name in rented)
+        prices = (f"{plain(name)} in {machines}" for name, machines in rented.items())
         yield f"{DOLLARS}, by {', '.join(tables)}: {'; '.join(prices)}."
     yield from apart_lines(found)
     few = found.answers if len(found.answers) <= MOST_ROOMS else (found.cheapest, found.fastest)
@@ -109,10 +103,8 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
 
 def apart_lines(found: ComparedModels) -> Iterator[str]:
     """Models that cannot be told apart from the cheapest, and from the fastest."""
-    times = dict[str, tuple[float, tuple[float, float] | None]]()
-    for name, row in found.answers.items():
-        at = found.of[name].percentile
-        times[plain(name)] = row.judged(at)[0], row.judged_ends(at)[0]
+    at = found.percentile
+    times = {plain(n): (r.judged(at)[0], r.judged_ends(at)[0]) for n, r in found.answers.items()}
     prices = {
         plain(name): (usd, _price_ends(row, usd, found))
         for name, row in found.answers.items()
@@ -134,7 +126,7 @@ def _price_ends(
     """
     if row.request_rate is None:
         return scaled(row.tpot_interval_ms, usd / (row.tpot_ms or 1.0))
-    is_known = found.asked.is_sure(row) or row is not found.answers[found.cheapest or ""]
+    is_known = row.is_sure(found.asked) or row is not found.answers[found.cheapest or ""]
     factor = 1.0 + (1e-9 if is_known else 1.0 / row.replicas)
     return usd / factor, usd * factor
 
@@ -215,8 +207,6 @@ def _columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Colum
         Column("at once" if arrives else "requests", lambda r: (r.tpot_ms and r.concurrency) or None
                if arrives else r.concurrency, lambda n: f"{n:,.{arrives:d}f}"),
         Column("GPUs", lambda r: f"{r.replicas} x {r.gpus // r.replicas}" if r.replicas > 1 else r.gpus),
-        Column("", lambda r: r.rented_gpus if (r.rented_gpus or 0) > r.gpus else None, "{} rented".format,
-               page="below"),
         Column("expert parallel", lambda r: r.expert_parallel if experts else None),
         Column(f"first token{of}", lambda r: judged(r, 1), milliseconds),
         ends(1), Column(f"per token{of}", lambda r: judged(r, 0), milliseconds), ends(0),
@@ -242,14 +232,9 @@ def _advice(answer: ServingAnswer) -> Iterator[str]:
     if answer.chosen.tpot_ms is None:
         return
     if answer.has_limits and answer.best is not None:
-        how = (
-            "cheapest output tokens"
-            if answer.chosen.rented
-            else "most tokens a second from each GPU"
-        )
-        sure = (
-            "" if answer.sure is None else f", as the ends of {answer.sure:g} % intervals keep them"
-        )
+        most = "most tokens a second from each GPU"
+        how = "cheapest output tokens" if answer.chosen.rented else most
+        sure = f", as the ends of {answer.sure:g} % intervals keep them" if answer.sure else ""
         bests = {row.request_rate: row for row in (answer.served[n] for n in answer.bests)}
         rates = dict.fromkeys(row.request_rate for row in answer.served)
         yield f"The best row{' of each rate' * (len(rates) > 1)} has the {how} within the limits{sure}."
@@ -270,17 +255,11 @@ def _headroom(row: ServingConfig, answer: ServingAnswer) -> Iterator[str]:
         unit = 10.0 ** (math.floor(math.log10(row.headroom_rate)) - 2)  # rounded down
         rate = digits(unit * math.floor(row.headroom_rate / unit + 1e-9))
         most = f"{rate} requests/s, {percent(row.headroom or 0.0)} more"
-        limits = answer.max_tpot_ms, answer.max_ttft_ms
-        holds = "the limits hold" if any(limits) else "the queue stays finite"
-        (ms, _), ends = row.judged(answer.percentile), row.judged_ends(answer.percentile)
-        breaks = any(
-            both[1] > limit for both, limit in zip(ends, limits, strict=True) if both and limit
-        )
-        if (
-            answer.sure is None
-            and ends[0]
-            and (breaks or (row.headroom or 0.0) < ends[0][1] / ms - 1.0)
-        ):
+        is_limited = answer.max_tpot_ms or answer.max_ttft_ms
+        holds = "the limits hold" if is_limited else "the queue stays finite"
+        (ms, _), (ends, _) = row.judged(answer.percentile), row.judged_ends(answer.percentile)
+        is_in_error = ends and (row.headroom or 0.0) < ends[1] / ms - 1.0
+        if answer.sure is None and (is_in_error or not row.is_sure(answer)):
             most += " (within the error of these times)"
         yield f"{row.load_words}: {holds} up to {most}{cost}."
 

@@ -468,7 +468,7 @@ def test_replicas_fill_the_machine_that_is_rented(tmp_path: Path) -> None:
     assert found.chosen.tpot_ms == min(row.tpot_ms for row in found.served)
     answer = known.llm(LARGE, 1000, 200, prices=str(prices), tensor_parallel=1, gpus=3, **ask)
     few = answer.chosen
-    assert (few.rented_gpus, "8 rented" in llm_parts(answer)[1].cells[0]) == (8, True)
+    assert (few.rented_gpus, "box, 5 idle" in llm_parts(answer)[2][-1]) == (8, True)
     assert few.replicas == 3
     assert few.headroom_rate == pytest.approx(3 * alone.headroom_rate, rel=0.02)
 
