@@ -362,12 +362,18 @@ def informative(operation: Operation) -> str:
 
 
 def layer_label(operations: Sequence[Operation]) -> str:
-    """A label for a block that nobody named: its first computing layer as the framework numbered it."""
+    """A label for a block that nobody named: its first computing layer as the framework numbered it.
+
+    In a module that somebody named it begins with that.
+    """
     computing = next((o for o in operations if o.kind in COMPUTE), operations[0])
-    layer = computing.path.rpartition("/")[2]
-    if _kinds(_AUTOMATIC).fullmatch(layer):
-        return layer  # it consists of several operations, such as attention
-    return _PART.sub("", computing.name) or computing.kind
+    *outer, layer = computing.path.split("/")
+    if not _kinds(_AUTOMATIC).fullmatch(layer):  # else it has several operations, as attention does
+        outer, layer = [*outer, layer], _PART.sub("", computing.name) or computing.kind
+    named = [o for o in outer if o and not _CONTAINER.fullmatch(o)]
+    if any(_kinds(_AUTOMATIC).fullmatch(o) for o in named):
+        named = []
+    return "/".join([*named, layer])
 
 
 # ---- Summaries

@@ -155,7 +155,8 @@ def modules(prediction: Prediction) -> list[tuple[str, ...]]:
 
 def prefixes(name: str) -> tuple[str, ...]:
     """The beginnings of a name at which a module ends, and the name."""
-    ends = [name[: match.start()] for match in _MODULE_ENDS.finditer(name)]
+    found = [m for m in _MODULE_ENDS.finditer(name) if m[0] != "." or "/" not in name]
+    ends = [name[: match.start()] for match in found]
     return (*(beginning for beginning in ends if beginning.strip("/._")), name)
 
 

@@ -51,6 +51,7 @@ NAMES = {
     "conv2_block1": ("conv2", "conv2_block1"),
     "layer1.0.conv": ("layer1", "layer1.0", "layer1.0.conv"),
     "encoder/layer_3": ("encoder", "encoder/layer_3"),
+    "net_1.00_96/Conv_1": ("net_1.00_96", "net_1.00_96/Conv_1"),
     "block_3": ("block_3",),
     "block2d": ("block2", "block2d"),
     "block2a_expand": ("block2", "block2a", "block2a_expand"),
@@ -65,6 +66,23 @@ NAMES = {
 
 def test_where_a_name_is_cut() -> None:
     assert {name: prefixes(name) for name in NAMES} == NAMES
+
+
+def test_a_nested_network_of_keras_is_one_module() -> None:
+    """All but its head, 1,280 x 5 multiply-accumulates, is in the backbone, by Keras' layers."""
+    import keras
+
+    backbone = keras.applications.MobileNetV2(
+        include_top=False, weights=None, pooling="avg", input_shape=(32, 32, 3)
+    )
+    image = keras.Input((32, 32, 3))
+    network = keras.Model(image, keras.layers.Dense(5)(backbone(image)))
+    found = Model(synthetic.document()).predict(network)
+    module, head, _ = block_rows(found, 1)
+    assert module.label == backbone.name == "mobilenetv2_1.00_32"
+    assert [sum(found.blocks[i].counts["flops"] for i in row.blocks) for row in (module, head)] == [
+        found.counts["flops"] - 1280 * 5, 1280 * 5,
+    ]  # fmt: skip
 
 
 def test_what_all_blocks_are_in_is_left_out() -> None:
