@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import lolat as package
+from lolat.device.question import RunAs
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
@@ -112,7 +113,11 @@ def prices(tmp_path: Path) -> str:
 
 def asked(model: KnownTraining, *replicas: int, **more: Any) -> Cost:
     device: Any = SimpleNamespace(
-        document=model.document, source="desk.json", label="desk", asked_precision=None
+        document=model.document,
+        source="desk.json",
+        label="desk",
+        asked_precision=None,
+        asked=RunAs(),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "training_of", lambda document, source: model)
@@ -405,9 +410,9 @@ def test_the_price_list_is_printed(lolat: Command, prices: str) -> None:
         ({"price_per_hour": -1}, "price_per_hour -1: expected a number from 0"),
         ({"price_per_hour": math.nan}, "price_per_hour nan"),
         ({"max_hours": -1}, "max_hours -1: expected a number above 0"),
-        ({"max_dollars": "x"}, "max_dollars x"),
+        ({"max_dollars": "x"}, "max_dollars 'x'"),
         ({"memory_gib": math.nan}, "memory_gib nan"),
-        ({"link_gbps": "a"}, "link_gbps a"),
+        ({"link_gbps": "a"}, "link_gbps 'a'"),
         ({"validation_samples": -5}, "validation_samples -5: expected a whole number from 1"),
         ({"validation_samples": 2.5}, "validation_samples 2.5"),
         ({"validation_samples": 5, "samples": None}, "validation_samples without samples"),
