@@ -155,6 +155,20 @@ def backward_of(graph: Graph) -> Backward:
     return found
 
 
+def open_outputs(graph: Graph) -> list[int]:
+    """Return the outputs that a loss outside of the network reads.
+
+    A network may return its loss, one number, beside what this is computed from, such as logits.
+    """
+    needs = backward_of(graph).needs
+    closed = {t for t in graph.outputs if needs[t] and not graph.tensors[t].shape}
+    for o in reversed(graph.operations):
+        if not closed.isdisjoint(o.outputs):
+            closed.update(t for t in o.inputs if needs[t])
+    closed.update(graph.kept)
+    return [t for t in graph.outputs if t not in closed and "float" in graph.tensors[t].dtype]
+
+
 # ---- Parts whose activations are computed again.
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from lolat.arrays import np
 from lolat.graph import Graph, Operation, kinds
-from lolat.graph.backward import Backward, backward_of, learns
+from lolat.graph.backward import Backward, backward_of, learns, open_outputs
 from lolat.graph.kinds import GATES, VIEWS, kind_of
 from lolat.graph.modes import DEFAULT_MODE, Lowering, Mode, Pairs
 
@@ -178,7 +178,7 @@ def lower(graph: Graph, mode: Mode) -> np.ndarray:
         mirrored, more = (sum(lowering.bytes_of(x)) for x in (reads + writes, lowering.kept(group)))
         steps.moves(slowest, reads, writes, 1.0 + more / max(mirrored, 1.0))
     if mode.training:
-        for tensor in graph.outputs:  # the loss: a cross-entropy, softmax and its gradient
+        for tensor in open_outputs(graph):  # the loss: a cross-entropy, softmax and its gradient
             steps.moves(NORM, [(tensor, 4.0)], [(tensor, 4.0)], LOSS_BACK)
         steps.back()
     return np.array(steps.rows, float).reshape(-1, len(STEP_COLUMNS))

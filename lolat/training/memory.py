@@ -26,6 +26,7 @@ from lolat.graph.backward import (
     free_parameters,
     is_view,
     learns,
+    open_outputs,
 )
 from lolat.graph.kinds import IN_PLACE, KERNELS, MULTIPLYING, SLICES, VIEWS
 from lolat.graph.modes import (
@@ -411,11 +412,10 @@ def memory_at_peak(
     before = {COPIES: float(copies.sum())}
     # A network that ends with the log-softmax itself leaves the loss its gradient alone.
     own = {t for o in graph.operations if o.kind == "log_softmax" for t in o.outputs}
-    results = 0
-    for t in set(graph.outputs).difference(graph.kept):
-        tensor = graph.tensors[t]
-        if tensor.batched and "float" in tensor.dtype:
-            results += (1 if t in own else LOSS_NUMBERS) * tensor.elements(batch_size)
+    results = sum(
+        (1 if t in own else LOSS_NUMBERS) * graph.tensors[t].elements(batch_size)
+        for t in open_outputs(graph) if graph.tensors[t].batched
+    )  # fmt: skip
     loss = {ACTIVATIONS: float(kept.sum()), LOSS: float(FLOAT_BYTES * results)}
     # A part that is not trained keeps nothing, and runs all the same.
     fixed, scaled = alive_bytes(graph, mode)

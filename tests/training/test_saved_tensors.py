@@ -153,6 +153,48 @@ def test_a_network_that_ends_with_log_softmax_has_the_loss_of_nll() -> None:
     assert memory_bytes(graph, 256, OPTIMIZERS["sgd"]) == pytest.approx(own, rel=0.05)
 
 
+class OwnLoss(torch.nn.Module):  # type: ignore[misc]
+    """Returns its loss, and its logits beside it if `both`."""
+
+    def __init__(self, both: bool) -> None:
+        super().__init__()
+        self.head, self.both = torch.nn.Linear(32, 4000), both
+
+    def forward(self, x: Any, target: Any) -> Any:
+        logits = self.head(x)
+        loss = F.cross_entropy(logits, target)
+        return (logits, loss) if self.both else (loss,)
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_network_that_returns_its_loss_has_no_other(both: bool) -> None:
+    """The other output is what the loss was computed from."""
+    network, target = OwnLoss(both), torch.zeros(256, dtype=torch.int64)
+    own = peak_by_pytorch(network, torch.randn(256, 32), target, loss=lambda out: out[-1])
+    graph = as_trained(lolat.read((network, (torch.zeros(1, 32), target[:1]))))
+    assert memory_bytes(graph, 256, OPTIMIZERS["sgd"]) == pytest.approx(own, rel=0.01)
+    # The loss is computed by the operations that were read, and nothing is computed behind them.
+    work = work_of(graph, 256, Mode(training=True))
+    assert np.bincount(work.operation[~work.backward]).tolist() == [1, 1, 1]
+
+
+class Accuracy(OwnLoss):
+    """Returns a share of right answers, which is a number without a gradient, beside its logits."""
+
+    def forward(self, x: Any, target: Any) -> Any:
+        logits = self.head(x)
+        return logits, (logits.argmax(1) == target).float().mean()
+
+
+def test_a_network_that_returns_its_accuracy_has_a_loss_beside_it() -> None:
+    network, target = Accuracy(True), torch.zeros(256, dtype=torch.int64)
+    own = peak_by_pytorch(
+        network, torch.randn(256, 32), target, loss=lambda out: F.cross_entropy(out[0], target)
+    )
+    graph = as_trained(lolat.read((network, (torch.zeros(1, 32), target[:1]))))
+    assert memory_bytes(graph, 256, OPTIMIZERS["sgd"]) == pytest.approx(own, rel=0.01)
+
+
 MEASURED = {
     "resnet50": (5_855_043_072, 3_214_914_560), "densenet121": (8_535_934_464, 4_484_389_888),
     "swin_tiny_patch4_window7_224": (7_227_088_896, 4_935_239_680),
