@@ -182,8 +182,8 @@ _EVERY = (
               "instance of the price list has.", most=4096, metavar="K[,K]",
               example="1,2,4,8"),
     _word("sharding", SHARDINGS, "What the devices divide among them: nothing; optimizer states; gradients "
-          "too; parameters too; these inside a machine alone.", OTHER_SHARDINGS,
-          "; tensor and pipeline parallelism are not predicted"),
+          "too; parameters too; these inside a machine alone (hybrid, of a decoder's configuration).",
+          OTHER_SHARDINGS, "; tensor and pipeline parallelism are not predicted"),
     Parameter("tokens", "Tokens in the data set, such as 1e9 or 200m, in place of --samples.", float, 1,
               1e18),
     Parameter("mean_tokens", "Mean tokens of a sample that is padded to a sequence; if not given, samples "

@@ -115,13 +115,13 @@ def assumed_link(device: str, devices: int, machine: int = MACHINE, instance: st
     return within or Link(NETWORK_GBPS, name=name, fastest_gbps=fastest)
 
 
-def given_link(device: str, devices: int, gbps: float) -> Link:
-    """The link of devices that have a link of `gbps` each; those of a machine use all of theirs.
+def given_link(device: str, devices: int, gbps: float, machine: int = MACHINE) -> Link:
+    """The link of devices that have a link of `gbps` each; those of a `machine` use all of theirs.
 
     Nothing is faster between machines than inside one.
     """
-    within = assumed_link(device, min(devices, MACHINE))
-    return Link(gbps if devices <= MACHINE else min(MACHINE * gbps, max(within.gbps, gbps)))
+    within = assumed_link(device, min(devices, machine))
+    return Link(gbps if devices <= machine else min(machine * gbps, max(within.gbps, gbps)))
 
 
 def _cluster_link(within: Link) -> Link:

@@ -9,7 +9,7 @@ from typing import Any
 
 from lolat.device.running import IN_TF32, LAYOUTS
 from lolat.graph.modes import COMPILED, EAGER
-from lolat.hardware.links import CLUSTER, MACHINE, UNKNOWN_NETWORK
+from lolat.hardware.links import CLUSTER, UNKNOWN_NETWORK
 from lolat.hardware.prices import Offer, Prices
 from lolat.parameters import BEST
 from lolat.report.ranked import (
@@ -191,8 +191,8 @@ def _link_lines(cost: Cost) -> Iterator[str]:
         words = f"{gbps:g} Gbit/s"
         if name:
             words = f"{name}, {words} (assumed; yours: --link-gbps)"
-        elif cost.sequence_length and int(devices[0]) > MACHINE:
-            words += f" between machines of {MACHINE}"
+        elif cost.sequence_length and int(devices[0]) > cost.machine:
+            words += f" between machines of {cost.machine}"
         yield f"gradients of {', '.join(devices)} devices over {words}"
 
 

@@ -16,7 +16,7 @@ from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import as_trained
 from lolat.hardware.gpus import form_of, has_several_chips
-from lolat.hardware.links import Link, assumed_link
+from lolat.hardware.links import MACHINE, Link, assumed_link
 from lolat.hardware.prices import (
     Offer,
     Rental,
@@ -34,7 +34,7 @@ from lolat.readers.size import as_sizes, length_of, of_images
 from lolat.training.decoder import TrainedDecoder
 from lolat.training.decoder_plan import DecoderPlan
 from lolat.training.model import TrainingLimits, TrainingPrediction, TrainingRun
-from lolat.training.parallel import NONE
+from lolat.training.parallel import HYBRID, NONE
 from lolat.training.plan import OF_DECODERS, NetworkPlan
 from lolat.training.question import TrainingQuestion
 from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
@@ -70,9 +70,9 @@ class Cost(Result):
     device has, `fits`: True if they are enough, None if unknown; `largest_batch`: the largest that fits,
     on each number of devices with `batch_size` on which that fits, else on any.
 
-    Of a decoder: `sequence_length`: tokens of a sequence; `batch_size`: sequences; `would_fit`: options
-    with which it would, if it does not; `memory_bytes` is that of the number of devices that needs the
-    least.
+    Of a decoder: `sequence_length`: tokens of a sequence; `batch_size`: sequences; `machine`: GPUs of each
+    of several machines; `would_fit`: options with which it would, if it does not; `memory_bytes` is that of
+    the number of devices that needs the least.
     """
 
     model: str
@@ -114,6 +114,7 @@ class Cost(Result):
     channels_last: bool | None = None
     tf32: bool = False
     own_runs: int = 0
+    machine: int = MACHINE
 
     @property
     def limits(self) -> TrainingLimits:
@@ -308,6 +309,8 @@ def cost_on(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
         plan = NetworkPlan.of(device, trained, run, asked, length, useful)
     listed = price_list(asked.prices) if asked.price_per_hour is None else None
     rent = partial(rental_of, plan.document, asked.price_per_hour, listed, plan.gib)
+    if isinstance(plan, DecoderPlan) and run.sharding == HYBRID:
+        plan = plan.on_machines(rent())
     numbers = given
     if not given and (largest or is_decoder):
         numbers = run.most_devices(instances_of(rent()))

@@ -105,7 +105,7 @@ class DecoderPlan:
     """Training a decoder on a GPU named `gpu`, on any number of it; methods as of a NetworkPlan.
 
     `available`: bytes of its memory; `gib`: GiB that a rented one must have; `useful`: tokens of a sequence
-    that are no padding.
+    that are no padding; `machine`: GPUs of each of several machines.
     """
 
     device: Device
@@ -120,6 +120,7 @@ class DecoderPlan:
     checkpointing: str
     tuning: Tuning
     launch: Launch
+    machine: int = MACHINE
 
     @classmethod
     def of(
@@ -166,15 +167,20 @@ class DecoderPlan:
 
     def parallel(self, devices: int, link: Link | None = None) -> Parallel:
         """Return so many GPUs that train together."""
-        within = assumed_link(self.gpu, min(devices, MACHINE))
-        return Parallel(devices, link, self.run.sharding, within)
+        within = assumed_link(self.gpu, min(devices, self.machine))
+        return Parallel(devices, link, self.run.sharding, within, self.machine)
+
+    def on_machines(self, rental: Rental | None) -> DecoderPlan:
+        """Return the plan on the machines of a rental, which a hybrid divides a model inside of."""
+        found = [o.devices for o in rental.offers if o.instance_type] if rental else []
+        return replace(self, machine=min(max(found, default=MACHINE), MACHINE))
 
     def link(self, devices: int, most: int) -> Link | None:
         """Return the link of GPUs whose own is given; one machine keeps its link beside several."""
         gbps = self.run.link_gbps
-        if gbps is None or devices <= MACHINE < most:
+        if gbps is None or devices <= self.machine < most:
             return None
-        return given_link(self.gpu, devices, gbps)
+        return given_link(self.gpu, devices, gbps, self.machine)
 
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:
         """Return the offers for so many GPUs, None if these do not hold the training.
@@ -186,9 +192,9 @@ class DecoderPlan:
         if rental is None:
             return None
         rental = replace(rental, memory_gib=card_gib(self.document, self.section))
-        if devices <= MACHINE:
+        if devices <= self.machine:
             return rental
-        whole = tuple(o for o in rental.offers if o.devices >= MACHINE or not o.instance_type)
+        whole = tuple(o for o in rental.offers if o.devices >= self.machine or not o.instance_type)
         return replace(rental, offers=whole or rental.offers)
 
     def needed(self, devices: int, batch_size: int) -> int:
@@ -279,7 +285,7 @@ class DecoderPlan:
             yield Remark("no published run is like this one", alone + rest)
         if self.tuning.frozen > step.passes.untouched:
             yield TIED
-        if self.run.sharding == HYBRID and self.run.accumulate > 1 and devices > MACHINE:
+        if self.run.sharding == HYBRID and self.run.accumulate > 1 and devices > self.machine:
             yield (
                 "machines sum their gradients once in an iteration, as FSDP2 does with "
                 "set_requires_all_reduce; FSDP1 does so after each micro-batch, which takes longer"
@@ -298,10 +304,10 @@ class DecoderPlan:
         """Yield a remark if `link_gbps` is slower than the links of all GPUs of a machine together."""
         gbps, most = self.run.link_gbps or 0.0, max(numbers)
         link = self.link(most, most)
-        if link is not None and most > MACHINE and link.gbps < MACHINE * gbps:
+        if link is not None and most > self.machine and link.gbps < self.machine * gbps:
             yield (
-                f"--link-gbps {gbps:g}: {MACHINE} x {gbps:g} = {MACHINE * gbps:g} Gbit/s between machines, "
-                f"at most the {link.gbps:g} of {assumed_link(self.gpu, MACHINE).name}"
+                f"--link-gbps {gbps:g}: {self.machine} x {gbps:g} = {self.machine * gbps:g} Gbit/s between "
+                f"machines, at most the {link.gbps:g} of {assumed_link(self.gpu, self.machine).name}"
             )
 
     def about(self, numbers: Sequence[int]) -> dict[str, Any]:
@@ -321,6 +327,7 @@ class DecoderPlan:
             "checkpointing": self.checkpointing,
             "precision": self.device.asked.precision or PRECISION,
             "launch": self.launch,
+            "machine": self.machine,
             "estimated": not is_known,
             "in_domain": is_known and max(numbers) <= MOST_GPUS,
             "own_runs": self.section.trained.rows if self.section.trained else 0,

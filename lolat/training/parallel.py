@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.modes import DEFAULT_MODE, Mode
 from lolat.hardware.links import MACHINE, Link
@@ -77,18 +78,29 @@ class Parallel:
 
     `sharding`: none (every device has all), zero1 (optimizer states are divided), zero2 (gradients too),
     fsdp (parameters too: ZeRO 3), hybrid (as fsdp inside a machine, whole in each machine). `link`: that of
-    all devices; None for one device. `within`: that inside a machine of MACHINE devices.
+    all devices; None for one device. `within`: that inside a machine of `machine` devices. InputError for a
+    hybrid on a part of a machine beside whole ones.
     """
 
     devices: int = 1
     link: Link | None = None
     sharding: str = NONE
     within: Link | None = None
+    machine: int = MACHINE
+
+    def __post_init__(self) -> None:
+        whole, rest = divmod(self.devices, self.machine)
+        if self.sharding == HYBRID and whole and rest:
+            raise InputError(
+                f"{arg('sharding')} {HYBRID}: {self.devices} GPUs are no whole machines of {self.machine}; "
+                f"expected {whole * self.machine} or {(whole + 1) * self.machine}",
+                code="part-of-machine",
+            )
 
     @property
     def shards(self) -> Shards:
         """Devices among which parameters, gradients and optimizer states are divided."""
-        k = min(self.devices, MACHINE) if self.sharding == HYBRID else self.devices
+        k = min(self.devices, self.machine) if self.sharding == HYBRID else self.devices
         level = SHARDINGS.index(self.sharding)
         return Shards(*(k if level >= least else 1 for least in (3, 2, 1)))
 
@@ -114,7 +126,7 @@ class Parallel:
 
         def ring(size_bytes: float) -> float:
             """Return the ms to gather, or to scatter sums, among the devices that divide something."""
-            return _ring_ms(size_bytes, k, over, 1.0 if k <= MACHINE else GATHERED)
+            return _ring_ms(size_bytes, k, over, 1.0 if k <= self.machine else GATHERED)
 
         def allreduce(size_bytes: float) -> float:
             return 2 * _ring_ms(size_bytes, self.devices, link, 1.0)

@@ -61,9 +61,10 @@ def argument_of(path: Path) -> str:
 def devices(named: Sequence[Path] = ()) -> dict[str, ListedDevice]:
     """The devices by their keys: named, local, bundled. InputError if a folder cannot be read.
 
-    The page knows keys alone and cannot name a file. A file that is no device's is left out.
+    The page knows keys alone and cannot name a file. A file that is no device's is left out. A named GPU
+    without a file of its own, known by another form or its data sheet, is a path of its name alone.
     """
-    is_own = dict.fromkeys((path.resolve() for path in named), True)
+    is_own = dict.fromkeys((path.resolve() if path.exists() else path for path in named), True)
     for _, path, origin in places.list_models():
         is_own.setdefault(path.resolve(), origin == places.LOCAL)
     found: dict[str, ListedDevice] = {}
@@ -72,9 +73,7 @@ def devices(named: Sequence[Path] = ()) -> dict[str, ListedDevice]:
         while key in found:  # a local and a bundled one of the same name
             key, number = f"{path.stem}-{number}", number + 1
         with contextlib.suppress(LolatError, OSError):
-            found[key] = ListedDevice(
-                key, path, own, _loaded(argument_of(path), path.stat().st_mtime_ns)
-            )
+            found[key] = ListedDevice(key, path, own, _loaded(argument_of(path), _changed_ns(path)))
     return found
 
 
@@ -88,6 +87,11 @@ def key_of(name: str, listed: Mapping[str, ListedDevice], of_decoders: bool) -> 
         with contextlib.suppress(LolatError):
             name = serving_model(name, of_any=True).label if of_decoders else full_name(name)
     return name if name in listed else by_case.get(name.casefold(), name)
+
+
+def _changed_ns(path: Path) -> int:
+    """When a device's file was changed; 0 of a GPU without one."""
+    return path.stat().st_mtime_ns if path.is_absolute() else 0
 
 
 @lru_cache(maxsize=256)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import lolat as package
+from lolat.api.choosing import serving_model
 from lolat.api.model import Model
 from lolat.cli.common import run
 from lolat.cli.main import lolat as commands
@@ -356,6 +357,15 @@ def test_the_sum_of_each_micro_batch_between_machines_is_told(gpu: Model) -> Non
         asked = {"accumulate": accumulate, "replicas": replicas, "link_gbps": 400}
         (option,) = cost(gpu, sharding="hybrid", **asked).options
         assert told == any("FSDP1" in text for text in option.warnings)
+
+
+def test_a_hybrid_divides_inside_the_machines_that_are_rented() -> None:
+    """No RTX PRO 6000 of the price list has more than four in a machine; Adam has 8 bytes a parameter."""
+    asked = {"replicas": 8, "sharding": "hybrid", "checkpointing": "full", "link_gbps": 10}
+    found = cost(serving_model("rtx-pro-6000"), price_per_hour=None, **asked)
+    assert found.memory["optimizer states"] == pytest.approx(8 * (found.parameters or 0) / 4)
+    (option,) = found.options
+    assert (option.rented and option.rented.instances, option.link_gbps) == (2, 40)
 
 
 @pytest.mark.parametrize(("name", "mib"), [("h100-vllm", 81559), ("b200-vllm", 183359)])

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lolat
+from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
 from lolat.graph.modes import AMP, BFLOAT16, Mode
@@ -189,6 +190,18 @@ def test_a_hybrid_divides_inside_a_machine_and_exchanges_shards_between_machines
         pytest.approx(inside + between),
         pytest.approx(9 * (inside + between)),
     )
+
+
+def test_a_hybrid_takes_whole_machines() -> None:
+    """A mesh of PyTorch has as many GPUs in each row."""
+    assert [Parallel(k, SLOW, "hybrid", SLOW, 4).shards.states for k in (3, 4, 8, 12)] == [
+        3,
+        4,
+        4,
+        4,
+    ]
+    with pytest.raises(InputError, match="of 8; expected 8 or 16"):
+        Parallel(15, SLOW, "hybrid")
 
 
 def test_fsdp_waits_for_two_gathers_and_a_scatter_of_each_micro_batch() -> None:

@@ -320,6 +320,8 @@ def test_the_models_that_are_ticked_at_first(tmp_path: Path, laptop: Path, write
         assert [line.split()[2] for line in page.commands()] == ["rtx-4090-amp", "epyc-2t"]
         assert page.errors()["model"].startswith("'t4': not in the list")
     assert ticked(laptop) == ["laptop"]
+    form = Path("v100-sxm-16gb")  # known by its data sheet, it has no file
+    assert ticked(form) == ["v100-sxm-16gb"]
     write("local", "here")
     assert ticked() == ["here"]
 
