@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,7 +14,14 @@ from lolat.llm.decoder import DTYPES, Decoder
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfitted
 from lolat.llm.gpu import IN_GENERAL, OWN_FITS, lacks
 from lolat.llm.load import REQUESTS, Trace
-from lolat.llm.serving import FP8, deployment_of, operations_of, product_words
+from lolat.llm.serving import (
+    FP8,
+    STEP_PARTS,
+    deployment_of,
+    each_ms,
+    operations_of,
+    product_words,
+)
 from lolat.units import GIB, digits, duration, milliseconds, percent, plural
 
 if TYPE_CHECKING:
@@ -27,6 +34,8 @@ FASTER = 0.9
 STAYS, SLOWER = 10.0, 5.0
 """A log that lasts fewer times as long as a request has no load that stays; a percentile that fewer
 requests of it exceed is noise."""
+MOST_EXCHANGE = 0.5
+"""The fraction of a prompt's time beyond which all-reduces are remarked on."""
 UNCORRECTED = 0.2
 """The least error of a first token that is remarked on."""
 KINDS = {"dense": "dense model", "experts": "mixture of experts", "latent": "model with latent attention",
@@ -69,7 +78,6 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
             "assumed to be that of other language models; the lower end assumes no such overhead"
         )
     yield from _first_token(of)
-    yield from _slower_links(of, rows)
     if isinstance(asked.arrivals, Trace):
         yield from _arrivals(asked.arrivals, asked, chosen)
     if many := [row for row in rows if row.saturated]:
@@ -176,22 +184,22 @@ def _first_token(of: Sizing) -> Iterator[str]:
         )
 
 
-def _slower_links(of: Sizing, rows: Sequence[ServingConfig]) -> Iterator[str]:
-    """Remark on first tokens that take longer on more GPUs, by the all-reduces of a timed host."""
-    timed = [row for row in rows if row.ttft_ms and row.fits and row.replicas == 1]
-    if {row.tensor_parallel for row in timed} <= {1}:
-        return
-    exchange = of.gpu.operation("all_reduce", "bfloat16")
-    least = timed[0].request_rate or timed[0].concurrency
-    first = [row for row in timed if (row.request_rate or row.concurrency) == least]
-    few, many = first[0], first[-1]
-    ms, longer = few.ttft_ms or 0.0, many.ttft_ms or 0.0
-    if exchange.rows and not exchange.like and ms < FASTER * longer:
-        yield (
-            f"the first token takes longer on more GPUs, {milliseconds(ms)} on {few.gpus} and "
-            f"{milliseconds(longer)} on {many.gpus}, as all-reduces were timed on one host; on a host with "
-            "faster links it takes less"
+def slower_links(every: Iterable[Sizing]) -> str:
+    """Remark on prompts most of whose time is all-reduces of a timed host; "" without any."""
+    slow, host = list[str](), ""
+    for of in (one for one in every if one.fit and one.deployment.gpus > 1):
+        exchange = of.gpu.operation("all_reduce", "bfloat16")
+        parts = of.prompt(of.asked.loads()[0]) * each_ms(of.gpu.section.overheads)
+        share, host = (
+            parts[STEP_PARTS.index("all_reduce")] / parts.sum(),
+            exchange.like or of.device,
         )
+        if share > MOST_EXCHANGE and exchange.like != IN_GENERAL:
+            slow.append(f"{percent(share)} on {of.deployment.gpus}")
+    return bool(slow) * (
+        f"all-reduces take most of a prompt's time ({', '.join(slow)} GPUs), as they were timed on one "
+        f"host of {host}; on a host with faster links the first token takes less"
+    )
 
 
 def _room(of: Sizing, gpus: int) -> str:

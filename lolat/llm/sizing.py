@@ -19,7 +19,7 @@ from lolat.llm.domain import interval, tail
 from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.load import Load, RequestTimes, Server, Trace
 from lolat.llm.question import PERCENTILES, ServingQuestion
-from lolat.llm.remarks import remarks_on
+from lolat.llm.remarks import remarks_on, slower_links
 from lolat.llm.serving import (
     STARTS,
     STEP_PARTS,
@@ -65,8 +65,9 @@ def answer(
         rows[n] = replace(rows[n], headroom_rate=headroom)
     best = best_of([rows[n] for n in bests], asked)
     row = best or rows[0]
+    links = slower_links(sizings.values())
     remarks = [*remarks_on(sizings[row.split], rows, row), *_left_out(never, asked)]
-    remarks += [remark] * bool(remark and not rental)
+    remarks += filter(None, [links, "" if rental else remark])
     made = ServingAnswer(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters,
         asked.coverage, asked.max_tpot_ms, asked.max_ttft_ms, tuple(rows),
@@ -74,7 +75,7 @@ def answer(
         asked.percentile, tuple(bests), asked.sure, asked.min_tokens_per_s,
     )  # fmt: skip
     if asked.has_limits and best is None:
-        raise _no(made, asked)
+        raise _no(made, asked, links)
     return made
 
 
@@ -125,8 +126,8 @@ def _left_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator
         )
 
 
-def _no(made: ServingAnswer, asked: ServingQuestion) -> AnswerIsNo:
-    """Return the error for limits that no row keeps; it names the row that comes nearest."""
+def _no(made: ServingAnswer, asked: ServingQuestion, links: str) -> AnswerIsNo:
+    """Return the error for limits that no row keeps; it names the nearest row, and slow `links`."""
 
     def distance(row: ServingConfig) -> tuple[float, ...]:
         rate = (row.largest_rate or 0.0) if row.saturated else 0.0
@@ -143,7 +144,7 @@ def _no(made: ServingAnswer, asked: ServingQuestion) -> AnswerIsNo:
     usual = "all requests in memory"
     if asked.request_rate:
         most, usual = max(most, MOST_GPUS), f"{asked.loads()[0].request_rate:g} requests/s"
-    gpus, room = f"of up to {asked.gpus or most:,} GPUs", ""
+    gpus, room = f"of up to {plural(asked.gpus or most, 'GPU')}", ""
     if near.tpot_ms is None:  # however many replicas
         gpus = f"on up to {plural(max(r.gpus // r.replicas for r in made.served), 'GPU')} a replica"
         room = f"; {made.warnings[0]}"
@@ -155,9 +156,10 @@ def _no(made: ServingAnswer, asked: ServingQuestion) -> AnswerIsNo:
     elif not near.fits:
         room = f", with room for {near.largest_concurrency:,} at once"
     return AnswerIsNo(
-        f"no configuration {gpus} keeps {kept or usual}; nearest is {near.words(asked.percentile)}{room}",
-        made.to_dict(),
-    )
+        f"no configuration {gpus} keeps {kept or usual}; nearest is {near.words(asked.percentile)}{room}"
+        + f"; {links}" * bool(links),
+        made.to_dict(), made=made,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -309,12 +311,16 @@ class Sizing:
             one = replace(one, arrivals=load.arrivals.every(groups))
         return one, self.server.times(one, self.gpu.section.overheads)
 
+    def prompt(self, load: Load) -> np.ndarray:
+        """(STEP_PARTS + STARTS,) ms and events of the part of a prompt that is not cached."""
+        cached = min(load.cached_tokens, load.input_tokens - 1.0)
+        return self.server.prompt_parts(load.input_tokens - cached, cached)
+
     def _timed(self, row: ServingConfig, load: Load, times: RequestTimes) -> dict[str, Any]:
         """Return the fields of a row that follow from the times of one group of a replica."""
         section, rate, groups = self.gpu.section, row.request_rate, row.groups
         tpot, ttft = times.mean_tpot_ms, float(times.ttft_ms.mean())
-        cached = min(load.cached_tokens, load.input_tokens - 1.0)
-        prompt = self.server.prompt_parts(load.input_tokens - cached, cached)
+        prompt = self.prompt(load)
         step = times.step * each_ms(section.overheads)
         done = times.requests_per_s * groups
         if rate is None and load.concurrency * groups != row.concurrency:

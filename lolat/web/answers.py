@@ -143,8 +143,7 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
     try:
         answer = device.model.llm(decoder, **asked)
     except AnswerIsNo as error:
-        no = [form.words(error)]
-        answer = device.model.llm(decoder, **asked | NO_LIMITS)
+        no, answer = [form.words(error)], error.data["made"]
     row, at = answer.chosen, answer.percentile
     before, configurations, after = llm_parts(answer)
     title = "does not fit"

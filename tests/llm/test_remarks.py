@@ -95,26 +95,30 @@ def test_an_overhead_that_no_served_row_has_may_be_nothing() -> None:
     assert not usual.warnings
 
 
-def test_a_first_token_that_takes_longer_on_more_gpus_is_told() -> None:
-    """By all-reduces at a hundredth of the usual rate of the link."""
+@pytest.mark.parametrize("like", ["", "another"])
+def test_prompts_that_mostly_exchange_are_told(like: str) -> None:
+    """By all-reduces at a hundredth of the usual rate of the link; their share by two answers."""
     operations = dict(section().operations)
     usual = operations["all_reduce"]["bfloat16"]
     slow = {
         term: 0.01 * value if term in ("one", "two", "ring") else value
         for term, value in usual.terms.items()
     }
-    made = msgspec.structs.replace(usual, terms=slow)
-    asked: dict[str, Any] = {"concurrency": (1, 8), "tensor_parallel": (1, 2, 4)}
-    found = of(operations=operations | {"all_reduce": {"bfloat16": made}}).llm(LARGE, **asked)
-    ms = [row.ttft_ms for row in found.served[:3]]
-    assert ms[0] < 0.5 * ms[2]
-    figures = re.findall(
-        r"([\d.]+) ms on (\d)", said(found, "the first token takes longer on more GPUs")
-    )
-    assert [(float(one), int(gpus)) for one, gpus in figures] == [
-        (pytest.approx(ms[0], rel=0.01), 1), (pytest.approx(ms[2], rel=0.01), 4)
-    ]  # fmt: skip
-    assert not said(of().llm(LARGE, **asked), "longer on more")
+    made = msgspec.structs.replace(usual, terms=slow, like=like)
+    asked: dict[str, Any] = {"request_rate": 2.0, "tensor_parallel": (1, 2, 4)}
+    slower, fast = of(operations=operations | {"all_reduce": {"bfloat16": made}}), of()
+    found, other = (one.llm(LARGE, **asked) for one in (slower, fast))
+    remark = said(found, "all-reduces take most of a prompt's time")
+    assert f"on one host of {like or 'made-up'};" in remark
+    shares = dict(map(reversed, re.findall(r"([\d.]+) % on (\d)", remark)))
+    for row, quick in zip(found.served[1:], other.served[1:], strict=True):
+        least = 1.0 - quick.prefill_ms / row.prefill_ms
+        assert least < float(shares[str(row.gpus)]) / 100.0 < 1.05 * least
+    assert not said(other, "all-reduces")
+    with pytest.raises(AnswerIsNo) as no:
+        slower.llm(LARGE, **asked, max_ttft_ms=1.0)
+    assert remark in no.value.message
+    assert remark in no.value.answer["warnings"]
 
 
 def test_the_first_token_of_sglang_is_that_of_its_default() -> None:

@@ -192,7 +192,13 @@ def test_no_is_an_answer(page: Site, gpu: Path) -> None:
         lolat.load(gpu).llm("llama-3.1-8b", concurrency=32, max_tpot_ms=0.01)
     assert "not within the limits" in page.answer()
     assert str(no.value) in page.answer()
-    assert len(cells(page)) == 4  # what there would be without them
+    assert len(cells(page)) == 4  # each is beyond the limits
+    page.get(TAB + SMALL + "&request_rate=3&percentile=90&max_ttft_ms=1&gpus=2")
+    heads = cells_of(page, "thead")
+    told = [dict(zip(heads, row, strict=False)) for row in cells(page)]
+    assert [(row["first P90 &lt;= 1 ms"], row[""]) for row in told] == 2 * [
+        ("NO", "beyond the limits")
+    ]
     page.get(TAB + "&config=llama-3.1-405b&tensor_parallel=8")
     assert "does not fit" in page.answer()
     assert "its weights take" in page.answer()
