@@ -99,7 +99,7 @@ def _tuned(graph: Graph, tuning: Tuning) -> Graph:
         )
     if tuning.rank:
         return _adapted(graph, operations, tuning.rank, last)
-    live = operations[last:][:1]
+    live, still = operations[last:][:1], _constants(graph)
     if tuning.frozen != HEAD:
         every = units(graph)
         if tuning.frozen >= len(every):
@@ -107,10 +107,13 @@ def _tuned(graph: Graph, tuning: Tuning) -> Graph:
                 f"{arg('tune')} frozen:{tuning.frozen}: {shortened(graph.name)} has "
                 f"{plural(len(every), 'block')}; expected fewer, or frozen for all but its last layer"
             )
-        live = operations[every[tuning.frozen][0] :]
+        begin = every[tuning.frozen - 1][-1] + 1
+        live, frozen = operations[begin:], {t for o in operations[:begin] for t in o.inputs}
+        shared = {t for _, made in graph.free if not frozen.isdisjoint(made) for t in made}
+        still &= frozen | shared | {*graph.still}
     trained = set(map(parameter_key, live))
     made = [o if parameter_key(o) in trained else changed(o, **{TRAINED: 0}) for o in operations]
-    return _with(graph, made, _constants(graph))
+    return _with(graph, made, still)
 
 
 def _adapted(graph: Graph, operations: list[Operation], rank: int, last: int) -> Graph:

@@ -457,6 +457,40 @@ def test_what_is_asked_to_be_tuned_is_as_if_the_network_said_it(
     agree(trained_only(Blocks(), *parts), TOKENS, tuned(whole, tune, None))
 
 
+class Scaled(Block):
+    """Has a layer scale."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(32))
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) * self.scale
+
+
+class Stages(Blocks):
+    """Has layer scales, a layer between its stages, and a mean of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Scaled() for _ in range(4)])
+        self.between, self.shared = nn.Linear(32, 32), nn.Parameter(torch.rand(32))
+        self.register_buffer("mean", torch.rand(32))
+
+    def forward(self, x: Any) -> Any:
+        x = self.stem(x)
+        for i, block in enumerate(self.blocks):
+            x = block(self.between(x) if i == 2 else x) - self.mean + self.shared
+        return self.head(x)
+
+
+def test_what_lies_behind_the_frozen_blocks_is_trained() -> None:
+    """What the first blocks read too is frozen."""
+    whole = as_trained(lolat.read((Stages(), (TOKENS,))))
+    network = trained_only(Stages(), "between", "blocks.2", "blocks.3", "head")
+    agree(network, TOKENS, tuned(whole, "frozen:2", None))
+
+
 def test_full_checkpointing_is_as_if_the_network_had_checkpoints() -> None:
     whole = as_trained(lolat.read((Blocks(), (TOKENS,))))
     agree(Blocks(False), TOKENS, tuned(whole, None, "full"))
