@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,10 @@ LEAST_SERVED = 10
 FOLDS = 5
 MOST_OFF = math.log(2.5)
 """The median error of served rows, as a logarithm, above which they must be those of another GPU."""
+FAR = math.log(1.4)
+"""The median error above which the tensor parallel or the data type may be another one."""
+FIRST_FAR = 0.5
+"""The median relative error of first tokens above which unknown lengths of requests are told."""
 WAITING, LONGER = 0.5, 2.0
 """A request waits for memory if its first token takes more than WAITING times its output tokens, and more
 than LONGER times what prompts explain. Such rows say nothing about the overheads."""
@@ -328,6 +333,12 @@ def _served_by(
             "; the fit to these rows is no better than the device without them, whose times per "
         )
         words += f"output token are off by {_by_load(loads, was[0])} requests at once"
+    words += _split_words(section, every, before.overheads, middle)
+    alike = (r for r in rows if not isinstance(r.row, Row) and not r.lengths and r.range_ratio == 1)
+    files = ", ".join(dict.fromkeys(row.source for row in alike if row.concurrency > 1))
+    if files and error[1] > FIRST_FAR:
+        words += f"; requests of {files} are all taken as long as their mean, so that they start in step: "
+        words += "`vllm bench serve --save-detailed` saves the length of each"
     if waiting := len(every) - number:
         words += f"; without {plural(waiting, 'row')} of requests that waited for memory"
     used = {row.model for row in every if f"{row.model} {row.dtype}".strip() in timed.group}
@@ -350,6 +361,22 @@ def _served_by(
         dtypes=tuple(sorted(dtypes)),
     )  # fmt: skip
     return made, words
+
+
+def _split_words(
+    section: ServingSection, rows: Sequence[ServedRow], overheads: FrameworkOverheads, middle: float
+) -> str:
+    """Remark on rows that are `middle` off, if that is FAR, and on the tensor parallel that fits them."""
+    off = dict[int, float]()
+    for gpus in (1, 2, 4, 8) if middle > FAR else ():
+        with suppress(InputError):  # they do not fit
+            timed = timed_steps(
+                section, [replace(row, tensor_parallel=gpus) for row in rows], overheads
+            )
+            off[gpus] = float(np.median(np.abs(timed.off(overheads)[0])))
+    best = min(off, key=off.__getitem__, default=0)
+    fits = f", which fits them at {best}" if best and off[best] < middle / 2.0 else ""
+    return f"; check their tensor_parallel{fits}, and their dtype" if middle > FAR else ""
 
 
 def _error_words(before: Sequence[float], now: Sequence[float]) -> str:

@@ -164,7 +164,22 @@ def test_served_rows_of_something_else_are_refused() -> None:
     late = [dataclasses.replace(row, tpot_ms=row.tpot_ms * 1.5) for row in rows]
     _, words = fitted(known, late)
     assert "off by 33 % at the median before" in words
+    assert words.endswith("; check their tensor_parallel, and their dtype")
+    alone = [row for row in rows if (row.tensor_parallel, row.dtype) == (1, "bfloat16")]
+    _, words = fitted(known, [dataclasses.replace(row, tensor_parallel=2) for row in alone])
+    assert words.endswith("; check their tensor_parallel, which fits them at 1, and their dtype")
     seconds = [dataclasses.replace(row, tpot_ms=row.tpot_ms / 1e3, ttft_ms=0.0) for row in rows]
     with pytest.raises(InputError, match="expected tpot_ms in ms") as caught:
         fitted(known, seconds)
     assert caught.value.code == "served-unlike"
+
+
+def test_lengths_that_are_not_known_are_told_if_first_tokens_are_far_off() -> None:
+    random = np.random.default_rng(4)
+    lengths = tuple(tuple(random.integers(50, n, 256).tolist()) for n in (8000, 800))
+    means = [float(np.mean(one)) for one in lengths]
+    row = ServedRow("eight", *means, 32, 1.0, requests=256, lengths=lengths, source="own.json")
+    varied = as_known([row])
+    for lens, is_told in ((lengths, False), ((), True)):
+        _, words = fitted(section(), [dataclasses.replace(varied[0], lengths=lens)])
+        assert ("requests of own.json are all taken as long" in words) is is_told, words
