@@ -357,8 +357,7 @@ def _served_by(
         section, served=before.served + number, own=tuple(every), before=before, overheads=overheads,
         kinds=tuple(sorted({*before.kinds, *(find_decoder(model).kind for model in used)})),
         spread=(per_token, to_first), own_error=tuple(map(short, error)),
-        was_error=tuple(map(short, was_error)),
-        dtypes=tuple(sorted(dtypes)),
+        was_error=tuple(map(short, was_error)), dtypes=tuple(sorted(dtypes)),
     )  # fmt: skip
     return made, words
 

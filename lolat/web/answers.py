@@ -144,7 +144,9 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
         answer = device.model.llm(decoder, **asked)
     except AnswerIsNo as error:
         no, answer = [form.words(error)], error.data["made"]
-    row, at = answer.chosen, answer.percentile
+    # Of several rates the largest, so that the rows of devices are of one load.
+    row = answer.served[answer.bests[-1]] if answer.bests else answer.chosen
+    at = answer.percentile
     before, configurations, after = llm_parts(answer)
     title = "does not fit"
     if no:
@@ -216,7 +218,7 @@ def chart(cards: list[Card]) -> Card | None:
     splits = {row.expert_parallel for _, row in loads} != {1}
     colors = [*dict.fromkeys(names)]
     speeds = [(row.tokens_per_s_user or 0.0, row.tokens_per_s_gpu or 0.0) for _, row in loads]
-    rows = [row for card in cards if card.get("answer") and (row := card["answer"].compared)]
+    rows = [card["row"] for card in cards if card.get("answer") and card["answer"].compared]
     rings = [(row.tokens_per_s_user, row.tokens_per_s_gpu) for row in rows]
     front: list[int] = []
     for n in sorted(range(len(loads)), key=lambda n: speeds[n], reverse=True):

@@ -323,9 +323,11 @@ def test_each_load_has_its_best_rows_beside_each_other(gpu: Path, tmp_path: Path
     (tmp_path / "quick.json").write_text(json.dumps(quick))
     with site([gpu, tmp_path / "quick.json"]) as page:
         page.get(f"{TAB}{SMALL}&model=gpu&model=quick&request_rate=2,9&max_tpot_ms=40")
+        titles = re.findall(r"a token, (\d) requests/s on", page.answer())
         body = page.raw.partition("The best row of each under each load")[2].partition("</table>")[
             0
         ]
+    assert titles == ["9", "9"]
     names = re.findall(r"<tr><t[hd][^>]*>([^<]*)<", body.partition("<tbody>")[2])
     assert names == ["gpu", "quick"] * 2
     times = [
