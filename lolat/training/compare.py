@@ -6,24 +6,25 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from math import inf
 from typing import Any
 
 from lolat.device import Device
-from lolat.device.question import ask_each, each_batch, is_one, no_device
+from lolat.device.question import AUTO, ask_each, each_batch, is_one, no_device
 from lolat.device.running import LAYOUTS, mode_of
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.modes import AMP, BFLOAT16, EAGER, FLOAT16
-from lolat.hardware.gpus import PRECISION_OF, gpu_of
-from lolat.hardware.prices import rental_of
-from lolat.io.results import Result
+from lolat.hardware.gpus import PRECISION_OF, find_gpu, gpu_of
+from lolat.hardware.prices import ALMOST, price_list, rental_of
+from lolat.io.results import Remark, Result
 from lolat.parameters import BEST
 from lolat.readers.children import OnProgress
 from lolat.training.cost import Cost, Trained, best_of, check_limits, cost_on, read_question
 from lolat.training.model import TrainingLimits, TrainingPrediction
 from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import tuned
-from lolat.units import dollars, duration, milliseconds, plain, plural
+from lolat.units import byte_size, dollars, duration, milliseconds, plain, plural
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Co
 
     def ask(one: TrainingQuestion, trained: Any) -> Cost:
         if one.precision != BEST:
-            return cost_on(one.device(device), trained, one)
+            return _on_cards(one.device(device), trained, one)
         check_limits(one)
         return _fastest(device, read_question(trained, one.input_size), one)
 
@@ -237,12 +238,43 @@ def _fastest(model: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
             ways.append(replace(ways[-1], channels_last=True))
     for way in ways:
         try:
-            costs.append(cost_on(way.device(model), trained, asked))
+            costs.append(_on_cards(way.device(model), trained, asked))
         except LolatError as error:
             errors.append(error)
     if not costs:
         raise errors[0]
     return min(costs, key=lambda c: (c.fits is False, -c.options[0].samples_per_s))
+
+
+def _on_cards(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
+    """Answer as `cost_on`; AUTO also tries rented cards with less memory, and takes what costs least."""
+    is_given = asked.memory_gib is not None or asked.price_per_hour is not None
+    if asked.batch_size != AUTO or is_given:
+        return cost_on(device, network, asked)
+    check_limits(asked)
+    trained = read_question(network, asked.input_size)
+    asked = replace(asked, prices=price_list(asked.prices))
+    first = cost_on(device, trained, asked)
+    rental = rental_of(device.document, None, asked.prices, step_bytes=0)
+    cards = {find_gpu(o.accelerator) for o in rental.offers} if rental else set()
+    own = (rental and rental.memory_gib) or 0.0
+    sizes = {card.memory_gib or own for card in cards if card}
+    smaller = (
+        cost_on(device, trained, replace(asked, memory_gib=gib))
+        for gib in sorted(sizes, reverse=True)
+        if gib < ALMOST * own
+    )
+    best = min((first, *smaller), key=_least_dollars)
+    if best is first:
+        return first
+    less, more = (f"{c.batch_size:,} in {byte_size(c.available_bytes or 0)}" for c in (best, first))
+    why = f"cards with less memory cost less; the largest of all: {more} (--memory-gib {own:g})"
+    return replace(best, warnings=(Remark(f"batch {less}", why), *best.warnings))
+
+
+def _least_dollars(cost: Cost) -> float:
+    """Return the lowest price of the training, infinite without one."""
+    return min((o.dollars for o in cost.timed if o.dollars is not None), default=inf)
 
 
 def _too_small(model: Device, asked: TrainingQuestion) -> str | None:

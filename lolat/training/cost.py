@@ -329,7 +329,28 @@ def cost_on(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
         groups.append((of, some, most))
     limits = TrainingLimits(asked.max_hours, asked.max_dollars)
     source = None if listed is None else listed.prices
-    return _answer(device, groups, limits, rent, source)
+    found = _answer(device, groups, limits, rent, source)
+    smaller = _smaller_batch(groups[0][0], found.options[0]) if largest else None
+    return replace(found, warnings=(smaller, *found.warnings)) if smaller else found
+
+
+NEAR_SPEED = 0.98
+
+
+def _smaller_batch(plan: Plan, option: TrainingPrediction) -> str | None:
+    """Return a remark on the smallest power of two nearly as fast as an option's batch, if any."""
+    link = None if option.link_gbps is None else Link(option.link_gbps, name=option.link)
+    run, found = replace(plan.run, samples=None, validation=None), 0
+    for n in map((2).__pow__, reversed(range((option.batch_size - 1).bit_length()))):
+        its = replace(plan, run=replace(run, batch_size=n)).predicted(option.devices, link)
+        if its.samples_per_s < NEAR_SPEED * option.samples_per_s:
+            break
+        found = n
+    return (
+        f"a batch of {found:,} is within 2 % of the speed of {option.batch_size:,}"
+        if found
+        else None
+    )
 
 
 Group = tuple[Plan, Sequence[int], int | None]

@@ -322,8 +322,8 @@ SMALLER = f"{HEAD}two,5.0,V100-32GB,2\neight,6,V100,8\n"
 @pytest.mark.parametrize(
     ("batch_size", "asked_gib", "instance", "memory_gib"),
     [
-        (8, None, "eight", 16), (8, 31, "two", None), ("auto", None, "two", None),
-        ("most", None, "eight", 16), ("one more", None, "two", None),
+        (8, None, "eight", 16), (8, 31, "two", None), ("auto", None, "eight", 16),
+        ("auto", 32, "two", None), ("most", None, "eight", 16), ("one more", None, "two", None),
     ],
 )  # fmt: skip
 def test_a_card_with_less_memory_is_rented_where_the_step_fits(
