@@ -220,8 +220,16 @@ def find_block(analysis: Analysis, name: str) -> int:
     for known in (labels, names):
         if name in known:
             return known.index(name)
-    some = f"expected one of {', '.join(labels)}"
-    hint = did_you_mean(name, {label: label for label in labels}, some)
+    operations, inside = analysis.graph.operations, (f"{name}.", f"{name}/")
+    within = [
+        block.label
+        for block in analysis.blocks
+        if any(operations[p].full_name.startswith(inside) for p in block.operations)
+    ]
+    hint = f"its operations are in {', '.join(within)}"
+    if not within or not name:
+        some = f"expected one of {', '.join(labels)}"
+        hint = did_you_mean(name, {label: label for label in labels}, some)
     raise InputError(f"{arg('block')} {name!r} is no block of {analysis.graph.name!r}; {hint}")
 
 

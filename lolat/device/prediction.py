@@ -62,10 +62,12 @@ class Query:
         return self.reader or at_size(self.graph if self.spec is None else self.spec)
 
     @property
-    def arguments(self) -> str:
-        """MODEL NETWORK of a command, and the options that were given."""
+    def arguments(self) -> str | None:
+        """MODEL NETWORK of a command, and the options that were given; None for an object of Python."""
         from lolat.readers.size import options_of
 
+        if not isinstance(self.spec, (str, os.PathLike)):
+            return None
         asked_of = f"{quote(plain(self.model.label))} {quote(plain(self.network))}"
         return f"{asked_of}{options_of(self.input_size)}{self.model.asked.options}"
 
@@ -162,10 +164,10 @@ class Prediction(Result):
         return *parts, BlockPrediction(CALL, self.call_ms, self.call_ms / total, CALL, nothing, {})
 
     @property
-    def arguments(self) -> str:
-        """MODEL NETWORK and the options of a command that asks the same again."""
+    def arguments(self) -> str | None:
+        """MODEL NETWORK and the options of a command that asks the same again, if there is one."""
         batch = "" if self.batch_size == 1 else f" --batch-size {self.batch_size}"
-        return f"{self.query.arguments}{batch}"
+        return self.query.arguments and f"{self.query.arguments}{batch}"
 
     @property
     def input_shapes(self) -> tuple[tuple[int, ...], ...]:

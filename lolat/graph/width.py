@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import product
-from math import floor, lcm, prod
+from math import floor, gcd, lcm, prod
 
 from msgspec.structs import replace
 
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation, once
-from lolat.graph.backward import changed
+from lolat.graph.backward import PACKED, changed
 from lolat.graph.kinds import CONVOLUTIONS, ELEMENTWISE, GATES, KERNELS, VIEWS
 
 STEP = 8  # channel counts are multiples of this, as vector instructions like them
@@ -159,7 +159,11 @@ class Widths:
 
     def _split(self, place: Place, parts: int) -> None:
         """Keep a size such that equal parts of it are multiples of 8 too."""
-        self._need(self.layers.get(place, ()), STEP * parts if parts > 1 else 1)
+        layers = self.layers.get(place, ())
+        for layer in layers:
+            whole = self._size(place) // self._size(layer) if len(layers) == 1 else 1
+            each = parts // gcd(parts, max(whole, 1))
+            self._need([layer], STEP * each if each > 1 else 1)
 
     def _pass(self, position: int, o: Operation) -> None:
         """Follow the channels through an operation, into its outputs and attributes."""
@@ -198,9 +202,12 @@ class Widths:
                 if before[axis] == after[axis]:
                     self._follow((out, axis), [(source, axis)])
         groups = a.get("groups", 1)
-        if 1 < groups == a["in_channels"]:
+        is_depthwise = 1 < groups == a["in_channels"]
+        if (
+            is_depthwise or PACKED in a
+        ):  # queries, keys and values of one projection: three times its input
             self._follow((out, made), [(source, read)])
-            self.attributes.append((position, "groups", (source, read)))
+            self.attributes += [(position, "groups", (source, read))] * is_depthwise
         elif out != o.outputs[0]:  # a state, beside the sequence
             first = o.outputs[0], len(self.graph.tensors[o.outputs[0]].shape) - 1
             self._follow((out, made), [first])

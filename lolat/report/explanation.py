@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from shlex import quote
 
 from lolat.device.attribution import Attribution, Counterfactual, Explanation, Term
 from lolat.device.budget import BudgetAnswer, value_words
 from lolat.device.prediction import CALL
 from lolat.graph.counts import MEANINGS, MEMBERS
-from lolat.report.prediction import latency, note_lines, room_lines, totals
+from lolat.report.prediction import further, latency, note_lines, room_lines, totals
 from lolat.report.rows import TERMS, color_of, named_parts
 from lolat.report.tables import Column, Part, ReportTable
 from lolat.units import digits, milliseconds, percent, plain, plural, quantity
@@ -58,12 +57,11 @@ def explanation_lines(explanation: Explanation) -> Iterator[Part]:
     if any(c.in_domain is False for c in changes):
         yield f"  {STAR}"
     yield from note_lines(explanation.warnings)
-    further = f"Next: lolat explain {prediction.arguments}"
     if explanation.block is not None:
-        yield further
+        yield f"Next: {further(prediction)}"
     elif explanation.blocks:
         longest = min(explanation.blocks, key=attrgetter("order"))
-        yield f"{further} --block {quote(named_parts(longest.name)[0])}"
+        yield f"Next: {further(prediction, named_parts(longest.name)[0])}"
 
 
 def rate(term: Term) -> tuple[str, str]:
@@ -154,7 +152,7 @@ NO_CHANGE = "nothing that LoLat knows to try"
 
 def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
     """The lines of `lolat budget`."""
-    best, further, now = answer.best, answer.next, answer.now
+    best, larger, now = answer.best, answer.next, answer.now
     budget = f"{answer.budget_ms:g} ms"
     yield (
         f"{plain(best.prediction.network)}: {value_words(answer.vary, best.value)} stays within {budget}: "
@@ -165,10 +163,10 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
         more = f", ... ({len(changed)} counts)" if len(changed) > MOST_COUNTS else ""
         yield f"  channels: {', '.join(changed[:MOST_COUNTS])}{more}"
     yield f"  {totals(best.prediction)}"
-    if further is not None and further.prediction.fits is False:
-        yield f"next: {value_words(answer.vary, further.value)} does not fit into the device's memory"
-    elif further is not None:
-        yield f"next: {value_words(answer.vary, further.value)} takes {latency(further.prediction)}"
+    if larger is not None and larger.prediction.fits is False:
+        yield f"next: {value_words(answer.vary, larger.value)} does not fit into the device's memory"
+    elif larger is not None:
+        yield f"next: {value_words(answer.vary, larger.value)} takes {latency(larger.prediction)}"
     else:
         yield f"next: {budget} is not exceeded by anything up to here; larger is not tried"
     yield f"now: {value_words(answer.vary, now.value)} takes {latency(now.prediction)}"

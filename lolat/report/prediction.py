@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
+from shlex import quote
 from typing import Any
 
 from msgspec import UnsetType
@@ -111,7 +112,18 @@ def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[P
     yield bottleneck_sentence(prediction)
     yield from note_lines(prediction.warnings)
     command = prediction.arguments
-    yield f"Next: lolat explain {command} · lolat report {command} --html report.html"
+    page = "" if command is None else f" · lolat report {command} --html report.html"
+    yield f"Next: {further(prediction)}{page}"
+
+
+def further(prediction: Prediction, block: str | None = None) -> str:
+    """The command that explains a network or a block; the call in Python if the network has no name."""
+    if prediction.arguments is None:
+        called = "" if block is None else f", block={block!r}"
+        return f"model.explain(network{called}), other arguments as before"
+    return (
+        f"lolat explain {prediction.arguments}{'' if block is None else f' --block {quote(block)}'}"
+    )
 
 
 def block_table(prediction: Prediction, depth: int | None = None) -> ReportTable:

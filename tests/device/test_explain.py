@@ -12,6 +12,7 @@ import lolat
 from lolat.api.model import Model
 from lolat.device.attribution import SMALLEST_SAVING, Attribution, Explanation, explain, find_block
 from lolat.device.question import Question
+from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
 from lolat.graph.blocks import cut
@@ -76,6 +77,12 @@ def test_the_receipts_add_up(predictor: str, batch_size: int) -> None:
         assert whole(parts.operations) == close(whole(parts.blocks), rel=1e-12)
         assert len(parts.operations) == len(block.operations)
         assert find_block(analyze(NETWORK), block.name) == i
+
+
+def test_a_module_that_is_no_block_is_found_in_those_that_hold_it() -> None:
+    analysis = analyze(lolat.read("timm:resnet50"))
+    with pytest.raises(InputError, match=r"its operations are in layer4\.0, layer4\.1, layer4\.2$"):
+        find_block(analysis, "layer4")
 
 
 def test_a_line_is_a_count_times_its_coefficient() -> None:

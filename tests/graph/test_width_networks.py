@@ -158,3 +158,25 @@ def test_mobilenet_of_keras_applications(alpha: float) -> None:
     make = keras.applications.MobileNet
     whole, narrow = (read(make(alpha=a, weights=None)) for a in (1.0, alpha))
     check(widened(whole, alpha), narrow)
+
+
+def test_the_packed_projection_of_pytorch_is_three_times_its_input() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.first = torch.nn.Linear(8, width)
+            self.attention = torch.nn.MultiheadAttention(width, 4, batch_first=True)
+            self.last = torch.nn.Linear(width, 3)
+
+        def forward(self, x: Any) -> Any:
+            x = self.first(x)
+            return self.last(x + self.attention(x, x, x, need_weights=False)[0])
+
+    narrow, wide = (
+        read(Net(n), input_size=[(10, 8)]) for n in (224, 256)
+    )  # 4 heads of 56 and of 64
+    found = widened(wide, 0.85)
+    assert [t.shape for t in found.tensors] == [t.shape for t in narrow.tensors]
+    assert [o.attributes for o in found.operations] == [o.attributes for o in narrow.operations]

@@ -52,7 +52,10 @@ def test_the_receipt_of_a_network() -> None:
     assert "width x0.5: every channel count, in multiples of 8" in out
     assert "an input of 28 px instead of 56" in out
     assert f"note: {NOTE}" in out
-    assert "Next: lolat explain desk.json 'hand made' --block conv" in lines[-1]
+    assert lines[-1].startswith("Next: model.explain(network, block='conv")
+    named = replace(found, prediction=found.prediction.named("keras:X", 96))
+    *_, last = lines_of(explanation_lines(named))
+    assert last.startswith("Next: lolat explain desk.json keras:X --input-size 96 --block conv")
 
 
 @pytest.mark.parametrize(("launch", "by_hand"), [("eager", 10), ("compiled", 7)])
@@ -72,7 +75,7 @@ def test_blocks_that_differ_by_rounding_stay_in_order() -> None:
     shown = list(lines_of(explanation_lines(replace(found, blocks=(shortest, *alike)))))
     start = shown.index("the longest of 4 blocks") + 2
     assert [line.split()[0] for line in shown[start : start + 3]] == ["a", "b", "c"]
-    assert shown[-1].endswith(" --block a")
+    assert "block='a')" in shown[-1]
 
 
 def test_the_receipt_of_a_block() -> None:
@@ -83,7 +86,7 @@ def test_the_receipt_of_a_block() -> None:
     # 56 x 56 x 32 x 9 x 32 MACs, 2 x 56 x 56 x 32 elements, 9 x 32 x 32 weights
     assert first.split()[1:8] == ["conv", "28.9", "M", "201", "k", "9.22", "k"]
     assert any("width x0.5 inside (32 -> 16)" in line for line in lines)
-    assert lines[-1] == "Next: lolat explain desk.json 'hand made'"
+    assert lines[-1] == "Next: model.explain(network), other arguments as before"
 
 
 def test_names_are_text_and_free_operations_not_listed() -> None:
