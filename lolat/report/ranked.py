@@ -120,7 +120,7 @@ def grouped_notes(
     of = f" on {noted} of {plural(len(names), 'answer')}; the least sure one has"
     yield f"{plural(len(lines), 'note')}{of * (len(names) > 1)}:"
     yield lines[0]
-    yield "all: --json, or one network on one device; in words: docs/explanation/limits.md"
+    yield "all: --json (.to_dict()), or one network on one device; in words: docs/explanation/limits.md"
 
 
 def left_out_lines(left_out: Mapping[str, str]) -> Iterator[str]:
