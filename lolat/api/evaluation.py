@@ -16,7 +16,7 @@ from lolat.errors import InputError, arg
 from lolat.hardware.gpus import card_of, find_gpu, name_of
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import COPIES, Row, say_unread, to_csv
-from lolat.tables.kinds import NETWORKS, Content, content_of, content_of_columns
+from lolat.tables.kinds import BLOCKS, NETWORKS, Content, content_of, content_of_columns
 from lolat.tables.left_out import LeftOut
 from lolat.units import percent, plain, plural
 
@@ -182,6 +182,8 @@ def _of_fitted(model: Model, compared: Sequence[Compared], tables: Sequence[str]
 def _refuse_ignored(asked: Comparison, content: Content) -> None:
     """InputError for an option that the rows of a table have no use for."""
     table, columns = asked.path, () if asked.given is None else asked.given.names
+    if content == BLOCKS and "acts" not in columns:
+        return  # of no known kind, as its reader says
     for name in ("only", "predictor", "precision", "training", "tensor_parallel", "served_model"):
         no_device = name == "only" and "device" not in columns
         if getattr(asked.question, name) and (no_device or name not in content.takes):

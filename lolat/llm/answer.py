@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from lolat.llm.question import ServingQuestion
 
 BREAKDOWN = ("weights", "products", "attention", "experts", "all_reduce", "small", "launches", "scheduling",
-             "prompts")  # fmt: skip
+             "prompts", "waiting")  # fmt: skip
 """The parts of an output token's time: reading dense weights, dense products beyond that, attention, routed
-experts, all-reduces, small operations, kernel launches, scheduling, prompts of other requests."""
+experts, all-reduces, small operations, kernel launches, scheduling, prompts of other requests, waiting for
+memory of preempted requests until their prompts and tokens are computed again."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -299,7 +299,10 @@ def _context(config: Config) -> int:
 def _given(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
     """Return the configuration, the language model's name or "", and the source for messages."""
     if isinstance(source, Mapping):
-        return source, "", "the configuration"
+        plain_types = msgspec.to_builtins(
+            {**source}, enc_hook=str
+        )  # transformers leaves enumerations
+        return plain_types, "", "the configuration"
     path = Path(source)
     path = path / "config.json" if path.is_dir() else path
     is_config, beside = path.name == "config.json", path.with_name(BESIDE)

@@ -251,6 +251,7 @@ class RequestTimes(NamedTuple):
     `tpot_ms`: between the tokens of each request that has several, as benchmarks report it;
     `output_tokens`: their numbers. `requests_per_s`; `concurrency`: requests at the server on average.
     `step`: the mean step that decodes, as a token meets it: (STEP_PARTS + STARTS,) of it alone.
+    `waited_ms`: mean time, over all tokens after the first, in which a preempted request waits for a cache.
     """
 
     ttft_ms: np.ndarray
@@ -260,6 +261,7 @@ class RequestTimes(NamedTuple):
     requests_per_s: float
     concurrency: float
     step: np.ndarray
+    waited_ms: float
 
     @property
     def mean_tpot_ms(self) -> float:
@@ -332,7 +334,7 @@ class Server:
     def times(self, load: Load, overheads: FrameworkOverheads) -> RequestTimes:
         """Return the times of a load's counted requests."""
         requests, found = self.simulate(load, overheads)
-        arrival, first, end = (times[requests.counted] for times in found[:3])
+        arrival, first, end, away = (times[requests.counted] for times in found[:4])
         events = np.array(found.events, float)
         api, outputs = overheads.front_ms, requests.outputs[requests.counted].astype(float)
         step = self.mean_step(events)
@@ -353,7 +355,8 @@ class Server:
             if extra:  # more of them wait by what the server takes for those before them
                 rate = 1e3 * MOST_AT_ONCE / float(e2e.mean())
                 ttft, e2e = ttft + 1e3 * extra / rate, e2e + 1e3 * extra / rate
-        return RequestTimes(ttft, tpot, e2e, outputs, rate, concurrency, step)
+        waited = float(away.sum() / max(np.sum(outputs - 1.0), 1.0))
+        return RequestTimes(ttft, tpot, e2e, outputs, rate, concurrency, step, waited)
 
     def mean_step(self, events: np.ndarray) -> np.ndarray:
         """(STEP_PARTS + STARTS,) of the mean decoding step, without prompts, as output tokens meet it."""

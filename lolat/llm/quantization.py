@@ -112,9 +112,9 @@ def _group(group: Config) -> str:
 
 
 def _grouped(config: Config) -> str:
-    """Name the number of elements that share a scale; "" if it is GROUP or all."""
-    size = config.get("group_size", int, GROUP)
-    return "" if size in (-1, GROUP) else f" in groups of {size}"
+    """Name the number of elements that share a scale; "" if it is GROUP or, but in groups, all."""
+    size, is_group = config.get("group_size", int, GROUP), config.given.get("strategy") == "group"
+    return "" if size == GROUP or (size == -1 and not is_group) else f" in groups of {size}"
 
 
 def group_of(config: Config) -> float:

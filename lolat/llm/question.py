@@ -50,7 +50,7 @@ class ServingQuestion:
 
     # fmt: off
     input_tokens: int = declared(USUAL_TOKENS[0], "Tokens of a prompt.", most=MOST_TOKENS)
-    output_tokens: int = declared(USUAL_TOKENS[1], "Tokens of an answer.", most=MOST_TOKENS)
+    output_tokens: int = declared(USUAL_TOKENS[1], "Tokens of an answer.", 2, MOST_TOKENS)
     concurrency: int | Sequence[int] = declared(
         (), "Requests that are there all the time; 1, 8, 32, 128 if neither these nor --request-rate are "
         "given.", most=MOST_CONCURRENCY, metavar="N[,N]", example="1,8,32")
@@ -78,7 +78,8 @@ class ServingQuestion:
         "", f"Data type of the cache: {', '.join(CACHE_BYTES)}; else as published, or the framework's "
         "usual one.", metavar="TYPE")
     draft_tokens: int = declared(
-        0, "Tokens that each step drafts (speculative decoding); drafting takes no time.", 0, 64)
+        0, "Tokens that each step drafts (speculative decoding); drafting takes no time and no memory.",
+        0, 64)
     accepted: float | None = declared(
         None, "The probability that a drafted token is accepted.", 0, 1, metavar="SHARE")
     max_num_seqs: int | None = declared(
@@ -138,12 +139,12 @@ class ServingQuestion:
         tokens = self.input_tokens, self.output_tokens
         prompt, answer = map(max, (trace.input_tokens, trace.output_tokens)) if trace else tokens
         inputs, outputs = arg("input_tokens"), arg("output_tokens")
-        of_input, of_output = (arg("arrivals"),) * 2 if trace else (inputs, outputs)
+        of_input = arg("arrivals") if trace else inputs
         for wrong, words in (
             (0 < decoder.context < longest, f"{of_input}: a request of {longest:,} tokens; "
              f"{decoder.name} holds {decoder.context:,} tokens; expected no more together"),
-            (answer == 1, f"{of_output}: every answer has 1 token; the time per output token counts those "
-             "after the first; expected 2 or more"),
+            (answer == 1, f"{arg('arrivals')}: every answer has 1 token; the time per output token "
+             "counts those after the first; expected 2 or more"),
             (self.cached_tokens > prompt, f"{arg('cached_tokens')} {self.cached_tokens:,}: expected from 0 "
              f"to the {prompt:,} tokens of the longest prompt"),
             (self.concurrency and self.request_rate, f"{arg('concurrency')} and {arg('request_rate')}: "

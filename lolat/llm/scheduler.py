@@ -130,11 +130,14 @@ class Event(NamedTuple):
 
 
 class Simulated(NamedTuple):
-    """(requests,) ms of arrivals, first tokens, and ends (nan: later); the events; preemptions."""
+    """(requests,) ms of arrivals, first tokens and ends (nan: later), and in which each was preempted; the
+    events; preemptions.
+    """
 
     arrival_ms: np.ndarray
     first_ms: np.ndarray
     end_ms: np.ndarray
+    away_ms: np.ndarray
     events: list[Event]
     preempted: int
 
@@ -160,7 +163,7 @@ class _Server:
         self.left = steps.astype(int).tolist()
         number = len(self.inputs)
         self.arrival, self.first = [0.0] * number, [math.nan] * number
-        self.end = [math.nan] * number
+        self.end, self.away = [math.nan] * number, [0.0] * number
         self.t, self.seen, self.decoded = 0.0, 0.0, 0
         # A heap of (step of the end, request), preempted ones among them.
         self.ends: list[tuple[int, int]] = []
@@ -246,6 +249,7 @@ class _Server:
         """Drop the cache of the latest running request; it is computed again."""
         one = next(reversed(self.running))
         self.again[one] = self._tokens_of(one)
+        self.away[one] -= self.t
         self.left[one] = self.running[one][2] - self.decoded
         self._remove(one)
         self.waiting.appendleft(one)
@@ -263,8 +267,9 @@ class _Server:
                 self._decode_steps()
             else:  # idle
                 self.t = self.seen = max(self.coming[0][0], self.t)
-        arrival, first, end = map(np.array, (self.arrival, self.first, self.end))
-        return Simulated(arrival, first, end, self.events, self.preempted)
+        all_ms = self.arrival, self.first, self.end, self.away
+        arrival, first, end, away = map(np.array, all_ms)
+        return Simulated(arrival, first, end, away, self.events, self.preempted)
 
     def _admit(self) -> None:
         while self.coming and self.coming[0][0] <= self.seen:
@@ -320,7 +325,8 @@ class _Server:
             self.in_prompts -= whole
             if math.isnan(self.first[one]):
                 self.first[one] = self.t
-            self.again.pop(one, None)
+            if self.again.pop(one, None):
+                self.away[one] += self.t
             self._run(one, whole + 1.0)
 
     def _equal_steps(self, decoding: int, budget: float) -> int:

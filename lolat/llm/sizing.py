@@ -341,7 +341,7 @@ class Sizing:
             "tokens_per_s": speed, "tokens_per_s_user": 1e3 / tpot, "tokens_per_s_gpu": speed / row.gpus,
             "dollars_per_million": None if dollars is None else dollars / 3600.0 / speed * 1e6,
             "dollars_per_hour": dollars, "rented": machines, "rented_gpus": rented,
-            "breakdown": dict(zip(BREAKDOWN, self._breakdown(step, tpot), strict=True)),
+            "breakdown": dict(zip(BREAKDOWN, self._breakdown(step, times), strict=True)),
             "requests_per_s": done, "largest_rate": self.largest_rate * row.replicas if rate else None,
             "utilization": min(rate / (self.largest_rate * row.replicas), 1.0) if rate else None,
             "saturated": is_saturated if rate else None, "e2e_ms": float(times.e2e_ms.mean()),
@@ -387,7 +387,7 @@ class Sizing:
             "tpot_interval_ms": tpot, "ttft_interval_ms": ttft, "intervals_ms": ends, "in_domain": inside,
         }  # fmt: skip
 
-    def _breakdown(self, step: np.ndarray, tpot: float) -> list[float]:
+    def _breakdown(self, step: np.ndarray, times: RequestTimes) -> list[float]:
         """(BREAKDOWN,) ms of an output token by part; `step`: (STEP_PARTS + STARTS,) ms of a step."""
         ms = dict(zip((*STEP_PARTS, *STARTS), step.tolist(), strict=True))
         dense = ms["products"] + ms["head"]
@@ -396,9 +396,12 @@ class Sizing:
         parts = [weights, dense - weights, ms["attention"], ms["experts"],
                  ms["all_reduce"] + ms["exchanges"], ms["moved"], launches,
                  ms["steps"] + ms["parallel"]]  # fmt: skip
+        tpot = times.mean_tpot_ms
         shrink = min(1.0 / self.server.rule.tokens_per_step, tpot / sum(parts))
         parts = [part * shrink for part in parts]
-        return [*parts, max(tpot - sum(parts), 0.0)]
+        rest = max(tpot - sum(parts), 0.0)
+        waiting = min(times.waited_ms, rest)
+        return [*parts, rest - waiting, waiting]
 
 
 def _called(deployment: Deployment) -> str:

@@ -15,6 +15,7 @@ CALLED = {
     "weights": "reading weights", "products": "matrix products beyond that", "attention": "attention",
     "experts": "experts", "all_reduce": "all-reduces", "small": "small operations",
     "launches": "launch overhead", "scheduling": "scheduling", "prompts": "prompts of other requests",
+    "waiting": "waiting for memory (preempted)",
 }  # fmt: skip
 DOLLARS = "Prices are for a million output tokens and their prompts"
 EACH_LOAD = "The best row of each under each load:"
@@ -43,19 +44,21 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str]]
     before = [_subject(answer, _types(answer.chosen)), " · ".join(filter(None, device))]
     bests = {id(answer.served[n]) for n in answer.bests if answer.has_limits or answer.served[1:]}
     called = "best" if answer.has_limits else "cheapest" if answer.chosen.rented else "most a GPU"
-    said = {id(row): row_words(row) or called * (id(row) in bests) for row in answer.served}
+    said = {id(row): row_words(row, called * (id(row) in bests)) for row in answer.served}
     remark = Column("", lambda row: said[id(row)], is_text=True, page="front")
     table = ReportTable([*_columns(answer, answer.served), remark], answer.served, stacked=True)
     return before, table, [*_advice(answer)]
 
 
-def row_words(row: ServingConfig) -> str:
-    """Why a configuration does not serve its load within the limits; "" if it does."""
+def row_words(row: ServingConfig, best: str = "") -> str:
+    """Why a configuration does not serve its load within the limits, else `best`; if requests wait."""
     if row.tpot_ms is None:
         return "does not fit"
     if row.saturated:
         return "saturated"
-    return "waits for memory" if not row.fits else "beyond the limits" * (row.within is False)
+    waits = not row.fits or (row.request_rate and (row.breakdown or {}).get("waiting"))
+    words = "beyond the limits" if row.fits and row.within is False else best
+    return ", ".join(filter(None, [words, "waits for memory" if waits else ""]))
 
 
 def _load_words(row: ServingConfig) -> str:

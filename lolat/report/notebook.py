@@ -192,7 +192,7 @@ def _served(answer: Any) -> list[dict[str, Any]]:
     return [
         row.rows()[0]
         | {"device": name,
-           "remark": llm.row_words(row) + why * (row.tpot_ms is None) or "best" * (id(row) in bests)}
+           "remark": llm.row_words(row, "best" * (id(row) in bests)) + why * (row.tpot_ms is None)}
         for row in answer.served
     ]  # fmt: skip
 

@@ -61,6 +61,12 @@ def test_a_quantized_model_says_its_data_type(quantization: dict[str, Any], dtyp
     assert decoder.weight_bytes("bfloat16") == 2 * decoder.parameters
 
 
+def test_a_configuration_of_transformers_has_enumerations() -> None:
+    quantization = pytest.importorskip("transformers.utils.quantization_config")
+    awq = quantization.AwqConfig(bits=4, group_size=128).to_dict()
+    assert quantized("llama-3.1-8b", awq).dtype == "int4_wo"
+
+
 FP8_CACHE = {"type": "float", "num_bits": 8, "strategy": "tensor", "dynamic": False}
 MODELOPT = {"quant_method": "modelopt", "quant_algo": "FP8"}
 
@@ -126,7 +132,8 @@ def test_modules_that_are_not_converted_stay(
             {"quant_method": "gptq", "bits": 4, "group_size": 32},
             {"quant_method": "awq", "bits": 4, "group_size": 64},
             {"quant_method": "gptq", "bits": 4, "group_size": 128, "lm_head": True},
-            compressed("int", 4, "group", group_size=32), {"quant_method": "quark"},
+            compressed("int", 4, "group", group_size=32), compressed("int", 4, "group", group_size=-1),
+            {"quant_method": "quark"},
             {"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*down.*": {"bits": 8}}},
             {"quant_method": "auto-round", "bits": 4},
             {"quant_method": "gptq", "bits": 4, "modules_in_block_to_quantize": [["self_attn.o_proj"]]},
