@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lolat.errors import InputError, arg
-from lolat.graph.modes import BFLOAT16, HALF_BYTES
+from lolat.graph.modes import AMP, BFLOAT16, DTYPES, FLOAT16, HALF_BYTES
 from lolat.hardware.gpus import PRECISION_OF
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU
@@ -48,23 +48,24 @@ class TrainedDecoder(NamedTuple):
 
 
 def tuned_recipe(precision: str, optimizer: Optimizer, tuning: Tuning) -> PrecisionRecipe:
-    """Return the recipe of a tuning; adapters in bfloat16 are so under autocast too."""
-    has = BFLOAT16 if tuning.half else precision
+    """Return the recipe of a tuning; adapters in bfloat16 are so under autocast too.
+
+    InputError for a precision in which the training of a decoder is not predicted.
+    """
+    dtype = DTYPES.get(precision.lower(), precision)
+    if dtype not in (AMP, BFLOAT16) and (dtype != FLOAT16 or tuning.half):
+        words = f"{PRECISION_OF.get(dtype, dtype)}: the training of a decoder is predicted in amp or bf16"
+        raise InputError(f"{arg('precision')} {words}", code="decoder-precision")
+    has = BFLOAT16 if tuning.half else dtype
     return recipe_of(has, optimizer, half_frozen=tuning.rank > 0 and not tuning.half)
 
 
 @dataclass(frozen=True)
 class DecoderStep:
-    """A micro-batch of a decoder's training by a recipe; InputError for a precision without products."""
+    """A micro-batch of a decoder's training by a recipe."""
 
     passes: DecoderPasses
     recipe: PrecisionRecipe
-
-    def __post_init__(self) -> None:
-        if self.recipe.frozen > HALF_BYTES and not self.recipe.copy:
-            asked = PRECISION_OF.get(self.recipe.dtype, self.recipe.dtype)
-            words = f"{asked}: the training of a decoder is predicted in amp or bf16"
-            raise InputError(f"{arg('precision')} {words}", code="decoder-precision")
 
     def numbers(self) -> tuple[np.ndarray, np.ndarray]:
         """(2 + layers,) parameters of embedding, layers and head: those that are trained, and all."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from lolat.device.file import OF_LANGUAGE_MODELS, lacks
 from lolat.device.intervals import LARGEST, conformal_quantile, t_quantile
 from lolat.errors import InputError, arg
@@ -223,40 +225,42 @@ class DecoderPlan:
         run.check_batch(devices)
         level, gpu, step = own.level if own else 1.0, GPU(self.section), self.step()
 
-        def parts(over: Link | None) -> dict[str, float]:
-            found = step.iteration_ms(gpu, self.parallel(devices, over), run.accumulate)
+        about = self.section, self.gpu, step.passes, self.parallel(devices)
+        factor = math.exp(half_width(*about, run.coverage))
+
+        def parts(over: Link | None, batches: int) -> dict[str, float]:
+            found = step.iteration_ms(gpu, self.parallel(devices, over), batches)
             return {name: level * ms for name, ms in found.items()}
 
-        found = parts(link)
-        hidden, exchange = found.pop("hidden"), found["exchange"]
-        total = sum(found.values())
-        sequences = devices * run.batch_size * run.accumulate
-        per_s = 1e3 * sequences / total
+        def times_ms(batches: int) -> np.ndarray:
+            """Return (3,) ms of an iteration of so many micro-batches: its time, its interval's ends."""
+            each = [parts(over, batches) for over in (link, *(link.ends if link else (None, None)))]
+            alone = sum(ms for name, ms in each[0].items() if name not in ("hidden", "exchange"))
+            return alone * np.array([1.0, 1.0 / factor, factor]) + [p["exchange"] for p in each]
+
+        found, times = parts(link, run.accumulate), times_ms(run.accumulate)
+        hidden, (total, low, high) = found.pop("hidden"), times.tolist()
+        per_s = 1e3 * devices * run.batch_size * run.accumulate / total
         each_s = per_s * self.useful / devices
         peak = 1e12 * self.section.sheet.bf16_tflops
         needed = self.needed(devices, run.batch_size)
-        about = self.section, self.gpu, step.passes, self.parallel(devices)
-        factor = math.exp(half_width(*about, run.coverage))
-        short, long = [exchange] * 2 if link is None else [parts(e)["exchange"] for e in link.ends]
-        alone = total - exchange
         made = TrainingPrediction(
             devices, link.name if link else None, link.gbps if link else None, total, found, hidden, per_s,
             tokens_per_s=each_s * devices, tokens_per_s_per_gpu=each_s,
             mfu=each_s * step.passes.flops() / peak, memory_bytes=needed,
             fits=needed <= self.available, warnings=tuple(self._remarks(devices, needed)),
-            interval_ms=(alone / factor + short, alone * factor + long), batch_size=run.batch_size,
+            interval_ms=(low, high), batch_size=run.batch_size,
         )  # fmt: skip
         if run.samples is None:
             return made
-        iterations = -(-run.samples // sequences)
-        times, (low, high) = run.epochs * iterations / 1e3, made.interval_ms or (total, total)
+        batches = -(-run.samples // (devices * run.batch_size))
+        full, rest = divmod(batches, run.accumulate)
+        epoch_ms = full * times + (times_ms(rest) if rest else 0.0)
+        total_s, *ends = (run.epochs * epoch_ms / 1e3).tolist()
         return replace(
-            made,
-            iterations=iterations,
-            epoch_s=iterations * total / 1e3,
-            total_s=times * total,
-            interval_s=(times * low, times * high),
-        )
+            made, iterations=full + bool(rest), epoch_s=float(epoch_ms[0]) / 1e3, total_s=total_s,
+            interval_s=tuple(ends),
+        )  # fmt: skip
 
     def _remarks(self, devices: int, needed: int) -> Iterator[str]:
         """Yield remarks on so many GPUs, each of which needs so many bytes."""

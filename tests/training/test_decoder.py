@@ -15,6 +15,7 @@ from lolat.api.choosing import serving_model
 from lolat.api.model import Model
 from lolat.cli.common import run
 from lolat.cli.main import lolat as commands
+from lolat.errors import InputError
 from lolat.hardware.links import Link
 from lolat.llm.config import read_decoder
 from lolat.llm.gpu import GPU
@@ -176,6 +177,13 @@ def test_micro_batches_are_added_up_and_updated_once() -> None:
     assert first == pytest.approx(second)  # gradients are exchanged once
 
 
+def test_the_asked_precision_is_refused_with_adapters_in_bfloat16_too() -> None:
+    """They are computed in bfloat16, or under autocast to it: float32, TF32 and float16 are others."""
+    for precision in ("fp32", "tf32", "fp16", "float32"):
+        with pytest.raises(InputError, match="predicted in amp or bf16"):
+            step(precision, "lora:16:bf16")
+
+
 # ---- The answer.
 
 
@@ -255,6 +263,23 @@ def test_the_largest_micro_batch_fits_and_one_more_does_not(gpu: Model) -> None:
     assert most.batch_size == most.largest_batch
     assert most.fits
     assert not cost(gpu, batch_size=most.batch_size + 1, **asked).fits
+
+
+@pytest.mark.parametrize("asked", [{}, {"replicas": 8, "sharding": "fsdp", "link_gbps": 200}])
+def test_the_last_iteration_has_the_micro_batches_that_are_left(
+    gpu: Model, asked: dict[str, Any]
+) -> None:
+    """34 micro-batches of two samples for each GPU, the last of one sample: 16, 16 and 2."""
+    gpus = asked.get("replicas", 1)
+    asked = asked | {"batch_size": 2, "checkpointing": "full"}
+    found, whole, rest = (
+        cost(gpu, accumulate=n, samples=samples and samples * gpus, **asked).options[0]
+        for n, samples in ((16, 67), (16, None), (2, None))
+    )
+    assert found.iterations == 3
+    assert found.total_s == pytest.approx((2 * whole.iteration_ms + rest.iteration_ms) / 1e3)
+    for end, one, other in zip(found.interval_s, whole.interval_ms, rest.interval_ms, strict=True):
+        assert end == pytest.approx((2 * one + other) / 1e3)
 
 
 @pytest.mark.parametrize("accumulate", [1, 4])
