@@ -7,6 +7,7 @@ its accelerators.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ from lolat.units import plain, plural
 
 BUILT_IN = Path(__file__).with_name("prices.csv")
 """Some prices; each row has its source and date."""
+ARM, X86 = (re.compile(words, re.IGNORECASE) for words in ("arm|aarch|neon", "x86|amd64|avx|sse"))
+GRAVITON = re.compile(r"(a1|[a-z]+\d+g[a-z]*)\.")
+"""AWS's names of machines with ARM processors: a g after the generation, as in t4g.large and m7gd.large."""
 PRICE_COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price")
 
 
@@ -42,7 +46,8 @@ class Offer:
     """An instance type at a provider; `price`: US$ an hour of the whole instance.
 
     `count`: its accelerators; 0 if it has none, `accelerator` is then empty. `memory_gib`: memory of the
-    machine without that of accelerators; it and `vcpus` are None if the list is silent.
+    machine without that of accelerators; it and `vcpus` are None if the list is silent. `is_arm`: its
+    processors are ARM, by the column Arch or else by AWS's names.
     """
 
     instance_type: str
@@ -54,6 +59,7 @@ class Offer:
     source: str = ""
     date: str = ""
     memory_gib: float | None = None
+    is_arm: bool = False
 
     @property
     def form(self) -> str:
@@ -121,6 +127,7 @@ def _offer(row: Row, file_name: str) -> Offer | str:
     return Offer(
         row["instancetype"], name, int(count), price, row.get("region", ""), _amount(row, "vcpus"),
         row.get("source", file_name), row.get("date", ""), _amount(row, "memorygib"),
+        bool(ARM.search(arch) if (arch := row.get("arch", "")) else GRAVITON.match(row["instancetype"])),
     )  # fmt: skip
 
 
@@ -251,8 +258,9 @@ def rental_of(
     its name with as much memory (`memory_gib`, or that of its data sheet) or more, but for a form
     (SXM, PCIe) that is another chip, or a PCIe card for an SXM where others are offered; without
     `memory_gib` also those with less that hold `step_bytes`.
-    Processors: those with that memory and at least the model's threads, since a smaller machine would be
-    slower; if none has as many threads, all with that memory. InputError if both price and list are given.
+    Processors: those with that memory, not ARM for x86 or the reverse, and at least the model's threads,
+    since a smaller machine would be slower; if none has as many threads, all others of them. InputError if
+    both price and list are given.
     """
     check_price(price_per_hour, prices)
     device, gpu = hardware_of(document), gpu_of(document)
@@ -289,14 +297,27 @@ def rental_of(
             taken = " (a row without SXM or PCIe is taken as SXM)"
     if names == [CPU]:
         offers = tuple(o for o in offers if _has_room(o, memory_gib or 0.0, step_bytes or 0.0))
-        threads = document["environment"].get("threads")
-        least = threads if isinstance(threads, int) else 0
-        offers = tuple(o for o in offers if (o.vcpus or 0) >= least) or offers
+        offers, taken = _processors(offers, document["environment"])
     names = [*dict.fromkeys(o.accelerator or CPU for o in offers)]
     if gpu and gpu.name.endswith("Max-Q"):
         taken = " (lists do not mark the Max-Q)"
     source = f"{', '.join(names)}{taken} in {listed.prices}"
     return Rental(device, offers, source, own) if offers else None
+
+
+def _processors(
+    offers: tuple[Offer, ...], environment: Mapping[str, Any]
+) -> tuple[tuple[Offer, ...], str]:
+    """Machines without an accelerator that may stand for a processor, and what that takes for granted."""
+    told = f"{environment.get('operating_system')} {environment.get('processor')}"
+    is_x86 = bool(X86.search(told))
+    if is_x86 or ARM.search(told):
+        offers = tuple(o for o in offers if o.is_arm != is_x86)
+    threads = environment.get("threads")
+    least = threads if isinstance(threads, int) else 0
+    enough = tuple(o for o in offers if (o.vcpus or 0) >= least)
+    kind = f" with {least} vCPUs or more" if least and enough else ""
+    return enough or offers, f" (any machine{kind}: taken to be as fast as the device)"
 
 
 def _has_room(machine: Offer, memory_gib: float, step_bytes: float) -> bool:

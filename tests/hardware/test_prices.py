@@ -85,6 +85,35 @@ def accelerator_of(device: str, prices: Prices) -> str | None:
     return rental and (rental.offers[0].accelerator or "cpu")
 
 
+@pytest.mark.parametrize(
+    ("system", "types"),
+    [("Linux-6.18-x86_64-with-glibc2.36", {"c6a.large", "g4dn", "t2g.x"}), ("", None),
+     ("Linux-6.1-aarch64-with-glibc2.36", {"t4g.large", "m7gd.large", "c5.large"})],
+)  # fmt: skip
+def test_a_processor_of_another_architecture_is_not_rented(
+    system: str, types: set[str] | None, tmp_path: Path
+) -> None:
+    """AWS names Graviton by a g after the generation; a column Arch has the last word."""
+    rows = {
+        "t4g.large": "",
+        "m7gd.large": "",
+        "c6a.large": "",
+        "g4dn": "",
+        "c5.large": "arm64",
+        "t2g.x": "x86_64",
+    }
+    path = tmp_path / "p.csv"
+    lines = [f"{name},,,2,0.1,{arch}" for name, arch in rows.items()]
+    path.write_text(
+        "\n".join(["InstanceType,AcceleratorName,AcceleratorCount,vCPUs,Price,Arch", *lines])
+    )
+    its = {"device": "cpu", "operating_system": system, "threads": 2}
+    rental = rental_of({"device": "cpu", "environment": its}, None, str(path))
+    assert rental is not None
+    assert {o.instance_type for o in rental.offers} == (types or set(rows))
+    assert "any machine with 2 vCPUs or more: taken to be as fast as the device" in rental.prices
+
+
 BUILT_IN = price_list()
 OTHERS = Prices("list", tuple(Offer(n, n, 1, 1.0) for n in ("A10", "L4", "RTX4090", "P4")))
 
