@@ -312,7 +312,7 @@ def analyze(network: Graph | Analysis) -> Analysis:
     """Cut and count a graph, cached with it; an Analysis is returned as it is."""
     if isinstance(network, Analysis):
         return network
-    analysis: Analysis | None = network.cache.get("analysis")
+    analysis: Analysis | None = vars(network).get("analysis")
     # A copy of a graph by another name has its counts and blocks, but is not it.
     if analysis is None or analysis.graph is not network:
         blocks = cut(network)
@@ -321,5 +321,5 @@ def analyze(network: Graph | Analysis) -> Analysis:
             owner[list(block.operations)] = i
         names = tuple(block.name for block in blocks)
         analysis = Analysis(network, count(network), blocks, names, owner)
-        network.cache["analysis"] = analysis
+        vars(network)["analysis"] = analysis
     return analysis

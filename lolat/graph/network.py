@@ -7,7 +7,7 @@ the batch (a constant operand, a position embedding) has `batched=False`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, wraps
+from functools import wraps
 from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -131,11 +131,6 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     def _wrong(self, reason: str) -> InputError:
         return InputError(f"graph {self.name!r}: {reason}", code="network")
 
-    @cached_property
-    def cache(self) -> dict[str, Any]:
-        """Results of functions that are computed `once`; not part of the value or of the JSON."""
-        return {}
-
     @property
     def input_sizes(self) -> list[tuple[int, ...]]:
         """Shapes of the inputs, without the batch where they have one."""
@@ -180,13 +175,17 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 
 
 def once(function: Callable[[Graph], Result]) -> Callable[[Graph], Result]:
-    """The function of a graph, which keeps its result in `Graph.cache` under the function's name."""
+    """The function of a graph, which keeps its result in `vars(graph)` under the function's name.
+
+    These are no part of the value or of the JSON.
+    """
 
     @wraps(function)
     def kept(graph: Graph) -> Result:
-        if function.__name__ not in graph.cache:
-            graph.cache[function.__name__] = function(graph)
-        result: Result = graph.cache[function.__name__]
+        results = vars(graph)
+        if function.__name__ not in results:
+            results[function.__name__] = function(graph)
+        result: Result = results[function.__name__]
         return result
 
     return kept

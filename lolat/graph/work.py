@@ -129,7 +129,7 @@ def at(table: np.ndarray, batch_size: int) -> Workload:
 
 def work_of(graph: Graph, batch_size: int = 1, mode: Mode = DEFAULT_MODE) -> Workload:
     """The workload of a graph at `batch_size`; its table is cached with the graph."""
-    tables: dict[Mode, np.ndarray] = graph.cache.setdefault("works", {})
+    tables: dict[Mode, np.ndarray] = vars(graph).setdefault("works", {})
     if mode not in tables:
         tables[mode] = lower(graph, mode)
     return at(tables[mode], batch_size)

@@ -63,7 +63,7 @@ def evil() -> Prediction:
         replace(block, name=f"{name} · {name}", label=name)
         for block, name in zip(cut(graph), names, strict=True)
     ]
-    graph.cache["cut"] = tuple(blocks)
+    vars(graph)["cut"] = tuple(blocks)
     return Model(synthetic.document(device=EVIL)).predict(graph, 2)
 
 
