@@ -32,7 +32,7 @@ _AFTER = kinds.NORMALIZATIONS | frozenset(kinds.GATES)
 
 @dataclass(frozen=True, eq=False)
 class Backward:
-    """A backward pass, by operation, each (operations,).
+    """Arrays, (operations,) each, that describe a backward pass.
 
     `runs`: True if a part of it runs; `first`, `second`: True if the gradient of the first operand is
     computed, and that of the kernel or of the other operand; `again`: True if it runs forward once more.

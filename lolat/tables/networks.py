@@ -223,7 +223,7 @@ def on_several(row: Row) -> bool:
 
 
 def _is_split(row: Row) -> bool:
-    """True for a row whose devices share a network in a way that a word tells, such as tp2."""
+    """True if a word of the row, for example tp2, says that devices split the network."""
     return (text := row.get("parallel", "")) not in ONE and not text.isdigit()
 
 

@@ -71,7 +71,7 @@ def test_a_given_host_takes_its_time_for_each_operation() -> None:
     assert found.latency_ms == pytest.approx(0.9 * (40 + VIEW * 8), rel=0.02)
     low, high = found.interval_ms or (0, 0)
     assert high / low < 1.4**2
-    assert "--host-us 900" in found.arguments
+    assert "--host-us 900" in (device.predict("timm:resnet50").arguments or "")
     for wrong in (0.025, 2000, float("nan"), "24"):
         with pytest.raises(lolat.InputError, match="microseconds"):
             device.run_as(host_us=wrong)
