@@ -366,7 +366,7 @@ def diagnosis(
     measured: check.Measured | None = None,
     remark: str = "",
 ) -> Diagnosis:
-    """The verdict; without `measured` the device is another one, or not there (`remark`: why)."""
+    """The verdict. `measured` is None if the device differs or is absent; `remark` says which."""
     again = measured.again if measured else ()
     failures = dict(measured.failures) if measured else {}
     limit, ratio = limit_of(model.document), check.median_ratio(again)

@@ -143,8 +143,10 @@ def predict(
 
 
 def of_one(asked: type, *without: str, **changes: Mapping[str, Any]) -> Any:
-    """Arguments and options of a question about a network on a device, as `common.question` takes them; the
-    function gets the opened model, and the others. One batch size is a number, several are a tuple.
+    """Arguments and options of a question about a network on a device, as `common.question` takes them.
+
+    The function receives the opened model and the other options. One batch size is a number, several are a
+    tuple.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:

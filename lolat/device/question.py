@@ -115,7 +115,7 @@ class LatencyQuestion(Question, RunAs):
     """
 
     def device(self, model: Runs) -> Runs:
-        """The device in the execution mode; for BEST in its own precision."""
+        """Return the device in the execution mode; BEST keeps its own precision."""
         precision = None if self.precision == BEST else self.precision
         return model.run_as(precision, self.launch, self.host_us, self.channels_last)
 

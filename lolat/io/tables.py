@@ -330,7 +330,7 @@ class _Lines(list[str]):
 def row_key(name: str, ms: float, *sizes: float) -> str:
     """A short key that is equal for rows of one measurement, whatever the unit and the columns of a table.
 
-    `name`: of what was timed, whatever the library, the publisher or the folder in front of it.
+    `name`: the network's name; the library, publisher or folder in front of it does not count.
     """
     told = re.split(r"[:/\\]", name)[-1].casefold(), f"{ms:.4g}", *map(float, sizes)
     return sha256(repr(told).encode()).hexdigest()[:16]

@@ -163,8 +163,8 @@ def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:
 
 
 def _first_token(of: Sizing) -> Iterator[str]:
-    """Remark on first tokens of a scheduler that looks for requests more often than the served ones did,
-    and on those that a fit to own rows did not correct.
+    """Remark that first tokens may be off: the scheduler looks for requests more often than the served
+    ones did, or a fit to own rows did not correct them.
     """
     section, kind = of.gpu.section, of.deployment.decoder.kind
     if section.server.polls and kind in OWN_FITS and not section.own:

@@ -142,7 +142,7 @@ class CellTable:
         return len(self.edges) - max(to for _, to in self.edges)
 
     def at(self, batch_size: int) -> np.ndarray:
-        """See `CountTable`; `serial` is that of the longest path, for each combination."""
+        """See `CountTable`; `serial`: operations on the longest path of each combination."""
         addition = self.addition.at(batch_size)
         each = [along(self.positions, t.positions, t.at(batch_size)) for t in self.tables]
         counts = sum(each) + addition * self.additions

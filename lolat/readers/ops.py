@@ -175,7 +175,7 @@ class Writer:
     def unknown(self, call: Call) -> list[int]:
         """Append an operation under its own name; it is counted as traffic and reported by that name.
 
-        One with weights `hides` products, or so its parameter of that name says.
+        If it has weights, it may contain products that are not counted: it is marked `hides`.
         """
         constants = (self.builder.tensors[i] for i in call.inputs if i in self.constants)
         weights = any("float" in t.dtype and len(t.shape) > 1 for t in constants)

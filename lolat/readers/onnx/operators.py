@@ -107,7 +107,7 @@ class OnnxReader:
     def call(
         self, node: Any, inputs: Sequence[Any] | None = None, op: str = "", **parameters: Any
     ) -> list[int]:
-        """Write a node as one call; it reads `inputs`, or all operands but single constant numbers."""
+        """Write a node as one call; it reads `inputs`, or all operands except constant scalars."""
         if inputs is None:
             inputs = [v for v in node.inputs if v is not None and not self.is_number(v)]
         shapes = [self.shape(out) for out in self.outputs(node)]

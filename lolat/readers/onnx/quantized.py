@@ -125,7 +125,7 @@ class _Rewriting:
         return found.pop() if len(found) == 1 and (rounded or is_product) else ""
 
     def nodes(self, node: Any) -> Iterator[Any]:
-        """The nodes in place of a node."""
+        """Return the nodes that replace a quantized node."""
         if node.op_type in _FLOAT:
             yield from self.in_float(node)
             return
