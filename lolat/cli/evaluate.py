@@ -56,16 +56,8 @@ def evaluate(
 
     loaded = lolat.load(model)
     if not table:
-        of_table = (
-            "only",
-            "predictions",
-            "predictor",
-            "precision",
-            "training",
-            "tensor_parallel",
-            "served_model",
-        )
-        common.refuse_given(arg("table"), *of_table)
+        of_table = "only", "predictions", "predictor", "precision", "training", "tensor_parallel"
+        common.refuse_given(arg("table"), *of_table, "served_model")
         takes = "minutes: each network is timed in several rounds, at each batch size"
         with common.progress(takes) as bar:
             result = loaded.evaluate(

@@ -199,11 +199,7 @@ class Prediction(Result):
     @property
     def fits(self) -> bool | None:
         """True if the device's memory holds them; None if that is not known."""
-        return (
-            None
-            if self.available_bytes is None
-            else self.memory.total_bytes <= self.available_bytes
-        )
+        return None if self.available_bytes is None else self.memory_bytes <= self.available_bytes
 
     @property
     def dollars_per_million(self) -> float | UnsetType:

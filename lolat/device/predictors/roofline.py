@@ -289,10 +289,8 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
 
     def counts_of(self, analysis: Analysis, batch_size: int) -> np.ndarray:
         """`Formula.counts_of`; operations count as the device starts them in this execution mode."""
-        counts, steps = (
-            super().counts_of(analysis, batch_size),
-            self._of_operations(analysis, batch_size)[0],
-        )
+        counts = super().counts_of(analysis, batch_size)
+        steps, _ = self._of_operations(analysis, batch_size)
         counts[:, COLUMNS.index("ops")] = np.bincount(steps.operation, steps.moves, len(counts))
         return counts
 
