@@ -1,1 +1,1 @@
-"""From measured points to formulas: least squares, predictors, intervals, domain."""
+"""Fits formulas to measured points: least squares, predictors, intervals, measured domain."""

@@ -27,10 +27,11 @@ from lolat.fitting.linear import fit_additive_costs, fit_two_regime
 from lolat.graph.counts import FEATURES
 from lolat.tables.blocks import Point, blocks_of, known_features, matrix, times
 
-LEAST_NETWORKS = 8  # held-out ones for an interval of networks
+LEAST_NETWORKS = 8  # held-out networks that an interval of networks needs
 DIRECTIONS = 3
-"""Of changes of the fit; chosen on the development split of the zoo (benchmarks/zoo/spreads.py)."""
-Refit = Callable[[np.ndarray], Formula]  # takes (points,), a mask of those to fit
+"""Number of directions of `fit_changes`, chosen on the development split of the zoo
+(benchmarks/zoo/spreads.py)."""
+Refit = Callable[[np.ndarray], Formula]  # fits to the points of a mask, (points,)
 
 
 def model_document(
@@ -55,7 +56,7 @@ def assembled(
     points: Sequence[Point] = (),
     noise: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Assemble a model file; `fitted`: its predictors, default, domain."""
+    """Assemble a model file; `fitted`: its fields `predictors`, `default` and `domain`."""
     return {
         **made(name, device, environment),
         "points": [p.to_dict() for p in points],
@@ -69,8 +70,8 @@ def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, A
     """The fitted part of a model file: predictors, default, domain. InputError for too few points.
 
     A predictor is fitted if all points have its counts. `error` and `residuals` (log(measured / predicted))
-    come from fits that leave out a block with all its batch sizes, or a family of networks. Such fits of
-    the two-regime formula keep the breakpoint of all points, so its errors are slightly optimistic.
+    come from fits that leave out a block with all its batch sizes, or a family of networks. These fits keep
+    the breakpoint of the two-regime formula on all points, which makes its errors slightly optimistic.
     `interval` scales the residuals by the number of operations (`lolat.device.intervals`).
     """
     known, measured = known_features(points), times(points)
@@ -96,10 +97,10 @@ def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, A
 
 
 def _default(errors: Mapping[str, Mapping[str, Any]], knows_kinds: bool) -> str:
-    """The name of the extended formula, unless held-out errors of the two-regime one are clearly smaller:
+    """The name of the extended formula, unless the two-regime formula has clearly smaller held-out errors.
 
-    by a fifth, or by half if the points have kinds of operations, which whole networks need; and by half a
-    percent.
+    Clearly: smaller by 0.5 percent points, and by a fifth; by half if the points have kinds of operations,
+    because a prediction of whole networks needs these.
     """
     by_name = [errors.get(name, {}) for name in (TwoRegime.name, AdditiveCosts.name)]
     kind = "networks_left_out" if "networks_left_out" in by_name[1] else "left_out"
@@ -111,7 +112,7 @@ def _default(errors: Mapping[str, Mapping[str, Any]], knows_kinds: bool) -> str:
 
 
 def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int) -> dict[str, Any]:
-    """The entry of the extended formula, with that of its form on the six counts."""
+    """The entry of the extended formula, with an entry `six_counts` for its form on the six counts."""
     measured, features, six = times(points), matrix(points, known), matrix(points, FEATURES)
     whole = np.array([p.whole for p in points])
     formula = fit_additive_costs(features, measured, known, whole, with_six=True)
@@ -119,12 +120,10 @@ def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int)
     def fit_again(kept: np.ndarray) -> Formula:
         return fit_additive_costs(features[kept], measured[kept], known, whole[kept])
 
-    def fit_six_again(kept: np.ndarray) -> Formula:
-        return fit_additive_costs(six[kept], measured[kept], FEATURES)
-
     entry = _entry(formula, points, fit_again, numbers)
     if formula.six_counts is not None:
-        left_out, _ = _left_out(points, fit_six_again, len(FEATURES))
+        fit_six = lambda kept: fit_additive_costs(six[kept], measured[kept])  # noqa: E731
+        left_out, _ = _left_out(points, fit_six, len(FEATURES))
         fitted = predicted_ms(formula.six_counts, points)
         entry["six_counts"]["error"] = error_entry(measured, fitted, left_out, whole)
     return entry
@@ -133,8 +132,8 @@ def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int)
 def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int) -> dict[str, Any]:
     """A predictor's entry: coefficients, errors, residuals.
 
-    There are no residuals, and predictions have no interval, if too few points remain without one block
-    (`numbers`: the fewest that can be fitted).
+    Without the largest block, more than `numbers` points must remain. Else the entry has no residuals, and
+    predictions have no interval.
     """
     left_out, refits = _left_out(points, refit, numbers)
     entry = formula.to_dict() | errors_of_points(points, predicted_ms(formula, points), left_out)
@@ -151,9 +150,10 @@ def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int
 def errors_of_points(
     points: Sequence[Point], fitted_ms: np.ndarray, left_out_ms: np.ndarray | None
 ) -> dict[str, Any]:
-    """The `error`, `residuals` and `networks` of a predictor's entry; both arguments: (points,) ms.
+    """The `error`, `residuals` and `networks` of a predictor's entry.
 
-    `fitted_ms`: by the fit to all; `left_out_ms`: by fits without each, None if too few points remain.
+    `fitted_ms`: (points,) predictions of the fit to all points. `left_out_ms`: (points,) predictions of
+    fits without the point's block; None if too few points remain.
     """
     measured, whole = times(points), np.array([p.whole for p in points])
     entry: dict[str, Any] = {"error": error_entry(measured, fitted_ms, left_out_ms, whole)}
@@ -171,7 +171,7 @@ def errors_of_points(
 def _left_out(
     points: Sequence[Point], refit: Refit, numbers: int
 ) -> tuple[np.ndarray | None, list[Formula]]:
-    """((points,) ms of each point by a fit without its block, the fits); None if too few points remain."""
+    """((points,) ms predicted by fits without the point's block, these fits); (None, []) if points lack."""
     folds, refits = folds_of(blocks_of(points)), []
     if len(points) - int(np.bincount(folds).max()) <= numbers:
         return None, []
@@ -186,10 +186,11 @@ def _left_out(
 def fit_changes(
     formula: Formula, refits: Sequence[Formula], networks: np.ndarray, number: int = DIRECTIONS
 ) -> dict[str, Any]:
-    """The `changes` and `typical` of NetworkErrors, from fits without each block or network.
+    """The `changes` and `typical` of NetworkErrors, from fits that leave out a block or network each.
 
-    `networks`: (networks, features) counts of the predefined networks. The changes add up to the variance
-    of the jackknife (Efron 1982), in the `number` independent directions that vary these networks most.
+    `networks`: (networks, features) counts of the predefined networks. The changes are the `number`
+    independent directions that vary these networks most; their squares add up to the jackknife's variance
+    (Efron 1982).
     """
     names = (*formula.features, CONSTANT)
     costs = np.array(
@@ -211,12 +212,12 @@ def fit_changes(
 
 
 def predicted_ms(formula: Formula, points: Sequence[Point]) -> np.ndarray:
-    """(points,) ms by a formula."""
+    """Times of points predicted by a formula, (points,) ms."""
     return formula.rows(matrix(points, formula.features))
 
 
 def domain_of(points: Sequence[Point], dtype: str = "float32") -> Domain:
-    """The domain of measured points; an empty one if some lack counts."""
+    """The domain of measured points; an empty Domain if a point lacks counts."""
     if not points or not all(c in p.counts for p in points for c in FEATURES):
         return Domain()
     counts = matrix(points, FEATURES)

@@ -1,4 +1,4 @@
-"""Errors on held-out measurements, and intervals by them, for every formula and every kind of data."""
+"""Errors on held-out measurements, and intervals fitted to them, for every formula."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ import numpy as np
 from lolat.device.intervals import STEEPEST, Interval, NetworkErrors, as_dict, logarithms
 
 SMALL_MS = 2.0  # published tables are split here
-LEAST_MS = 1e-9  # so that a prediction of 0 has a logarithm
-STEPS = 50  # exponents tried from 0 to STEEPEST
-TAIL = 0.1  # share of the points beyond either end of the range in which the scale changes
-LEAST_SCALED_POINTS = 30  # of a scale that depends on the number of operations
+LEAST_MS = 1e-9  # a prediction of 0 counts as this, which has a logarithm
+STEPS = 50  # number of exponents tried from 0 to STEEPEST
+TAIL = (
+    0.1  # the scale is constant for this share of the points with fewest operations, and with most
+)
+LEAST_SCALED_POINTS = 30  # fewer points have a constant scale
 
 
 def folds_of(names: Sequence[str], most: int = 80) -> np.ndarray:
-    """(rows,) the fold of each row, one for each name.
+    """The number of each row's fold, (rows,); rows with the same name share a fold.
 
-    With more than `most` names several share a fold, which bounds the time to fit a long table.
+    There are at most `most` folds, which bounds the time to fit a long table.
     """
     number = {name: i for i, name in enumerate(dict.fromkeys(names))}
     count = min(len(number), most)
@@ -29,7 +31,7 @@ def folds_of(names: Sequence[str], most: int = 80) -> np.ndarray:
 
 
 def draw_folds(names: Sequence[Any], number: int, draw: np.random.Generator) -> np.ndarray:
-    """(rows,) the fold of each row, drawn below `number`; rows of one name share a fold."""
+    """The number of each row's fold, (rows,), drawn below `number`; rows of one name share a fold."""
     distinct = sorted({*names}, key=str)
     drawn = draw.permutation(len(distinct)) % number
     of = dict(zip(distinct, drawn.tolist(), strict=True))
@@ -39,10 +41,10 @@ def draw_folds(names: Sequence[Any], number: int, draw: np.random.Generator) -> 
 def cross_validate(
     folds: np.ndarray, predict: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """(rows,) a figure of each row, such as its ms, by a fit without its fold.
+    """Predict each row by a fit without its fold; returns (rows,), such as times in ms.
 
-    `folds`: (rows,) numbers; `predict`: fits to the rows of a first mask and returns the figures of the
-    rows of a second one.
+    `folds`: (rows,) numbers. `predict(kept, out)`: fits to the rows of the mask `kept` and returns the
+    predictions of the rows of the mask `out`.
     """
     found = np.empty(len(folds))
     for fold in np.unique(folds):
@@ -65,10 +67,10 @@ def error_entry(
     left_out: np.ndarray | None = None,
     networks: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """The `error` of a predictor in a model file; arguments: (times,), ms.
+    """The `error` of a predictor in a model file; times are (times,) arrays in ms.
 
-    `fitted`: predictions by the fit to all times; `left_out`: by fits without each; `networks`: mask of the
-    networks, whose held-out errors are listed separately.
+    `fitted`: predictions of the fit to all times. `left_out`: predictions of fits without the time's fold.
+    `networks`: (times,) mask of the networks, whose held-out errors get an entry of their own.
     """
     error = {"fitted": errors(fitted, measured)}
     if left_out is not None:
@@ -79,7 +81,7 @@ def error_entry(
 
 
 def errors(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
-    """The error figures in every table; None if no row has that size."""
+    """The error figures of every table; the figure of a size is None if no time has that size."""
     error = np.abs(predicted / measured - 1.0)
     large = measured >= SMALL_MS
     return {
@@ -92,7 +94,7 @@ def errors(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
 
 
 def figures(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
-    """All error figures of a predictor on a set of networks; undefined ones are None."""
+    """All error figures of a predictor on a set of networks; an undefined figure is None."""
     from scipy.stats import spearmanr
 
     relative = predicted / measured - 1.0
@@ -107,7 +109,7 @@ def figures(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class IntervalsKept:
-    """The number of times inside their intervals of this coverage, among `of`."""
+    """The number of times `inside` their intervals, `of` how many, and the intervals' stated coverage."""
 
     coverage: float
     inside: int
@@ -115,20 +117,20 @@ class IntervalsKept:
 
 
 def intervals(rows: Sequence[Any]) -> IntervalsKept | None:
-    """Count the times inside their intervals; None without any. `rows`: networks of an `Evaluation`."""
+    """Count the times inside their intervals; None if no row has one. `rows`: see `Evaluation.networks`."""
     sure = [r for r in rows if r.interval_ms is not None]
     return IntervalsKept(sure[0].coverage, sum(r.inside for r in sure), len(sure)) if sure else None
 
 
-# ---- Intervals by errors of held-out points
+# ---- Intervals from the errors of held-out points
 
 
 def fit_interval(residuals: np.ndarray, ops: np.ndarray) -> Interval:
-    """Fit the scale to (points,) `residuals`, log(measured / predicted), of blocks of `ops` operations.
+    """Fit the scale of an Interval; it is constant for fewer than LEAST_SCALED_POINTS points.
 
-    The exponent, 0 to STEEPEST, maximizes the likelihood of Laplace-distributed residuals whose spread
-    is proportional to s. The range leaves TAIL of the points beyond either end. Constant for fewer
-    than LEAST_SCALED_POINTS.
+    `residuals`: (points,), log(measured / predicted); `ops`: (points,) numbers of operations. The exponent,
+    0 to STEEPEST, maximizes the likelihood of Laplace-distributed residuals whose spread is proportional
+    to the scale. The range of `ops` leaves out TAIL of the points at either end.
     """
     ends = np.quantile(ops, (TAIL, 1.0 - TAIL), method="nearest")
     low, high = (max(float(end), 1.0) for end in ends)
@@ -140,11 +142,10 @@ def fit_interval(residuals: np.ndarray, ops: np.ndarray) -> Interval:
 def interval_entry(
     residuals: np.ndarray, ops: np.ndarray, folds: np.ndarray
 ) -> dict[str, Any] | None:
-    """The Interval for a model file; None if the scale is constant, as residuals are then the scores.
+    """The Interval for a model file; None if its scale is constant, so that the residuals are the scores.
 
-    `residuals`: (points,), log(measured / predicted) of held-out points; `ops`: (points,), operations;
-    `folds`: (points,) numbers. A score's scale is fitted without its fold, so that no point influences its
-    own.
+    `residuals`: (points,), log(measured / predicted) of held-out points; `ops`: (points,) numbers of
+    operations; `folds`: (points,) numbers. The scale of a point's score is fitted without its fold.
     """
     scale = fit_interval(residuals, ops)
     if scale.exponent == 0.0:
@@ -161,14 +162,15 @@ def interval_entry(
 def network_entry(residuals: np.ndarray, ops: np.ndarray, families: int) -> dict[str, Any]:
     """The NetworkErrors for a model file.
 
-    `residuals`: (networks,), log(measured / predicted); `ops`: (networks,); `families`: their number.
+    `residuals`: (networks,), log(measured / predicted); `ops`: (networks,) numbers of operations;
+    `families`: number of families of networks.
     """
     spread = round(math.sqrt(float((residuals**2).mean())), 6)
     return as_dict(NetworkErrors(float(np.quantile(ops, TAIL)), spread, families))
 
 
 def _exponent(residuals: np.ndarray, x: np.ndarray) -> float:
-    """The likeliest exponent, the smallest of equals; `x`: `logarithms`."""
+    """The exponent with the largest likelihood; `x`: (points,), from `logarithms`."""
     tried = np.linspace(0.0, STEEPEST, STEPS + 1)
     size = np.maximum(np.abs(residuals), 1e-9)
     # -log likelihood / points at the best scale: mean(log s) + log(mean(|r| / s)), log s = -b * x.

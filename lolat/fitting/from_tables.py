@@ -41,26 +41,29 @@ from lolat.tables.networks import TimedNetwork
 from lolat.tables.operations import PRODUCT_NAMES, TimedOperation
 
 FOLDS = 5
-MADE_UP = 1000  # networks of a few products, for errors of networks if none was timed
+MADE_UP = 1000  # number of made-up networks, which give errors of networks if few were timed
 LEAST_ROWS, LEAST_WITH_SPECS, LEAST_NETWORKS = 20, 5, 5
-LEAST_JUDGING_NETWORKS = 30  # from which the errors and sizes of networks come from them alone
-MOST_OF_A_NAME, MOST_OF_A_PRODUCT = 100, 1500  # rows of one operation: more tell nothing new
-MOST_RESIDUALS = 1000  # of a model file
+LEAST_JUDGING_NETWORKS = 30  # with so many networks, operations do not count for errors and sizes
+MOST_OF_A_NAME, MOST_OF_A_PRODUCT = (
+    100,
+    1500,
+)  # most rows of one operation to fit; more change little
+MOST_RESIDUALS = 1000  # most residuals in a model file
 PRODUCTS_TOGETHER = 4  # operations of the smallest made-up network
-SIMPLER = 1.1  # error of the linear formula, which has no host, over that by operation, at most
+SIMPLER = 1.1  # the linear formula is preferred up to this ratio of its error to the roofline's
 OTHER_HOST_SPREAD = 0.12
-"""Standard deviation, a logarithm, of other hosts and versions of PyTorch from a table. The same networks
-on one RTX 3090 or 4090 by versions 1.13 to 2.9 differ by 0.05 to 0.17 (root mean square); the development
-split of the networks of docs/results/index.md with published times are 0.13 off from batch 4 on."""
-MOST_ODD, MOST_LEFT_OUT = 0.05, 2  # most rows to leave out: a share of all, and a number
-SMALLEST_SHARE = 0.01  # share of a table's rows, the smallest, below its minimum
+"""Standard deviation, as a logarithm, of times on other hosts and versions of PyTorch. The same networks on
+one RTX 3090 or 4090 by versions 1.13 to 2.9 differ by 0.05 to 0.17 (root mean square). The networks of the
+development split of docs/results/index.md with published times are 0.13 off from batch 4 on."""
+MOST_ODD, MOST_LEFT_OUT = 0.05, 2  # most rows to leave out: as a share of all, and as a number
+SMALLEST_SHARE = 0.01  # share of a table's rows that are smaller than its minimum
 
 
 @dataclass(frozen=True)
 class TimedRows:
-    """Times of one device: operations, and networks with their counts, in one execution mode.
+    """Times of one device in one execution mode: operations, and networks with their counts.
 
-    `is_cpu`: true for a CPU, which has no host to wait for.
+    `is_cpu`: True for a CPU, on which no host launches operations.
     """
 
     operations: Sequence[TimedOperation]
@@ -78,12 +81,12 @@ class TimedRows:
 
     @property
     def optimizer(self) -> str:
-        """The optimizer whose update all training steps contain; "" if they differ or are silent."""
+        """The optimizer of all training steps; "" if they differ, or if no row names one."""
         found = {network.optimizer for network, _ in self.networks if network.mode.training}
         return found.pop() if len(found) == 1 else ""
 
     def without(self, position: int) -> TimedRows:
-        """The times without the one at a position of `times`."""
+        """These rows without the one at `position` in `times`."""
         operations, networks = [*self.operations], [*self.networks]
         if position < len(operations):
             del operations[position]
@@ -92,12 +95,11 @@ class TimedRows:
         return replace(self, operations=operations, networks=networks)
 
     def folds(self, which: np.ndarray | None = None) -> np.ndarray:
-        """The cross-validation fold of each time, (times of `which`,) numbers below FOLDS.
+        """The cross-validation fold of each selected time, (selected,) numbers below FOLDS.
 
-        Operations are assigned at random, networks by family. Without operations, networks of a single
-        family are assigned by network, and times of a single network one by one.
-
-        `which`: (times,) mask of those to fit together; None: all.
+        `which`: (times,) mask of the selected times; None: all. An operation's fold is drawn at random; all
+        networks of a family share a fold. Without operations, a single family is split by network, and a
+        single network by time.
         """
         if which is None:
             which = np.ones(len(self.operations) + len(self.networks), bool)
@@ -111,7 +113,7 @@ class TimedRows:
 
 
 def usual_mode(networks: Sequence[TimedNetwork], operations: Sequence[TimedOperation] = ()) -> Mode:
-    """The execution mode of most networks in tables; that of most operations where there are none."""
+    """The execution mode of most networks in tables; without networks, the mode of most operations."""
     modes = Counter(n.mode.inference for n in networks) or Counter(o.mode for o in operations)
     return modes.most_common(1)[0][0] if modes else Mode()
 
@@ -120,12 +122,12 @@ def tables_document(
     name: str, device: str, timed: TimedRows, specs: Specs | None, source: Mapping[str, Any], warn: Warn,
     left_out: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Make a model file from times, with one formula for inference.
+    """Make a model file from times, with one formula for inference. InputError for too few times.
 
-    The formula is by operation; or linear in the counts, for networks in float32 on a device without a data
-    sheet, if its errors on held-out families are about as small, as on CPUs (SIMPLER). `source`: the
-    `environment`; `warn`: receives times that the others contradict; `left_out`: the number of such times
-    left out before. InputError for too few times.
+    The formula is a roofline. For networks in float32 on a device without a data sheet it is linear in the
+    counts, if that has about as small errors on held-out families (SIMPLER), as on CPUs. `source`: the
+    file's `environment`. `warn`: called with a sentence about a time that the others contradict.
+    `left_out`: number of such times that earlier calls have left out.
     """
     _check_enough(timed, specs)
     timed = replace(timed, operations=_thinned(timed.operations))
@@ -137,12 +139,12 @@ def tables_document(
         check_sheet(specs, times)
     if timed.mode.half and specs is None:
         known = replace(known, width=OFF_OF_NOTHING)
-    # Inference and training get a formula each if there are enough timings of both; else they share one.
+    # Inference and training get a formula each if enough of both were timed; else they share a formula.
     trained, is_inference = times.trained, times.whole & ~times.trained
     has_two_formulas = min(trained.sum(), is_inference.sum()) >= LEAST_JUDGING_NETWORKS
     main = ~trained if has_two_formulas else np.ones_like(trained)
     is_open, fold = specs is None and bool(timed.operations), timed.folds(main)
-    # With or without tiles, unless the device is known to have them, as GPUs do.
+    # A data sheet says whether the device computes in tiles, as GPUs do; without one, both are tried.
     tried = [known, replace(known, tile=1.0)] if is_open else [known]
     judged = [(*_judged(times.take(main), fold, s, timed.mode), s) for s in tried]
     formula, off, known = min(judged, key=lambda one: np.abs(one[1]).mean())
@@ -181,8 +183,9 @@ def tables_document(
 def _training_entry(
     timed: TimedRows, times: Times, specs: Specs, inference: Roofline
 ) -> tuple[dict[str, Any], np.ndarray]:
-    """The entry of a formula of training steps alone, and (steps,) log(measured / predicted) of held-out
-    steps.
+    """The entry of a formula for training steps alone, and its held-out residuals.
+
+    The residuals, log(measured / predicted), have the shape (steps,).
     """
     trained = times.trained
     own, fold = times.take(trained), timed.folds(trained)
@@ -192,8 +195,9 @@ def _training_entry(
 
 
 def _check_enough(timed: TimedRows, specs: Specs | None) -> None:
-    """InputError for fewer than LEAST_ROWS operations (LEAST_WITH_SPECS with a data sheet) and fewer than
-    LEAST_NETWORKS networks.
+    """Raise InputError for too few operations and too few networks.
+
+    Enough are LEAST_ROWS operations (LEAST_WITH_SPECS with a data sheet), or LEAST_NETWORKS networks.
     """
     least = LEAST_ROWS if specs is None else LEAST_WITH_SPECS
     if len(timed.operations) < least and len(timed.networks) < LEAST_NETWORKS:
@@ -211,7 +215,7 @@ def _check_enough(timed: TimedRows, specs: Specs | None) -> None:
 def _judged(
     times: Times, fold: np.ndarray, specs: Specs, mode: Mode, of: type[Roofline] = Roofline
 ) -> tuple[Roofline, np.ndarray]:
-    """A fitted formula, and (times,) log(measured / predicted), each predicted from the other folds."""
+    """A fitted formula, and (times,) log(measured / predicted) of held-out times."""
     formula = fit_roofline(times, specs, mode, of)
     ms = held_out_of_folds(times, fold, specs, mode, of)
     return formula, np.log(times.latency_ms / ms)
@@ -220,7 +224,7 @@ def _judged(
 def held_out_of_folds(
     times: Times, fold: np.ndarray, specs: Specs, mode: Mode, of: type[Roofline] = Roofline
 ) -> np.ndarray:
-    """(times,) ms, each predicted from the other folds; `fold`: (times,), at least two numbers."""
+    """Times predicted by fits without the time's fold, (times,) ms; `fold`: (times,), two folds or more."""
 
     def predict(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
         return predicted(fit_roofline(times.take(kept), specs, mode, of), times.take(out))
@@ -231,8 +235,9 @@ def held_out_of_folds(
 def linear_entry(
     timed: TimedRows, times: Times, fold: np.ndarray
 ) -> tuple[dict[str, Any], np.ndarray] | None:
-    """The entry of the linear formula on counts, and (times,) log(measured / predicted), each predicted
-    from the other folds; None for too few networks.
+    """The entry of the linear formula on counts, and its held-out residuals; None for too few networks.
+
+    The residuals are (times,) log(measured / predicted), predicted by fits without the time's fold.
     """
     if min(int((fold != i).sum()) for i in np.unique(fold)) <= FREE_PARAMETERS:
         return None
@@ -250,10 +255,10 @@ def linear_entry(
 
 
 def _entry(formula: Roofline, times: Times, off: np.ndarray, trained: np.ndarray) -> dict[str, Any]:
-    """A formula's entry in a model file, judged by networks if enough were timed.
+    """A formula's entry in a model file; its errors are those of networks if enough were timed.
 
-    `off`: (times,) log(measured / predicted) of held-out times; `trained`: (times,) mask of those not to
-    judge by.
+    `off`: (times,) log(measured / predicted) of held-out times; `trained`: (times,) mask of training steps,
+    which do not count.
     """
     judged, networks = times.whole & ~trained, {}
     if judged.sum() < LEAST_JUDGING_NETWORKS:
@@ -265,17 +270,19 @@ def _entry(formula: Roofline, times: Times, off: np.ndarray, trained: np.ndarray
 
 
 def _errors(fitted_ms: np.ndarray, off: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
-    """The `error` and `residuals` of an entry; `off`: log(measured / predicted) of held-out times."""
+    """The `error` and `residuals` of an entry; arrays are (times,), ms.
+
+    `off`: log(measured / predicted) of held-out times.
+    """
     error = error_entry(measured, fitted_ms, measured / np.exp(off))
     return {"error": error, "residuals": _rounded(off)}
 
 
 def _of_operations(off: np.ndarray, kind: np.ndarray) -> dict[str, Any]:
-    """The errors of networks by those of operations: in one class they add up, across classes they partly
-    cancel.
+    """The NetworkErrors of made-up networks: a random product of each class, all taking the same time.
 
-    A made-up network is a random product of each class, all of the same time. `off`: (products,) errors;
-    `kind`: (products,) classes.
+    Errors of products in one class add up in a network, errors of several classes partly cancel. `off`:
+    (products,) log(measured / predicted); `kind`: (products,) indices into CLASSES.
     """
     if len(off) < LEAST_JUDGING_NETWORKS:
         return {}
@@ -286,7 +293,7 @@ def _of_operations(off: np.ndarray, kind: np.ndarray) -> dict[str, Any]:
 
 
 def _rounded(residuals: np.ndarray) -> list[float]:
-    """At most MOST_RESIDUALS residuals, drawn at random."""
+    """At most MOST_RESIDUALS rounded residuals, drawn at random."""
     if len(residuals) > MOST_RESIDUALS:
         residuals = np.random.default_rng(0).choice(residuals, MOST_RESIDUALS, replace=False)
     return [round(float(r), 5) for r in residuals]
@@ -307,11 +314,11 @@ def _thinned(rows: Sequence[TimedOperation]) -> list[TimedOperation]:
 
 
 def started_by_a_host(formula: Roofline, times: Times, usual: float) -> Roofline:
-    """A formula fitted to `times`, with the host that launches a network's operations.
+    """Add the host that launches a network's operations to a formula fitted to `times`.
 
-    With operations timed alone, the launch overhead is the geometric mean of theirs and the `usual` one, in
-    ms, as a network may run on another host. Else it is the usual one, but at most that of the fastest
-    network.
+    `usual`: the usual launch overhead, ms. With operations timed alone, the host's is the geometric mean of
+    theirs and the usual one, because a network may run on another host. Otherwise it is the usual one, but
+    at most the fastest network's time per launch.
     """
     start_ms = usual
     of_class = np.bincount(times.work.kind[times.alone], minlength=len(CLASSES))
@@ -326,7 +333,7 @@ def started_by_a_host(formula: Roofline, times: Times, usual: float) -> Roofline
 
 
 def _domain(timed: TimedRows, minimum: MeasuredMinimum) -> dict[str, Any]:
-    """The domain; for networks alone with the largest share of each kind of products in one."""
+    """The domain; without operations it has the largest share of each kind of products in a network."""
     domain = {"least": as_dict(minimum)}
     if timed.operations:
         return domain
@@ -336,10 +343,10 @@ def _domain(timed: TimedRows, minimum: MeasuredMinimum) -> dict[str, Any]:
 
 
 def measured_minimum(times: Times, batch_sizes: np.ndarray) -> MeasuredMinimum:
-    """The minimum of a table's times without the smallest, SMALLEST_SHARE of its rows.
+    """The minimum of a table's times, without the smallest SMALLEST_SHARE of its rows.
 
-    `batch_sizes`: (times,). The minimum has the batch size and ms of a step if many networks were timed,
-    and `most_samples` if nothing else was.
+    `batch_sizes`: (times,). With LEAST_JUDGING_NETWORKS networks, the minimum has the batch size and ms
+    of a network. Without operations, it has `most_samples`.
     """
     whole = times.whole
     most = float(batch_sizes.max()) if whole.all() else None
@@ -367,8 +374,8 @@ SHEET_ALONE = (
     0.1, 0.07, 0.04, 0.03, 0.01, 0.03, 0.25, 0.2, 0.1, 0.14, 0.34, 0.33, -0.1, -0.21, 0.02, -0.01, 0.36,
     0.16, 0.0,
 )  # fmt: skip
-"""log(measured / predicted) of whole transformers, predicted by data sheets alone: V100, A100, H100, P100,
-MI100, MI210, T4, P4 (docs/results/index.md)."""
+"""log(measured / predicted) of whole transformers, predicted from data sheets alone, on V100, A100, H100,
+P100, MI100, MI210, T4 and P4 (docs/results/index.md)."""
 
 
 def specs_document(

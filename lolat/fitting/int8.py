@@ -1,7 +1,7 @@
 """Fits the factors of INT8 to blocks that were timed quantized and in float.
 
-The measured time of a block in float takes the place of the formula's, so that an error of the formula in
-float is in no factor.
+A factor is relative to the block's measured time in float. An error of the formula in float therefore does
+not get into a factor.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from lolat.graph.quantized import DYNAMIC, INT8_CLASSES
 from lolat.tables.blocks import Point, times
 
 START_FACTORS = {"convolution": 0.5, "product": 0.5}
-"""Class of work -> the factor that a fit begins with, 1 for the others."""
+"""Class of work -> the factor that a fit starts with; 1 for other classes."""
 CLASS_SPREAD, SCHEME_SPREAD = 0.7, 0.4
-"""Standard deviations, logarithms: of a class from its usual factor; of a scheme from its class. Static and
-signed networks run the same kernels, dynamic ones others."""
-LEAST_OF_SCHEME = 4  # of a scheme
-MEAN_OF_NORMAL = 1.2533  # standard deviation of a normal distribution over its mean size
+"""Standard deviations, as logarithms: of a class's factor from its start; of a scheme's from its class's.
+Static and signed networks share a class's kernels, dynamic networks have other kernels."""
+LEAST_OF_SCHEME = 4  # fewer points of a scheme give no factors
+MEAN_OF_NORMAL = 1.2533  # a normal distribution's standard deviation / its mean absolute value
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """Quantized points; `parts`: (points, INT8_CLASSES + 1) ms: `predictors.int8.parts`."""
+    """Quantized points as arrays, (points,) each; `parts`: (points, INT8_CLASSES + 1) ms before factors."""
 
     parts: np.ndarray
     schemes: np.ndarray
@@ -47,10 +47,10 @@ class _Measured:
 def with_int8(
     document: Mapping[str, Any], quantized: Sequence[Point], graphs: Mapping[str, Graph]
 ) -> dict[str, Any]:
-    """Add quantized points and their factors to a model file; `graphs`: by the name of a point.
+    """Add quantized points and their factors to a model file; `graphs`: name of a point -> its graph.
 
-    Schemes of fewer than LEAST_OF_SCHEME points, and files whose formula knows no kinds of operations, get
-    no factors.
+    A scheme with fewer than LEAST_OF_SCHEME points gets no factors. A file gets none if its formula does
+    not know kinds of operations.
     """
     entry = document["predictors"].get(AdditiveCosts.name, {})
     if not quantized:
@@ -84,14 +84,17 @@ def with_int8(
 
 
 def _block(point: Point) -> str:
-    """The name of a quantized point's block in float."""
+    """The name of a quantized point's block, without its scheme."""
     return point.name.removesuffix(f" {point.scheme}")
 
 
 def _parts(
     formula: AdditiveCosts, point: Point, graph: Graph, in_float: Mapping[tuple[str, int], float]
 ) -> np.ndarray:
-    """(INT8_CLASSES + 1,) ms of a point before its factors, the call last, at its measured level."""
+    """Times of a point's classes before their factors, (INT8_CLASSES + 1,) ms; the last is without factor.
+
+    They are scaled by the measured over the predicted time of its block in float.
+    """
     analysis, size = analyze(graph), point.batch_size
     parts = formula.int8_parts(analysis, size).sum(axis=0)
     parts[-1] += formula.constant
@@ -100,14 +103,15 @@ def _parts(
 
 
 def fit_factors(measured: _Measured) -> dict[str, np.ndarray]:
-    """(INT8_CLASSES,) factors of each scheme.
+    """Fit the factors of each scheme, (INT8_CLASSES,).
 
-    A factor is exp(class + own), drawn to its class, that to START_FACTORS: `least_squares.fit_families`.
+    A factor shrinks toward its class's factor, and that toward START_FACTORS, as in
+    `least_squares.fit_families`.
     """
     schemes = sorted({*measured.schemes.tolist()})
     families = sorted({scheme == DYNAMIC for scheme in schemes})
     n = len(INT8_CLASSES)
-    # Columns: the classes of each scheme, then the part in float, which has no factor.
+    # Columns: the classes of each scheme, then the part in float, whose factor is 1.
     columns = np.zeros((len(measured.latency_ms), n * len(schemes) + 1))
     turned = np.zeros((n * len(schemes) + 1, n * (len(families) + len(schemes))))
     for i, scheme in enumerate(schemes):

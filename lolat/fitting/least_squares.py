@@ -9,19 +9,19 @@ from lolat.errors import InputError
 from lolat.units import plural
 
 OUTLYING_POINT = 0.08
-"""Log error beyond which a point's influence on the fit no longer grows. It, KIND_SPREAD and NETWORK_WEIGHT
-were chosen on the development split of the zoo and on held-out predefined networks
-(docs/explanation/formula.md); twice or half of each changes little."""
+"""Log error beyond which a point's influence on the fit no longer grows. OUTLYING_POINT, KIND_SPREAD and
+NETWORK_WEIGHT were chosen on the development split of the zoo and on held-out predefined networks
+(docs/explanation/formula.md); doubling or halving one changes little."""
 KIND_SPREAD = 1.5
 """Log distance of a term from its family that costs as much as a log error of OUTLYING_POINT."""
-NETWORK_WEIGHT = 5.0  # weight of a whole network over that of a block
-FAMILY_SPREAD = 5.0  # log distance of a family from its start with that cost: a weak prior
-LEAST_TERM_SHARE = 1e-3  # a coefficient with a smaller share of every point's time is 0
-START_SHARE = 0.2  # share of a median point's time that a family starts with
+NETWORK_WEIGHT = 5.0  # weight of a whole network divided by the weight of a block
+FAMILY_SPREAD = 5.0  # as KIND_SPREAD, of a family from its start: a weak prior
+LEAST_TERM_SHARE = 1e-3  # a coefficient with a smaller share of every point's time is set to 0
+START_SHARE = 0.2  # share of the median point's time that each family starts with
 
 
 def point_weights(whole: np.ndarray) -> np.ndarray:
-    """(points,) weights in a fit: NETWORK_WEIGHT for a network, 1 for a block, all 1 without both.
+    """Weights in a fit, (points,): NETWORK_WEIGHT for a network and 1 for a block; 1 if all are alike.
 
     `whole`: (points,) mask of the networks.
     """
@@ -32,9 +32,9 @@ def point_weights(whole: np.ndarray) -> np.ndarray:
 def fit_relative(features: np.ndarray, times: np.ndarray) -> np.ndarray:
     """Fit (columns,) coefficients >= 0 without a prior.
 
-    `features`: (points, columns); `times`: (points,), ms. It minimizes the sum of soft(log(predicted /
-    time) / OUTLYING_POINT): `fit_families`. The error is relative, as times span three decades, and robust
-    against disturbed points, too slow or too fast.
+    `features`: (points, columns); `times`: (points,), ms. They minimize the sum of soft(log(predicted /
+    time) / OUTLYING_POINT), with `soft` as in `fit_families`. The error is relative because times span
+    three decades, and robust against disturbed points.
     """
     terms = features.shape[1]
     none, alike = np.full(terms, np.inf), np.ones(len(times))
@@ -54,15 +54,15 @@ def fit_families(
     """Fit (columns,) coefficients > 0, each shrunk toward its family's.
 
     `features`: (points, columns); `times`: (points,), ms; `families`: (columns,) names; `weights`:
-    (points,); `spread`: standard deviation of a column from its family, a logarithm.
+    (points,); `spread`: standard deviation, as a logarithm, of a column from its family.
 
-    A coefficient is exp(family + own), and exp(family) if the family has no other. It minimizes
+    A coefficient is exp(family + own); exp(family) if it is alone in its family. The fit minimizes
 
         sum of weight * soft(log(predicted / time) / OUTLYING_POINT) + sum of (own / spread)**2
 
     with the soft L1 loss soft(z) = 2 * (sqrt(1 + z**2) - 1), which treats twice and half alike and bounds
-    the influence of a point. The prior is hierarchical (Gelman and Hill 2007): points separate two kinds
-    where they can, and a kind that no point has costs what its family costs.
+    the influence of a point. The prior is hierarchical (Gelman and Hill 2007): two kinds differ only where
+    the points show it, and a kind that no point has costs as much as its family.
     """
     known = list(dict.fromkeys(families))
     of_family = np.array([[f == name for name in known] for f in families], float)
@@ -81,9 +81,11 @@ def minimum(
     weights: np.ndarray,
     start: np.ndarray,
 ) -> np.ndarray:
-    """(columns,) coefficients, exp(`start` + `turned` @ unknowns); `turned`: (columns, unknowns).
+    """Fit (columns,) coefficients exp(`start` + `turned` @ unknowns) with SciPy's trust region.
 
-    `widths`: (unknowns,) of the prior, infinite without one. It uses SciPy's trust region.
+    `features`: (points, columns); `times`: (points,), ms; `turned`: (columns, unknowns); `widths`:
+    (unknowns,) standard deviations of the prior, infinite without one; `weights`: (points,); `start`:
+    (columns,). The loss is that of `fit_families`.
     """
     from scipy.optimize import least_squares
 
@@ -105,9 +107,9 @@ def minimum(
 
 
 def soft_loss(weights: np.ndarray, squares_at_end: int = 0) -> Callable[[np.ndarray], np.ndarray]:
-    """SciPy's soft L1 with (errors,) weights, of squared errors: the loss and its two derivatives.
+    """Return a `loss` for SciPy's `least_squares`: the soft L1 loss with `weights`, (errors,).
 
-    The last errors, `squares_at_end` of them, count by their squares, without a weight.
+    The last `squares_at_end` errors count by their squares, without a weight.
     """
 
     def loss(squares: np.ndarray) -> np.ndarray:
@@ -122,9 +124,9 @@ def soft_loss(weights: np.ndarray, squares_at_end: int = 0) -> Callable[[np.ndar
 
 
 def _middle_shares(features: np.ndarray, times: np.ndarray, of_family: np.ndarray) -> np.ndarray:
-    """(columns,) logarithms of coefficients with which a family takes START_SHARE of a median point's time.
+    """Logarithms of coefficients, (columns,), that give a family START_SHARE of the median point's time.
 
-    `of_family`: (columns, families) of columns that start together.
+    `of_family`: (columns, families), 1 where a column is in a family, else 0.
     """
     starts = []
     for column in (features / times[:, None] @ of_family).T:
@@ -134,7 +136,7 @@ def _middle_shares(features: np.ndarray, times: np.ndarray, of_family: np.ndarra
 
 
 def require_points(count: int, columns: int) -> None:
-    """InputError for fewer than `columns` + 1 different points."""
+    """Raise InputError if `count` different points are fewer than `columns` + 1."""
     if count < columns + 1:
         raise InputError(
             f"{plural(count, 'point')} {'is' if count == 1 else 'are'} too few to fit {columns} "

@@ -1,7 +1,7 @@
 """Fits the two formulas on counts.
 
-The extended one shrinks the cost of each kind of operation toward its family's. The two-regime one is an
-upper line, then a breakpoint with a lower line through it.
+The extended formula shrinks the cost of each kind of operation toward its family's cost. The two-regime
+formula is an upper line, and below its breakpoint a lower line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lolat.device.predictors.two_regime import THREE, TwoRegime
 from lolat.fitting.least_squares import fit_families, fit_relative, point_weights
 from lolat.graph.counts import FEATURES, MEMBERS
 
-LEAST_SLOPE = 0.05  # a flatter line would rank small networks by rounding
+LEAST_SLOPE = 0.05  # on a flatter line, rounding errors would decide the ranking of small networks
 
 
 def fit_additive_costs(
@@ -24,11 +24,11 @@ def fit_additive_costs(
     whole: np.ndarray | None = None,
     with_six: bool = False,
 ) -> AdditiveCosts:
-    """Fit to (points, names) counts, the six among them, and (points,) times in ms.
+    """Fit the extended formula.
 
-    The formula has TERMS if all are among `names`, each shrunk toward its family, else the six counts.
-    `with_six` fits the form on six counts as well. `whole`: (points,) mask of whole networks, which weigh
-    more.
+    `features`: (points, names) counts; `times`: (points,), ms; `names`: FEATURES and maybe others; `whole`:
+    (points,) mask of whole networks, which weigh more. If all TERMS are among `names`, the formula has
+    these, each shrunk toward its family; else it has FEATURES. `with_six`: fit the form on FEATURES too.
     """
     terms = TERMS if set(TERMS) <= set(names) else FEATURES
     counts, of_six = (features[:, [list(names).index(t) for t in x]] for x in (terms, FEATURES))
@@ -39,7 +39,7 @@ def fit_additive_costs(
         weights = point_weights(np.zeros(len(times), bool) if whole is None else whole)
         families = [FAMILY.get(t) or APART[t] for t in terms]
         *costs, constant = fit_families(design, times, [*families, "call"], weights)
-    # A kind that no point has costs what its family does; an extra cost that no point has is 0.
+    # A kind that no point has costs as much as its family; a term without family that no point has costs 0.
     known = counts.any(axis=0) | np.array([t in FAMILY for t in terms])
     slopes = np.where(known, costs, 0.0)
     six = fit_additive_costs(of_six, times) if with_six and terms != FEATURES else None
@@ -48,9 +48,9 @@ def fit_additive_costs(
 
 
 def family_rates(names: Sequence[str], slopes: np.ndarray, counts: np.ndarray) -> dict[str, float]:
-    """Milliseconds a unit of each family: the time of its kinds over their number, in all points.
+    """The mean cost of each family in all points, ms per unit.
 
-    `names`: (terms,); `slopes`: (terms,), ms a unit; `counts`: (points, terms).
+    `names`: (terms,); `slopes`: (terms,), ms per unit; `counts`: (points, terms).
     """
     rates = {}
     for family in MEMBERS:
@@ -66,18 +66,18 @@ def family_rates(names: Sequence[str], slopes: np.ndarray, counts: np.ndarray) -
 def fit_two_regime(
     features: np.ndarray, times: np.ndarray, candidates: Sequence[float] = ()
 ) -> TwoRegime:
-    """Fit to (points, 3) counts and (points,) times in ms.
+    """Fit the two-regime formula; `features`: (points, 3) counts; `times`: (points,), ms.
 
-    The upper line is fitted to points that take at least the breakpoint, the lower one to the others.
-    `candidates` for the breakpoint, in ms: if not given, quantiles of the times, then the crossing of the
-    best one's two lines. The smallest sum of capped relative errors wins. The breakpoint is 0 if all
-    candidates leave too few points above.
+    The upper line is fitted to points that take at least the breakpoint, the lower line to the others.
+    `candidates`: breakpoints to try, ms; if empty, quantiles of the times and then the crossing of the best
+    fit's two lines. The smallest sum of capped relative errors wins. The breakpoint is 0 if all candidates
+    leave too few points above.
     """
     tried = candidates or list(np.quantile(times, np.linspace(0.1, 0.6, 11)))
     fits = [_at(features, times, float(c)) for c in tried if _enough(times, float(c))]
     fits = fits or [_at(features, times, 0.0)]
     best = min(fits, key=lambda formula: _loss(formula, features, times))
-    for _ in range(0 if candidates else 3):  # each crossing separates the points better
+    for _ in range(0 if candidates else 3):  # a crossing splits the points better than a quantile
         crossing = _crossing(best, features, times)
         if crossing is None or not _enough(times, crossing):
             break
@@ -89,7 +89,7 @@ def fit_two_regime(
 
 
 def _at(features: np.ndarray, times: np.ndarray, breakpoint_ms: float) -> TwoRegime:
-    """The fit with this breakpoint."""
+    """The two-regime formula fitted with a given breakpoint, ms."""
     above = times >= breakpoint_ms
     design = np.column_stack([features, np.ones(len(times))])
     solution = fit_relative(design[above], times[above])
@@ -109,7 +109,10 @@ def _loss(formula: TwoRegime, features: np.ndarray, times: np.ndarray) -> float:
 
 
 def _crossing(formula: TwoRegime, features: np.ndarray, times: np.ndarray) -> float | None:
-    """The time at which a free line through the points below the breakpoint meets the upper one."""
+    """The time, ms, at which a line fitted to the points below the breakpoint meets the upper line.
+
+    None if they are too few, or if the lines do not meet at a positive time.
+    """
     base = _linear(formula, features)
     below = times < formula.breakpoint_ms
     if below.sum() < 3:
@@ -121,14 +124,15 @@ def _crossing(formula: TwoRegime, features: np.ndarray, times: np.ndarray) -> fl
 
 
 def _enough(times: np.ndarray, breakpoint_ms: float) -> bool:
-    """True if enough points (a third, and 5) lie above a breakpoint to fit the upper line."""
+    """True if a third of the points, and at least 5, lie above a breakpoint."""
     return int((times >= breakpoint_ms).sum()) >= max(5, len(times) // 3)
 
 
 def _slope(base: np.ndarray, times: np.ndarray, breakpoint_ms: float, constant: float) -> float:
-    """Slope of the lower line through (breakpoint, breakpoint), by least squares on relative errors.
+    """Fit the slope of the lower line through (breakpoint, breakpoint) to relative errors.
 
-    It is small enough for `slope * constant + offset >= 0`.
+    `base`: (points,) ms of the upper line; `constant`: its value without work, ms. The slope is small
+    enough for `slope * constant + offset >= 0`.
     """
     below = base < breakpoint_ms
     room = breakpoint_ms - constant

@@ -1,7 +1,8 @@
 """Fits a GPU that was measured here: its roofline, and the host that launches its operations.
 
-A block of a few small operations takes as long as launching them, a large block as long as running them
-(`lolat.device.predictors.host`). Host-bound blocks tell the launch overhead, the others the roofline.
+A block of a few small operations takes as long as launching them (host-bound), a large block as long as
+running them (device-bound; `lolat.device.predictors.host`). The launch overhead is fitted to the first, the
+roofline to the second.
 """
 
 from __future__ import annotations
@@ -33,14 +34,16 @@ from lolat.hardware.gpus import name_of
 from lolat.hardware.specs import Specs, listed_specs
 from lolat.tables.blocks import Point, blocks_of, times
 
-BLOCK_FOLDS = 8  # of blocks, each left out with all its batch sizes
-ROUNDS = 4  # fits of the device beside a host, and of the host beside that device
-BOUND = 2.0  # a block is device-bound from so many times the host's time, host-bound likewise
-LEAST_HOSTED = 5  # host-bound blocks to fit the launch overhead
+BLOCK_FOLDS = 8  # folds of the cross-validation; a block is left out with all its batch sizes
+ROUNDS = 4  # times that device and host are fitted in turn
+BOUND = (
+    2.0  # a block is device-bound if it takes so many times the host's time; host-bound likewise
+)
+LEAST_HOSTED = 5  # host-bound blocks that a fit of the launch overhead needs
 
 
 def device_times(parts: Sequence[Workload], latency_ms: np.ndarray, less_ms: float = 0.0) -> Times:
-    """The points as times, without `less_ms` each, for which the device waits at the beginning.
+    """The points as Times, without the first `less_ms` of each, in which the device waits for the host.
 
     `parts`: the work of each point; `latency_ms`: (points,).
     """
@@ -53,8 +56,8 @@ def with_operations(
 ) -> dict[str, Any]:
     """Add the formula by operation to the model file of a measured GPU.
 
-    It is the default if its median error on held-out networks is smaller. `graphs`: the graph of each point
-    by name; if one is missing, the file is returned unchanged.
+    It becomes the default if its median error on held-out networks is smaller. `graphs`: name of a point ->
+    its graph; if a graph is missing, the file is returned unchanged.
     """
     if not {p.name for p in points} <= graphs.keys():
         return {**document}
@@ -85,9 +88,7 @@ def with_operations(
 
 
 def _specs(device: str, whole: Times, mode: Mode) -> Specs:
-    """The GPU's data sheet with the rate of the mode's data type; without a sheet, rates of the fastest
-    points.
-    """
+    """The GPU's data sheet with the rate of the mode's data type; else the rates of the fastest points."""
     try:
         specs = listed_specs(device)
     except InputError:
@@ -101,9 +102,9 @@ def _specs(device: str, whole: Times, mode: Mode) -> Specs:
 def fit_hosted(
     parts: Sequence[Workload], latency_ms: np.ndarray, specs: Specs, mode: Mode
 ) -> Roofline:
-    """Fit the formula with its host, in turns; `parts`: the work of each point.
+    """Fit the formula and its host in turn; `parts`: the work of each point; `latency_ms`: (points,).
 
-    With too few host-bound points, the host takes what the fastest point takes for each launch.
+    With too few host-bound points, the launch overhead is the fastest point's time per launch.
     """
     starts = np.array([Host(1.0, 1.0, ASSUMED).starts(part, mode).sum() for part in parts])
     each = latency_ms / np.maximum(starts, 1.0)
@@ -131,8 +132,8 @@ def fit_hosted(
 def with_training(document: Mapping[str, Any], graphs: Mapping[str, Graph]) -> dict[str, Any]:
     """Fit the host in training to the passes in the section "training" of a measured GPU's file.
 
-    The device's part is the roofline of inference. `graphs`: the graph of each block by name. A file
-    without passes or a host, or with too few host-bound ones, is returned unchanged.
+    The device's time comes from the roofline of inference. `graphs`: name of a block -> its graph. A file
+    without a host, or with too few host-bound passes, is returned unchanged.
     """
     passes = [p for p in document.get("training", {}).get("points", ()) if p["name"] in graphs]
     entry = document["predictors"].get(Roofline.name, {})
@@ -160,13 +161,13 @@ def with_training(document: Mapping[str, Any], graphs: Mapping[str, Graph]) -> d
     each = [float(x) for x in fit_relative(terms, ms[by_host])]
     host = msgspec.structs.replace(host, training=(each[0], each[1], each[2] + each[3]))
     formula = msgspec.structs.replace(formula, host=host)
-    steps_ms = [formula.steps(part).latency_ms for part, one in zip(work, both, strict=True) if one]
-    off = [round(float(r), 6) for r in np.log(ms[both] / steps_ms)]
+    steps_ms = hosted_ms(formula, [*compress(work, both)])
+    off = np.log(ms[both] / steps_ms).round(6).tolist()
     kernels = {**entry, "host": msgspec.to_builtins(host)}
     kernels |= {"training_residuals": off, "training_optimizer": "none"}
     return {**document, "predictors": {**document["predictors"], Roofline.name: kernels}}
 
 
 def hosted_ms(formula: Roofline, parts: Sequence[Workload]) -> np.ndarray:
-    """(points,) ms by the formula and its host."""
+    """Times predicted by the formula and its host, (points,) ms; `parts`: the work of each point."""
     return np.array([formula.steps(part).latency_ms for part in parts])

@@ -13,13 +13,13 @@ from lolat.io.progress import Warn
 from lolat.io.tables import Row
 
 CONTRADICTION = 2.0
-"""Ratio of two times of the same work that shows an error: other programs ran, another device or unit."""
+"""Ratio of two times of the same work that shows an error, such as another device or unit."""
 KeyedTime = tuple[Hashable, str, float, Row]
-"""(a key, equal for rows of the same work; its name; ms; the row)."""
+"""(key that is equal for rows of the same work, name of the work, ms, row)."""
 
 
 def warn_of_contradictions(timed: Iterable[KeyedTime], warn: Warn) -> None:
-    """Warn of the two rows of the same work with the largest ratio, if that is above CONTRADICTION."""
+    """Warn of the two rows of the same work with the largest ratio of times, if above CONTRADICTION."""
     rows: dict[Hashable, list[tuple[float, str, Row]]] = {}
     for what, name, ms, row in timed:
         rows.setdefault(what, []).append((ms, name, row))
@@ -42,20 +42,22 @@ def warn_of_contradictions(timed: Iterable[KeyedTime], warn: Warn) -> None:
 
 # ---- Times that the others contradict
 
-LONG = 1500  # times of a table
-WRONG = 20.0  # error factor of a wrong time; 16 is the largest in the 20 tables of bundled models
+LONG = 1500  # a table with more times is long
+WRONG = (
+    20.0  # least error factor of a wrong time; 16 is the largest in the 20 tables of bundled models
+)
 ODD = 6.0
-"""Error factor of an odd time in a table that is not LONG. In 128 tables drawn from timm's, of 6 to 16
-networks, no right time is odd, and a time ten times too long or short is in 92 %."""
+"""Least error factor of an odd time in a table that is not LONG. In 128 tables with 6 to 16 of timm's
+networks each, no right time is odd; a time ten times too long or short is odd in 92 % of the tables."""
 
 
 def odd_time(
     timed: Sequence[tuple[Row, str, float]], off: np.ndarray, warn: Warn, leaves_out: bool = False
 ) -> int | None:
-    """The position of the time with the largest error, if it is to be left out: beyond WRONG, `leaves_out`.
+    """Warn of the time with the largest error if it is odd; return its position if it is to be left out.
 
-    `timed`: rows with their names and ms; `off`: (rows,) log(measured / predicted), predicted without each.
-    `warn` receives an odd time, left out or not.
+    It is left out if its error factor is above WRONG and `leaves_out` is True. `timed`: (row, name, ms) of
+    each time; `off`: (times,) log(measured / predicted), predicted by fits without the time.
     """
     relative = off - np.median(off)
     far, worst = np.abs(relative), int(np.argmax(np.abs(relative)))
@@ -63,7 +65,7 @@ def odd_time(
     if others < 0:
         return None
     is_left_out = bool(leaves_out and far[worst] > np.log(WRONG))
-    # A time a thousand times off makes good ones look odd, too.
+    # The other odd times may be right: a time a thousand times off makes right times look odd too.
     more = f", and {others} more are far off" if others and not is_left_out else ""
     (row, name, ms), way = timed[worst], "longer" if relative[worst] > 0.0 else "shorter"
     then = "left out" if is_left_out else "it hardly counts in the fit, but makes the interval wide"
@@ -76,18 +78,21 @@ def odd_time(
 
 # ---- Tables whose times are in seconds or microseconds
 
-LARGE_MACS = 1e8  # least of a row that tells the unit; a smaller one is mostly launch overhead
-LEAST_LARGE = 5  # large rows
-FASTEST_MS = 1e-3  # mean of a network's operations; kernels of a CUDA graph take about twice that
-SLOWEST_MACS_MS = 1e5  # MACs a ms of a microcontroller, on which no large network runs
+LARGE_MACS = 1e8  # fewer MACs take mostly launch overhead, which does not tell the unit
+LEAST_LARGE = 5  # rows of a table with LARGE_MACS that are needed to tell its unit
+FASTEST_MS = (
+    1e-3  # least mean time of a network's operations; in a CUDA graph they take about twice that
+)
+SLOWEST_MACS_MS = 1e5  # MACs per ms of a microcontroller, on which no large network runs
 MACS_MS_OF_TFLOPS = 0.5e9  # a MAC is two of a data sheet's operations
 
 
 def tell_other_units(timed: Iterable[tuple[Mapping[str, int], float, Row]], warn: Warn) -> bool:
-    """Warn of tables that seem to be in seconds or microseconds; True if there is one.
+    """Warn of tables that seem to be in seconds or microseconds; return True if there is one.
 
-    `timed`: (counts, ms, row), with the counts flops and ops (1 if absent). The median of a table's large
-    rows decides, so that a few wrong rows do not matter. InputError if that is faster than any known GPU.
+    `timed`: (counts, ms, row), with the counts `flops` and `ops` (1 if absent). The median of a table's
+    large rows decides, so that a few wrong rows do not matter. InputError if the median is faster than any
+    known GPU.
     """
     large: dict[str, list[tuple[float, float]]] = {}
     for counts, ms, row in timed:
@@ -105,7 +110,10 @@ def tell_other_units(timed: Iterable[tuple[Mapping[str, int], float, Row]], warn
 
 
 def _other_unit(source: str, macs_ms: float, operation_ms: float) -> str:
-    """The warning about a table's unit, or "", by MACs per ms and ms per operation of its median row."""
+    """The warning about a table's unit; "" if the unit seems right.
+
+    `macs_ms`, `operation_ms`: medians over its large rows of MACs per ms, and of ms per operation.
+    """
     gpu, tflops = fastest_gpu(), macs_ms / MACS_MS_OF_TFLOPS
     seconds = f"{source}: the times look like seconds: half of the large rows"
     if gpu.half_tflops is not None and tflops > gpu.half_tflops:

@@ -38,13 +38,13 @@ from lolat.tables.operations import PRODUCT_NAMES, TimedOperation, read_operatio
 from lolat.units import plural
 
 CPU_WORDS = re.compile(r"(?<![a-z0-9])(cpu|core|xeon|epyc|ryzen|i[3579])(?![a-z0-9])")
-"""Words of a CPU in the name of a device or table: it has no host to wait for."""
-MOST_JUDGING_UNITS = 500  # at most so many operations are used to check the unit of a table
+"""Words in the name of a device or table that tell a CPU, on which no host launches operations."""
+MOST_JUDGING_UNITS = 500  # most operations of a table that are used to check its unit
 Contents = Sequence[tuple[str, Content]]  # (file, its content)
 
 
 def blocks_document(path: str, stem: str, device: str | None, warn: Warn) -> dict[str, Any]:
-    """Fit a model file to a table of blocks; `warn` receives missing counts and odd times."""
+    """Fit a model file to a table of blocks; `warn` is told of missing counts and odd times."""
     of_rows = read_points(path, [device] if device else ())
     if lacking := lacking_counts([point for point, _ in of_rows]):
         warn(f"{path}: {lacking}")
@@ -64,7 +64,7 @@ def blocks_document(path: str, stem: str, device: str | None, warn: Warn) -> dic
 
 
 def _precision_of(rows: Sequence[tuple[Point, Row]]) -> dict[str, bool]:
-    """The precision of a table of blocks, as a model file's environment; InputError for two of them."""
+    """The precision of a table of blocks as fields of `environment`; InputError if its rows differ."""
     first = Mode().of_row(rows[0][1], rows[0][1].where)
     for _, row in rows:
         mode = Mode().of_row(row, row.where)
@@ -106,12 +106,12 @@ def device_document(
     rows += [network for network, _ in networks]
     warn_of_contradictions(((r.same, r.name, r.latency_ms, r.row) for r in rows), warn)
     counted = [(counts.total(n.batch_size), n.latency_ms, n.row) for n, counts in networks]
-    # Some operations of a longer table tell its unit as well as all.
+    # Some operations of a long table tell its unit as well as all of them.
     for operation in operations[:: 1 + len(operations) // MOST_JUDGING_UNITS]:
         counts = count(operation.graph).total(operation.batch_size)._asdict()
         counted.append((counts, operation.latency_ms, operation.row))
     if tell_other_units(counted, warn):
-        warn = nobody  # if all times are odd, none stands out
+        warn = nobody  # with a wrong unit all times are odd
     read = {"operation": len(operations), "network": len(networks)}
     numbers = [plural(n, what) for what, n in read.items() if n]
     source["source"] = ", ".join(Path(path).name for path, _ in contents)
@@ -138,7 +138,7 @@ def device_document(
 def _counted(
     tables: Sequence[NetworkTable], mode: Mode, on_progress: OnProgress | None, warn: Warn
 ) -> list[tuple[TimedNetwork, Counted]]:
-    """The rows of tables that were run in `mode`, each once, with its counts; `warn`: of the others."""
+    """The distinct rows of tables that ran in `mode`, with their counts; `warn` is told of the others."""
     networks = []
     for table in tables:
         table.say_assumed(warn)
@@ -171,10 +171,10 @@ def refined_document(
     on_progress: OnProgress | None,
     warn: Warn,
 ) -> dict[str, Any]:
-    """Scale the model file of a GPU that was made from tables to the networks of more tables.
+    """Scale a GPU's model file, made from tables, to the networks of more tables.
 
-    It is that of the device in the mode of most rows, which it then has; that in its former precision is
-    kept beside it.
+    The file gets the mode of most rows. If their precision differs from the file's, the file in its former
+    precision is kept inside it.
     """
     own, devices = mode_of(model.document), _names_of(model.document, device)
     tables = [read_networks(path, devices, own, iterations=True) for path in paths]
@@ -215,10 +215,10 @@ def _names_of(document: Mapping[str, Any], device: str | None) -> tuple[str, ...
 def points_of_networks(
     path: str, document: Mapping[str, Any], device: str | None, warn: Warn
 ) -> tuple[list[Point], dict[str, Graph]]:
-    """The rows of a table of networks as points of the model `document`, and their graphs by name.
+    """The rows of a table of networks as points of the model `document`, and name -> graph.
 
-    Left out: rows of another device or execution mode than the model's points, and networks that cannot be
-    read.
+    Rows of another device or execution mode than the model's, and networks that cannot be read, are left
+    out.
     """
     mode = mode_of(document)
     table, points, timed = read_networks(path, _names_of(document, device), mode), [], []

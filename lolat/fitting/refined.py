@@ -1,8 +1,8 @@
 """Scales a device's file that was made from tables, by a few more timed networks.
 
-On another host, version of the framework, or card of the same name, all networks take longer by one factor.
-A few rows tell this factor and no more. The factor of inference scales all times of the device, that of
-training steps these alone; the device keeps how far each of these is off it.
+Another host, version of the framework, or card of the same name changes all times by about one factor. A
+few rows tell this factor and no more. The factor of inference scales all times of the device; the factor of
+training scales only training steps. The file keeps each timed step's error after scaling.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from lolat.units import plural
 Rows = Sequence[tuple[TimedNetwork, Counted]]
 
 OTHER_GPU = 3.0
-"""Factor of the median time of own rows, or of a row's memory, beyond which they must be those of another
-GPU."""
+"""Largest ratio of measured to predicted times (median), or of a row's memory; beyond it the rows must be
+from another GPU."""
 OWN_TIMES = (
     "times of this device in ms, or samples_per_s of all GPUs and in gpus how many these are"
 )
 StepParts = Callable[[TimedNetwork], tuple[float, float, str]]
-"""Timed step -> the predicted ms of its passes, and of what else it contains; the key of its work."""
+"""Timed step -> (predicted ms of its passes, predicted ms of its other parts, the key of its work)."""
 
 
 def check_level(off: float, expected: str) -> None:
-    """Raise InputError for own rows with a median log(measured / predicted) of another GPU."""
+    """Raise InputError if `off`, the median log(measured / predicted) of the rows, is of another GPU."""
     if abs(off) > math.log(OTHER_GPU):
         raise InputError(
             f"the runs take {math.exp(off):.2g} times as long as predicted at the median; expected "
@@ -51,12 +51,12 @@ def refined(
     source: str,
     of: Callable[[Mapping[str, Any]], StepParts],
 ) -> dict[str, Any]:
-    """Scale a model file to `rows`, timed networks of inference and of training steps.
+    """Scale a model file to `rows`, timed networks of inference and training.
 
-    A remark has the error of each network scaled by the others. If that is larger than the file's own
-    errors, its intervals widen by the ratio. `source`: the names of the tables. The file keeps a key of
-    each row, so that a row counts once; without a new row it is returned unchanged. `of`: the parts of a
-    step by a file.
+    A remark has the median error of networks that were predicted with the factor of the other networks. If
+    it is larger than the file's error, the intervals widen by the ratio. `source`: the names of the tables.
+    `of`: file -> its StepParts. The file keeps a key of each row, so that a row counts once; without a new
+    row it is returned unchanged.
     """
     known = dict.fromkeys(document["environment"].get("rows", ()))
     keyed = {row.key: (row, counts) for row, counts in rows}
@@ -109,18 +109,18 @@ def refined(
 def _with_rows(
     environment: Mapping[str, Any], keys: Sequence[str], rows: Rows, source: str
 ) -> dict[str, Any]:
-    """Return an environment with the keys of its rows, the number of inference, and their source."""
+    """Return an environment with the keys of all rows, the number of networks, and the source of rows."""
     where, own = dict(environment), sum(not row.mode.training for row, _ in rows)
     where |= {"rows": keys, "own_networks": own + where.get("own_networks", 0)}
     return where | {"source": ", ".join(filter(None, (where.get("source"), source)))}
 
 
 def _steps(timed: Rows, parts: StepParts) -> tuple[OwnStep, ...]:
-    """Return timed steps with how far each is off its predicted parts, of which the passes scale."""
+    """Return the timed steps with their errors: log(measured / predicted) of their passes."""
     found = []
     for row, _ in timed:
         passes, rest, key = parts(row)
-        # The passes have half of a step or more.
+        # The passes take at least half of a step, so that a wrong rest does not make them negative.
         off = math.log(max(row.latency_ms - rest, 0.5 * row.latency_ms) / passes)
         found.append(OwnStep(*row.network[:2], key, row.batch_size, off))
     return tuple(found)

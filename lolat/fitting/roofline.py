@@ -1,8 +1,8 @@
 """Fits the terms of a `Roofline` to a device's times: operations, whole networks, or both.
 
-Robust least squares on logarithms of times, with a hierarchical prior, as few times do not tell all classes
-of operations apart: a term of a class shrinks toward the device's own rate or bandwidth, times the share
-that the class usually reaches; the device's terms, fitted too, shrink toward the data sheet.
+The fit is robust least squares on logarithms of times with a hierarchical prior, because few times do not
+tell all classes of operations apart. A class's term shrinks toward the device's rate or bandwidth times the
+share that the class usually reaches. The device's terms are fitted too, and shrink toward the data sheet.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from lolat.hardware.gpus import OF_PEAK
 from lolat.hardware.specs import OFF_OF_NOTHING, Specs
 
 PRIOR, PRIOR_WHOLE = 0.4, 0.1
-"""A time off by this log error costs as much as a term one standard deviation from its center.
-PRIOR_WHOLE: from MANY_NETWORKS on; a few do not tell all terms apart (four left an H100 with ten times
-its bandwidth)."""
+"""Log error of a time that costs as much as a term one standard deviation from its center. PRIOR_WHOLE
+holds from MANY_NETWORKS on: fewer networks do not tell all terms apart (four gave an H100 ten times its
+bandwidth)."""
 MANY_NETWORKS = 30
 OUTLYING_TIME = 0.1  # log error beyond which a time counts less
-LEAST_OF_CLASS = 5  # of a measured class
-NETWORKS_WEIGHT = 0.25  # least weight of all networks over that of all operations beside them
+LEAST_OF_CLASS = 5  # steps from which a class counts as measured
+NETWORKS_WEIGHT = 0.25  # least ratio of the weight of all networks to the weight of all operations
 ONE_HOST = 1.0
-"""Weight, in times, of a common ratio of 1 before any time is known: hosts and versions differ
-(`lolat.fitting.from_tables.OTHER_HOST_SPREAD`) about as much as single networks from a formula."""
-MOST_TRIALS = 60  # of the search
-SEARCH_TOLERANCE = 1e-5  # of the terms, and of the loss, at which the search ends
-ROOM = 0.05  # least log distance of the search's begin from the data sheet
+"""Weight, in times, of the prior of `common_ratio`, a ratio of 1. Times vary between hosts and versions
+(`lolat.fitting.from_tables.OTHER_HOST_SPREAD`) about as much as between a formula and single networks."""
+MOST_TRIALS = 60  # evaluations of the search
+SEARCH_TOLERANCE = 1e-5  # relative changes of the terms and of the loss at which the search ends
+ROOM = 0.05  # least log distance between the start of the search and the data sheet
 LAUNCH, SHARP = 2, 3
 """Positions among the unknowns; the first four are the device's rate, bandwidth, launch and sharpness."""
 USUAL_SHARPNESS = (2.0, 0.4)
@@ -53,13 +53,13 @@ MOST_SHARPNESS = 8.0
 OF_BANDWIDTH = (0.8, 0.3)
 """Share of a data sheet's bandwidth that operations reach, and its standard deviation as a logarithm."""
 LAUNCH_MS, STEP_MS = 0.03, 0.004
-"""Usual launch of an operation: timed alone, within a factor of e, the host's time and the device's; and in
-a network, whose host is ahead. Networks on RTX 4090 have 0.002 to 0.006 ms; a table of few
-networks, or of large ones alone, does not determine it."""
+"""Usual launch overhead of an operation. LAUNCH_MS: timed alone, by host and device, within a factor of e.
+STEP_MS: in a network, whose host is ahead of the device; it is not fitted, because few networks, or large
+ones alone, do not determine it (0.002 to 0.006 ms on an RTX 4090)."""
 DEPTHWISE_RATE, WITHOUT_UNITS = 0.1, 2.0
-"""Rate of depthwise convolutions over the device's, and its factor in float32. They use no units for
-matrices, whose half-precision rate is twice the float32 rate of the rest on RTX 3090 and 4090 (data
-sheets)."""
+"""Rate of depthwise convolutions divided by the device's rate; and the factor on it in float32. Depthwise
+convolutions use no matrix units, whose half-precision rate is twice the float32 rate of the other units on
+RTX 3090 and 4090 (data sheets)."""
 CLASS_PRIORS = {
     (c.GROUPED, "rate"): (0.75, 0.7),
     (c.DEPTHWISE, "rate"): (DEPTHWISE_RATE, 1.0),
@@ -69,11 +69,12 @@ CLASS_PRIORS = {
     (c.SUMS, "bandwidth"): (0.5, 0.5),
     (c.RESIZED, "bandwidth"): (0.1, 1.0),
 }
-"""(class, term) -> (its share of the device's term, its standard deviation as a logarithm), by RTX 3090 and
-4090 (docs/results/index.md); others as in USUAL_PRIORS."""
+"""(class, term) -> (its share of the device's term, its standard deviation as a logarithm), from RTX 3090
+and 4090 (docs/results/index.md); USUAL_PRIORS has the others."""
 FLOAT32_PRIORS = {(c.CONVOLUTION, "bandwidth"): (0.32, 0.3), (c.GROUPED, "bandwidth"): (0.32, 0.5)}
-"""CLASS_PRIORS in float32 and TF32 with channels first: P100, P4, T4, V100 and H100, each fitted alone,
-have 0.17 to 0.41 of the sheet's bandwidth. In half precision turning tensors has a term (TURNED)."""
+"""Changes of CLASS_PRIORS in float32 and TF32 with channels first. P100, P4, T4, V100 and H100, each fitted
+alone, reach 0.17 to 0.41 of the sheet's bandwidth. In half precision, changing the layout of tensors has a
+term of its own (TURNED)."""
 USUAL_PRIORS = {"rate": (1.0, 0.2), "bandwidth": (1.0, 0.3)}
 
 
@@ -82,7 +83,8 @@ def fit_roofline(
 ) -> Roofline:
     """Fit the formula of a device; classes without times get usual terms.
 
-    `of`: the kind of formula, which says whether a backward pass is slower than its work.
+    `of`: the class of the formula. Roofline gets one factor for all training steps; TrainingSteps, fitted
+    to training steps alone, has none.
     """
     from scipy.optimize import least_squares
 
@@ -113,7 +115,7 @@ def fit_roofline(
     )
     formula = replace(formula, shape_residuals=_shape_residuals(formula, times))
     if specs.power_bound and not times.whole.any():
-        # An operation alone ends before power limits it.
+        # An operation timed alone ends before the power limit slows it down.
         formula = replace(formula, sustained=OF_PEAK * specs.rate)
     if of is Roofline and (trained := times.trained).any():
         off = np.log(times.latency_ms / predicted(formula, times))
@@ -122,7 +124,7 @@ def fit_roofline(
 
 
 def common_ratio(residuals: np.ndarray) -> float:
-    """The common ratio of measured to predicted times, nearer to 1 if they are few.
+    """The ratio of measured to predicted times that all share; few times shrink it toward 1.
 
     `residuals`: (times,) log(measured / predicted).
     """
@@ -131,7 +133,7 @@ def common_ratio(residuals: np.ndarray) -> float:
 
 
 def _shape_residuals(formula: Roofline, times: Times) -> dict[str, tuple[Row, ...]]:
-    """Shape residuals of each class of products, from operations timed alone."""
+    """The shape residuals of each class of products, fitted to operations timed alone."""
     residuals = np.log(times.latency_ms / predicted(formula, times))
     corrections = {}
     for name in PRODUCTS:
@@ -146,8 +148,8 @@ def _shape_residuals(formula: Roofline, times: Times) -> dict[str, tuple[Row, ..
 class _Problem:
     """A least-squares problem. Unknowns: logarithms of the device's four terms, then of each class's terms.
 
-    No term exceeds the data sheet's, `most`: whole networks hardly tell convolutions from the operations
-    behind them, and the bound keeps both possible. Equal steps are computed once.
+    `most`: bounds of the unknowns from the data sheet. Without them a fit to whole networks could give a
+    convolution the time of the operations behind it. Equal steps are computed once.
     """
 
     def __init__(self, times: Times, specs: Specs, mode: Mode, of: type[Roofline]) -> None:
@@ -165,7 +167,7 @@ class _Problem:
         turning = TURNED[specs.gpu is not None and specs.gpu.turns]
         turned = of.turned(steps, mode, mode.images_last, turning)
         self.turned_ms = turned / specs.most(mode.dtype)[1]
-        # A product timed alone waits for its launch; others launch while data moves.
+        # A product timed alone waits for its launch; other operations launch while data moves.
         self.on_top = self.alone & np.isin(steps.kind, [CLASSES.index(name) for name in PRODUCTS])
         wide = OFF_OF_NOTHING if specs.width >= OFF_OF_NOTHING else 0.0
         usual = [
@@ -190,7 +192,7 @@ class _Problem:
             [0, 1, 2, 3, *of_device]
         ]
         self.least = np.full(len(centers), -np.inf)
-        self.least[SHARP] = 0.0  # the sum of the parts
+        self.least[SHARP] = 0.0  # sharpness 1: the parts of a step add up
         if has_winograd(mode.dtype, specs.tf32):
             of_convolutions = self.class_terms.index((CLASSES.index(c.CONVOLUTION), 0))
             self.most[SHARP + 1 + of_convolutions] += np.log(WINOGRAD)
@@ -199,7 +201,7 @@ class _Problem:
         self.relative[np.arange(SHARP + 1, len(centers)), of_device] = -1.0
         self.start = np.minimum(np.linalg.solve(self.relative, self.centers), self.most - ROOM)
         self.prior = PRIOR_WHOLE if times.whole.sum() >= MANY_NETWORKS else PRIOR
-        # Users ask about networks, and thousands of operations must not drown out a few of them.
+        # Users ask about networks, so thousands of operations must not outweigh a few networks.
         networks = int(times.whole.sum())
         weight = max(1.0, NETWORKS_WEIGHT * (len(times.whole) - networks) / max(networks, 1))
         self.used = np.flatnonzero(self._totals(self.centers)[0] > 0.0)
@@ -207,14 +209,14 @@ class _Problem:
         self.weights = np.concatenate([weights, np.ones(len(self.centers))])
 
     def terms(self, unknowns: np.ndarray) -> tuple[float, np.ndarray]:
-        """(ms of a launch, (TERM_NAMES, classes) rates and bandwidths, infinite for a class without)."""
+        """(ms of a launch, (TERM_NAMES, CLASSES) rates and bandwidths; infinite if a class has no term)."""
         table = np.full((len(TERM_NAMES), len(CLASSES)), np.inf)
         for (kind, part), own in zip(self.class_terms, unknowns[SHARP + 1 :], strict=True):
             table[part, kind] = np.exp(np.clip(own, -60, 60))
         return float(np.exp(np.clip(unknowns[LAUNCH], -60, 60))), table
 
     def errors(self, unknowns: np.ndarray) -> np.ndarray:
-        """Logarithms of predicted / measured, then distances of the unknowns from their centers."""
+        """log(predicted / measured) of the times, then scaled distances of unknowns from their centers."""
         total, _ = self._totals(unknowns)
         logs = np.log(np.maximum(total[self.used], 1e-12)) - self.log_ms[self.used]
         off = self.relative @ unknowns - self.centers
@@ -227,7 +229,7 @@ class _Problem:
         return np.concatenate([relative, self.prior / self.widths[:, None] * self.relative])
 
     def _totals(self, unknowns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """((times,) ms, (unknowns, times) their derivatives)."""
+        """Predicted times, (times,) ms, and their derivatives, (unknowns, times)."""
         launch_ms, table = self.terms(unknowns)
         rate, bandwidth = table[:, self.kind]
         start = np.where(self.alone, launch_ms * self.launches, STEP_MS)
@@ -246,12 +248,12 @@ class _Problem:
         return self._sums(ms + later + self.turned_ms), slopes
 
     def _sums(self, steps_ms: np.ndarray) -> np.ndarray:
-        """(times,) sums of (distinct steps,) ms."""
+        """Sums over each time's steps, (times,); `steps_ms`: (distinct steps,)."""
         return np.bincount(self.owner, steps_ms[self.back] * self.often, len(self.log_ms))
 
 
 def predicted(formula: Roofline, times: Times) -> np.ndarray:
-    """(times,) ms by the formula: of networks, and of operations timed alone."""
+    """Times predicted by the formula, (times,) ms, of networks and of operations timed alone."""
     alone, ms = times.alone, np.empty(len(times.owner))
     ms[alone] = formula.times_alone(times.work.take(alone))
     ms[~alone], _ = formula.times(times.work.take(~alone))

@@ -13,15 +13,16 @@ from lolat.hardware.gpus import Gpu
 from lolat.hardware.specs import OFF_OF_FASTEST, OFF_OF_NOTHING, Specs
 
 SAME = ("kind", "number", "rows", "columns", "depth", "bytes", "backward")
-"""Fields that are equal in steps of the same time."""
+"""Fields of Workload; steps take the same time if all of these are equal."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """`latency_ms`, (times,), and the `work`, distinct steps, of each.
+    """Times of a device and the steps that each consists of.
 
-    `owner`: (steps,) index of the time that contains each, `often` times; `whole`: (times,) true for a
-    network, false for an operation alone.
+    `work`: the distinct steps of all times; `owner`: (steps,) index of the time that a step is in; `often`:
+    (steps,) how often it is in that time; `latency_ms`: (times,); `whole`: (times,) True for a network,
+    False for an operation timed alone.
     """
 
     work: Workload
@@ -32,7 +33,7 @@ class Times:
 
     @classmethod
     def of(cls, parts: Sequence[Workload], latency_ms: np.ndarray, whole: np.ndarray) -> Times:
-        """Join equal steps of each network; `parts`: the work of each time."""
+        """Make Times, with equal steps of a network as one; `parts`: the work of each time."""
         distinct, owners, often = [], [], []
         for i, part in enumerate(parts):
             first, count = np.zeros(1, int), np.ones(1, int)
@@ -52,16 +53,16 @@ class Times:
 
     @property
     def alone(self) -> np.ndarray:
-        """(steps,) true for those timed alone."""
+        """Mask of the steps that were timed alone, (steps,)."""
         return ~self.whole[self.owner]
 
     @property
     def trained(self) -> np.ndarray:
-        """(times,) true for a training step: one with a backward pass."""
+        """Mask of the training steps, which have a backward pass, (times,)."""
         return self.total(self.work.backward.astype(float)) > 0.0
 
     def take(self, which: np.ndarray) -> Times:
-        """The times of a mask, (times,)."""
+        """The selected times; `which`: (times,) mask."""
         steps = which[self.owner]
         number = np.cumsum(which) - 1
         return Times(
@@ -70,22 +71,22 @@ class Times:
         )  # fmt: skip
 
     def total(self, steps_ms: np.ndarray) -> np.ndarray:
-        """(times,) the sums of (steps,)."""
+        """Sums over each time's steps, (times,); `steps_ms`: (steps,)."""
         return np.bincount(self.owner, steps_ms * self.often, len(self.latency_ms))
 
 
 # ---- Times against a data sheet
 
 REACHED, REACHED_WHOLE = 0.9, 0.5
-"""Share of a data sheet's rates that the fastest operation of a table reaches; the fastest network."""
-PASSED_OVER = 20  # one row of so many may be faster, such as one in seconds
+"""Shares of a data sheet's rates that the fastest operation and the fastest network of a table reach."""
+PASSED_OVER = 20  # one row of so many may be faster, such as a row in seconds
 TOO_FAST, TOO_SLOW = 3.0, 30.0
-"""Largest factors by which the fastest row of a table is faster than the data sheet (caches, boost clocks,
-units for matrices), and slower; beyond them the units differ."""
+"""Largest factors by which the fastest row of a table may be faster than the data sheet (caches, boost
+clocks, matrix units), and slower. Beyond them the units differ."""
 
 
 def check_sheet(specs: Specs, times: Times) -> None:
-    """InputError if a data sheet cannot be that of a table's device, such as one in other units."""
+    """Raise InputError if a data sheet cannot belong to a table's device, or is in other units."""
     reached = times.latency_ms
     for what, unit, sheet, work in (
         ("computes", "multiply-accumulates a ms", specs.rate * specs.tf32, times.work.macs),
@@ -103,9 +104,9 @@ def check_sheet(specs: Specs, times: Times) -> None:
 
 
 def seen_specs(times: Times, gpu: Gpu | None = None) -> Specs:
-    """Specs from the fastest times, for a device without a data sheet; with one multiprocessor.
+    """Specs with the rates of the fastest times and one multiprocessor, for a device without a data sheet.
 
-    `gpu`: the bundled data sheet of the device, if there is one.
+    `gpu`: the device's row of the bundled list; None if it is not listed.
     """
     reached = np.where(times.whole, REACHED_WHOLE, REACHED) * times.latency_ms
     macs = float((times.total(times.work.macs) / reached).max())

@@ -1,11 +1,11 @@
 """Cuts a graph into blocks that a person recognizes.
 
 A graph is cut where a single tensor is alive. A piece that is still too large (a U-Net, which its skip
-connections span; cells of NASNet, which read the last two) is cut where few tensors are alive. The pieces
-are then grouped by the names of their layers; unnamed ones become a block for each computing operation.
+connections span; a cell of NASNet, which reads the last two cells) is cut where few tensors are alive. The
+pieces are then grouped by the names of their layers; without names, each computing operation is a block.
 
-Names that a framework numbered ("conv2d_17", "add_2") say nothing about where a block begins; they are told
-apart from those that a person chose ("block2_add").
+A name that a framework numbered ("conv2d_17", "add_2") does not say where a block begins. Only names that a
+person chose ("block2_add") group pieces.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CROWDED = 12
 
 
 def depth_first(ends: Sequence[Node], sources: Callable[[Node], Sequence[Node]]) -> list[Node]:
-    """The nodes that `ends` need, branch by branch, each behind the `sources` that it needs itself."""
+    """The nodes that `ends` depend on, branch by branch; each node comes behind its `sources`."""
     order: list[Node] = []
     seen = set[Node]()
     stack = [(node, False) for node in reversed(ends)]
@@ -47,7 +47,7 @@ def depth_first(ends: Sequence[Node], sources: Callable[[Node], Sequence[Node]])
 
 
 def branch_by_branch(graph: Graph) -> list[int]:
-    """Positions of the operations, depth first from the outputs; those that no output needs come last."""
+    """Positions of the operations, depth first from the outputs; unused operations come last."""
     operations = graph.operations
     writer = {t: p for p, o in enumerate(operations) for t in o.outputs}
     ends = [*(writer[t] for t in graph.outputs if t in writer), *range(len(operations))]
@@ -56,7 +56,10 @@ def branch_by_branch(graph: Graph) -> list[int]:
 
 
 class Flow:
-    """The tensors between inputs and outputs, by root (a view is the same data), and what computes."""
+    """The tensors that flow from inputs to outputs, and the computing operations.
+
+    `reads`, `writes`: for each operation, the roots of its tensors; a view has the root of its input.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -69,7 +72,7 @@ class Flow:
             if sources:
                 is_view = operation.kind in VIEWS and len(sources) == 1
                 root.update((t, sources[0] if is_view else t) for t in operation.outputs)
-        self.reads: list[tuple[int, ...]] = [()] * self.size  # roots
+        self.reads: list[tuple[int, ...]] = [()] * self.size
         self.writes: list[tuple[int, ...]] = [()] * self.size
         needed = set(graph.outputs)
         for p in range(self.size - 1, -1, -1):
@@ -85,10 +88,10 @@ class Flow:
         self.units = [o.kind in COMPUTE - {"depthwise_conv"} for o in operations]
 
     def crossing(self, start: int, end: int) -> list[int]:
-        """Number of tensors that cross each boundary within operations start..end-1.
+        """Number of tensors that cross each boundary between operations start..end-1.
 
-        Tensors that are written before and read after these operations do not count. Item i is the
-        boundary behind operation start + i.
+        Item i is the boundary behind operation start + i. Tensors that none of these operations reads or
+        writes do not count.
         """
         first: dict[int, int] = {}
         last: dict[int, int] = {}
@@ -154,12 +157,12 @@ def cut(graph: Graph) -> tuple[Block, ...]:
 
 @dataclass
 class Group:
-    """Segments that make a block; `label`: None if nobody named it."""
+    """Segments that make a block; `label`: None if it has no name that a person chose."""
 
     positions: list[int]
     label: str | None
     units: int = 0  # computing operations
-    branching: bool = False  # whether several of them are in one segment
+    branching: bool = False  # True if one segment has several of them
 
 
 @dataclass
@@ -176,7 +179,7 @@ class Grouping:
             units, one = sum(self.flow.computing[p] for p in piece), len(piece) == 1
             name = self.names.of_operation(piece[0]) if one else self.names.of_segment(piece)
             elements.append(Group(piece, name, units, units > 1 and not one))
-        at = len(elements)  # of the first one behind the last with an extent besides its channels
+        at = len(elements)  # becomes the first position from which all tensors are flat
         while at and all(
             is_flat(self.flow.graph.tensors[t].shape)
             for p in elements[at - 1].positions
@@ -189,9 +192,9 @@ class Grouping:
         return body + self._joined(tail)
 
     def _joined(self, elements: list[Group]) -> list[Group]:
-        """Groups of neighbors; an element that does not compute joins one that does."""
+        """Join neighbors into groups; an element that does not compute joins one that does."""
         groups: list[Group] = []
-        waiting: list[Group] = []  # light ones of which it is not known yet whose they are
+        waiting: list[Group] = []  # elements that do not compute, whose group is not known yet
         for element in elements:
             if not element.units:
                 stays = groups and not waiting and element.label in (None, groups[-1].label)
@@ -221,7 +224,7 @@ class Grouping:
         return groups
 
     def _begins(self, light: Group, group: Group, computing: Group | None = None) -> bool:
-        """True if a light element belongs to the `computing` one, or reads nothing of the `group`."""
+        """True if an element that does not compute belongs to `computing`, or reads nothing of `group`."""
         if computing is not None and light.label is not None and light.label == computing.label:
             return True
         inputs = self.flow.graph.operations[light.positions[0]].inputs
@@ -233,17 +236,17 @@ class Grouping:
         operations = self.flow.graph.operations
         if element.label is not None and element.label == group.label:
             return True
-        # A squeeze-excite, as a module inside the module before it.
+        # A squeeze-excite is a module inside the module before it.
         nested = str(element.label).startswith((f"{group.label}.", f"{group.label}/"))
         if nested and any(is_gate(self.flow.graph, operations[p]) for p in element.positions):
             return True
-        # The pointwise half of a separable convolution.
+        # A pointwise convolution is the second half of a separable one.
         computing = [operations[p].kind for p in group.positions if self.flow.computing[p]]
         kernel = operations[element.positions[0]].attributes.get("kernel", ())
         return computing == ["depthwise_conv"] and {*kernel} == {1}
 
     def _with_stem(self, groups: list[Group]) -> list[Group]:
-        """The groups; small ones before the first block are the stem, if named by the kind of a layer."""
+        """The groups, with those before the first named one joined as the stem if they are small."""
         generic = [
             not g.branching and (g.label is None or _kinds(_GENERIC).fullmatch(g.label) is not None)
             for g in groups
@@ -265,7 +268,7 @@ def is_gate(graph: Graph, operation: Operation) -> bool:
 # ---- Names: a label from the names of layers, and a summary of the operations.
 
 MOST_OPERATIONS = 24
-"""The most computing operations of a block; a name that more of them share is a stage's."""
+"""The most computing operations of a block; more operations under one name are a stage."""
 
 _KIND = "|".join(
     [
@@ -285,31 +288,31 @@ _GENERIC = r"(?:KIND)_?\d*"
 _ENDS_IN_KIND = r"(?:^|[/_.])(?:KIND)(?:_?\d+)?$"
 _CONTAINER = re.compile(r"(?:(?:functional|sequential|model)(?:_\d+)?)?")
 _TOKEN = re.compile(r"[^/_.]+")
-_NUMBERED = re.compile(  # but not by its dimensions
+_NUMBERED = re.compile(  # has a number other than the one of its dimensions, as in "conv2d"
     r"(?!(?:[a-z]*(?:conv|pool|pooling|padding|cropping|sampling|dropout|norm))?[123]d\Z).*\d",
     re.IGNORECASE,
 )
-_PART = re.compile(r"_(?:depthwise|pointwise)$")  # how readers call the two halves of a separable
+_PART = re.compile(r"_(?:depthwise|pointwise)$")  # names that readers give a separable's two halves
 
 
 @cache
 def _kinds(pattern: str) -> re.Pattern[str]:
-    """The pattern with the kinds in it, compiled when it is first needed: that takes long."""
+    """The pattern with the kinds in place of KIND, compiled on first use because that takes long."""
     return re.compile(pattern.replace("KIND", _KIND), re.IGNORECASE)
 
 
 class Names:
-    """The labels that the names of a graph suggest; `units` are the computing operations that count."""
+    """The labels that the names of a graph suggest; `units`: True for each operation that counts."""
 
     def __init__(self, graph: Graph, units: Sequence[bool]) -> None:
         self.operations = graph.operations
         self.texts = [informative(o) for o in graph.operations]
         split = [[(t[: m.end()], m.group()) for m in _TOKEN.finditer(t)] for t in self.texts]
         self.beginnings = [[beginning for beginning, _ in tokens] for tokens in split]
-        # Computing operations below each beginning of a name.
+        # Number of computing operations whose name starts with each beginning.
         computing = (p for p, o in enumerate(graph.operations) if o.kind in COMPUTE)
         self.below = Counter(b for p in computing for b in self.beginnings[p])
-        self.numbered = [  # what ends in a number, or is the first of "block", "block_1" ...
+        self.numbered = [  # beginnings that end in a number, or the first of "block", "block_1" ...
             [b for (b, token), (_, after) in pairwise([*tokens, ("", "")])
              if _NUMBERED.match(token) or (f"{b}_1" in self.below and not _NUMBERED.match(after))]
             for tokens in split
@@ -317,7 +320,7 @@ class Names:
         self.support = Counter(b for p, unit in enumerate(units) if unit for b in self.numbered[p])
 
     def of_operation(self, position: int) -> str | None:
-        """The label of one operation of a chain: the longest that other computing ones share."""
+        """The label of an operation in a chain: its longest beginning that other computing ones share."""
         numbered = [b for b in self.numbered[position] if self.support[b] <= MOST_OPERATIONS]
         shared = [b for b in numbered if self.support[b] > 1]
         if best := shared or _chosen(numbered):
@@ -330,7 +333,7 @@ class Names:
         return (shared[-1] if shared else words[0]) if words else None
 
     def of_segment(self, positions: Sequence[int]) -> str | None:
-        """The label on which most names of a branching segment agree; None when they do not."""
+        """The label on which most names of a branching segment agree; None if they do not agree."""
         weights = {p: 3 if self.operations[p].kind in COMPUTE else 1 for p in positions}
         weights[positions[-1]] += 1  # a branch is often named where it ends
         weights = {p: weight for p, weight in weights.items() if self.texts[p]}
@@ -348,7 +351,7 @@ def _chosen(names: Iterable[str]) -> list[str]:
 
 
 def informative(operation: Operation) -> str:
-    """The part of the full name that a person chose; "" when a framework numbered all of it."""
+    """The part of the full name that a person chose; "" if a framework numbered all of it."""
     kept: list[str] = []
     for component in operation.full_name.partition(":")[0].split("/"):
         if _CONTAINER.fullmatch(component):
@@ -362,13 +365,15 @@ def informative(operation: Operation) -> str:
 
 
 def layer_label(operations: Sequence[Operation]) -> str:
-    """A label for a block that nobody named: its first computing layer as the framework numbered it.
+    """A label for a block without a chosen name: its first computing layer as the framework numbered it.
 
-    In a module that somebody named it begins with that.
+    The label begins with the names of the modules around the layer that a person chose.
     """
     computing = next((o for o in operations if o.kind in COMPUTE), operations[0])
     *outer, layer = computing.path.split("/")
-    if not _kinds(_AUTOMATIC).fullmatch(layer):  # else it has several operations, as attention does
+    if not _kinds(_AUTOMATIC).fullmatch(
+        layer
+    ):  # an automatic path is a layer of several operations
         outer, layer = [*outer, layer], _PART.sub("", computing.name) or computing.kind
     named = [o for o in outer if o and not _CONTAINER.fullmatch(o)]
     if any(_kinds(_AUTOMATIC).fullmatch(o) for o in named):
@@ -390,7 +395,7 @@ LONGEST = 48  # characters, which fit into a table
 def summarize(operations: Sequence[Operation]) -> str:
     """The kinds of operations in a block: "3 convs, add", "average pool, dense 1000, softmax".
 
-    Among several computing ones, others come last, and only if they pool, resize or join tensors.
+    If several compute, the others come last, and only those that pool, resize or join tensors.
     """
     shown = [o for o in operations if o.kind not in VIEWS | {"pad"}]
     if sum(o.kind in COMPUTE for o in operations) > 1:

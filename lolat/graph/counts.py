@@ -25,8 +25,8 @@ from lolat.units import percent
 class Meaning:
     """The meaning of a count.
 
-    `group`: where its time goes (flops: computing, weights, memory, patches, ops); `words`: its name for
-    people; `why`: why a unit of it costs what it does; `family`: the count that it is a kind of.
+    `group`: the kind of cost (flops: computing, weights, memory, patches, ops); `words`: its name for
+    people; `why`: why a unit costs time; `family`: the count that it is a part of.
     """
 
     group: str
@@ -50,9 +50,9 @@ _groups = partial(Meaning, "ops", unit="groups")
 class Count(NamedTuple):
     """Counts of one operation or a sum of several, at some batch size; all integers.
 
-    The first six are those of every model file. The others count what costs more on some devices; those of
-    a family count the same work as the family, by kinds of operations. `threaded` and `streamed` are for
-    training alone.
+    Every model file has the first six. The others separate work that costs more on some devices. The counts
+    of a family split the family's count by kinds of operations. Only training uses `threaded` and
+    `streamed`.
 
     A new count is a row here, and a formula below that fills it in.
     """
@@ -156,10 +156,10 @@ MEMBERS: dict[str, tuple[str, ...]] = {
     family: tuple(name for name, meaning in MEANINGS.items() if meaning.family == family)
     for family in ("flops", "weights", "elements", "ops")
 }
-"""A count of all operations -> the counts of its kinds of operations, which add up to it.
+"""Family -> its counts by kind of operation, which add up to the family's count.
 
-A device's formula starts from one cost for each family and lets a kind differ from it if the points of
-the device say so (`lolat.fitting.least_squares.fit_families`).
+A device's formula starts with one cost for each family. A kind gets another cost if the device's points
+show it (`lolat.fitting.least_squares.fit_families`).
 """
 GROUPS = {name: meaning.group for name, meaning in MEANINGS.items()}
 
@@ -170,9 +170,10 @@ STREAMED_FROM = 2**22  # elements: 16 MiB of float32
 
 
 class Sizes(NamedTuple):
-    """An operation of a `kind`: the elements that it reads and writes at a batch size, by tensor.
+    """The sizes of an operation at a batch size.
 
-    `single`: elements of the first output at batch size 1.
+    `ins`, `outs`: elements of each tensor that it reads and writes. `single`: elements of the first output
+    at batch size 1.
     """
 
     kind: str
@@ -186,7 +187,10 @@ Formula = Callable[[Sizes], Count]
 
 
 def _of_kind(w: Sizes, traffic: int | None = None, ops: int = 1, **more: int) -> Count:
-    """Counts of traffic (inputs and outputs unless given) and operations, also by kind, and `more`."""
+    """Count traffic and operations, in total and by kind, and add the counts `more`.
+
+    `traffic`: elements; None: those of all inputs and outputs.
+    """
     kind, traffic = kind_of(w.kind), sum(w.ins) + sum(w.outs) if traffic is None else traffic
     return Count(traffic=traffic, ops=ops, **{kind.elements: traffic, kind.ops: ops}, **more)
 
@@ -197,15 +201,15 @@ def _exponential(w: Sizes) -> Count:
 
 
 def _pool(w: Sizes) -> Count:
-    """Traffic, and the elements in the windows, which may overlap."""
+    """Count traffic, and the elements in the windows; an element counts once for each window."""
     column = "maxima" if w.kind == "max_pool" else "means"
     return _of_kind(w, **{column: w.outs[0] * prod(w.attributes["kernel"])})
 
 
 def _convolution(w: Sizes) -> Count:
-    """kernel x (input channels / groups) products for each output element.
+    """Count kernel x (input channels / groups) products for each output element.
 
-    A transposed one: kernel x (output channels / groups) products for each input element.
+    A transposed convolution has kernel x (output channels / groups) products for each input element.
     """
     a, window, inputs, outputs = w.attributes, prod(w.attributes["kernel"]), w.ins[0], w.outs[0]
     in_channels, out_channels, groups = a["in_channels"], a["out_channels"], a["groups"]
@@ -236,9 +240,9 @@ def _convolution(w: Sizes) -> Count:
 
 
 def _dense(w: Sizes) -> Count:
-    """`in_features` products for each output element; kernels of all experts are read once a pass.
+    """Count `in_features` products for each output element; a pass reads the kernels of all experts once.
 
-    `bias`: yes, no, or the share of outputs that have one of their own.
+    Attribute `bias`: True, False, or the share of the outputs that have a bias.
     """
     a = w.attributes
     macs, kernel = w.outs[0] * a["in_features"], a["in_features"] * a["out_features"]
@@ -249,20 +253,20 @@ def _dense(w: Sizes) -> Count:
 
 
 def _matmul(w: Sizes) -> Count:
-    """`contracted` products of two activations for each output element."""
+    """Count `contracted` products of two activations for each output element."""
     macs = w.outs[0] * w.attributes["contracted"]
     return _of_kind(w, flops=macs, product_macs=macs)
 
 
 def _attention(w: Sizes) -> Count:
-    """softmax(queries x keys' [x scale] [+ mask]) x values: two products, and the operations between them.
+    """Count softmax(queries x keys' [x scale] [+ mask]) x values as two products and the steps between.
 
-    Inputs: queries, keys, values and, where there is one, the mask that is added to the scores. The first
-    output is (..., queries, value_size) for each head, or has the heads side by side. A framework that
-    keeps the softmax's weights in memory writes them as a second output.
+    Inputs: queries, keys, values, and an optional mask that is added to the scores. The first output is
+    (..., queries, value_size) for each head, or has the heads side by side. The optional second output is
+    the softmax's result, if the framework keeps it.
 
-    Attributes: `heads`; `key_heads`, those of keys and values; `queries` and `keys`, their positions;
-    `head_size`, `value_size`; `scaled`, True unless it says otherwise.
+    Attributes: `heads`, of the queries; `key_heads`, of the keys and values; `queries`, `keys`: numbers of
+    positions; `head_size`, `value_size`: features of a head; `scaled`: True by default.
     """
     a, (queries, keys, values, *masks), mixed = w.attributes, w.ins, w.outs[0]
     scores = mixed // a["value_size"] * a["keys"]
@@ -278,14 +282,14 @@ def _attention(w: Sizes) -> Count:
 
 
 def _recurrent(step_traffic: int, biases: int) -> Formula:
-    """A recurrent layer: the operations of one step, times the steps.
+    """Return the formula of a recurrent layer: the operations of one step, times the steps.
 
-    A step is two products (of the input and of the state with as many matrices each as the kind has gates)
-    and elementwise operations on vectors of `units`, which together read and write `step_traffic` x units
-    elements. It counts as one operation started: the loop that a framework runs starts its small operations
-    without going back to the graph (TensorFlow took some 12 us for a step of an LSTM of 64 units).
-    `biases` vectors of gates x units are learned, unless `bias_vectors` says how many. A `projection` makes
-    the state of so many features by one more product (Sak et al., 2014).
+    A step multiplies the input and the state with one matrix each per gate, then runs element-wise
+    operations that read and write `step_traffic` x units elements. A step counts as one operation: a
+    framework's loop starts its small operations faster than those of a graph (TensorFlow takes some 12 us
+    for a step of an LSTM of 64 units). `biases`: learned vectors of gates x units elements; the attribute
+    `bias_vectors` overrides it. The attribute `projection` is the size of a state that one more product
+    computes (Sak et al., 2014).
     """
 
     def formula(w: Sizes) -> Count:
@@ -309,10 +313,10 @@ def _recurrent(step_traffic: int, biases: int) -> Formula:
 _OF_GROUP: dict[str, Formula] = {
     "convolution": _convolution,
     "exponential": _exponential,
-    # what it selects, and the indices where they are a tensor
+    # reads and writes the selected elements; reads a tensor of indices
     "selection": lambda w: _of_kind(w, 2 * sum(w.outs) + sum(w.ins[1:])),
     "fill": lambda w: _of_kind(w, sum(w.outs)),
-    # the rows that it gathers, not the table
+    # reads the gathered rows, not the whole table
     "embedding": lambda w: _of_kind(
         w, w.ins[0] + w.outs[0], weights=w.outs[0], dense_weights=w.outs[0]
     ),
@@ -335,10 +339,10 @@ FORMULAS: dict[str, Formula] = {
 
 
 def behavior(operation: Operation) -> str:
-    """The kind of work of an operation, as the measured range knows it.
+    """The name of an operation's work in a device's measured domain.
 
-    All kinds that read and write memory once count as one, attention as a product. Convolutions and pools
-    of one or three dimensions have a kind of their own.
+    It is "memory traffic" for kinds that read and write memory once, and "matmul" for attention.
+    Convolutions and pools with one or three dimensions end in "_1d" and "_3d".
     """
     if kind_of(operation.kind).like_memory:
         return "memory traffic"
@@ -348,7 +352,7 @@ def behavior(operation: Operation) -> str:
 
 
 def behaviors(operations: Iterable[Operation]) -> set[str]:
-    """The kinds of work of operations; views have none."""
+    """The names of the operations' work (`behavior`), without views."""
     return {behavior(o) for o in operations if o.kind not in VIEWS}
 
 
@@ -364,10 +368,9 @@ _OPS, _SERIAL, _THREADED, _STREAMED, _BORDER = map(COLUMNS.index, _PLACES)
 class GraphCounts:
     """Counts of every operation of a graph, for any batch size.
 
-    All formulas are affine in the batch size, so an operation's counts are `fixed + batch * scaled`,
-    both (operations, COLUMNS) arrays of int64; `at` adds `threaded`, `streamed` and `repacked`, which know
-    thresholds.
-    `quantized`: the share of multiply-accumulates whose weights or operands are, by attribute `bits`.
+    All formulas are affine in the batch size: an operation's counts are `fixed + batch * scaled`, both
+    (operations, COLUMNS) arrays of int64. `threaded`, `streamed` and `repacked` have thresholds, so that
+    `at` computes them. `quantized`: share of the multiply-accumulates with the attribute `bits`.
     """
 
     fixed: "np.ndarray"
@@ -391,7 +394,7 @@ class GraphCounts:
 
 
 def repacked(counts: "np.ndarray", batch_size: int) -> "np.ndarray":
-    """(...,) weights that are reordered in each call at `batch_size`; `counts`: (..., COLUMNS)."""
+    """Weights that each call at `batch_size` puts into another order, (...,); `counts`: (..., COLUMNS)."""
     reordered: np.ndarray = (batch_size > 1) * counts[..., _REORDERED].sum(axis=-1)
     return reordered
 
@@ -408,7 +411,10 @@ def count(graph: Graph) -> GraphCounts:
     fixed = one.reshape(shape) - scaled
     path = _longest_path(graph, fixed[:, _OPS])
     fixed[path, _SERIAL] = fixed[path, _OPS]
-    ends = {*graph.inputs, *graph.outputs}  # at the first operation that reads or writes them
+    ends = {
+        *graph.inputs,
+        *graph.outputs,
+    }  # counted at the first operation that reads or writes one
     for position, operation in enumerate(graph.operations):
         for tensor in (graph.tensors[t] for t in ends & {*operation.inputs, *operation.outputs}):
             (scaled if tensor.batched else fixed)[position, _BORDER] += tensor.elements()
@@ -429,7 +435,7 @@ def count(graph: Graph) -> GraphCounts:
 
 
 def quantized_remark(share: float) -> str:
-    """The remark on a share of multiply-accumulates that is quantized."""
+    """The remark on a network with a share of quantized multiply-accumulates."""
     return Remark(
         "quantized",
         f"{percent(share)} of its multiply-accumulates, which no device was timed with; counted and "
@@ -438,7 +444,7 @@ def quantized_remark(share: float) -> str:
 
 
 def _operation_counts(graph: Graph, operation: Operation, batch_size: int) -> Count:
-    """Counts of an operation; InputError if it lacks an attribute or has a size below 1."""
+    """Counts of an operation; InputError if it lacks an attribute or a size is below 1."""
     ins, outs = (
         [graph.tensors[i].elements(batch_size) for i in tensors]
         for tensors in (operation.inputs, operation.outputs)
@@ -461,9 +467,9 @@ def _operation_counts(graph: Graph, operation: Operation, batch_size: int) -> Co
 
 
 def _longest_path(graph: Graph, ops: "np.ndarray") -> list[int]:
-    """Positions of the operations on the path that starts most operations; `ops`: (operations,) started."""
-    reached: dict[int, tuple[int, int]] = {}  # tensor -> (operations so far, who wrote it)
-    best: list[tuple[int, int]] = []  # per operation: (operations so far, position before it)
+    """Positions of the operations on the path that starts most; `ops`: (operations,) number each starts."""
+    reached: dict[int, tuple[int, int]] = {}  # tensor -> (started so far, its writer's position)
+    best: list[tuple[int, int]] = []  # per operation: (started so far, position before it)
     for position, operation in enumerate(graph.operations):
         before, previous = max(
             (reached[t] for t in operation.inputs if t in reached), default=(0, -1)

@@ -1,4 +1,4 @@
-"""A network without some of its operations, with others in their place, and the size of its images."""
+"""Changed networks: operations left out, merged or replaced; and the size of a network's images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lolat.graph.network import is_flat
 
 
 def bypassed(graph: Graph, positions: Collection[int]) -> Graph | None:
-    """The graph without these operations; None unless they read one tensor and write one of its shape."""
+    """The graph without these operations; None unless they map one tensor to one of the same shape."""
     members = set(positions)
     inside = [graph.operations[p] for p in sorted(members)]
     outside = [o for p, o in enumerate(graph.operations) if p not in members]
@@ -34,7 +34,7 @@ def bypassed(graph: Graph, positions: Collection[int]) -> Graph | None:
 
 
 def folded(graph: Graph, positions: Collection[int]) -> Graph | None:
-    """The graph with batch normalizations in the weights of the layers before them; None without any."""
+    """The graph with the batch norms at `positions` folded into the layers before; None if none can be."""
     operations: list[Operation | None] = list(graph.operations)
     written = {t: p for p, o in enumerate(graph.operations) for t in o.outputs}
     read = [t for o in graph.operations for t in o.inputs] + [*graph.outputs]
@@ -55,7 +55,7 @@ SMALL = 3  # side of a kernel
 
 
 def has_large_kernel(operation: Operation) -> bool:
-    """True if a convolution could have a kernel of SMALL on a side, with as large an output."""
+    """True if a kernel with sides of at most SMALL would leave a convolution's output as large."""
     a = operation.attributes
     return (
         operation.kind in ("conv", "grouped_conv", "depthwise_conv")
@@ -66,7 +66,7 @@ def has_large_kernel(operation: Operation) -> bool:
 
 
 def with_small_kernels(graph: Graph, positions: Collection[int]) -> Graph | None:
-    """The graph with kernels of at most SMALL on a side; None if none is larger."""
+    """The graph with kernels of at most SMALL on a side; None if no kernel is larger."""
 
     def smaller(o: Operation) -> Operation:
         return changed(o, kernel=tuple(min(k, SMALL) for k in o.attributes["kernel"]))
@@ -75,14 +75,14 @@ def with_small_kernels(graph: Graph, positions: Collection[int]) -> Graph | None
 
 
 def has_heads(operation: Operation) -> bool:
-    """True for attention whose heads could be half as many, each twice as wide."""
+    """True for attention that could have half as many heads, each twice as wide."""
     a = operation.attributes
     even = operation.kind == "attention" and not (a["heads"] % 2 or a["key_heads"] % 2)
     return even and len(operation.inputs) == 3 and len(operation.outputs) == 1
 
 
 def with_fewer_heads(graph: Graph, positions: Collection[int]) -> Graph | None:
-    """The graph with half the heads in attention, each twice as wide; None without such attention."""
+    """The graph with half as many heads in attention, each twice as wide; None if none can have that."""
 
     def fewer(o: Operation) -> Operation:
         halves = {name: o.attributes[name] // 2 for name in ("heads", "key_heads")}
@@ -96,7 +96,7 @@ def _each(
     graph: Graph, positions: Collection[int], able: Callable[[Operation], bool],
     other: Callable[[Operation], Operation],
 ) -> Graph | None:  # fmt: skip
-    """The graph with those operations changed that are able; None if none is."""
+    """The graph with the operations for which `able` is True changed by `other`; None if there is none."""
     found = {p for p in positions if able(graph.operations[p])}
     operations = (other(o) if p in found else o for p, o in enumerate(graph.operations))
     return replace(graph, operations=tuple(operations)) if found else None
@@ -104,11 +104,11 @@ def _each(
 
 # ---- A convolution as a depthwise and a pointwise one
 
-LEAST_CHANNELS = 8  # of a convolution that is worth splitting: the colors of an image are not
+LEAST_CHANNELS = 8  # input channels of a convolution that is worth splitting; an image has fewer
 
 
 def is_separable(operation: Operation) -> bool:
-    """True if a convolution could be a depthwise and a pointwise one."""
+    """True if a depthwise and a pointwise convolution could replace a convolution."""
     a = operation.attributes
     return (
         operation.kind in ("conv", "grouped_conv")
@@ -120,7 +120,7 @@ def is_separable(operation: Operation) -> bool:
 
 
 def separated(graph: Graph, positions: Collection[int]) -> Graph | None:
-    """The graph with a depthwise and a pointwise convolution for each separable one; None without."""
+    """The graph with a depthwise and a pointwise convolution for each separable one; None if none is."""
     tensors, operations = list(graph.tensors), list[Operation]()
     for position, operation in enumerate(graph.operations):
         if position not in positions or not is_separable(operation):
@@ -153,12 +153,12 @@ _SHRINKING = CONVOLUTIONS | {"max_pool", "average_pool", "resize", "pad"}
 
 
 def image_side(graph: Graph) -> int | None:
-    """Height = width of the only input; None if it is no square image."""
+    """Height = width of the only input; None if the input is no square image, or there are several."""
     return _square_side(graph.tensors[graph.inputs[0]].shape) if len(graph.inputs) == 1 else None
 
 
 def total_stride(graph: Graph) -> int:
-    """The factor by which a network shrinks its images before it pools them; 32 if it is not clear."""
+    """Side of a network's image / side of its smallest feature map; 32 if that is no whole number."""
     made = (o.outputs[0] for o in graph.operations if o.kind in _SHRINKING)
     sides = (_square_side(graph.tensors[t].shape) for t in made)
     side, least = image_side(graph), min(filter(None, sides), default=0)

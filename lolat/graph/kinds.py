@@ -1,7 +1,7 @@
-"""The kinds of operations, with a row for kinds that are alike: counts, class of work, bytes.
+"""The kinds of operations: one row for all kinds with the same counts, class of work and bytes.
 
-A new kind is a name in this table, and its names in the frameworks in `lolat.readers.ops`. One that
-multiplies has a formula in `lolat.graph.counts`, and in `lolat.graph.work` the sizes of its product.
+A new kind is a name in this table; `lolat.readers.ops` has its names in the frameworks. A kind that
+multiplies also has a formula in `lolat.graph.counts`, and the sizes of its product in `lolat.graph.work`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ INPUT, OUTPUT, BOTH = "input", "output", "input output"
 class Kind(NamedTuple):
     """The properties of a kind of operation.
 
-    `elements`, `ops`: the counts (`lolat.graph.counts.Count`) of their elements and of their number.
-    `work`: the class of a step that only moves (`lolat.graph.work.MOVING`). `backward`: bytes that the
-    backward pass of such a step reads and writes, relative to the forward pass; element-wise kinds have
-    `lolat.graph.modes.Lowering.gradients`. `autocast`: HALF or FLOAT32
-    if PyTorch's autocast computes in it (torch.amp), else "" for the widest type of the inputs.
-    `like_memory`: elements are read and written once: where one such kind was measured, all were.
-    `vectors`: parameters of a channel of a normalization. `requires`: attributes that its formula reads.
-    `is_gelu`: an exponential that is counted among `gelus` too. `saves`: the tensors that PyTorch's
-    autograd keeps for the backward pass: INPUT, OUTPUT, BOTH or none.
+    `elements`, `ops`: names of the counts (`lolat.graph.counts.Count`) of its elements and of its number.
+    `work`: the class of its step, if it has no product (`lolat.graph.work.MOVING`). `backward`: bytes of
+    such a step in the backward pass, divided by its bytes in the forward pass; element-wise kinds have
+    `lolat.graph.modes.Lowering.gradients` instead. `autocast`: the precision that PyTorch's autocast
+    (torch.amp) gives it: HALF, FLOAT32, or "" for the widest type of its inputs. `like_memory`: it reads
+    and writes each element once; a device measured with one such kind counts as measured with all.
+    `vectors`: parameters per channel of a normalization. `requires`: attributes that its formula reads.
+    `is_gelu`: its results count as `gelus` besides `exps`. `saves`: the tensors that PyTorch's autograd
+    keeps for its backward pass: INPUT, OUTPUT, BOTH or none.
     """
 
     group: str
@@ -53,7 +53,7 @@ _norm = partial(
 _pool = partial(Kind, "pool", "pool_elements", "pool_ops", "pools", like_memory=True)
 
 OTHER = Kind("other", saves=INPUT)
-"""A kind that the table does not have: it is counted as memory traffic."""
+"""The row of a kind that the table does not have: memory traffic."""
 _TABLE = {
     Kind("convolution", "", "", autocast=HALF, saves=INPUT,
          requires="kernel in_channels out_channels groups bias"):
@@ -69,7 +69,7 @@ _TABLE = {
     _clip(saves=BOTH): "softsign",
     _clip(): "round sign cast bitwise one_hot",
     _clip(autocast=FLOAT32, saves=OUTPUT): "reciprocal",
-    _curve("clip"): "hard_sigmoid hard_silu",  # in several passes
+    _curve("clip"): "hard_sigmoid hard_silu",  # computed in several passes
     # an exponential, a logarithm or an error function of every element
     _exponential(): "silu elu selu celu mish",
     _exponential(saves=OUTPUT): "sigmoid tanh",
@@ -89,7 +89,7 @@ _TABLE = {
     _norm(autocast=FLOAT32, vectors=2): "layer_norm",
     _norm(autocast=FLOAT32, vectors=1): "rms_norm",
     _norm(autocast=FLOAT32, like_memory=True): "unit_norm",
-    # in float32 by PyTorch's documentation, in half as timm runs them, and those times are what is known
+    # PyTorch's documentation says float32. timm ran them in half, and its times are the only ones known.
     _norm(work="group_norm", vectors=2): "group_norm instance_norm",
     _pool(requires="kernel", saves=BOTH): "max_pool",
     _pool(requires="kernel", saves=INPUT): "average_pool",
@@ -100,24 +100,24 @@ _TABLE = {
     Kind("move", work="moves", like_memory=True): "pad transpose repeat",
     Kind("move", work="sums", like_memory=True): "reduce",
     Kind("move", "joined_elements", work="joined", like_memory=True): "concatenate stack",
-    # each by code of its own
+    # kinds that share no code with others
     Kind("rearrange", work="resized"): "resize",
     Kind("rearrange", work="moves"): "roll sort scatter unfold",
     Kind("rearrange", work="moves", autocast=FLOAT32): "cumulative",
-    # only the part of the input that is written is read
+    # they read only the elements that they write
     Kind("selection", work="parts", like_memory=True): "slice crop split",
     Kind("selection", like_memory=True): "gather",
-    # a constant; of its input it needs the shape alone
+    # a constant: the values of its input are not read
     Kind("fill", work="moves"): "fill",
     # another view of the same data: nothing moves
     Kind("view", "", ""): "reshape flatten squeeze expand_dims identity",
-    # nothing, unless its attribute `always` says that it drops elements at inference too; saves its mask
+    # counted only with the attribute `always`: it drops elements at inference too; saves its mask
     Kind("view", "pair_elements", "pair_ops", saves=OUTPUT): "dropout",
 }  # fmt: skip
 
 
 def by_name(table: Mapping[Value, str]) -> dict[str, Value]:
-    """The table's value of each name; `table` has the names of each value."""
+    """Return name -> value for a table of value -> names, which spaces separate."""
     return {name: value for value, names in table.items() for name in names.split()}
 
 
@@ -125,7 +125,7 @@ KINDS = by_name(_TABLE)
 
 
 def kind_of(name: str) -> Kind:
-    """The row of a kind of operation; OTHER if it has none."""
+    """The row of a kind of operation; OTHER if the table does not have it."""
     return KINDS.get(name, OTHER)
 
 
@@ -135,9 +135,9 @@ def _of(*groups: str) -> frozenset[str]:
 
 CONVOLUTIONS = _of("convolution")
 MULTIPLYING = _of("convolution", "product", "recurrent")
-"""Kinds that multiply matrices, in one way or another."""
+"""Kinds that multiply matrices."""
 COMPUTE = MULTIPLYING | {"embedding"}
-"""Kinds that a block is about; the others go along with them."""
+"""Kinds that begin a block; operations of other kinds join the block of a neighbor."""
 KERNELS = MULTIPLYING - {"matmul", "attention"}
 """Kinds that multiply with weights of their own."""
 ELEMENTWISE = _of("clip", "exponential", "power", "binary")
@@ -146,12 +146,12 @@ POOLINGS = _of("pool")
 VIEWS = _of("view")
 SLICES = frozenset(name for name, kind in KINDS.items() if kind.work == "parts")
 STORED = "stored"
-"""The attribute of a normalization that takes stored statistics in training too, as at inference."""
+"""The attribute of a normalization that uses its stored statistics in training as at inference."""
 IN_PLACE = "in_place"
-"""The attribute of an operation that eager PyTorch writes into its first input."""
+"""The attribute of an operation whose result eager PyTorch writes into the first input."""
 INVERTIBLE = frozenset(["leaky_relu", "elu", "selu", "celu"])
-"""Kinds of which PyTorch saves the result if they are in place; of others that save their input, a copy."""
+"""Kinds whose result PyTorch saves if they run in place. Other kinds then save a copy of their input."""
 READ_IN_PART = _of("selection", "embedding")
-"""Kinds that read as much of their input as they write."""
+"""Kinds that read as many elements of their input as they write."""
 GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
-"""Recurrent layers: the matrices that a step multiplies its input with, and its state."""
+"""Recurrent kind -> number of matrices that multiply the input in each step, and the state as well."""

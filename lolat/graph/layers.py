@@ -1,4 +1,4 @@
-"""Layers written on a GraphBuilder, channels last, for search spaces and blocks."""
+"""Layers added to a GraphBuilder, channels last; search spaces and measured blocks are made of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lolat.graph import Graph, GraphBuilder
 class Layers:
     """A network under construction; every method takes and returns tensor indices.
 
-    `path`: the module that the layers are written into, by which blocks get their names.
+    `path`: the module of the new layers, which names their blocks.
     """
 
     builder: GraphBuilder
@@ -55,7 +55,7 @@ class Layers:
         self, x: int, filters: int, kernel: int | tuple[int, int] = 1, stride: int = 1, groups: int = 1,
         bias: bool = False, kind: str = "conv",
     ) -> int:  # fmt: skip
-        """A padded convolution: only the stride shrinks it (or enlarges: `transposed_conv`)."""
+        """A padded convolution: the stride divides height and width (multiplies: `transposed_conv`)."""
         _, height, width, in_channels = self.shape(x)
         kernels = kernel if isinstance(kernel, tuple) else (kernel, kernel)
         up = kind == "transposed_conv"
@@ -108,7 +108,7 @@ class Layers:
         return self.add("global_average_pool", [x], (1, channels) if flat else (1, 1, 1, channels))
 
     def flatten(self, x: int) -> int:
-        """All but the batch in one dimension."""
+        """A flattening of all dimensions but the batch."""
         return self.add("flatten", [x], (1, prod(self.shape(x))))
 
     def dense(self, x: int, units: int, act: str | None = None) -> int:
@@ -125,16 +125,16 @@ class Layers:
         return self.add("concatenate", list(xs), (*self.shape(xs[0])[:-1], channels))
 
     def shuffle(self, x: int, groups: int) -> int:
-        """A channel shuffle: seen in groups, transposed, seen as before."""
+        """A channel shuffle: a view in groups, a transpose, a view in the first shape."""
         _, *positions, channels = self.shape(x)
         x = self.view(x, *positions, groups, channels // groups)
         x = self.add("transpose", [x], (1, *positions, channels // groups, groups))
         return self.view(x, *positions, channels)
 
     def squeeze_excite(self, x: int, reduced: int, act: str, gate: str) -> int:
-        """Global pooling, two 1x1 convolutions, the result multiplied onto the channels (MobileNetV3).
+        """Global pooling, two 1x1 convolutions, and a product with the channels (MobileNetV3).
 
-        It pools to channels alone and sees them as an image again, as Keras' networks do.
+        The pooling is flat and a view makes it an image again, as in Keras' networks.
         """
         channels = self.shape(x)[-1]
         s = self.view(self.global_pool(x, flat=True), 1, 1, channels)
