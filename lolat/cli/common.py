@@ -46,6 +46,7 @@ SYNONYMS = {
     "lora": ("--tune lora:RANK",), "seq-len": ("--sequence-length",), "max-length": ("--sequence-length",),
     "gradient-accumulation": ("--accumulate",), "gradient-accumulation-steps": ("--accumulate",),
     "gradient-checkpointing": ("--checkpointing full",), "budget": ("--max-dollars", "--max-ms"),
+    "rate": ("--request-rate",), "qps": ("--request-rate",), "rps": ("--request-rate",),
 }  # fmt: skip
 """An option in the words of others, without dashes -> the options for it, of one command or another."""
 COMMAND_SYNONYMS = {

@@ -121,8 +121,9 @@ def _left_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator
             for ms, ends in times
         )
         yield (
-            f"{plural(row.gpus // row.replicas, 'GPU')} a replica left out: even almost idle, a request "
-            f"takes {first} to the first token and {token} per output token, beyond the limits"
+            f"{plural(row.gpus // row.replicas, 'GPU')} a replica left out: no number of replicas keeps "
+            f"the limits; a request that has a replica to itself takes {first} to the first token and "
+            f"{token} per output token"
         )
 
 
@@ -155,6 +156,11 @@ def _no(made: ServingAnswer, asked: ServingQuestion, links: str) -> AnswerIsNo:
         room = f", {asked.sure:g} % sure of up to {' and '.join(ends)}"
     elif not near.fits:
         room = f", with room for {near.largest_concurrency:,} at once"
+    if asked.request_rate and _is_hopeless(near):
+        room += (
+            "; more replicas do not help, as a request has one almost to itself: expected higher "
+        )
+        room += "limits, shorter prompts, or a faster GPU"
     return AnswerIsNo(
         f"no configuration {gpus} keeps {kept or usual}; nearest is {near.words(asked.percentile)}{room}"
         + f"; {links}" * bool(links),

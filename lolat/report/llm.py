@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from lolat.llm.answer import ServingAnswer, ServingConfig, requests_words
 from lolat.llm.compare import ComparedModels
 from lolat.report.ranked import apart_words, left_out_lines, scaled, within_limit
-from lolat.report.tables import Column, Part, ReportTable
+from lolat.report.tables import Column, Page, Part, ReportTable
 from lolat.units import between, digits, dollars, milliseconds, percent, plain, quantity
 
 CALLED = {
@@ -18,6 +19,8 @@ CALLED = {
     "waiting": "waiting for memory (preempted)",
 }  # fmt: skip
 DOLLARS = "Prices are for a million output tokens and their prompts"
+PRICE = "$/M tokens"
+"""The head of the column of prices, which a page has behind the names in a comparison."""
 EACH_LOAD = "The best row of each under each load:"
 LEAST_SHARE = 0.02
 MOST_ROOMS = 4
@@ -105,7 +108,16 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
 
 
 def apart_lines(found: ComparedModels) -> Iterator[str]:
-    """Models that cannot be told apart from the cheapest, and from the fastest."""
+    """Models without a price, and those that cannot be told apart from the cheapest, and the fastest."""
+    bare = [n for n, row in found.answers.items() if row.dollars_per_hour is None]
+    known = [n for n in bare if found.of[n].prices]
+    for why, names in (
+        ("No price is known", [n for n in bare if n not in known]),
+        ("No machine with so many GPUs has a price", known),
+    ):
+        if names:
+            remedy = "give --price-per-hour or --prices"
+            yield f"{why}: {', '.join(map(plain, names))}; {remedy}."
     at = found.percentile
     times = {plain(n): (r.judged(at)[0], r.judged_ends(at)[0]) for n, r in found.answers.items()}
     prices = {
@@ -162,10 +174,13 @@ def _columns_of(
     found: ComparedModels, names: Mapping[int, str], rows: Sequence[ServingConfig]
 ) -> list[Column]:
     first, *_ = found.of.values()
+    at = "" if first.percentile is None else f" P{first.percentile}"
+    pages: dict[str, Page] = {PRICE: "front", f"whole request{at}": "hidden"}
+    pages |= {"a GPU": "hidden", "in all": "hidden"}
     return [
         Column("model", lambda row: plain(names[id(row)]), is_text=True, is_whole=True),
         Column("data type", _types, is_text=True, page="below"),
-        *_columns(first, rows),
+        *(replace(one, page=pages.get(one.head, one.page)) for one in _columns(first, rows)),
     ]
 
 
@@ -208,7 +223,8 @@ def _columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Colum
     return [
         Column("requests a second", lambda r: r.request_rate, "{:g}".format),
         Column("at once" if arrives else "requests", lambda r: (r.tpot_ms and r.concurrency) or None
-               if arrives else r.concurrency, lambda n: f"{n:,.{arrives:d}f}"),
+               if arrives else r.concurrency, lambda n: f"{n:,.{arrives:d}f}",
+               page="below" if arrives else "shown"),
         Column("GPUs", lambda r: f"{r.replicas} x {r.gpus // r.replicas}" if r.replicas > 1 else r.gpus),
         Column("expert parallel", lambda r: r.expert_parallel if experts else None),
         Column(f"first token{of}", lambda r: judged(r, 1), milliseconds),
@@ -216,18 +232,44 @@ def _columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Colum
         Column(f"whole request{of}" if arrives else "", lambda r: r.time("e2e", at) if arrives else None,
                milliseconds, page="spare"),
         Column(f"tokens/s a request{of}", lambda r: 1e3 / ms if (ms := judged(r, 0)) else None, digits),
-        Column("a GPU", lambda r: r.tokens_per_s_gpu, digits),
+        Column("a GPU", lambda r: r.tokens_per_s_gpu, digits, page="spare"),
         Column("in all", lambda r: r.tokens_per_s, digits, page="below"),
-        Column("$/M tokens", lambda r: r.dollars_per_million, dollars),
+        Column(PRICE, lambda r: r.dollars_per_million, dollars),
         Column("$ an hour", lambda r: r.dollars_per_hour, dollars, page="below"),
-        Column("memory a GPU", lambda r: r.memory_gib, "{:.1f} GiB".format, page="spare"),
         Column("most a second" if arrives else "largest load",
                lambda r: r.largest_rate if arrives else r.tpot_ms and r.largest_concurrency,
                digits if arrives else "{:,}".format),
+        Column("memory a GPU", lambda r: r.memory_gib, "{:.1f} GiB".format, page="below"),
         Column("" if first is None else f"first{of} <= {round(first, 2):g} ms", lambda r: kept(r, 1, first),
                page="front"),
         Column(token_limit(), lambda r: kept(r, 0, token), page="front"),
     ]  # fmt: skip
+
+
+def facts(row: ServingConfig, answer: ServingAnswer) -> Iterator[tuple[str, str]]:
+    """(name, words) of what a configuration is, gives and costs; nothing if the model does not fit."""
+    if row.tpot_ms is None:
+        return
+    at = "" if answer.percentile is None else f" P{answer.percentile}"
+    splits = {"tensor": row.tensor_parallel, "expert": row.expert_parallel,
+              "attention data": row.attention_data_parallel}  # fmt: skip
+    split = ", ".join(f"{name} parallel {n}" for name, n in splits.items() if n > 1)
+    replicas = f"{row.replicas} replicas of {row.gpus // row.replicas}" if row.replicas > 1 else ""
+    how = ", ".join(filter(None, [replicas, split]))
+    yield "GPUs", f"{row.gpus} x {plain(row.device)}{f' ({how})' if how else ''}"
+    if row.rented is not None and row.dollars_per_hour is not None:
+        usd, million = row.dollars_per_hour, dollars(row.dollars_per_million or 0.0)
+        yield "Rented", plain(row.rented)
+        yield (
+            "Price",
+            f"{dollars(usd)} an hour, {dollars(HOURS * usd)} a month, {million} a million tokens",
+        )
+    (token, first), both = row.judged(answer.percentile), row.judged_ends(answer.percentile)
+    ends = [f", {percent(answer.coverage)} between {between(*e)}" if e else "" for e in both]
+    yield f"First token{at}", milliseconds(first) + ends[1]
+    yield f"Tokens/s a request{at}", f"{digits(1e3 / token)} ({milliseconds(token)} each{ends[0]})"
+    if row.headroom_rate is not None:
+        yield "Headroom", _room_words(row, answer)
 
 
 def _advice(answer: ServingAnswer) -> Iterator[str]:
@@ -255,16 +297,21 @@ def _headroom(row: ServingConfig, answer: ServingAnswer) -> Iterator[str]:
         usd, cost = row.dollars_per_hour, ""
         if usd is not None:
             cost = f", for {dollars(usd)} an hour, {dollars(HOURS * usd)} a month"
-        unit = 10.0 ** (math.floor(math.log10(row.headroom_rate)) - 2)  # rounded down
-        rate = digits(unit * math.floor(row.headroom_rate / unit + 1e-9))
-        most = f"{rate} requests/s, {percent(row.headroom or 0.0)} more"
-        is_limited = answer.max_tpot_ms or answer.max_ttft_ms
-        holds = "the limits hold" if is_limited else "the queue stays finite"
-        (ms, _), (ends, _) = row.judged(answer.percentile), row.judged_ends(answer.percentile)
-        is_in_error = ends and (row.headroom or 0.0) < ends[1] / ms - 1.0
-        if answer.sure is None and (is_in_error or not row.is_sure(answer)):
-            most += " (within the error of these times)"
-        yield f"{row.load_words}: {holds} up to {most}{cost}."
+        yield f"{row.load_words}: {_room_words(row, answer)}{cost}."
+
+
+def _room_words(row: ServingConfig, answer: ServingAnswer) -> str:
+    """The most requests a second within the limits, in words."""
+    most = row.headroom_rate or 0.0
+    unit = 10.0 ** (math.floor(math.log10(most)) - 2)  # rounded down
+    rate = digits(unit * math.floor(most / unit + 1e-9))
+    is_limited = answer.max_tpot_ms or answer.max_ttft_ms
+    holds = "the limits hold" if is_limited else "the queue stays finite"
+    (ms, _), (ends, _) = row.judged(answer.percentile), row.judged_ends(answer.percentile)
+    is_in_error = ends and (row.headroom or 0.0) < ends[1] / ms - 1.0
+    is_doubtful = answer.sure is None and (is_in_error or not row.is_sure(answer))
+    doubt = " (within the error of these times)" * bool(is_doubtful)
+    return f"{holds} up to {rate} requests/s, {percent(row.headroom or 0.0)} more{doubt}"
 
 
 def _price_words(device: str, prices: str | None, rows: Sequence[ServingConfig]) -> str:

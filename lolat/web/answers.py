@@ -28,6 +28,7 @@ from lolat.report.llm import (
     apart_lines,
     breakdown,
     compared_table,
+    facts,
     llm_parts,
     loads_table,
 )
@@ -127,6 +128,8 @@ def _training(
 
 LOADS = tuple(round(2 ** (n / 2)) for n in (0, *range(2, 21)))
 """Concurrent requests of the chart."""
+MOST_DRAWN = 4
+"""The most devices in the chart: more of them are hard to read and take long."""
 NO_LIMITS = dict.fromkeys(
     ("max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "gpus", "percentile", "sure")
 )
@@ -161,11 +164,12 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
         "load": row.load_words,
         "parts": [(BREAKDOWN.index(name), words, share) for name, words, share in breakdown(row)],
         "row": row,
+        "facts": [*facts(row, answer)],
         "answer": None if no else answer,
         "ask": lambda more: device.model.llm(decoder, **asked | more),
         "after": after,
         "remarks": answer.warnings,
-        "loads": _loads(device, decoder, asked, answer),
+        "loads": _loads(device, decoder, asked, answer) if len(form.ticked) <= MOST_DRAWN else [],
         "command": _command("llm", form, device),
     }
 
@@ -205,8 +209,8 @@ def chart(cards: list[Card]) -> Card | None:
     """All loads and numbers of GPUs by tokens/s of a request and of a GPU, in a square of 1 x 1.
 
     `dots`: place, color, words; `colors`: words of each color, which is a device's or, of one device, that
-    of a split on GPUs; `front`: places of those that no other one beats in both; `rings`: of the chosen
-    rows; `ticks`: (label, place), of both axes. None if nothing is served.
+    of a split on GPUs; `front`: places of those that no other one beats in both; `rings`: places and
+    words of the chosen rows; `ticks`: (label, place), of both axes. None if nothing is served.
     """
     loads = [(card["device"].key, row) for card in cards for row in card.get("loads", ())]
     if not loads:
@@ -220,6 +224,7 @@ def chart(cards: list[Card]) -> Card | None:
     speeds = [(row.tokens_per_s_user or 0.0, row.tokens_per_s_gpu or 0.0) for _, row in loads]
     rows = [card["row"] for card in cards if card.get("answer") and card["answer"].compared]
     rings = [(row.tokens_per_s_user, row.tokens_per_s_gpu) for row in rows]
+    chosen = [row.gpus_words if is_one else plain(row.device) for row in rows]
     front: list[int] = []
     for n in sorted(range(len(loads)), key=lambda n: speeds[n], reverse=True):
         if not front or speeds[n][1] > speeds[front[-1]][1]:
@@ -247,7 +252,7 @@ def chart(cards: list[Card]) -> Card | None:
         ],
         "colors": colors,
         "front": [place(speeds[n]) for n in front],
-        "rings": [place(ring) for ring in rings],
+        "rings": [(*place(ring), words) for ring, words in zip(rings, chosen, strict=True)],
         "ticks": [
             [(f"{tick:g}", at) for tick in ticks if 0.0 < (at := place((tick, tick))[axis]) < 1.0]
             for axis in (0, 1)

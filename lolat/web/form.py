@@ -309,45 +309,51 @@ TABS = {
         *RENTED,
     ), OF_TRAINED),
     "llm": Tab("Serving language models", (
-        Field("concurrency", "Concurrent requests", "32",
-              "at all times; several with commas; a rate takes their place", 8, may_be_empty=True),
         Field("request_rate", "Requests a second", "",
               "that arrive at random; with a limit, on as few GPUs as keep it", 8),
+        Field("concurrency", "Or concurrent requests", "32",
+              "in progress at all times; several with commas; a rate takes their place", 8,
+              may_be_empty=True),
         Field("input_tokens", "Tokens of a prompt", "1024"),
         Field("output_tokens", "Tokens of an answer", "512"),
-        Field("tensor_parallel", "GPUs that share the model", "",
+        Field("dtype", "Data type of the weights", choices=_of(DTYPES, "as published")),
+        Field("max_ttft_ms", "Limit to the first token, ms", "",
+              "with a limit, the configuration with the cheapest tokens within it is chosen"),
+        Field("min_tokens_per_s", "Tokens/s of a request, at least", "", "the speed that a user sees"),
+        Field("max_tpot_ms", "Or a limit per token, ms", "", "33 ms are 30 tokens/s"),
+        Field("percentile", "The limits hold for so many % of requests", "",
+              "such as 90; empty: for the means"),
+        Field("tensor_parallel", "GPUs that share the model (tensor parallel)", "",
               "empty: 1, 2, 4 and 8, where the model fits", 8),
+        Field("price_per_hour", "Price of a GPU, US$ an hour", "", "empty: from the price list"),
         Field("cached_tokens", "Tokens of a prompt in the cache", "", "by prefix caching; empty: none"),
-        Field("expert_parallel", "Groups with whole experts", "",
+        Field("expert_parallel", "Groups with whole experts (expert parallel)", "",
               "of the GPUs that share the model; several with commas; empty: all share each expert", 8),
-        Field("attention_data_parallel", "Groups with attention of their own", "",
-              "each of so many GPUs as share the model; empty: one"),
+        Field("attention_data_parallel", "Groups with attention of their own (attention data parallel)",
+              "", "each of so many GPUs as share the model; empty: one"),
         Field("arrivals", "Arrivals at a rate", "", "or a table that is sent as a file above",
               choices={"": "at random", EVEN: "evenly"}, may_be_sent=True),
         Field("draft_tokens", "Drafted tokens of a step", "", "speculative decoding; empty: none"),
         Field("accepted", "Accepted share of drafted tokens", "", "from 0 to 1"),
         Field("max_num_seqs", "Requests in a step, at most", "", "empty: the framework's usual number"),
         Field("max_num_batched_tokens", "Tokens in a step, at most", "", "empty: the usual number"),
-        Field("dtype", "Data type of the weights", choices=_of(DTYPES, "as published")),
         Field("kv_dtype", "Data type of the cache",
               choices=_of(CACHE_BYTES, "as published, or the framework's default")),
-        Field("max_tpot_ms", "Limit per token, ms", "",
-              "with a limit, the configuration with the cheapest tokens within it is chosen"),
-        Field("min_tokens_per_s", "Tokens/s of a request, at least", "", "in place of the limit per token"),
-        Field("max_ttft_ms", "Limit to the first token, ms"),
         SURE,
-        Field("percentile", "The limits hold for so many % of requests", "", "empty: for the means"),
         Field("gpus", "GPUs in all, at most", "",
               "empty: as many as one machine has; for a rate as many as it needs"),
-        Field("price_per_hour", "Price of a GPU, US$ an hour", "", "empty: from the price list"),
     ), OF_LANGUAGE_MODEL),
 }  # fmt: skip
 """Each tab by its view."""
 RARE = frozenset(["launch", "host_us", "channels_last", "accumulate", "checkpointing", "tune",
-                  "link_gbps", "memory_gib", "price_per_hour", "kv_dtype", "percentile", "gpus",
-                  "cached_tokens", "expert_parallel", "attention_data_parallel", "arrivals", "draft_tokens",
-                  "accepted", "max_num_seqs", "max_num_batched_tokens", "min_tokens_per_s"])  # fmt: skip
+                  "link_gbps", "memory_gib", "price_per_hour"])  # fmt: skip
 """Fields that are folded until one of them is used."""
+SELDOM_SERVED = frozenset(["kv_dtype", "gpus", "cached_tokens", "expert_parallel",
+                           "attention_data_parallel", "arrivals", "draft_tokens", "accepted",
+                           "max_num_seqs", "max_num_batched_tokens", "sure", "max_tpot_ms"])  # fmt: skip
+"""Those of the tab on serving, where a price is asked first."""
+ALL = "all"
+"""The name that stands for each device of the tab."""
 EXAMPLES = ("epyc-2t", "rtx-4090-amp", "h100-vllm")
 """Bundled devices that are ticked at first if no device was named or learned here: a CPU, a GPU, and one
 that serves language models.
@@ -386,7 +392,8 @@ class Form:
         self.view = view if view in TABS else usual
         self.own_fields, self.subject = TABS[self.view].fields, TABS[self.view].subject
         self.fields, self.keys = TABS[self.view].every, KEYS[self.view]
-        self.rare = [field for field in self.own_fields if field.name in RARE]
+        rare = SELDOM_SERVED if self.view == "llm" else RARE
+        self.rare = [field for field in self.own_fields if field.name in rare]
         given = texts | {key: texts[name] for name, key in self.keys.items() if name in texts}
         self.typed = {
             k: given[k] for k, f in FIELDS.items() if given.get(k, f.default) != f.default
@@ -394,7 +401,8 @@ class Form:
         self.every, is_decoder = devices, self.subject.is_decoder
         self.devices = {key: d for key, d in devices.items() if d.answers(is_decoder)}
         # The form has an empty one of its own: at first there is none.
-        given_names = (text for name, text in query if name == "model")
+        given_names = [text for name, text in query if name == "model"]
+        given_names = [*self.devices] if ALL in given_names else given_names
         asked = dict.fromkeys(key_of(name, self.devices, is_decoder) for name in given_names)
         own = [d.key for d in self.devices.values() if d.is_own]
         usually = own[:1] or [k for k in EXAMPLES if k in self.devices] or [*self.devices][:1]
@@ -486,6 +494,10 @@ class Form:
     def link(self, **changes: str) -> str:
         """The query string that gives this view again, with some fields changed."""
         return self._address(self.view, self.refused or [""] * (not self.ticked), changes)
+
+    def link_to_all(self) -> str:
+        """The query string that gives this view with all of its devices."""
+        return self._address(self.view, [ALL])
 
     def tabs(self) -> dict[str, tuple[str, str]]:
         """View -> its tab's title and address, which keeps the devices and the texts of every tab."""

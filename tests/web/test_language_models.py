@@ -146,6 +146,37 @@ def test_a_limit_of_a_percentile_is_the_figure_in_large_letters(page: Site, gpu:
     )
 
 
+def test_the_answer_names_gpus_machines_prices_and_headroom(page: Site) -> None:
+    """A GPU costs 2 dollars an hour, a month has 730 hours; a link asks all devices."""
+    page.get(
+        TAB + SMALL, request_rate="4", max_ttft_ms="1000", tensor_parallel="2", price_per_hour="2"
+    )
+    told = dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", page.raw))
+    gpus, _, split = told["GPUs"].partition(" x ")
+    assert "tensor parallel 2" in split
+    usd = 2 * int(gpus)
+    # A million output tokens take 1e6 / (4 requests/s * 512 tokens) seconds.
+    million = usd / 3600 * 1e6 / (4 * 512)
+    hour, month, tokens = re.findall(r"\$([\d,.]+)", told["Price"])
+    assert (float(hour), float(month.replace(",", ""))) == (usd, 730 * usd)
+    assert float(tokens) == pytest.approx(million, rel=0.02)
+    rate = float(re.findall(r"up to ([\d.]+) requests/s", told["Headroom"])[0])
+    command = command_json(page.commands()[0])
+    assert rate == pytest.approx(command["headroom_rate"], rel=0.01)
+    assert re.search(r'href="/\?[^"]*model=all[^"]*">All of them', page.raw)
+
+
+def test_all_devices_are_compared_by_one_name(gpu: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text(gpu.read_text())
+    with site([gpu, tmp_path / "other.json"]) as page:
+        page.get(f"{TAB}{SMALL}&model=all")
+        assert page.raw.count(" checked") == page.raw.count('type="checkbox"') == 2
+        assert "Side by side" in page.answer()
+        assert page.answer().index("Side by side") < page.answer().index(
+            "Where the time of a token"
+        )
+
+
 def test_arrivals_are_as_asked(page: Site, gpu: Path) -> None:
     page.get(TAB + SMALL, request_rate="40", tensor_parallel="1", arrivals="even")
     ask: dict[str, Any] = {"request_rate": 40.0, "tensor_parallel": 1}
