@@ -135,14 +135,31 @@ def rendered(text: str) -> str:
 
 
 INDENTED = re.compile(r"(?m)(?:^ {4}.*\n?(?:\n(?= {4}))?)+")
+NAMES = re.compile(r"(?:(?<=[.;])\s|^)(?=`[^`]+`(?:,\s`[^`]+`)*:\s)")
+"""Where a paragraph begins to tell of a name, or of several."""
 
 
 def _doc(thing: Any) -> str:
-    """A docstring as Markdown: its indented examples become blocks, a list of options a link."""
-    text, listed, _ = (inspect.getdoc(thing) or "").partition(":\n\n- `")
-    text += " ([meanings](command-line.md))." if listed else ""
+    """A docstring as Markdown: examples become blocks, names a list, a list of options a link."""
+    text, _, options = (inspect.getdoc(thing) or "").partition("\n\n- `")
+    text = text.removesuffix(":") + " ([meanings](command-line.md))." * bool(
+        options and text[-1] == ":"
+    )
     text = re.sub(r"<(?=\w)", "&lt;", text)  # else a browser takes it for a tag
-    return INDENTED.sub(lambda m: f"```\n{inspect.cleandoc(m[0])}\n```\n", text)
+    text = INDENTED.sub(lambda m: f"```\n{inspect.cleandoc(m[0])}\n```\n", text)
+    return "\n\n".join(map(_listed, text.split("\n\n")))
+
+
+def _listed(paragraph: str) -> str:
+    """A paragraph that tells of three names or more, as a list; what a call returns follows it."""
+    told, *returned = re.split(
+        r"(?<=\.)\s(?=Returns? |Raises |The (?:other )?arguments )", paragraph, maxsplit=1
+    )
+    first, *items = NAMES.split(told)
+    if len(items) < 3:
+        return paragraph
+    lines = [f"- {' '.join(item.split()).removesuffix(';').removesuffix('.')}." for item in items]
+    return "\n\n".join([*([first] if first else []), "\n".join(lines), *returned])
 
 
 def _first(thing: Any) -> str:

@@ -87,16 +87,13 @@ def fit(
 ) -> Model:
     """Fit a model to what somebody has measured: to tables of one device, or to a model file again.
 
-    `tables`: a model file, or CSV tables, as `lolat fit` takes them (docs/reference/files.md has the
-    columns). Without `tables` the data sheet of `name` is taken, from `facts` or of a known GPU. `output`:
-    the device's JSON file, whose other sections stay; None writes none. `name`: what the device is called,
-    also in tables. `facts`: a CSV of data sheets. `tensor_parallel`: GPUs that share a served model whose
-    row or file does not say it: one number, or one for each file; `served_model`: the model of those that
-    say none, or one that is not known. `on_progress`: called after each network is counted (done, all,
-    name); `warn`: called with each remark on the tables.
-
-    `framework`: of language models, "vllm", "trtllm" or "sglang"; else the one that a table's name or
-    `output` has, or vLLM.
+    `tables`: a model file, or CSV tables, as `lolat fit` takes them (docs/reference/files.md); none: the
+    data sheet of `name`, from `facts` or of a known GPU. `output`: the device's JSON file, whose other
+    sections stay; None writes none. `name`: the device's, also in tables. `facts`: a CSV of data sheets.
+    `framework`: "vllm", "trtllm" or "sglang"; else the one in a table's name or `output`, or vLLM.
+    `tensor_parallel`: GPUs that share a served model whose row or file does not say it: one number, or one
+    for each file. `served_model`: the model of those that say none, or an unknown one. `on_progress`:
+    called after each network is counted (done, all, name). `warn`: called with each remark on the tables.
 
     Returns a `Model`. Raises InputError for tables that cannot be used.
     """

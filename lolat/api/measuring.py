@@ -64,11 +64,10 @@ class EvaluatedNetwork:
 class Evaluation(Result):
     """Networks measured on this machine and compared with the model; `failures`: what could not be.
 
-    `summary`: relative errors (0.05 is 5 %) as `predict` answers, and how it ranks; `ratio`: how many times
-    as long as learned the model's own networks took meanwhile, the median, None where it has none;
-    `ratio_taken_out`: the errors of predictions times that ratio; `limit`: how far the ratio may be from 1.
-    `verdict`: good, fair or poor; `cause`: machine, domain, level, noise or formula
-    (docs/how-to/measure.md).
+    `summary`: relative errors (0.05 is 5 %), and how it ranks. `ratio`: time of the model's own networks
+    meanwhile over that learned, the median; None if it has none. `ratio_taken_out`: the errors of
+    predictions times that ratio. `limit`: how far the ratio may be from 1. `verdict`: good, fair or poor.
+    `cause`: machine, domain, level, noise or formula (docs/how-to/measure.md).
     """
 
     KEYS = (

@@ -264,10 +264,8 @@ class Model(Device):
     ) -> TableEvaluation:
         """Compare with the times in a table or several, as `lolat.fit` takes them; nothing is measured.
 
-        `only`: rows of this device (or devices). `training`: its training steps.
-        `tensor_parallel`, `served_model`: of served rows or files that do not say it.
         `on_progress`: called after each network is counted (done, all, name). Returns a `TableEvaluation`.
-        Raises InputError where no row can be predicted.
+        Raises InputError where no row can be predicted. The arguments are the options of `lolat evaluate`:
         """
         from lolat.api.evaluation import evaluate_table
 

@@ -88,15 +88,15 @@ class BlockPrediction:
 class Prediction(Result):
     """The latency of one forward pass of a network, in ms, with its interval and its blocks.
 
-    `interval_ms` has the stated `coverage`; both are None if the model has too few points. `inside_share`:
-    share of the time inside the measured range; `in_domain`: true if that is most; both None if the model
-    has no domain. `precision`, `framework`, `launch` (`lolat.graph.modes`), `channels_last`: the
-    execution mode; `host_us`: the host's time to launch an operation, if it was given; `host_ms`: that to
-    launch all; `host_bound`: true if that is longer than running them; None if not known.
-    `available_bytes`: the device's memory, None if not known; `fits`: true if that suffices. The blocks,
-    the last one "call", the fixed cost of a call, add up to `latency_ms`. `device`: the model as given,
-    among several answers; `price_per_hour`: US$ of one device of the cheapest `instance`. FLOPs are
-    multiply-accumulates.
+    The blocks add up to `latency_ms`; the last one, "call", is the fixed cost of a call. FLOPs are
+    multiply-accumulates. A value that is not known is None.
+
+    `interval_ms`: the latency lies in it with the stated `coverage`. `inside_share`: share of the time
+    inside the measured range; `in_domain`: true if that is most of it. `precision`, `framework`, `launch`,
+    `channels_last`: the execution mode. `host_us`: the host's time to launch an addition, if given;
+    `host_ms`: that to launch all operations; `host_bound`: true if that is longer than running them.
+    `available_bytes`: the device's memory; `fits`: true if that suffices. `device`: the model as given,
+    among several answers. `price_per_hour`: US$ of one device of the cheapest `instance`.
     """
 
     KEYS = (

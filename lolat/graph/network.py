@@ -76,15 +76,16 @@ class Operation(msgspec.Struct, frozen=True):
 class Graph(msgspec.Struct, frozen=True, dict=True):
     """A directed acyclic graph of operations, in an order in which they can run.
 
-    `inputs` and `outputs` are tensor indices. `warnings` are what its reader tells the user. `framework`:
-    keras, torch, onnx, or "" if not known. `channels_first`: the channels of images are on axis 1, as in
-    PyTorch and ONNX; else on the last axis. `kept`: tensors that the caller keeps besides the outputs, such
-    as a decoder's keys and values. `storages`: tensors that share memory in PyTorch, with the last tensor
-    that is written before it is freed; -1 for the memory of parameters. `training`: why its training cannot
-    be counted. `autocast`: its code computes in half precision with parameters in float32, as
-    `torch.autocast` does. `still`: constants that are not trained. `free`: the elements of parameters that
-    are no operation's weight, with the constants that are computed from them, none if they are not trained.
     The fields are the JSON that `lolat read` writes.
+
+    `inputs`, `outputs`: indices of tensors. `warnings`: remarks of its reader. `framework`: keras, torch,
+    onnx, or "" if not known. `channels_first`: channels of images are on axis 1, as in PyTorch and ONNX;
+    else on the last axis. `kept`: tensors that the caller keeps besides the outputs, such as a decoder's
+    keys and values. `storages`: tensors that share memory in PyTorch, with the last tensor that is written
+    before it is freed; -1 for the memory of parameters. `training`: why its training cannot be counted.
+    `autocast`: its code computes in half precision with parameters in float32, as `torch.autocast` does.
+    `still`: constants that are not trained. `free`: the elements of parameters that are no operation's
+    weight, with the constants that are computed from them, none if they are not trained.
     """
 
     name: str

@@ -24,19 +24,20 @@ memory of preempted requests until their prompts and tokens are computed again."
 class ServingConfig(Result):
     """A language model served on a number of GPUs under one load.
 
-    `gpus`: `replicas`, which share the load, times `tensor_parallel` times `attention_data_parallel`.
-    `concurrency`: requests at any time, under a `request_rate` their mean. `memory_gib`: weights and caches
-    on each GPU; `fits`: True if each GPU has them, under a rate the weights. `largest_concurrency`: the
-    most requests that fit; 0 if the weights do not, and then there are no times. Times are means, and with
-    p50, p90, p99 percentiles over requests; `e2e_ms`: of a whole request; `intervals_ms`: those of further
-    times, by name, as "ttft_p90"; `percentiles_ms`: the times of another percentile that was asked for.
-    `saturated`: True if more arrive than the `largest_rate` a second that is served; `utilization`: the
-    rate as a fraction of it. `tokens_per_s`: output tokens of all GPUs.
-    `dollars_per_million`: US$ for a million output tokens and their prompts. `breakdown`: ms of an output
-    token by part. `rented`: the machines that cost `dollars_per_hour`; `rented_gpus`: all of their GPUs.
-    `within`: True if it fits and keeps the limits. `in_domain`: True if such a load was served and its
-    operations were timed. `headroom_rate`: the most requests a second at which the best row of a rate keeps
-    the limits.
+    Times are means over requests; p50, p90 and p99 in a name are percentiles.
+
+    `gpus`: `replicas` times `tensor_parallel` times `attention_data_parallel`. `concurrency`: requests at
+    any time, under a `request_rate` their mean. `memory_gib`: weights and caches on each GPU. `fits`: True
+    if each GPU has room for them, under a rate for the weights. `largest_concurrency`: the most requests
+    that fit; 0 if the weights do not: then there are no times. `e2e_ms`: time of a whole request.
+    `breakdown`: ms of an output token by part. `intervals_ms`: intervals of further times, by name, as
+    "ttft_p90". `percentiles_ms`: times of another percentile that was asked for. `saturated`: True if more
+    requests arrive than the `largest_rate` a second that is served; `utilization`: the rate as a fraction
+    of it. `headroom_rate`: the most requests a second at which the best row of a rate keeps the limits.
+    `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a million output tokens and
+    their prompts. `rented`: the machines that cost `dollars_per_hour`; `rented_gpus`: all of their GPUs.
+    `within`: True if it fits and keeps the limits. `in_domain`: True if such loads were served and their
+    operations timed.
     """
 
     model: str
@@ -183,12 +184,11 @@ class ServingConfig(Result):
 class ServingAnswer(Result):
     """The answer of `Model.llm`: a row for each configuration, and the best one.
 
-    `parameters`: those of the language model; `active`: those that a token uses. `coverage`: the
-    probability of the intervals. `best`: the index of the row with the cheapest output tokens, of those
-    that serve their load within the limits; None if none does. `bests`: those of each rate. `chosen`: the
-    best row, else the first one. `percentile`: of the times that the limits hold for; None: their means.
-    `sure`: the percentage of certainty with which the times keep the limits; None: the predicted times do.
-    `min_tokens_per_s`: the limit that was asked for in place of `max_tpot_ms`, 1000 divided by it.
+    `parameters`: those of the language model; `active`: those that a token uses. `coverage`: that of the
+    intervals. `best`: the index of the row with the cheapest output tokens within the limits; None if no
+    row keeps them. `bests`: the best of each rate. `chosen`: the best row, else the first. `percentile`:
+    the one for which the limits hold; None: the means. `sure`: the certainty of the limits in percent;
+    None: they hold for the predicted times. `min_tokens_per_s`: the limit asked for, 1000 / `max_tpot_ms`.
     """
 
     model: str

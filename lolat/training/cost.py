@@ -50,29 +50,24 @@ NEARLY = 1.1
 class Cost(Result):
     """Time, memory and money of training on each number of devices.
 
-    `tf32`: True if convolutions of float32 are computed in TF32, PyTorch's default.
+    `options`: an answer for each number of devices, in the order asked for. `cheapest`: the number of
+    devices that costs least within `max_hours` and `max_dollars`. `fastest`: the fastest within
+    `max_dollars`. `frontier`: those that no other beats in both time and money. `prices`: the source of
+    the price. Without samples, a price or enough memory these are None or empty.
 
-    `batch_size`: that of a micro-batch, of which an iteration has `accumulate`; if the largest that fit
-    differ by the number of devices, that of the one with `memory_bytes`. `tune`, `checkpointing`: as
-    asked for, None as the network says. `precision`, `launch`, `channels_last`: the execution mode; None if
-    no time depends on the layout.
-    `estimated`: True if the answer follows from inference, because too little training was measured.
-    `in_domain`: True if most of the time is inside the measured range; None if unknown. `own_runs`: number
-    of the user's runs, of training and of inference, that set the level of the times.
+    `batch_size`: samples of a micro-batch, of which an iteration has `accumulate`. `tune`,
+    `checkpointing`: as asked for; None: as the network says. `precision`, `launch`, `channels_last`: the
+    execution mode; None if no time depends on the layout. `tf32`: True if float32 convolutions run in TF32.
+    `estimated`: True if the times follow from those of inference. `in_domain`: True if most of the time is
+    inside the measured range; None if unknown. `own_runs`: the user's runs that set the level of the times.
 
-    `options`: an answer for each number of devices, in the order asked for. `cheapest`, `fastest`: numbers
-    of devices, the cheapest within `max_hours` and `max_dollars`, the fastest within `max_dollars`.
-    `frontier`: numbers of devices that no other beats in both time and money. These are None or empty
-    without samples or a price, and if an iteration does not fit into memory.
+    `memory_bytes`: memory of an iteration on each device at its `peak`; `memory`: by part; `recipe`: bytes
+    of a parameter, in words. `available_bytes`: memory of a device. `fits`: True if that is enough; None if
+    unknown. `largest_batch`: the largest batch that fits.
 
-    `prices`: the source of the price. `memory_bytes`: bytes of an iteration on each device at its `peak`,
-    `memory`: by part; `recipe`: what a parameter takes of it, in words; `available_bytes`: those that a
-    device has, `fits`: True if they are enough, None if unknown; `largest_batch`: the largest that fits,
-    on each number of devices with `batch_size` on which that fits, else on any.
-
-    Of a decoder: `sequence_length`: tokens of a sequence; `batch_size`: sequences; `machine`: GPUs of each
-    of several machines; `would_fit`: options with which it would, if it does not; `memory_bytes` is that of
-    the number of devices that needs the least.
+    For a decoder: `sequence_length`: tokens of a sequence; `batch_size`: sequences; `machine`: GPUs of each
+    of several machines; `would_fit`: options with which it would fit. The memory is that of the number of
+    devices that needs the least.
     """
 
     model: str
