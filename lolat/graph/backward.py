@@ -72,7 +72,8 @@ class Backward:
         by_number = o.kind in ("multiply", "divide") and len(o.inputs) < 2
         by_shape = o.kind == "average_pool" and graph.framework == "keras"  # of TensorFlow
         saves = "" if by_number or by_shape or is_view(graph, o) else _saves(o)
-        return {*o.inputs * ("input" in saves), *o.outputs * ("output" in saves)}
+        read = o.inputs[:1] if o.kind == "prelu" else o.inputs  # a slope is a parameter
+        return {*read * ("input" in saves), *o.outputs * ("output" in saves)}
 
 
 def _saves(operation: Operation) -> str:
@@ -95,7 +96,9 @@ def is_view(graph: Graph, operation: Operation) -> bool:
 
 def free_parameters(graph: Graph) -> list[tuple[list[int], int]]:
     """Return (positions of the operations with its gradient, elements) of trained constants."""
-    part, readers = backward_of(graph), graph.consumers() if graph.free else {}
+    part, readers = backward_of(graph), dict[int, Any](graph.consumers()) if graph.free else {}
+    if graph.free:  # a result stands for what its operation's kernel is computed from
+        readers |= {t: [i] for i, o in enumerate(graph.operations) for t in o.outputs}
     found = []
     for elements, constants in graph.free:
         needed = (t for t in constants if part.needs[t])

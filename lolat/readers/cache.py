@@ -37,7 +37,7 @@ from lolat.io.writing import write_bytes
 from lolat.readers.size import as_sizes, is_of_size
 from lolat.units import did_you_mean, shortened
 
-READERS = 42
+READERS = 43
 """Raise it when readers write other graphs: networks of an older cache are then read again."""
 _VERSIONED = (*PACKAGES, "tensorflow", "tensorflow-cpu", "torch", "onnx", "onnxscript")
 

@@ -92,7 +92,7 @@ NAMES = {
 
 OPERANDS = frozenset(
     ["add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "average", "where", "compare",
-     "bitwise", "trigonometric", "concatenate", "stack", "gather", "scatter"]
+     "bitwise", "trigonometric", "concatenate", "stack", "gather", "scatter", "prelu"]
 )  # fmt: skip
 """Kinds whose constant operands count; another kind may have a constant as its first input alone."""
 

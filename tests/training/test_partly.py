@@ -398,6 +398,47 @@ def test_a_computed_kernel_is_trained_beside_a_frozen_bias() -> None:
     assert (found.macs, found.trained) == (expected.macs, expected.trained)
 
 
+class Sliced(nn.Module):
+    """A dense layer whose weight is a scaled part of a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.scale = nn.Parameter(torch.ones(64, 8)), nn.Parameter(torch.ones(8))
+
+    def forward(self, x: Any) -> Any:
+        return F.linear(x, self.table[:32] * self.scale)
+
+
+class Reused(nn.Module):
+    """A layer with weight_norm that is called twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.utils.parametrizations.weight_norm(nn.Linear(8, 8))
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(self.layer(x))
+
+
+NORMED = nn.utils.parametrizations.weight_norm(nn.Linear(8, 32))
+
+
+@pytest.mark.parametrize("fixed", ["none", "first", "last"])
+@pytest.mark.parametrize("layer", [nn.PReLU(), nn.PReLU(16), NORMED, Sliced(), Reused()])
+def test_slopes_and_scales_are_parameters_of_a_training(layer: Any, fixed: str) -> None:
+    """The parameters with a gradient in PyTorch; what computes a weight has more elements than it."""
+    network = nn.Sequential(layer, nn.Linear(layer(TOKENS).shape[-1], 4)).requires_grad_(True)
+    network.zero_grad()
+    parts = {"none": [], "first": [*layer.parameters()][:1], "last": [*layer.parameters()][-1:]}
+    for parameter in parts[fixed]:
+        parameter.requires_grad_(False)
+    expected, graph = by_pytorch(network, TOKENS), as_trained(lolat.read((network, (TOKENS,))))
+    assert numbers_of(graph).trained == expected.trained
+    assert sum(numbers_of(graph)) == sum(p.numel() for p in network.parameters())
+    if isinstance(layer, nn.PReLU):
+        assert saved_bytes(graph, len(TOKENS)) == expected.saved
+
+
 def test_adapters_that_are_asked_for_are_those_of_peft() -> None:
     """At all linear layers but the last one."""
     load_torchvision()

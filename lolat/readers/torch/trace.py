@@ -82,6 +82,7 @@ class Tracer(TorchDispatchMode):
         self.trainable: dict[int, dict[int, int]] = {}
         # Ids of those in weights or biases of operations -> elements that these have as trained ones.
         self.inside = Counter[int]()
+        self.cut = dict[int, int]()  # id of one with more elements -> a result
         self.still: set[int] = set()  # frozen parameters
         self.computed: set[int] = set()  # constants computed from others, which are not counted
         self.upcasts = 0  # operations that ask for float32 and have it already
@@ -156,9 +157,7 @@ class Tracer(TorchDispatchMode):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        if (
-            schema.name in operations.DYNAMIC_LINEAR
-        ):  # two packed weights cannot be compared, as fakes are
+        if schema.name in operations.DYNAMIC_LINEAR:  # packed weights cannot be compared
             result = args[0].new_empty((*args[0].shape[:-1], len(operations.unpacked(args[1])[0])))
         else:
             result = func(*args, **kwargs)
@@ -265,10 +264,14 @@ class Tracer(TorchDispatchMode):
             if parts.keys().isdisjoint(key[-1] for key, _ in owned):
                 rest += self.writer.elements(i)
                 inside |= parts if self.gradients else {}
-        for key, elements in inside.items():
+        every = self.builder.operations
+        is_tied = bool(inside) and "tied" in every[-1].attributes  # has them from its first use
+        for key, elements in () if is_tied else inside.items():
             new = max(min(elements - self.inside[key], rest - found), 0)
             self.inside[key] += new
             found += new
+            if self.inside[key] < elements:  # as of weight_norm, whose scales come on top
+                self.cut[key] = every[-1].outputs[0]
         made: dict[str, Any] = {}
         if is_fixed or found < rest:
             made = {TRAINED: trained + found} | ({COMPUTED: True} if inside else {})
@@ -276,7 +279,6 @@ class Tracer(TorchDispatchMode):
             made |= {PACKED: True}
         if self.part is not None:
             made |= {CHECKPOINT: self.part[0]} | ({REENTRANT: True} if self.part[1] else {})
-        every = self.builder.operations
         for i in range(start, len(every)) if made else ():
             every[i] = changed(every[i], **made)
         if not owned:
@@ -381,7 +383,6 @@ class Tracer(TorchDispatchMode):
     @contextlib.contextmanager
     def follow_modules(self) -> Iterator[None]:
         """Keep the modules that are being called in `stack`."""
-
         entered: dict[Any, contextlib.ExitStack] = {}
 
         def enter(module: Any, args: Any) -> None:

@@ -40,11 +40,17 @@ def otherwise(model: Any, tracer: Tracer, alone: Sequence[str]) -> Iterator[str]
 
 
 def free_parameters(tracer: Tracer) -> list[tuple[int, tuple[int, ...]]]:
-    """Elements of each trainable parameter that is no operation's weight, and the constants made of it."""
+    """Elements of each trainable parameter that are no operation's weights, and the constants made of it.
+
+    A result in place of constants, where they are beyond the weights that an operation computes from it.
+    """
     found: dict[int, tuple[int, list[int]]] = {}
     for constant, made_of in tracer.trainable.items():
         for key in made_of.keys() - tracer.inside:
             found.setdefault(key, (made_of[key], []))[1].append(constant)
+        for key in made_of.keys() & tracer.cut:
+            if (rest := made_of[key] - tracer.inside[key]) > 0:
+                found[key] = rest, [tracer.cut[key]]
     return [(elements, tuple(constants)) for elements, constants in found.values()]
 
 
