@@ -154,6 +154,7 @@ INDEXED, INDEX_BYTES = ("max_pool", "global_max_pool"), 8
 """Kinds for which PyTorch writes the position of each maximum too, in eager mode at inference as well."""
 
 
+@once
 def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
     """Bytes alive while each operation runs, (2, operations): of any batch size, and of each sample.
 

@@ -13,7 +13,7 @@ from itertools import compress
 from typing import Any, Literal
 
 from lolat.errors import InputError
-from lolat.graph import Graph, Operation, kinds
+from lolat.graph import Graph, Operation, kinds, once
 from lolat.graph.kinds import by_name, kind_of
 
 FLOAT32, TF32, AMP, FLOAT16, BFLOAT16 = "float32", "tf32", "amp", "float16", "bfloat16"
@@ -322,10 +322,16 @@ FLOAT_BYTES, HALF_BYTES = 4, 2
 WIDE = {dtype: size for dtype, size in SIZES.items() if size > FLOAT_BYTES}
 
 
+@once
+def lowered_eagerly(graph: Graph, dtype: str) -> Lowering:
+    """The lowering of a graph to a data type, without a compiler."""
+    return Lowering(graph, Mode(dtype))
+
+
 def element_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> list[float]:
     """Bytes of an element of each tensor: the network's own, or those of a mode in half precision."""
     if mode.half:
-        return Lowering(graph, replace(mode, launch=EAGER)).sizes
+        return lowered_eagerly(graph, mode.dtype).sizes
     return [SIZES.get(t.dtype, 4.0) for t in graph.tensors]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from math import prod
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -29,6 +29,7 @@ else:  # JSON's lists become tuples
     Scalar = bool | int | float | str | None
     Attribute = Scalar | tuple[Scalar | tuple[Scalar, ...], ...]
 Result = TypeVar("Result")
+Others = ParamSpec("Others")
 
 
 class Tensor(msgspec.Struct, frozen=True, array_like=True):
@@ -175,18 +176,23 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         return graph
 
 
-def once(function: Callable[[Graph], Result]) -> Callable[[Graph], Result]:
+def once(
+    function: Callable[Concatenate[Graph, Others], Result],
+) -> Callable[Concatenate[Graph, Others], Result]:
     """The function of a graph, which keeps its result in `vars(graph)` under the function's name.
 
-    These are no part of the value or of the JSON.
+    If it has other arguments, their text is a part of that name. These are no part of the value or of the
+    JSON.
     """
 
     @wraps(function)
-    def kept(graph: Graph) -> Result:
-        results = vars(graph)
-        if function.__name__ not in results:
-            results[function.__name__] = function(graph)
-        result: Result = results[function.__name__]
+    def kept(graph: Graph, /, *args: Others.args, **named: Others.kwargs) -> Result:
+        results, name = vars(graph), function.__name__
+        if args or named:
+            name = f"{name} {args} {named}"
+        if name not in results:
+            results[name] = function(graph, *args, **named)
+        result: Result = results[name]
         return result
 
     return kept

@@ -17,11 +17,11 @@ from lolat.graph import Graph
 from lolat.graph.modes import AMP, BFLOAT16, EAGER, FLOAT16
 from lolat.hardware.gpus import PRECISION_OF, find_gpu, gpu_of
 from lolat.hardware.prices import ALMOST, price_list, rental_of
-from lolat.io.results import Remark, Result
+from lolat.io.results import Remark
 from lolat.parameters import BEST
 from lolat.readers.children import OnProgress
 from lolat.training.cost import Cost, Trained, best_of, check_limits, cost_on, read_question
-from lolat.training.model import TrainingLimits, TrainingPrediction
+from lolat.training.model import Limited, TrainingPrediction
 from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import tuned
 from lolat.units import byte_size, dollars, duration, milliseconds, plain, plural
@@ -62,7 +62,7 @@ class Choice:
 
 
 @dataclass(frozen=True, repr=False)
-class Costs(Result):
+class Costs(Limited):
     """The cost of one training on several devices, or with several batch sizes.
 
     `answers`: the cost on each device that can answer; `left_out`: reasons why others cannot, by device.
@@ -85,24 +85,14 @@ class Costs(Result):
     precision: str | None = None
 
     @property
-    def limits(self) -> TrainingLimits:
-        """The longest time and the most money."""
-        return TrainingLimits(self.max_hours, self.max_dollars)
-
-    @property
     def data(self) -> str:
         """The name of the data; see `Cost`."""
         return self.answers[0].data
 
     @property
-    def timed(self) -> list[TrainingPrediction]:
+    def timed(self) -> list[TrainingPrediction]:  # type: ignore[override]
         """The options that fit, if a time is known."""
         return [option for cost in self.answers for option in cost.timed]
-
-    @property
-    def missed(self) -> str:
-        """The words that no choice is within the limits; "" if one is."""
-        return self.limits.missed_by(self.timed)
 
     @property
     def batches(self) -> int:
@@ -264,7 +254,7 @@ def _on_cards(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
         for gib in sorted(sizes, reverse=True)
         if gib < ALMOST * own
     )
-    best = min((first, *smaller), key=_least_dollars)
+    best = min((first, *smaller), key=lambda cost: (not cost.kept(), _least_dollars(cost)))
     if best is first:
         return first
     less, more = (f"{c.batch_size:,} in {byte_size(c.available_bytes or 0)}" for c in (best, first))
@@ -273,8 +263,9 @@ def _on_cards(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
 
 
 def _least_dollars(cost: Cost) -> float:
-    """Return the lowest price of the training, infinite without one."""
-    return min((o.dollars for o in cost.timed if o.dollars is not None), default=inf)
+    """Return the lowest price of the training within its limits, else of all; infinite without one."""
+    options = cost.kept() or cost.timed
+    return min((o.dollars for o in options if o.dollars is not None), default=inf)
 
 
 def _too_small(model: Device, asked: TrainingQuestion) -> str | None:

@@ -27,13 +27,13 @@ from lolat.hardware.prices import (
     price_list,
     rental_of,
 )
-from lolat.io.results import Remark, Result, plain_data
+from lolat.io.results import Remark, plain_data
 from lolat.llm.names import find_decoder, is_decoder
 from lolat.parameters import COVERAGE, LENGTH, PARAMETERS, SIZE
 from lolat.readers.size import as_sizes, length_of, of_images
 from lolat.training.decoder import TrainedDecoder
 from lolat.training.decoder_plan import DecoderPlan
-from lolat.training.model import TrainingLimits, TrainingPrediction, TrainingRun
+from lolat.training.model import Limited, TrainingLimits, TrainingPrediction, TrainingRun
 from lolat.training.parallel import HYBRID, NONE
 from lolat.training.plan import OF_DECODERS, NetworkPlan
 from lolat.training.question import TrainingQuestion
@@ -47,7 +47,7 @@ NEARLY = 1.1
 
 
 @dataclass(frozen=True, repr=False)
-class Cost(Result):
+class Cost(Limited):
     """Time, memory and money of training on each number of devices.
 
     `options`: an answer for each number of devices, in the order asked for. `cheapest`: the number of
@@ -112,11 +112,6 @@ class Cost(Result):
     machine: int = MACHINE
 
     @property
-    def limits(self) -> TrainingLimits:
-        """The longest time and the most money."""
-        return TrainingLimits(self.max_hours, self.max_dollars)
-
-    @property
     def data(self) -> str:
         """The name of the data: of a decoder tokens, else samples."""
         return "samples" if self.sequence_length is None else "tokens"
@@ -127,15 +122,10 @@ class Cost(Result):
         return min((o.memory_bytes or self.memory_bytes, o.devices) for o in self.options)[1]
 
     @property
-    def timed(self) -> list[TrainingPrediction]:
+    def timed(self) -> list[TrainingPrediction]:  # type: ignore[override]
         """The options that fit, if a time is known."""
         fitting = () if self.fits is False else self.options
         return [o for o in fitting if o.fits is not False and o.total_s is not None]
-
-    @property
-    def missed(self) -> str:
-        """The words that no option is within the limits; "" if one is."""
-        return self.limits.missed_by(self.timed)
 
     def option(self, devices: int) -> TrainingPrediction:
         """Return the option with that number of devices."""

@@ -34,15 +34,14 @@ from lolat.graph.modes import (
     BFLOAT16,
     DEFAULT_MODE,
     DTYPES,
-    EAGER,
     FLOAT32,
     FLOAT_BYTES,
     HALF_BYTES,
     SIZES,
-    Lowering,
     Mode,
     element_bytes,
     has_wide_adapters,
+    lowered_eagerly,
     own_dtype,
 )
 from lolat.io.results import Remark
@@ -149,6 +148,7 @@ def _trained_weights(graph: Graph) -> tuple[int, ...]:
     return tuple(min(n, o.attributes.get(TRAINED, n)) * runs for o, n, runs in each)
 
 
+@once
 def gradients_by_use(graph: Graph, autocast: bool = False) -> np.ndarray:
     """(2, operations) trained parameters: those of which the backward pass has gradients first, and added.
 
@@ -299,7 +299,7 @@ def saved_parts(
     """
     part, sizes = backward_of(graph), element_bytes(graph, mode)
     kept, again = np.zeros((2, len(graph.operations)))
-    lowered = Lowering(graph, replace(mode, launch=EAGER))
+    lowered = lowered_eagerly(graph, mode.dtype)
 
     def size(t: int, each: float = 0.0) -> float:
         return graph.tensors[t].elements(batch_size) * (each or sizes[t])

@@ -19,7 +19,7 @@ from lolat.graph.counts import behaviors
 from lolat.graph.modes import DEFAULT_MODE, Mode
 from lolat.hardware.links import Link
 from lolat.hardware.prices import Rented
-from lolat.io.results import Remark
+from lolat.io.results import Remark, Result
 from lolat.optimizers import Optimizer, optimizer_named
 from lolat.parameters import COVERAGE, PARAMETERS
 from lolat.training.parallel import NONE, Parallel, gradients
@@ -128,11 +128,6 @@ class TrainingLimits:
         words = [] if self.max_hours is None else [f"{self.max_hours:g} h"]
         words += [] if self.max_dollars is None else [f"${self.max_dollars:g}"]
         return f"{before} {', '.join(words)}" if words else ""
-
-    def missed_by(self, options: Sequence[TrainingPrediction]) -> str:
-        """Return "nothing within 2 h" if none of some options with a time is; else ""."""
-        is_kept = any(self.keeps(o.total_s or 0.0, o.dollars) for o in options)
-        return "" if is_kept or not options else f"nothing{self.words()}"
 
 
 # ---- A device's training.
@@ -302,6 +297,28 @@ class TrainingPrediction:
         ends = each * self.iteration_ms / long, each * self.iteration_ms / short
         interval = (int(ends[0]), int(ends[1])) if self.interval_ms else None
         return replace(self, within_limits=int(each), within_interval=interval)
+
+
+class Limited(Result):
+    """An answer with limits of time and money; `timed`: its options that fit, if a time is known."""
+
+    max_hours: float | None
+    max_dollars: float | None
+    timed: list[TrainingPrediction]
+
+    @property
+    def limits(self) -> TrainingLimits:
+        """The longest time and the most money."""
+        return TrainingLimits(self.max_hours, self.max_dollars)
+
+    def kept(self) -> list[TrainingPrediction]:
+        """Return the options within the limits."""
+        return [o for o in self.timed if self.limits.keeps(o.total_s or 0.0, o.dollars)]
+
+    @property
+    def missed(self) -> str:
+        """The words that no option is within the limits; "" if one is."""
+        return "" if self.kept() or not self.timed else f"nothing{self.limits.words()}"
 
 
 def predict(
