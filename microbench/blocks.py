@@ -176,10 +176,10 @@ NETWORKS: tuple[Predefined, ...] = tuple(replace(b, whole=True) for b in (
     row("transformer 3x224x224", (1, 4), f.transformer, 224, 16, 384, 6, 8),
     row("u-net 3x96x96", (1,), f.u_net, 96, (32, 64, 128, 256, 512)),
 ))  # fmt: skip
-"""Whole networks of real size, one of a family: they tell how slow everything is inside a network."""
+"""Whole networks of real size, one a family: inside a network every operation is slower than alone."""
 OF_GPU = 32
-"""Factor on the largest batch size for a GPU, on which small blocks show only the launch overhead. With 8,
-two thirds of the classes of operations were host-bound in every block on an H100."""
+"""Factor on a block's largest batch size for a GPU, where small blocks show only the launch overhead. With
+a factor of 8, two thirds of the classes of operations were host-bound in every block on an H100."""
 
 
 IN_INT8 = (
@@ -189,7 +189,7 @@ IN_INT8 = (
     "mlp 3 x 1024", "branches 3x160x160", "residual 34 3x128x128", "inverted 3x224x224", "mbconv 3x160x160",
     "transformer 3x224x224",
 )  # fmt: skip
-"""Blocks and networks that have each class of work in INT8 in other shares."""
+"""Names of blocks and networks that have the classes of work in INT8 in different shares."""
 QUANTIZED: tuple[Predefined, ...] = tuple(
     replace(
         b,
@@ -202,11 +202,11 @@ QUANTIZED: tuple[Predefined, ...] = tuple(
     for scheme in SCHEMES
     if b.name in IN_INT8
 )
-"""Each of these quantized in each way, for a backend that runs such networks."""
+"""The blocks of IN_INT8 in each scheme, for a backend that runs quantized networks."""
 
 
 def for_device(device: str, backend: str) -> list[Predefined]:
-    """The blocks of a backend at the batch sizes that tell the times of "cpu" or "gpu"."""
+    """The blocks of a backend, with their batch sizes for a device ("cpu" or "gpu")."""
     blocks = [*BLOCKS, *NETWORKS]
     if device == "cpu":
         return blocks + [*QUANTIZED] * (split(backend)[0] in QUANTIZING)
@@ -217,11 +217,11 @@ def for_device(device: str, backend: str) -> list[Predefined]:
 
 
 def as_known(backend: str, graph: Graph) -> Graph:
-    """`graph` with the operations that the networks of a backend's framework have.
+    """`graph` with the operations that a backend's framework makes of it.
 
-    A convolution with as many groups as channels is a slow grouped one to TensorFlow, a depthwise one to
-    the others. In an `.onnx` file a batch norm behind a convolution becomes its bias: exporters fold it,
-    or ONNX Runtime when it opens the file.
+    A convolution with as many groups as channels is a slow grouped convolution in TensorFlow, a depthwise
+    convolution in the others. In an `.onnx` file a convolution's bias includes the batch norm behind it:
+    the exporter folds it, or ONNX Runtime when it opens the file.
     """
     name, _ = split(backend)
     if name not in ("torch", "onnxruntime"):
@@ -237,7 +237,7 @@ def as_known(backend: str, graph: Graph) -> Graph:
 
 
 def known_blocks(backend: str, blocks: Sequence[Predefined]) -> list[Predefined]:
-    """The blocks as a backend's networks have them: their grouped convolutions, folded batch norms."""
+    """The blocks with the operations that a backend's framework makes of them (`as_known`)."""
     return [replace(b, make=lambda b=b: as_known(backend, b.make())) for b in blocks]  # type: ignore[misc]
 
 
@@ -247,7 +247,7 @@ def known_graphs(backend: str) -> dict[str, Graph]:
 
 
 def without_batch_norms(graph: Graph) -> Graph:
-    """`graph` with each batch norm folded that is the only reader of a convolution's output."""
+    """`graph` without the batch norms that are the only reader of a convolution's output."""
     readers = graph.consumers()
     operations: dict[int, Operation] = {}  # by the tensor that is written
     for operation in graph.operations:

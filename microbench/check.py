@@ -1,7 +1,7 @@
-"""Measures whole networks on this machine: a user's, and references that the device was learned from.
+"""Measures whole networks on this machine: a user's networks, and references of the learned device.
 
-A network is timed in a loop of its own, in rounds of random order. The references tell how fast the machine
-is now: a ratio is the new over the learned time.
+A network is timed in a loop of its own, in rounds of random order. The ratios of the references, new over
+learned time, tell how fast the machine is now.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class MeasuredNetwork:
 
 @dataclass(frozen=True)
 class Measured:
-    """The networks of one run; `failures`: a job's key -> the reason; `latencies`: see `timing`."""
+    """The networks of one run, and the references (`again`); `failures`: key of a job -> the reason."""
 
     networks: tuple[MeasuredNetwork, ...]
     again: tuple[NetworkAgain, ...]
@@ -77,7 +77,7 @@ class Measured:
 def read_cases(
     networks: Sequence[str], batch_sizes: Sequence[int], input_size: tuple[Any, ...] = ()
 ) -> list[tuple[Case, Graph]]:
-    """Read every network, for every batch size, none twice; errors: see `lolat.readers.read`."""
+    """Read each network once, and pair it with each batch size; errors: see `lolat.readers.read`."""
     graphs = {spec: read(spec, input_size) for spec in dict.fromkeys(networks)}
     sizes = dict.fromkeys(batch_sizes)
     return [(Case(spec, n, input_size), graph) for spec, graph in graphs.items() for n in sizes]
@@ -86,7 +86,7 @@ def read_cases(
 def references_of(
     measurements: Sequence[Point], backend: str, networks: Sequence[Predefined] | None = None
 ) -> list[tuple[Point, Graph]]:
-    """The first measurement of each of `networks` (None: the REFERENCES), with its Graph for `backend`."""
+    """(first measurement, Graph for `backend`) of each of `networks`; None: of the REFERENCES."""
     known = {n.name: n for n in known_blocks(backend, networks or references())}
     first: dict[str, Point] = {}
     for one in measurements:
@@ -126,9 +126,9 @@ def measure(
 def measure_again(
     measurements: Sequence[Point], backend: str, device: str, progress: Progress | None = None
 ) -> tuple[NetworkAgain, ...]:
-    """Time the references among `measurements` in a new process, in some ten seconds.
+    """Time the references among `measurements` in a new process, in some ten seconds; () if there are none.
 
-    () without any. LolatError if they cannot be measured.
+    LolatError if they cannot be measured.
     """
     references = references_of(measurements, backend)
     if not references:
@@ -151,10 +151,10 @@ def median_ratio(again: Sequence[NetworkAgain]) -> float | None:
 
 
 def repeatability(again: Sequence[NetworkAgain], noise: Mapping[str, Any]) -> float:
-    """The relative standard deviation of repeated times, at the end of learning or during it, if larger.
+    """Relative standard deviation of repeated times: the larger of two estimates.
 
-    At the end: the root mean square of the logarithms of the ratios. During it: `quiet` and `busy` of
-    `noise` are the first and the last tenth of a normal distribution.
+    At the end of learning: the root mean square of the ratios' logarithms. During learning: `quiet` and
+    `busy` of `noise` are taken as the first and last tenth of a normal distribution.
     """
     squares = [math.log(a.ratio) ** 2 for a in again]
     at_the_end = math.sqrt(statistics.fmean(squares)) if squares else 0.0

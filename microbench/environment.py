@@ -20,14 +20,14 @@ from lolat.units import plural
 SYSTEM = Path("/")
 """The folder of /proc and /sys; another one in tests."""
 
-# ---- The processor. Its name alone does not tell: a cloud gives all of a maker's server processors one.
+# ---- The processor. Its name is not enough: a cloud gives all server processors of a maker the same name.
 
 IDENTITY = {
     "family": ("cpu family", "CPU architecture"),
     "model": ("model", "CPU part"),
     "stepping": ("stepping", "CPU revision"),
 }
-"""Numbers of a kind of processor -> their names in /proc/cpuinfo, of x86 and of ARM."""
+"""Number that identifies a kind of processor -> its names in /proc/cpuinfo on x86 and on ARM."""
 
 
 def processor_facts(system: Path = SYSTEM) -> dict[str, Any]:
@@ -56,9 +56,10 @@ def cpu_model(system: Path = SYSTEM) -> str:
 
 
 def cpu_count(system: Path = SYSTEM) -> int:
-    """The processors that this process may use, as loky counts: a quota of 1.5 processors' time is two.
+    """Number of processors that this process may use; a quota of 1.5 processors counts as two, as in loky.
 
-    The quota is the least of the process' control group and those above it: cpu.max in cgroup-v2.rst.
+    The quota is the smallest of the process' control group and the groups above it (cpu.max,
+    cgroup-v2.rst).
     """
     top = system / "sys/fs/cgroup"
     own = re.search(r"^0::/(.*)$", _text(system / "proc/self/cgroup"), re.MULTILINE)
@@ -69,21 +70,21 @@ def cpu_count(system: Path = SYSTEM) -> int:
 
 
 def scheduled_count() -> int:
-    """The processors that this process is scheduled on: the threads of TensorFlow and PyTorch."""
+    """Number of processors that this process is scheduled on, and of TensorFlow's and PyTorch's threads."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def core_count(system: Path = SYSTEM) -> int | None:
-    """The cores of the machine: the threads of ONNX Runtime; None if unknown."""
+    """Number of cores of the machine, and of ONNX Runtime's threads; None if unknown."""
     info = _text(system / "proc/cpuinfo")
     ids = re.findall(r"^(?:physical|core) id\s*:\s*(\d+)", info, re.MULTILINE)
     return len(set(zip(ids[::2], ids[1::2], strict=False))) or None
 
 
 def _text(path: Path) -> str:
-    """A file of the system; "" where it is not there."""
+    """The text of a file of the system; "" if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -102,9 +103,10 @@ def _field(info: str, *names: str) -> str:
 
 
 def others_s(pids: Sequence[int], system: Path = SYSTEM) -> float | None:
-    """Processor seconds that others than `pids` have used so far on the processors of this process.
+    """Processor seconds that processes other than `pids` have used on this process' processors; None:
+    unknown.
 
-    None if unknown. Only differences have a meaning; they are in steps of 10 ms.
+    Only differences have a meaning; they have steps of 10 ms.
     """
     try:
         ticks, able = os.sysconf("SC_CLK_TCK"), os.sched_getaffinity(0)
@@ -125,7 +127,7 @@ def others_s(pids: Sequence[int], system: Path = SYSTEM) -> float | None:
 
 
 def others(seconds: float = 0.5, sleep: Callable[[float], object] = time.sleep) -> float | None:
-    """The number of processors that other programs use now, watched for `seconds`; None if unknown."""
+    """Mean number of processors that other programs use within the next `seconds`; None if unknown."""
     before, began = others_s((os.getpid(),)), time.monotonic()
     sleep(seconds)
     after, passed = others_s((os.getpid(),)), time.monotonic() - began
@@ -165,9 +167,9 @@ def describe(device: str) -> dict[str, Any]:
 
 
 def here(learned: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """This machine as `differences` takes it, before a backend is started.
+    """The environment of this machine for `differences`, before a backend is started.
 
-    A CPU has the threads that were asked for when the model was learned, as far as there are as many.
+    A CPU has the number of threads that was asked for when the model was learned, but at most its own.
     """
     where = describe(device)
     if device == "cpu" and (threads := learned.get("threads_asked")):
@@ -179,7 +181,7 @@ def here(learned: Mapping[str, Any], device: str) -> dict[str, Any]:
 def label_of(device: str, where: Mapping[str, Any]) -> str:
     """A name for the measured device: a CPU's kind and threads, or the backend's `device_name`.
 
-    `where`: an environment of this machine, of which `device_name` and `threads` are used.
+    `where`: an environment of this machine; only `device_name` and `threads` are used.
     """
     if device != "cpu":
         return str(where.get("device_name") or device)
@@ -197,9 +199,9 @@ FIELDS = (
 )  # fmt: skip
 """Fields of a framework and its backend; a backend has some of them."""
 OF_BACKEND = ("framework", "jit", "compile", "channels_last", "half")
-"""Those of the backend and its options, which a user chooses."""
+"""The FIELDS that a user chooses by the backend and its options."""
 OF_DEVICE = ("device", "processor", "threads_given")
-"""Fields of a Difference that make it another device."""
+"""Values of `Difference.field` that mean another device."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +251,7 @@ def differences(
 def differences_of_device(
     label: str, learned: Mapping[str, Any], now: Mapping[str, Any]
 ) -> tuple[Difference, ...]:
-    """The differences that make it another device: processor and threads of a CPU, name of a GPU."""
+    """The differences that mean another device: processor and threads of a CPU, name of a GPU."""
     return tuple(d for d in differences(label, learned, now) if d.of_device)
 
 
@@ -266,14 +268,14 @@ def _of_processor(learned: Mapping[str, Any], now: Mapping[str, Any]) -> Iterato
 def _fields(
     names: Iterable[str], learned: Mapping[str, Any], now: Mapping[str, Any]
 ) -> Iterator[Difference]:
-    """Fields that both have and that differ."""
+    """Yield the fields that both environments have and that differ."""
     for name in names:
         if name in learned and name in now and learned[name] != now[name]:
             yield Difference(name, learned[name], now[name])
 
 
 def _kind(where: Mapping[str, Any]) -> str:
-    """The processor's name and its identity numbers, which tell two kinds of one name apart."""
+    """The processor's name with its identity numbers, because two kinds may have one name."""
     facts = where["processor"]
     words = [f"{k} {facts[k]}" for k in ("vendor", *IDENTITY) if k in facts]
     return f"{where.get('cpu')} ({' '.join(words)})" if words else str(where.get("cpu"))

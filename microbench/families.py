@@ -1,6 +1,6 @@
 """Blocks of the families of networks as Graphs: steps, chains of them, and whole networks.
 
-A step takes layers under construction and the tensor that it reads, and returns the one that it writes.
+A step takes a network under construction and its input tensor, and returns its output tensor.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def chain(
     stride: int | None = None,
     **options: object,
 ) -> Graph:
-    """`count` steps in a row on size x size positions of `channels`; `stride`: of the first one."""
+    """`count` steps in a row on size x size positions with `channels`; `stride`: of the first step."""
     n = Layers.on(f"{step.__name__} {channels}", size, size, channels)
     x = n.input
     for i in range(count):
@@ -278,8 +278,8 @@ def token_mlp(tokens: int, features: int, hidden: int, act: str = "gelu") -> Gra
 
 # ---- Whole networks, from the input to the classes
 #
-# They tell how much slower everything is inside a network: one of each family, with the depths and widths
-# of published networks, small enough for some ten calls a second.
+# Operations are slower inside a network, which these measure: one network of each family, with depths and
+# widths of published networks, small enough for some ten calls a second.
 
 
 def residual_network(size: int, depths: Sequence[int], deep: bool = True, groups: int = 1) -> Graph:

@@ -1,7 +1,7 @@
 """The journal of a run: one JSON line per measurement, on disk before the next measurement starts.
 
-A run that was killed goes on from its journal if all that makes times comparable is the same and the
-journal is younger than a day; else it starts anew. One run at a time has it.
+A run that was killed goes on from its journal if the journal is younger than a day and everything that
+makes times comparable is the same; else it starts anew. Only one run at a time can have a journal open.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ fcntl: Any = importlib.import_module("fcntl") if os.name == "posix" else None
 class Journal:
     """An append-only file of records.
 
-    `records`: the measurements of earlier parts of the same run. `dropped`: why the records of the file
-    were thrown away; "" if they were not.
+    `records`: the measurements of earlier parts of the same run. `dropped`: the reason why records in the
+    file were thrown away; "" if they were not.
     """
 
     def __init__(

@@ -29,19 +29,19 @@ from .runner import Job, Outcome, Runner, Settings, graph_job, job_key
 from .timing import JobLatency, Latencies, Visit, latencies
 
 DEFAULT_SETTINGS = Settings(rounds=6, most_rounds=24, enough_s=50.0)
-"""A fast machine measures more rounds in the time that a slow one needs for the first 6."""
-# From these values on there is a warning.
+"""A fast machine measures more rounds in the time that a slow machine needs for the first 6."""
+# Above these values a run gets a warning.
 UNSTEADY = 1.5  # the most disturbed tenth of a run over the calmest
 UNREPEATABLE = 0.08  # relative difference of repeated measurements
 OTHERS = 0.2  # processors that other programs use
 LONGEST_WAIT_S, WATCH_S, CALM_S = 600.0, 2.0, 6.0
-"""The longest wait for a calm moment, the time between two looks, and how long it has to be calm."""
+"""The longest wait for a calm moment, the time between two looks, and the duration of a calm moment."""
 MOVED = 0.1  # relative change of the machine's speed
 REFERENCES = (
     "residual 34 3x128x128", "inverted 3x224x224", "vgg 11 3x96x96", "u-net 3x96x96",
     "transformer 3x224x224",
 )  # fmt: skip
-"""Networks that `doctor` and `evaluate` measure anew: of different work, and quickly built."""
+"""Networks that `doctor` and `evaluate` measure again: their work differs, and they are built quickly."""
 
 CheckEnvironment = Callable[[Mapping[str, Any]], object]
 """Called with the environment before anything is measured; may raise."""
@@ -99,10 +99,10 @@ def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Meas
 def run_jobs(
     run: Run, jobs: Sequence[Job], networks: Sequence[Job], probed: bool = False
 ) -> Iterator[tuple[Runner, Outcome, Journal]]:
-    """Run `jobs` as `Runner.run` does, from the journal on if it is of the same run; `probed`: with probes.
+    """Run `jobs` as `Runner.run` does; continue from the journal if it is of the same run.
 
-    An error in the context closes the journal. Raises LolatError when device or backend are not there, or
-    nothing could be measured.
+    `probed`: True to probe the machine's speed. An error in the context closes the journal. Raises
+    LolatError if device or backend are not there, or if nothing could be measured.
     """
     settings = run.settings or DEFAULT_SETTINGS
     before = environment.describe(run.device) | {"others_at_start": environment.others()}
@@ -139,7 +139,7 @@ def references() -> tuple[Predefined, ...]:
 
 
 def network_jobs(backend: str) -> list[Job]:
-    """The REFERENCES as jobs that others are measured after."""
+    """Jobs of the REFERENCES, which run before the samples of other jobs."""
     known = known_blocks(backend, references())
     return [graph_job(b.make(), b.name, b.batch_sizes[0], whole=True) for b in known]
 
@@ -147,7 +147,7 @@ def network_jobs(backend: str) -> list[Job]:
 def run_key(
     own: Mapping[str, Any], device: str, jobs: Sequence[Job], settings: Settings
 ) -> dict[str, Any]:
-    """All that makes the times of two runs comparable, as JSON; `own`: the backend's environment."""
+    """Everything that two runs must share to be comparable, as JSON; `own`: the backend's environment."""
     payloads = json.dumps([[j.key, j.payload] for j in jobs], sort_keys=True)
     key = {
         "jobs": hashlib.sha256(payloads.encode()).hexdigest()[:16],
@@ -187,13 +187,13 @@ def noise_of(measured: Latencies) -> dict[str, Any]:
 
 
 def threads_of(where: Mapping[str, Any]) -> int:
-    """The threads that a probe takes: those of an environment, as far as there are processors."""
+    """Number of threads for a probe: the environment's, but at most the number of processors."""
     able = min(environment.cpu_count(), MOST_THREADS)
     return min(where.get("threads") or able, able)
 
 
 def _processors(where: Mapping[str, Any]) -> int:
-    """The processors of an environment's machine; a framework may have been given fewer."""
+    """Number of processors of an environment's machine; its framework may use fewer."""
     number: int = where.get("processor", {}).get("threads", where["threads"])
     return number
 
@@ -203,7 +203,7 @@ def wait_until_calm(
     most_s: float = LONGEST_WAIT_S,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Wait until other programs have let the machine alone for CALM_S seconds, or `most_s` are over."""
+    """Wait until no other programs have run for CALM_S seconds, or `most_s` seconds are over."""
     waited = calm = 0.0
     while waited < most_s and calm < CALM_S:
         used = environment.others()
@@ -228,7 +228,7 @@ def wait_until_calm(
 
 
 def busy(where: Mapping[str, Any]) -> str | None:
-    """A remark if other programs run just before a run; None if they do not, or if that is unknown."""
+    """A remark if other programs are running just before a run; None if not, or if unknown."""
     others = where.get("others_at_start") or 0.0
     if others <= OTHERS:
         return None

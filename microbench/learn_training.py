@@ -33,19 +33,19 @@ from .timing import latencies
 # ---- The measured blocks: the predefined ones and five more, at other batch sizes
 
 LARGE = (4, 16, 64)
-"""Batch sizes beside 1: a block is measured at the largest that its counts allow."""
-MOST_FLOPS = 3e9  # multiply-accumulates of a forward pass
-MOST_ELEMENTS = 7e7  # that a forward pass reads and writes
-IMAGE = 4  # channels up to which an input is an image
+"""Batch sizes besides 1: a block is measured at the largest that the next two limits allow."""
+MOST_FLOPS = 3e9  # most multiply-accumulates of a forward pass
+MOST_ELEMENTS = 7e7  # most elements that a forward pass reads and writes
+IMAGE = 4  # most channels of an input that is an image
 MEASURED = {o.name: o for o in OPTIMIZERS.values() if o.name in backends.OPTIMIZERS}
 
 
 def batch_sizes(graph: Graph) -> tuple[int, ...]:
-    """1, and the largest of LARGE whose counts stay below the limits.
+    """The batch sizes of a block: 1, and the largest of LARGE whose counts stay below the limits.
 
-    2 instead of 1 for a batch norm with one value per channel and sample, which PyTorch does not train.
-    Only 1 for convolutions in groups of several channels: TensorFlow's backward pass takes seconds on a
-    CPU.
+    With a batch norm of one value per channel and sample, which PyTorch does not train, 2 replaces 1. With
+    convolutions in groups of several channels it is 1 alone, because TensorFlow's backward pass takes
+    seconds on a CPU.
     """
     attributes = [o.attributes for o in graph.operations]
     if any(1 < a.get("groups", 1) < a.get("in_channels", 0) for a in attributes):
@@ -96,27 +96,27 @@ SHAPES: Mapping[str, tuple[tuple[int, ...], ...]] = {
     "middle": ((512, 512),) * 16,
     "large": ((2048, 2048),) * 4,
 }
-"""Variables that each optimizer updates, chosen to tell the cost of a variable from a parameter's."""
+"""Shapes of variables that each optimizer updates; they tell the cost of a variable from a parameter's."""
 LOOPS = {
     "1 step": ((8, 8, 3), 8, 1),
     "33 steps": ((8, 8, 3), 8, 33),
     "9 large steps": ((224, 224, 3), 8, 9),
 }
-"""Epochs of next to nothing: (shape of a sample, batch size, steps)."""
+"""Epochs of a network that does almost nothing: (shape of a sample, batch size, steps)."""
 STARTED = ("small resnet 3x224x224", "small mobile net silu 3x192x192")
 """Whole networks among the blocks: SIMPLEST starts both, every other optimizer the first."""
 DIRECTIONS = {"forward": False, "forward+backward": True}
 
 Part = tuple[Job, "partial[Any]"]
-"""A job, and the class of its measurement, which takes latency and raw times, ms."""
+"""(job, its measurement, which takes the latency and the raw times, ms)."""
 
 
 def measure_training(
     run: Run, blocks: Sequence[Predefined] = TRAINING_BLOCKS
 ) -> tuple[dict[str, Any], Journal]:
-    """The section "training" of a model file, and the journal, still on disk; errors: see `run_jobs`.
+    """Return the section "training" of a model file, and the journal, which is still on disk.
 
-    LolatError also if too little could be measured.
+    Errors: see `run_jobs`; LolatError also if too little could be measured.
     """
     graphs = {b.name: as_known(run.backend, b.make()) for b in blocks}
     parts = [*_passes(blocks, graphs), *_updates(), *_epochs()]

@@ -1,6 +1,6 @@
-"""Probe of the machine's speed now, which needs no framework: NumPy on threads, a tenth of a second in all.
+"""Probes the machine's speed in a tenth of a second, without a framework: NumPy on threads.
 
-All threads compute at once and wait for each other, as they do for an operation of a network.
+All threads compute at once and wait for each other, as in an operation of a network.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .timing import Clock, time_once
 
 ROUNDS, MOST_THREADS, FORKS = 24, 8, 15
 SIDE, MATRICES = 64, 16
-"""Rows and columns of a product that OpenBLAS computes in the thread that asks; products of a part."""
+"""Rows and columns of a matrix so small that OpenBLAS starts no threads; number of products of a thread."""
 
 Probe = tuple[float, float]
 """The fastest and the median time of FORKS forks, ms."""
@@ -46,20 +46,17 @@ def probe(
     return min(times_ms), statistics.median(times_ms)
 
 
-# ---- What it tells of networks
+# ---- From a probe to networks
 
 PER_FORK = 0.5
-"""Of the time that a fork takes longer, the part that an operation of a network does: chosen on the first
-half of the pairs of probe and networks in `python -m benchmarks run probe`. On a quiet machine networks do
-not follow it, so that it is told and changes no latency."""
+"""Additional time of an operation of a network / additional time of a fork, chosen on the first half of the
+pairs of probe and networks in `python -m benchmarks run probe`. On a quiet machine networks do not follow
+the probe. It is therefore only reported, and changes no latency."""
 SPREAD, BUSY = 0.12, 0.6
-"""Standard deviations, logarithms, of networks' times around that by the same half, and what other programs
-add or take away that want all processors: networks take several times as long, which no probe tells."""
+"""Standard deviations of networks' times around that estimate, as logarithms: SPREAD on the same half; BUSY
+while other programs want all processors, when networks take several times as long and no probe tells it."""
 
 
 def waking_ms(learned: Sequence[float], now: Sequence[float]) -> float:
-    """Time that an operation takes longer to start than when learned, ms.
-
-    `learned`, `now`: the times of a probe, see Probe.
-    """
+    """Additional time to start an operation, compared with the learned device, ms; arguments: see Probe."""
     return PER_FORK * (statistics.fmean(now) - statistics.fmean(learned)) / FORKS

@@ -23,7 +23,7 @@ from .worker import WorkerProcess, ask_environment
 
 REQUEST_LIMIT_S = 300.0
 MOST_DEATHS = 3
-"""Deaths of the worker that end a run: then the jobs are not the cause."""
+"""Number of deaths of the worker that ends a run, because the jobs are then not the cause."""
 ITEM_BYTES = 4  # float32
 PROBED = 3
 """Rounds from one probe of the machine to the next."""
@@ -58,9 +58,9 @@ class Settings:
 
 @dataclass
 class Outcome:
-    """Raw times by a job's key: visits, and times that are taken once; the reasons of failed jobs.
+    """Results of a run by key of a job: `visits`, `once_ms` for times taken once, `failures` with reasons.
 
-    `probes`: of the machine, throughout the run.
+    `probes`: the probes of the machine throughout the run.
     """
 
     journal: Journal | None = None
@@ -110,7 +110,7 @@ def keep_bytes(graph: Graph, batch_size: int) -> int:
 
 
 def groups(jobs: Sequence[Job], available_bytes: int | None) -> list[list[Job]]:
-    """Split jobs into groups that take at most half of the available memory, or are one job."""
+    """Split jobs into groups of one or more that take at most half of the available memory."""
     result: list[list[Job]] = [[]]
     for job in jobs:
         taken = sum(j.keep_bytes for j in result[-1]) + job.keep_bytes
@@ -121,9 +121,9 @@ def groups(jobs: Sequence[Job], available_bytes: int | None) -> list[list[Job]]:
 
 
 def rounds_in_time(jobs: Sequence[Job], settings: Settings, outcome: Outcome, share: float) -> int:
-    """Estimate how many rounds over `jobs` fit into `share` of the time, from the first rounds.
+    """Estimate from the first rounds how many rounds over `jobs` fit into `share` of `enough_s`.
 
-    The times are those of the visits: a run that was interrupted has as many rounds.
+    The estimate uses times of visits alone, so that an interrupted run gets the same number of rounds.
     """
     visits = [outcome.visits.get(job.key, [])[: settings.rounds] for job in jobs]
     round_s = sum(sum(v.seconds for v in one) / len(one) for one in visits if one)
@@ -142,7 +142,7 @@ class Runner:
         self.estimates_ms: dict[str, float] = {}
         """Rough times of the jobs that the present worker has prepared."""
         self.deaths = 0
-        self.turn = 0  # of the networks that blocks are measured after
+        self.turn = 0  # chooses the network that runs before a block
         try:
             answer = ask_environment(self.worker)
         except BaseException:
@@ -171,11 +171,11 @@ class Runner:
         journal: Journal | None = None,
         probe: Callable[[], Probe] | None = None,
     ) -> Outcome:
-        """Measure all jobs, except the visits in the journal and the jobs that failed there.
+        """Measure all jobs, without visits that the journal has, and without jobs that failed before.
 
-        `networks`: whole networks, one of which in turn runs before each sample of any other job. A job is
-        prepared right before its first visit. `probe`: called every PROBED rounds, and at the end. Raises
-        MeasuringError when nothing could be measured or MOST_DEATHS workers died.
+        `networks`: whole networks that run in turn, one before each sample of a job that is no network. A
+        job is prepared right before its first visit. `probe`: called every PROBED rounds, and at the end.
+        Raises MeasuringError if nothing could be measured or MOST_DEATHS workers died.
         """
         outcome = Outcome(journal)
         for key, reason in outcome.failures.items():
@@ -198,7 +198,7 @@ class Runner:
         return outcome
 
     def once(self, key: str, request: dict[str, Any], outcome: Outcome) -> float | None:
-        """A time that is taken once, ms; None if it failed."""
+        """Take a time once, ms; None if that failed."""
 
         def measure() -> None:
             outcome.add({"key": key, "once_ms": round(float(self.ask(request)["once_ms"]), 3)})
@@ -210,7 +210,7 @@ class Runner:
     def _rounds(
         self, group: Sequence[Job], settings: Settings, outcome: Outcome, parts: int
     ) -> Iterator[tuple[int, Job]]:
-        """(round, job) for all rounds, each in another random order, the same for the same seed."""
+        """Yield (round, job) for all rounds; a round's order is random, and the same for the same seed."""
         generator = random.Random(settings.seed)
 
         def take(text: str, numbers: range) -> Iterator[tuple[int, Job]]:
@@ -226,7 +226,7 @@ class Runner:
             yield from take("measuring on, while there is time", range(settings.rounds, wanted))
 
     def _visit(self, job: Job, networks: Sequence[Job], outcome: Outcome) -> None:
-        """Take samples of a job: of a network in a loop, of anything else after a network."""
+        """Take samples of a job: a network runs in a loop, anything else after a network."""
         before = "" if job.whole else self._network(networks, outcome)
         estimate = self._prepare(job)
         calls = loops(estimate) if job.whole else 1
@@ -234,7 +234,7 @@ class Runner:
         outcome.add({"key": job.key, "visit": visit})
 
     def _network(self, networks: Sequence[Job], outcome: Outcome) -> str:
-        """Prepare the network in turn and return its key; one that cannot be prepared is skipped."""
+        """Prepare the next network and return its key; a network that cannot be prepared is skipped."""
         while able := [n for n in networks if n.key not in outcome.failures]:
             self.turn += 1
             network = able[self.turn % len(able)]
@@ -244,14 +244,14 @@ class Runner:
         raise MeasuringError("no network to measure blocks after can be run")
 
     def _prepare(self, job: Job) -> float:
-        """The rough time of a job, ms; the worker prepares it unless it has."""
+        """Prepare a job in the worker, unless that is done; returns its rough time, ms."""
         if job.key not in self.estimates_ms:
             answer = self.ask({"do": "prepare", "key": job.key, "job": job.payload})
             self.estimates_ms[job.key] = answer["estimate_ms"]
         return self.estimates_ms[job.key]
 
     def _try(self, key: str, outcome: Outcome, act: Callable[[], object]) -> None:
-        """Do `act`; when the worker dies or refuses, record that and go on without the job."""
+        """Call `act`; if the worker dies or refuses, record that and go on without the job."""
         try:
             act()
         except (ProcessDied, RequestFailed) as problem:

@@ -1,7 +1,7 @@
-"""Times calls as they are in use, and estimates the latencies behind the times.
+"""Times calls in the conditions of their use, and estimates latencies from the times.
 
-A block is timed right after a network, not in a loop of its own, which would find its weights in the
-caches. The network is timed too: it tells how slow the machine is.
+A block is timed right after a network. In a loop of its own it would find its weights in the caches. The
+network is timed too, because its time shows the machine's speed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 Clock = Callable[[], float]
 """Seconds, increasing; `time.perf_counter` outside tests."""
 
-LOOP_S = 0.1  # a network runs for so long in a row
-MOST_LOOPS = 3  # calls of it that count, at most
+LOOP_S = 0.1  # seconds that a network runs in a loop
+MOST_LOOPS = 3  # most calls of such a loop that are timed
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Visit:
 
     @property
     def seconds(self) -> float:
-        """Duration of the visit's calls, a loop's first call included, which is not timed."""
+        """Duration of the visit's calls, including the first call of a loop, which is not timed."""
         total_ms = sum(self.samples_ms) + sum(self.reference_ms)
         if self.samples_ms and not self.reference_ms:
             total_ms += self.samples_ms[0]
@@ -58,11 +58,11 @@ def sample(
     clock: Clock,
     now: Clock,
 ) -> Visit:
-    """Take `count` samples of `call` as it is in use.
+    """Take `count` samples of `call` in the conditions of its use.
 
-    A block runs after the network `before`, which sets caches and threads, with its input read (`touch`)
-    as if just written. A network has no `before`: it runs in a loop, whose first call does not count.
-    `now`: seconds since the epoch.
+    A block runs after the network `before`, which leaves caches and threads as in use; `touch` reads the
+    block's input, as if it were just written. A network has no `before`: it runs in a loop, whose first
+    call is not timed. `now`: seconds since the epoch.
     """
     samples, references, moments = [], [], []
     if before is None:
@@ -105,25 +105,25 @@ def loops(estimate_ms: float) -> int:
     return max(1, min(MOST_LOOPS, int(LOOP_S * 1e3 / max(estimate_ms, 1e-6))))
 
 
-# ---- From raw samples to the latency of every job, with the state of the machine taken out
+# ---- From raw samples to the latency of every job, without the drift of the machine
 #
-# The speed of a shared machine changes from second to second. Samples are taken in rounds of random order
-# and split into the job and the state of the machine, which the samples around it tell:
+# The speed of a shared machine changes from second to second. Samples are taken in rounds of random order.
+# Each is split into a part of its job, and a drift that the samples around it show:
 #
 #     log(sample) = job + drift(moment)
 #
-# The fit is Tukey's median polish along time. The median drift is 0, so a job's latency is that on the
-# machine as it usually was in the run, with the other programs that ran on it.
+# The fit is Tukey's median polish along time. The median drift is 0: a job's latency is the latency on the
+# machine in its usual state during the run, with the other programs that ran.
 
-NEIGHBORS = 4  # samples on either side that tell the drift: about half a second
-TURNS = 25  # until it changes no more, also where a job has most of the samples
-LEAST_SAMPLES = 4  # whose halves are compared
+NEIGHBORS = 4  # samples on either side from which the drift is taken: about half a second
+TURNS = 25  # iterations; the fit has then converged, even if one job has most of the samples
+LEAST_SAMPLES = 4  # fewer samples have no spread
 QUIET, BUSY = 0.1, 0.9
 
 
 @dataclass(frozen=True)
 class JobLatency:
-    """A job's latency on the machine as it usually was, ms; `spread`: relative difference of two halves."""
+    """A job's latency without drift, ms; `spread`: relative difference of two halves of its samples."""
 
     latency_ms: float
     spread: float | None
@@ -133,8 +133,8 @@ class JobLatency:
 class Latencies:
     """Every job's latency by key, and the drift of the machine.
 
-    `quiet`, `busy`: time in the calmest and the most disturbed tenth of the run over the usual one;
-    `others`: processors that other programs used; `trend`: time in the last quarter over the first.
+    `quiet`, `busy`: times in the calmest and in the most disturbed tenth of the run / usual times;
+    `others`: processors that other programs used; `trend`: times in the last / in the first quarter.
     """
 
     jobs: Mapping[str, JobLatency]
@@ -205,7 +205,7 @@ def _rows(key: str, visit: Visit, number: int) -> list[tuple[tuple[str, bool], f
 
 
 def _around(rest: np.ndarray) -> np.ndarray:
-    """(samples,) the median of the NEIGHBORS on either side of each, without itself; 0 at the median."""
+    """Median of the NEIGHBORS samples on either side of each sample, (samples,), shifted to median 0."""
     if len(rest) == 1:
         return np.zeros(1)
     padded = np.pad(rest, NEIGHBORS, constant_values=np.nan)

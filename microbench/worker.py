@@ -1,6 +1,6 @@
 """The process that measures, and the choice of its backend.
 
-Devices of a framework are set before it starts, so every run has a worker process of its own.
+A framework's devices must be set before it starts. Every run therefore has a worker process of its own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Worker:
                 estimate = warm_up(call, time.perf_counter)
                 self.calls[request["key"]] = call  # a call that failed has freed its memory
                 gc.collect()
-                gc.freeze()  # what is prepared stays: no later collection looks through it
+                gc.freeze()  # later collections skip prepared objects, which stay
                 return {"estimate_ms": estimate}
             case "sample":
                 return self.sample(request)
@@ -133,8 +133,8 @@ def look(backend: str, device: str) -> dict[str, Any]:
 def pick(device: str, options: Sequence[str]) -> tuple[str, str, dict[str, Any]]:
     """(backend with `options`, a remark on an unusual choice or "", the environment of a GPU).
 
-    A GPU is looked for in a process of its own. Raises InputError if no backend has these options,
-    MissingPackageError if none is installed, DeviceError or MeasuringError if none finds a GPU.
+    A process of its own looks for a GPU. Raises InputError if no backend has these options,
+    MissingPackageError if no backend is installed, DeviceError or MeasuringError if none finds a GPU.
     """
     able = [n for n in ORDER[device] if all(has(n, o) for o in options)]
     if not able:

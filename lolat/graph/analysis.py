@@ -37,7 +37,7 @@ from lolat.units import shortened
 
 
 def parameters(graph: Graph) -> int:
-    """Number of parameters; a shared one counts once."""
+    """Number of parameters; a shared parameter counts once."""
     return sum(operations_parameters(graph)) + free_elements(graph)
 
 
@@ -48,7 +48,7 @@ def free_elements(graph: Graph) -> int:
 
 @once
 def operations_parameters(graph: Graph) -> tuple[int, ...]:
-    """Number of parameters of each operation; of a tied one, its biases if they are its own."""
+    """Number of parameters of each operation, (operations,); a tied one has at most its own biases."""
     weights, found = count(graph).at(1)[:, COLUMNS.index("weights")].tolist(), list[int]()
     for o, number in zip(graph.operations, weights, strict=True):
         a = o.attributes
@@ -63,14 +63,14 @@ def operations_parameters(graph: Graph) -> tuple[int, ...]:
     return tuple(found)
 
 
-_AGAIN = re.compile(r":\d+(?=/|$)")  # of a layer's second call
+_AGAIN = re.compile(r":\d+(?=/|$)")  # the suffix of a layer's name in its second call
 
 
 def parameter_key(operation: Operation) -> tuple[object, ...]:
-    """A key that is equal for operations of one parameter.
+    """A key that is equal for operations with the same parameter.
 
-    A layer that is called again has the same path; a table that is the last layer's kernel too has its
-    sizes.
+    Calls of one layer have the same path. An embedding and the dense layer that shares its table have the
+    same sizes.
     """
     a = operation.attributes
     if operation.kind == "embedding":
@@ -89,15 +89,15 @@ def _channels(graph: Graph, norm: Operation) -> int:
 
 
 READ_SHARE, FEW_PARAMETERS = 0.98, 1000
-"""There is no remark if this share of a network's parameters is found in a graph, or all but so many.
-timm's networks with learned positions have 0.988 or more."""
+"""A remark says how many parameters are not in a graph, if the graph has less than READ_SHARE of them and
+lacks more than FEW_PARAMETERS. timm's networks with learned positions have 0.988 or more."""
 
 
 def completed(builder: GraphBuilder, outputs: Sequence[int], number: int, *made: int) -> Graph:
     """The finished graph, with all of its network's `number` parameters.
 
-    Those that are in no operation are computed into the constants `made`; a remark if they are many, which
-    are taken not to be trained.
+    Parameters that are in no operation become `Graph.free`: the constants `made` are computed from them. If
+    they are many, a remark says so, and they count as not trained.
     """
     rest = number - parameters(builder.build(outputs))
     if rest > FEW_PARAMETERS and rest > (1.0 - READ_SHARE) * number:
@@ -112,7 +112,10 @@ def completed(builder: GraphBuilder, outputs: Sequence[int], number: int, *made:
 
 
 def as_trained(graph: Graph) -> Graph:
-    """Return the graph as it is trained, its norms as batch norms; NetworkError if it cannot be counted."""
+    """Return the graph as it is trained; NetworkError if its training cannot be counted.
+
+    A norm by the statistics of the batch, which counts as an instance norm at inference, is a batch norm.
+    """
     if quantized := sum("bits" in o.attributes for o in graph.operations):
         raise NetworkError(
             f"{shortened(graph.name)}: {quantized} of its operations are quantized, which nobody trains; "
@@ -138,7 +141,10 @@ def as_trained(graph: Graph) -> Graph:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes at the peak of a forward pass, `at` an operation: weights and their copies, live tensors."""
+    """Bytes at the peak of a forward pass, which is `at` an operation.
+
+    `weights_bytes`: weights and their copies; `activations_bytes`: the tensors that are alive.
+    """
 
     weights_bytes: int
     activations_bytes: int
@@ -151,16 +157,16 @@ class Memory:
 
 
 INDEXED, INDEX_BYTES = ("max_pool", "global_max_pool"), 8
-"""Kinds for which PyTorch writes the position of each maximum too, in eager mode at inference as well."""
+"""Kinds for which eager PyTorch also writes the position of each maximum, and bytes of a position."""
 
 
 @once
 def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
-    """Bytes alive while each operation runs, (2, operations): of any batch size, and of each sample.
+    """Bytes of tensors alive while each operation runs, (2, operations): [0] fixed, [1] of each sample.
 
-    A tensor lives from its first use to its last; inputs always, outputs and `kept` ones to the end. A view
-    takes no memory. In eager PyTorch the code decides what shares memory, and how long (`Graph.storages`).
-    Copies that autocast converts live while their operation runs, unless a compiler fuses them.
+    A tensor lives from its first use to its last. Inputs, outputs and `kept` tensors live to the end. A
+    view takes no memory. In eager PyTorch, `Graph.storages` says which tensors share memory, and how long
+    it lives. Copies that autocast converts live while their operation runs, unless a compiler fuses them.
     """
     is_eager = graph.framework == "torch" and mode.launch == EAGER
     storages = graph.storages if is_eager else ()
@@ -176,7 +182,7 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
             root = of_view.get(t, t)
             first.setdefault(root, position)
             last[root] = position
-    # Of the operations from each position on, the first tensor that any of them writes.
+    # The first tensor that an operation writes, from each position on.
     written = np.minimum.accumulate([min(o.outputs) for o in graph.operations][::-1])[::-1]
     for tensors, latest in storages:
         root = min(tensors)
@@ -207,9 +213,9 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
 
 
 def weights_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> int:
-    """Bytes of the parameters, and of the means and variances that training changes without gradients.
+    """Bytes of the parameters, and of the running means and variances of batch norms.
 
-    A parameter has 2 bytes in half precision, and 4 or more under autocast, without its copy.
+    A parameter has 2 bytes in half precision, and 4 or more under autocast, whose copies do not count.
     """
     size = SIZES.get(own_dtype(graph) or "", 4.0)
     if mode.half:
@@ -226,9 +232,10 @@ def weights_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> int:
 
 @once
 def copied_at(graph: Graph) -> dict[int, int]:
-    """Position of an operation with parameters that autocast copies in half -> of the first with the copy.
+    """Position of an operation -> position of the operation for which autocast copies its parameters.
 
-    They are those of kernels. A table of embeddings is copied only if it is a product's kernel too.
+    Autocast copies kernels in half precision. It copies an embedding's table only if that is a product's
+    kernel too.
     """
     heads = {parameter_key(o): i for i, o in enumerate(graph.operations) if o.kind == "dense"}
     found = dict[int, int]()
@@ -242,9 +249,9 @@ def copied_at(graph: Graph) -> dict[int, int]:
 
 
 def copied_bytes(graph: Graph) -> np.ndarray:
-    """(operations,) bytes of the copies of parameters that autocast has made when each operation runs.
+    """Bytes of the parameters' copies that autocast holds while each operation runs, (operations,).
 
-    It keeps them until its context ends, behind the forward pass.
+    Autocast keeps them until its context ends, after the forward pass.
     """
     each, made = operations_parameters(graph), np.zeros(len(graph.operations), np.int64)
     for i, at in copied_at(graph).items():
@@ -256,19 +263,20 @@ LARGEST_BATCH = 2**24
 
 
 def largest_fitting(needed: Callable[[int], int], available_bytes: float) -> int:
-    """The largest batch whose `needed` bytes are available; 0 if none is."""
+    """The largest batch size whose `needed` bytes are available; 0 if none is."""
     return bisect_right(range(1, LARGEST_BATCH + 1), available_bytes, key=needed)
 
 
 # ---- The analysis
 
-MOST_COUNT = 2.0**53  # of an operation: the largest that a float still holds exactly
+MOST_COUNT = 2.0**53  # largest count of an operation: larger integers are not exact as floats
 
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """The `counts` of a graph, its `blocks` in network order and their `names`; `owner`: (operations,) the
-    block of each operation.
+    """The `counts` of a graph, its `blocks` in network order and their `names`.
+
+    `owner`: (operations,) index of the block that each operation is in.
     """
 
     graph: Graph
@@ -280,7 +288,7 @@ class Analysis:
     _bytes: dict[tuple[str, str], tuple[int, Any, Any]] = field(default_factory=dict, repr=False)
 
     def memory(self, batch_size: int, mode: Mode = DEFAULT_MODE) -> Memory:
-        """Memory of a forward pass at a batch size; `mode`: of the device."""
+        """Memory of a forward pass at a batch size; `mode`: the device's execution mode."""
         key = mode.dtype if mode.half else "", mode.launch
         if key not in self._bytes:
             copied = (
@@ -291,13 +299,13 @@ class Analysis:
         weights, copied, (fixed, scaled) = self._bytes[key]
         if not len(fixed):
             return Memory(weights, 0, "")
-        alive = fixed + scaled.astype(float) * batch_size  # no integer that overflows
+        alive = fixed + scaled.astype(float) * batch_size  # integers could overflow
         most = int((copied + alive).argmax())
         weights += int(copied[most])
         return Memory(weights, int(alive[most]), self.graph.operations[most].full_name)
 
     def block_counts(self, batch_size: int) -> np.ndarray:
-        """Counts of each block at a batch size, (blocks, COLUMNS), cached. InputError above 64 bits."""
+        """Counts of each block at a batch size, (blocks, COLUMNS), cached; InputError if too large."""
         sums = self._sums.get(batch_size)
         if sums is None:
             if float(self.counts.scaled.max(initial=0)) * batch_size > MOST_COUNT:
@@ -313,14 +321,12 @@ def analyze(network: Graph | Analysis) -> Analysis:
     """Cut and count a graph, cached with it; an Analysis is returned as it is."""
     if isinstance(network, Analysis):
         return network
-    analysis: Analysis | None = vars(network).get("analysis")
-    # A copy of a graph by another name has its counts and blocks, but is not it.
-    if analysis is None or analysis.graph is not network:
-        blocks = cut(network)
-        owner = np.empty(len(network.operations), np.intp)
-        for i, block in enumerate(blocks):
-            owner[list(block.operations)] = i
-        names = tuple(block.name for block in blocks)
-        analysis = Analysis(network, count(network), blocks, names, owner)
-        vars(network)["analysis"] = analysis
-    return analysis
+    return _analysis(network)
+
+
+@once
+def _analysis(graph: Graph) -> Analysis:
+    blocks, owner = cut(graph), np.empty(len(graph.operations), np.intp)
+    for i, block in enumerate(blocks):
+        owner[list(block.operations)] = i
+    return Analysis(graph, count(graph), blocks, tuple(block.name for block in blocks), owner)

@@ -264,9 +264,6 @@ def _attention(w: Sizes) -> Count:
     Inputs: queries, keys, values, and an optional mask that is added to the scores. The first output is
     (..., queries, value_size) for each head, or has the heads side by side. The optional second output is
     the softmax's result, if the framework keeps it.
-
-    Attributes: `heads`, of the queries; `key_heads`, of the keys and values; `queries`, `keys`: numbers of
-    positions; `head_size`, `value_size`: features of a head; `scaled`: True by default.
     """
     a, (queries, keys, values, *masks), mixed = w.attributes, w.ins, w.outs[0]
     scores = mixed // a["value_size"] * a["keys"]

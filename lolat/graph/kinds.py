@@ -145,13 +145,65 @@ NORMALIZATIONS = _of("normalization")
 POOLINGS = _of("pool")
 VIEWS = _of("view")
 SLICES = frozenset(name for name, kind in KINDS.items() if kind.work == "parts")
-STORED = "stored"
-"""The attribute of a normalization that uses its stored statistics in training as at inference."""
-IN_PLACE = "in_place"
-"""The attribute of an operation whose result eager PyTorch writes into the first input."""
+STORED, IN_PLACE = "stored", "in_place"  # attributes, see ATTRIBUTES
 INVERTIBLE = frozenset(["leaky_relu", "elu", "selu", "celu"])
 """Kinds whose result PyTorch saves if they run in place. Other kinds then save a copy of their input."""
 READ_IN_PART = _of("selection", "embedding")
 """Kinds that read as many elements of their input as they write."""
 GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
 """Recurrent kind -> number of matrices that multiply the input in each step, and the state as well."""
+
+ATTRIBUTES = {
+    # convolutions and pools
+    "kernel": "sides of the window",
+    "strides": "steps of the window along each axis",
+    "dilation": "distance between elements of the window along each axis",
+    "padding": "valid, same, or (before, after) of each axis",
+    "pad_before": "the padding of a pad that was merged into the convolution",
+    "groups": "groups of a convolution",
+    "in_channels": "channels of a convolution's input",
+    "out_channels": "channels of a convolution's output",
+    # layers with weights
+    "bias": "True, False, or the share of the outputs that have a bias",
+    "in_features": "features that are read at a position",
+    "out_features": "features that are written at a position",
+    "experts": "number of dense layers side by side, each for some of the positions",
+    "rows": "rows of an embedding's table",
+    "units": "size of a recurrent layer's output",
+    "timesteps": "steps of a recurrent layer",
+    "bias_vectors": "vectors of biases for each gate of a recurrent layer",
+    "projection": "size of a state that a recurrent layer computes by one more product",
+    "tied": "True: an earlier operation has the parameters; kernel: all of them but the biases",
+    "bits": "bits of a weight that is quantized, with its share of scales",
+    "int8": "how the operation is quantized (lolat.graph.quantized)",
+    "reshaped": "True for a quantized dense layer on several positions",
+    # products of activations
+    "contracted": "products that are summed for each result",
+    "heads": "heads of the queries",
+    "key_heads": "heads of the keys and values",
+    "queries": "positions of the queries",
+    "keys": "positions of the keys",
+    "head_size": "features of a head's query and key",
+    "value_size": "features of a head's value",
+    "scaled": "False if the scores are not scaled",
+    # others
+    "channels": "channels of a normalization",
+    "vectors": "parameters per channel of a normalization, if not those of its kind",
+    "stored": "True for a normalization that uses its stored statistics in training too",
+    "of_batch": "True for a normalization by the statistics of the batch at inference too",
+    "permutation": "axis of the input for each axis of the output",
+    "rate": "share of the elements that a dropout drops",
+    "always": "True for a dropout at inference too",
+    "hides": "True for an unknown operation that may contain products",
+    "in_place": "True if eager PyTorch writes the result into the first input",
+    # training of a part (lolat.graph.backward)
+    "trained": "number of the parameters that are trained, if not all",
+    "computed": "True if the kernel is computed from trained parameters",
+    "packed": "True for the projections of query, key and value as one parameter",
+    "stopped": "True if no gradient goes through the results",
+    "asked": "True if the result has a gradient though nothing before it is trained",
+    "checkpoint": "number of the part whose activations are computed again",
+    "reentrant": "True if all of that part runs again",
+    "selective": "True if that part runs again without its products",
+}
+"""Attributes of operations -> their meaning."""

@@ -1,7 +1,7 @@
 """Execution modes of a device, and a graph lowered to a mode.
 
-A mode is a data type, a launch and a layout of images. It decides how many bytes an element has, and which
-operations a compiler fuses.
+A mode is a data type, a launch and a layout of images. The bytes of an element, and the operations that a
+compiler fuses, depend on it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ DTYPES = {
     FLOAT16: FLOAT16, "fp16": FLOAT16, "half": FLOAT16,
     BFLOAT16: BFLOAT16, "bf16": BFLOAT16,
 }  # fmt: skip
-"""Names of data types -> the name in LoLat. `amp`: PyTorch's autocast, weights in float32; `tf32`: float32
-with all products in TF32 (PyTorch's default: convolutions alone)."""
+"""Name of a data type -> its name in LoLat. `amp`: PyTorch's autocast, with weights in float32; `tf32`:
+float32 with all products in TF32 (PyTorch's default: only convolutions)."""
 Launch = Literal["eager", "compiled", "graph"]
 EAGER: Launch = "eager"
 COMPILED: Launch = "compiled"
 GRAPH: Launch = "graph"
 LAUNCHES = (EAGER, COMPILED, GRAPH)
-"""Launch of operations: one by one as in eager PyTorch; fused by torch.compile, one by one; fused, all at
-once from a CUDA graph (torch.compile's mode `reduce-overhead`)."""
+"""Launches of operations. EAGER: one by one, as in eager PyTorch; COMPILED: fused by torch.compile, then
+one by one; GRAPH: fused, then all at once from a CUDA graph (torch.compile's mode `reduce-overhead`)."""
 HANDING_ON = frozenset(["add", "subtract"])
-"""Kinds whose gradient is that of their result."""
+"""Kinds that hand the gradient of their result on to their inputs unchanged."""
 MODE_COLUMNS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "dtype": ("dtype", DTYPES),
     "precision": ("dtype", DTYPES),
@@ -42,15 +42,15 @@ MODE_COLUMNS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "channels_last": ("channels_last", {"yes": True, "no": False, "true": True, "false": False}),
     "pass": ("training", {"inference": False, "training": True}),
 }
-"""Column of a table -> the field of Mode that it gives, and the words for its values."""
+"""Column of a table -> (the field of Mode that it sets, word -> value of the field)."""
 
 
 @dataclass(frozen=True)
 class Mode:
     """An execution mode.
 
-    `dtype`: a value of DTYPES; `launch`: one of LAUNCHES; `channels_last`: the layout of images in memory;
-    `training`: forward and backward pass, else the forward pass alone.
+    `dtype`: a value of DTYPES; `launch`: one of LAUNCHES; `channels_last`: True if images lie so in memory;
+    `training`: True for forward and backward pass, False for the forward pass alone.
     """
 
     dtype: str = FLOAT32
@@ -70,7 +70,7 @@ class Mode:
 
     @property
     def images_last(self) -> bool:
-        """True if convolutions run channels last, as asked or as a compiler lays them."""
+        """True if convolutions run channels last, as asked for or because a compiler does so."""
         return self.channels_last or self.fused
 
     @property
@@ -80,9 +80,9 @@ class Mode:
 
     @classmethod
     def of_file(cls, name: str, otherwise: Mode | None = None) -> Mode:
-        """The mode in the name of a table, as timm names its own: infer-amp-nhwc-pt240-...-dynamo.csv.
+        """The mode in the name of a table such as timm's: infer-amp-nhwc-pt240-...-dynamo.csv.
 
-        `otherwise`: for a name without a mode.
+        `otherwise`: the mode if the name has none; None: Mode().
         """
         words = re.split(r"[-.]", name.lower())
         dtypes = [DTYPES[w] for w in words if w in DTYPES]
@@ -94,7 +94,7 @@ class Mode:
         return cls(dtypes[0] if dtypes else FLOAT32, launch, last, "train" in words)
 
     def of_row(self, row: Mapping[str, str], where: str) -> Mode:
-        """This mode with the values that a table's row gives; InputError for a word that is not known."""
+        """This mode with the values of a table's row; InputError for an unknown word."""
         changes: dict[str, Any] = {}
         for column, (name, choices) in MODE_COLUMNS.items():
             if text := (row.get(column) or "").strip().lower():
@@ -116,26 +116,27 @@ DEFAULT_MODE = Mode()
 
 # ---- A graph in a mode
 #
-# Autocast's rules are those of PyTorch's documentation (torch.amp, operations that autocast to float16 and
-# to float32): products in half, sums and exponentials in float32, all else in the widest of its inputs.
-# What torch.compile fuses follows its Inductor: element-wise operations in a row, and sums over the same
-# elements, read each tensor of another operation once and write the tensors that another one reads.
+# The rules of autocast are in PyTorch's documentation (torch.amp, operations that autocast to float16 and
+# to float32): products in half, sums and exponentials in float32, others in the widest type of their
+# inputs. torch.compile's Inductor fuses element-wise operations in a row, and sums over the same elements.
+# Together they read each tensor once and write only the tensors that operations outside read.
 
 _OF_SIZE = {
     16.0: "complex128", 8.0: "float64 int64 uint64 complex64", 2.0: "float16 bfloat16 int16 uint16",
     1.0: "float8_e4m3fn float8_e5m2 int8 uint8 bool",
 }  # fmt: skip
 SIZES = by_name(_OF_SIZE)
-"""Data type -> bytes of an element; all others have 4."""
+"""Data type -> bytes of an element; other types have 4."""
 Pairs = list[tuple[int, float]]  # (tensor, bytes of an element)
 
 
 class Lowering:
     """A graph lowered to a mode.
 
-    `floats`: True for each floating-point tensor; `sizes`: bytes of an element of each tensor; `groups`:
-    positions of operations that a compiler fuses; `origin`: tensor -> the tensor that it is a view of;
-    `readers`, `written`: tensor -> positions of the operations that read it, that writes it.
+    `floats`: (tensors,) True for floating point; `sizes`: (tensors,) bytes of an element; `origin`:
+    (tensors,) the tensor that a view shows; `readers`: tensor -> positions of the operations that read it;
+    `written`: tensor -> position of the operation that writes it; `groups`: positions of operations that
+    are fused.
     """
 
     def __init__(self, graph: Graph, mode: Mode) -> None:
@@ -156,7 +157,7 @@ class Lowering:
         self.groups = self._grouped() if mode.fused else []
 
     def bytes_of(self, pairs: Iterable[tuple[int, float]]) -> tuple[float, float]:
-        """Bytes of tensors: those of any batch size, and those of each sample."""
+        """(bytes that do not depend on the batch size, bytes of each sample) of (tensor, element bytes)."""
         total = [0.0, 0.0]
         for t, size in pairs:
             tensor = self.graph.tensors[t]
@@ -164,9 +165,9 @@ class Lowering:
         return total[0], total[1]
 
     def conversions(self, operation: Operation) -> list[tuple[int, float, float]]:
-        """Tensors that autocast converts for an operation, each with bytes of an element before and after.
+        """(tensor, element bytes before, after) of each tensor that autocast converts for an operation.
 
-        Parameters are not among them: they are converted once.
+        Parameters are left out, because they are converted once.
         """
         want = 2.0 if operation.kind in kinds.MULTIPLYING else 4.0
         if self.mode.dtype != AMP or (want == 4.0 and not _in_float32(operation)):
@@ -176,7 +177,7 @@ class Lowering:
         return [(t, 6.0 - want, want) for t in compress(other, computed)]
 
     def eager(self, operation: Operation) -> tuple[Pairs, Pairs]:
-        """Pairs that an operation without products reads, and pairs that it writes."""
+        """(pairs read, pairs written) of an operation without products."""
         writes = [(t, self.sizes[t]) for t in operation.outputs]
         if operation.kind in kinds.READ_IN_PART:
             return writes, writes
@@ -185,7 +186,7 @@ class Lowering:
         if operation.kind == "transpose":
             after = self._kinds_behind(self.origin[operation.outputs[0]])
             if after and kinds.SLICES.union(["matmul", "attention"]).issuperset(after):
-                return [], []  # what reads it takes any order
+                return [], []  # its readers take any order of axes
         wide = self.mode.dtype == AMP and _in_float32(operation)
         reads = operation.inputs
         if self._measures(operation):
@@ -198,11 +199,11 @@ class Lowering:
         return self.mode.training and is_batch_norm
 
     def gradients(self, position: int, needs: Sequence[bool]) -> Iterator[tuple[str, Pairs]]:
-        """Steps of the backward pass of an element-wise operation, as autograd runs them: (class of work,
-        pairs that it reads and writes).
+        """Yield (class of work, pairs read and written) of each backward step of an element-wise operation.
 
-        A sum hands its gradient on; a product multiplies it with the other operand. The gradient of an
-        operand that was broadcast is a tensor of the result's size, then summed.
+        The steps are those of PyTorch's autograd: a sum hands its gradient on, a product multiplies it with
+        the other operand. The gradient of a broadcast operand has the result's size first and is then
+        summed. `needs`: (tensors,) True if the gradient is wanted.
         """
         o, size, tensors = self.graph.operations[position], self.sizes, self.graph.tensors
         out, saves = o.outputs[0], kind_of(o.kind).saves
@@ -223,7 +224,7 @@ class Lowering:
         return [self.graph.operations[i].kind for i in self.readers.get(tensor, ())]
 
     def together(self, group: Sequence[int]) -> tuple[Pairs, Pairs]:
-        """Pairs that fused operations read together, and pairs that they write."""
+        """(pairs read, pairs written) of fused operations together."""
         inside, reads = set(group), dict[int, tuple[int, float]]()
         operations = [self.graph.operations[i] for i in group]
         if len(operations) == 1 and operations[0].kind in kinds.SLICES:
@@ -245,10 +246,10 @@ class Lowering:
         return [*reads.values(), *statistics], writes
 
     def kept(self, group: Sequence[int]) -> Pairs:
-        """Pairs that the backward pass of fused operations reads beside the mirror of their forward pass.
+        """Pairs that the backward pass of fused operations reads besides those of their forward pass.
 
-        A normalization reads its input and its gradient for two sums, and both again for the result; of a
-        batch norm one of them is the mirror of its statistics. A softmax reads its result.
+        A normalization reads its input and its gradient for two sums, and both again for the result; for a
+        batch norm, the second reading of its input is counted already. A softmax reads its result.
         """
         found = []
         for o in (self.graph.operations[i] for i in group):
@@ -259,16 +260,16 @@ class Lowering:
         return [(t, self._stored(self.origin[t])) for t in found]
 
     def _stored(self, tensor: int) -> float:
-        """Bytes of an element in memory; autocast writes a tensor that only products read in half."""
+        """Bytes of an element in memory; under autocast 2 for a tensor that only products read."""
         readers = self._kinds_behind(tensor)
         only_products = self.mode.dtype == AMP and readers and kinds.MULTIPLYING.issuperset(readers)
         return 2.0 if only_products else self.sizes[tensor]
 
     def _grouped(self) -> list[list[int]]:
-        """Positions of the operations without products, fused ones together."""
+        """Groups of positions of the operations without products; the operations of a group are fused."""
         group_of: dict[int, int] = {}
         groups: list[list[int]] = []
-        elements: list[int] = []  # of each group; -1: nothing joins it
+        elements: list[int] = []  # elements of each group; -1: nothing joins it
         tensors = self.graph.tensors
         for i, o in enumerate(self.graph.operations):
             if o.kind in kinds.VIEWS or o.kind in kinds.MULTIPLYING:
@@ -287,12 +288,12 @@ class Lowering:
         return groups
 
     def _element_bytes(self) -> list[float]:
-        """Bytes of an element of each tensor; integers and masks have as many in any mode."""
+        """Bytes of an element of each tensor, (tensors,); a mode changes floating-point tensors alone."""
         in_half, amp = self.mode.half, self.mode.dtype == AMP
         of_float = 2.0 if in_half and not amp else 4.0
         sizes = [SIZES.get(t.dtype, 4.0) for t in self.graph.tensors]
         if of_float == 2.0 and is_in_half(self.graph):
-            return sizes  # what such a network has in float32 stays so
+            return sizes  # such a network keeps its own tensors in float32
         for t, is_float in enumerate(self.floats):
             if is_float and (of_float == 2.0 or sizes[t] < 4.0):
                 sizes[t] = of_float
@@ -304,7 +305,7 @@ class Lowering:
                 floats = [4.0]
             elif o.kind in kinds.VIEWS or o.kind in kinds.SLICES:
                 floats = floats[:1]
-            elif o.kind == "cast":  # to a data type that the network names
+            elif o.kind == "cast":  # keeps the data type that the network asks for
                 floats = []
             for t in o.outputs:
                 if self.floats[t] and floats:
@@ -329,14 +330,14 @@ def lowered_eagerly(graph: Graph, dtype: str) -> Lowering:
 
 
 def element_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> list[float]:
-    """Bytes of an element of each tensor: the network's own, or those of a mode in half precision."""
+    """Bytes of an element of each tensor, (tensors,): the network's, or the mode's if in half precision."""
     if mode.half:
         return lowered_eagerly(graph, mode.dtype).sizes
     return [SIZES.get(t.dtype, 4.0) for t in graph.tensors]
 
 
 def own_dtype(graph: Graph) -> str | None:
-    """The data type of the results of all products, AMP for `Graph.autocast`; None if several, or none."""
+    """The data type of all products' results; AMP for `Graph.autocast`; None if they differ, or lack."""
     written = product_dtypes(graph)
     if graph.autocast and not written.isdisjoint((FLOAT16, BFLOAT16)):
         return AMP
@@ -344,7 +345,7 @@ def own_dtype(graph: Graph) -> str | None:
 
 
 def other_dtype(graph: Graph, measured: str = FLOAT32) -> list[str]:
-    """A remark if the network itself computes in another data type than was measured, float32 aside."""
+    """A remark if the network's own data type is neither float32 nor the measured one."""
     own = own_dtype(graph)
     if own in (None, FLOAT32, measured) or {own, measured} == {FLOAT16, BFLOAT16}:
         return []
@@ -352,7 +353,7 @@ def other_dtype(graph: Graph, measured: str = FLOAT32) -> list[str]:
 
 
 def lost_upcasts(graph: Graph, mode: Mode) -> list[str]:
-    """A remark if the code of a network in float32 asks for float32, and a mode is in half precision."""
+    """A remark if the code of a float32 network asks for float32 and the mode is in half precision."""
     if not (mode.half and graph.upcasts) or is_in_half(graph):
         return []
     return [
@@ -363,7 +364,7 @@ def lost_upcasts(graph: Graph, mode: Mode) -> list[str]:
 
 
 def has_wide_adapters(graph: Graph) -> bool:
-    """True if adapters multiply in float32 beside a frozen base in half precision, as PEFT has them."""
+    """True if trained adapters are in float32 and the frozen base is in half precision, as in PEFT."""
     found = {False: set[str](), True: set[str]()}
     for o in graph.operations:
         if o.kind in kinds.KERNELS:

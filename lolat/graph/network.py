@@ -1,7 +1,7 @@
-"""A network as plain data: operations and tensors, whatever the framework it came from.
+"""A network as plain data, the same from all frameworks: operations and tensors.
 
-Shapes are those at batch size 1, with the batch dimension in place. A tensor that does not grow with
-the batch (a constant operand, a position embedding) has `batched=False`.
+Shapes are at batch size 1 and include the batch axis. A tensor that does not grow with the batch (a
+constant operand, a position embedding) has `batched=False`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lolat.io.documents import converted
 
 FORMAT_VERSION = 1
 ON_CPU = "on a CPU"
-"""Words of `Graph.training_only` for what acts so on a CPU alone."""
+"""Words in `Graph.training_only` that mark an effect that only a CPU has."""
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ class Tensor(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One operation: its kind (see `lolat.graph.kinds`), the tensors that it reads and writes.
+    """An operation: its kind (see `lolat.graph.kinds`), and the tensors that it reads and writes.
 
-    `inputs` and `outputs` are indices into `Graph.tensors`; `path` is the module it sits in
-    ("" at the top, "encoder/layer_1" below).
+    `inputs`, `outputs`: indices into `Graph.tensors`; `path`: the module that it is in ("encoder/layer_1";
+    "" at the top); `attributes`: those in `lolat.graph.kinds.ATTRIBUTES`.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def vectors(self) -> int:
-        """Parameters of a channel of a normalization: its attribute of that name, or those of its kind."""
+        """Number of parameters per channel of a normalization: its attribute `vectors`, else its kind's."""
         return int(self.attributes.get("vectors", kind_of(self.kind).vectors))
 
 
@@ -79,14 +79,16 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 
     The fields are the JSON that `lolat read` writes.
 
-    `inputs`, `outputs`: indices of tensors. `warnings`: remarks of its reader. `framework`: keras, torch,
-    onnx, or "" if not known. `channels_first`: channels of images are on axis 1, as in PyTorch and ONNX;
-    else on the last axis. `kept`: tensors that the caller keeps besides the outputs, such as a decoder's
-    keys and values. `storages`: tensors that share memory in PyTorch, with the last tensor that is written
-    before it is freed; -1 for the memory of parameters. `training`: why its training cannot be counted.
-    `autocast`: its code computes in half precision with parameters in float32, as `torch.autocast` does.
-    `still`: constants that are not trained. `free`: the elements of parameters that are no operation's
-    weight, with the constants that are computed from them, none if they are not trained.
+    `inputs`, `outputs`: tensor indices. `warnings`: remarks of its reader for the user. `framework`: keras,
+    torch, onnx, or "" if not known. `channels_first`: True if the channels of images are on axis 1, as in
+    PyTorch and ONNX; else they are on the last axis. `kept`: tensors that the caller keeps besides the
+    outputs, such as a decoder's keys and values. `storages`: (tensors that share memory in PyTorch, the
+    last tensor that is written before the memory is freed); -1 for the memory of parameters. `training`:
+    reasons why its training cannot be counted. `autocast`: True if its code computes in half precision with
+    parameters in float32, as `torch.autocast` does. `training_only`: effects in training that are not
+    counted, such as stochastic depth. `still`: constants that are not trained. `free`: (elements of a
+    parameter that is no operation's weight, constants computed from it; () if it is not trained).
+    `upcasts`: number of operations that ask for float32 and have it.
     """
 
     name: str
@@ -101,15 +103,15 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     storages: tuple[tuple[tuple[int, ...], int], ...] = ()
     training: tuple[str, ...] = ()
     autocast: bool = False
-    training_only: tuple[str, ...] = ()  # acts so and is not counted, such as stochastic depth
+    training_only: tuple[str, ...] = ()
     still: tuple[int, ...] = ()
     free: tuple[tuple[Size, tuple[int, ...]], ...] = ()
-    upcasts: Size = 0  # operations that ask for float32 and have it
+    upcasts: Size = 0
     schema: Literal["lolat-network"] = "lolat-network"
     version: Literal[1] = 1
 
     def __post_init__(self) -> None:
-        """InputError unless each tensor is written once, before it is read."""
+        """Raise InputError unless each tensor is written once, before it is read."""
         known = set(range(len(self.tensors)))
         ready = known.difference(*(o.outputs for o in self.operations))
         whole = ready.issuperset(self.inputs)
@@ -135,7 +137,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def input_sizes(self) -> list[tuple[int, ...]]:
-        """Shapes of the inputs, without the batch where they have one."""
+        """Shapes of the inputs without the batch axis, if they have one."""
         inputs = [self.tensors[i] for i in self.inputs]
         return [
             (*t.shape[: t.batch_axis], *t.shape[t.batch_axis + 1 :]) if t.batched else t.shape
@@ -143,7 +145,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         ]
 
     def input_shapes(self, batch_size: int) -> tuple[tuple[int, ...], ...]:
-        """Shapes of the inputs at a batch size, the batch first where they have one."""
+        """Shapes of the inputs at a batch size; the batch axis, if they have one, comes first."""
         sized = zip(self.inputs, self.input_sizes, strict=True)
         return tuple((batch_size,) * self.tensors[i].batched + shape for i, shape in sized)
 
@@ -179,10 +181,10 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 def once(
     function: Callable[Concatenate[Graph, Others], Result],
 ) -> Callable[Concatenate[Graph, Others], Result]:
-    """The function of a graph, which keeps its result in `vars(graph)` under the function's name.
+    """Cache the result of a function of a graph in `vars(graph)`, under the function's name.
 
-    If it has other arguments, their text is a part of that name. These are no part of the value or of the
-    JSON.
+    The text of other arguments becomes a part of that name. Cached results are no part of the graph's value
+    or of its JSON.
     """
 
     @wraps(function)
@@ -201,7 +203,8 @@ def once(
 class GraphBuilder:
     """Collects tensors and operations, in running order, into a `Graph`; names are made unique.
 
-    `channels_first`, `autocast`: see `Graph`; a reader of Keras sets the first where the layers say so.
+    Its attributes become the fields of the Graph. The reader of Keras sets `channels_first` if a layer has
+    that order.
     """
 
     def __init__(self, name: str, framework: str = "") -> None:
@@ -217,7 +220,7 @@ class GraphBuilder:
         self.free: list[tuple[int, tuple[int, ...]]] = []
         self.upcasts = 0
         self.warnings: list[str] = []
-        self.training: list[str] = []  # see `Graph`
+        self.training: list[str] = []
         self.training_only: list[str] = []
         self._names: dict[tuple[str, str], int] = {}
 
@@ -236,8 +239,7 @@ class GraphBuilder:
     ) -> int:
         """Add an operation with one output of `shape` (at batch size 1); returns its tensor index.
 
-        The output grows with the batch when any input does. Its type is `dtype`, or that of the
-        first input.
+        The output grows with the batch if any input does. Its data type is `dtype`, else the first input's.
         """
         return self.add_several(kind, inputs, [shape], *more, **rest)[0]
 
@@ -251,7 +253,7 @@ class GraphBuilder:
         dtype: str | None = None,
         **attributes: Any,
     ) -> list[int]:
-        """Add an operation with an output of each shape; as `add`."""
+        """Add an operation with an output for each shape, as `add` does; returns their tensor indices."""
         batched = any(self.tensors[i].batched for i in inputs) if inputs else True
         dtype = dtype or (self.tensors[inputs[0]].dtype if inputs else "float32")
         outputs = [self.tensor(shape, batched, dtype) for shape in shapes]
@@ -262,7 +264,7 @@ class GraphBuilder:
         return outputs
 
     def _unique(self, name: str, path: str) -> str:
-        """`name`, or `name:2`, `name:3` ... where the network uses a layer again."""
+        """`name` on its first use, then `name:2`, `name:3` ..."""
         uses, unique = 1, name
         while (path, unique) in self._names:
             uses = max(uses, self._names[path, name]) + 1
@@ -273,25 +275,22 @@ class GraphBuilder:
 
     def build(self, outputs: Sequence[int]) -> Graph:
         """The finished graph; a padding that only feeds convolutions becomes part of them."""
-        tuples = (
-            "tensors", "operations", "inputs", "kept", "storages", "training", "still", "free",
-        )  # fmt: skip
-        parts: dict[str, Any] = {name: tuple(getattr(self, name)) for name in tuples}
+        fields = {n: v for n, v in vars(self).items() if not n.startswith("_")}
+        parts: dict[str, Any] = {
+            n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()
+        }
         for name in ("warnings", "training_only"):
-            parts[name] = tuple(dict.fromkeys(getattr(self, name)))
-        parts |= {n: getattr(self, n) for n in ("framework", "channels_first", "upcasts")}
-        return merge_padding(
-            Graph(self.name, outputs=tuple(outputs), autocast=self.autocast, **parts)
-        )
+            parts[name] = tuple(dict.fromkeys(parts[name]))
+        return merge_padding(Graph(outputs=tuple(outputs), **parts))
 
 
 def is_flat(shape: Sequence[int]) -> bool:
-    """True if a tensor has no extent besides its channels."""
+    """True if at most one axis besides the first is longer than 1: a tensor of channels alone."""
     return sum(n > 1 for n in shape[1:]) < 2
 
 
 def merge_padding(graph: Graph) -> Graph:
-    """Fold a padding that feeds nothing but convolutions into them, so INP is before padding."""
+    """Fold each padding that only convolutions read into these, so that INP counts before padding."""
     operations, readers = list[Operation](), graph.consumers()
     pads = {o.outputs[0]: o for o in graph.operations if o.kind == "pad"}
     for t in [*pads]:

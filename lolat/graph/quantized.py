@@ -1,6 +1,6 @@
-"""Networks in INT8: which operations ONNX Runtime's CPU kernels run in integers, and what they convert.
+"""Networks in INT8: the operations that ONNX Runtime's CPU kernels run in integers, and the conversions.
 
-Readers mark an operation with the attribute INT8. DYNAMIC: a product that quantizes its input as it runs.
+Readers mark an operation with the attribute INT8. DYNAMIC: a product that quantizes its input when it runs.
 STATIC, SIGNED: an operation between tensors that the file stores in 8 bits, without and with a sign.
 """
 
@@ -34,22 +34,25 @@ ISLANDS = {
     "depthwise": "depthwise island",
 }
 INT8_CLASSES = (*_CLASSES, CONVERSION, *dict.fromkeys(ISLANDS.values()))
-"""Classes of work in INT8. CONVERSION: of tensors from and to 8 bits. ISLANDS: products in float between
-tensors in 8 bits, where ONNX Runtime has no order of its own for images. NOTHING, which takes no time: an
-activation that the rounding of its input contains."""
+"""Classes of work in INT8. CONVERSION: converting tensors from and to 8 bits. ISLANDS: products in float
+between tensors in 8 bits, for which ONNX Runtime does not use its own layout of images. NOTHING, which
+takes no time and is no class: an activation that the rounding of its input does too."""
 _CLASS_OF = {kind: name for name, kinds in _CLASSES.items() for kind in kinds.split()}
 _ABSORBED = frozenset(["relu", "relu6", "clip"])
-"""Kinds that the quantizer replaces by the range of their input's rounding."""
+"""Kinds that the quantizer drops, because the range of their input's rounding has the same effect."""
 _TWICE = frozenset(["silu", "hard_silu"])
 """Kinds that read their input twice in an ONNX file."""
 _RESHAPED = "reshaped"
-"""Attribute of a dense layer on several positions: the tools put a reshape of its own in front of it."""
+"""Attribute of a dense layer on several positions, before which the tools insert a reshape."""
 _PASSES = 3
-"""Passes over the result of a dynamic convolution: its conversion, scale and bias are operations."""
+"""Passes over the result of a dynamic convolution: conversion, scale and bias are operations each."""
 
 
 class QuantizedStep(NamedTuple):
-    """An operation in INT8: its class, "" as in float; tensors it moves, and converts, and how often."""
+    """An operation in INT8; `name`: its class, or "" if it runs as in float.
+
+    `moved`, `converted`: the tensors that it moves and converts, each as often as it does so.
+    """
 
     scheme: str
     name: str
@@ -64,10 +67,7 @@ def int8_steps(graph: Graph) -> tuple[QuantizedStep, ...]:
 
 
 def as_quantized(graph: Graph, scheme: str) -> Graph:
-    """The graph of a network that ONNX Runtime's tools have quantized by a scheme.
-
-    DYNAMIC quantizes products with weights alone, the others every tensor.
-    """
+    """The graph as ONNX Runtime's tools quantize it: DYNAMIC only products with weights, others all."""
 
     def marked(o: Operation) -> Operation:
         has_weights = o.kind in KERNELS and (scheme != DYNAMIC or o.kind in _CLASS_OF)
@@ -82,7 +82,7 @@ def as_quantized(graph: Graph, scheme: str) -> Graph:
 
 
 class _Int8:
-    """A marked graph. `stored`: the tensors that are kept in 8 bits."""
+    """A marked graph; `stored`: the tensors in 8 bits; `integer`: (operations,) True if in integers."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.readers = graph, graph.consumers()
@@ -116,7 +116,7 @@ class _Int8:
                 yield QuantizedStep(mark, ISLANDS.get(name, "") if mark else "", (), stored)
 
     def _is_stored(self, tensor: int) -> bool:
-        """True if a tensor is kept in 8 bits: a marked operation writes it, or reads an input."""
+        """True if a tensor is kept in 8 bits: its writer is marked, or a reader of a network's input is."""
         readers = [self.graph.operations[p] for p in self.readers.get(tensor, ())]
         if not self.graph.tensors[tensor].batched or self._absorbed(tensor):
             return False
@@ -125,15 +125,15 @@ class _Int8:
         return any(o.attributes.get(INT8) in (STATIC, SIGNED) for o in around)
 
     def _absorbed(self, tensor: int) -> bool:
-        """True if the only reader of a tensor takes it into the rounding of the product that writes it."""
+        """True if the only reader of a tensor is an activation that the tensor's rounding does too."""
         readers = self.readers.get(tensor, ())
         return len(readers) == 1 and self.graph.operations[readers[0]].kind in _ABSORBED
 
     def _is_integer(self, position: int) -> bool:
         """True if an operation runs in integers.
 
-        x86 has no kernels of signed activations. ONNX Runtime changes a tensor's sign if one operation
-        alone reads it (qdq_s8_to_u8.cc), and keeps that of a constant.
+        x86 has no kernels for signed activations. ONNX Runtime makes a tensor unsigned if one operation
+        alone reads it (qdq_s8_to_u8.cc); a constant stays signed.
         """
         o, mark = self.graph.operations[position], self.marks[position]
         if mark not in (STATIC, SIGNED) or o.kind not in _CLASS_OF:
@@ -143,7 +143,7 @@ class _Int8:
         return mark == STATIC or not (in_float or any(map(self._is_shared, around)))
 
     def _is_shared(self, tensor: int) -> bool:
-        """True if several operations read a tensor, or what the next one makes of it."""
+        """True if several operations read a tensor, or the result of an activation that is dropped."""
         while self._absorbed(tensor):
             (tensor,) = self.graph.operations[self.readers[tensor][0]].outputs[:1]
         readers = [self.graph.operations[p] for p in self.readers.get(tensor, ())]

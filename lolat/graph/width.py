@@ -1,9 +1,10 @@
 """A network with scaled channel counts, and with the sizes that follow from them.
 
-The output channels of a layer with weights are free, unless they reach the network's output, or are added
-to its input, before another such layer reads them. Each axis of a tensor follows the layers that its size
-comes from, by the rule of the operation's kind. No equations are solved: where sizes that should be equal
-were rounded apart, the result is their mean. Counts are within 2 % of a network that is built so wide.
+The output channels of a layer with weights are free, unless they reach the network's output, or meet its
+input in a sum, before another such layer reads them. Each axis of a tensor follows the layers that its size
+comes from, by a rule for the kind of operation. No equations are solved: if rounding makes sizes differ
+that should be equal, the result has their mean. Counts are within 2 % of a network that is built in that
+width.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from lolat.graph import Graph, Operation, once
 from lolat.graph.backward import PACKED, changed
 from lolat.graph.kinds import CONVOLUTIONS, ELEMENTWISE, GATES, KERNELS, VIEWS
 
-STEP = 8  # channel counts are multiples of this, as vector instructions like them
+STEP = 8  # channel counts are multiples of this, which fill vector instructions
 NOTE = "counts at another width are scaled, within about 2 %"
 LAYERS = KERNELS | {"embedding"}
 JOINS = ELEMENTWISE | {"concatenate", "stack"}
@@ -29,11 +30,11 @@ Shape = tuple[int, ...]
 
 
 def scaled(size: int, factor: float, multiple: int = 1) -> int:
-    """`size` x `factor`, rounded to the nearest multiple of 8 and of `multiple`, and at least that.
+    """Round `size` x `factor` to the nearest common multiple of STEP and `multiple`, but not to 0.
 
-    Rounding never crosses `size`: 23 channels x 0.99 give 23, not 24; 4 channels x 0.5 give 4. So the
-    result never falls as the factor rises. If the common multiple is larger than `size`, the result is
-    rounded to `multiple` alone.
+    Rounding never crosses `size`: 23 channels x 0.99 give 23, not 24; 4 channels x 0.5 give 4. A larger
+    factor therefore never gives fewer channels. If the common multiple exceeds `size`, `multiple` alone
+    counts.
     """
     if factor == 1:
         return size
@@ -44,10 +45,10 @@ def scaled(size: int, factor: float, multiple: int = 1) -> int:
 
 
 class Widths:
-    """The axes that follow the channels of layers: of all, or of those at `positions`.
+    """The axes that follow the output channels of layers; `positions`: of the layers, None for all.
 
     `free`: the channel counts that may change. The inputs and outputs of the network (or of the operations
-    at `positions`), the groups of convolutions and the heads of attention stay.
+    at `positions`), the groups of convolutions and the number of heads do not change.
     """
 
     def __init__(self, graph: Graph, positions: Collection[int] | None = None) -> None:
@@ -57,12 +58,12 @@ class Widths:
         written = {t for o in operations for t in o.outputs}
         self.graph = graph
         self.constants = set(range(len(graph.tensors))) - written - set(graph.inputs)
-        self.lost: set[int] = set()  # tensors of which it is not clear what became of the channels
-        self.layers: dict[Place, set[Place]] = {}  # of an axis: the layers that its size comes from
-        self.sources: dict[Place, list[Place]] = {}  # the axes that it follows; none of a layer
-        self.attributes: list[tuple[int, str, Place]] = []  # an operation's, the axis it follows
+        self.lost: set[int] = set()  # tensors whose channel axis is not known
+        self.layers: dict[Place, set[Place]] = {}  # axis -> the layers that its size comes from
+        self.sources: dict[Place, list[Place]] = {}  # axis -> the axes that it follows; a layer: []
+        self.attributes: list[tuple[int, str, Place]] = []  # (position, attribute, axis it follows)
         self.tied: dict[Place, Place] = {}  # layer -> another: both are free, or neither
-        self.multiple: dict[Place, int] = {}
+        self.multiple: dict[Place, int] = {}  # layer -> its channels are a multiple of this
         self.fixed: set[Place] = set()
         for p in inside:
             self._pass(p, operations[p])
@@ -81,7 +82,7 @@ class Widths:
         return scaled(self._size(layer), factor, self.multiple.get(self._root(layer), 1))
 
     def pairs(self, factor: float) -> tuple[tuple[int, int], ...]:
-        """The free channel counts, (now, then); sorted."""
+        """The free channel counts as (now, times `factor`), sorted."""
         return tuple(sorted({(self._size(p), self._scaled(p, factor)) for p in self.free}))
 
     def at(self, factor: float) -> Graph:
@@ -89,7 +90,7 @@ class Widths:
         new: dict[Place, int] = {}
 
         def of(size: int, places: Sequence[Place]) -> int:
-            """A size that changes as those of `places` do together."""
+            """`size` times the ratio of the new to the old sum of sizes of `places`."""
             before = sum(map(self._size, places))
             return max(1, round(size * sum(new.get(p, self._size(p)) for p in places) / before))
 
@@ -101,7 +102,7 @@ class Widths:
         for o in self.graph.operations:
             for t in self.constants.intersection(o.inputs):
                 ranks = [len(self.graph.tensors[x].shape) for x in (t, o.outputs[0])]
-                for back in range(1, min(ranks) + 1):  # axes that are as far from the last one
+                for back in range(1, min(ranks) + 1):  # counts axes from the last one
                     axis, other = ranks[0] - back, (o.outputs[0], ranks[1] - back)
                     if other in new and self._size((t, axis)) == self._size(other):
                         new[t, axis] = new[other]
@@ -133,14 +134,14 @@ class Widths:
         return [axis for axis in range(rank) if (tensor, axis) in self.layers]
 
     def _follow(self, place: Place, sources: Sequence[Place]) -> None:
-        """Let a size change as others do, where some of them can."""
+        """Let a size follow the sizes of `sources`, if any of these can change."""
         layers = {self._root(layer) for s in sources for layer in self.layers.get(s, ())}
         layers -= self.fixed
         if layers:
             self.layers[place], self.sources[place] = layers, list(sources)
 
     def _tie(self, places: Sequence[Place]) -> None:
-        """Keep equal sizes equal: if one cannot change, none is free."""
+        """Keep equal sizes equal: if one cannot change, none of their layers is free."""
         found = [set(map(self._root, self.layers.get(place, ()))) for place in places]
         if any(p not in self.layers and p[0] not in self.lost for p in places):
             self.fixed.update(*found)
@@ -153,12 +154,12 @@ class Widths:
                 self._need([one], self.multiple.get(two, 1))
 
     def _need(self, layers: Iterable[Place], multiple: int) -> None:
-        """Keep the sizes of layers multiples of a number."""
+        """Keep the channels of layers multiples of a number."""
         for layer in map(self._root, layers):
             self.multiple[layer] = lcm(self.multiple.get(layer, 1), multiple)
 
     def _split(self, place: Place, parts: int) -> None:
-        """Keep a size such that equal parts of it are multiples of 8 too."""
+        """Keep a size so that each of its `parts` equal parts is a multiple of STEP."""
         layers = self.layers.get(place, ())
         for layer in layers:
             whole = self._size(place) // self._size(layer) if len(layers) == 1 else 1
@@ -188,7 +189,7 @@ class Widths:
             self.lost.update(t for t in o.outputs if not self._open(t))
 
     def _layer(self, position: int, o: Operation, out: int) -> None:
-        """Let the output channels be free; those of a depthwise convolution follow its input."""
+        """Let the output channels of a layer be free; a depthwise convolution's follow its input."""
         a, source = o.attributes, o.inputs[0]
         before, after = self.graph.shapes((source, out))
         read, made, names = len(before) - 1, len(after) - 1, ("in_features", "out_features")
@@ -203,9 +204,7 @@ class Widths:
                     self._follow((out, axis), [(source, axis)])
         groups = a.get("groups", 1)
         is_depthwise = 1 < groups == a["in_channels"]
-        if (
-            is_depthwise or PACKED in a
-        ):  # queries, keys and values of one projection: three times its input
+        if is_depthwise or PACKED in a:  # PACKED: queries, keys and values, three times the input
             self._follow((out, made), [(source, read)])
             self.attributes += [(position, "groups", (source, read))] * is_depthwise
         elif out != o.outputs[0]:  # a state, beside the sequence
@@ -218,7 +217,7 @@ class Widths:
         self.attributes += [(position, n, p) for n, p in zip(names, places, strict=True) if n in a]
 
     def _view(self, source: int, out: int) -> None:
-        """Multiply axes that are flattened; of the parts of a split axis, let the last one change."""
+        """Follow the channels through a view; of the parts of a split axis, only the last one changes."""
         before, after = self.graph.shapes((source, out))
         for old, new in _same_elements(before, after):
             among = [(source, x) for x in old if (source, x) in self.layers]
@@ -229,9 +228,10 @@ class Widths:
                 self._split(among[0], size // after[last])
 
     def _transposed(self, source: int, out: int) -> None:
-        """Find each axis by its size; among several of that size its own place, or one that changed.
+        """Follow the channels through a transpose; an axis is found by its size.
 
-        Channels that become pixels, or the other way, stay on their axis, in equal parts.
+        Among several axes of the size, the axis at the same place is taken, else one whose size changed. A
+        pixel shuffle or its inverse keeps the channels on their axis.
         """
         before, after = self.graph.shapes((source, out))
         channels = self.graph.channel_axis(source)
@@ -255,7 +255,7 @@ class Widths:
         before, other, after = self.graph.shapes((left, right, out))
         summed = left, len(before) - 1
         ends = (right, len(other) - 1), (right, len(other) - 2)
-        # (..., n, k), or (..., k, n): of a square the axis that may change where the left one may.
+        # The right operand is (..., n, k) or (..., k, n); if square, the axis that is as open as `summed`.
         fits = [
             (inner, outer)
             for inner, outer in (ends, ends[::-1])
@@ -285,9 +285,9 @@ class Widths:
         self._follow((out, len(self.graph.tensors[out].shape) - 1), [value])
 
     def _axis_by_axis(self, o: Operation, out: int) -> None:
-        """Axes of one size are the same, counted from the end or from the front; of a join they are tied.
+        """Let each axis follow the input axes of its size at the same place, from the end or the front.
 
-        A part of an axis changes as the whole does.
+        Axes that a JOINS kind joins are tied. A part of an axis changes as the whole axis does.
         """
         shape, joins = self.graph.tensors[out].shape, o.kind in JOINS
         found: dict[int, list[Place]] = {}
@@ -318,11 +318,11 @@ def _same_elements(before: Shape, after: Shape) -> Iterator[tuple[range, range]]
 
 
 widths = once(Widths)
-"""The widths of a network, kept with it."""
+"""The Widths of a graph, kept with it."""
 
 
 def widened(graph: Graph, factor: float) -> Graph:
-    """The network with every free channel count times `factor`. InputError where none is free."""
+    """The network with every free channel count times `factor`; InputError if none is free."""
     found = widths(graph)
     if not found.free:
         raise InputError(

@@ -1,8 +1,8 @@
 """A network lowered to steps, which a device runs one after the other: products and bytes.
 
 A product is `number` times (rows x depth) by (depth x columns): a dense layer, a batched product of
-attention, a convolution by im2col. Everything else moves bytes. Their number, and that of the steps,
-depends on the execution mode (`lolat.graph.modes`).
+attention, a convolution by im2col. All other steps move bytes. The numbers of bytes and of steps depend on
+the execution mode (`lolat.graph.modes`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lolat.graph.backward import Backward, backward_of, learns, open_outputs
 from lolat.graph.kinds import GATES, VIEWS, kind_of
 from lolat.graph.modes import DEFAULT_MODE, Lowering, Mode, Pairs
 
-# ---- The classes of operations that `predictors.roofline` tells apart, and the terms of each; no more.
+# ---- The classes of operations for which `predictors.roofline` has terms.
 
 DENSE, BATCHED, POINTWISE, CONVOLUTION = "dense", "batched", "pointwise", "convolution"
 GROUPED, DEPTHWISE, ATTENTION = "grouped", "depthwise", "attention"
@@ -29,15 +29,15 @@ PRODUCTS = {
     CONVOLUTION: "convolutions", GROUPED: "grouped convolutions", DEPTHWISE: "depthwise convolutions",
     ATTENTION: "attention",
 }  # fmt: skip
-"""Classes with products -> their name in a sentence. Recurrent layers are DENSE; ATTENTION: products and
-softmax fused."""
+"""Class with products -> its name in a sentence. Recurrent layers are DENSE. ATTENTION is fused: its
+products and its softmax are one step."""
 MOVING = {
     ELEMENTS: "element-wise operations", NORM: "layer norms", BATCH_NORM: "batch norms",
     GROUP_NORM: "group norms", POOLS: POOLS, SUMS: SUMS, MOVES: "copies", PARTS: "slices",
     JOINED: "concatenations", RESIZED: "resized images",
 }  # fmt: skip
-"""Classes without products -> their name in a sentence. ELEMENTS: activations, conversions, gathered
-rows; NORM: softmax too; MOVES: copies in another order."""
+"""Class without products -> its name in a sentence. ELEMENTS: activations, conversions, gathered rows;
+NORM: softmax too; MOVES: copies in another order."""
 CALLED = PRODUCTS | MOVING
 CLASSES = (*CALLED,)
 SHAPE = ("number", "rows", "columns", "depth")
@@ -45,40 +45,42 @@ SHAPE = ("number", "rows", "columns", "depth")
 
 # ---- The steps of a network
 
-ATTENTION_TILE = 64  # positions that a fused attention works on at a time, and fills up to
+ATTENTION_TILE = 64  # a fused attention computes positions in tiles of so many, the last one padded
 
 
 class Step(NamedTuple):
     """A step: a row of the table that `lower` returns."""
 
-    operation: int  # of the graph
-    kind: int  # an index into CLASSES
-    number: float  # of the product; all 0 where there is none
+    operation: int  # position in the graph
+    kind: int  # index into CLASSES
+    number: float  # sizes of the product, see SHAPE; all 0 if there is none
     rows: float
     columns: float
     depth: float
-    growing: int  # with the batch: GROW_ROWS, GROW_NUMBER, GROW_DEPTH, IN_TURN or nothing
-    fixed: float  # bytes whatever the batch
+    growing: int  # the size that grows with the batch: GROW_ROWS, ..., IN_TURN, or 0 for none
+    fixed: float  # bytes that do not depend on the batch size
     sample: float  # bytes of each sample
     backward: bool = False
 
 
 STEP_COLUMNS = Step._fields
 GROW_ROWS, GROW_NUMBER, GROW_DEPTH = 1, 2, 3
-IN_TURN = 4  # rows grow; each product waits for the one before, as in a recurrent layer
+IN_TURN = 4  # the rows grow, and each product waits for the one before, as in a recurrent layer
 Product = tuple[float, float, float, float]  # number, rows, columns, depth
 NO_PRODUCT = (0.0, 0.0, 0.0, 0.0)
-ATTENTION_BACKWARD = 2.5  # as many multiply-accumulates: the scores are computed once more
-LOSS_BACK = 1.5  # a softmax moves its gradient, its result and the gradient of its input
-DROPPED = 2.25  # elements that a dropout reads and writes for each: in, out, a byte of mask
+ATTENTION_BACKWARD = 2.5  # MACs of its backward / forward pass; the scores are computed once more
+LOSS_BACK = (
+    1.5  # bytes of a softmax's backward / forward pass: two gradients and the result are moved
+)
+DROPPED = 2.25  # elements that a dropout moves per input element: input, output, a byte of mask
 
 
 class Workload(NamedTuple):
     """The steps of a network; each field has the shape (steps,).
 
-    `kind`: index into CLASSES; `number`, `rows`, `columns`, `depth`: of the product, 0 if there is none;
-    `bytes`: read and written; `operation`: position in the graph; `backward`: True in the backward pass;
-    `turns`: how many of the products wait for the one before, 0 outside of recurrent layers.
+    `kind`: index into CLASSES; `number`, `rows`, `columns`, `depth`: sizes of the product, 0 without one;
+    `bytes`: bytes read and written; `operation`: position in the graph; `backward`: True in the backward
+    pass; `turns`: number of products that wait for the one before, 0 outside of recurrent layers.
     """
 
     kind: np.ndarray
@@ -97,7 +99,7 @@ class Workload(NamedTuple):
         return self.number * self.rows * self.columns * self.depth
 
     def take(self, which: np.ndarray) -> Workload:
-        """A selection of the steps."""
+        """The selected steps; `which`: a mask or indices."""
         return Workload(*(array[which] for array in self))
 
     @classmethod
@@ -108,7 +110,7 @@ class Workload(NamedTuple):
 
 
 def at(table: np.ndarray, batch_size: int) -> Workload:
-    """The steps of a table of `lower` at a batch size."""
+    """The steps of a table that `lower` returned, at a batch size."""
     column = dict(zip(STEP_COLUMNS, table.T, strict=True))
 
     def grown(name: str, *how: int) -> np.ndarray:
@@ -185,15 +187,16 @@ def lower(graph: Graph, mode: Mode) -> np.ndarray:
 
 
 IN_FLOAT32 = frozenset(["softmax", "log_softmax"])
-"""Kinds that take as long in half precision as in float32: 0.94 to 1.0 of the time on an H100."""
+"""Kinds that are about as slow in half precision as in float32: 0.94 to 1.0 of the time on an H100."""
 SLOWEST = (BATCH_NORM, NORM, GROUP_NORM, POOLS, SUMS, RESIZED, JOINED, MOVES)
-"""The class of fused operations: the first of these that is among them, else ELEMENTS; a batch norm is
-element-wise but in training."""
+"""The class of fused operations is the first of these that any of them has, else ELEMENTS. In inference a
+batch norm is element-wise."""
 
 
 class _Steps:
-    """Collects the rows of `lower`; `backs`: bytes of their backward pass, relative to the forward pass, or
-    None: those of `Lowering.gradients`.
+    """Collects the rows of `lower`.
+
+    `backs`: for each row, bytes of its backward pass / of its forward pass; None: `Lowering.gradients`.
     """
 
     def __init__(self, lowering: Lowering) -> None:
@@ -207,13 +210,13 @@ class _Steps:
         self, name: str, product: Product, growing: int, moved: tuple[float, float],
         back: float | None = 1.0, backward: bool = False,
     ) -> None:  # fmt: skip
-        """A step; `moved`: bytes whatever the batch, and bytes of a sample."""
+        """Append a step; `moved`: (bytes that do not depend on the batch size, bytes of each sample)."""
         kind = CLASSES.index(name)
         self.rows.append(Step(self.operation, kind, *product, growing, *moved, backward))
         self.backs.append(back)
 
     def moves(self, name: str, reads: Pairs, writes: Pairs, back: float | None = 1.0) -> None:
-        """A step without a product."""
+        """Append a step without a product; without bytes it is a view, which a compiler removes."""
         moved = self.lowering.bytes_of([*reads, *writes])
         if any(moved):
             self.add(name, NO_PRODUCT, 0, moved, back)
@@ -221,16 +224,16 @@ class _Steps:
             self.view()
 
     def view(self) -> None:
-        """A step that the host launches and that moves no bytes."""
+        """Append a step that the host launches and that moves no bytes."""
         self.add(MOVES, NO_PRODUCT, 0, (0.0, 0.0))
 
     def dropout(self, operation: Operation) -> None:
-        """A dropout that drops elements."""
+        """Append a dropout that drops elements."""
         tensor = operation.inputs[0]
         self.moves(ELEMENTS, [(tensor, DROPPED * self.lowering.sizes[tensor])], [])
 
     def back(self) -> None:
-        """Append the backward pass, with a step for each gradient that is computed."""
+        """Append the backward pass: a step for each gradient that is computed."""
         part = backward_of(self.lowering.graph)
         of_operation: dict[int, list[tuple[Step, float | None]]] = {}
         for step, factor in zip(self.rows, self.backs, strict=True):
@@ -246,11 +249,11 @@ class _Steps:
                 self.gradient(step, factor, part)
 
     def behind(self, name: str, pairs: Pairs) -> None:
-        """A step of the backward pass without a product."""
+        """Append a step of the backward pass without a product."""
         self.add(name, NO_PRODUCT, 0, self.lowering.bytes_of(pairs), backward=True)
 
     def gradient(self, step: Step, factor: float | None, part: Backward) -> None:
-        """The backward pass of a step."""
+        """Append the backward pass of a step; `factor`: see `backs`."""
         name, back = CLASSES[step.kind], step._replace(backward=True)
         if factor is None:
             for name, pairs in self.lowering.gradients(step.operation, part.needs):
@@ -270,7 +273,7 @@ class _Steps:
             self.rows.append(back._replace(fixed=factor * step.fixed, sample=factor * step.sample))
 
     def attention(self, operation: Operation) -> None:
-        """A fused attention: both products and the softmax in one step; the scores are never written."""
+        """Append a fused attention: both products and the softmax are one step, which writes no scores."""
         a, query = operation.attributes, self.tensors[operation.inputs[0]]
         high, wide = (ATTENTION_TILE * ceil(a[n] / ATTENTION_TILE) for n in ("queries", "keys"))
         number = query.elements() / (a["queries"] * a["head_size"])
@@ -283,7 +286,7 @@ class _Steps:
         return self.lowering.bytes_of((t, self.size) for t in tensors)
 
     def product(self, operation: Operation) -> None:
-        """A dense layer, a product of two tensors, a convolution, a recurrent layer."""
+        """Append a dense layer, a product of two tensors, a convolution or a recurrent layer."""
         a, kind, reads = operation.attributes, operation.kind, operation.inputs[:1]
         source, out = self.tensors[reads[0]], self.tensors[operation.outputs[0]]
         written, name, growing, kernels = out.elements(), DENSE, GROW_ROWS, 1
@@ -299,12 +302,8 @@ class _Steps:
         elif kind in GATES:
             features, units, timesteps = a["in_features"], a["units"], a["timesteps"]
             sequences, growing = source.elements() / features / timesteps, IN_TURN
-            product = (
-                timesteps,
-                sequences,
-                GATES[kind] * units,
-                features + a.get("projection", units),
-            )
+            state = a.get("projection", units)
+            product = (timesteps, sequences, GATES[kind] * units, features + state)
         else:
             kernels, window = a["groups"], prod(a["kernel"])
             name = POINTWISE if window == 1 else CONVOLUTION
@@ -315,7 +314,7 @@ class _Steps:
             if kind == "transposed_conv":
                 places = source.elements() / a["in_channels"]
                 product = (kernels, places, window * group_out, group_in)
-            if a.get("pad_before"):  # a copy of its own
+            if a.get("pad_before"):  # a device copies the tensor to pad it
                 pair = (reads[0], self.lowering.sizes[reads[0]])
                 self.add(MOVES, NO_PRODUCT, 0, self.lowering.bytes_of([pair, pair]))
         fixed, sample = self.moved(*reads, operation.outputs[0])

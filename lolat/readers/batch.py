@@ -1,4 +1,4 @@
-"""Tells where a network's work does not grow as its batch does, by reading it with two samples too."""
+"""Finds work of a network that does not grow with its batch, by reading it with two samples too."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from lolat.graph.kinds import KERNELS, VIEWS
 from lolat.units import one_line, plain, plural, shortened
 
 LEAST_SHARE = 0.01
-"""Least share of the elements, or of the multiply-accumulates, that is worth a remark."""
+"""A remark is made from this share of the elements, or of the multiply-accumulates, on."""
 ONLY = "so the answer holds for batch size 1 only"
 FLOPS = COLUMNS.index("flops")
 
 
 def batch_remarks(one: Graph, read_two: Callable[[], Graph]) -> Iterator[str]:
-    """Remarks on work that two samples do not double, of a network read with one sample and with two.
+    """Yield remarks on work that two samples do not double.
 
-    `read_two` reads it with the shapes of two samples. A tensor that is as large for two is told if it is
-    a large part of all; an operation that grows faster than the batch always is: at some batch size it is
-    most of the work.
+    `one`: the network read with one sample; `read_two`: reads it with two. Tensors that are as large for
+    two samples get a remark if they are a large share. Operations that grow faster than the batch always
+    get one, because at some batch size they are most of the work.
     """
     try:
         two = read_two()
@@ -38,7 +38,7 @@ def batch_remarks(one: Graph, read_two: Callable[[], Graph]) -> Iterator[str]:
         )
         return
     if [*map(_kind, one.operations)] != [*map(_kind, two.operations)]:
-        return  # as many products of other shapes
+        return  # the same products, but the operations cannot be compared one by one
     own = np.array([sum(one.tensors[t].elements(2) for t in o.outputs) for o in one.operations])
     right = np.array([sum(two.tensors[t].elements() for t in o.outputs) for o in two.operations])
     larger, smaller = (right > own) | (of_two > macs), right < own
@@ -53,5 +53,5 @@ def batch_remarks(one: Graph, read_two: Callable[[], Graph]) -> Iterator[str]:
 
 
 def _kind(operation: Operation) -> str:
-    """The kind of an operation; a transpose of one sample may be a reshape."""
+    """The kind of an operation; "view" for a transpose too, which may be a reshape for one sample."""
     return "view" if operation.kind in (*VIEWS, "transpose") else operation.kind

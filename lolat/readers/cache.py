@@ -1,4 +1,4 @@
-"""Networks that were read before, bundled or cached on disk. No framework is imported."""
+"""Networks that were read before, bundled or cached on disk; no framework is imported."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from lolat.readers.size import as_sizes, is_of_size
 from lolat.units import did_you_mean, shortened
 
 READERS = 43
-"""Raise it when readers write other graphs: networks of an older cache are then read again."""
+"""Version of the readers. Raise it when they write other graphs, so that cached networks are read again."""
 _VERSIONED = (*PACKAGES, "tensorflow", "tensorflow-cpu", "torch", "onnx", "onnxscript")
 
 
@@ -49,10 +49,10 @@ class Cache:
     folder: Path | None = field(default_factory=cache_folder)
 
     def key(self, spec: str, size: Any = None) -> str | None:
-        """A hash of what the graph depends on: `spec`, `size`, LoLat, the packages, its file's content.
+        """A hash of `spec`, `size`, the versions of LoLat and of packages, and the network file's content.
 
-        None for `package.module:callable`, whose code may change; for a file that cannot be read; and
-        where the user registered classes with Keras, which may change too.
+        None, so that nothing is cached, for `package.module:callable`, whose code may change; for a file
+        that cannot be read; and if the user registered classes with Keras, which may change too.
         """
         kind, _, name = spec.partition(":")
         path = name.partition("?")[0] if kind == TRANSFORMERS else spec
@@ -89,7 +89,7 @@ class Cache:
         return graph
 
     def array(self, spec: str, size: Any, name: str) -> np.ndarray | None:
-        """The array `name` of the network, or None; the name changes with the code that makes it."""
+        """The cached array `name` of a network, or None; its maker puts a version into the name."""
         read = partial(np.lib.format.read_array, allow_pickle=False)
         return self._read(spec, size, f".{name}.npy", lambda content: read(io.BytesIO(content)))
 
@@ -108,11 +108,11 @@ class Cache:
         with contextlib.suppress(Exception):  # there is none, or it is damaged
             content = parse(path.read_bytes()) if path else None
             if path:
-                os.utime(path)  # those that are not used go first
+                os.utime(path)  # the files that were used least recently are removed first
             return content
 
     def _write(self, spec: str, size: Any, ending: str, content: bytes) -> None:
-        """Write a file; nothing where the folder cannot be written to."""
+        """Write a file, if the folder can be written to."""
         path = self._path(spec, size, ending)
         with contextlib.suppress(LolatError):
             if path is not None:
@@ -121,12 +121,12 @@ class Cache:
 
 
 MOST_BYTES = 2**28
-"""Bytes of the files in a folder; beyond it those unused for longest are removed."""
+"""Most bytes of the files in the folder; beyond it the files unused for longest are removed."""
 _OWN = re.compile(r"[0-9a-f]{64}\..+")
 
 
 def _forget(folder: Path) -> None:
-    """Remove files of the cache until the rest keeps to MOST_BYTES."""
+    """Remove files of the cache until the rest has at most MOST_BYTES."""
     with contextlib.suppress(OSError):  # another process may have removed one
         files = [
             (file.stat(), file.path) for file in os.scandir(folder) if _OWN.fullmatch(file.name)
@@ -143,8 +143,9 @@ _USUAL = ["channels_last", "float32", "tensorflow"]
 
 
 def _keras_settings() -> list[str]:
-    """Keras' order of axes, data type of a layer and backend; from its settings file and the environment if
-    Keras is not loaded.
+    """Keras' order of axes, data type of layers, and backend.
+
+    If Keras is not loaded, they come from its settings file and the environment.
     """
     keras: Any = sys.modules.get("keras")
     if hasattr(keras, "config"):
@@ -158,11 +159,11 @@ def _keras_settings() -> list[str]:
     return [*found[:2], os.environ.get("KERAS_BACKEND") or found[2]]
 
 
-# ---- Networks that come with LoLat, read already: keras:ResNet50 or timm:resnet50 without a framework.
+# ---- Networks that come with LoLat, such as keras:ResNet50 and timm:resnet50: no framework is needed.
 #
-# `networks.jsonl.xz` is lines of JSON: first the networks, timm's tags that give one of them, and the
-# versions of the packages they were read with; then a graph for each. `benchmarks/shipped_networks.py`
-# writes it.
+# `networks.jsonl.xz` has lines of JSON. The first line has the names of the networks, the other names of
+# timm for them, and the versions of the packages that read them. A graph for each network follows.
+# `benchmarks/shipped_networks.py` writes the file.
 
 FILE = Path(__file__).with_name("networks.jsonl.xz")
 
@@ -170,8 +171,8 @@ FILE = Path(__file__).with_name("networks.jsonl.xz")
 def bundled_graph(spec: str, size: Any = ()) -> Graph | None:
     """The graph of NETWORK `spec` at input size `size`, as `lolat.readers.size.as_sizes` returns it.
 
-    None if it is not bundled, if another size is wanted, or if another version of its package is
-    installed, whose network may differ.
+    None if it is not bundled or has another size, or if another version of its package is installed, whose
+    network may differ.
     """
     package, _, name = spec.partition(":")
     if package == "keras" and _keras_settings() != _USUAL:
@@ -191,13 +192,13 @@ def bundled_networks() -> list[str]:
 
 
 def bundled_as(name: str) -> list[str]:
-    """The bundled networks of a name without its package, in any case."""
+    """The bundled networks with a given name, whatever their package; upper and lower case are equal."""
     return [n for n in bundled_networks() if n.partition(":")[2].lower() == name.lower()]
 
 
-@cache  # of a thousand networks that are asked for, each would open the package's metadata
+@cache  # else a thousand networks would open the package's metadata a thousand times
 def installed_version(package: str) -> str:
-    """The version that is installed, without importing it; "" for none."""
+    """The installed version of a package, which is not imported; "" if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -206,7 +207,7 @@ def installed_version(package: str) -> str:
 
 @cache
 def _bundled() -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The file's first line, and the line of each network by the name that it is looked up with."""
+    """The file's first line, and lookup name of a network -> its line."""
     first, *lines = lzma.decompress(FILE.read_bytes()).split(b"\n")
     header = json.loads(first)
     names = (n.lower() if n.startswith("keras") else n for n in header["networks"])
@@ -214,7 +215,7 @@ def _bundled() -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def nearest(spec: str, missing: MissingPackageError) -> MissingPackageError:
-    """The error of a missing package; it starts with the nearest name of a bundled network, if any."""
+    """The error of a missing package; the nearest name of a bundled network comes first, if any is near."""
     package, _, name = spec.partition(":")
     names = (known.partition(":") for known in bundled_networks())
     near = {known.lower(): f"{of}:{known}" for of, _, known in names if of == package}

@@ -20,23 +20,23 @@ from lolat.readers.size import as_sizes
 from lolat.units import shortened
 
 LIMIT_S = 60.0
-"""The limit for a network of a page; the largest of keras.applications takes about ten."""
+"""Longest time to read a network of the page; the largest of keras.applications takes about 10 s."""
 TABLE_LIMIT_S = 300.0
-"""The limit for a network of a table, read beside others."""
+"""Longest time to read a network of a table, while others are read."""
 MOST_PROCESSES = 8
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
-"""No GPU is needed, and one would take its memory from whoever is training on it."""
+"""Environment without a GPU: reading needs none, and it would take memory from a training that runs."""
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
                "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")  # fmt: skip
 
 Spec = tuple[str, int | None]
 """NETWORK and its input size."""
 OnProgress = Callable[[int, int, str], None]
-"""Progress: called with the number of networks that are done, of all, and the last one's name."""
+"""Called with (number of networks that are done, number of all, name of the last)."""
 
 
 def read_in_child(spec: str, size: Any = (), limit_s: float = LIMIT_S) -> Graph:
-    """The network, read by a child of its own; NetworkError also where that dies or is too slow."""
+    """The network, read by a child process; NetworkError also if the child dies or is too slow."""
     with _child() as child:
         return _answer(child, spec, size, limit_s)
 
@@ -73,10 +73,10 @@ def arrays_of(
     of: Callable[[Graph], np.ndarray],
     on_progress: OnProgress | None = None,
 ) -> Iterator[tuple[Spec, np.ndarray | LolatError]]:
-    """The array `name`, `of(graph)`, for each of `specs`, which differ; in any order.
+    """Yield (spec, `of(graph)`) for each of the distinct `specs`, in any order.
 
-    Arrays on disk come first, and new ones are cached there. A network that cannot be read has its error
-    instead of an array. Raises errors of `of` that are no LolatError.
+    Arrays that are cached under `name` come first; new arrays are cached. If a network cannot be read, or
+    `of` raises a LolatError, the error takes the array's place; other errors of `of` are raised.
     """
     cache = Cache()
 
@@ -100,7 +100,7 @@ def arrays_of(
 
 
 def _graphs(specs: list[Spec], cache: Cache) -> Iterator[tuple[Spec, Graph | LolatError]]:
-    """The networks, or their errors: one is read in this process, several by a child for each CPU."""
+    """Yield (spec, its graph or error): a single network is read here, several by a child for each CPU."""
     count, threads = min(default_processes(), len(specs)), threading.local()
     children: list[Child] = []
 
@@ -112,10 +112,10 @@ def _graphs(specs: list[Spec], cache: Cache) -> Iterator[tuple[Spec, Graph | Lol
                 else _answer(child(), *spec, TABLE_LIMIT_S),
             )  # fmt: skip
         except LolatError as error:
-            return error.with_traceback(None)  # the frames would hold on to the network
+            return error.with_traceback(None)  # a traceback would keep the network in memory
 
     def child() -> Child:
-        """The child of this thread; a new one where the last one died."""
+        """The child of this thread; a new one if it died."""
         if not hasattr(threads, "child") or not threads.child.is_running():
             threads.child = _child(shows_errors=True)
             children.append(threads.child)
@@ -130,7 +130,7 @@ def _graphs(specs: list[Spec], cache: Cache) -> Iterator[tuple[Spec, Graph | Lol
             waiting = {pool.submit(read, spec): spec for spec in specs}
             for future in as_completed(waiting):
                 yield waiting[future], future.result()
-        finally:  # also where nobody asks for more
+        finally:  # also if the caller stops before the end
             pool.shutdown(wait=False, cancel_futures=True)
             for one in children:
                 one.close()

@@ -16,9 +16,10 @@ from lolat.units import one_line
 
 
 def attribute_of(spec: str, what: str, expected: str) -> Any:
-    """The object that `module:attribute` names; the working directory can be imported from.
+    """Import the object that `module:attribute` names; the working directory is searched too.
 
-    `what`, `expected`: words for a message, such as "network". NetworkError if there is no such object.
+    `what`, `expected`: the object's purpose ("network") and the expected form, for messages. NetworkError
+    if there is no such object.
     """
     module, _, attribute = spec.partition(":")
     if "" not in sys.path and os.getcwd() not in sys.path:
@@ -47,8 +48,10 @@ def attribute_of(spec: str, what: str, expected: str) -> Any:
 
 
 def _import_before(module: str) -> None:
-    """Import packages that a module names and that need care: TensorFlow prints to stderr; timm and
-    transformers fail if torchvision is of another build than PyTorch.
+    """Import, before a module that names them, the packages that need care.
+
+    TensorFlow prints to stderr. timm and transformers fail if torchvision and PyTorch are of different
+    builds.
     """
     text = ""
     with contextlib.suppress(Exception):

@@ -1,7 +1,4 @@
-"""Reads a framework's network into a Graph; one module per framework, imported when needed.
-
-The forms of the argument NETWORK are those of `lolat.io.forms`.
-"""
+"""Reads a network of any framework into a Graph; `lolat.io.forms` has the forms of NETWORK."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from lolat.readers.size import as_sizes, is_of_size, options_of
 from lolat.units import shapes_text, shortened
 
 OF_TRANSFORMERS = "configuration"
-"""The code of the error of a `.json` file that is a configuration of transformers."""
+"""Code of the error if a `.json` file is a configuration of transformers."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +40,10 @@ class Network:
 def read(network: Any, input_size: Any = None) -> Graph:
     """Read a network into a Graph.
 
-    `network`: as `Model` describes it. `input_size`: height = width, or a shape without the batch, where
-    the network leaves it open or another one is wanted; for several inputs a list of shapes, or a mapping
-    that tells images from texts: `{"input_size": 224, "sequence_length": 77}`. Raises NetworkError when it
-    cannot be read.
-
-    A string is read once: then its graph is kept on disk.
+    `network`: see `Model`. `input_size`: height = width, or a shape without the batch; for several inputs a
+    list of shapes, or a mapping for images and texts: `{"input_size": 224, "sequence_length": 77}`. It is
+    needed if the network leaves its size open. Raises NetworkError if the network cannot be read. The graph
+    of a string is cached on disk.
     """
     size = as_sizes(input_size)
     if isinstance(network, Graph):
@@ -62,7 +57,7 @@ def read(network: Any, input_size: Any = None) -> Graph:
 
 
 def _remarked(graph: Graph) -> Graph:
-    """The graph, with a remark on products of several data types."""
+    """The graph, with a remark if its products have several data types."""
     dtypes = sorted(dtype for dtype in product_dtypes(graph) if "int" not in dtype)
     if len(dtypes) < 2:
         return graph
@@ -74,11 +69,11 @@ def _remarked(graph: Graph) -> Graph:
 
 
 _NO_GPU = re.compile("CUDA|NVIDIA driver|accelerator device")
-"""Words of PyTorch's errors where there is no GPU."""
+"""Words in PyTorch's errors about a missing GPU."""
 
 
 def read_now(spec: str, size: Any) -> Graph:
-    """The network that a string names; NetworkError for whatever a framework or a function raises."""
+    """Read the network that a string names; NetworkError for any error of a framework or a function."""
     try:
         return _remarked(open_network(spec, size).graph())
     except MissingPackageError as error:
@@ -92,7 +87,7 @@ def read_now(spec: str, size: Any) -> Graph:
 
 
 def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
-    """Open NETWORK; `weights` asks for real (random or stored) weights, so that it can run."""
+    """Open NETWORK; `weights`: True for a network with weights, random or stored, which can run."""
     prefix, _, name = spec.partition(":")
     stem = Path(spec).stem
     if prefix == "keras":
@@ -129,7 +124,7 @@ def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
 
 
 def _of_document(path: str, size: Any) -> Graph:
-    """The network that `lolat read` wrote to a file; NetworkError if it is something else."""
+    """The network in a file that `lolat read` wrote; NetworkError for any other file."""
     expected = "expected what `lolat read NETWORK --output FILE` wrote"
     try:
         document = read_json(path, expected)
@@ -149,7 +144,7 @@ def _of_document(path: str, size: Any) -> Graph:
 
 
 def _of_its_size(graph: Graph, size: Any, name: str) -> Graph:
-    """Return a network that was read before; NetworkError if it is wanted at another size."""
+    """Return a network that was read before; NetworkError if `size` is another one."""
     if not is_of_size(graph, size):
         raise NetworkError(
             f"{shortened(name)} was read with inputs of {shapes_text(graph.input_sizes)}; read it again "
@@ -160,7 +155,7 @@ def _of_its_size(graph: Graph, size: Any, name: str) -> Graph:
 
 
 def _of_function(spec: str, weights: bool) -> Any:
-    """The network that `module:callable` is, or returns; of PyTorch without its weights."""
+    """The network that `module:callable` names or returns; PyTorch's has no weights unless asked for."""
     from lolat.readers.ops import quietly
 
     with quietly():
@@ -175,13 +170,13 @@ def _of_function(spec: str, weights: bool) -> Any:
 
 
 def _packages(model: Any) -> set[str]:
-    """The packages that a class, or the class of an object, and those that it inherits from are in."""
+    """The packages of a class, or of an object's class, and of its base classes."""
     kind = model if isinstance(model, type) else type(model)
     return {c.__module__.partition(".")[0] for c in kind.__mro__}
 
 
 def _of_object(model: Any, name: str, size: Any) -> Network:
-    """Open a framework's object; the classes that it inherits from name the framework."""
+    """Open a framework's object; its base classes tell the framework."""
     example, packages = None, _packages(model)
     if isinstance(model, tuple):
         of_torch = len(model) == 2 and "torch" in _packages(model[0])

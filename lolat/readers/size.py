@@ -1,7 +1,7 @@
-"""The rule of `--input-size` and `--sequence-length`: how a user's sizes become shapes of inputs.
+"""Turns `--input-size` and `--sequence-length` into shapes of a network's inputs.
 
-One number is the height and width of the images, or the steps of a network without images. A length is
-that of tokens and of steps alone. An input with nothing open stays as it is where another one is open.
+One number is the height and width of images, or the steps of a network without images. A length sets tokens
+and steps alone. If some inputs have open axes, the others keep their shapes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Shape = tuple[int | None, ...]
 
 
 def as_size(size: int | Sequence[int] | None, name: str = SIZE) -> tuple[int, ...]:
-    """An input size as a tuple; () for none. InputError when it is not of positive integers."""
+    """An input size as a tuple; () for None. InputError unless it has positive integers."""
     if size is None:
         return ()
     sizes = tuple(size) if isinstance(size, Iterable) and not isinstance(size, str) else (size,)
@@ -33,9 +33,9 @@ def as_size(size: int | Sequence[int] | None, name: str = SIZE) -> tuple[int, ..
 
 
 def as_sizes(size: Any) -> Any:
-    """An input size as `as_size` gives it, or a tuple of several, or of pairs of a name and a size.
+    """An input size as `as_size` returns it; a tuple of sizes; or a tuple of pairs (name, size).
 
-    Pairs, or a mapping, tell the size of images (SIZE) from the length of texts (LENGTH).
+    Pairs come from a mapping with the names SIZE, for images, and LENGTH, for texts.
     """
     several = isinstance(size, Sequence) and not isinstance(size, str)
     if isinstance(size, Mapping) or (several and size and _is_pair(size[0])):
@@ -57,28 +57,28 @@ def _is_pair(one: Any) -> bool:
 
 
 def is_named(size: Any) -> bool:
-    """True for a size, as `as_sizes` returns it, that has a length."""
+    """True if a size, as `as_sizes` returns it, has a LENGTH."""
     return bool(size) and _is_pair(size[0])
 
 
 def of_images(size: Any) -> tuple[int, ...]:
-    """The numbers for images in a size, as `as_sizes` returns it; () if it has none, or several shapes."""
+    """The numbers for images in a size from `as_sizes`; () if there are none, or several shapes."""
     numbers = dict(size).get(SIZE, ()) if is_named(size) else size
     return tuple(numbers) if numbers and isinstance(numbers[0], int) else ()
 
 
 def length_of(size: Any) -> tuple[int, ...]:
-    """The length in a size, as `as_sizes` returns it; () if it has none."""
+    """The length in a size from `as_sizes`; () if there is none."""
     return tuple(dict(size)[LENGTH]) if is_named(size) else ()
 
 
 def numbers_of(size: Any) -> tuple[int, ...]:
-    """The numbers in a size for a network of one input; () if it has several shapes."""
+    """The numbers in a size for a network with one input; () if it has several shapes."""
     return of_images(size) or length_of(size)
 
 
 def options_of(size: Any) -> str:
-    """The options of a command that give a size, each with a blank in front; "" for several shapes."""
+    """The options of a command that set a size, each with a blank in front; "" for several shapes."""
     given = dict(size) if is_named(size) else {SIZE: of_images(size)}
     return "".join(
         f" --{name.replace('_', '-')} {','.join(map(str, numbers))}"
@@ -88,10 +88,10 @@ def options_of(size: Any) -> str:
 
 @dataclass(frozen=True)
 class InputForm:
-    """An input of a network: its shape without the batch, None where that is open.
+    """An input of a network: its shape without the batch, with None for an open axis.
 
-    `channels`: the axis of the channels or features (0 or -1); `is_index`: whether it holds whole numbers,
-    as tokens are, None if that is not known; `steps`: the axes that are known to be steps.
+    `channels`: the axis of the channels or features (0 or -1); `is_index`: True if it holds whole numbers,
+    such as tokens, None if not known; `steps`: the axes that are known to be steps.
     """
 
     shape: Shape
@@ -106,7 +106,7 @@ class InputForm:
 
     @property
     def inner(self) -> list[int]:
-        """The axes but the one of the channels."""
+        """All axes but that of the channels."""
         axes = list(range(len(self.shape)))
         if len(axes) > 1:
             axes.pop(self.channels)
@@ -114,12 +114,12 @@ class InputForm:
 
     @property
     def is_image(self) -> bool:
-        """True for a shape of an image, or of several (a video)."""
+        """True for the shape of an image or a video."""
         return len(self.shape) > 2 and not self.steps
 
     @property
     def long(self) -> list[int]:
-        """The open axes that a length is for: all but those of images and of unknown features."""
+        """The open axes that a length sets: not those of images, nor of unknown features."""
         if len(self.open) < 2:
             return self.open
         return [
@@ -129,7 +129,7 @@ class InputForm:
 
     @property
     def sides(self) -> list[int]:
-        """The axes that one number is for: of an image height and width, the open ones if any is."""
+        """The axes that a single number sets: open ones if there are any; for an image height and width."""
         wide = self.inner[-2:]
         is_open = [a for a in self.open if a in wide] if self.is_image else self.long
         return is_open or (
@@ -137,14 +137,14 @@ class InputForm:
         )
 
     def with_sizes(self, axes: Sequence[int], numbers: Sequence[int]) -> InputForm:
-        """The input with numbers on some axes; one number is for all of them."""
+        """The input with `numbers` on `axes`; a single number is for all of them."""
         given = dict(zip(axes, [*numbers] * (len(axes) if len(numbers) == 1 else 1), strict=True))
         return replace(self, shape=tuple(given.get(a, n) for a, n in enumerate(self.shape)))
 
     def sized(self, numbers: tuple[int, ...]) -> InputForm | None:
-        """The input of a size: a whole shape, one number, or one for each open or inner axis, or side.
+        """The input at a size; None if the size does not fit.
 
-        None if they do not fit.
+        `numbers`: a whole shape; one number; or a number for each axis of `open`, `inner` or `sides`.
         """
         if len(numbers) == len(self.shape) > 1:
             return replace(self, shape=numbers)
@@ -154,7 +154,7 @@ class InputForm:
         return self.with_sizes(self.sides, numbers) if len(numbers) == 1 and self.shape else None
 
     def taking(self, numbers: tuple[int, ...], is_length: bool, fixed: bool) -> InputForm | None:
-        """The input of a size or a length; None if they do not fit, or change what is `fixed`."""
+        """The input at a size or a length; None if it does not fit, or would change a `fixed` input."""
         made = (
             self.with_sizes(self.long or self.inner, numbers) if is_length else self.sized(numbers)
         )
@@ -166,11 +166,11 @@ def filled(
     inputs: Mapping[str, InputForm], size: Any, network: str, fixed: bool = False,
     remarks: list[str] | None = None,
 ) -> dict[str, tuple[int, ...]]:  # fmt: skip
-    """The shape of each input without the batch, in which nothing is open.
+    """The shape of each input without the batch, with all axes known.
 
-    `size` is as `as_sizes` returns it: () for the network's own; several are for an input each. `fixed`:
-    whether a size that is not open must stay. `remarks` gets what a user may not expect. NetworkError
-    where a size does not fit, or one stays open.
+    `size`: as `as_sizes` returns it; () for the network's own, several for an input each. `fixed`: True if
+    only open axes can be set. `remarks`: a list to which effects are added that a user may not expect.
+    NetworkError if a size does not fit, or an axis stays open.
     """
     made, fits = dict(inputs), True
     for numbers, names, is_length in _parts(inputs, size, network):
@@ -187,7 +187,7 @@ def filled(
 def _parts(
     inputs: Mapping[str, InputForm], size: Any, network: str
 ) -> list[tuple[tuple[int, ...], list[str], bool]]:
-    """The numbers of a size, the inputs that they are for, and whether they are a length."""
+    """[(numbers of a size, names of the inputs that they set, True for a length)]."""
     if not size:
         return []
     if not isinstance(size[0], int) and not is_named(size):
@@ -203,7 +203,7 @@ def _parts(
 
 
 def _of_steps(inputs: Mapping[str, InputForm]) -> list[str]:
-    """The inputs that a length is for: those with open steps; else tokens and what is as long, or steps."""
+    """The inputs that a length sets: those with open steps, else tokens and inputs as long, else steps."""
     if any(f.open for f in inputs.values()):
         return [n for n, f in inputs.items() if f.long]
     tokens = {f.shape for f in inputs.values() if f.is_index and len(f.shape) == 1}
@@ -212,7 +212,7 @@ def _of_steps(inputs: Mapping[str, InputForm]) -> list[str]:
 
 
 def _refused(inputs: Mapping[str, InputForm], size: Any, network: str, fixed: bool) -> NetworkError:
-    """The error of inputs that stay open, or that a size does not fit."""
+    """The error for inputs with open axes, or for a size that does not fit."""
     shown = "; ".join(f"{name}: {_text(form.shape)}" for name, form in inputs.items())
     is_open = [form for form in inputs.values() if form.open]
     remedy = (
@@ -230,7 +230,7 @@ def _refused(inputs: Mapping[str, InputForm], size: Any, network: str, fixed: bo
 def _remarks(
     inputs: Mapping[str, InputForm], made: Mapping[str, InputForm], size: Any
 ) -> Iterable[str]:
-    """Remarks on other inputs, and on frames or depth, that stay although a size was given."""
+    """Yield remarks on inputs, and on frames or depth, that do not change although a size was given."""
     for name, form in made.items():
         same = len(made) > 1 and form.shape == inputs[name].shape and all(form.shape)
         if len(of_images(size)) == 1 and form.is_image and len(form.inner) > 2:
@@ -244,7 +244,7 @@ def _text(shape: Shape) -> str:
 
 
 def is_of_size(graph: Graph, size: Any) -> bool:
-    """True if a network has the input size, as `as_sizes` gives it; for an image the side is enough."""
+    """True if a network has an input size from `as_sizes`; for an image the side is enough."""
     if not size:
         return True
     shapes = {str(t): shape for t, shape in zip(graph.inputs, graph.input_sizes, strict=True)}

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder, Operation, Tensor
 from lolat.graph.counts import count
+from lolat.graph.kinds import ATTRIBUTES
+from lolat.readers import read
+from lolat.readers.cache import bundled_networks
 from tests.strategies import graphs
 
 
@@ -137,3 +140,9 @@ def test_what_is_no_graph_document_is_refused() -> None:
     for document in (None, {}, whole | {"version": 2}, whole | {"outputs": [99]}):
         with pytest.raises(InputError):
             Graph.from_dict(document)
+
+
+def test_every_attribute_of_the_bundled_networks_is_listed() -> None:
+    every = (read(name) for name in bundled_networks()[::5])
+    found = {name for graph in every for o in graph.operations for name in o.attributes}
+    assert {"kernel", "in_features", "vectors"} <= found <= ATTRIBUTES.keys()

@@ -1,7 +1,7 @@
 """Keras layers and operations of keras.ops as calls (see `lolat.readers.ops`).
 
-A layer of several operations, such as attention, is written as these operations. A layer that needs no more
-than its name is in no table here.
+A layer that consists of several operations, such as attention, is written as these. The tables here leave
+out a layer whose name alone tells its operation.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 Rule = Callable[["KerasReader", "LayerCall"], list[int]]
 
 _SAFE = {"__init__", "build", "get_config", "from_config", "__dict__", "__weakref__"}
-"""Methods that a user's class may define without another result than its Keras layer."""
+"""Methods that a user's subclass may define and still compute the same as its Keras layer."""
 
 
 def rule_of(layer: Any) -> Rule | None:
-    """The rule for an operation of keras.ops, or for a layer; None where its `call` is to be followed.
+    """The rule for an operation of keras.ops or for a layer; None if the layer's `call` is to be followed.
 
-    A layer has the rule of its class, or of the Keras layer that a user's class only sets up.
+    A user's class that only sets up a Keras layer has that layer's rule.
     """
     if type(layer).__module__.startswith("keras.src.ops"):
         name = type(layer).__name__
         return OPERATION_RULES.get(name) or _plain(OPERATIONS.get(name, name), is_operation=True)
     for cls in type(layer).__mro__:
-        # A user's class of the same name may do anything.
+        # A user's class with the name of a Keras layer may do anything.
         if cls.__module__.startswith(("keras.src.layers", "keras.layers")):
             name = re.sub(r"[123]D", "", cls.__name__)
             if name.startswith("Random"):
@@ -55,11 +55,11 @@ def rule_of(layer: Any) -> Rule | None:
 
 
 def _plain(op: str, is_operation: bool = False) -> Rule:
-    """One operation; constants count among the operands of keras.ops."""
+    """The rule of a single operation; `is_operation`: of keras.ops, whose constants are operands too."""
 
     def rule(r: KerasReader, call: LayerCall) -> list[int]:
         if is_operation and KIND_OF.get(normalized(op)) == "identity":
-            return call.inputs[:1]  # a model converts its inputs to tensors
+            return call.inputs[:1]  # such as the conversion of a model's inputs to tensors
         return r.write(call, op, r.operands(call) if is_operation else call.inputs)
 
     return rule
@@ -69,9 +69,9 @@ def _plain(op: str, is_operation: bool = False) -> Rule:
 
 
 def _activation_kind(function: Any) -> str:
-    """The kind of operation of an activation: a function, a layer or None.
+    """The kind of an activation, which is a function, a layer or None.
 
-    A function that is not Keras' own keeps its name, so that it is reported.
+    A function that is not Keras' own keeps its name, and so is reported as unknown.
     """
     name = str(getattr(function, "__name__", None) or type(function).__name__)
     if function is None or name == "linear":
@@ -101,10 +101,10 @@ def _activation(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _conv(r: KerasReader, call: LayerCall) -> list[int]:
-    """A convolution, of a layer or of keras.ops; a separable one is two, one behind the other.
+    """A convolution, of a layer or of keras.ops; a separable convolution is two operations.
 
-    Keras runs Conv2D(groups=channels) as a grouped convolution, not as DepthwiseConv2D: ConvNeXt is
-    written so, and takes many times longer than a depthwise kernel would.
+    Conv2D(groups=channels), as in ConvNeXt, is a grouped convolution: Keras runs it so, and many times
+    slower than DepthwiseConv2D.
     """
     import keras
 
@@ -129,7 +129,7 @@ def _conv(r: KerasReader, call: LayerCall) -> list[int]:
         kind = "grouped_conv"
     shape[axis], ones, separable = out_channels, (1,) * len(kernel), "Separable" in names
     padding, dilation = str(layer.padding), sizes_of(layer.dilation_rate, len(kernel))
-    if padding == "causal":  # Keras pads the signal, then convolves what that gives
+    if padding == "causal":  # Keras pads the signal, then convolves it without padding
         before, steps = dilation[0] * (kernel[0] - 1), list(r.shape(inputs[0]))
         steps[1 if axis == -1 else 2] += before
         inputs = r.write(call, "pad", inputs, [tuple(steps)], "pad", padding=((before, 0),))
@@ -158,7 +158,7 @@ def _pool(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _flatten(r: KerasReader, call: LayerCall) -> list[int]:
-    """A view; of channels in front a transposition first, which puts them last."""
+    """A view; channels on the first axis are transposed to the last axis before."""
     inputs, shape = call.inputs, r.shape(call.inputs[0])
     if call.layer.data_format == "channels_first" and len(shape) > 2:
         inputs = r.write(call, "transpose", inputs, [(shape[0], *shape[2:], shape[1])], "transpose")
@@ -166,7 +166,7 @@ def _flatten(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _mean(r: KerasReader, call: LayerCall) -> list[int]:
-    """A reduction; of all positions of an image it is global average pooling, as in other frameworks."""
+    """A mean; over all positions of an image it is a global average pooling, as in other frameworks."""
     axes, rank = call.layer.axis, len(r.shape(call.inputs[0]))
     axes = range(rank) if axes is None else axes if isinstance(axes, (tuple, list)) else (axes,)
     kind = "global_average_pool" if keeps_channels(rank, axes) else "reduce"
@@ -175,19 +175,19 @@ def _mean(r: KerasReader, call: LayerCall) -> list[int]:
 
 def _pad(r: KerasReader, call: LayerCall) -> list[int]:
     amounts = call.layer.padding
-    if not isinstance(amounts[0], (tuple, list)):  # of one axis
+    if not isinstance(amounts[0], (tuple, list)):  # the layer pads one axis
         amounts = (amounts,)
     return r.write(call, "pad", call.inputs, padding=tuple(sizes_of(p, 2) for p in amounts))
 
 
 def _pad_operation(r: KerasReader, call: LayerCall) -> list[int]:
-    """A padding of each axis that grows, on either side."""
+    """A padding of the axes that grow; all of it counts as behind the elements."""
     sizes = zip(r.shape(call.inputs[0]), call.shapes[0], strict=True)
     return r.write(call, "pad", call.inputs[:1], padding=tuple((0, n - m) for m, n in sizes))
 
 
 def _normalization(r: KerasReader, call: LayerCall) -> list[int]:
-    """A normalization; Normalization, on a network's input, is a batch norm that learns nothing."""
+    """A normalization; the layer Normalization, for a network's input, is a batch norm without vectors."""
     layer, inputs = call.layer, call.inputs[:1]
     if type(layer).__name__ == "Normalization":
         return r.write(call, "batch_norm", inputs, stored=True, vectors=0)
@@ -216,9 +216,8 @@ def _dense(r: KerasReader, call: LayerCall) -> list[int]:
         labels, result = einsum_terms(layer.equation)
         in_features, out_features = einsum_features(labels[1], result, tuple(layer.kernel.shape))
     biases = 0 if layer.bias is None else prod(layer.bias.shape)
-    bias: Any = (
-        bool(biases) if biases in (0, out_features) else biases / out_features
-    )  # EinsumDense
+    # An EinsumDense may have a bias for some of its axes.
+    bias: Any = bool(biases) if biases in (0, out_features) else biases / out_features
     sizes = {"in_features": in_features, "out_features": out_features, "bias": bias}
     return _activated(r, call, r.write(call, "dense", inputs, **sizes))
 
@@ -229,7 +228,7 @@ def _embedding(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _dot(r: KerasReader, call: LayerCall) -> list[int]:
-    """The product of two activations over one axis each; normalized first where the layer says so."""
+    """The product of two activations over one axis each; `normalize` makes them unit vectors before."""
     axes, ins = call.layer.axes, call.inputs
     contracted = r.shape(ins[0])[axes[0] if isinstance(axes, (tuple, list)) else axes]
     if call.layer.normalize:
@@ -244,14 +243,14 @@ def _attended(
     r: KerasReader, call: LayerCall, operands: list[int], heads: tuple[int, int], name: str, path: str,
     **more: Any,
 ) -> list[int]:  # fmt: skip
-    """Attention on (batch, ..., steps, heads x size) tensors; also the weights of the softmax."""
+    """Write attention on (batch, ..., steps, heads x size) tensors; returns its result and its weights."""
     q, k, v = (r.shape(i) for i in operands)
     shapes = [(*q[:-1], v[-1] // heads[1] * heads[0]), (*q[:-2], heads[0], q[-2], k[-2])]
     return r.step(call, "attention", operands, shapes, name, path, heads=heads, **more)
 
 
 def _multi_head_attention(r: KerasReader, call: LayerCall) -> list[int]:
-    """Three projections, attention, the projection of its result."""
+    """Projections of query, key and value, attention, the projection of its result."""
     layer, args, kwargs = call.layer, call.node.arguments.args, call.node.arguments.kwargs
     passed = dict(zip(("query", "value", "key"), args, strict=False)) | kwargs
     query, value = r.operand(passed["query"]), r.operand(passed["value"])
@@ -268,7 +267,7 @@ def _multi_head_attention(r: KerasReader, call: LayerCall) -> list[int]:
         return r.step(call, "dense", [source], [made], name, call.inner, **sizes)[0]
 
     def project(source: int, features: int, name: str) -> int:
-        """To (batch and axes that are not attended over, attended steps, features)."""
+        """Project to (batch x axes that are not attended over, attended steps, features)."""
         shape = r.shape(source)
         steps = shape[1] if len(shape) == 3 else prod(shape[axis] for axis in attended)
         return dense(source, features, name, (prod(shape[:-1]) // steps, steps, features))
@@ -282,7 +281,7 @@ def _multi_head_attention(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _dot_attention(r: KerasReader, call: LayerCall) -> list[int]:
-    """softmax(query key') value without projections; additive scores are followed as they are written."""
+    """softmax(query key') value without projections; for additive scores the layer's `call` is followed."""
     if call.layer.score_mode != "dot":
         return r.follow_layer(call)
     query, value, *rest = map(r.operand, call.node.arguments.args[0])
@@ -308,7 +307,7 @@ def _attention_operation(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _calling(r: KerasReader, call: LayerCall) -> list[int]:
-    """A loop, a map or a branch, whose functions are not followed: products in them cannot be counted."""
+    """A loop, map or branch; its functions are not followed, so that it may hide products."""
     return r.write(call, type(call.layer).__name__, r.operands(call), hides=True)
 
 
@@ -318,7 +317,7 @@ _RECURRENT = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "simple_rnn"}
 
 
 def _recurrent(r: KerasReader, call: LayerCall) -> list[int]:
-    """One operation for each cell and all time steps, with states; a user's cell, a loop, is refused."""
+    """One operation for each cell, with all time steps and states; NetworkError for a user's own cell."""
     cells = getattr(call.layer.cell, "cells", [call.layer.cell])
     kinds = [_RECURRENT.get(type(c).call.__qualname__.partition("Cell")[0], "") for c in cells]
     if not all(kinds):
@@ -348,7 +347,7 @@ def _recurrent(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def time_distributed(r: KerasReader, call: LayerCall) -> list[int]:
-    """The wrapped layer on all time steps at once, as a part of the batch."""
+    """The wrapped layer on all time steps at once, which count as a larger batch."""
     import keras
 
     shape, name = r.shape(call.inputs[0]), call.layer.name
@@ -370,7 +369,7 @@ LAYERS = by_name({
     "adaptive_pool": "AdaptiveAveragePooling AdaptiveMaxPooling", "transpose": "Permute",
     "crop": "Cropping", "dropout": "SpatialDropout AlphaDropout GaussianDropout GaussianNoise",
 })  # fmt: skip
-"""Layer, without the number of dimensions -> its name in `lolat.readers.ops`, if that differs."""
+"""Keras layer, without "1D" to "3D" -> its name in `lolat.readers.ops`, if that differs."""
 _CONVOLUTIONS = "Conv ConvTranspose DepthwiseConv SeparableConv"
 RULES = by_name({
     _conv: _CONVOLUTIONS, _pool: "MaxPooling AveragePooling", _dense: "Dense EinsumDense",
@@ -381,7 +380,7 @@ RULES = by_name({
     _pad: "ZeroPadding", _embedding: "Embedding", _dot: "Dot", _dot_attention: "Attention",
     _flatten: "Flatten", time_distributed: "TimeDistributed",
 })  # fmt: skip
-"""Layer, without the number of dimensions -> its rule."""
+"""Keras layer, without "1D" to "3D" -> its rule."""
 OPERATIONS = by_name({
     "multiply": "Outer", "where": "Select NanToNum", "slice": "GetItem", "split": "ArraySplit",
     "transpose": "Swapaxes Moveaxis", "cast": "SaturateCast",

@@ -35,10 +35,9 @@ def import_keras() -> Any:
 
 @contextlib.contextmanager
 def without_weights() -> Iterator[None]:
-    """Variables made meanwhile get a shape but no memory.
+    """Give variables that are made inside a shape but no memory.
 
-    Keras would fill them with random numbers when it next leaves a scope of its own, so they are taken
-    off its list.
+    Keras has a list of variables to fill later; these are removed from it.
     """
     import keras
     from keras.src.backend.common import global_state
@@ -54,14 +53,14 @@ def without_weights() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _building(weights: bool) -> Iterator[None]:
-    """Silence Keras' warnings: they repeat errors, or tell about networks that somebody else wrote."""
+    """Silence Keras' warnings, which repeat errors or blame the authors of a network."""
     variables = contextlib.nullcontext() if weights else without_weights()
     with warnings.catch_warnings(action="ignore"), variables:
         yield
 
 
 def application(name: str, size: Any, weights: bool) -> Any:
-    """A network of keras.applications with random weights, at its own input size or another."""
+    """Build a network of keras.applications with random weights; `size`: () for its own input size."""
     keras = import_keras()
     by_lower = {n.lower(): n for n in dir(keras.applications) if n[0].isupper()}
     known = by_lower.get(name.lower())
@@ -82,7 +81,7 @@ def application(name: str, size: Any, weights: bool) -> Any:
 
 
 def saved(path: str, weights: bool) -> Any:
-    """A network from a `.keras` file; a file with code in it is refused (Keras' safe mode)."""
+    """Open a network in a `.keras` file; a file with code in it is refused (Keras' safe mode)."""
     shown = shortened(path)
     if not os.path.isfile(path):
         raise not_a_network(path)

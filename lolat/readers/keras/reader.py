@@ -1,7 +1,7 @@
 """Keras network -> Graph, from a call on symbolic tensors of batch size 1.
 
-Each call of a layer or of a keras.ops operation is a node of the history that Keras keeps. A layer without
-a rule (a nested model, a class of the user's) is followed into its own `call`. Weights are not needed.
+Keras keeps a history whose nodes are calls of layers and of keras.ops. A layer without a rule (a nested
+model, a user's class) is followed into its own `call`. Weights are not needed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from lolat.readers.size import InputForm, as_sizes, filled, is_named, numbers_of
 def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
     """Read a Keras model (or layer) into a Graph.
 
-    `input_size`: as of `lolat.readers.size.filled`; a model that was never built gets H x H x 3, or H where
-    its first layer takes no image. Output to stdout goes to stderr. Raises NetworkError when the shape is
-    not known or the model cannot be called on a symbolic input.
+    `input_size`: see `lolat.readers.size.filled`. For a model that was not built, one number H means
+    H x H x 3, or H if its first layer takes no image. Output to stdout goes to stderr. Raises NetworkError
+    if the shape is not known, or the model cannot be called on a symbolic input.
     """
     if any(getattr(layer, "lora_enabled", False) for layer in model._flatten_layers()):
         raise NetworkError(
@@ -68,7 +68,7 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
 def _called(
     model: Any, size: Any, samples: int = 1, said: list[str] | None = None
 ) -> tuple[list[Any], list[Any], list[bool]]:
-    """Symbolic inputs and outputs of a call (the model is built), and whether each input has the batch."""
+    """Call a model; returns its symbolic inputs, its outputs, and True for each input with the batch."""
     import keras
 
     if functional_of(model) is None and not model.built:
@@ -84,7 +84,7 @@ def _called(
 
 
 def _structure(model: Any) -> Any:
-    """The symbolic inputs that a model was built for, None if it was not."""
+    """The symbolic inputs that a model was built for; None if it was not built."""
     import keras
 
     if functional_of(model) is not None:
@@ -94,13 +94,16 @@ def _structure(model: Any) -> Any:
 
 
 def _grows(tensors: list[Any]) -> list[bool]:
-    """True for each input with the batch on its first axis: open if any is, else as long as the first."""
+    """True for each input whose first axis is the batch.
+
+    The batch is open if any input's first axis is; else it is as long as the first input's.
+    """
     sizes = [tuple(tensor.shape[:1]) for tensor in tensors if tensor is not None]
     return [n == ((None,) if (None,) in sizes else sizes[0]) for n in sizes]
 
 
 def _example(model: Any, size: Any, batch_size: int | None, said: list[str] | None = None) -> Any:
-    """Symbolic inputs of a model, as its call takes them: a tensor, or a list or dict of tensors."""
+    """Make the symbolic inputs that a model's call takes: a tensor, or a list or dict of tensors."""
     import keras
 
     structure = _structure(model)
@@ -144,11 +147,10 @@ _TURNS = ("transpose", "swapaxes", "moveaxis", "reshape", "cast", "convert_to_te
 
 @contextlib.contextmanager
 def _known_shapes(reader: KerasReader) -> Iterator[None]:
-    """Let `variable * symbolic tensor` work, and EinsumDense know all sizes of its output; tell the reader
-    which variable a transposed or converted one is.
+    """Patch Keras for reading; the reader learns which variable a transposed or converted tensor is.
 
-    Keras hands the variable to TensorFlow, which knows no symbolic tensors, and leaves sizes open that
-    `output_shape` leaves open.
+    `variable * symbolic tensor` works: Keras would hand it to TensorFlow, which knows no symbolic tensors.
+    EinsumDense knows all sizes of its output, also those that `output_shape` leaves open.
     """
     import keras
 

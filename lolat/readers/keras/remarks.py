@@ -1,4 +1,4 @@
-"""Facts of a Keras model that its calls do not say: how it is trained, compiled, and run at inference."""
+"""Facts that a Keras model's calls do not show: its training, compilation and way to run at inference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lolat.units import plural, shortened
 
 
 def run_as(model: Any) -> Iterator[str]:
-    """Remarks on a model that is compiled in another way, and on layers that act as in training."""
+    """Yield remarks on how a model is compiled, its backend, and layers that are called as in training."""
     import keras
 
     layers_of = list(model._flatten_layers())
@@ -26,7 +26,8 @@ def run_as(model: Any) -> Iterator[str]:
         layer.name
         for layer in layers_of
         if any(node.arguments.kwargs.get("training") is True for node in layer._inbound_nodes)
-        and signature(layer.call).parameters["training"].default is not True  # as of augmentations
+        and signature(layer.call).parameters["training"].default
+        is not True  # of augmentations it is
     ]
     if acting:
         yield (
@@ -36,12 +37,12 @@ def run_as(model: Any) -> Iterator[str]:
 
 
 def is_mixed(layer: Any) -> bool:
-    """True if a layer's policy, such as mixed_float16, computes in half with variables in float32."""
+    """True if a layer computes in half precision with variables in float32, as in mixed_float16."""
     return layer.variable_dtype == "float32" and layer.compute_dtype in ("float16", "bfloat16")
 
 
 def quantized_bytes(layer: Any) -> float:
-    """Bytes of the variables of a layer that is quantized or has such a part; 0 if it is not quantized."""
+    """Bytes of the variables of a layer if it, or a part of it, is quantized; else 0."""
     parts = layer._flatten_layers() if hasattr(layer, "_flatten_layers") else ()
     if not any(getattr(part, "quantization_mode", None) for part in parts):
         return 0.0
@@ -49,7 +50,7 @@ def quantized_bytes(layer: Any) -> float:
 
 
 def trained_parameters(layer: Any) -> tuple[int, int]:
-    """Return how many parameters of a layer or operation are trained, and how many could be."""
+    """Return (number of parameters of a layer that are trained, number that could be)."""
     trained = total = 0
     for part in layer._flatten_layers() if hasattr(layer, "_flatten_layers") else ():
         for v in part._trainable_variables:
@@ -59,14 +60,17 @@ def trained_parameters(layer: Any) -> tuple[int, int]:
 
 
 def has_fixed_kernel(node: Any, owner: Any) -> bool:
-    """True if a product has a kernel that is not trainable, or a constant one.
+    """True if the kernel of a product is constant or not trainable.
 
-    A kernel that the layer `owner` computes from a variable is known by its number of elements.
+    `owner`: the layer around `node`. A kernel that it computes from a variable is recognized by its number
+    of elements.
     """
     import keras
 
     if isinstance(node.operation, keras.layers.Layer):
-        layer = getattr(node.operation, "cell", node.operation)  # without the states of an RNN
+        layer = getattr(
+            node.operation, "cell", node.operation
+        )  # an RNN's variables include its states
         return any(_is_kernel(v) and not v.trainable for v in layer.variables)
     own = [*filter(_is_kernel, (*owner._trainable_variables, *owner._non_trainable_variables))]
     for given in keras.tree.flatten((node.arguments.args, node.arguments.kwargs)):
@@ -80,12 +84,12 @@ def has_fixed_kernel(node: Any, owner: Any) -> bool:
 
 
 def _is_kernel(value: Any) -> bool:
-    """True for a floating-point matrix, or a tensor of more axes."""
+    """True for a floating-point tensor with two axes or more."""
     return len(getattr(value, "shape", ())) > 1 and "float" in str(value.dtype)
 
 
 def otherwise(model: Any, partly: Sequence[str]) -> Iterator[str]:
-    """Reasons why training cannot be counted; `partly`: layers that are trained in part."""
+    """Yield reasons why training cannot be counted; `partly`: layers that are trained in part."""
     layers_of = list(model._flatten_layers())
     if partly:
         yield f"a part of {', '.join(map(shortened, partly))} is frozen"
@@ -102,11 +106,11 @@ _OPTIMIZER = ("gradient_accumulation_steps", "use_ema", "clipnorm", "clipvalue",
 
 
 def in_training_only(model: Any) -> Iterator[str]:
-    """Yield what layers do in training alone, and settings of the optimizer: none of it is counted."""
+    """Yield effects of layers in training, and settings of the optimizer, that are not counted."""
     layers_of = list(model._flatten_layers())
     yield from switched(layers_of, "call")
     optimizer = getattr(model, "optimizer", None)
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a loss that is scaled
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # inside a LossScaleOptimizer
     for name in _OPTIMIZER:
         if value := getattr(optimizer, name, None):
             yield f"{name}={value:g} of the compiled optimizer"

@@ -1,4 +1,4 @@
-"""Follows symbolic Keras tensors back through the calls that made them, and writes these into a graph."""
+"""Follows symbolic Keras tensors back to the calls that made them, and writes these into a graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lolat.units import one_line, shapes_text
 
 @dataclass(frozen=True)
 class LayerCall:
-    """One call of a layer or operation: its inputs in the graph, the shapes of its outputs."""
+    """A call of a layer or operation: `inputs`: tensors of the graph; `shapes`: shapes of its outputs."""
 
     layer: Any
     inputs: list[int]
@@ -37,28 +37,28 @@ class LayerCall:
 
 
 class KerasReader:
-    """Walks symbolic Keras tensors and writes the calls that made them into a GraphBuilder."""
+    """Writes the calls that made symbolic Keras tensors into a GraphBuilder."""
 
     def __init__(self, name: str, model: Any) -> None:
         self.owner = model  # the layer whose `call` is followed
-        self.partly: list[str] = []  # layers of several operations of which some are trained
+        self.partly: list[str] = []  # layers of several operations, only some of which are trained
         self.builder = GraphBuilder(name, "keras")
         self.writer = Writer(self.builder)
         self.shape = self.writer.shape
         self.known: dict[int, int] = {}  # id of a symbolic tensor -> tensor of the graph
-        self.alive: list[Any] = []  # symbolic tensors made on the way: their ids must stay unique
+        self.alive: list[Any] = []  # symbolic tensors that must live, so that ids stay unique
         self.variables: list[int] = []  # constants that are trained
-        self.packed: dict[
-            int, int
-        ] = {}  # id of a quantized layer -> its weights that no variable has
-        self.turned: dict[int, tuple[Any, Any]] = {}  # id -> a tensor made of a variable, that
+        self.packed: dict[int, int] = {}  # id of a quantized layer -> its weights in no variable
+        self.turned: dict[
+            int, tuple[Any, Any]
+        ] = {}  # id -> (tensor made of a variable, the variable)
 
     def read(
         self, inputs: Sequence[Any], outputs: Sequence[Any], grow: Sequence[bool]
     ) -> list[int]:
-        """Write all calls from the inputs to the outputs of the network; return the latter's tensors.
+        """Write all calls from the network's inputs to its outputs; returns the graph's output tensors.
 
-        `grow`: whether each input grows with the batch.
+        `grow`: for each input, True if it grows with the batch.
         """
         for tensor, grows in zip(inputs, grow, strict=True):
             shape, dtype = tuple(tensor.shape), str(tensor.dtype)
@@ -66,7 +66,7 @@ class KerasReader:
         return self.follow(outputs, "")
 
     def follow(self, outputs: Sequence[Any], path: str) -> list[int]:
-        """Write all calls between the tensors known already and `outputs`, in order."""
+        """Write all calls between known tensors and `outputs`, in order; returns the latter's tensors."""
         for node in _ordered_nodes(self.known, outputs):
             sources = [self.known[id(t)] for t in node.input_tensors]
             layer, start = node.operation, len(self.builder.operations)
@@ -80,7 +80,7 @@ class KerasReader:
                 written = self.follow_layer(call)
             else:
                 written = rule(self, replace(call, inputs=self.unmasked(call)))
-                if rule is not layers.time_distributed:  # the calls of its layer are followed
+                if rule is not layers.time_distributed:  # it marks the calls of its layer itself
                     self.writer.tie(start, self.weight(node), self.bits(layer, start))
                     self.mark(node, start)
             if type(layer).__name__ == "StopGradient":
@@ -92,7 +92,7 @@ class KerasReader:
         self, call: LayerCall, op: str, inputs: Sequence[int],
         shapes: Sequence[tuple[int, ...]] | None = None, suffix: str = "", **parameters: Any,
     ) -> list[int]:  # fmt: skip
-        """Write one operation of a call, named after its layer; its shapes are the call's unless given."""
+        """Write one operation of a call, named after its layer; `shapes`: None for the call's."""
         name = f"{call.layer.name}_{suffix}" if suffix else str(call.layer.name)
         return self.step(call, op, inputs, shapes or call.shapes, name, call.path, **parameters)
 
@@ -105,7 +105,7 @@ class KerasReader:
         return self.writer.write(Call(op, inputs, shapes, name, path, parameters, dtype))
 
     def mark(self, node: Any, start: int) -> None:
-        """Mark the operations of a call, from position `start` on, if not all of their parameters train."""
+        """Mark the operations of a call, from position `start` on, unless all their parameters train."""
         every = self.builder.operations
         trained, total = remarks.trained_parameters(node.operation)
         own = [i for i in range(start, len(every)) if every[i].kind in COMPUTE | NORMALIZATIONS]
@@ -120,9 +120,9 @@ class KerasReader:
             every[i] = changed(every[i], **{TRAINED: trained})
 
     def bits(self, layer: Any, start: int) -> float:
-        """Bits of a weight of a quantized layer's operations, from position `start` on; 0 of any other.
+        """Bits per weight of a quantized layer, including scales and zero points; 0 if not quantized.
 
-        Its scales and zero points are shared among its weights.
+        `start`: position of the first operation of the layer.
         """
         if not (size := remarks.quantized_bytes(layer)):
             return 0.0
@@ -137,7 +137,7 @@ class KerasReader:
         return self.step(call, "reshape", [source], [shape], name, path)[0]
 
     def weight(self, node: Any) -> int:
-        """A key of the largest weight of a call: of its layer's variables, or of those that it is given."""
+        """A key of the largest weight of a call, among its layer's variables or the call's arguments."""
         import keras
 
         given = keras.tree.flatten((node.arguments.args, node.arguments.kwargs))
@@ -148,7 +148,7 @@ class KerasReader:
         return id(max(found, key=lambda value: prod(value.shape), default=node.operation))
 
     def operands(self, call: LayerCall) -> list[int]:
-        """The operands of a call in order: symbolic tensors, and constants that have a shape."""
+        """The operands of a call in order: symbolic tensors, and constants with a shape."""
         import keras
 
         arguments = call.node.arguments
@@ -161,7 +161,7 @@ class KerasReader:
         return [self.operand(value) for value in leaves if is_tensor(value)]
 
     def operand(self, value: Any) -> int:
-        """A symbolic tensor, or a constant such as a variable of the layer."""
+        """The graph's tensor of a symbolic tensor, or of a constant such as a layer's variable."""
         known = self.known.get(id(value))
         if known is not None:
             return known
@@ -170,7 +170,7 @@ class KerasReader:
         return made
 
     def unmasked(self, call: LayerCall) -> list[int]:
-        """The inputs of a layer's call without the masks that Keras passes along."""
+        """The inputs of a layer's call without the masks that Keras adds."""
         import keras
 
         args, kwargs = call.node.arguments.args, call.node.arguments.kwargs
@@ -179,7 +179,7 @@ class KerasReader:
         return [self.known[id(t)] for t in leaves if isinstance(t, keras.KerasTensor)]
 
     def follow_layer(self, call: LayerCall) -> list[int]:
-        """Write the operations of the layer's own `call`; an unknown operation if it cannot be followed."""
+        """Write the operations of a layer's `call`; an unknown operation if it cannot be followed."""
         import keras
 
         layer, arguments = call.layer, call.node.arguments
@@ -195,7 +195,7 @@ class KerasReader:
         try:
             with calling(layer, list(fresh.values())):
                 outputs = keras.tree.flatten(layer.call(*args, **kwargs))
-        except NetworkError:  # a framework's own functions do not take symbolic tensors
+        except NetworkError:  # TensorFlow's functions do not take symbolic tensors
             if functional_of(layer) is not None or any(len(w.shape) > 1 for w in layer.weights):
                 raise  # products cannot be counted
         self.alive += [*fresh.values(), *outputs]
@@ -209,7 +209,7 @@ class KerasReader:
         )
 
     def reachable(self, outputs: Sequence[Any]) -> bool:
-        """True if outputs are symbolic and made of known tensors alone."""
+        """True if outputs are symbolic and depend on known tensors alone."""
         if not all(hasattr(t, "_keras_history") or id(t) in self.known for t in outputs):
             return False
         nodes = _ordered_nodes(self.known, outputs)
@@ -219,7 +219,7 @@ class KerasReader:
 
 
 def _ordered_nodes(known: Mapping[int, int], outputs: Sequence[Any]) -> list[Any]:
-    """The calls that lead to `outputs` from tensors with `known` ids, each behind those that it needs."""
+    """The calls between tensors with `known` ids and `outputs`, each behind those that it depends on."""
 
     def makers(tensors: Sequence[Any]) -> list[Any]:
         found = [getattr(t, "_keras_history", (None, 0)) for t in tensors if id(t) not in known]
@@ -229,9 +229,9 @@ def _ordered_nodes(known: Mapping[int, int], outputs: Sequence[Any]) -> list[Any
 
 
 def functional_of(model: Any) -> Any:
-    """The functional network behind a model: itself, or the one that a Sequential has; or None.
+    """The functional network of a model: the model itself, or the one inside a Sequential; else None.
 
-    A class with a call method of its own may do something else than its inputs and outputs say: None.
+    None also for a class with a `call` of its own, which may differ from its inputs and outputs.
     """
     if not getattr(getattr(type(model), "call", None), "__module__", "").startswith("keras."):
         return None
@@ -242,7 +242,7 @@ def functional_of(model: Any) -> Any:
 
 @contextlib.contextmanager
 def calling(model: Any, inputs: Any) -> Iterator[None]:
-    """Raise a NetworkError for any error of a model that is called."""
+    """Turn any error of a model that is called inside into a NetworkError."""
     import keras
 
     try:
@@ -257,5 +257,5 @@ def calling(model: Any, inputs: Any) -> Iterator[None]:
 
 
 def inference(layer: Any) -> dict[str, Any]:
-    """The keyword argument that asks for inference, if the layer's call has it."""
+    """The keyword argument `training` for inference, if the layer's call has it."""
     return {"training": False} if "training" in inspect.signature(layer.call).parameters else {}

@@ -13,14 +13,15 @@ from lolat.readers.size import InputForm, filled, numbers_of, of_images
 _STEPS = re.compile("seq|token|length|step|time", re.IGNORECASE)
 _ROWS = re.compile("seq|token|len|step|time|frame|patch|point|^[tl]$", re.IGNORECASE)
 _BATCH = re.compile(r"[nb]|bs|.*batch.*|unk.*|.*dynamic.*|dim.*|.*_dim_0|s\d+|", re.IGNORECASE)
-"""Names of steps, of a first axis that is no batch, and of one that is; exporters number unnamed axes."""
+"""Names of axes: _STEPS of steps, _ROWS of a first axis that is not the batch, _BATCH of one that is.
+Exporters number axes without a name."""
 
 
 @dataclass(frozen=True)
 class Input:
-    """An input of a network: its shape at batch size 1, and the axis of the batch (None: it has none).
+    """An input of a network: its shape at batch size 1, and the axis of its batch, None without one.
 
-    `fixed`: the batch size that the file was made for; 0 where it is open.
+    `fixed`: the batch size that the file was made for; 0 if it is open.
     """
 
     shape: tuple[int, ...]
@@ -36,9 +37,9 @@ class Input:
 def inputs_of(
     graph: Any, parameters: set[str], size: Any, network: str, remarks: list[str]
 ) -> dict[str, Input]:
-    """The inputs that are not parameters; `size` is as of `lolat.readers.size.filled`.
+    """The inputs that are not parameters, by name; `size`: see `lolat.readers.size.filled`.
 
-    NetworkError if a size stays open, or does not fit.
+    `remarks`: a list to which remarks are added. NetworkError if a size stays open, or does not fit.
     """
     from onnx.helper import tensor_dtype_to_np_dtype
 
@@ -82,7 +83,7 @@ def inputs_of(
 
 
 def _open_past(dims: Mapping[str, Any], axes: Mapping[str, Sequence[int]]) -> Iterator[str]:
-    """Yield the names of open axes that are the earlier tokens of a decoder, or of their inputs."""
+    """Yield the names of open axes, or of their inputs, that are the earlier tokens of a decoder."""
     for name, on in axes.items():
         for called in (dims[name][a].dim_param or name for a in on if dims[name][a].dim_value < 1):
             if "past" in called.lower():
@@ -90,9 +91,9 @@ def _open_past(dims: Mapping[str, Any], axes: Mapping[str, Sequence[int]]) -> It
 
 
 def _form(dims: Sequence[Any], is_index: bool, tokens: set[str], size: Any) -> InputForm:
-    """The form of an input with these axes; `tokens`: names of the axes of token numbers.
+    """The form of an input with the axes `dims`, without the batch; `tokens`: names of axes of tokens.
 
-    An image whose sizes are all open has 3 channels if the size is one number.
+    An image with three open axes has 3 channels if `size` is one number.
     """
     shape = [max(d.dim_value, 0) or None for d in dims]
     if shape == [None] * 3 and len(of_images(size)) == 1 and not is_index:
@@ -106,7 +107,7 @@ def _form(dims: Sequence[Any], is_index: bool, tokens: set[str], size: Any) -> I
 
 
 def set_sizes(graph: Any, inputs: Mapping[str, Input], samples: int = 1) -> None:
-    """Write the sizes of the inputs into the graph, and where they are symbols in it."""
+    """Write the sizes of the inputs into the graph, there and for the symbols that stand for them."""
     symbols: dict[str, int] = {}
     for value in graph.input:
         if value.name in inputs:
@@ -118,7 +119,7 @@ def set_sizes(graph: Any, inputs: Mapping[str, Input], samples: int = 1) -> None
     for value in graph.output:
         value.type.tensor_type.ClearField("shape")
     if any(one.fixed > 1 for one in inputs.values()):
-        del graph.value_info[:]  # they hold for that batch size
+        del graph.value_info[:]  # these shapes are those at the fixed batch size
     for value in graph.value_info:
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in symbols and dim.dim_param:
@@ -126,7 +127,7 @@ def set_sizes(graph: Any, inputs: Mapping[str, Input], samples: int = 1) -> None
 
 
 def _steps_first(graph: Any) -> set[str]:
-    """The tensors that a recurrent layer reads with the batch as their second axis: steps, states."""
+    """The sequences and states that a recurrent layer reads with the batch on their second axis."""
     recurrent = (node for node in graph.node if node.op_type in ("LSTM", "GRU", "RNN"))
     return {
         name
@@ -137,10 +138,10 @@ def _steps_first(graph: Any) -> set[str]:
 
 
 def _batch_axes(inputs: Mapping[str, Any], steps_first: set[str]) -> dict[str, int]:
-    """Input -> its batch axis: the one named "batch", else as of `_batch_axis`.
+    """Input -> its batch axis: the axis named "batch", else that of `_batch_axis`.
 
-    An input has no batch if other inputs have an axis of that name and it has another name, or if its size
-    is not that of the batch: open where that of any input is, else that of the first input.
+    An input with named axes has no batch if only other inputs have an axis named "batch". An axis is no
+    batch either if its size differs from the batch's, which is open if any is, else the first input's.
     """
     called = {
         name: [axis for axis, d in enumerate(dims) if "batch" in d.dim_param.lower()]
@@ -159,9 +160,10 @@ def _batch_axes(inputs: Mapping[str, Any], steps_first: set[str]) -> dict[str, i
 
 
 def _batch_axis(dims: Sequence[Any], steps_first: bool) -> int | None:
-    """The first axis; if that is steps, by its name or as a recurrent layer reads it, the second, or None.
+    """The batch axis of an input: 0, or 1 or None if the first axis is steps.
 
-    The rows of an image are its batch, whatever their name.
+    Steps are known by their name, or by a recurrent layer that reads them (`steps_first`). The first axis
+    of an image is its batch, whatever its name.
     """
     if steps_first:
         return 1

@@ -1,7 +1,7 @@
 """ONNX operators as calls (see `lolat.readers.ops`).
 
-Operands are those of the ONNX operator documentation. An operator that needs no more than its name is in no
-table here.
+The ONNX operator documentation describes the operands. The tables here leave out an operator whose name
+alone tells its operation.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Rule = Callable[["OnnxReader", Any], list[int]]
 class OnnxReader:
     """Writes an onnx_ir network into a Graph, operator by operator.
 
-    `inputs`: name -> True if it has a batch; `parameters`: names of parameters among the inputs; `grown`:
-    names of constants that are repeated for each sample.
+    `inputs`: name -> True if the input has a batch; `parameters`: names of parameters among the inputs;
+    `grown`: names of constants that the network repeats for each sample.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class OnnxReader:
         self.named = Counter(self.places.values())
 
     def read(self, number: int) -> Graph:
-        """The whole network, of so many parameters."""
+        """Read the whole network; `number`: number of its parameters."""
         for node in self.places:
             start = len(self.builder.operations)
             self.index |= zip(self.outputs(node), self._write(node), strict=False)
@@ -67,9 +67,9 @@ class OnnxReader:
         return completed(self.builder, outputs, number, *self.writer.constants)
 
     def bits(self, node: Any, start: int) -> float:
-        """Bits of a weight of a quantized node, written from position `start` on; 0 of any other.
+        """Bits per parameter of a quantized node, whose operations begin at `start`; 0 if not quantized.
 
-        A bias that the file adds afterward is in float32.
+        A bias that the file adds by a separate operator is in float32.
         """
         if not (stored := node.metadata_props.get(STORED)):
             return 0.0
@@ -97,7 +97,7 @@ class OnnxReader:
         return self.call(node, op=OPERATORS.get(op, op))
 
     def unknown(self, node: Any) -> NetworkError:
-        """The refusal of an operation whose products cannot be counted."""
+        """The error for an operation whose products cannot be counted."""
         return NetworkError(
             f"operation {node_name(node)!r} ({node.op_type}) has weights or products inside that LoLat "
             "does not know, and cannot count; export the network without it, as before a runtime optimizes "
@@ -107,7 +107,7 @@ class OnnxReader:
     def call(
         self, node: Any, inputs: Sequence[Any] | None = None, op: str = "", **parameters: Any
     ) -> list[int]:
-        """Write a node as one call; it reads `inputs`, or all operands except constant scalars."""
+        """Write a node as one call; `inputs`: None for all operands except constant scalars."""
         if inputs is None:
             inputs = [v for v in node.inputs if v is not None and not self.is_number(v)]
         shapes = [self.shape(out) for out in self.outputs(node)]
@@ -117,16 +117,16 @@ class OnnxReader:
         self, node: Any, op: str, inputs: Iterable[int], shapes: Sequence[tuple[int, ...]],
         suffix: str = "", **parameters: Any,
     ) -> list[int]:  # fmt: skip
-        """Write a node, or the part of it that `suffix` names, as a call."""
+        """Write a node, or a part of it that is named by `suffix`, as a call."""
         path, name = self.name(node)
         name = f"{name or op}_{suffix}" if suffix else name
         dtype = _dtype(self.outputs(node)[0])
         return self.writer.write(Call(op, list(inputs), shapes, name, path, parameters, dtype))
 
     def weights(self, node: Any) -> Any:
-        """The largest matrix or kernel that a node reads, before it was transposed or cast; or None.
+        """The largest constant matrix or kernel of a node, before a transpose or cast; None without one.
 
-        Vectors do not tell layers apart: an exporter stores equal ones once.
+        Vectors do not count: an exporter stores equal vectors of several layers once.
         """
         found = [v for v in node.inputs if v and v not in self.live and len(v.shape or ()) > 1]
         if not found:
@@ -137,13 +137,13 @@ class OnnxReader:
         return value
 
     def outputs(self, node: Any) -> list[Any]:
-        """The outputs of a node that something reads; the first one if nothing does."""
+        """The outputs of a node that are read; the first output if none is."""
         node = self.patterns.biases.get(node, node)
         read = [out for out in node.outputs if out.uses() or out.is_graph_output()]
         return read or list(node.outputs[:1])
 
     def tensor(self, value: Any) -> int:
-        """The tensor of a value; one that nothing writes is a constant."""
+        """The graph's tensor of a value; a value that no operation writes is a constant."""
         if value not in self.index:
             shape, dtype = self.shape(value), _dtype(value)
             tensor = self.writer.constant(shape, dtype)
@@ -161,14 +161,14 @@ class OnnxReader:
         return value not in self.live and prod(self.shape(value)) == 1
 
     def name(self, node: Any) -> tuple[str, str]:
-        """Path and name of an operation, "" where the exporter gave none of its own."""
+        """Path and name of an operation; the name is "" if the exporter gave it none of its own."""
         path, name = self.places[node]
         name = "" if self.named[path, name] > 1 or node in self.patterns.fused else name
         name = name.removeprefix("node_").strip("_")
         return path, name.lower() if name[:1].isupper() else name
 
     def numbers(self, node: Any, attribute: str, position: int) -> list[int] | None:
-        """The numbers of an attribute, which is an input in later opsets; None if they are not known."""
+        """The numbers of an attribute, or of the input that later opsets have instead; None if unknown."""
         if attribute in node.attributes:
             return [int(n) for n in np.ravel(node.attributes[attribute].value)]
         value = _input(node, position)
@@ -182,7 +182,7 @@ def _attribute(node: Any, name: str, default: Any = None) -> Any:
 
 
 def _input(node: Any, position: int) -> Any:
-    """The input at a position; None if it is left out."""
+    """The input of a node at a position; None if it is left out."""
     return node.inputs[position] if position < len(node.inputs) else None
 
 
@@ -191,11 +191,11 @@ def _dtype(value: Any) -> str:
 
 
 _PRODUCTS = re.compile("Conv(?!ert)|MatMul|Gemm|Einsum|LSTM|GRU|RNN|Attention|MoE")
-"""Operators, of ONNX and of its runtimes, that multiply matrices: in float, in integers, or fused."""
+"""Names of operators of ONNX and its runtimes that multiply matrices, in float, in integers, or fused."""
 
 
 def _hides_products(node: Any) -> bool:
-    """True for a product of another domain or of the QOperator format, and a loop or branch with one."""
+    """True for a product of another domain or in QOperator format, and a loop or branch with a product."""
     bodies = [a.value for a in node.attributes.values() if a.type.name == "GRAPH"]
     inside = [n.op_type for body in bodies for n in body.all_nodes()]
     is_other = node.domain or node.op_type.startswith("QLinear")
@@ -206,16 +206,16 @@ def _hides_products(node: Any) -> bool:
 
 
 def _place(node: Any) -> tuple[str, str]:
-    """Path and name of an operation, from what the exporter wrote about its module.
+    """Path and name of an operation, from the module that the exporter wrote for it.
 
-    PyTorch's first exporter names nodes "/layer1/layer1.0/conv1/Conv", its second one has the modules in
-    the node's metadata; tf2onnx writes "model/block/conv/Conv2D".
+    PyTorch's first exporter names nodes "/layer1/layer1.0/conv1/Conv"; its second exporter writes modules
+    into the metadata of nodes; tf2onnx writes "model/block/conv/Conv2D".
     """
     scopes = node.metadata_props.get("pkg.torch.onnx.name_scopes", "")
     modules = [text.strip(" '\"") for text in scopes.strip("[]").split(",") if text.strip(" '\"")]
     if len(modules) > 1:
         return re.sub(r"\.(?!\d)", "/", modules[-2]), modules[-1]
-    # "node_7" is what onnx_ir calls a node without a name.
+    # onnx_ir calls a node without a name "node_7".
     name = re.sub(r"^node(_\d+)?$", "", node.name or "")
     parts = [part for part in name.split(";")[0].split("/") if part]
     return ("/".join(parts[:-1]), parts[-1]) if parts else ("", "")
@@ -225,13 +225,13 @@ def _place(node: Any) -> tuple[str, str]:
 
 
 def _padding(r: OnnxReader, node: Any) -> Any:
-    """ "valid", "same" (what keeps the size but for the stride), or (before, after) of each axis."""
+    """ "valid", "same" (only the stride changes the size), or (before, after) of each axis."""
     before, after = r.shape(node.inputs[0])[2:], r.shape(node.outputs[0])[2:]
     auto = _attribute(node, "auto_pad", "NOTSET")
     pads = _attribute(node, "pads") or [0] * (2 * len(after))
     strides = _attribute(node, "strides") or [1] * len(after)
     sizes = list(zip(before, strides, after, strict=True))
-    if node.op_type == "ConvTranspose":  # "same" where it enlarges by its stride
+    if node.op_type == "ConvTranspose":  # "same" if it enlarges by its stride
         same, valid = all(n * s == m for n, s, m in sizes), not any(pads)
     else:
         valid = auto == "VALID" or (not any(pads) and auto == "NOTSET")
@@ -311,7 +311,7 @@ def _recurrent(r: OnnxReader, node: Any) -> list[int]:
 
 
 def _attention(r: OnnxReader, node: Any) -> list[int]:
-    """Attention of opset 23; one that takes or gives the keys of earlier tokens is refused."""
+    """Attention of opset 23; NetworkError if it reads or writes the keys of earlier tokens."""
     values, mask = list(node.inputs[:3]), _input(node, 3)
     ranks = {len(r.shape(v)) for v in values}
     if len(ranks) > 1 or _input(node, 4) is not None or r.outputs(node) != [node.outputs[0]]:
@@ -337,7 +337,7 @@ def _pad(r: OnnxReader, node: Any) -> list[int]:
 
 
 def _gather(r: OnnxReader, node: Any) -> list[int]:
-    """An embedding if it reads a table of parameters, a slice if its place is fixed, else a gather."""
+    """An embedding if it reads a table of parameters, a slice if its index is constant, else a gather."""
     data, indices = node.inputs[:2]
     shape, axis = r.shape(data), _attribute(node, "axis", 0)
     if data not in r.live and len(shape) == 2 and "float" in _dtype(data) and axis == 0:
@@ -355,13 +355,13 @@ def _dropout(r: OnnxReader, node: Any) -> list[int]:
 
 
 def _batch_norm(r: OnnxReader, node: Any) -> list[int]:
-    """A batch norm; with the statistics of the batch it runs as an instance norm does."""
+    """A batch norm; by the statistics of the batch it counts as an instance norm."""
     of_batch = _attribute(node, "training_mode", 0)
     return r.call(node, op="instance_norm", of_batch=True) if of_batch else r.call(node)
 
 
 def _reduce(r: OnnxReader, node: Any) -> list[int]:
-    """A reduction; the mean or the largest of each channel is global pooling."""
+    """A reduction; the mean or maximum of each channel of an image is a global pooling."""
     source, axes = node.inputs[0], r.numbers(node, "axes", 1)
     kinds = {"ReduceMean": "global_average_pool", "ReduceMax": "global_max_pool"}
     rank = len(r.shape(source))
@@ -382,12 +382,12 @@ def _reshape(r: OnnxReader, node: Any) -> list[int]:
 
 
 UNCHANGED = frozenset(["Expand", "Identity", "Pad", "Resize", "Tile", "Slice", "Upsample", "Cast"])
-"""Operators that do nothing where their output is of the shape and type of their input."""
+"""Operators that do nothing if their output has the shape and type of their input."""
 OPERATORS = by_name({
     "add": "Sum", "average": "Mean", "maximum": "Max", "minimum": "Min", "cast": "CastLike",
     "fill": "RandomNormalLike RandomUniformLike Bernoulli EyeLike",
 })  # fmt: skip
-"""Operators whose names mean something else in `lolat.readers.ops`."""
+"""Operator -> its name in `lolat.readers.ops`, where its own name means another operation."""
 _REDUCTIONS = "Mean Max Min Sum Prod L1 L2 LogSum LogSumExp SumSquare"
 RULES = by_name({
     _reduce: " ".join(f"Reduce{name}" for name in _REDUCTIONS.split()), _convolution: "Conv ConvTranspose",

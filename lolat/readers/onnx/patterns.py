@@ -1,8 +1,8 @@
 """Finds operations that ONNX exporters take apart: activations, normalizations, biases, rolls.
 
-A pattern is a region of element-wise operators with one tensor that goes in and one that comes out. It is
-known by its operators, in whatever order. The label of an operator says whether its other operand is a
-constant number (`Add*`) or a constant tensor (`Add[]`).
+A pattern is a region of operators with one input tensor and one output tensor. The labels of its operators,
+in any order, identify it. A label tells if the operator's other operand is a constant number (`Add*`) or a
+constant tensor (`Add[]`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from lolat.readers.ops import einsum_terms
 from lolat.units import shortened
 
-LARGEST_REGION = 14  # operators of a pattern
+LARGEST_REGION = 14  # most operators of a pattern
 
 _LABELS = {
     "Erf": "Erf", "Tanh": "Tanh", "Sqrt": "Sqrt", "Reciprocal": "Inverse", "Sigmoid": "Sigmoid",
@@ -52,14 +52,14 @@ KINDS: dict[tuple[str, ...], str] = {
     for pattern in patterns
     for affine in ("", *_AFFINE.get(kind, ()))
 }
-"""Labels of a region, sorted -> the kind of operation that it is."""
+"""Sorted labels of a region -> its kind of operation."""
 
 
 class Patterns:
-    """The patterns of an onnx_ir graph. `live`: the tensors that depend on the network's inputs.
+    """The patterns of an onnx_ir graph; `live`: the tensors that depend on the network's inputs.
 
-    `fused`: the last operator of a pattern -> (kind, the tensor that goes in); `biases`: a product -> the
-    addition of its bias; `parts`: the operators that are part of another one.
+    `fused`: last operator of a pattern -> (kind, input tensor); `biases`: product -> the addition of its
+    bias; `parts`: the other operators of patterns, and those additions.
     """
 
     def __init__(self, graph: Any, live: set[Any]) -> None:
@@ -77,11 +77,11 @@ class Patterns:
             self._find_roll(node)
 
     def operands(self, node: Any) -> list[Any]:
-        """The inputs of a node that are live, each once, in order."""
+        """The live inputs of a node in order, without repetitions."""
         return [value for value in dict.fromkeys(node.inputs) if value in self.live]
 
     def _find_bias(self, node: Any) -> None:
-        """Make a constant vector, added behind a product with constant weights, the product's bias."""
+        """Note an addition as the bias of the product before it, if it adds a constant vector."""
         live = self.operands(node)
         if node.op_type != "Add" or node.domain or len(live) != 1 or len(node.inputs) != 2:
             return
@@ -94,7 +94,7 @@ class Patterns:
             self.parts.add(node)
 
     def _is_bias(self, node: Any, bias: Any) -> bool:
-        """True if a constant can be the bias of a product or a convolution that has none."""
+        """True if a constant can be the bias of a node: a product or convolution without a bias."""
         shape, out = bias.shape.numpy(), node.outputs[0].shape.numpy()
         has_bias = len(node.inputs) > 2 and node.inputs[2] is not None
         if node.op_type in ("Conv", "ConvTranspose") and not has_bias:
@@ -105,7 +105,7 @@ class Patterns:
         weights = [at for at, value in enumerate(node.inputs[:2]) if value not in self.live]
         if not weights:
             return False
-        features = 1  # last axes of the result that come from the weights alone
+        features = 1  # number of last axes of the result that only the weights have
         if node.op_type == "Einsum":
             labels, result = einsum_terms(node.attributes["equation"].value)
             others = labels[1 - weights[0]]
@@ -114,7 +114,7 @@ class Patterns:
         return bool(shape[-features:] == of_each) and prod(shape) == prod(of_each)
 
     def _find_region(self, last: Any) -> None:
-        """Find the largest region that ends in `last` and is a pattern."""
+        """Note the largest region that ends in `last` and is a pattern."""
         if last in self.parts or not self._label(last):
             return
         largest: list[Any] = []
@@ -126,7 +126,7 @@ class Patterns:
         self.parts.update(largest[1:])
 
     def _regions(self, last: Any) -> Iterator[tuple[list[Any], Any]]:
-        """The regions that end in `last` and have one tensor going in, from small to large."""
+        """Yield (region, input tensor) of regions that end in `last`, from small to large."""
         region, sources = [last], set(self.operands(last))
         while len(region) <= LARGEST_REGION:
             if len(sources) == 1:
@@ -142,7 +142,7 @@ class Patterns:
             sources.difference_update(node.outputs)
 
     def _find_roll(self, node: Any) -> None:
-        """Find a roll: the end of an axis is put in front of its beginning, also along several axes."""
+        """Note a roll: the end of an axis is put before its beginning, maybe along several axes."""
         slices: list[Any] = [value and value.producer() for value in node.inputs]
         if node.op_type != "Concat" or len(slices) != 2 or None in slices:
             return
@@ -158,7 +158,7 @@ class Patterns:
         self.fused[node] = "roll", source
 
     def _label(self, node: Any) -> str | None:
-        """The label of a node in a pattern; "" if it does not matter, None if it is in no pattern."""
+        """The label of a node; "" if patterns ignore it, None if no pattern can have it."""
         if node.domain:
             return None
         if node.op_type in _LABELS:
@@ -167,7 +167,7 @@ class Patterns:
             low, high = clip_limits(node)
             return "Clip6" if low == 0 and high in (1, 6) else "Clip"
         if node.op_type == "Max" and len(self.operands(node)) == 1:
-            return "Clip"  # the lower limit that keeps a norm from 0
+            return "Clip"  # such as the limit that keeps a norm from 0
         if node.op_type == "Pow":
             return {2: "Square", 3: "Cube", 0.5: "Sqrt"}.get(number(node, 1) or 0)
         if node.op_type not in ("Add", "Sub", "Mul", "Div"):
@@ -183,19 +183,19 @@ class Patterns:
 
 
 def _is_closed(region: list[Any], last: Any) -> bool:
-    """True if no operator outside a region reads its tensors, but for those that `last` writes."""
+    """True if no operator outside a region reads its tensors, except those that `last` writes."""
     inner = [out for node in region if node is not last for out in node.outputs]
     used = [use.node for value in inner for use in value.uses()]
     return all(node in region for node in used) and not any(v.is_graph_output() for v in inner)
 
 
 def node_name(node: Any) -> str:
-    """The name of a node for people; where it has none, that of its result."""
+    """The name of a node for messages; without a name, that of its result."""
     return shortened(str(node.name or node.outputs[0].name))
 
 
 def clip_limits(node: Any) -> tuple[float | None, float | None]:
-    """The limits of a Clip: attributes before opset 11, inputs since."""
+    """(lower, upper) limit of a Clip: attributes before opset 11, inputs since then."""
     if len(node.inputs) > 1:
         return number(node, 1), number(node, 2)
     low, high = (node.attributes.get(name) for name in ("min", "max"))
@@ -203,7 +203,7 @@ def clip_limits(node: Any) -> tuple[float | None, float | None]:
 
 
 def number(node: Any, position: int) -> float | None:
-    """The value of an input that is one constant number; None if it is not, or not known."""
+    """The value of an input that is a constant number; None for any other input."""
     value = node.inputs[position] if position < len(node.inputs) else None
     if value is None or value.const_value is None or value.const_value.size != 1:
         return None

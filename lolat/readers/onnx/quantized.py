@@ -1,7 +1,7 @@
-"""Quantized ONNX networks (QDQ and dynamic), rewritten as the networks in float that they stand for.
+"""Quantized ONNX networks (QDQ and dynamic), rewritten as networks in float.
 
-Operators that only carry scales are left out. A product keeps, as STORED in its metadata, how many weights
-it has and their bytes in the file, and an operation in 8 bits how it is quantized, as INT8
+Operators that only handle scales are left out. The metadata of a product get STORED: the number of its
+weights and their bytes in the file. The metadata of an operation in 8 bits get INT8: its scheme
 (`lolat.graph.quantized`).
 """
 
@@ -25,14 +25,14 @@ _FLOAT: dict[str, tuple[Any, ...]] = {
     "ConvInteger": ("Conv", 0, 1), "MatMulInteger": ("MatMul", 0, 1),
     "DynamicQuantizeLSTM": ("LSTM", *range(8)),
 }  # fmt: skip
-"""Operator of ONNX or of ONNX Runtime -> (the one in float, the positions of its operands)."""
+"""Quantized operator of ONNX or ONNX Runtime -> (operator in float, positions of its operands)."""
 MULTIPLYING = frozenset(["Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "LSTM", "GRU", "RNN"])
 _PASSING = frozenset(["Cast", "Gather", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"])
-"""Operators behind which weights are as wide as before."""
+"""Operators that do not change the bits of a weight."""
 
 
 def in_float(model: Any, parameters: set[str]) -> None:
-    """Rewrite a ModelProto and its `parameters`; one that is not quantized stays as it is."""
+    """Rewrite a quantized ModelProto and the names of its `parameters`; leave any other as it is."""
     quantized = [node for node in model.graph.node if node.op_type in _FLOAT]
     if not quantized:
         return
@@ -45,7 +45,7 @@ def in_float(model: Any, parameters: set[str]) -> None:
 
 
 def _operands(node: Any) -> list[str]:
-    """The inputs of a quantized node that its float version has too: no scales, no zero points."""
+    """The inputs of a quantized node without scales and zero points."""
     positions = (p for p in _FLOAT[node.op_type][1:] if p < len(node.input))
     return [node.input[p] for p in positions]
 
@@ -59,10 +59,12 @@ def _width(data_type: int) -> int:
 
 @dataclass
 class _Rewriting:
-    """`bits`: value -> the width that it was quantized to; `stored`: parameter, or what is made of it alone
-    -> its elements and bytes in the file, those of scales and zero points too; `sums`: results of products
-    of integers, which the file multiplies with a scale; `schemes`: value -> how it is quantized to 8 bits;
-    `read_in_float`: values that something reads in float.
+    """The state of rewriting a model.
+
+    `bits`: value -> the bits that it was quantized to; `stored`: parameter, or value computed from it alone
+    -> (elements, bytes in the file with scales and zero points); `sums`: results of integer products, which
+    the file multiplies with a scale; `types`: constant -> its data type in the file; `schemes`: value ->
+    its scheme in 8 bits; `read_in_float`: values that an operator reads in float.
     """
 
     model: Any
@@ -75,7 +77,7 @@ class _Rewriting:
     read_in_float: set[str] = field(default_factory=set)
 
     def widen(self, operands: set[str]) -> None:
-        """Make float32 of the parameters that are quantized, and of `operands`."""
+        """Convert quantized parameters, and those among `operands`, to float32."""
         graph = self.model.graph
         constants = [(n.output[0], n.attribute[0].t) for n in graph.node if n.op_type == "Constant"]
         self.parameters.update(name for name, _ in constants)
@@ -93,14 +95,14 @@ class _Rewriting:
                     kind.elem_type = TensorProto.FLOAT
 
     def note(self, name: str, data_type: int, dims: Sequence[int]) -> None:
-        """Note the width of a parameter, its elements and its bytes."""
+        """Note the bits, the elements and the bytes of a parameter."""
         self.bits[name] = width = _width(data_type)
         size = width / 8 or SIZES.get(TensorProto.DataType.Name(data_type).lower(), FLOAT_BYTES)
         if data_type != TensorProto.INT64:  # shapes and indices
             self.stored[name] = prod(dims), prod(dims) * size
 
     def find_stored(self) -> None:
-        """Find the values that are quantized to 8 bits, and those that something reads in float."""
+        """Find the values that are quantized to 8 bits, and those that an operator reads in float."""
         for node in self.model.graph.node:
             op = node.op_type
             if op == "DynamicQuantizeLinear":
@@ -112,20 +114,20 @@ class _Rewriting:
         self.read_in_float.update(value.name for value in self.model.graph.output)
 
     def signed(self, operands: Any) -> str:
-        """The scheme of a value with a scale and a zero point, "" if it has not 8 bits."""
+        """The scheme of a value, by the type of its zero point; "" unless in 8 bits."""
         zero = operands[2] if len(operands) > 2 else ""
         kind = self.types.get(zero, TensorProto.UINT8)
         return {TensorProto.UINT8: STATIC, TensorProto.INT8: SIGNED}.get(kind, "")
 
     def scheme(self, node: Any, width: int) -> str:
-        """The scheme of a float operator between values in 8 bits, "" of any other."""
+        """The scheme of a float operator between values in 8 bits; "" for any other."""
         found = {s for name in node.input if (s := self.schemes.get(name))}
         rounded = self.read_in_float.isdisjoint(node.output)
         is_product = node.op_type in MULTIPLYING and width == 8 and len(node.input) > 1
         return found.pop() if len(found) == 1 and (rounded or is_product) else ""
 
     def nodes(self, node: Any) -> Iterator[Any]:
-        """Return the nodes that replace a quantized node."""
+        """Yield the nodes that replace a node; one that is not quantized stays, marked."""
         if node.op_type in _FLOAT:
             yield from self.in_float(node)
             return
@@ -141,7 +143,7 @@ class _Rewriting:
         yield self.marked(node, width, self.scheme(node, width))
 
     def in_float(self, node: Any) -> Iterator[Any]:
-        """The operator in float, and constants in place of the scales that it computed."""
+        """Yield the operator in float, and constants in place of scales that the node computed."""
         op, operands, name = _FLOAT[node.op_type][0], _operands(node), node.output[0]
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         width = self.width(operands) or 8
@@ -165,13 +167,13 @@ class _Rewriting:
         yield self.marked(made, width, DYNAMIC if is_dynamic else "")
 
     def keep(self, node: Any) -> None:
-        """Note the elements of a node's first operand as its result's, with the bytes of all of them."""
+        """Note that a node's result has the elements of its first operand and the bytes of all operands."""
         found = [self.stored.get(name, (0, 0.0)) for name in node.input]
         if found and found[0][0]:
             self.stored[node.output[0]] = found[0][0], sum(size for _, size in found)
 
     def marked(self, node: Any, width: int, scheme: str) -> Any:
-        """The node; a quantized product keeps its weights and their bytes, and a node its scheme."""
+        """The node, with STORED and INT8 in its metadata."""
         if width and node.op_type in MULTIPLYING | {"Gather"}:
             found = [self.stored[name] for name in node.input if name in self.stored]
             elements, size = map(sum, zip(*(found or [(8, width)]), strict=True))
@@ -181,11 +183,11 @@ class _Rewriting:
         return node
 
     def width(self, values: Iterable[str]) -> int:
-        """The least width of values that are quantized; 0 where none is."""
+        """The fewest bits of quantized values; 0 if none is quantized."""
         return min((w for name in values if (w := self.bits.get(name))), default=0)
 
     def node(self, op: str, operands: list[str], like: Any, attributes: Any = ()) -> Any:
-        """A node of operator `op` in place of `like`, with the `attributes` that the operator has."""
+        """A node of operator `op` in place of `like`, with those of `attributes` that `op` has."""
         opset = max((i.version for i in self.model.opset_import if not i.domain), default=1)
         known = onnx.defs.get_schema(op, opset).attributes
         kept = {a: attributes[a] for a in attributes if a in known}

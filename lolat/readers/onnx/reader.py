@@ -1,8 +1,8 @@
 """ONNX network -> Graph, from an `.onnx` file or a ModelProto, whose weights are not needed.
 
-The steps: the model without its large constants, the sizes of its inputs, the shape of every tensor at
-batch size 1 (ONNX's own inference and the constant folding of onnxscript), the operators that exporters
-took apart (`patterns`), one call per operator (`operators`). Shapes are those of the file, channels first.
+The steps: large constants become inputs; the inputs get sizes; ONNX's shape inference and onnxscript's
+constant folding find all shapes at batch size 1; `patterns` finds the operations that exporters took apart;
+`operators` writes a call for each operator. Shapes are those of the file, channels first.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from lolat.readers.size import as_sizes
 from lolat.units import one_line, shortened
 
 MOST_FOLLOWED = 4096
-"""Elements of the largest constant that is followed; shapes are computed from a few numbers."""
+"""Most elements of a constant whose values are read; shapes are computed from a few numbers."""
 
 
 def import_onnx() -> Any:
-    """The `onnx` package; MissingPackageError without it, or without onnxscript, which folds constants."""
+    """Import and return `onnx`; MissingPackageError without it, or without onnxscript."""
     try:
         import onnx
         import onnx.inliner
@@ -40,22 +40,22 @@ def import_onnx() -> Any:
             f"onnx and onnxscript are needed to read .onnx files and cannot be imported ({error})",
             "onnx",
         ) from error
-    # A constant that it cannot fold is no fault.
+    # It warns of constants that it cannot fold, which is no error here.
     logging.getLogger("onnxscript").setLevel(logging.ERROR)
     return onnx
 
 
 def read_file(path: str, name: str = "", input_size: Any = None) -> Graph:
-    """Read the ONNX file at `path` into a Graph; data in other files are not read.
+    """Read the ONNX file at `path` into a Graph; external data are not read.
 
-    `input_size`: as of `lolat.readers.size.filled`. Raises NetworkError when it is no ONNX network, a size
-    stays open, or a shape cannot be found; MissingPackageError without onnx.
+    `input_size`: see `lolat.readers.size.filled`. Raises NetworkError if the file is no ONNX network, a
+    size stays open, or a shape cannot be found; MissingPackageError without onnx.
     """
     return _graph(_load(path), name or Path(path).stem, input_size)
 
 
 def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
-    """Read an `onnx.ModelProto` into a Graph; it is not changed. Sizes and errors as of `read_file`."""
+    """Read an `onnx.ModelProto`, which is not changed, into a Graph; sizes and errors: see `read_file`."""
     import_onnx()
     copy = type(model)()
     copy.CopyFrom(model)
@@ -63,14 +63,14 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
 
 
 def read_inputs(path: str, input_size: Any = None) -> dict[str, Input]:
-    """The inputs of the network in a file, by name; sizes and errors as of `read_file`."""
+    """The inputs of the network in a file, by name; sizes and errors: see `read_file`."""
     model, name = _load(path), shortened(path)
     constants = _without_large_constants(model, name)
     return inputs_of(model.graph, constants, as_sizes(input_size), name, [])
 
 
 def _graph(model: Any, name: str, input_size: Any) -> Graph:
-    """The Graph of a ModelProto, which is changed on the way."""
+    """The Graph of a ModelProto, which is changed."""
     parameters = _without_large_constants(model, name)
     remarks: list[str] = []
     inputs = inputs_of(model.graph, parameters, as_sizes(input_size), name, remarks)
@@ -103,7 +103,7 @@ def _graph(model: Any, name: str, input_size: Any) -> Graph:
 def _of_samples(
     model: Any, name: str, inputs: Mapping[str, Input], parameters: set[str], samples: int = 1
 ) -> Graph:
-    """The Graph of a ModelProto with a number of samples in its inputs."""
+    """The Graph of a ModelProto whose inputs have `samples` samples."""
     from lolat.readers.onnx.operators import OnnxReader
 
     set_sizes(model.graph, inputs, samples)
@@ -118,7 +118,7 @@ def _load(path: str) -> Any:
     onnx, shown = import_onnx(), shortened(path)
     try:
         return onnx.load(path, load_external_data=False)
-    except Exception as error:  # of the system, or of the parser, which is in another package
+    except Exception as error:  # an OSError, or one of the parser's own
         raise NetworkError(
             f"{shown!r} cannot be read: {one_line(error)}; expected a complete ONNX file, above 2 GiB "
             "with its weights in another file (external data): export it again"
@@ -129,10 +129,10 @@ def _load(path: str) -> Any:
 
 
 def _without_large_constants(model: Any, name: str) -> set[str]:
-    """Turn large constants, and those in other files, into inputs; return the names of all parameters.
+    """Turn large constants, and those in external files, into inputs; return the names of all parameters.
 
-    Their shapes stay, and nobody copies or reads their contents. Calls of local functions are inlined.
-    NetworkError where ONNX's checker refuses the model.
+    The shapes of constants stay; their contents are neither copied nor read. Calls of local functions are
+    inlined. NetworkError if ONNX's checker refuses the model.
     """
     onnx, graph = import_onnx(), model.graph
     import onnx_ir
@@ -140,7 +140,7 @@ def _without_large_constants(model: Any, name: str) -> set[str]:
     from lolat.readers.onnx.quantized import in_float
 
     graph.name = graph.name or "graph"
-    for value in graph.output:  # some exporters leave out their shapes, which are found again
+    for value in graph.output:  # some exporters leave out shapes, which shape inference finds
         tensor = value.type.tensor_type
         tensor.elem_type = tensor.elem_type or onnx.TensorProto.FLOAT
         tensor.shape.SetInParent()
@@ -160,7 +160,9 @@ def _without_large_constants(model: Any, name: str) -> set[str]:
         in_float(model, parameters)
         try:
             onnx.checker.check_model(model)
-        except onnx.checker.ValidationError:  # converters to half precision put their casts last
+        except (
+            onnx.checker.ValidationError
+        ):  # nodes may be unsorted, as from converters to half precision
             ordered = onnx_ir.from_proto(model)
             ordered.graph.sort()
             model.CopyFrom(onnx_ir.to_proto(ordered))
@@ -173,7 +175,7 @@ def _without_large_constants(model: Any, name: str) -> set[str]:
 
 
 def _elements(graph: Any, parameters: set[str]) -> int:
-    """Elements of the parameters that are read, without single numbers and statistics of a batch norm."""
+    """Number of parameters that are read, without single numbers and batch norms' statistics."""
     onnx, read, others = import_onnx(), set[str](), set[str]()
     for node in graph.node:
         read.update(node.input)
@@ -191,7 +193,7 @@ def _elements(graph: Any, parameters: set[str]) -> int:
 
 
 def _take(messages: Any, which: Any) -> list[Any]:
-    """Remove some of a repeated field's messages, and return them."""
+    """Remove the messages for which `which` is True from a repeated field, and return them."""
     taken = [(at, message) for at, message in enumerate(messages) if which(message)]
     for at, _ in reversed(taken):
         del messages[at]
@@ -203,7 +205,7 @@ def _is_large(tensor: Any) -> bool:
 
 
 def _as_input(tensor: Any, name: str) -> Any:
-    """An input of the type and shape of a tensor."""
+    """An input with the type and shape of a tensor."""
     return import_onnx().helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)
 
 
@@ -222,7 +224,7 @@ def _grown(graph: Any, inputs: Mapping[str, Input]) -> set[str]:
 
 
 def _shaped(model: Any, network: str) -> Any:
-    """The network as onnx_ir has it, constants computed, every shape known; NetworkError else."""
+    """The onnx_ir network with constants folded and all shapes known; NetworkError if one stays unknown."""
     import onnx_ir
     from onnx_ir.passes.common import IdentityEliminationPass, RemoveUnusedNodesPass
     from onnxscript.optimizer import fold_constants
@@ -244,7 +246,7 @@ def _shaped(model: Any, network: str) -> Any:
                 source, out = node.inputs[0] if node.inputs else None, node.outputs[0]
                 if node.op_type == "GroupNormalization" and source is not None:
                     out.shape, out.type = source.shape, source.type
-            # What an If gives, only the inference of the whole graph knows.
+            # Only the inference of the whole graph finds the shapes of an If's results.
             model = onnx_ir.to_proto(graph)
             model = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
         except Exception as error:
@@ -267,7 +269,10 @@ def _shaped(model: Any, network: str) -> Any:
 
 
 def _should_fold(node: Any) -> bool | None:
-    """True if a constant operation is folded, as its result is small; None if onnxscript is to decide."""
+    """True or False to fold a constant operation or not; None to let onnxscript decide.
+
+    A large result is not folded, a small ConstantOfShape is.
+    """
     shape = node.outputs[0].shape if node.outputs else None
     if shape is None or not shape.is_static() or prod(shape.numpy()) > MOST_FOLLOWED:
         return False
@@ -275,5 +280,5 @@ def _should_fold(node: Any) -> bool | None:
 
 
 def _is_known(value: Any) -> bool:
-    """True if a tensor's shape is known; an output that is left out has no name."""
+    """True if a tensor's shape is known, or if it is an output that is left out, without a name."""
     return not value.name or (value.shape is not None and value.shape.is_static())

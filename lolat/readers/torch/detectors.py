@@ -1,7 +1,7 @@
-"""torchvision's detectors, with as many boxes as they have at most, whatever the values of an image.
+"""torchvision's detectors, read with the largest number of boxes that they take.
 
-A detector chooses boxes by their scores, which a network without values does not have. It is read as its
-backbone, its heads and, where it has two stages, a fixed number of boxes through the second one.
+A detector chooses boxes by their scores, which depend on the values of an image. It is read as its
+backbone, its heads and, if it has two stages, a fixed number of boxes through the second stage.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CLASSES = ("GeneralizedRCNN", "RetinaNet", "FCOS", "SSD")
 
 @torch.library.custom_op("lolat::roi_align", mutates_args=())
 def roi_align(images: list[torch.Tensor], boxes: int, height: int, width: int) -> torch.Tensor:
-    """Cut boxes out of images, as torchvision's MultiScaleRoIAlign does; under fake tensors alone."""
+    """Cut boxes out of images as torchvision's MultiScaleRoIAlign does; it runs on fake tensors alone."""
     raise NotImplementedError
 
 
@@ -40,7 +40,7 @@ def is_detector(model: Any) -> bool:
 
 
 class Detector(nn.Module):
-    """The parts of a detector that do not depend on values, under its own names."""
+    """The parts of a detector that do not depend on an image's values; they keep their names."""
 
     def __init__(self, detector: Any) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Detector(nn.Module):
             self.boxes = {k: n for k, n in most.items() if getattr(heads, f"{k}_roi_pool", None)}
 
     def images(self, example: Any) -> Any:
-        """The first image of an example, which may be a list of them, as torchvision has it."""
+        """The first image of an example, which may be a list of images as torchvision takes it."""
         first = next(iter(pytree.tree_leaves(example)), None)
         return first if first is None or first.dim() > 3 else first[None]
 
@@ -87,7 +87,7 @@ class Detector(nn.Module):
         return functional.pad(images, (0, lacking[1], 0, lacking[0]))
 
     def noted(self, graph: Graph) -> Graph:
-        """The graph with a remark on its boxes; its training, on boxes of its own, is not counted."""
+        """The graph with a remark on its boxes, and the reason why its training is not counted."""
         heads = " and ".join(f"{n:,} in its {name} head" for name, n in self.boxes.items())
         heads = heads.replace(" in", " boxes of each image in", 1)
         fixed = f"read with {heads}, the most that it takes; " if heads else ""

@@ -1,7 +1,7 @@
 """The channel axis of PyTorch's tensors, and its transpositions.
 
-A transposition counts as a copy, whether PyTorch copies there or in what reads it. One that only turns an
-image into tokens or back, as around a layer norm, is a view.
+A transposition counts as a copy, whether PyTorch copies in it or in the operation that reads it. A
+transposition that only turns an image into tokens or back, as around a layer norm, is a view.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Layout:
         # A view that repeats elements -> the tensor that has them.
         self.expanded: dict[int, int] = {}
         self._axes: dict[int, int] = {}
-        self._followed = 0  # operations
+        self._followed = 0  # number of operations that `_axes` knows
 
     def channels(self, tensor: int) -> int | None:
         """The channel axis of a tensor; None if it is not known."""
@@ -43,7 +43,7 @@ class Layout:
         return self._axes.get(tensor)
 
     def _written(self, operation: Operation) -> int | None:
-        """The channel axis of the output of an operation; None if it is not known."""
+        """The channel axis of an operation's output; None if it is not known."""
         kind, tensors = operation.kind, self.builder.tensors
         shape = tensors[operation.outputs[0]].shape
         known = [i for i in operation.inputs if i in self._axes]
@@ -64,7 +64,7 @@ class Layout:
         return next((self._axes[i] for i in known if len(tensors[i].shape) == len(shape)), None)
 
     def is_turned(self, tensor: int) -> bool:
-        """True if a tensor is a view of a transposition or of a slice, which are copies in the graph."""
+        """True if a tensor is, or is a view of, the result of a transpose or a slice."""
         for operation in reversed(self.builder.operations):
             if tensor in operation.outputs:
                 if operation.kind not in VIEWS:
@@ -74,10 +74,10 @@ class Layout:
 
 
 def as_product(equation: str) -> tuple[list[str], list[list[list[int]]], str] | None:
-    """An einsum as the product of a batch of matrices that PyTorch makes of it; None for another one.
+    """The batched matrix product that PyTorch makes of an einsum; None if it makes none.
 
-    The labels of its two operands; for each the axes that are joined into batch, rows and columns; the
-    labels of the product, in order.
+    Returns (labels of each operand; for each operand the axes joined into batch, rows and columns; labels
+    of the product, in order).
     """
     terms, result = einsum_terms(equation)
     summed = sorted(set("".join(terms)) - set(result))
@@ -106,8 +106,8 @@ def joins(value: Any, groups: Sequence[Sequence[int]]) -> bool:
 
 
 def free_turns(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> list[Operation]:
-    """The operations; a turn to (N, C, T) is a view if an image or a convolution is made of it."""
-    images: set[int] = set()  # tensors of which an image is made
+    """The operations, with a transpose to (N, C, T) as a view if an image or a convolution follows."""
+    images: set[int] = set()  # tensors that become an image
     turned = []
     for operation in reversed(operations):
         is_image = operation.kind in CONVOLUTIONS | {"batch_norm"}

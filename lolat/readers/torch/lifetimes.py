@@ -1,4 +1,4 @@
-"""The memory of a PyTorch module's tensors: which ones share it, and when it is freed."""
+"""Memory of a PyTorch module's tensors: the tensors that share it, and the time when it is freed."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Lifetimes:
             weakref.finalize(storage, self.alive.pop, key, None).atexit = False
 
     def note(self, tensor: Any, index: int) -> None:
-        """Add the graph's tensor `index` to the storage of a tensor, which may be new.
+        """Add the graph's tensor `index` to the storage of `tensor`, which may be new.
 
-        A tensor that grows with the batch, in the storage of one that does not, is expanded, and may be a
-        copy at other batch sizes: it is left out.
+        A tensor that grows with the batch is left out of a storage that does not: it is expanded, and may
+        be a copy at other batch sizes.
         """
         storage = tensor.untyped_storage()
         key = storage._cdata
@@ -51,7 +51,7 @@ class Lifetimes:
             self.builder.storages.append((self.alive.pop(key), len(self.builder.tensors) - 1))
 
     def end(self) -> None:
-        """Take what is alive now to be so until the end: the module has returned."""
+        """Note, after the module has returned, that storages alive now live to the end."""
         self.is_over = True
         last = len(self.builder.tensors) - 1
         owned = {id(tensors) for tensors, _ in self.builder.storages}
@@ -59,12 +59,12 @@ class Lifetimes:
 
 
 def shares(one: Any, other: Any) -> bool:
-    """True if a tensor has the memory of another value."""
+    """True if a tensor shares its memory with another value, which may be no tensor."""
     is_tensor = isinstance(other, torch.Tensor)
     return is_tensor and one.untyped_storage()._cdata == other.untyped_storage()._cdata
 
 
 def is_copied(op: str, before: Any, after: Any) -> bool:
-    """True if an operation that may return its tensor as it is has converted or reordered it."""
+    """True if `contiguous`, `to` or `type_as` has copied its tensor instead of returning it."""
     reordered = op == "contiguous" and before.stride() != after.stride()
     return reordered or (op in ("to", "type_as") and before.dtype != after.dtype)

@@ -1,4 +1,4 @@
-"""PyTorch networks by name: timm's, torchvision's, and those that a transformers configuration describes.
+"""PyTorch networks by name, from timm and torchvision, and by a configuration of transformers.
 
 Weights are never downloaded. Unless a network is to run, they have a shape but no memory.
 """
@@ -30,16 +30,17 @@ ENCODER_TYPES = frozenset(
     ["bert", "big_bird", "camembert", "data2vec-text", "electra", "ernie", "megatron-bert", "rembert",
      "roberta", "roformer", "xlm-roberta"]
 )  # fmt: skip
-"""Encoders that transformers also has as decoders."""
+"""Model types that transformers can build as encoders and as decoders."""
 REPARAMETERIZED = "reparameterized"
 SIDE = [224]
-"""Size of torchvision's images where the transforms of its weights do not crop them."""
+"""Side of torchvision's images if the transforms of its weights do not crop them."""
 
 
 def named(spec: str, size: Any, weights: bool) -> tuple[Any, str]:
-    """Return (network, or a pair of it and its inputs; name) of `timm:`, `torchvision:`, `transformers:`.
+    """Return (network, name) of `timm:`, `torchvision:` or `transformers:`; the last with inputs, as a
+    pair.
 
-    Raises MissingPackageError where the package is not there, NetworkError where it has no such network.
+    Raises MissingPackageError without the package, NetworkError if it has no such network.
     """
     package, _, whole = spec.partition(":")
     name, _, form = whole.partition("?")
@@ -75,7 +76,7 @@ def _timm(name: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
             f"timm:{name}?{form}: expected nothing, {TAKEN_APART} or {REPARAMETERIZED} behind the ?"
         )
     config = timm.get_pretrained_cfg(name)
-    # A network with position embeddings is built for one size; others take any.
+    # A network with position embeddings is built for one size; other networks take any size.
     fixed = bool(size) and config is not None and config.fixed_input_size
     options = {"img_size": (size * 2 if len(size) == 1 else size)[-2:]} if fixed else {}
 
@@ -111,7 +112,7 @@ def _torchvision(name: str, weights: bool) -> Any:
     options = {w: None for w in signature(builder).parameters if w.startswith("weights")}
     model = _built(f"torchvision:{name}", lambda: builder(**options), weights)
     if known not in models.list_models(models.detection):
-        # The smallest where weights differ: larger ones are tuned further from it.
+        # Weights of one network differ in size; the larger sizes were tuned from the smallest.
         transforms = (w.transforms() for w in models.get_model_weights(known))
         crop = min(getattr(t, "crop_size", SIDE) for t in transforms)
         frames = (16,) * (known in models.list_models(models.video))
@@ -120,12 +121,12 @@ def _torchvision(name: str, weights: bool) -> Any:
 
 
 def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
-    """Network and inputs that a configuration file, or the one in a folder, describes.
+    """Return the network, and its inputs, of a configuration file or a folder with one.
 
-    Its class is the first of the file's `architectures`, else a classifier of texts or images, or a decoder
-    with its language head. `?HEAD` after the file's name asks for another one: `?AutoModelForMaskedLM`.
-    Attention and cache are the file's, else the defaults of transformers. `?eager` or `?HEAD,eager` asks
-    for attention as single operations and no cache, as in published tables.
+    `form`: "HEAD", "eager", "HEAD,eager" or "". HEAD is a class such as AutoModelForMaskedLM; without it
+    the class is the first of the file's `architectures`, else a classifier, or a decoder with a language
+    head. "eager": attention as single operations and no cache, as in published tables; without it, the
+    file's attention and cache, else the defaults of transformers.
     """
     expected = "expected the config.json of a network of the package transformers"
     if os.path.isdir(path):
@@ -154,7 +155,7 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
             return _of_class(getattr(transformers, named), settings)
         names = transformers.models.auto.modeling_auto
         kind = settings.model_type
-        # An encoder, where a network can be both, looks at a text from both sides.
+        # A type that can be encoder and decoder is an encoder unless the file says is_decoder.
         encodes = not getattr(settings, "is_decoder", False) and kind in ENCODER_TYPES
         decodes = kind in names.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not encodes
         sees = kind in names.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES
@@ -169,7 +170,7 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
 
 
 def _of_class(kind: Any, settings: Any) -> Any:
-    """A network of a class, one of transformers' Auto classes or one that reads a part of the settings."""
+    """Build a network of an Auto class, or of a class that reads the settings or a part of them."""
     if hasattr(kind, "from_config"):
         return kind.from_config(settings)
     reads = kind.config_class
@@ -186,8 +187,8 @@ def _of_class(kind: Any, settings: Any) -> Any:
 def _inputs_of(model: Any) -> dict[str, Any]:
     """Inputs of a network of transformers: an image or its frames, sound, or at most 512 tokens.
 
-    Sound is 30 s for Whisper and a second for others. A decoder beside an encoder gets as many tokens. One
-    that compares or describes images gets an image and tokens; one that only generates needs no image.
+    Sound is 30 s for Whisper and 1 s for others. A decoder beside an encoder gets at most 512 tokens too. A
+    network that compares images and texts gets both. One that generates text gets no image.
     """
     torch, settings, inputs = import_torch(), model.config, dict[str, Any]()
     name, dtype = model.main_input_name, model.dtype
@@ -218,7 +219,7 @@ def _inputs_of(model: Any) -> dict[str, Any]:
 
 
 def noted(graph: Graph, model: Any) -> Graph:
-    """The graph with remarks on what was read: class, length, type, attention; and what was ignored."""
+    """The graph with remarks on the class, inputs, data type and attention, and on ignored settings."""
     shapes, settings, remarks = graph.shapes(graph.inputs), model.config, []
     lengths = (
         f"{s[1]} tokens" if len(s) == 2 and s[1] < 16_000 else "x".join(map(str, s[1:]))
@@ -248,7 +249,7 @@ def noted(graph: Graph, model: Any) -> Graph:
 
 
 def import_package(name: str) -> Any:
-    """A package, imported quietly; MissingPackageError with the line that installs it."""
+    """Import a package quietly; MissingPackageError, with the command that installs it, if that fails."""
     import_torch()
     package = name.partition(".")[0]
     try:
@@ -264,9 +265,9 @@ def import_package(name: str) -> Any:
 
 
 def load_torchvision() -> None:
-    """Import torchvision, even if its compiled part is of another build than PyTorch and does not load.
+    """Import torchvision, which timm and transformers need, even if its compiled part does not load.
 
-    timm and transformers import it. The operators that it registers meanwhile are of no use to a network.
+    That happens with another build than PyTorch's. No network needs the operators that are defined instead.
     """
     try:
         importlib.import_module("torchvision")
@@ -281,15 +282,15 @@ def load_torchvision() -> None:
 # ---- A network without its weights.
 
 SMALL = 4096
-"""Most elements of a parameter that is filled: a constructor may look at a few numbers."""
+"""Most elements of a parameter that is filled, because a constructor may read a few numbers."""
 _RANDOM = frozenset(["normal_", "uniform_"])
 
 
 def without_weights(make: Callable[[], Any]) -> Any:
-    """The network that a function makes, its large weights not filled.
+    """Call `make`, which builds a network, without filling its large weights; no GPU is needed.
 
-    Operations that change a large parameter in place, or fill a large tensor at random, are skipped:
-    drawing weights takes longer than all else, and memory that is not touched is none. Without a GPU too.
+    Operations that change a large parameter in place, or fill a large tensor at random, are skipped.
+    Drawing weights takes most of the time, and memory that is not written takes none.
     """
     torch = import_torch()
     from lolat.readers.torch.watched import OnCpu

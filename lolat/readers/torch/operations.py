@@ -1,4 +1,4 @@
-"""ATen operations as calls of `lolat.readers.ops`; a rule translates arguments where they differ.
+"""ATen operations as calls of `lolat.readers.ops`; rules translate arguments that differ.
 
 Tensors are in PyTorch's own layout: an image is (N, C, H, W), tokens are (N, T, C).
 """
@@ -21,10 +21,11 @@ from lolat.readers.torch.layout import Layout, as_product, joins
 
 @dataclass(frozen=True)
 class AtenOperation:
-    """One ATen operation: its arguments by the names of its schema, and the shapes that it writes.
+    """One ATen operation.
 
-    `op` is without the underscore of an operation in place; `tensor` gives the graph's tensor of an
-    argument, `layout` the axis of a tensor's channels. `is_copy`: its result is no view of an argument.
+    `op`: its name, without the underscore of an operation in place; `arguments`: by the names of its
+    schema; `shapes`: of its results; `tensor`: argument -> the graph's tensor; `layout`: knows channel
+    axes; `is_copy`: True if its result shares no memory with its first argument.
     """
 
     op: str
@@ -39,30 +40,30 @@ class AtenOperation:
     is_copy: bool
 
     def get(self, name: str, default: Any = None) -> Any:
-        """An argument; `default` when the operation has none of that name, or None in it."""
+        """An argument; `default` if the operation does not have it, or if it is None."""
         value = self.arguments.get(name)
         return default if value is None else value
 
     def operand(self, name: str) -> int | None:
-        """The tensor that an argument is."""
+        """The graph's tensor of an argument; None if the argument is no tensor."""
         return self.tensor(self.get(name))
 
     @property
     def operands(self) -> list[int]:
-        """The tensors that it reads, in order; scalars only if they are trained, or there is no other."""
+        """The tensors that it reads, in order; scalars only if trained, or if there is no other tensor."""
         leaves, writer = tree_leaves(list(self.arguments.values())), self.writer
         tensors = [i for leaf in leaves if (i := self.tensor(leaf)) is not None]
         return [i for i in tensors if writer.shape(i) or i in writer.scalars] or tensors
 
     def write(self, op: str, inputs: Sequence[int] | None = None, **parameters: Any) -> list[int]:
-        """The operation as a call."""
+        """Write the operation as a call; `inputs`: None for all operands."""
         inputs = self.operands if inputs is None else inputs
         return self.writer.write(self.call(op, inputs, self.shapes, **parameters))
 
     def call(
         self, op: str, inputs: Sequence[int], shapes: Sequence[tuple[int, ...]], **parameters: Any
     ) -> Call:
-        """The operation in the form of all frameworks."""
+        """The operation as a Call."""
         return Call(op, inputs, shapes, self.name, self.path, parameters, self.dtype)
 
 
@@ -70,7 +71,7 @@ Rule = Callable[[AtenOperation], list[int]]
 
 
 def write(operation: AtenOperation) -> list[int]:
-    """Append an operation to the graph; the tensors that it yields."""
+    """Append an operation to the graph; returns the graph's tensors of its results."""
     if rule := RULES.get(operation.op):
         return rule(operation)
     name = operation.op if "." in operation.op else f"aten.{operation.op}"
@@ -81,7 +82,7 @@ def write(operation: AtenOperation) -> list[int]:
 
 
 def _convolution(o: AtenOperation) -> list[int]:
-    """A convolution; one whose kernel the network computes has no parameters of its own."""
+    """A convolution; if the network computes its kernel, it has no parameters."""
     kernel = tuple(o.get("weight").shape)
     spatial, groups = len(kernel) - 2, int(o.get("groups", 1))
     strides, dilation = (sizes_of(o.get(name, 1), spatial) for name in ("stride", "dilation"))
@@ -103,10 +104,7 @@ def _convolution(o: AtenOperation) -> list[int]:
 
 
 def _padding(amounts: tuple[int, ...], *sizes: tuple[int, ...]) -> Any:
-    """ "valid", "same" (what keeps the size), or (before, after) of each axis.
-
-    `sizes`: kernel, strides and dilation.
-    """
+    """ "valid", "same" (keeps the size), (before, after) per axis; `sizes`: kernel, strides, dilation."""
     axes = zip(amounts, *sizes, strict=True)
     if not any(amounts):
         return "valid"
@@ -115,7 +113,7 @@ def _padding(amounts: tuple[int, ...], *sizes: tuple[int, ...]) -> Any:
 
 
 def _linear(o: AtenOperation) -> list[int]:
-    """A dense layer, also of a table of parameters; a product where the network computes the weights."""
+    """A dense layer; a product of activations if the network computes the weights."""
     (*rows, features), bias = o.get("weight").shape, o.get("bias") is not None
     if o.operand("weight") not in o.writer.constants:
         return o.write("matmul", contracted=features)
@@ -124,12 +122,12 @@ def _linear(o: AtenOperation) -> list[int]:
 
 def unpacked(packed: Any) -> tuple[Any, Any]:
     """Weight and bias that a quantized layer has packed into an object."""
-    with _disable_current_modes():  # they are no fake tensors
+    with _disable_current_modes():  # packed tensors cannot be fake
         return tuple(packed.unpack())
 
 
 def _dynamic_linear(o: AtenOperation) -> list[int]:
-    """A dense layer of weights in 8 or 16 bits, by `torch.ao.quantization.quantize_dynamic`."""
+    """A dense layer with weights in 8 or 16 bits, made by `torch.ao.quantization.quantize_dynamic`."""
     weight, bias = unpacked(o.get("W_prepack"))
     start, (rows, features) = len(o.writer.builder.operations), weight.shape
     made = o.write("dense", in_features=features, out_features=rows, bias=bias is not None)
@@ -139,7 +137,7 @@ def _dynamic_linear(o: AtenOperation) -> list[int]:
 
 
 def _experts(o: AtenOperation) -> list[int]:
-    """The experts of a mixture: dense layers side by side, of which each token uses one."""
+    """The experts of a mixture: dense layers side by side; each row of the input goes through one."""
     weight = o.get("mat2") if o.get("weight") is None else o.get("weight")
     experts, in_features, out_features = weight.shape
     sizes = {"in_features": in_features, "out_features": out_features, "bias": False}
@@ -147,7 +145,7 @@ def _experts(o: AtenOperation) -> list[int]:
 
 
 def _matmul(o: AtenOperation) -> list[int]:
-    """A product of two tensors, and where there is a third to which it is added, the addition."""
+    """A product of two tensors, and the addition of a third tensor if there is one."""
     *added, left, right = o.operands
     left, right = (  # PyTorch joins the axes in front of the matrices
         _repeated(o, i, shape) if i in o.layout.expanded and len(shape) > 3 else i
@@ -161,7 +159,7 @@ def _matmul(o: AtenOperation) -> list[int]:
 
 
 def _einsum(o: AtenOperation) -> list[int]:
-    """A product; where PyTorch copies an operand to join its axes, or turns the result, a transposition."""
+    """A product; transposes for operands that PyTorch copies to join axes, and for a turned result."""
     values, equation = o.get("tensors"), str(o.get("equation"))
     inputs, found = [i for i in map(o.tensor, values) if i is not None], as_product(equation)
     if found is None:
@@ -185,12 +183,13 @@ def _einsum(o: AtenOperation) -> list[int]:
 
 
 _WHOLE = 1024
-"""Steps up to which a causal attention takes about as long as a full one."""
+"""Most steps of a causal attention that takes about as long as a full attention."""
 
 
 def _attention(o: AtenOperation) -> list[int]:
-    """Attention, one operation on (batch, heads, steps, size). Of other ranks PyTorch runs several, as
-    where code turns fused kernels off (`sdpa_kernel`). A mask of yes and no is no operand, as in Keras.
+    """Attention: one operation on (batch, heads, steps, size); boolean masks are no operands, as in Keras.
+
+    PyTorch runs several operations for other ranks, and if code turns fused kernels off (`sdpa_kernel`).
     """
     from torch.backends import cuda
 
@@ -217,7 +216,7 @@ def _attention(o: AtenOperation) -> list[int]:
 
 
 def _embedding(o: AtenOperation) -> list[int]:
-    """Rows of a table; of an embedding_bag they are then summed or averaged bag by bag."""
+    """Rows of a table; an embedding_bag then sums or averages them for each bag."""
     rows, features = o.get("weight").shape
     others = [i for i in o.operands if i not in o.writer.constants]
     indices = [i for i in [o.operand("indices")] if i is not None]
@@ -231,10 +230,10 @@ _RECURRENT = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "simple_rnn", "rnn_relu"
 
 
 def _recurrent(o: AtenOperation) -> list[int]:
-    """An operation for each layer and direction; two directions are concatenated.
+    """An operation for each layer and direction; the results of two directions are concatenated.
 
-    Each has two vectors of biases in PyTorch, one more than Keras' LSTM and simple RNN. An LSTM may project
-    its state to fewer features (`proj_size`).
+    Each has two vectors of biases in PyTorch; Keras' LSTM and simple RNN have one. An LSTM may project its
+    state to fewer features (`proj_size`).
     """
     params, kind, writer = o.get("params"), _RECURRENT[o.op], o.writer
     biased, layers = bool(o.get("has_biases")), int(o.get("num_layers", 0))
@@ -278,14 +277,14 @@ def _recurrent(o: AtenOperation) -> list[int]:
 
 
 def _slice(o: AtenOperation) -> list[int]:
-    """A part of a tensor; a part with all its elements is a view."""
+    """A slice; one with all elements of its input is a view."""
     source = o.operands[:1]
     whole = prod(o.shapes[0]) == o.writer.elements(source[0])
     return o.write("reshape" if whole else "slice", source)
 
 
 def _expand(o: AtenOperation) -> list[int]:
-    """A view; where an axis grows, at any batch size, of fewer elements than it has."""
+    """A view; one that repeats elements, at some batch size, is noted in `Layout.expanded`."""
     source = o.operands[0]
     grows = for_batch(o.op, o.arguments) and not o.writer.builder.tensors[source].batched
     same = prod(o.shapes[0]) == o.writer.elements(source) and not grows
@@ -293,7 +292,7 @@ def _expand(o: AtenOperation) -> list[int]:
 
 
 def _view(o: AtenOperation, source: int, owner: int | None = None, **parameters: Any) -> list[int]:
-    """A view of a tensor; of one that was expanded it has the elements of the same `owner`."""
+    """A view of a tensor; `owner`: the tensor with its elements, if it repeats them."""
     owner = o.layout.expanded.get(source, owner)
     made = o.write("reshape", [source], **parameters)
     o.layout.expanded.update({made[0]: owner} if owner is not None else {})
@@ -309,9 +308,10 @@ def _repeated(o: AtenOperation, view: int, shape: tuple[int, ...]) -> int:
 
 
 def for_batch(op: str, arguments: Mapping[str, Any], reads: bool = True) -> bool:
-    """True if an operation makes a tensor as large as the batch; `reads`: whether it reads any tensor.
+    """True if an operation makes a tensor as large as the batch; `reads`: True if it reads a tensor.
 
-    Nobody writes the ones of zeros(1, 8), token.expand(1, -1, -1), token.repeat(1, 1, 1) for other reasons.
+    A size of 1 in zeros(1, 8), token.expand(1, -1, -1) and token.repeat(1, 1, 1) is taken as the batch
+    size.
     """
     size: Any = arguments.get("repeats", arguments.get("size"))
     ones = [n == 1 for n in size] if isinstance(size, (tuple, list)) else []
@@ -338,7 +338,7 @@ def _pool(o: AtenOperation) -> list[int]:
 
 
 def _adaptive_pool(o: AtenOperation) -> list[int]:
-    """A pooling to a given size; to one position it is a global one."""
+    """A pooling to a given size; to one position it is a global pooling."""
     spatial = int(o.op.partition("pool")[2][0])
     whole = prod(o.shapes[0][-spatial:]) == 1
     kind = "global_max_pool" if "max" in o.op else "global_average_pool"
@@ -366,7 +366,7 @@ def _transposed(o: AtenOperation) -> list[int]:
 
 
 def _permutation(o: AtenOperation, rank: int) -> tuple[int, ...]:
-    """Which axis of the input each axis of the output is."""
+    """The axis of the input for each axis of the output."""
     if o.op == "permute":
         return tuple(int(axis) % rank for axis in o.get("dims"))
     order, (first, second) = list(range(rank)), (o.get("dim0", 0), o.get("dim1", rank - 1))
@@ -375,7 +375,7 @@ def _permutation(o: AtenOperation, rank: int) -> tuple[int, ...]:
 
 
 def _copy(o: AtenOperation) -> list[int]:
-    """Values written into a tensor, or a part of it, that is there already."""
+    """Values that are written into an existing tensor or a part of it."""
     source = o.operand("src")
     return o.write("fill") if source is None else o.write("scatter", [source])
 
@@ -384,20 +384,20 @@ def _copy(o: AtenOperation) -> list[int]:
 
 
 def _hardtanh(o: AtenOperation) -> list[int]:
-    """ReLU6 is a hardtanh between 0 and 6."""
+    """A hardtanh; between 0 and 6 it is a ReLU6."""
     limits = (o.get("min_val", -1), o.get("max_val", 1))
     return o.write("relu6" if limits == (0, 6) else "hard_tanh")
 
 
 def _extreme(o: AtenOperation) -> list[int]:
-    """max and min: of one tensor or, element by element, of two."""
+    """max or min: a reduction of one tensor, or element-wise on two."""
     if "other" in o.arguments:
         return o.write("maximum" if o.op == "max" else "minimum")
     return o.write("reduce")
 
 
 def _dropout(o: AtenOperation) -> list[int]:
-    """Nothing at inference, unless the code says otherwise; it keeps its rate."""
+    """A dropout with its rate; a view at inference, unless the code drops elements then too."""
     rate = o.get("p")
     if not (isinstance(rate, int | float) and 0 < rate < 1):
         return o.write("dropout")
@@ -408,21 +408,21 @@ def _dropout(o: AtenOperation) -> list[int]:
 
 
 def _batch_norm(o: AtenOperation) -> list[int]:
-    """A batch norm; with the batch's own statistics at inference it counts as an instance norm."""
+    """A batch norm; by the statistics of the batch at inference it counts as an instance norm."""
     if o.get("training"):
         return _norm(o, "instance_norm", of_batch=True)
     return _norm(o, "instance_norm" if o.get("use_input_stats") else "batch_norm")
 
 
 def _norm(o: AtenOperation, kind: str = "", **parameters: Any) -> list[int]:
-    """A normalization, maybe without a weight or a bias."""
+    """A normalization; `kind`: "" for that of its name."""
     kind = kind or KIND_OF[normalized(o.op)]
     given = sum(o.get(name) is not None for name in ("weight", "bias"))
     return o.write(kind, **affine(kind, given), **parameters)
 
 
 def _mean(o: AtenOperation) -> list[int]:
-    """The mean over all positions of an image is a global average pooling."""
+    """A mean; over all positions of an image it is a global average pooling."""
     source = o.operands[0]
     rank = len(o.writer.shape(source))
     axes = sorted(axis % rank for axis in tree_leaves(o.get("dim", ())))
@@ -432,7 +432,7 @@ def _mean(o: AtenOperation) -> list[int]:
 
 
 def _softmax(o: AtenOperation) -> list[int]:
-    """A softmax; where it is asked for in float32, PyTorch converts bfloat16 before, and float16 inside."""
+    """A softmax; for a result in float32, PyTorch converts bfloat16 before it, and float16 inside it."""
     is_wide = o.dtype == "float32" and str(o.get("self").dtype) == "torch.bfloat16"
     inputs = o.writer.write(o.call("cast", o.operands, o.shapes)) if is_wide else None
     return o.write(o.op, inputs)
@@ -446,7 +446,7 @@ def _cast(o: AtenOperation) -> list[int]:
 
 
 def _reshaped(o: AtenOperation) -> list[int]:
-    """A view of another shape; what was expanded is repeated where PyTorch cannot view it so."""
+    """A view of another shape; an expanded tensor is copied if PyTorch cannot view it so."""
     source = o.operands[:1]
     if source[0] in o.layout.expanded:
         joins = o.op in ("reshape", "flatten") and o.shapes[0][0] != 1  # the batch and another axis
@@ -461,7 +461,7 @@ def _reshaped(o: AtenOperation) -> list[int]:
 
 
 def _names(pattern: str, **choices: str) -> str:
-    """The names of a pattern: "{how}_pool{d}" with the words of each choice."""
+    """Fill a pattern such as "{how}_pool{d}" with each word of each choice; names separated by spaces."""
     names = [pattern]
     for key, words in choices.items():
         names = [n.replace(f"{{{key}}}", word) for n in names for word in words.split(" ")]
@@ -502,9 +502,9 @@ NAMES = {
                            "bilinear2d bicubic2d trilinear3d bilinear2d_aa bicubic2d_aa lanczos2d_aa "
                            "nearest_exact1d nearest_exact2d nearest_exact3d").split(), "resize"),
 }  # fmt: skip
-"""ATen operation -> its name in `lolat.readers.ops`, where the two differ."""
+"""ATen operation -> its name in `lolat.readers.ops`, if that differs."""
 NEVER_FOLDED = frozenset(f"{_CONVOLUTIONS} {_PRODUCTS} linear einsum".split()) | set(_RECURRENT)
-"""Operations that are never folded into a constant, however constant their operands are."""
+"""Operations that stay in the graph even if all their operands are constants."""
 
 
 def base_name(schema: Any) -> str:
@@ -516,5 +516,5 @@ def base_name(schema: Any) -> str:
 
 
 def is_known(op: str) -> bool:
-    """True if an operation has a rule or a kind; others may consist of operations that have one."""
+    """True if an operation has a rule or a kind; any other is taken apart into smaller operations."""
     return op in RULES or op in NAMES or normalized(op) in KIND_OF

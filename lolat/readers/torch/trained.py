@@ -1,4 +1,4 @@
-"""Reasons why training a PyTorch network costs other than training all of what was traced."""
+"""Reasons why training a PyTorch network costs another time than its traced operations say."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 _SWITCH = re.compile(
     r"(grad|use|activation)\w*checkpoint|checkpointing|^with_cp$|^memory_efficient$"
 )
-"""Attributes that transformers, timm, torchvision and others have for computing activations again."""
+"""Names of attributes in transformers, timm, torchvision and others that turn on checkpointing."""
 
 
 def otherwise(model: Any, tracer: Tracer, alone: Sequence[str]) -> Iterator[str]:
-    """Reasons why training of a module cannot be counted; `alone`: layers that run only then."""
+    """Yield reasons why training a module cannot be counted; `alone`: layers that only training runs."""
     if alone:
         yield f"{', '.join(alone)} run in training alone (self.training)"
     if sparse := [m for m in model.modules() if getattr(m, "sparse", False) is True]:
         yield f"{plural(len(sparse), 'table')} of embeddings has sparse gradients (sparse=True)"
-    # DoRA's layers in peft, which then compute the frozen layer of the dropped input too.
+    # With a dropout, DoRA's layers in peft compute the frozen layer for the dropped input too.
     of_dora = (m for m in model.modules() if len(getattr(m, "lora_magnitude_vector", ())))
     if twice := sum(any(getattr(d, "p", 0) for d in m.lora_dropout.values()) for m in of_dora):
         frozen = plural(twice, "frozen layer")
@@ -40,9 +40,9 @@ def otherwise(model: Any, tracer: Tracer, alone: Sequence[str]) -> Iterator[str]
 
 
 def free_parameters(tracer: Tracer) -> list[tuple[int, tuple[int, ...]]]:
-    """Elements of each trainable parameter that are no operation's weights, and the constants made of it.
+    """(elements that are no operation's weights, constants computed from it) of trainable parameters.
 
-    A result in place of constants, where they are beyond the weights that an operation computes from it.
+    A result takes the place of constants if they are beyond the weights that an operation computes from it.
     """
     found: dict[int, tuple[int, list[int]]] = {}
     for constant, made_of in tracer.trainable.items():
@@ -55,7 +55,7 @@ def free_parameters(tracer: Tracer) -> list[tuple[int, tuple[int, ...]]]:
 
 
 def in_training_alone(model: Any, tracer: Tracer) -> list[str]:
-    """Layers with parameters that no operation read, below a module whose code asks for `self.training`."""
+    """Layers with unread parameters in a module whose code asks for `self.training`."""
     read, found = {owner for owner, *_ in tracer.learned}, []
     for path, module in model.named_modules():
         rest = [
@@ -77,10 +77,10 @@ def _is_of(file: str, module: Any) -> bool:
 
 
 def in_training_only(model: Any, tracer: Tracer) -> Iterator[str]:
-    """Yield what a module does in training alone and is not counted.
+    """Yield the effects of a module in training that are not counted.
 
-    A dropout whose rate the code turns to 0 at inference, as of the weights of an attention, gets its rate
-    in the graph. Those in a fused attention cost nothing on a GPU.
+    A dropout whose code sets the rate to 0 at inference, as for the weights of an attention, gets its rate
+    in the graph. A dropout in a fused attention costs nothing on a GPU.
     """
     operations, dropping, fused = tracer.builder.operations, [], []
     for path, module in model.named_modules():
@@ -112,7 +112,7 @@ def in_training_only(model: Any, tracer: Tracer) -> Iterator[str]:
     if synchronized := [m for m in model.modules() if type(m).__name__ == "SyncBatchNorm"]:
         yield f"exchanges between devices of {', '.join(several_of(synchronized))}"
     for module in model.modules():
-        config = getattr(module, "config", None)  # of transformers; of others it may be anything
+        config = getattr(module, "config", None)  # a transformers configuration, or anything else
         for name, rate in getattr(config, "__dict__", vars(module)).items():
             if name.endswith("layerdrop") and isinstance(rate, float) and rate:
                 yield f"{name}={rate:g}"
