@@ -72,6 +72,20 @@ def as_number(text: str) -> float:
     return float(text) if _NUMBER.fullmatch(text) else math.nan
 
 
+_APART = re.compile(r"\d{1,3}([,_]\d{3})+", re.ASCII)
+
+
+def as_amount(text: str) -> float:
+    """The number in a text that may have its thousands apart (1,281,167), or behind it k, m, b or t for
+    thousands, millions and more; NaN for any other text.
+    """
+    text = text.strip().casefold()
+    if _APART.fullmatch(text):
+        return float(re.sub("[,_]", "", text))
+    power = 1 + "kmbt".find(text[-1:]) if text else 0
+    return as_number(text[:-1]) * 1000.0**power if power else as_number(text)
+
+
 def digits(value: float) -> str:
     """Three significant digits without an exponent; from five on with commas."""
     size = abs(value)  # limits are where rounding gains a digit

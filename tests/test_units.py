@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.units import (
+    as_amount,
     as_number,
     between,
     byte_size,
@@ -99,3 +100,17 @@ def test_errors_and_shapes_in_a_line() -> None:
     assert one_line(bold) == "wrong size"
     assert one_line(KeyError()) == "KeyError"
     assert shapes_text([(224, None, 3), (8,)]) == "224x?x3, 8"
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [("1,281,167", 1281167), ("1_281_167", 1281167), ("1.3M", 1.3e6), ("200e6", 2e8), (" 2b ", 2e9),
+     ("12", 12), ("4k", 4000)],
+)  # fmt: skip
+def test_an_amount_has_its_thousands_apart_or_named(text: str, amount: float) -> None:
+    assert as_amount(text) == pytest.approx(amount, rel=1e-15)
+
+
+@pytest.mark.parametrize("text", ["1,28,167", "", "k", "1,281,16", "3x", "12,345k"])
+def test_no_amount_is_guessed(text: str) -> None:
+    assert math.isnan(as_amount(text))

@@ -25,6 +25,7 @@ from lolat.io.progress import late
 from lolat.io.results import json_text, plain_data
 from lolat.io.writing import check_file as check_file
 from lolat.parameters import BEST, COVERAGE, LENGTH, PARAMETERS, SIZE, Parameter, parameters_of
+from lolat.units import as_amount, as_number
 
 if TYPE_CHECKING:
     from lolat.report.tables import Part
@@ -270,14 +271,10 @@ class Amount(click.ParamType):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Text into a number."""
-        number = str(value).strip().casefold()
-        with contextlib.suppress(ValueError):
-            if number[-1:] in THOUSANDS:
-                value = f"{float(number[:-1]) * 1000 ** (1 + THOUSANDS.index(number[-1])):.17g}"
+        text = str(value)
+        if math.isnan(as_number(text)) and not math.isnan(number := as_amount(text)):
+            value = f"{number:.17g}"
         return self.item.convert(value, param, ctx)
-
-
-THOUSANDS = ["k", "m", "b", "t"]
 
 
 class List(click.ParamType):

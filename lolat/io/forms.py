@@ -7,6 +7,7 @@ and the page offer some.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -30,6 +31,12 @@ EXPECTED = (
     f"package.module:callable (a function that returns a Keras or PyTorch network), {EXPECTED_FILES}"
 )
 """All forms, for a message."""
+
+
+BARE = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
+"""A name without its package."""
+CONFIGS = "https://huggingface.co/NAME/raw/main/config.json"
+"""The address of the configuration of a network that is published there."""
 
 
 def is_function(spec: str) -> bool:
@@ -75,7 +82,11 @@ def not_a_network(spec: str, named: Iterable[str] = ()) -> NetworkError:
     elif ways := [way for endings, way in OTHER_FILES.items() if is_file(spec, endings)]:
         words = f"{shown!r} is of a format that is not read; {ways[0]}"
     else:
-        hint = f"did you mean {' or '.join(known)}? " if (known := [*named]) else ""
+        hint = (
+            f"write its package in front (timm:{shown}, torchvision:{shown}); of a network of Hugging Face "
+            f"give the file of its configuration, transformers:config.json ({CONFIGS}); "
+        ) * bool(BARE.fullmatch(spec))
+        hint = f"did you mean {' or '.join(known)}? " if (known := [*named]) else hint
         words = f"no network {shown!r}: {hint}expected {EXPECTED}"
     return NetworkError(words, code="unknown-network", network=spec)
 

@@ -234,7 +234,8 @@ def _columns(of: Cost | Costs) -> list[Column]:
     def marks(row: Row) -> str:
         cost, option = row
         if option.fits is False:
-            return "does not fit"
+            needed = option.memory_bytes or cost.memory_bytes
+            return f"does not fit: {byte_size(needed)} of {byte_size(cost.available_bytes or 0)}"
         is_best = Choice.of(cost, option) in frontier
         if is_one:
             is_best = bool(option.devices in frontier and option.total_s and cost.options[1:])
@@ -325,6 +326,14 @@ def _best_line(name: str, words: str, best: TrainingPrediction, limits: Training
     return f"{name}{limits.words()}: {words}{_across(best)}{likely}"
 
 
+def _faster_words(cheapest: Choice | TrainingPrediction, other: Choice | TrainingPrediction) -> str:
+    """A clause on how much faster and dearer than the cheapest another is; "" for that one itself."""
+    if other == cheapest or not (cheapest.total_s and other.total_s and cheapest.dollars):
+        return ""
+    times, price = cheapest.total_s / other.total_s, (other.dollars or 0.0) / cheapest.dollars
+    return f"; {digits(times)} times as fast as the cheapest, for {digits(price)} times the price"
+
+
 def _choice_lines(cost: Cost) -> Iterator[str]:
     """Lines on the cheapest and the fastest option, and the source of the price."""
     bests = _bests(cost)
@@ -332,7 +341,9 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
         bests = (("Cheapest and fastest", cost.fastest, cost.limits),) * (len(cost.options) > 1)
     for name, devices, limits in bests:
         if devices is not None:
-            yield _best_line(name, cost.summary(devices), cost.option(devices), limits)
+            best = cost.option(devices)
+            more = _faster_words(cost.option(cost.cheapest), best) if cost.cheapest else ""
+            yield _best_line(name, cost.summary(devices), best, limits) + more
     dated = {
         f"{plain(r.source)}, read {r.date}" for o in cost.options if (r := o.rented) and r.date
     }
@@ -426,9 +437,10 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
                     values.get(device, (value, ends)), (value, ends), key=itemgetter(0)
                 )
         words = choice_words(choice, costs.batches > 1)
+        more = _faster_words(costs.cheapest, choice) if costs.cheapest else ""
         of = short_name(choice.device)
         alike = apart_words(of, values, "; ") if of in values else ""
-        yield f"{_best_line(name, words, best[1], limits)}{_on_one(best, rivals, name)}{alike}"
+        yield f"{_best_line(name, words, best[1], limits)}{more}{_on_one(best, rivals, name)}{alike}"
 
 
 def _on_one(best: Row, rivals: Sequence[Row], name: str) -> str:

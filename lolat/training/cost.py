@@ -34,7 +34,7 @@ from lolat.readers.size import as_sizes, length_of, of_images
 from lolat.training.decoder import TrainedDecoder
 from lolat.training.decoder_plan import DecoderPlan
 from lolat.training.model import Limited, TrainingLimits, TrainingPrediction, TrainingRun
-from lolat.training.parallel import HYBRID, NONE
+from lolat.training.parallel import NONE
 from lolat.training.plan import OF_DECODERS, NetworkPlan
 from lolat.training.question import TrainingQuestion
 from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
@@ -294,7 +294,7 @@ def cost_on(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
         plan = NetworkPlan.of(device, trained, run, asked, length, useful)
     listed = price_list(asked.prices) if asked.price_per_hour is None else None
     rent = partial(rental_of, plan.document, asked.price_per_hour, listed, plan.gib)
-    if isinstance(plan, DecoderPlan) and run.sharding == HYBRID:
+    if isinstance(plan, DecoderPlan):
         plan = plan.on_machines(rent())
     numbers = given
     if not given and (largest or is_decoder):

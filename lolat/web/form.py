@@ -29,7 +29,7 @@ from lolat.parameters import (
 from lolat.readers.cache import bundled_as, bundled_networks
 from lolat.readers.size import as_sizes
 from lolat.training.passes import Tuning
-from lolat.units import as_number, plain, shortened
+from lolat.units import as_amount, plain, shortened
 from lolat.web.devices import ListedDevice, key_of
 from lolat.web.networks import UPLOAD, sent_name
 
@@ -41,12 +41,13 @@ EVERY = PARAMETERS | parameters_of(ServingQuestion)
 
 
 def numbers(text: str, of: Parameter, most: int = 1) -> Any:
-    """The numbers of a parameter in a text, with commas or spaces between them.
+    """The numbers of a parameter in a text, with commas or spaces between them, as `as_amount` reads each.
 
     A tuple if `most` of them are more than one, else a number, None in an empty text.
     """
-    words = re.findall(r"[^,\s]+", text)
-    values = [as_number(word) for word in words]
+    is_one = most == 1 and as_amount(text) < inf
+    words = [text] if is_one else re.findall(r"[^,\s]+", text)
+    values = [as_amount(word) for word in words]
     if len(values) > most:
         raise InputError(f"{shortened(text)!r}: expected at most {most} of them")
     if words:

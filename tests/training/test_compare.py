@@ -116,7 +116,10 @@ def test_a_number_of_gpus_that_does_not_hold_the_training_is_never_recommended()
     }  # fmt: skip
     assert {c.devices for c in (found.cheapest, found.fastest, *found.frontier) if c} == {8}
     printed = "\n".join(lines_of(costs_lines(found)))
-    assert sum(line.endswith(" does not fit") for line in printed.splitlines()) == 2
+    held = cost.available_bytes or 0
+    needed = [o.memory_bytes or 0 for o in cost.options if o.devices < 8]
+    for size in needed:
+        assert f"does not fit: {size / 2**30:,.3g} GiB of {held / 2**30:,.3g} GiB" in printed
 
 
 @pytest.mark.parametrize("replicas", [[1, 8], [8, 1], [1]])
@@ -298,3 +301,13 @@ def test_channels_last_train_as_nvidia_published() -> None:
     for found in (cost, alone):
         assert found.options[0].samples_per_s == pytest.approx(2470, rel=0.1)
         assert (found.precision, found.channels_last) == ("amp", True)
+
+
+def test_the_fastest_says_how_much_it_gains_on_the_cheapest() -> None:
+    found = package.compare("timm:resnet50", 64, ["a100", "v100", "t4"], samples=10**6)
+    (line,) = (x for x in lines_of(costs_lines(found)) if x.startswith("Fastest"))
+    cheap, fast = found.cheapest, found.fastest
+    assert cheap and fast and cheap.dollars and fast.dollars
+    faster, dearer = cheap.total_s / fast.total_s, fast.dollars / cheap.dollars
+    assert faster > 1
+    assert f"{faster:.3g} times as fast as the cheapest, for {dearer:.3g} times the price" in line

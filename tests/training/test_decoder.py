@@ -384,11 +384,14 @@ def test_the_sum_of_each_micro_batch_between_machines_is_told(gpu: Model) -> Non
         assert told == any("FSDP1" in text for text in option.warnings)
 
 
-def test_a_hybrid_divides_inside_the_machines_that_are_rented() -> None:
+@pytest.mark.parametrize(("sharding", "parts"), [("hybrid", 4), ("fsdp", 8)])
+def test_a_sharded_decoder_is_trained_on_the_machines_that_are_rented(
+    sharding: str, parts: int
+) -> None:
     """No RTX PRO 6000 of the price list has more than four in a machine; Adam has 8 bytes a parameter."""
-    asked = {"replicas": 8, "sharding": "hybrid", "checkpointing": "full", "link_gbps": 10}
+    asked = {"replicas": 8, "sharding": sharding, "checkpointing": "full", "link_gbps": 10}
     found = cost(serving_model("rtx-pro-6000"), price_per_hour=None, **asked)
-    assert found.memory["optimizer states"] == pytest.approx(8 * (found.parameters or 0) / 4)
+    assert found.memory["optimizer states"] == pytest.approx(8 * (found.parameters or 0) / parts)
     (option,) = found.options
     assert (option.rented and option.rented.instances, option.link_gbps) == (2, 40)
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.io.documents import read_json
-from lolat.io.forms import config_name, unknown_network
+from lolat.io.forms import CONFIGS, config_name, unknown_network
 from lolat.readers.ops import quietly
 from lolat.readers.size import of_images
 from lolat.readers.torch.reader import import_torch
@@ -128,7 +128,7 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
     head. "eager": attention as single operations and no cache, as in published tables; without it, the
     file's attention and cache, else the defaults of transformers.
     """
-    expected = "expected the config.json of a network of the package transformers"
+    expected = f"expected the config.json of a network of the package transformers ({CONFIGS})"
     if os.path.isdir(path):
         folder, path = path, os.path.join(path, "config.json")
         if os.path.exists(os.path.join(folder, "adapter_config.json")):
