@@ -212,3 +212,11 @@ def test_units_for_matrices_do_more_with_the_same_power() -> None:
         shares[name] = (gpu.rate(FLOAT16) or 0.0) / (gpu.peak(FLOAT16) or 1.0)
     assert 0.85 * shares.pop("L40S") == pytest.approx(0.64, abs=0.08)
     assert min(shares.values()) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "mib"), [("P4", 7611), ("P40", 22919), ("M60", 7618), ("L4", 23034)]
+)
+def test_error_correction_takes_a_part_of_a_card_s_memory(name: str, mib: int) -> None:
+    """What nvidia-smi prints where ECC is on, its default on these."""
+    assert find_gpu(name).memory_gib == pytest.approx(mib / 1024, rel=2e-3)
