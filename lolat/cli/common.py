@@ -24,6 +24,7 @@ from lolat.io.forms import looks_like_network
 from lolat.io.progress import late
 from lolat.io.results import json_text, plain_data
 from lolat.io.writing import check_file as check_file
+from lolat.io.writing import check_inputs_stay
 from lolat.parameters import BEST, COVERAGE, LENGTH, PARAMETERS, SIZE, Parameter, parameters_of
 from lolat.units import as_amount, as_number
 
@@ -363,7 +364,9 @@ class Command(click.Command):
                     f"{param.opts[0]} is given {given.count(param)} times; expected once{commas}"
                 )
                 raise click.UsageError(words, ctx)
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        check_inputs_stay(ctx.params)
+        return rest
 
 
 def command(*examples: str, answers: Mapping[str, str] | None = None) -> Any:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from lolat.cli import common
 from lolat.errors import InputError, arg
 from lolat.io.tables import read_table
-from lolat.io.writing import write_text
+from lolat.io.writing import check_kind, write_text
 from lolat.mlp.layer_model import Errors, evaluate, read_layer_model, write_layer_model
 from lolat.mlp.recipes import RECIPES, data_sheets
 from lolat.mlp.table import TIME, parse
@@ -61,6 +61,7 @@ def fit(table: str, recipe: str, output: Path, epochs: int | None) -> None:
     from lolat.mlp.training import learn, split
 
     common.check_file(output, "output", make_folder=True)
+    check_kind(output, "output", read_layer_model)
     text = read_table(table)
     rows = parse(text)
     text.say_unread(lambda remark: common.warn([remark]))

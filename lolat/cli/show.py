@@ -65,9 +65,10 @@ def read(network: str, input_size: tuple[int, ...], output: Path) -> None:
     from lolat import readers
     from lolat.graph.counts import count
     from lolat.io.documents import to_json
-    from lolat.io.writing import write_text
+    from lolat.io.writing import check_kind, write_text
     from lolat.units import plain, plural, quantity
 
+    check_kind(output, "output", readers.read)
     graph = readers.read(network, input_size)
     counts = count(graph)
     total, warnings = counts.total(), tuple(dict.fromkeys((*graph.warnings, *counts.warnings)))

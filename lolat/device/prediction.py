@@ -230,22 +230,24 @@ class Prediction(Result):
         return 1e3 * self.batch_size / self.latency_ms if self.latency_ms else None
 
     def words(self) -> str:
-        """The latency, its interval, and the part inside the measured range."""
+        """The latency, its interval, the part inside the measured range, and a lack of memory."""
         return (
             f"{self.title}: {milliseconds(self.latency_ms)}"
             f", {interval_words(self.interval_ms, self.coverage)}; {domain_words(self)}"
+            + "; does not fit into its memory"
+            * (self.fits is False)
         )
 
     def rows(self) -> list[dict[str, Any]]:
         """One row: network, device, precision, launch, batch_size, latency_ms, low_ms, high_ms, coverage,
-        in_domain, predictor, dollars_per_million and the six counts."""
+        in_domain, predictor, fits, dollars_per_million and the six counts."""
         low, high = self.interval_ms or (None, None)
         row = {
             "network": self.query.network, "device": self.query.model.label,
             "precision": self.precision, "launch": self.launch,
             "batch_size": self.batch_size, "latency_ms": self.latency_ms, "low_ms": low, "high_ms": high,
         }  # fmt: skip
-        row |= {n: getattr(self, n) for n in ("coverage", "in_domain", "predictor")}
+        row |= {n: getattr(self, n) for n in ("coverage", "in_domain", "predictor", "fits")}
         price = self.dollars_per_million
         row["dollars_per_million"] = None if price is UNSET else price
         return [row | {name: self.counts[name] for name in FEATURES}]

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lolat.errors import InputError, LolatError, arg
@@ -80,6 +81,37 @@ def check_file(path: AnyPath | None, argument: str, make_folder: bool = False) -
             raise OSError(code, os.strerror(code), folder)
     except (OSError, ValueError) as error:
         raise not_written(error, f"{arg(argument)} {shown_path(path)}") from error
+
+
+def check_inputs_stay(given: Mapping[str, object]) -> None:
+    """Raise InputError if an argument's result would be written over a file that another argument reads.
+
+    `given`: name -> value; results are Paths, what is read are texts. A JSON file may be renewed.
+    """
+    values = (
+        v for value in given.values() for v in (value if isinstance(value, tuple) else [value])
+    )
+    read = {os.path.realpath(v) for v in values if isinstance(v, str) and os.path.isfile(v)}
+    for name, path in given.items():
+        is_renewed = name == "output" and str(path).endswith(".json")
+        if isinstance(path, Path) and os.path.realpath(path) in read and not is_renewed:
+            words = (
+                f"{arg(name)} {shown_path(path)}: this file is read here too; expected another name"
+            )
+            raise InputError(words, code="not-written", path=shown_path(path))
+
+
+def check_kind(path: AnyPath, argument: str, read: Callable[[str], object]) -> None:
+    """Raise InputError if the file of an argument exists and is not of the kind that replaces it.
+
+    `read`: reads a file of this kind; LolatError for another one.
+    """
+    if os.path.exists(path):
+        try:
+            read(str(path))
+        except LolatError:
+            words = f"{arg(argument)} {shown_path(path)} holds something else; expected a new name"
+            raise InputError(words, code="not-written", path=shown_path(path)) from None
 
 
 def _check_target(target: str) -> int | None:

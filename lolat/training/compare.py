@@ -100,16 +100,21 @@ class Costs(Limited):
         return len({o.batch_size for c in self.answers for o in c.options})
 
     def words(self) -> str:
-        """Return the cheapest and the fastest choice in words, or without data the iterations."""
-        best = {"cheapest": self.cheapest, "fastest": self.fastest}
+        """Return the cheapest and the fastest choice with intervals, or without data the iterations."""
+        each = {Choice.of(c, o): o for c in self.answers for o in c.options}
         parts = [self.missed] * bool(self.missed)
-        parts += [
-            f"{n} {choice_words(c, self.batches > 1)}" for n, c in best.items() if c is not None
-        ]
+        if best := self.cheapest:
+            ends = each[best].dollars_interval
+            sure = f" ({dollars(ends[0])} .. {dollars(ends[1])})" if ends else ""
+            parts.append(f"cheapest {choice_words(best, self.batches > 1)}{sure}")
+        if best := self.fastest:
+            ends = each[best].interval_s
+            sure = f" ({duration(ends[0])} .. {duration(ends[1])})" if ends else ""
+            parts.append(f"fastest {choice_words(best, self.batches > 1)}{sure}")
         times = sorted(o.iteration_ms for c in self.answers for o in c.options)
         if not parts and times:
-            ends = dict.fromkeys(milliseconds(ms) for ms in (times[0], times[-1]))
-            parts = [f"iterations of {' to '.join(ends)}"]
+            words = dict.fromkeys(milliseconds(ms) for ms in (times[0], times[-1]))
+            parts = [f"iterations of {' to '.join(words)}"]
         devices = plural(len({c.device for c in self.answers}), "device")
         return f"{plain(self.network)} on {devices}: {'; '.join(parts)}"
 

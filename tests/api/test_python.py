@@ -221,3 +221,10 @@ def test_a_loaded_model_is_a_device_as_its_name_is(model: lolat.Model) -> None:
     several = lolat.predict(network, [model, "t4", lolat.load("v100")], 8)
     assert [p.query.model.label for p in several] == [model.label, "t4-fp32", "v100-fp32"]
     assert several[0].latency_ms == found.latency_ms
+
+
+def test_a_lack_of_memory_is_in_the_words_of_a_prediction() -> None:
+    """Activations of one convolution alone are 64 x 112 x 112 x 4 bytes x 8,192 = 24.5 GiB; a T4 has 15."""
+    found = lolat.load("t4-fp32").predict("timm:resnet50", [1, 8192])
+    assert ["does not fit" in p.words() for p in found] == [False, True]
+    assert [row["fits"] for row in found.rows()] == [True, False]

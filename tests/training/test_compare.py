@@ -14,6 +14,7 @@ from lolat.errors import InputError
 from lolat.hardware.gpus import Gpu, find_gpu
 from lolat.report.cost import costs_lines
 from lolat.report.tables import lines_of
+from lolat.units import dollars
 from tests.training.several import GPUS, PRICES, asked, compared, network
 
 
@@ -311,3 +312,7 @@ def test_the_fastest_says_how_much_it_gains_on_the_cheapest() -> None:
     faster, dearer = cheap.total_s / fast.total_s, (fast.dollars or 0) / (cheap.dollars or 1)
     assert faster > 1
     assert f"{faster:.3g} times as fast as the cheapest, for {dearer:.3g} times the price" in line
+    (row,) = (
+        r for r in found.rows() if r["devices"] == cheap.devices and r["dollars"] == cheap.dollars
+    )
+    assert f"({dollars(row['dollars_low'])} .. {dollars(row['dollars_high'])})" in repr(found)
