@@ -16,6 +16,7 @@ from typing import Any, Self
 
 _MARKED = re.compile("\x01([a-z_]+)\x01")
 """A name that `arg` marked: it stands between control characters, which no message has otherwise."""
+_OPTION = re.compile("--([a-z]+(?:-[a-z]+)*)")
 
 
 def arg(name: str) -> str:
@@ -26,6 +27,13 @@ def arg(name: str) -> str:
 def worded(message: str, name: Callable[[str], str] = str) -> str:
     """A message with its marked arguments named by `name`; Python's names by default."""
     return _MARKED.sub(lambda match: name(match[1]), message)
+
+
+def without_options(line: str, name: Callable[[str], str] = str) -> str:
+    """A line of an answer with its options named by `name`, as in `worded`; a command stays as it is."""
+    if "lolat " in line:
+        return line
+    return _OPTION.sub(lambda match: name(match[1].replace("-", "_")), line)
 
 
 class LolatError(Exception):

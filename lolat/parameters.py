@@ -257,6 +257,7 @@ def check_names(question: Callable[..., Any], named: Mapping[str, Any]) -> None:
         raise InputError(f"{name}: no such argument; {hint}", code="no-argument")
 
 
+_ON = "The name of a device, such as 'a100', or several; lolat.models() lists them"
 P = ParamSpec("P")
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -280,7 +281,11 @@ def asks(
         def ask(*args: Any, **named: Any) -> R:
             for name in required[len(args) :]:
                 if name not in named:
-                    help = PARAMETERS[name].help.rstrip(".") if name in PARAMETERS else ""
+                    help = (
+                        PARAMETERS[name].help.rstrip(".")
+                        if name in PARAMETERS
+                        else _ON * (name == "on")
+                    )
                     expected = help and f"; expected {help[0].lower()}{help[1:]}"
                     raise InputError(f"{arg(name)} is missing{expected}")
             if len(args) < len(own):  # the subject is named

@@ -28,7 +28,7 @@ from lolat.graph.analysis import Analysis
 from lolat.hardware.prices import Prices, price_list, rental_of
 from lolat.io.results import Several
 from lolat.parameters import BEST
-from lolat.units import milliseconds, percent, plain, plural
+from lolat.units import digits, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
@@ -113,7 +113,7 @@ def predict_all(
                 if best and (p.batch_size, label) in seen:
                     continue  # the faster model of two of one GPU may be the same
                 seen.add((p.batch_size, label))
-                p = p if listed is None else _priced(p, model, listed, prices is not None)
+                p = p if listed is None else priced(p, model, listed, prices is not None)
                 answers.append(replace(p, device=label) if are_several else p)
     if not answers and not errors:
         raise no_device(lost)
@@ -151,7 +151,9 @@ def read_network(network: Any, input_size: InputSize) -> Graph | Analysis:
     return read(network.graph if isinstance(network, Analysis) else network, input_size)
 
 
-def _priced(prediction: Prediction, model: Model, listed: Prices, is_given: bool) -> Prediction:
+def priced(
+    prediction: Prediction, model: Model, listed: Prices, is_given: bool = False
+) -> Prediction:
     """The prediction with the price of a device in a list, of the cheapest instance whose devices hold it;
     a device that lacks in a list that was given is remarked on.
     """
@@ -198,11 +200,12 @@ def exceeded(predictions: Collection[Prediction], question: Question) -> list[st
         if is_limit and prediction.fits is False:
             lines.append(f"{prediction.title}{on} does not fit into its memory")
         elif max_ms is not None and (most_ms := end_ms(prediction, sure)) > max_ms:
-            surely = percent(prediction.coverage or 0.0)
+            surely, ratio = percent(prediction.coverage or 0.0), most_ms / max_ms
+            over = f"{percent(ratio - 1.0)} more than" if ratio < 2.0 else f"{digits(ratio)} times"
             most = f" ({surely} sure of at most {milliseconds(most_ms)})" if sure else ""
             lines.append(
                 f"{prediction.title}{on} takes {milliseconds(prediction.latency_ms)}{most}, "
-                f"{percent(most_ms / max_ms - 1.0)} more than the {max_ms:g} ms of {arg('max_ms')}; "
+                f"{over} the {max_ms:g} ms of {arg('max_ms')}; "
                 "`lolat report` says where the time goes"
             )
     return lines

@@ -365,11 +365,13 @@ def informative(operation: Operation) -> str:
 
 
 def layer_label(operations: Sequence[Operation]) -> str:
-    """A label for a block without a chosen name: its first computing layer as the framework numbered it.
-
-    The label begins with the names of the modules around the layer that a person chose.
+    """A label for a block without a chosen name: its first and its last module if these have one, as in
+    "enc2 to up1"; else its first computing layer as the framework numbered it, in the module that has it.
     """
-    computing = next((o for o in operations if o.kind in COMPUTE), operations[0])
+    every = [o for o in operations if o.kind in COMPUTE] or operations[:1]
+    computing, (first, last) = every[0], map(informative, (every[0], every[-1]))
+    if computing.path and first and last and not last.startswith(first):
+        return f"{first} to {last}"
     *outer, layer = computing.path.split("/")
     if not _kinds(_AUTOMATIC).fullmatch(
         layer

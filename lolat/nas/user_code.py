@@ -7,6 +7,7 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ def find_space(spec: str | Space) -> Space:
     if isinstance(spec, Space):
         return spec
     if spec in SPACES:
-        return SPACES[spec]()
+        return _bundled(spec)
     expected = f"{', '.join(SPACES)} or package.module:callable that returns a lolat.nas.Space"
     space = _attribute(spec, "space", expected)
     if not isinstance(space, Space):
@@ -39,6 +40,12 @@ def find_space(spec: str | Space) -> Space:
     if not isinstance(space, Space):
         raise InputError(f"{spec!r} returned a {type(space).__name__}; expected {expected}")
     return space
+
+
+@cache
+def _bundled(name: str) -> Space:
+    """A bundled space, made once, as it keeps what it found out about its networks."""
+    return SPACES[name]()
 
 
 def opened(space: str | Space, model: AnyPath | Device) -> tuple[Space, Device]:

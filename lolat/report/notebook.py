@@ -9,11 +9,10 @@ from os import PathLike
 from typing import Any
 
 from lolat.device.prediction import Prediction
-from lolat.errors import InputError, MissingPackageError, arg
+from lolat.errors import InputError, MissingPackageError, arg, without_options
 from lolat.graph.counts import GROUPS
 from lolat.io.results import Result, plain_data
 from lolat.io.writing import write_text
-from lolat.parameters import PARAMETERS
 from lolat.report import (
     bottlenecks,
     cost,
@@ -73,29 +72,11 @@ def html(answer: Result) -> str:
     parts = _of(REPORTS, answer)
     shown = [answer.words()] if parts is None else parts(answer)
     body = [
-        _table(part) if isinstance(part, ReportTable) else element("p", _in_python(part))
+        _table(part) if isinstance(part, ReportTable) else element("p", without_options(part))
         for part in shown
         if part
     ]
     return f"<div>{''.join(body)}</div>"
-
-
-def _in_python(line: str) -> str:
-    """A line with the names of arguments in the place of options; a command stays as it is."""
-
-    def spelled(option: re.Match[str]) -> str:
-        name, value = option[1].replace("-", "_"), option[2]
-        is_flag = name in PARAMETERS and PARAMETERS[name].kind is bool
-        if is_flag or value is None:
-            return name + "=True" * is_flag
-        return f"{name}={value if value.isdecimal() or value.isupper() else repr(value)}"
-
-    return line if "lolat " in line else _OPTION.sub(spelled, line)
-
-
-_VALUES = "|".join(sorted({w for p in PARAMETERS.values() for w in p.choices}))
-_OPTION = re.compile(rf"--([a-z]+(?:-[a-z]+)*)(?: ({_VALUES}|[A-Z]+|\d+)\b)?")
-"""An option, and its value if one follows."""
 
 
 def _of(table: Mapping[str, Any], answer: Result) -> Any:
@@ -110,8 +91,10 @@ def _table(table: ReportTable) -> str:
         cells = (
             element(
                 tag,
-                _in_python(texts[i]),
-                style=f"text-align: {'left' if column.is_text else 'right'}",
+                without_options(texts[i]),
+                style="text-align: left"
+                if column.is_text
+                else "text-align: right; white-space: nowrap",
             )
             for i, column in table.shown
         )
@@ -275,6 +258,8 @@ SETTINGS = {
     "legend.frameon": False, "figure.constrained_layout.use": True,
 }  # fmt: skip
 MOST_BARS = 40
+BESIDE: Mapping[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
+"""The place of a legend beside the axes."""
 
 
 def plot(answer: Result, ax: Any = None) -> Any:
@@ -337,7 +322,7 @@ def _draw_blocks(found: Prediction, axes: Axes) -> Any:
             ax.barh(range(len(shown)), ms, left=left, color=INKS[cause], label=words)
             left = [a + b for a, b in zip(left, ms, strict=True)]
     ax.set(xlabel="ms", title=f"{found.title}\n{prediction.latency(found)}")
-    ax.legend()
+    ax.legend(**BESIDE)
     return ax
 
 
@@ -447,10 +432,11 @@ def _draw_savings(found: Any, axes: Axes) -> Any:
     changes = found.counterfactuals
     if not changes:
         raise InputError(f"no picture: {explanation.NO_CHANGE} saves time", code="no-picture")
-    ax = _named_rows(axes, [plain(change.change) for change in changes], 0.3)
+    ax = _named_rows(axes, [plain(without_options(c.change)) for c in changes], 0.3)
     ax.barh(range(len(changes)), [change.saves_ms for change in changes], color=LINES[0])
     of = f", block {plain(found.block)}" if found.block else ""
-    ax.set(xlabel="ms saved", title=f"{found.prediction.title}{of}")
+    network, _, mode = f"{found.prediction.title}{of}".rpartition(" · ")
+    ax.set(xlabel="ms saved", title=f"{network}\n{mode}")
     return ax
 
 
@@ -508,13 +494,24 @@ def _draw_costs(found: Any, axes: Axes) -> Any:
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.set_major_formatter("{x:g}")
     ax.minorticks_off()
-    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    ax.legend(**BESIDE)
+    return ax
+
+
+def _draw_front(result: Any, axes: Axes) -> Any:
+    """The scores of the front over the latencies with their intervals; a step up is the next candidate."""
+    ax, front = axes(3.6), result.front
+    times, scores = [c.latency_ms for c in front], [c.score for c in front]
+    ax.step(times, scores, where="post", marker="o", markersize=3)
+    for c in front:
+        ax.hlines(c.score, *(c.interval_ms or (c.latency_ms,) * 2), color=LINES[0], alpha=0.4)
+    ax.set(xlabel="ms a batch", ylabel="score", title=plain(result.words()))
     return ax
 
 
 PICTURES: Mapping[str, Callable[[Any, Axes], Any]] = {
     "Prediction": _draw_blocks, "Predictions": _draw_predictions, "Explanation": _draw_savings,
     "ServingAnswer": _draw_serving, "ComparedModels": _draw_compared,
-    "Cost": _draw_costs, "Costs": _draw_costs,
+    "Cost": _draw_costs, "Costs": _draw_costs, "SearchResult": _draw_front,
 }  # fmt: skip
 """Class of an answer -> the function that draws it."""

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lolat.api.model import Model
+from lolat.api.predicting import priced
 from lolat.arrays import np
 from lolat.device.budget import budget, value_words
 from lolat.device.prediction import Prediction
@@ -15,6 +16,7 @@ from lolat.device.question import Question
 from lolat.device.running import precisions_differ
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
+from lolat.hardware.prices import price_list
 from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig
 from lolat.llm.compare import side_by_side
 from lolat.llm.decoder import Decoder
@@ -71,7 +73,8 @@ def _latency(
     form: Form, question: Card, device: ListedDevice, graph: Graph, _: AtSize | None
 ) -> Card:
     model = asked_of(device, question)
-    predictions = [model.predict(graph, size) for size in question["batch_size"]]
+    listed, sizes = price_list(), question["batch_size"]
+    predictions = [priced(model.predict(graph, size), device.model, listed) for size in sizes]
     return {
         "title": "does not fit"
         if predictions[0].fits is False

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lolat.device.question import AUTO
-from lolat.errors import InputError, LolatError
+from lolat.errors import InputError, LolatError, without_options
 from lolat.io.forms import BY_NAME, FILES, is_function
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.llm.names import named, published
@@ -458,19 +458,14 @@ class Form:
     def words(self, error: LolatError) -> str:
         """An error with the labels of fields in the place of the arguments' names."""
 
-        def label(name: str) -> str:
-            return f'"{self.fields[name].label}"' if name in self.fields else name
-
-        return plain(error.worded(label))
+        return plain(error.worded(self._label))
 
     def line(self, text: str) -> str:
         """A line of an answer with the labels of fields in the place of options; a command stays."""
+        return plain(without_options(text, self._label))
 
-        def label(option: re.Match[str]) -> str:
-            field = self.fields.get(option[1].replace("-", "_"))
-            return f'"{field.label}"' if field else option[0]
-
-        return plain(text if "lolat " in text else re.sub("--([a-z]+(?:-[a-z]+)*)", label, text))
+    def _label(self, name: str) -> str:
+        return f'"{self.fields[name].label}"' if name in self.fields else name
 
     def refuse(self, error: LolatError, otherwise: str, before: str = "") -> None:
         """Put an error at the field that it names, or at the one named `otherwise`."""

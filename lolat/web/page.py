@@ -12,14 +12,14 @@ from lolat.device.prediction import domain_words, interval_words
 from lolat.errors import LolatError
 from lolat.report.bottlenecks import page
 from lolat.report.prediction import counts_words, per_second
-from lolat.units import between, byte_size, milliseconds, percent, plain, shapes_text
+from lolat.units import between, byte_size, dollars, milliseconds, percent, plain, shapes_text
 from lolat.web import answers
 from lolat.web.devices import ListedDevice, devices
 from lolat.web.form import Form
 from lolat.web.networks import UPLOAD, Decoders, NetworkCache
 
-WORDS = [between, byte_size, counts_words, domain_words, interval_words, milliseconds, per_second, percent,
-         plain, shapes_text]  # fmt: skip
+WORDS = [between, byte_size, counts_words, dollars, domain_words, interval_words, milliseconds, per_second,
+         percent, plain, shapes_text]  # fmt: skip
 """The filters with which the templates write numbers."""
 
 Query = Iterable[tuple[str, str]]

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from lolat.graph import Graph, GraphBuilder
-from lolat.graph.blocks import Flow, branch_by_branch, cut, segments
+from lolat.graph import Graph, GraphBuilder, Operation
+from lolat.graph.blocks import Flow, branch_by_branch, cut, layer_label, segments
 from lolat.graph.kinds import VIEWS
 from tests.strategies import chains, graphs
 
@@ -349,3 +349,11 @@ def test_a_network_whose_layers_nobody_named() -> None:
         "dense · 2 dense, add", "multi_head_attention_1 · 4 dense 48, attention, add",
         "dense_2 · 2 dense, add", "lstm · lstm 64", "dense_4 · dense 1, sigmoid",
     ]  # fmt: skip
+
+
+def test_a_block_of_several_modules_has_the_first_and_the_last() -> None:
+    kinds = [("conv_0", "conv", "enc2"), ("relu", "relu", ""), ("up1", "transposed_conv", "")]
+    own = [Operation(name, kind, (0,), (1,), {}, path) for name, kind, path in kinds]
+    assert layer_label(own) == "enc2 to up1"
+    assert layer_label(own[:2]) == "enc2/conv_0"
+    assert layer_label([replace(o, path="") for o in own]) == "conv_0"

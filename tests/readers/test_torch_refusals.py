@@ -88,8 +88,8 @@ def _raises(m: Any, x: Any) -> Any:
 
 
 class Two(nn.Module):
-    def forward(self, image: Any, text: Any) -> Any:
-        return image
+    def forward(self, image: Any, text: Any, scale: float = 1.0) -> Any:
+        return scale * image.mean() + text.mean()
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ class Two(nn.Module):
         (nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), (3, 4, 4), "network"),
         (nn.Sequential(nn.Conv2d(3, 4, 3)), None, "input-size"),
         (nn.Conv2d(3, 4, 3), (3, 2**31, 2**31), "input-size"),
-        (Two(), 8, "network"),
+        (Two(), 8, "input-size"),
         (nn.Linear(5, 3), [(5,), (0,)], "input"),
     ],
 )
@@ -544,3 +544,16 @@ def test_code_of_training_alone_is_told() -> None:
     for make in (OnTraining, Inherited):
         graph = lolat.read((make(), (torch.zeros(1, 8),)))
         assert f"what {make.__name__}.forward does if it is training" in graph.training_only
+
+
+@pytest.mark.parametrize(
+    "size", [None, 8, [(3, 8, 8)], {"input_size": 8, "sequence_length": 5}], ids=str
+)
+def test_a_network_of_two_inputs_names_them(size: Any) -> None:
+    refused(Two(), "takes 2 inputs: image, text;", "input_size", size=size)
+
+
+def test_shapes_in_the_place_of_tensors_are_refused() -> None:
+    refused((Two(), [(3, 8, 8), (5,)]), "[(3, 8, 8), (5,)]; expected tensors")
+    read = lolat.read(Two(), [(3, 8, 8), (5,)])
+    assert read.input_sizes == [(3, 8, 8), (5,)]

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 import lolat
-from lolat.errors import InputError, MissingPackageError
+from lolat.errors import InputError, MissingPackageError, without_options
 from lolat.graph.width import widths
 from lolat.io.results import Result
 from lolat.llm.compare import compare
@@ -52,7 +52,7 @@ def test_html_has_the_lines_and_cells_of_the_terminal(
     answer = ANSWERS[name]
     shown = html.unescape(re.sub("<[^>]+>", " ", answer._repr_html_()))
     kind = next(c.__name__ for c in type(answer).__mro__ if c.__name__ in REPORTS)
-    printed = "\n".join(map(notebook._in_python, lines_of(REPORTS[kind](answer))))
+    printed = "\n".join(map(without_options, lines_of(REPORTS[kind](answer))))
     assert len(printed) > 100
     assert "".join(shown.split()) == "".join(printed.split())
 
@@ -305,10 +305,21 @@ def test_dollars_are_drawn_over_hours(name: str, axes: Any) -> None:
     assert drawn == [(o.total_s / 3600, o.dollars) for c in costs for o in c.options]
 
 
+def test_a_front_is_drawn_with_its_intervals(axes: Any) -> None:
+    space = lolat.nas.spaces.nasbench201.space()
+    found = lolat.nas.search(space, GPU, lambda arch: arch.count("conv"), candidates=60)
+    found.plot(axes)
+    (line,) = axes.lines
+    front = [*map(tuple, line.get_xydata().tolist())]
+    assert front == [(c.latency_ms, c.score) for c in found.front]
+    ends = [bar.get_segments()[0][:, 0].tolist() for bar in axes.collections]
+    assert ends == [[*c.interval_ms] for c in found.front if c.interval_ms]
+
+
 def test_html_speaks_python_and_leaves_commands() -> None:
     found = lolat.predict("timm:resnet18", on=["rtx-4090-amp", "h100-fp32"], batch_size=64)
     shown = found._repr_html_()
-    assert "(one for all: precision=&#x27;fp16&#x27;;" in shown
+    assert "(one for all: precision fp16;" in shown
     assert "--" not in shown
     assert "timm:resnet50 --batch-size 64 --html report.html" in BLOCKS._repr_html_()
 

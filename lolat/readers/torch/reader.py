@@ -8,6 +8,7 @@ as in a Keras network, and costs nothing.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import math
 import os
@@ -255,6 +256,8 @@ def _unread(model: Any, name: str, cause: Exception, numbers: Sequence[int]) -> 
         remedy = (
             "take the device from an input (device=x.device): the network is read without a GPU"
         )
+    if "scalar types" in str(cause):
+        remedy = "expected token ids as whole numbers: tensors with dtype=torch.long"
     most = _most_positions(model)
     if 0 < most < max(numbers, default=most + 1) and str(most) in str(cause):
         remedy = f"expected {arg(LENGTH)} at most {most} (max_position_embeddings)"
@@ -299,6 +302,7 @@ def _calls(
     inputs = {"the input": _form(model, numbers_of(size))}
     if size and not numbers_of(size):
         inputs, size = _whole_shapes(size), ()
+    _check_number(model, len(inputs), name)
     tensors = [*model.parameters(), *model.buffers()]
     number = next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
     device = tensors[0].device if tensors else None
@@ -323,6 +327,22 @@ def _calls(
         yield tuple(args), {}, frozenset()
 
 
+def _check_number(model: Any, given: int, name: str) -> None:
+    """Raise NetworkError if a module's `forward` needs more inputs than are given."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind in _BY_PLACE]
+    if len(needed) > given:
+        raise NetworkError(
+            f"network {name!r} takes {len(needed)} inputs: {', '.join(needed)}; expected a function that "
+            "returns the network and a tuple of tensors for them, or, in Python, their shapes without the "
+            f"batch in a list as {arg('input_size')}",
+            code="input-size",
+        )
+
+
+_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
 def _of_one(
     model: Any, example: Any, name: str, size: Any, axis: int, remarks: list[str]
 ) -> tuple[Any, Any, Set[int]]:
@@ -332,6 +352,12 @@ def _of_one(
     """
     from torch.utils import _pytree as pytree
 
+    if not _tensors(example):
+        raise NetworkError(
+            f"the inputs of {name!r} are {shortened(repr(example))}; expected tensors (of token ids "
+            f"with dtype=torch.long), or shapes without the batch in a list as {arg('input_size')}",
+            code="input-size",
+        )
     several = example if isinstance(example, (tuple, list)) else (example,)
     call = ((), dict(example)) if isinstance(example, Mapping) else (tuple(several), {})
     leaves = [t for t in _tensors(call) if t.dim() > axis]
