@@ -257,7 +257,7 @@ def check_names(question: Callable[..., Any], named: Mapping[str, Any]) -> None:
         raise InputError(f"{name}: no such argument; {hint}", code="no-argument")
 
 
-_ON = "The name of a device, such as 'a100', or several; lolat.models() lists them"
+_ON = Parameter("on", "The name of a device, such as 'a100', or several; lolat.models() lists them")
 P = ParamSpec("P")
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -282,9 +282,7 @@ def asks(
             for name in required[len(args) :]:
                 if name not in named:
                     help = (
-                        PARAMETERS[name].help.rstrip(".")
-                        if name in PARAMETERS
-                        else _ON * (name == "on")
+                        ({"on": _ON} | PARAMETERS).get(name, Parameter(name, "")).help.rstrip(".")
                     )
                     expected = help and f"; expected {help[0].lower()}{help[1:]}"
                     raise InputError(f"{arg(name)} is missing{expected}")

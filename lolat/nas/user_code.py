@@ -7,12 +7,10 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from lolat.device import Device
 from lolat.errors import InputError, LolatError, arg
 from lolat.io.forms import is_function
 from lolat.io.paths import AnyPath, shown_path
@@ -31,7 +29,7 @@ def find_space(spec: str | Space) -> Space:
     if isinstance(spec, Space):
         return spec
     if spec in SPACES:
-        return _bundled(spec)
+        return SPACES[spec]()
     expected = f"{', '.join(SPACES)} or package.module:callable that returns a lolat.nas.Space"
     space = _attribute(spec, "space", expected)
     if not isinstance(space, Space):
@@ -40,18 +38,6 @@ def find_space(spec: str | Space) -> Space:
     if not isinstance(space, Space):
         raise InputError(f"{spec!r} returned a {type(space).__name__}; expected {expected}")
     return space
-
-
-@cache
-def _bundled(name: str) -> Space:
-    """A bundled space, made once, as it keeps what it found out about its networks."""
-    return SPACES[name]()
-
-
-def opened(space: str | Space, model: AnyPath | Device) -> tuple[Space, Device]:
-    """Return a space as of `find_space`, and the device that a file or the name of a profile has."""
-    device = model if isinstance(model, Device) else Device.load(model)
-    return find_space(space), device
 
 
 def _attribute(spec: str, argument: str, expected: str) -> Any:

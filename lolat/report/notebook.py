@@ -92,9 +92,7 @@ def _table(table: ReportTable) -> str:
             element(
                 tag,
                 without_options(texts[i]),
-                style="text-align: left"
-                if column.is_text
-                else "text-align: right; white-space: nowrap",
+                style=f"text-align: {'left' if column.is_text else 'right; white-space: nowrap'}",
             )
             for i, column in table.shown
         )

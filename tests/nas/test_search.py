@@ -290,6 +290,7 @@ def test_the_front_is_of_whole_networks(model: Model, batch_size: int) -> None:
 
 def test_spaces_and_functions_by_name() -> None:
     assert find_space("fbnet").size == 9**22
+    assert find_space("fbnet") is find_space("fbnet")  # what it worked out is kept
     assert find_space("tests.nas.test_space:small").name == "small"
     assert isinstance(find_space("tests.nas.test_search:SPACE"), Space)
     assert Objective(SPACE, "tests.nas.test_search:score").score(ROWS[0]) == score(tuple(ROWS[0]))

@@ -553,6 +553,12 @@ def test_a_network_of_two_inputs_names_them(size: Any) -> None:
     refused(Two(), "takes 2 inputs: image, text;", "input_size", size=size)
 
 
+def test_a_traced_module_is_torchscript() -> None:
+    refused(
+        torch.jit.trace(nn.Linear(3, 3), torch.zeros(1, 3)), "TorchScript is not read", size=[(3,)]
+    )
+
+
 def test_shapes_in_the_place_of_tensors_are_refused() -> None:
     refused((Two(), [(3, 8, 8), (5,)]), "[(3, 8, 8), (5,)]; expected tensors")
     read = lolat.read(Two(), [(3, 8, 8), (5,)])

@@ -95,6 +95,20 @@ def test_devices_that_cannot_be_told_apart_are_told(
         assert "cannot be told apart" not in page.answer()
 
 
+def test_a_gpu_has_its_dollars_and_its_largest_batch() -> None:
+    price = 0.526  # US$ an hour of g4dn.xlarge, the cheapest machine with a T4
+    t4 = places.repository_root() / "models" / "t4-fp32.json"
+    with site([t4]) as page:
+        page.get("?model=t4-fp32&network=Mine&batch_size=8")
+        said = page.answer()
+    ms = lolat.load(t4).predict(synthetic.network(), 8).latency_ms
+    paid = dollars(ms / 8 * 1e6 / 3.6e6 * price)
+    assert f"{paid} for a million samples: g4dn.xlarge (1 x T4), $0.53 an hour, always busy" in said
+    most = int(said.partition("the largest batch that fits is ")[2].split()[0].replace(",", ""))
+    fits = [lolat.load(t4).predict(synthetic.network(), n).fits for n in (most, most + 1)]
+    assert fits == [True, False]
+
+
 @pytest.mark.parametrize("view", ["latency", "training"])
 def test_float32_and_half_precision_side_by_side_are_remarked(view: str) -> None:
     names = "h100-fp32", "rtx-4090-amp"

@@ -99,14 +99,11 @@ def on_sheet(formula: Roofline, was: Gpu, gpu: Gpu) -> tuple[Roofline, float, fl
 def no_precision(dtype: str, measured: str, gpu: Gpu | None) -> InputError:
     """The error of a device without a precision."""
     name, asked = "the device" if gpu is None else gpu.name, PRECISION_OF[dtype]
-    why, has = "has no data sheet here", {PRECISION_OF[measured]: None}
-    if gpu is not None:
-        why, has = (
-            "has no units for it",
-            has | {PRECISION_OF[d]: None for d in PRECISION_OF if gpu.rate(d)},
-        )
+    why = "has no units for it" if gpu is not None else "has no data sheet here"
+    has = [d for d in PRECISION_OF if d == measured or (gpu is not None and gpu.rate(d))]
+    known = " or ".join(dict.fromkeys(PRECISION_OF[d] for d in has))
     return InputError(
         f"{arg('precision')} {asked}: {name} is known in {PRECISION_OF[measured]} and {why}; expected "
-        f"{' or '.join(has)}, or a model that is known in this one (`lolat models` lists them)",
+        f"{known}, or a model that is known in this one (`lolat models` lists them)",
         code="no-precision",
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from lolat.nas.space import Space
 from lolat.nas.spaces import fbnet, nasbench201
 
 SPACES: dict[str, Callable[[], Space]] = {
-    "nasbench201": nasbench201.space,
-    "fbnet": fbnet.space,
-    "fbnet-cifar": fbnet.cifar,
+    "nasbench201": cache(nasbench201.space),
+    "fbnet": cache(fbnet.space),
+    "fbnet-cifar": cache(fbnet.cifar),
 }
-"""Name -> the function that makes the space."""
+"""Name -> the function that makes the space once, as it keeps what is worked out about its networks."""

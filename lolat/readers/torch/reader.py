@@ -89,7 +89,7 @@ def _refuse(model: Any) -> None:
     """Raise NetworkError for a module whose operations or sizes are not there to be read."""
     import torch
 
-    if type(model).__name__ == "RecursiveScriptModule":
+    if type(model).__name__ in ("RecursiveScriptModule", "TopLevelTracedModule"):
         raise NetworkError("TorchScript is not read; expected the module that it was made from")
     for path, weights in itertools.chain(model.named_parameters(), model.named_buffers()):
         if torch.nn.parameter.is_lazy(weights):
@@ -330,7 +330,9 @@ def _calls(
 def _check_number(model: Any, given: int, name: str) -> None:
     """Raise NetworkError if a module's `forward` needs more inputs than are given."""
     parameters = inspect.signature(model.forward).parameters.values()
-    needed = [p.name for p in parameters if p.default is p.empty and p.kind in _BY_PLACE]
+    needed = [
+        p.name for p in parameters if p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD
+    ]
     if len(needed) > given:
         raise NetworkError(
             f"network {name!r} takes {len(needed)} inputs: {', '.join(needed)}; expected a function that "
@@ -338,9 +340,6 @@ def _check_number(model: Any, given: int, name: str) -> None:
             f"batch in a list as {arg('input_size')}",
             code="input-size",
         )
-
-
-_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _of_one(
