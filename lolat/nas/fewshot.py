@@ -29,7 +29,7 @@ from lolat.io.writing import check_file
 from lolat.nas.cost_prior import FREEDOM, Pieces, WeightedFit, outlying, spreads, weighted_fits
 from lolat.nas.estimators import LatencyEstimator, by_formula
 from lolat.nas.space import Space
-from lolat.nas.user_code import find_space
+from lolat.nas.user_code import find_space, opened
 from lolat.parameters import COVERAGE
 from lolat.units import plural
 
@@ -212,8 +212,7 @@ def estimator(
     for an unknown predictor or a wrong batch size; ModelFileError if the device has neither samples nor a
     formula.
     """
-    space = find_space(space)
-    model = model if isinstance(model, Device) else Device.load(model)
+    space, model = opened(space, model)
     sampled = space.name in model.document.get("spaces", {})
     # Samples are of one way to run.
     if sampled and predictor is None and batch_size == 1 and not model.asked.options:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lolat.device import Device
 from lolat.errors import InputError, LolatError, arg
 from lolat.io.forms import is_function
 from lolat.io.paths import AnyPath, shown_path
@@ -38,6 +39,12 @@ def find_space(spec: str | Space) -> Space:
     if not isinstance(space, Space):
         raise InputError(f"{spec!r} returned a {type(space).__name__}; expected {expected}")
     return space
+
+
+def opened(space: str | Space, model: AnyPath | Device) -> tuple[Space, Device]:
+    """Return a space as of `find_space`, and the device that a file or the name of a profile has."""
+    device = model if isinstance(model, Device) else Device.load(model)
+    return find_space(space), device
 
 
 def _attribute(spec: str, argument: str, expected: str) -> Any:
