@@ -2,7 +2,7 @@
 
 Another host, version of the framework, or card of the same name changes all times by about one factor. A
 few rows tell this factor and no more. The factor of inference scales all times of the device; the factor of
-training scales only training steps. The file keeps each timed step's error after scaling.
+training scales only training steps. The file keeps the time of each timed step.
 """
 
 from __future__ import annotations
@@ -73,23 +73,21 @@ def refined(
         ms = np.array([row.latency_ms for row, _ in timed])
         if training:
             now = predictors | {formula.name: formula.to_dict() for formula in formulas}
-            found = _steps(timed, of({**document, "predictors": now}))
-            off = np.array([step.off for step in found])
+            found, off = _steps(timed, of({**document, "predictors": now}))
         else:
             each = [formulas[0].steps(c.work(row.batch_size)).latency_ms for row, c in timed]
-            found, off = (), np.log(ms / each)
+            off = np.log(ms / each)
         check_level(float(np.median(off)), OWN_TIMES)
         names = np.array([row.name for row, _ in timed])
         factor = common_ratio(off)
         others = off - np.log([common_ratio(off[names != name]) for name in names])
         if training:
             formulas[-1] = replace(formulas[-1], training=factor * formulas[-1].training)
-            formulas[0] = replace(formulas[0], own_level=factor * formulas[0].own_level)
+            own = (*formulas[0].own_steps, *found)
+            level = factor * formulas[0].own_level
+            formulas[0] = replace(formulas[0], own_steps=own, own_level=level)
         else:
             formulas = [formula.scaled(factor) for formula in formulas]
-        own = (*formulas[0].own_steps, *found)
-        own = tuple(replace(one, off=round(one.off - math.log(factor), 5)) for one in own)
-        formulas[0] = replace(formulas[0], own_steps=own)
         name = "training_residuals" if training else "residuals"
         before = np.array(max(getattr(formulas[0], name), others.tolist(), key=len))
         wider = max(1.0, float(np.median(np.abs(others)) / np.median(np.abs(before))))
@@ -115,12 +113,13 @@ def _with_rows(
     return where | {"source": ", ".join(filter(None, (where.get("source"), source)))}
 
 
-def _steps(timed: Rows, parts: StepParts) -> tuple[OwnStep, ...]:
-    """Return the timed steps with their errors: log(measured / predicted) of their passes."""
-    found = []
+def _steps(timed: Rows, parts: StepParts) -> tuple[list[OwnStep], np.ndarray]:
+    """Return the timed steps, and (steps,) log(measured / predicted) of their passes."""
+    found, off = [], []
     for row, _ in timed:
         passes, rest, key = parts(row)
         # The passes take at least half of a step, so that a wrong rest does not make them negative.
-        off = math.log(max(row.latency_ms - rest, 0.5 * row.latency_ms) / passes)
-        found.append(OwnStep(*row.network[:2], key, row.batch_size, off))
-    return tuple(found)
+        ms = max(row.latency_ms - rest, 0.5 * row.latency_ms)
+        off.append(math.log(ms / passes))
+        found.append(OwnStep(*row.network[:2], key, row.batch_size, ms / row.accumulate))
+    return found, np.array(off)

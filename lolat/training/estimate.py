@@ -191,20 +191,24 @@ class EstimatedTraining(TrainingPredictor):
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
         """See `TrainingPredictor`; the last operation includes the loss."""
-        steps, _ = self._steps(graph, batch_size)
-        number, back = len(graph.operations), steps.backward
-        forward = np.bincount(steps.operation, steps.ms * ~back, number)
-        backward = np.bincount(steps.operation, steps.ms * back, number)
+        forward, backward = self._passes(graph, batch_size)
         within = self.within.accesses if self.within else 0
         # The measured networks have no large tables: their steps contain the update of other weights only.
         each = [*zip(graph.operations, trained_parameters(graph), strict=True)]
         trained, tables = sum(n for _, n in each), sum(n for o, n in each if o.kind == "embedding")
         accesses = optimizer.accesses * trained - within * (trained - tables)
         moved = max(accesses, 0) * gradient_bytes(graph, self.mode or DEFAULT_MODE)
-        backward += shares(graph)[1] * forward
         own = math.exp(float(np.median(self._own(graph, batch_size) or [0.0])))
         update_ms = self.trained.moving_ms(ELEMENTS, moved) if moved else 0.0
         return Iteration(own * forward, own * backward, update_ms)
+
+    def _passes(self, graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return (operations,) ms of the forward and the backward pass, by the formula alone."""
+        steps, _ = self._steps(graph, batch_size)
+        number, back = len(graph.operations), steps.backward
+        forward = np.bincount(steps.operation, steps.ms * ~back, number)
+        backward = np.bincount(steps.operation, steps.ms * back, number)
+        return forward, backward + shares(graph)[1] * forward
 
     def key(self, graph: Graph) -> str:
         """Return a key that is equal for steps of the same work in the same execution mode."""
@@ -216,10 +220,11 @@ class EstimatedTraining(TrainingPredictor):
         """Return log(measured / predicted) of a user's steps of this network, of nearly this batch size."""
         steps = self.formula.own_steps
         key = self.key(graph) if steps else ""
-        near = [
-            o for o in steps if abs(math.log(batch_size / o.batch_size)) <= math.log(NEAR_BATCH)
+        return [
+            math.log(o.passes_ms / np.sum(self._passes(graph, o.batch_size)))
+            for o in steps
+            if o.key == key and 1 / NEAR_BATCH <= batch_size / o.batch_size <= NEAR_BATCH
         ]
-        return [o.off for o in near if o.key == key]
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
         """Return the ms of a forward pass of inference."""

@@ -268,3 +268,23 @@ def test_inference_by_training_steps_alone_is_outside(tmp_path: Path) -> None:
     assert any("only training steps were timed" in remark for remark in alone.warnings)
     both = lolat.fit([steps, passes]).predict(encoder(512, 128), SAMPLES)
     assert not any("only training steps" in remark for remark in both.warnings)
+
+
+@pytest.mark.parametrize("factor", [1.3, 1.5, 2.0])
+def test_a_row_is_answered_as_it_was_timed_whoever_bounds_its_network(
+    tmp_path: Path, factor: float
+) -> None:
+    """The shared level leaves the launches of a host-bound network as they are; its own row does not."""
+    before, times = lolat.load("rtx-3090-amp"), {}
+    for width, tokens, is_host_bound in ((2048, 512, False), (1536, 512, False), (64, 16, True)):
+        net = tmp_path / f"net{width}.json"
+        net.write_text(json.dumps(encoder(width, tokens).to_dict()))
+        cost = before.cost(net, SAMPLES, optimizer="momentum")
+        assert any("host-bound" in text for text in cost.warnings) is is_host_bound
+        times[net] = factor * cost.options[0].iteration_ms
+    rows = [f"{net},{SAMPLES},{ms},amp,training,momentum" for net, ms in times.items()]
+    (tmp_path / "rows.csv").write_text("\n".join([f"{HEADER.strip()},optimizer", *rows]))
+    fitted = lolat.fit(["rtx-3090-amp", tmp_path / "rows.csv"])
+    for net, ms in times.items():
+        found = fitted.cost(net, SAMPLES, optimizer="momentum").options[0]
+        assert found.iteration_ms == pytest.approx(ms, rel=0.005)

@@ -80,14 +80,14 @@ class OwnStep(msgspec.Struct, frozen=True):
     """A user's timed training step.
 
     `network`, `size`: as `lolat.readers.read` takes them; `key`: equal for steps of the same work in the
-    same mode at a batch of one; `off`: log(measured / predicted) of its passes.
+    same mode at a batch of one; `passes_ms`: measured ms of both passes of a micro-batch.
     """
 
     network: str
     size: int | None
     key: str
     batch_size: int
-    off: Number
+    passes_ms: Positive
 
 
 class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True):
