@@ -360,12 +360,11 @@ class Command(click.Command):
             is_single = isinstance(param, click.Option) and not (param.multiple or param.is_flag)
             if is_single and given.count(param) > 1:
                 commas = ", several values with commas" * isinstance(param.type, List)
-                words = (
-                    f"{param.opts[0]} is given {given.count(param)} times; expected once{commas}"
-                )
-                raise click.UsageError(words, ctx)
+                given_as = f"{param.opts[0]} is given {given.count(param)} times"
+                raise click.UsageError(f"{given_as}; expected once{commas}", ctx)
         rest = super().parse_args(ctx, args)
-        check_inputs_stay(ctx.params)
+        if type(Path()) in map(type, ctx.params.values()):
+            check_inputs_stay(ctx.params)
         return rest
 
 
