@@ -355,7 +355,7 @@ class DecoderPlan:
             ("--tune lora:16", lora, []),
             ("--tune lora:16 --checkpointing full", replace(lora, checkpointing="full"), []),
         ]  # fmt: skip
-        several = replace(self, run=replace(self.run, accumulate=max(self.run.accumulate, 2)))
+        several = replace(self, run=self.run.accumulated())
         if most := several.largest([devices], self.available):
             yield self.run.split(most)
         tried = [(self, list[int]())]

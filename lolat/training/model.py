@@ -76,6 +76,11 @@ class TrainingRun:
         size, accumulate = -(-self.batch_size // parts), parts * self.accumulate
         return f"--batch-size {size} --accumulate {accumulate}"
 
+    def accumulated(self) -> TrainingRun:
+        """Return the run with several micro-batches an iteration, without its data, which limit them."""
+        accumulate = max(self.accumulate, 2)
+        return replace(self, samples=None, validation=None, accumulate=accumulate)
+
     def most_devices(self, devices: Sequence[int]) -> tuple[int, ...]:
         """Return the numbers in `devices` whose batches the data set fills, else the most it fills."""
         if self.samples is None:

@@ -145,7 +145,7 @@ class NetworkPlan:
 
     def would_fit(self, numbers: Sequence[int]) -> Iterator[str]:
         """Yield the options of smaller micro-batches with which an iteration fits, if any."""
-        several = replace(self, run=replace(self.run, accumulate=max(self.run.accumulate, 2)))
+        several = replace(self, run=self.run.accumulated())
         if most := several.largest(numbers, self.available or 0):
             yield self.run.split(most)
 

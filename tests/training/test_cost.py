@@ -359,6 +359,9 @@ def test_memory() -> None:
     _, size, _, number = way.split()
     assert int(size) * int(number) == much
     assert asked(known(), batch_size=int(size), accumulate=int(number), samples=10**6).fits
+    # A batch that is all the data can be divided as well, although two of it are more than there are.
+    few = asked(known(), batch_size=much, samples=much)
+    assert (few.fits, few.would_fit) == (False, over.would_fit)
     cpu = known("cpu")
     cpu.document["environment"]["available_bytes"] = 1000
     assert asked(cpu).largest_batch == 0
