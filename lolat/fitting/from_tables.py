@@ -16,6 +16,7 @@ from lolat.device.intervals import as_dict
 from lolat.device.predictors.additive import FREE_PARAMETERS, AdditiveCosts
 from lolat.device.predictors.host import ASSUMED, FACTOR, TIMING, Host, usual_ms
 from lolat.device.predictors.roofline import NOTHING_MEASURED, Roofline, TrainingSteps
+from lolat.device.running import ESTIMATED
 from lolat.errors import InputError, arg
 from lolat.fitting.blocks import assembled
 from lolat.fitting.cross_validation import (
@@ -26,13 +27,13 @@ from lolat.fitting.cross_validation import (
     network_entry,
 )
 from lolat.fitting.linear import fit_additive_costs
-from lolat.fitting.outliers import odd_time
+from lolat.fitting.outliers import fastest_in_tf32, odd_time
 from lolat.fitting.roofline import LEAST_OF_CLASS, fit_roofline, predicted
 from lolat.fitting.times import Times, check_sheet, seen_specs
 from lolat.graph.counts import COLUMNS
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import CLASSES, work_of
-from lolat.hardware.gpus import find_gpu
+from lolat.hardware.gpus import Gpu, find_gpu
 from lolat.hardware.specs import OFF_OF_NOTHING, Specs
 from lolat.io.progress import Warn
 from lolat.tables.blocks import family_of
@@ -158,8 +159,7 @@ def tables_document(
     of_inference = ~trained if (~trained).any() else np.ones_like(trained)
     inference = times.take(of_inference)
     if not timed.is_cpu:
-        gpu = known.gpu or find_gpu(device)
-        formula = started_by_a_host(formula, inference, usual_ms(gpu))
+        formula = started_by_a_host(formula, inference, usual_ms(known.gpu or find_gpu(device)))
     remarks = [WITHOUT_SPECS] * is_open
     batch_sizes = np.array([row.batch_size for row in rows])
     if specs is None and timed.mode.dtype == FLOAT32 and is_inference.all():
@@ -177,7 +177,26 @@ def tables_document(
         entry |= {"training_residuals": _rounded(of_steps), "training_optimizer": timed.optimizer}
     domain = _domain(timed, measured_minimum(inference, batch_sizes[of_inference]))
     fitted = {"predictors": predictors, "default": Roofline.name, "domain": domain}
+    fitted |= _held_to_sheet(rows, times, timed.mode, known.gpu, entry["error"])
     return assembled(name, device, source, remarks, fitted)
+
+
+def _held_to_sheet(
+    rows: Sequence[TimedOperation | TimedNetwork], times: Times, mode: Mode, gpu: Gpu | None,
+    error: Mapping[str, Any],
+) -> dict[str, str]:  # fmt: skip
+    """The remark on rows that beat the float32 peak of a data sheet, to which the formula is held."""
+    found = fastest_in_tf32(times, gpu) if mode.dtype == FLOAT32 else None
+    if found is None or gpu is None:
+        return {}
+    row, factor = rows[found[0]], found[1] / (gpu.fp32_tflops or 0.0)
+    remark = (
+        f"{row.row.where}: {row.name} computes {found[1]:.3g} TFLOPS, {factor:.3g} times the peak of "
+        f"{gpu.name} in float32 ({gpu.fp32_tflops:g}): TF32 was probably allowed; if so, add a column "
+        "precision with tf32 and fit again; products are now held to the sheet, and rows left out are "
+        f"{100 * error['left_out']['median']:.0f} % off at the median"
+    )
+    return {ESTIMATED: remark}
 
 
 def _training_entry(

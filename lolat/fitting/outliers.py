@@ -8,7 +8,10 @@ from statistics import median
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.hardware.gpus import fastest_gpu
+from lolat.fitting.times import Times
+from lolat.graph.modes import FLOAT32, TF32
+from lolat.graph.work import BATCHED, CLASSES, DENSE
+from lolat.hardware.gpus import Gpu, fastest_gpu
 from lolat.io.progress import Warn
 from lolat.io.tables import Row
 
@@ -74,6 +77,28 @@ def odd_time(
         f"say{more}; {then}: measure it again, or remove it"
     )
     return worst if is_left_out else None
+
+
+# ---- Tables in float32 that were timed in TF32
+
+BEYOND_SHEET = 1.25
+"""Largest ratio of a rate to the data sheet's that a higher clock explains. Dense layers in float32 reach
+up to 0.98 of it on two A100s (NeuSight's rows)."""
+
+
+def fastest_in_tf32(times: Times, gpu: Gpu | None) -> tuple[int, float] | None:
+    """(position, TFLOPS) of the float32 time that beats the GPU's float32 peak most, as TF32 does.
+
+    None if none does. Convolutions do not count: PyTorch computes those in TF32 unless told not to.
+    """
+    float32, tf32 = ((gpu and gpu.peak(dtype)) or 0.0 for dtype in (FLOAT32, TF32))
+    dense = np.isin(times.work.kind, [CLASSES.index(DENSE), CLASSES.index(BATCHED)])
+    tflops = times.total(times.work.macs * dense) / times.latency_ms / MACS_MS_OF_TFLOPS
+    faster = (tflops > BEYOND_SHEET * float32) & (tflops <= BEYOND_SHEET * tf32)
+    if not float32 or not faster.any():
+        return None
+    fastest = int(np.argmax(np.where(faster, tflops, 0.0)))
+    return fastest, float(tflops[fastest])
 
 
 # ---- Tables whose times are in seconds or microseconds

@@ -92,7 +92,6 @@ def device_document(
     operations = [r for p, c in contents if c == OPERATIONS for r in read_operations(p, devices)]
     if device is None:
         check_one_device(read_table(path) for path, _ in contents)
-    say_unread((operation.row for operation in operations), warn)
     tables = [read_networks(p, devices) for p, c in contents if c == NETWORKS]
     mode = usual_mode([row for table in tables for row in table.rows], operations)
     for operation in operations:
@@ -101,6 +100,7 @@ def device_document(
                 f"an operation in {operation.mode}; expected {mode}, as most rows: a model has one "
                 "precision and layout"
             )
+    say_unread((operation.row for operation in operations), warn)  # the modes are read
     networks = _counted(tables, mode, on_progress, warn)
     rows: list[TimedOperation | TimedNetwork] = [*operations]
     rows += [network for network, _ in networks]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+import lolat
 from lolat.api.model import Model
 from lolat.device.file import validate
 from lolat.device.predictors.roofline import Roofline
@@ -184,6 +185,50 @@ def test_a_data_sheet(tmp_path: Path) -> None:
     assert short.rate == pytest.approx((44 * 50 / 9400) ** 0.65 * 4.7e9)
     assert (plain.power_bound, short.power_bound) == (False, True)
     assert (plain.tf32, tensor.tf32) == (1.0, pytest.approx(0.5 * 8 / 0.85))
+
+
+def test_rows_of_float32_that_were_timed_in_tf32(tmp_path: Path) -> None:
+    """Dense rows at 60 TFLOPS on an A100, which has 19.5, are told; convolutions are in TF32 by default."""
+    rates = {"linear": 18.0, "bmm": 18.0, "conv": 60.0}
+
+    def fitted(tflops: dict[str, float], precision: str = "") -> tuple[Model, str]:
+        draw, work = random.Random(5), {}
+        columns = "op,batch,m,n,k,in_channels,out_channels,kernel,input_size,stride,padding"
+        for _ in range(12):
+            b, n, k = (2 ** draw.randint(*ends) for ends in ((3, 6), (8, 11), (8, 11)))
+            work[f"linear,{b},1024,{n},{k},,,,,,"] = b * 1024 * n * k
+            work[f"bmm,{b},1024,{n},{k},,,,,,"] = b * 1024 * n * k
+            work[f"conv,{b},,,,{n // 4},{k // 4},3,32,1,1"] = b * 32 * 32 * n * k // 16 * 9
+        each = {row: (2 * macs / 1e9 / tflops[row.split(",")[0]]) for row, macs in work.items()}
+        lines = [f"{row},{ms + made_up.LAUNCH_MS},{precision}" for row, ms in each.items()]
+        path = tmp_path / "rows.csv"
+        path.write_text("\n".join([f"{columns},latency_ms,precision", *lines]) + "\n")
+        # The launch overhead counts least in the longest row.
+        dense = {row: ms for row, ms in each.items() if "conv" not in row}
+        longest = max(dense, key=lambda row: dense[row])
+        speed = tflops["linear"] * dense[longest] / (dense[longest] + made_up.LAUNCH_MS)
+        line = 2 + list(work).index(longest)
+        of_line = f"line {line}: {longest.split(',')[0]}"
+        remark = f"{of_line} computes {speed:.3g} TFLOPS, {speed / 19.5:.3g} times"
+        return lolat.fit(path, name="a100-sxm-80gb"), remark
+
+    builder = GraphBuilder("dense", "torch")
+    x = builder.input((1024, 2048))
+    graph = builder.build(
+        [builder.add("dense", [x], (1024, 2048), in_features=2048, out_features=2048, bias=True)]
+    )
+    for speeds, precision in ((rates, ""), (dict.fromkeys(rates, 60.0), "tf32")):
+        model, _ = fitted(speeds, precision)
+        answer = model.predict(graph, batch_size=32)
+        assert answer.in_domain
+        assert "TF32" not in " ".join([*answer.warnings, *model.document["warnings"]])
+    model, remark = fitted(dict.fromkeys(rates, 60.0))
+    answer = model.predict(graph, batch_size=32)
+    error = model.document["predictors"]["kernels"]["error"]["left_out"]["median"]
+    (told,) = [words for words in answer.warnings if "TF32" in words]
+    assert remark in told
+    assert f"{100 * error:.0f} % off at the median" in told
+    assert answer.in_domain is False
 
 
 def winograd_ms(batch: int, channels: int, wide: int, side: int) -> float:
