@@ -25,6 +25,7 @@ from lolat.hardware.gpus import (
     device_names,
     find_gpu,
     gpu_of,
+    hardware_of,
     is_card,
     name_of,
 )
@@ -130,7 +131,9 @@ def full_names(name: str, launch: str | None = None) -> list[str]:
         found = find_model(name, device_names)
     except ModelFileError as error:
         known = [n for n, _, _ in list_models() if _begins(n.casefold(), name.casefold())]
-        gpu = _card(name)
+        if gpu := _card(name):  # a Max-Q is another card than the one whose name it begins with
+            cards = None, card_of(gpu.name)
+            known = [n for n in known if card_of(hardware_of(contents(n))) in cards]
         if gpu and not known:
             known = [n for n, _, _ in list_models() if find_gpu(name_of(contents(n))) == gpu]
         able = [n for n in known if "networks" in answers_for(contents(n))]

@@ -24,7 +24,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import FEATURES
 from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
-from lolat.hardware.gpus import name_of
+from lolat.hardware.gpus import hardware_of, name_of
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import Table, is_table, read_table, row_key
 from lolat.parameters import COVERAGE
@@ -344,16 +344,17 @@ def compare_runs(model: Model, asked: Comparison) -> list[Compared]:
     from lolat.training.decoder_plan import card_gib, half_width
     from lolat.training.decoder_rows import read_runs
 
-    section, name = model.language_models, name_of(model.document)
+    section, card = model.language_models, hardware_of(model.document)
     gpu, level = GPU(section), 1.0 if section.trained is None else section.trained.level
     gib = card_gib(model.document, section)
-    rows, refused = read_runs(asked.path, [*asked.question.devices, name][0], gib)
+    devices = asked.question.devices or (name_of(model.document),)
+    rows, refused = read_runs(asked.path, card, gib, devices, "only")
     for _, error in refused:
         asked.left_out.add(str(error), error.code)
     found = []
     for row in rows:
         ms, passes = level * row.predicted_ms(gpu), row.step.passes
-        interval = interval_around(ms, half_width(section, name, passes, row.parallel, COVERAGE))
+        interval = interval_around(ms, half_width(section, card, passes, row.parallel, COVERAGE))
         found.append(Compared(TimedRow(passes.decoder.name, row.ms, row.row), ms, interval))
     return asked.some(found)
 

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from lolat.api.comparing import COMPARE, Compared, Comparison, fitted_rows
 from lolat.device.question import TableQuestion
 from lolat.errors import InputError, arg
-from lolat.hardware.gpus import card_of, find_gpu, name_of
+from lolat.hardware.gpus import card_of, find_gpu, hardware_of, name_of
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import COPIES, Row, say_unread, to_csv
 from lolat.tables.kinds import BLOCKS, NETWORKS, Content, content_of, content_of_columns
@@ -153,12 +153,12 @@ def _of_others(model: Model, compared: Sequence[Compared], table: str) -> list[s
     """A remark if the rows are of another device than the model, by their column `device`, or else by the
     name of the table.
     """
-    own = name_of(model.document)
+    own, hardware = name_of(model.document), hardware_of(model.document)
     found = dict.fromkeys(filter(None, (row.row.get("device") for row in compared)))
     card = None if found else card_of(Path(table).stem)
-    if card and card != card_of(own):
+    if card and card != card_of(hardware):
         return [f"by its name the table is of {card}, the predictions are of {own}"]
-    gpu = find_gpu(own)
+    gpu = find_gpu(hardware)
     same = {own, model.name, *(name for name in found if gpu and find_gpu(name) == gpu)}
     others = [name for name in found if name not in same]
     return [f"the times are of {', '.join(others)}, the predictions of {own}"] if others else []

@@ -31,7 +31,7 @@ from lolat.fitting.reading import (
     refined_document,
 )
 from lolat.graph.modes import BFLOAT16
-from lolat.hardware.gpus import card_of, name_of
+from lolat.hardware.gpus import card_of, form_of, hardware_of, name_of
 from lolat.hardware.specs import KEPT, NEEDED_COLUMNS, given_sheet, listed_specs, read_specs
 from lolat.io.paths import AnyPath
 from lolat.io.progress import Warn, nobody
@@ -206,7 +206,7 @@ def _written(document: dict[str, Any], output: AnyPath | None) -> Model:
 def _say_other_cards(asked: Asked, document: Mapping[str, Any]) -> None:
     """Warn of tables whose names have other GPUs than that of the model, or of each other."""
     cards: dict[str, str] = {}
-    if own := card_of(name_of(document)):
+    if own := card_of(hardware_of(document)):
         cards[own] = "the model"
     for path, content in asked.contents:
         is_told = content == MODEL or (is_table(path) and "device" in read_table(path).names)
@@ -308,6 +308,7 @@ def _language_models(asked: Asked) -> dict[str, Any]:
         document = made(Path(asked.output or asked.name).stem, label, where)
     own, *about = str(document["device"]).partition(" (")
     device = asked.name or own
+    document["environment"] = _under_name(document, asked)
     document["device"] = "".join([device, *about])
     each = gpus * len(served) if len(gpus) == 1 else gpus or (None,) * len(served)
     of_files = (
@@ -327,20 +328,20 @@ def _language_models(asked: Asked) -> dict[str, Any]:
         names = dict.fromkeys([*sources, *(Path(p).name for p in served)])
         document["environment"] = where | {"source": ", ".join(filter(None, names))}
     if runs:
-        section = _with_level(section, runs, device, asked.warn)
+        section = _with_level(section, runs, document, asked.warn)
     return {**document, "llm": msgspec.to_builtins(section)}
 
 
 def _with_level(
-    section: ServingSection, runs: Sequence[str], device: str, warn: Warn
+    section: ServingSection, runs: Sequence[str], document: Mapping[str, Any], warn: Warn
 ) -> ServingSection:
     """The section with the level of own runs of training decoders."""
     from lolat.training.decoder_plan import card_gib
     from lolat.training.decoder_rows import RUNS as EXPECTED_RUNS
     from lolat.training.decoder_rows import level_of, read_runs
 
-    gib = card_gib({"device": device}, section)
-    read = [read_runs(path, device, gib) for path in runs]
+    card, gib = hardware_of(document), card_gib(document, section)
+    read = [read_runs(path, card, gib, [name_of(document)]) for path in runs]
     rows = [row for found, _ in read for row in found]
     for row, error in (one for _, refused in read for one in refused):
         warn(f"line {row.line} is left out: {error}")
@@ -357,6 +358,22 @@ def _with_level(
 # ---- A model file, fitted again.
 
 
+def _under_name(document: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
+    """The environment of a device under the asked name, which leaves its card and may tell the form.
+
+    InputError for the name of another card.
+    """
+    where, own, name = document["environment"], hardware_of(document), asked.name or ""
+    was, card = card_of(own), card_of(name)
+    if not was or name in ("", own):
+        return {**where}
+    if card and card != was:
+        why = f"{plain(asked.paths(MODEL)[0])} is a model of another device, {was}"
+        remedy = "leave it out, or fit the tables of that GPU alone"
+        raise InputError(f"{arg('name')} {name}: {why}; {remedy}", code="other-device")
+    return where | {"card": name if card and form_of(name) else own}
+
+
 def _of_model(asked: Asked) -> dict[str, Any]:
     """A model file fitted again, with its other sections, to its points and networks of its device.
 
@@ -365,16 +382,14 @@ def _of_model(asked: Asked) -> dict[str, Any]:
     """
     model = load(asked.paths(MODEL)[0])
     document, file = {**model.document}, model.source
-    own, card = card_of(name_of(document)), card_of(asked.name or "")
-    if own and card and own != card:
-        why = f"{plain(file)} is a model of another device, {own}"
-        remedy = "leave it out, or fit the tables of that GPU alone"
-        raise InputError(f"{arg('name')} {asked.name}: {why}; {remedy}", code="other-device")
+    where = _under_name(document, asked)
     points = [Point.from_dict(p) for p in document.get("points", ())]
     paths = asked.paths(NETWORKS)
     if paths and not points and document.get("default") == Roofline.name:
         made = refined_document(model, paths, step_parts, asked.name, asked.on_progress, asked.warn)
-        return {**made, "name": asked.stem, "device": asked.name or made["device"]}
+        where = _under_name(made, asked)
+        device = asked.name or made["device"]
+        return {**made, "name": asked.stem, "device": device, "environment": where}
     if not points and "training" not in document:
         raise InputError(
             f"{file} holds no measured points to fit again: it was made from tables; expected tables of "
@@ -383,7 +398,7 @@ def _of_model(asked: Asked) -> dict[str, Any]:
             code="no-points",
         )
     remarks = list(document.get("warnings", ()))
-    shown, where = asked.name or document["device"], document["environment"]
+    shown = asked.name or document["device"]
     framework, by_operation = str(where.get("framework")), Roofline.name in document["predictors"]
     quantized = [Point.from_dict(p) for p in document.get("quantized", ())]
     graphs = blocks.known_graphs(framework) if quantized or by_operation else {}

@@ -247,13 +247,17 @@ def name_of(document: Mapping[str, Any]) -> str:
     return str(document["device"]).partition(" (")[0]
 
 
+def hardware_of(document: Mapping[str, Any]) -> str:
+    """The hardware of a model file: "cpu", the card of a device with a user's name, or its device."""
+    where = document.get("environment", {})
+    return CPU if where.get("device") == CPU else where.get("card") or name_of(document)
+
+
 def gpu_of(document: Mapping[str, Any]) -> Gpu | None:
     """The data sheet of a model file's GPU, by its name; values of `environment.sheet` come first."""
-    where = document.get("environment", {})
-    if where.get("device") == "cpu":
+    if (name := hardware_of(document)) == CPU:
         return None
-    name = name_of(document)
-    known, given = find_gpu(name), where.get("sheet") or {}
+    known, given = find_gpu(name), document.get("environment", {}).get("sheet") or {}
     if not given:
         return known
     return replace(known or Gpu(name), **{k: v for k, v in given.items() if k in SHEET_FIELDS})

@@ -23,10 +23,10 @@ from lolat.hardware.gpus import (
     find_gpu,
     form_of,
     gpu_of,
+    hardware_of,
     has_several_chips,
     is_other_chip,
     is_same_gpu,
-    name_of,
 )
 from lolat.hardware.links import MACHINE, Link, assumed_link, form_in
 from lolat.io.tables import Row, read_table
@@ -224,11 +224,6 @@ def instances_of(rental: Rental | None) -> tuple[int, ...]:
     """The number of devices in an instance of a rental, up to MACHINE; one if unknown."""
     held = {o.devices for o in rental.offers} if rental else set()
     return tuple(sorted(n for n in held if n <= MACHINE)) or (1,)
-
-
-def hardware_of(document: Mapping[str, Any]) -> str:
-    """The hardware of a model file: "cpu", or the name of its device."""
-    return CPU if document.get("environment", {}).get("device") == CPU else name_of(document)
 
 
 def given_list(price_per_hour: float | None, prices: str | Prices | None) -> Prices | None:

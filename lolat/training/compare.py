@@ -15,7 +15,7 @@ from lolat.device.running import LAYOUTS, mode_of
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.modes import AMP, BFLOAT16, EAGER, FLOAT16
-from lolat.hardware.gpus import PRECISION_OF, find_gpu, gpu_of
+from lolat.hardware.gpus import PRECISION_OF, device_names, find_gpu, gpu_of
 from lolat.hardware.prices import ALMOST, price_list, rental_of
 from lolat.io.results import Remark
 from lolat.parameters import BEST
@@ -139,8 +139,14 @@ def choice_words(choice: Choice, with_batch: bool = False) -> str:
 
 
 def short_name(device: str) -> str:
-    """Return a device's name without the mode it was measured in: "h100-fp16-nhwc" is "h100"."""
-    return re.sub(r"(-(fp32|fp16|bf16|amp|nhwc|compiled))+$", "", plain(device))
+    """Return a device's name without the mode it was measured in: "h100-fp16-nhwc" is "h100".
+
+    It stays whole where the rest is a card's and the beginning of another's: a Max-Q is told by neither.
+    """
+    short = re.sub(r"(-(fp32|fp16|bf16|amp|nhwc|compiled))+$", "", plain(device))
+    names = device_names()
+    is_of_two = short in names and any(name.startswith(f"{short}-") for name in names)
+    return plain(device) if is_of_two else short
 
 
 TRIED = ("tf32", "amp")

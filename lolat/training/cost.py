@@ -15,14 +15,13 @@ from lolat.device.question import AUTO, as_whole, several
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import as_trained
-from lolat.hardware.gpus import form_of, has_several_chips
+from lolat.hardware.gpus import form_of, hardware_of, has_several_chips
 from lolat.hardware.links import MACHINE, Link, assumed_link
 from lolat.hardware.prices import (
     Offer,
     Rental,
     Rented,
     check_price,
-    hardware_of,
     instances_of,
     price_list,
     rental_of,

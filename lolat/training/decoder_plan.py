@@ -15,14 +15,14 @@ from lolat.device.intervals import LARGEST, conformal_quantile, t_quantile
 from lolat.errors import InputError, arg
 from lolat.graph.analysis import largest_fitting
 from lolat.graph.modes import BFLOAT16, EAGER, Launch
-from lolat.hardware.gpus import UNUSABLE_BYTES, find_gpu, name_of
+from lolat.hardware.gpus import UNUSABLE_BYTES, find_gpu, hardware_of
 from lolat.hardware.links import (
     MACHINE,
     Link,
     assumed_link,
     given_link,
 )
-from lolat.hardware.prices import Rental, hardware_of
+from lolat.hardware.prices import Rental
 from lolat.io.results import Remark
 from lolat.llm.domain import UNTIMED
 from lolat.llm.gpu import GPU, ServingSection, section_of
@@ -98,7 +98,7 @@ def half_width(
 def card_gib(document: Mapping[str, Any], section: ServingSection) -> float:
     """Return the GiB of a card that the driver tells, or without a data sheet those of the section."""
     gib = section.sheet.memory_gib
-    gpu = find_gpu(f"{name_of(document)} {gib:.0f}gb")
+    gpu = find_gpu(f"{hardware_of(document)} {gib:.0f}gb")
     return gpu.memory_gib if gpu and gpu.memory_gib else gib
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,17 +75,21 @@ class TrainedRow:
 
 
 def read_runs(
-    path: str | Path, device: str, gib: float = math.inf
+    path: str | Path,
+    card: str,
+    gib: float = math.inf,
+    devices: Collection[str] = (),
+    argument: str = "name",
 ) -> tuple[list[TrainedRow], list[tuple[Row, LolatError]]]:
-    """Read the runs of a device in a table, and rows that are not predicted, each with the reason.
+    """Read the runs of devices in a table, and rows that are not predicted, each with the reason.
 
-    `device`: its name, for the link of its GPUs; `gib`: memory of one. InputError names a cell that is
-    wrong.
+    `card`: for the link of its GPUs; `gib`: memory of one; `devices`, `argument`: see `Table.of_devices`.
+    InputError names a cell that is wrong.
     """
     found, refused = list[TrainedRow](), list[tuple[Row, LolatError]]()
-    for row in read_table(path, COLUMNS, RUNS).of_devices([device] if device else []):
+    for row in read_table(path, COLUMNS, RUNS).of_devices(devices, argument):
         try:
-            run = _run_of(row, Path(path).parent, device)
+            run = _run_of(row, Path(path).parent, card)
             run.check_memory(gib)
             found.append(run)
         except InputError as error:
@@ -96,7 +100,7 @@ def read_runs(
     return found, refused
 
 
-def _run_of(row: Row, folder: Path, device: str) -> TrainedRow:
+def _run_of(row: Row, folder: Path, card: str) -> TrainedRow:
     gpus, length, batch = (int(row.number(c, 1, 1e9, "a whole number")) for c in COLUMNS[1:4])
     batches = accumulated(row)
     precision, sharding, checkpointing, launch = (_word(row, column) for column in WORDS)
@@ -118,8 +122,8 @@ def _run_of(row: Row, folder: Path, device: str) -> TrainedRow:
     tuning = Tuning.named(row.get("tune") or "full", decoder.layers)
     passes = DecoderPasses(decoder, length, batch, checkpointing, tuning, launch)  # type: ignore[arg-type]
     step = DecoderStep(passes, tuned_recipe(precision, updates, tuning))
-    within = assumed_link(device, min(gpus, MACHINE))
-    link = row_link(device, gpus, row.number("link_gbps", ABOVE_ZERO, default=0.0))
+    within = assumed_link(card, min(gpus, MACHINE))
+    link = row_link(card, gpus, row.number("link_gbps", ABOVE_ZERO, default=0.0))
     tokens = _tokens_per_s(row, folder, gpus, length, batch * batches)
     ms = 1e3 * batch * batches * length / tokens
     return TrainedRow(step, Parallel(gpus, link, sharding, within), batches, ms, row)

@@ -8,8 +8,7 @@ from typing import Any
 from lolat.fitting.refined import StepParts
 from lolat.graph import Graph
 from lolat.graph.analysis import as_trained
-from lolat.hardware.gpus import gpu_of
-from lolat.hardware.prices import hardware_of
+from lolat.hardware.gpus import gpu_of, hardware_of
 from lolat.readers import read
 from lolat.tables.networks import TimedNetwork
 from lolat.training.decoder_rows import row_link

@@ -18,9 +18,9 @@ from lolat.graph.analysis import largest_fitting
 from lolat.graph.kinds import CONVOLUTIONS
 from lolat.graph.modes import DEFAULT_MODE, FLOAT32, TF32
 from lolat.graph.network import ON_CPU
-from lolat.hardware.gpus import CPU, PRECISION_OF, Gpu, available_bytes, gpu_of
+from lolat.hardware.gpus import CPU, PRECISION_OF, Gpu, available_bytes, gpu_of, hardware_of
 from lolat.hardware.links import MACHINE, PEAKS, Link, assumed_link
-from lolat.hardware.prices import Rental, hardware_of
+from lolat.hardware.prices import Rental
 from lolat.io.results import Remark
 from lolat.optimizers import optimizer_named
 from lolat.training.epochs import EpochTraining

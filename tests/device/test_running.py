@@ -14,6 +14,7 @@ from lolat.api.model import Model
 from lolat.device.running import _changed, fitted_on_words, mode_of, mode_words
 from lolat.errors import InputError, LolatError
 from lolat.graph import Graph, GraphBuilder
+from lolat.training.compare import short_name
 from tests import synthetic
 
 
@@ -195,6 +196,24 @@ def test_half_precision_that_was_timed_on_one_card_carries_to_others_of_its_chip
     assert any("measured on h100-sxm-80gb" in w for w in carried.predict(graph).warnings)
     assert not any("data sheet of" in w for w in timed.predict(graph).warnings)
     assert lolat.load("h100").run_as("amp").predict(graph).latency_ms > 0.0
+
+
+def test_a_card_is_not_answered_as_the_max_q_of_its_chip() -> None:
+    """By NVIDIA's sheets both move 1,792 GB/s; the full card has 1.15 times the peak, twice the power."""
+    names = ("rtx-pro-6000", "rtx-pro-6000-max-q")
+    for precision in ("amp", "bf16", "fp16", "tf32", "fp32"):
+        full, low = (lolat.load(name).run_as(precision) for name in names)
+        ratios = [
+            low.predict(graph, batch).latency_ms / full.predict(graph, batch).latency_ms
+            for graph, batch in ((moved(2048), 1), (layers(), 65536))
+        ]
+        assert ratios[0] == pytest.approx(1.0, rel=0.01)
+        assert 125 / 110 < ratios[1] < 600 / 300
+        words = full.predict(layers()).warnings
+        assert any("measured on RTX PRO 6000 Max-Q" in w for w in words)
+    found = lolat.compare(layers(), 4096, on=",".join(names))
+    assert len({short_name(one.device) for one in found.answers}) == 2
+    assert lolat.load("rtx-pro-6000-max-q").label == "rtx-pro-6000-amp-compiled"
 
 
 def test_a_card_that_takes_the_times_of_its_chip_is_listed_so() -> None:

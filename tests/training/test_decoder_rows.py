@@ -20,6 +20,7 @@ from lolat.errors import InputError
 from lolat.llm.gpu import GPU
 from lolat.tables.networks import read_networks
 from lolat.training.decoder_plan import half_width
+from lolat.training.decoder_rows import COLUMNS as RUN_COLUMNS
 from lolat.training.decoder_rows import level_of, read_runs
 from tests.llm.known_gpu import LLAMA, document, section
 
@@ -252,6 +253,42 @@ def test_fit_sets_the_level_and_evaluate_judges_by_it(folder: Path) -> None:
     Path(path).write_text(Path(path).read_text().replace("amp_bf16", "bf16"))
     package.fit([folder / "gpu.json", path], warn=said.append)
     assert any(words.startswith("4 rows of training in bfloat16: ") for words in said)
+
+
+def test_a_device_of_an_unknown_name_keeps_the_card_and_its_link(tmp_path: Path) -> None:
+    """Eight H100 SXM reduce a gradient in float32 over NVLink 4, 450 GB/s by NVIDIA, in some 24
+    ms, as an iteration has 128 ms: a user's own name in a table tells nothing else."""
+    path = tmp_path / "runs.csv"
+    run = "llama-3.2-1b,8,2048,2,32000"
+    path.write_text(f"{','.join(RUN_COLUMNS)},device\n{run},node7\n{run},h100-sxm\n{run},node8\n")
+    asked = {"batch_size": 2, "input_size": 2048, "replicas": 8}
+    expected = serving_model("h100-vllm").cost("llama-3.2-1b", **asked).options[0]
+    assert (expected.link, expected.devices) == ("NVLink 4", 8)
+    for only in (["h100-sxm"], ["node7", "node8"]):
+        compared = serving_model("h100-vllm").evaluate_table(path, only=only)
+        found = [float(row["predicted_ms"]) for row in compared.rows()]
+        assert found == [pytest.approx(expected.iteration_ms, rel=1e-6)] * len(only)
+    with pytest.raises(InputError, match="none of a desk; expected only"):
+        serving_model("h100-vllm").evaluate_table(path, only=["a desk"])
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "link"),
+    [("node7", 32000, "NVLink 4"), ("H100 80GB", 32000, "NVLink 4"), ("h100-pcie", 16000, "PCIe 5.0 x16")],
+)  # fmt: skip
+def test_a_fit_under_a_name_keeps_the_card_unless_it_tells_the_form(
+    tmp_path: Path, name: str, rate: float, link: str
+) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(f"{','.join(RUN_COLUMNS)},device\nllama-3.2-1b,2,2048,2,{rate},{name}\n")
+    made = package.fit(["h100-vllm", path], name=name)
+    (option,) = made.cost(
+        "llama-3.2-1b", 2, input_size=2048, replicas=2, price_per_hour=3.0
+    ).options
+    assert option.link == link
+    assert option.iteration_ms == pytest.approx(1e3 * 2 * 2048 / rate, rel=1e-3)
+    with pytest.raises(InputError, match="another device, H100"):
+        package.fit(["h100-vllm", path], name="RTX 4090")
 
 
 def test_runs_of_another_gpu_are_refused(folder: Path) -> None:
