@@ -63,9 +63,10 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     """Lines before the table; the table, a row for each number of devices; lines on the best of them."""
     # The name of a GPU that serves language models lists the tables of its serving.
     of = cost.model if cost.sequence_length is None else cost.device
-    first, several = cost.options[0], len(cost.options) > 1
+    several = len(cost.options) > 1
     title = f"{plain(cost.network)} · {_batch([cost])} · {cost.optimizer}{_run(cost)} · {plain(of)}"
-    least = cost.least_devices if first.memory_bytes else 1
+    sizes = {option.memory_bytes for option in cost.options}
+    least = cost.least_devices if len(sizes) > 1 or cost.sequence_length else 1
     of_least = f" of {least}" if least > 1 else ""
     is_asked = cost.samples is not None or cost.limits != TrainingLimits()
     before = [
@@ -131,7 +132,7 @@ def _iteration_lines(cost: Cost) -> Iterator[str]:
         tune = cost.tune or ""
         each = "4" if tune.startswith("lora") else "2 or 6" if tune.startswith("frozen") else "6"
         how = f"{each} FLOPs a parameter and token, and attention's"
-        how = how if first.memory_bytes else "FLOPs of the products of both passes"
+        how = how if cost.sequence_length else "FLOPs of the products of both passes"
         tokens = f"{digits(first.tokens_per_s_per_gpu or 0.0)} tokens/s on each GPU, "
         tokens *= first.tokens_per_s is not None
         peak = "bfloat16" if cost.sequence_length else f"{cost.precision}{IN_TF32 * cost.tf32}"
@@ -223,6 +224,8 @@ def _columns(of: Cost | Costs) -> list[Column]:
     """The columns of a table of one device or of several."""
     is_one, limits, frontier = isinstance(of, Cost), of.limits, {*of.frontier}
     costs = [of] if isinstance(of, Cost) else of.answers
+    sizes = {o.memory_bytes for c in costs for o in c.options}
+    has_memory = of.data == "tokens" or len(sizes) > 1
     has_batch = len({o.batch_size for c in costs for o in c.options}) > 1
 
     def time(seconds: float) -> str:
@@ -262,7 +265,8 @@ def _columns(of: Cost | Costs) -> list[Column]:
                digits),
         Column("tokens/s", lambda row: row[1].tokens_per_s, digits, page="spare"),
         Column("MFU", lambda row: row[1].mfu if row[1].tokens_per_s else None, percent, page="hidden"),
-        Column("memory", one(lambda o: o.memory_bytes), byte_size, page="hidden"),
+        Column("memory", one(lambda o: o.memory_bytes if has_memory else None), byte_size,
+               page="hidden"),
         Column("epoch", one(lambda o: o.epoch_s), duration, page="hidden"),
         Column("total" if is_one else "hours", lambda row: row[1].total_s, time),
         Column(f"{percent(of.coverage or 0.0)} between", lambda row: row[1].interval_s, ends_of(time),

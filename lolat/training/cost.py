@@ -301,7 +301,8 @@ def cost_on(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
     if largest and plan.available is None:
         raise no_memory(device.label)
     groups = list[Group]()
-    for some in [(k,) for k in numbers] if largest and run.sharding != NONE else [numbers]:
+    is_each = run.sharding != NONE and (largest or not is_decoder)
+    for some in [(k,) for k in numbers] if is_each else [numbers]:
         most = None if plan.available is None else plan.largest(some, plan.available)
         own = run
         if most and largest:
@@ -362,7 +363,8 @@ def _answer(
         for k in some:
             its = of.link(k, max(numbers)), of.rental(rented, k)
             option = option_of(of.predicted, k, plan.document, *its, limits)
-            option = replace(option, fits=holds if option.fits is None else option.fits)
+            if option.memory_bytes is None:
+                option = replace(option, fits=holds, memory_bytes=size)
             if option.fits is False and fits is not False:
                 warnings.append(_no_room_on(of, k, option.memory_bytes or size))
             options.append(option)

@@ -254,6 +254,15 @@ def test_a_network_divides_its_states_and_waits_for_messages_of_zero() -> None:
         kept = sum(memory.get(n, 0) for n in ("weights", "gradients", "optimizer states"))
         assert kept == pytest.approx(number * (16 - divided * 3 / 4), rel=1e-6)
     assert found["zero1"].memory.get("buckets of gradients") is None
+    # One device has all states, four a quarter each, and a card between the two holds the training on four.
+    each = [model.cost(graph, 8, sharding="fsdp", **asked | {"replicas": k}) for k in (1, 4)]
+    sizes = [c.memory_bytes for c in each]
+    gib = (sum(sizes) / 2 + 2**29) / 0.94 / 2**30
+    both = model.cost(graph, 8, sharding="fsdp", memory_gib=gib, **asked | {"replicas": [1, 4]})
+    assert [(row["memory_bytes"], row["fits"]) for row in both.rows()] == [
+        (sizes[0], False), (sizes[1], True)
+    ]  # fmt: skip
+    assert (both.fits, both.memory_bytes, both.least_devices) == (True, sizes[1], 4)
     waits = {s: c.options[0].parts_ms["exchange"] for s, c in found.items()}
     assert (
         waits["none"] < waits["fsdp"]
