@@ -145,7 +145,7 @@ NORMALIZATIONS = _of("normalization")
 POOLINGS = _of("pool")
 VIEWS = _of("view")
 SLICES = frozenset(name for name, kind in KINDS.items() if kind.work == "parts")
-STORED, IN_PLACE = "stored", "in_place"  # attributes, see ATTRIBUTES
+STORED, AHEAD, IN_PLACE = "stored", "ahead", "in_place"  # attributes, see ATTRIBUTES
 INVERTIBLE = frozenset(["leaky_relu", "elu", "selu", "celu"])
 """Kinds whose result PyTorch saves if they run in place. Other kinds then save a copy of their input."""
 READ_IN_PART = _of("selection", "embedding")
@@ -195,6 +195,8 @@ ATTRIBUTES = {
     "rate": "share of the elements that a dropout drops",
     "always": "True for a dropout at inference too",
     "hides": "True for an unknown operation that may contain products",
+    "ahead": "how many results PyTorch computes of constants before it, and how many views of constants",
+    "copied": "True for an identity that PyTorch copies",
     "in_place": "True if eager PyTorch writes the result into the first input",
     # training of a part (lolat.graph.backward)
     "trained": "number of the parameters that are trained, if not all",

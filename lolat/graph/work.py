@@ -183,6 +183,9 @@ def lower(graph: Graph, mode: Mode) -> np.ndarray:
         for tensor in open_outputs(graph):  # the loss: a cross-entropy, softmax and its gradient
             steps.moves(NORM, [(tensor, 4.0)], [(tensor, 4.0)], LOSS_BACK)
         steps.back()
+    for position, operation in enumerate(graph.operations if not mode.fused else ()):
+        steps.operation = position
+        steps.beside(operation)
     return np.array(steps.rows, float).reshape(-1, len(STEP_COLUMNS))
 
 
@@ -226,6 +229,24 @@ class _Steps:
     def view(self) -> None:
         """Append a step that the host launches and that moves no bytes."""
         self.add(MOVES, NO_PRODUCT, 0, (0.0, 0.0))
+
+    def beside(self, operation: Operation) -> None:
+        """Add the steps that eager PyTorch runs beside an operation, in the forward pass alone.
+
+        It computes constants anew, which compilers fuse; it fills the result of a padding and then copies
+        into it; a padding of nothing is a copy.
+        """
+        a, sizes = operation.attributes, self.lowering.sizes
+        for moved, number in zip((1.0, 0.0), a.get(kinds.AHEAD, ()), strict=False):
+            for _ in range(number):
+                self.add(ELEMENTS, NO_PRODUCT, 0, (moved, 0.0))
+        if self.lowering.graph.framework == "torch":
+            padded = operation.outputs if operation.kind == "pad" else operation.inputs[:1]
+            written = [(t, sizes[t]) for t in padded]
+            if operation.kind == "pad" or "pad_before" in a:
+                self.moves(ELEMENTS, [], written)
+            if "copied" in a:
+                self.moves(MOVES, written, written)
 
     def dropout(self, operation: Operation) -> None:
         """Append a dropout that drops elements."""

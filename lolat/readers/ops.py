@@ -34,7 +34,7 @@ from msgspec import structs
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import operations_parameters
 from lolat.graph.backward import STOPPED, changed
-from lolat.graph.kinds import COMPUTE, CONVOLUTIONS, KINDS, NORMALIZATIONS, by_name
+from lolat.graph.kinds import AHEAD, COMPUTE, CONVOLUTIONS, KINDS, NORMALIZATIONS, by_name
 
 NAMES = {
     # activations
@@ -138,6 +138,10 @@ class Writer:
         self.builder = builder
         self.constants: set[int] = set()
         self.held: set[int] = set()  # tensors through which no gradient goes
+        self.ahead = [
+            0,
+            0,
+        ]  # calls on constants alone, and views of these, since the last operation
         self.scalars = set[int]()  # constants without axes that are trained
         self._owned: dict[Any, set[str]] = {}  # parameter -> the kinds of operations that have it
 
@@ -187,6 +191,8 @@ class Writer:
         kind = kind if any(map(prod, call.shapes)) else "identity"
         label = call.label(kind.rpartition(".")[2])
         parts = (kind, inputs, call.shapes, label, call.path, call.dtype)
+        if any(self.ahead):
+            attributes[AHEAD], self.ahead = tuple(self.ahead), [0, 0]
         return self.builder.add_several(*parts, **attributes)
 
     def parameters(self, start: int) -> int:

@@ -19,7 +19,7 @@ from lolat.readers.children import OnProgress, arrays_of
 from lolat.readers.torch.named import REPARAMETERIZED
 from lolat.tables.networks import Network, TimedNetwork
 
-CACHE_VERSION = 13
+CACHE_VERSION = 14
 """Version of the cache: raise it when `lolat.graph.work` or the counts change."""
 REPARAMETERIZED_FORM = f"?{REPARAMETERIZED}"
 TOO_MANY = 0.004

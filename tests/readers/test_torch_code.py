@@ -21,6 +21,17 @@ def conv(inside: int = 3, outside: int = 8) -> nn.Module:
     return nn.Conv2d(inside, outside, 3, padding=1)
 
 
+def test_what_pytorch_computes_of_parameters_in_every_call_and_copies() -> None:
+    """By hand: a product and a sum of the bias, then a view of it; a padding of nothing is a copy."""
+
+    def scaled(m: Any, x: Any) -> Any:
+        return F.pad(x * (m.conv.bias * 2 + 1).view(-1, 1, 1), (0, 0, 0, 0))
+
+    multiply, identity = does(scaled, (8, 6, 6), conv=conv()).operations
+    assert multiply.attributes["ahead"] == (2, 1)
+    assert identity.attributes == {"copied": True}
+
+
 # ---- in place ----------------------------------------------------------------------------------------
 
 

@@ -322,8 +322,8 @@ def for_batch(op: str, arguments: Mapping[str, Any], reads: bool = True) -> bool
 
 def _pad(o: AtenOperation) -> list[int]:
     amounts = [int(n) for n in o.get("pad", o.get("padding"))]
-    pairs = list(zip(amounts[::2], amounts[1::2], strict=True))[::-1]  # PyTorch: last axis first
-    return o.write("pad", padding=tuple(pairs))
+    pairs = tuple(zip(amounts[::2], amounts[1::2], strict=True))[::-1]  # PyTorch: last axis first
+    return o.write("pad", padding=pairs) if any(amounts) else o.write("identity", copied=True)
 
 
 def _pool(o: AtenOperation) -> list[int]:

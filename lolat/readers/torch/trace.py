@@ -201,6 +201,7 @@ class Tracer(TorchDispatchMode):
         # new_zeros(x) is of the type of x, not of its values
         if op.startswith("new_") or (constant and op not in operations.NEVER_FOLDED):
             written = []
+            self.writer.ahead[is_view] += "empty" not in op
         else:
             shapes, dtype = [tuple(t.shape) for t in results], dtype_name(results[0])
             call = AtenOperation(
