@@ -196,7 +196,8 @@ ATTRIBUTES = {
     "always": "True for a dropout at inference too",
     "hides": "True for an unknown operation that may contain products",
     "ahead": "how many results PyTorch computes of constants before it, and how many views of constants",
-    "copied": "True for an identity that PyTorch copies",
+    "filled": "True for a padding whose result eager PyTorch fills before it copies the input into it",
+    "copied": "True for an identity that eager PyTorch copies",
     "in_place": "True if eager PyTorch writes the result into the first input",
     # training of a part (lolat.graph.backward)
     "trained": "number of the parameters that are trained, if not all",

@@ -302,6 +302,7 @@ def merge_padding(graph: Graph) -> Graph:
             continue
         if operation.inputs and (pad := pads.get(operation.inputs[0])):
             attributes = {**operation.attributes, "pad_before": pad.attributes.get("padding")}
+            attributes |= {"filled": True} if "filled" in pad.attributes else {}
             inputs = (pad.inputs[0], *operation.inputs[1:])
             operation = replace(operation, inputs=inputs, attributes=attributes)
         operations.append(operation)

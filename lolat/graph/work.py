@@ -183,15 +183,12 @@ def lower(graph: Graph, mode: Mode) -> np.ndarray:
         for tensor in open_outputs(graph):  # the loss: a cross-entropy, softmax and its gradient
             steps.moves(NORM, [(tensor, 4.0)], [(tensor, 4.0)], LOSS_BACK)
         steps.back()
-    for position, operation in enumerate(graph.operations if not mode.fused else ()):
-        if operation.kind == "pad" or not BESIDE.isdisjoint(operation.attributes):
-            steps.operation = position
-            steps.beside(operation)
+    for position, operation in enumerate(() if mode.fused else graph.operations):
+        steps.operation = position
+        steps.beside(operation)
     return np.array(steps.rows, float).reshape(-1, len(STEP_COLUMNS))
 
 
-BESIDE = frozenset([kinds.AHEAD, "copied", "pad_before"])
-"""Attributes of operations beside which eager PyTorch runs others."""
 IN_FLOAT32 = frozenset(["softmax", "log_softmax"])
 """Kinds that are about as slow in half precision as in float32: 0.94 to 1.0 of the time on an H100."""
 SLOWEST = (BATCH_NORM, NORM, GROUP_NORM, POOLS, SUMS, RESIZED, JOINED, MOVES)
@@ -236,20 +233,18 @@ class _Steps:
     def beside(self, operation: Operation) -> None:
         """Add the steps that eager PyTorch runs beside an operation, in the forward pass alone.
 
-        It computes constants anew, which compilers fuse; it fills the result of a padding and then copies
-        into it; a padding of nothing is a copy.
+        It computes constants anew, fills the result of a padding, and copies for a padding of nothing.
         """
-        a, sizes = operation.attributes, self.lowering.sizes
-        for moved, number in zip((1.0, 0.0), a.get(kinds.AHEAD, ()), strict=False):
-            for _ in range(number):
-                self.add(ELEMENTS, NO_PRODUCT, 0, (moved, 0.0))
-        if self.lowering.graph.framework == "torch":
-            padded = operation.outputs if operation.kind == "pad" else operation.inputs[:1]
-            written = [(t, sizes[t]) for t in padded]
-            if operation.kind == "pad" or "pad_before" in a:
-                self.moves(ELEMENTS, [], written)
-            if "copied" in a:
-                self.moves(MOVES, written, written)
+        a = operation.attributes
+        computed, views = a.get(kinds.AHEAD, (0, 0))
+        for moved in [1.0] * computed + [0.0] * views:
+            self.add(ELEMENTS, NO_PRODUCT, 0, (moved, 0.0))
+        padded = operation.inputs[:1] if "pad_before" in a else operation.outputs
+        written = [(t, self.lowering.sizes[t]) for t in padded]
+        if "filled" in a:
+            self.moves(ELEMENTS, [], written)
+        if "copied" in a:
+            self.moves(MOVES, written, written)
 
     def dropout(self, operation: Operation) -> None:
         """Append a dropout that drops elements."""

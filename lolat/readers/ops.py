@@ -138,10 +138,7 @@ class Writer:
         self.builder = builder
         self.constants: set[int] = set()
         self.held: set[int] = set()  # tensors through which no gradient goes
-        self.ahead = [
-            0,
-            0,
-        ]  # calls on constants alone, and views of these, since the last operation
+        self.ahead = [0, 0]  # results computed of constants, and views of these, for an operation
         self.scalars = set[int]()  # constants without axes that are trained
         self._owned: dict[Any, set[str]] = {}  # parameter -> the kinds of operations that have it
 

@@ -220,20 +220,23 @@ def test_a_padding_in_front_of_a_convolution_is_a_copy_and_its_own_is_none() -> 
     x = b.add("pad", [b.input((1, 8, 6, 6))], (1, 8, 7, 7), padding=((0, 1), (0, 1)))
     x = b.add("conv", [x], (1, 16, 3, 3), **conv(8, 16, strides=(2, 2), padding=((1, 1), (1, 1))))
     x = b.add("conv", [x], (1, 16, 2, 2), **conv(16, 16, strides=(2, 2), padding=((1, 1), (1, 1))))
-    steps = named(work_of(b.build([x])))  # PyTorch fills the result of the padding, too
-    assert [name for name, _ in steps] == [c.MOVES, *[c.CONVOLUTION] * 2, c.ELEMENTS]
-    assert steps[0] == (c.MOVES, 4 * 2 * 8 * 36)
-    assert named(work_of(b.build([x]), mode=COMPILED))[-1][0] == c.CONVOLUTION
+    assert [name for name, _ in named(work_of(b.build([x])))] == [c.MOVES, *[c.CONVOLUTION] * 2]
+    assert named(work_of(b.build([x])))[0] == (c.MOVES, 4 * 2 * 8 * 36)
 
 
 def test_constants_that_pytorch_computes_anew_are_launched_unless_a_compiler_fuses_them() -> None:
     b = GraphBuilder("anew", "torch")
     x = b.add("multiply", [b.input((1, 8)), b.tensor((8,), False)], (1, 8), ahead=(2, 1))
-    graph = b.build([b.add("identity", [x], (1, 8), copied=True)])
-    steps = named(work_of(graph))
-    assert [name for name, _ in steps] == [c.ELEMENTS] * 3 + [VIEW, c.MOVES]
-    assert steps[-1] == (c.MOVES, 4 * 2 * 8)
-    assert len(named(work_of(graph, mode=COMPILED))) == 1
+    x = b.add("pad", [x], (1, 9), padding=((0, 1),), filled=True)
+    graph = b.build([b.add("identity", [x], (1, 9), copied=True)])
+    first, pad, *beside = named(work_of(graph))
+    assert (first, pad) == ((c.ELEMENTS, 4 * (8 + 8 + 8)), (c.MOVES, 4 * (8 + 9)))
+    assert [name for name, _ in beside] == [c.ELEMENTS] * 2 + [VIEW, c.ELEMENTS, c.MOVES]
+    assert beside[-2:] == [(c.ELEMENTS, 4 * 9), (c.MOVES, 4 * 2 * 9)]
+    assert not work_of(graph, mode=Mode(training=True)).backward[-len(beside) :].any()
+    compiled = [name for name, _ in named(work_of(graph, mode=COMPILED))]
+    assert c.ELEMENTS not in compiled[1:]
+    assert len(compiled) <= 2
 
 
 def test_a_recurrent_layer_multiplies_at_every_step() -> None:
@@ -283,10 +286,9 @@ def test_the_backward_pass_by_hand() -> None:
     assert not step.macs.any()
     loss = 5
     ahead = step.bytes[: loss + 1]
-    assert list(step.bytes[loss + 1 : -1] / ahead[::-1]) == [1.5, 1.0, 1.5, 1.0, 2.5, 1.5]
-    assert step.bytes[-1] == step.bytes[4] / 2  # the padding fills its result
-    assert list(step.kind[loss + 1 : -1]) == list(step.kind[: loss + 1][::-1])
-    assert list(step.backward) == [False] * 6 + [True] * 6 + [False]
+    assert list(step.bytes[loss + 1 :] / ahead[::-1]) == [1.5, 1.0, 1.5, 1.0, 2.5, 1.5]
+    assert list(step.kind[loss + 1 :]) == list(step.kind[: loss + 1][::-1])
+    assert list(step.backward) == [False] * 6 + [True] * 6
     for mask in (False, True):
         fused = work_of(attention(mask=mask), 3, Mode(training=True))
         assert list(fused.macs) == [3 * 2 * 64**3, 0, 0, 2.5 * 3 * 2 * 64**3]

@@ -322,8 +322,9 @@ def for_batch(op: str, arguments: Mapping[str, Any], reads: bool = True) -> bool
 
 def _pad(o: AtenOperation) -> list[int]:
     amounts = [int(n) for n in o.get("pad", o.get("padding"))]
-    pairs = tuple(zip(amounts[::2], amounts[1::2], strict=True))[::-1]  # PyTorch: last axis first
-    return o.write("pad", padding=pairs) if any(amounts) else o.write("identity", copied=True)
+    kind: dict[str, Any] = {"filled": True} if "constant" in o.get("mode", o.op) else {}
+    kind["padding"] = tuple(zip(amounts[::2], amounts[1::2], strict=True))[::-1]  # last axis first
+    return o.write("pad", **kind) if any(amounts) else o.write("identity", copied=True)
 
 
 def _pool(o: AtenOperation) -> list[int]:
@@ -440,9 +441,8 @@ def _softmax(o: AtenOperation) -> list[int]:
 
 def _cast(o: AtenOperation) -> list[int]:
     """A conversion to another data type; a change of device or memory format alone is a view."""
-    source = o.operands[:1]
-    same = o.writer.builder.tensors[source[0]].dtype == o.dtype
-    return _reshaped(o) if same else o.write("cast", source)
+    same = o.writer.builder.tensors[o.operands[0]].dtype == o.dtype
+    return _reshaped(o) if same else o.write("cast", o.operands[:1])
 
 
 def _reshaped(o: AtenOperation) -> list[int]:
