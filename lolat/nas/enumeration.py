@@ -44,6 +44,7 @@ class Ranking(Result):
 
     `scored`: candidates with a latency; `within`: those within `max_ms`. `source` tells where the latencies
     are from. `interval_ms`, `coverage`, `in_domain`, `host_bound`, `warnings`: those of the fastest one.
+    `memory_bytes`, `fits`: those of the slowest one that is written.
     """
 
     space: str
@@ -60,6 +61,8 @@ class Ranking(Result):
     coverage: float | None = None
     in_domain: bool | None = None
     host_bound: bool | None = None
+    memory_bytes: int | None = None
+    fits: bool | None = None
     warnings: tuple[str, ...] = ()
 
     def words(self) -> str:
@@ -203,9 +206,13 @@ def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Rankin
     rows = found.rows[indices]
     named = map(BestCandidate, map(space.arch, rows), map(space.named, rows), times.tolist())
     result = replace(found.result, best=tuple(named))
-    for first in answers(found.latencies, space, model, rows[:1]):
-        return replace(result, **{k: v for k, v in first._asdict().items() if k != "latency_ms"})
-    return result
+    if not len(rows):
+        return result
+    slow = found.rows[[int(np.argmax(found.times))]]
+    first, slowest = answers(found.latencies, space, model, np.concatenate([rows[:1], slow]))
+    of_first = {k: v for k, v in first._asdict().items() if k != "latency_ms"}
+    of_slowest = {"memory_bytes": slowest.memory_bytes, "fits": slowest.fits}
+    return replace(result, **of_first | of_slowest)
 
 
 def _read(

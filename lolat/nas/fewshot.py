@@ -244,6 +244,8 @@ class Answer(NamedTuple):
     coverage: float | None
     in_domain: bool | None
     host_bound: bool | None
+    memory_bytes: int | None
+    fits: bool | None
     warnings: tuple[str, ...]
 
 
@@ -256,7 +258,8 @@ def answers(
         columns = (times, *estimator.interval(rows, COVERAGE), estimator.inside(times))
         each = zip(*(column.tolist() for column in columns), strict=True)
         return [
-            Answer(ms, (low, high), COVERAGE, inside, None, ()) for ms, low, high, inside in each
+            Answer(ms, (low, high), COVERAGE, inside, None, None, None, ())
+            for ms, low, high, inside in each
         ]
     question = Question(estimator.batch_size, estimator.predictor)
     whole = [predict(model, space.network(row), question) for row in rows]

@@ -31,9 +31,10 @@ EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
 
 @dataclass(frozen=True)
 class FrontCandidate:
-    """A network on the front: its score, and its latency as `predict` answers.
+    """A network on the front: its score, and its latency and memory as `predict` answers.
 
-    If samples answer, it is `in_domain` between their fastest and slowest.
+    `fits`: true if the device's memory suffices. If samples answer, memory is not known, and a network is
+    `in_domain` between their fastest and slowest.
     """
 
     arch: str
@@ -45,6 +46,8 @@ class FrontCandidate:
     coverage: float | None
     in_domain: bool | None
     host_bound: bool | None
+    memory_bytes: int | None
+    fits: bool | None
     warnings: tuple[str, ...]
 
 
@@ -87,6 +90,8 @@ class SearchResult(Result):
                 "high_ms": high,
                 "in_domain": c.in_domain,
                 "host_bound": c.host_bound,
+                "memory_bytes": c.memory_bytes,
+                "fits": c.fits,
             }
             row = {"arch": c.arch, "latency_ms": c.latency_ms, **bounds, "score": c.score}
             rows.append(row | c.choices | row)  # a position of such a name gives way

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lolat.report.prediction import note_lines, range_word
 from lolat.report.ranked import MOST_NOTES, grouped_notes
 from lolat.report.tables import Column, Part, ReportTable
-from lolat.units import between, milliseconds, plain
+from lolat.units import between, byte_size, milliseconds, plain
 
 if TYPE_CHECKING:
     from lolat.nas.enumeration import BestCandidate, Ranking
@@ -27,15 +27,28 @@ def front_lines(result: SearchResult) -> Iterator[Part]:
         Column(sure, lambda c: c.interval_ms, lambda ends: between(*ends)),
         Column("score", lambda c: c.score, "{:.6g}".format),
         Column("measured range", range_word, is_text=True),
+        Column("memory", _memory, is_text=True),
         Column("candidate", _named, is_text=True),
     ]
     yield ReportTable(columns, result.front)
+    if without := sum(c.fits is False for c in result.front):
+        yield (
+            f"{without} of {len(result.front)} DO NOT FIT in the device's memory; those that fit and "
+            "that they beat are not shown: give a smaller batch size"
+        )
     named = [(f"row {n}", c.warnings, c.interval_ms) for n, c in enumerate(result.front, 1)]
     yield from grouped_notes(named)
 
 
 def _heading(result: SearchResult | Ranking) -> Iterator[str]:
     yield from (result.words(), f"latencies by {result.source}", "")
+
+
+def _memory(candidate: FrontCandidate) -> str | None:
+    needed = candidate.memory_bytes
+    return (
+        None if needed is None else byte_size(needed) + " DOES NOT FIT" * (candidate.fits is False)
+    )
 
 
 def _named(candidate: FrontCandidate | BestCandidate) -> str:
@@ -65,5 +78,10 @@ def best_lines(result: Ranking) -> Iterator[Part]:
             "host-bound": ", host-bound",
         }
         yield f"the first: {sure}{outside.get(range_word(result), '')}"
+    if result.fits is False and result.memory_bytes is not None:
+        yield (
+            f"memory: the slowest one DOES NOT FIT, it takes {byte_size(result.memory_bytes)}; that of the "
+            "others is not looked at: nas search marks its front, predict tells that of a network"
+        )
     yield from note_lines(result.warnings[:MOST_NOTES])
     yield f"written: {plain(result.output)}"

@@ -297,3 +297,24 @@ def test_the_first_of_a_score_is_as_sure_as_its_prediction(
         assert candidate["latency_ms"] == pytest.approx(whole.latency_ms)
         assert candidate["warnings"] == list(whole.warnings)
     assert how.split(":")[0].replace("extrapolating", "outside") in lolat.done(*search).out
+
+
+def test_candidates_that_do_not_fit_are_marked(lolat: Command, here: Path) -> None:
+    """By hand: at most 16 x 16 x (8 + width + 8) floats a sample, with the input; a T4 has 15 GiB."""
+    batch = 500_000
+    run = ("searched:space", "t4-fp32", "--output", "o.csv", "--batch-size", str(batch))
+    search = ("nas", "search", *run, "--objective", "searched:score", "--candidates", "9")
+    found = lolat.answer(*search)["front"]
+    for candidate in found:
+        needed = 4 * 16 * 16 * (16 + candidate["choices"]["width"]) * batch
+        assert candidate["memory_bytes"] == pytest.approx(needed, rel=1e-3)
+        assert candidate["fits"] is (needed < 14e9)
+    without = [c["fits"] for c in found].count(False)
+    assert 0 < without < len(found)
+    assert f"{without} of {len(found)} DO NOT FIT" in (told := lolat.done(*search).out)
+    assert told.count("DOES NOT FIT") == without
+    with Path("o.csv").open() as file:
+        assert [row["fits"] for row in csv.DictReader(file)] == [str(c["fits"]) for c in found]
+    score = ("nas", "score", *run)
+    assert "memory: the slowest one DOES NOT FIT, it takes 22.9 GiB" in lolat.done(*score).out
+    assert "FIT" not in lolat.done(*score[:-1], "1000").out
