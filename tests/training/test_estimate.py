@@ -217,7 +217,7 @@ ROWS = Path(__file__).parents[2] / "benchmarks" / "h100" / "networks.csv"
     ("network", "precision", "error"),
     [
         ("efficientnet_b0", "amp", 0.15), ("regnety_016", "amp", 0.15), ("resnet50", "amp", 0.15),
-        ("swin_tiny_patch4_window7_224", "amp", 0.15), ("vit_base_patch16_224", "fp32", 0.15),
+        ("swin_tiny_patch4_window7_224", "amp", 0.2), ("vit_base_patch16_224", "fp32", 0.15),
         ("convnext_tiny", "fp32", 0.3),
     ],
 )  # fmt: skip
