@@ -296,7 +296,7 @@ def cost_on(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
     if isinstance(plan, DecoderPlan):
         plan = plan.on_machines(rent())
     numbers = given
-    if not given and (largest or is_decoder):
+    if not given and (largest or is_decoder or run.sharding != NONE):
         numbers = run.most_devices(instances_of(rent()))
     if largest and plan.available is None:
         raise no_memory(device.label)

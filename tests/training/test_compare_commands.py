@@ -81,7 +81,7 @@ def test_a_named_device_without_an_answer_ends_with_2(lolat: Command, net: str) 
         2,
         "lolat: no answer of p100-fp32: its reason is above",
     )
-    assert re.search("^p100-fp32: .* precision", done.out, re.M)
+    assert re.search("^p100-fp32: precision amp", done.out, re.M)
     assert lolat(*ask, "v100-fp32,a100-fp32").code == 0
 
 
