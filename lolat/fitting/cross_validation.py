@@ -14,9 +14,7 @@ from lolat.device.intervals import STEEPEST, Interval, NetworkErrors, as_dict, l
 SMALL_MS = 2.0  # published tables are split here
 LEAST_MS = 1e-9  # a prediction of 0 counts as this, which has a logarithm
 STEPS = 50  # number of exponents tried from 0 to STEEPEST
-TAIL = (
-    0.1  # the scale is constant for this share of the points with fewest operations, and with most
-)
+TAIL = 0.1  # share of the points at either end, by operations, with a constant scale
 LEAST_SCALED_POINTS = 30  # fewer points have a constant scale
 
 

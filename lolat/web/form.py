@@ -462,11 +462,11 @@ class Form:
 
     def line(self, text: str) -> str:
         """A line of an answer with the labels of fields in the place of options; a command stays."""
-        return plain(
-            without_options(
-                text, lambda n: self._label(n) if n in self.fields else f"--{n.replace('_', '-')}"
-            )
-        )
+
+        def label(name: str) -> str:
+            return self._label(name) if name in self.fields else f"--{name.replace('_', '-')}"
+
+        return plain(without_options(text, label))
 
     def _label(self, name: str) -> str:
         return f'"{self.fields[name].label}"' if name in self.fields else name
