@@ -1,8 +1,9 @@
 """One network from two frameworks: known networks as PyTorch has them, and as an exporter wrote them.
 
 Equal are all counts, the steps of work of a forward pass and of training in every mode, and the memory.
-What the exporter itself changes is left out by name: it writes the transposes between images and tokens,
-which are views in PyTorch, and it joins and drops concatenations.
+Left out by name is what the exporter itself changes: it writes the transposes between images and tokens,
+which are views in PyTorch, and it joins and drops concatenations. Left out too is what eager PyTorch alone
+launches beside an operation, which `tests/readers/test_torch_code.py` compares with PyTorch's profiler.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import torch
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
 from lolat.graph.counts import COLUMNS, count
+from lolat.graph.kinds import AHEAD
 from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, JOINED, work_of
 from lolat.readers.onnx import read_model as read_onnx
@@ -53,6 +55,7 @@ JOINS = {"torchvision:densenet121", "torchvision:inception_v3"}
 """Networks that concatenate one tensor, or what was concatenated."""
 MASKS = {"timm:swin_tiny_patch4_window7_224": 5}
 """Networks with masks, and their number: a file stores these as it does weights, which have gradients."""
+BESIDE = (AHEAD, "filled", "copied")
 MODES = [Mode(), Mode("amp"), Mode("float16", training=True), Mode("amp", "compiled")]
 
 
@@ -75,14 +78,18 @@ def exported(model: Any, side: int) -> Any:
     return onnx.load_from_string(file.getvalue())
 
 
-def without_turns(graph: Graph) -> Graph:
-    """The graph with transposes, dropouts and what PyTorch expands without a copy for free."""
-    free = ("transpose", "dropout", "repeat")
-    turned = (
-        structs.replace(o, kind="reshape", attributes={}) if o.kind in free else o
-        for o in graph.operations
-    )
-    return structs.replace(graph, operations=tuple(turned))
+def of_both(graph: Graph) -> Graph:
+    """The graph with transposes, dropouts and expansions free, and nothing beside the operations."""
+    operations = []
+    for o in graph.operations:
+        kept = {name: value for name, value in o.attributes.items() if name not in BESIDE}
+        is_free = o.kind in ("transpose", "dropout", "repeat")
+        operations.append(
+            structs.replace(o, kind="reshape", attributes={})
+            if is_free
+            else structs.replace(o, attributes=kept)
+        )
+    return structs.replace(graph, operations=tuple(operations))
 
 
 def facts(graph: Graph, joins: bool, others: int = 0) -> dict[Any, Any]:
@@ -120,7 +127,7 @@ def test_a_network_is_the_same_from_pytorch_and_exported(
     heads = [p for n, p in model.named_parameters() if n.lower().startswith("aux")]  # of training
     masks = [b for n, b in model.named_buffers() if n.endswith("attn_mask")]
     ours, theirs = (
-        facts(without_turns(graph), network in JOINS, sum(t.numel() for t in others))
+        facts(of_both(graph), network in JOINS, sum(t.numel() for t in others))
         for graph, others in (
             (read_model(model, network, (3, side, side)), heads),
             (read_onnx(exported(model, side)), masks),
