@@ -21,7 +21,7 @@ from lolat.fitting.blocks import predicted_ms
 from lolat.fitting.cross_validation import cross_validate, figures, folds_of
 from lolat.fitting.least_squares import fit_relative
 from lolat.fitting.linear import fit_additive_costs, fit_two_regime
-from lolat.tables.blocks import Point, known_features, matrix, times
+from lolat.tables.blocks import Point, known_features, matrix, points_of, times
 
 FOLDS = 10
 SEED = 0
@@ -143,4 +143,4 @@ def table(points: Sequence[Point]) -> Table:
 @benchmark("compare", "compare", "extended")
 def compare(model: str = "epyc-2t") -> Tables:
     """LoLat's formulas beside FLOPs, a roofline, a random forest and a Gaussian process."""
-    return {"left-out": table([Point.from_dict(p) for p in lolat.load(model).inference["points"]])}
+    return {"left-out": table(points_of(lolat.load(model).file.document))}

@@ -23,8 +23,7 @@ from lolat.api.comparing import Comparison, compare_rows
 from lolat.device.predictors.precision import in_precision
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import TableQuestion
-from lolat.device.running import mode_of
-from lolat.hardware.gpus import PRECISION_OF, gpu_of
+from lolat.hardware.gpus import PRECISION_OF
 from lolat.tables.counted import counts_of
 from lolat.tables.networks import read_networks
 
@@ -39,8 +38,8 @@ def row_of(name: str, off: np.ndarray) -> list[str]:
 
 def carried(name: str, folder: Path) -> np.ndarray:
     """Relative errors of the device's times in a mode, by the profile of float32 and the sheet."""
-    float32, mode = lolat.load("h100-fp32"), mode_of(lolat.load(name).document)
-    formula = in_precision(float32.predictors[Roofline.name], mode.dtype, gpu_of(float32.document))  # type: ignore[arg-type]
+    float32, mode = lolat.load("h100-fp32"), lolat.load(name).file.mode
+    formula = in_precision(float32.predictors[Roofline.name], mode.dtype, float32.file.gpu)  # type: ignore[arg-type]
     formula = msgspec.structs.replace(formula, mode=mode)
     rows = read_networks(of_h100(name, folder)).rows
     pairs = [
@@ -72,14 +71,14 @@ def h100() -> Tables:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name in OF_H100:
-            document = lolat.load(name).document
-            mode = mode_of(document)
+            model = lolat.load(name)
+            mode = model.file.mode
             words = (
                 f"{PRECISION_OF[mode.dtype]}, channels {'last' if mode.channels_last else 'first'}"
             )
             if mode.half:
                 rows.append(row_of(f"{words}, carried", carried(name, Path(folder))))
-                residuals = np.array(document["predictors"][Roofline.name]["residuals"])
+                residuals = np.array(model.predictors[Roofline.name].residuals)
                 rows.append(row_of(f"{words}, held out", np.expm1(-residuals)))
     h100 = lolat.load("h100")
     for precision in ("fp32", "amp"):

@@ -281,7 +281,7 @@ def _sampled(data: Path, device: str, framework: str, number: int) -> ServingSec
                 timed.setdefault(name, {})[dtype] = fit.take(sizes, some), ms[some]
     sheet = fit.read_sheet(data / "devices.csv", device)
     known = ((name, path) for name, path, _ in list_models() if name in GPUS.values())
-    shipped = {name: section_of(read(path), name) for name, path in known}
+    shipped = {name: section_of(read(path).llm, name) for name, path in known}
     others = {n: msgspec.structs.replace(s, fits={}) for n, s in shipped.items()}
     return fit.section_of_timed(sheet, framework, timed, others)
 
@@ -333,7 +333,7 @@ def arrivals(data: Path) -> Tables:
 
 def _without_rows(name: str) -> ServingSection:
     """A shipped model before its fit to served rows."""
-    shipped = section_of(read(next(path for n, path, _ in list_models() if n == name)), name)
+    shipped = section_of(read(next(path for n, path, _ in list_models() if n == name)).llm, name)
     return msgspec.structs.replace(
         shipped, overheads=shipped.server.overheads, spread=calibration.SPREADS["timed"], served=0,
         kinds=(), before=None, fits={},

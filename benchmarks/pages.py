@@ -106,16 +106,13 @@ def published_devices() -> str:
     """The bundled models fitted to published times: device, how it runs networks, median error."""
     from lolat.device.file import read
     from lolat.device.running import mode_words
-    from lolat.device.summary import errors_of
     from lolat.io.paths import SHIPPED, list_models
 
     rows = []
     for name, path, where in list_models():
-        document = read(path) if where == SHIPPED else {}
-        if "held" in document.get("environment", ()):
-            error = errors_of(document, document["default"])["median"]
-            device, mode = document["device"].partition(" (")[0], mode_words(document)
-            rows.append([f"`{name}`", device, mode, f"{100 * error:.1f} %"])
+        if where == SHIPPED and (file := read(path)).environment.fitted_on:
+            error = file.errors(file.default)["median"]
+            rows.append([f"`{name}`", file.product, mode_words(file), f"{100 * error:.1f} %"])
     return tables.lines(["model", "device", "how it runs networks", "error"], rows)
 
 

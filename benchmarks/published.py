@@ -19,7 +19,6 @@ import numpy as np
 from benchmarks.runner import Tables, benchmark, percent
 from lolat.device.file import read, write
 from lolat.device.predictors.host import usual_ms
-from lolat.hardware.gpus import gpu_of
 
 MOST_RESIDUALS = 200
 TIMM = {
@@ -128,7 +127,8 @@ def models(data: Path, names: str = "", output: str = "models") -> Tables:
                 *tables(name, data, Path(folder)),
             ]
             subprocess.run([*command, "--output", str(made)], check=True)
-            document = read(made)
+            file = read(made)
+            document = {**file.document}
         document["points"] = []
         if name in OF_H100:
             document["environment"]["framework_version"] = "2.11"
@@ -137,7 +137,7 @@ def models(data: Path, names: str = "", output: str = "models") -> Tables:
         if name in NEUSIGHT or name in OF_H100:
             # Nobody asks on the hosts of NeuSight.
             kernels = document["predictors"]["kernels"]
-            kernels["host"] = {**kernels["host"], "start_ms": usual_ms(gpu_of(document))}
+            kernels["host"] = {**kernels["host"], "start_ms": usual_ms(file.gpu)}
         for entry in document["predictors"].values():
             for key in ("residuals", "training_residuals"):
                 if key in entry:

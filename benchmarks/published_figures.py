@@ -21,7 +21,6 @@ from benchmarks.runner import Errors, Tables, benchmark, percent
 from lolat.api.model import Model
 from lolat.device.predictors.host import usual_ms
 from lolat.graph import Graph
-from lolat.hardware.gpus import gpu_of
 from lolat.io.tables import read_table
 
 MODELS = {
@@ -117,7 +116,7 @@ def _asked_eagerly(
 ) -> lolat.Prediction:
     """The answer to a row of half.csv; `host`: launch overhead over the usual one of an eager host."""
     model = lolat.load(row["device"])
-    host_us = host and 1e3 * usual_ms(gpu_of(model.document)) * host
+    host_us = host and 1e3 * usual_ms(model.file.gpu) * host
     return model.run_as(row["precision"], "eager", host_us).predict(graph, int(row["batch_size"]))
 
 

@@ -121,7 +121,7 @@ def _judged(runs: Runs, off: np.ndarray, half_widths: np.ndarray) -> Table:
 def _memory(runs: Runs) -> Table:
     rows = []
     for device in DEVICES:
-        gib = card_gib({"device": device}, runs.gpus[device].section)
+        gib = card_gib(device, runs.gpus[device].section)
         room = gib * GIB - UNUSABLE_BYTES
         some = [row for row, of in zip(runs.rows, runs.device, strict=True) if of == device]
         fit = [sum(row.step.memory(row.parallel, row.batches)[1].values()) <= room for row in some]

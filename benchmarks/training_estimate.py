@@ -13,8 +13,6 @@ from benchmarks.zoo.measure import graphs
 from lolat.api.model import Model
 from lolat.fitting.least_squares import fit_relative
 from lolat.graph import Graph
-from lolat.io.documents import read_json
-from lolat.io.paths import find_model
 from lolat.optimizers import optimizer_named
 from lolat.training.estimate import KNOWN, ForwardTraining, Ratios, operation_work
 from lolat.training.plan import training_of
@@ -26,7 +24,7 @@ QUANTILES = 39
 def ratios(device: str, networks: dict[str, Graph]) -> Ratios:
     """Fit forward and backward over inference, each as a constant and a slope in work per operation."""
     latency, sgd = Model.load(device), optimizer_named("sgd")
-    trained = training_of(latency.document, device)
+    trained = training_of(latency)
     rows, passes = [], []
     for graph in networks.values():
         for n in BATCH_SIZES:
@@ -41,10 +39,9 @@ def ratios(device: str, networks: dict[str, Graph]) -> Ratios:
 
 def errors(device: str, networks: dict[str, Graph], used: list[Ratios]) -> list[float]:
     """log(training / estimate) of a device's iterations, estimated by the ratios of others."""
-    path = str(find_model(device))
-    document = read_json(path, "")
-    estimate = ForwardTraining(document, path, used)
-    trained, sgd = training_of(document, path), optimizer_named("sgd")
+    known = Model.load(device)
+    estimate = ForwardTraining(known.file, known.source, used)
+    trained, sgd = training_of(known), optimizer_named("sgd")
     return [
         float(np.log(trained.iteration(g, n, sgd).total / estimate.iteration(g, n, sgd).total))
         for g in networks.values()

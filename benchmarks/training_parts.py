@@ -91,7 +91,7 @@ def training_parts(model: str = "epyc-2t-torch", rounds: str = str(ROUNDS)) -> T
         for _ in range(int(rounds)):
             for way, step in steps.items():
                 least[way] = min(least[way], step())
-        training = training_of(device.document, model)
+        training = training_of(device)
         graphs = {way: tuned(as_trained(read(n, size)), None, None) for way, n in networks.items()}
         predicted = {w: training.iteration(g, batch_size, sgd).total for w, g in graphs.items()}
         for way in [*networks][1:]:

@@ -213,7 +213,7 @@ def tables(rows: Sequence[Row]) -> dict[str, Table]:
 def training_runs(model: str = "epyc-2t") -> Tables:
     """Epochs, starts and memory of networks that are trained here."""
     device = Model.load(model)
-    training, known = training_of(device.document, device.source), measure(RUNS)
+    training, known = training_of(device), measure(RUNS)
     return tables([judge(training, run, known[json.dumps(asdict(run))]) for run in RUNS])
 
 

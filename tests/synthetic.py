@@ -91,7 +91,8 @@ def document(points: Sequence[Point] | None = None, **changes: Any) -> dict[str,
         return copy.deepcopy(_usual()) | changes
     where = {"framework": "tensorflow", "framework_version": "2.21.0", "device": "cpu"}
     noise = {"floor": 0.03}
-    return model_document("desk", "a desk, 2 threads", points, where, noise) | changes
+    made = model_document("desk", "a desk, 2 threads", points, where, noise)
+    return {**made.document, **changes}
 
 
 @functools.cache

@@ -280,9 +280,10 @@ def test_shipped_models_load_and_are_listed() -> None:
             continue
         # Those that others measured keep the formulas, not the times; a data sheet has none.
         of_tables = (
-            "mode" in model.document["environment"] or "data sheet" in model.document["device"]
+            "mode" in model.file.document["environment"]
+            or "data sheet" in model.file.document["device"]
         )
-        assert of_tables or len(model.document["points"]) >= 90
+        assert of_tables or len(model.file.document["points"]) >= 90
         assert model.predict_counts(1e6, 1e6, 1e8, 1e6, 1e5, 20) > 0
 
 

@@ -26,7 +26,7 @@ from lolat.fitting.blocks import DIRECTIONS, fit_changes
 from lolat.fitting.cross_validation import folds_of
 from lolat.fitting.linear import fit_additive_costs
 from lolat.graph.counts import COLUMNS, count
-from lolat.tables.blocks import Point, blocks_of, matrix, times
+from lolat.tables.blocks import Point, blocks_of, matrix, points_of, times
 
 COVERAGE = 0.9
 MOST = 0.4  # an error, as a logarithm, counts as no more where the mean is told
@@ -80,7 +80,7 @@ def log_predicted(formula: AdditiveCosts, counts: np.ndarray) -> np.ndarray:
 def learned(path: Path) -> Learned:
     """The device whose results are in `path`, learned again without each block or network."""
     device = learn(path)
-    points = [Point.from_dict(p) for p in device.model.inference["points"]]
+    points = points_of(device.model.file.document)
     counts = np.array([count(graph).total(e["batch"]) for e, graph, _ in device.networks], float)
     folds = folds_of(blocks_of(points))
     refits = [fit([*compress(points, folds != fold)]) for fold in range(folds.max() + 1)]

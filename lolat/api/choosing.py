@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 from lolat.api.model import Model
 from lolat.api.sheets import of_sheet
-from lolat.device.file import answers_for, read
-from lolat.device.predictors.roofline import Roofline
+from lolat.device.file import DeviceFile, read
 from lolat.device.question import LatencyQuestion
-from lolat.device.running import measured_models, mode_of, on_card
+from lolat.device.running import measured_models, on_card
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.modes import EAGER, LAUNCHES
 from lolat.hardware.gpus import (
+    CPU,
     Gpu,
     card_of,
     device_name,
     device_names,
     find_gpu,
-    gpu_of,
-    hardware_of,
     is_card,
-    name_of,
 )
 from lolat.hardware.prices import Prices, price_list, rental_of
 from lolat.io.paths import LOCAL, find_model, list_models
@@ -37,7 +33,6 @@ from lolat.units import plain
 
 ALL = "all"
 SAME_SHEET = 0.05  # relative difference of two data sheets of one GPU
-CPU = "cpu"
 
 
 def devices(
@@ -84,7 +79,7 @@ def devices(
             known = full_names(name, launch) if every else [full_name(name)]
         for one in known:
             try:
-                if name != ALL or "networks" in answers_for(contents(one)):
+                if name != ALL or "networks" in contents(one).answers_for:
                     model = loaded or (opened or load)(one)
                     model = model if question is None else question.device(model)
                     distinct[model.label] = model
@@ -100,7 +95,7 @@ def devices(
     return [*distinct.values()], {one: str(error) for one, error in left_out.items()}
 
 
-def contents(name: str) -> dict[str, Any]:
+def contents(name: str) -> DeviceFile:
     """The contents of a model file by its path or the model's name; errors as `Model.load`."""
     return read(find_model(name))
 
@@ -108,7 +103,7 @@ def contents(name: str) -> dict[str, Any]:
 def full_name(name: str) -> str:
     """The first of `full_names`; ModelFileError if they are of several devices."""
     names = full_names(name)
-    if names[1:] and len({name_of(contents(n)) for n in names}) > 1:
+    if names[1:] and len({contents(n).product for n in names}) > 1:
         raise _unknown(
             name, f"several devices are called so: {', '.join(names)}; expected one of these"
         )
@@ -133,10 +128,10 @@ def full_names(name: str, launch: str | None = None) -> list[str]:
         known = [n for n, _, _ in list_models() if _begins(n.casefold(), name.casefold())]
         if gpu := _card(name):  # a Max-Q is another card than the one whose name it begins with
             cards = None, card_of(gpu.name)
-            known = [n for n in known if card_of(hardware_of(contents(n))) in cards]
+            known = [n for n in known if card_of(contents(n).kind) in cards]
         if gpu and not known:
-            known = [n for n, _, _ in list_models() if find_gpu(name_of(contents(n))) == gpu]
-        able = [n for n in known if "networks" in answers_for(contents(n))]
+            known = [n for n, _, _ in list_models() if find_gpu(contents(n).product) == gpu]
+        able = [n for n in known if "networks" in contents(n).answers_for]
         if able:
             return sorted(_in_one_mode(able, launch), key=_usual)
         if gpu:
@@ -159,11 +154,11 @@ def _in_one_mode(names: Sequence[str], launch: str | None) -> list[str]:
     """The models without those of channels last whose device was measured channels first too, and without
     those of another launch than `launch`, eager if None, whose device was measured in that too.
     """
-    documents = {name: contents(name) for name in names}
+    files = {name: contents(name) for name in names}
     modes = {
-        n: (name_of(d), d["environment"].get("framework"), mode_of(d))
-        for n, d in documents.items()
-        if "predictors" in d
+        name: (file.product, file.environment.framework, file.mode)
+        for name, file in files.items()
+        if file.has_latencies
     }
     usual = {
         of
@@ -179,7 +174,7 @@ def _in_one_mode(names: Sequence[str], launch: str | None) -> list[str]:
 
 def _usual(name: str) -> tuple[bool, bool, str]:
     """The order of a GPU's models: eager before compiled, float32 before half precision."""
-    mode = mode_of(contents(name))
+    mode = contents(name).mode
     return mode.launch != EAGER, mode.half, name
 
 
@@ -200,11 +195,11 @@ def serving_model(name: str, of_any: bool = False) -> Model:
         model = Model.load(name)
     except ModelFileError as error:
         unknown = error
-    if model is not None and "llm" in model.document:
+    if model is not None and model.file.llm is not None:
         return model
     gpu, names = _card(name), [n for n, _, _ in list_models()]
     begin = (n for n in names if _begins(n.casefold(), name.casefold()))
-    of_gpu = [n for n in begin if "llm" in contents(n)]
+    of_gpu = [n for n in begin if contents(n).llm is not None]
     if gpu and not of_gpu and model is None:
         of_gpu = [n for n in names if _serves(contents(n), gpu)]
     of_gpu.sort(key=lambda n: not n.endswith(USUAL_FRAMEWORK))
@@ -236,13 +231,13 @@ def serving_model(name: str, of_any: bool = False) -> Model:
     raise _of_instance(name, unknown)
 
 
-def _serves(document: Mapping[str, Any], gpu: Gpu) -> bool:
+def _serves(file: DeviceFile, gpu: Gpu) -> bool:
     """True if a model file knows language models on this GPU, by card, memory and bandwidth."""
-    if "llm" not in document:
+    if file.llm is None:
         return False
-    sheet = document["llm"]["sheet"]
+    sheet = file.llm["sheet"]
     pairs = (sheet["memory_gib"], gpu.memory_gib), (sheet["bandwidth_gb_s"], gpu.bandwidth_gb_s)
-    is_card_of = card_of(name_of(document)) == card_of(gpu.name)
+    is_card_of = card_of(file.product) == card_of(gpu.name)
     return is_card_of and all(abs(its / (own or its) - 1.0) < SAME_SHEET for its, own in pairs)
 
 
@@ -260,12 +255,12 @@ def serving_models(
     names = [name.strip() for name in text.split(",") if name.strip()]
     if text == ALL:
         known = {name: contents(name) for name, _, _ in list_models()}
-        names = [name for name, document in known.items() if "llm" in document]
-        served = {card_of(name_of(known[name])) for name in names}
+        names = [name for name, file in known.items() if file.llm is not None]
+        served = {card_of(known[name].product) for name in names}
         if of_any:
             names.sort(key=lambda n: n.endswith(USUAL_FRAMEWORK))  # the last one of a GPU stays
-            names = sorted({name_of(known[n]): n for n in names}.values())
-        gpus = (find_gpu(name_of(document)) for document in known.values())
+            names = sorted({known[n].product: n for n in names}.values())
+        gpus = (find_gpu(file.product) for file in known.values())
         new = (gpu for gpu in gpus if gpu and gpu.bf16 and card_of(gpu.name) not in served)
         names += sorted({device_name(gpu) for gpu in new})
         if left_out is not None:
@@ -315,13 +310,12 @@ def load(path: str | os.PathLike[str]) -> Model:
         model = _of_chip(full, gpu) or of_sheet(full)
         model.source = model.label = full
         return model
-    kernels = model.document.get("predictors", {}).get(Roofline.name, {"measured": True})
-    if kernels["measured"]:
+    kernels, name = model.file.kernels, model.file.product
+    if kernels is None or kernels.measured or model.file.environment.sheet is not None:
         return model
-    name, is_given = name_of(model.document), "sheet" in model.document["environment"]
-    gpu = None if is_given else find_gpu(name)
+    gpu = find_gpu(name)
     if gpu and (made := _of_chip(name, gpu)):
-        carried = Model({**model.document, **made.document}, model.source)
+        carried = Model(model.file.but(**made.file.document), model.source)
         carried.label = model.label
         return carried
     return model
@@ -342,20 +336,20 @@ def open_here(
     """
     loaded = load(name)
     name = loaded.label
-    environment, state = loaded.document["environment"], loaded.state
+    file, state = loaded.file, loaded.state
     differences: Sequence[object] = ()
-    if environment.get("device") == CPU and (name == LOCAL or state is not None):
+    if file.is_cpu and (name == LOCAL or state is not None):
         from lolat.microbench import environment as machine
 
-        here = machine.here(environment, CPU)
-        differences = machine.differences_of_device(loaded.device, environment, here)
+        here = machine.here(file.recorded, CPU)
+        differences = machine.differences_of_device(file.device, file.recorded, here)
         if name == LOCAL and differences:
             say(f"warning: {name}: {differences[0]}; learn again with: lolat learn cpu")
     if as_learned and now:
         raise InputError(
             f"{arg('as_learned')} and {arg('now')}: expected one of them", code="two-speeds"
         )
-    if as_learned and "probe" not in loaded.document.get("noise", {}):
+    if as_learned and file.noise.probe is None:
         raise InputError(
             f"{arg('as_learned')}: {name} has no probe, as a CPU learned with several threads has, so it "
             "always answers as learned; expected no such option",
@@ -377,9 +371,9 @@ def open_here(
 
 def _of_chip(name: str, gpu: Gpu) -> Model | None:
     """The networks of a GPU by a measured form of its card, or another card of its chip; None without."""
-    for path, document in measured_models(name, lambda _: True, gpu):
-        if Roofline.name in document["predictors"]:
-            return on_card(Model(document, str(path)), name, gpu)
+    for path, file in measured_models(name, lambda _: True, gpu):
+        if file.kernels:
+            return on_card(Model(file, str(path)), name, gpu)
     return None
 
 
@@ -395,12 +389,12 @@ def with_a_price(
     `of_decoders`: the models are of language models.
     """
     listed = price_list(prices)
-    others = [m for m in models if m.document["environment"].get("device") != CPU]
+    others = [m for m in models if not m.file.is_cpu]
     # A card with less memory too, since the network is not known yet.
-    rentals = {m.label: rental_of(m.document, None, listed, step_bytes=0) for m in others}
+    rentals = {m.label: rental_of(m.file, None, listed, step_bytes=0) for m in others}
     priced = {m.label: m for m in others if rentals[m.label]}
     why = f"no price in {listed.prices}"
-    left_out = {m.label: why for m in others if m.label not in priced and gpu_of(m.document)}
+    left_out = {m.label: why for m in others if m.label not in priced and m.file.gpu}
     rented = ((r, o) for r in rentals.values() if r for o in r.offers)
     known = {
         o.accelerator

@@ -16,7 +16,6 @@ from lolat.device.predicting import widened_half_width
 from lolat.device.prediction import Prediction
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import EVERY_ROW, TableQuestion
-from lolat.device.running import is_measured, mode_of
 from lolat.errors import InputError, LolatError
 from lolat.fitting.roofline import predicted
 from lolat.fitting.times import Times
@@ -24,7 +23,6 @@ from lolat.graph import Graph
 from lolat.graph.counts import FEATURES
 from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
-from lolat.hardware.gpus import hardware_of, name_of
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import Table, is_table, read_table, row_key
 from lolat.parameters import COVERAGE
@@ -137,10 +135,9 @@ def key_of_served(row: ServedRow) -> str:
 
 def fitted_rows(model: Model) -> set[str]:
     """Return the keys of the rows that a model was fitted to, as far as its file keeps them."""
-    known = {*model.document["environment"].get("rows", ())}
-    for point in model.document.get("points", ()):
-        known.add(row_key(point["name"], point["latency_ms"], point["batch_size"]))
-    if "llm" in model.document:
+    points = ((p.name, p.latency_ms, p.batch_size) for p in model.file.points)
+    known = {*model.file.environment.rows, *(row_key(*point) for point in points)}
+    if model.file.llm is not None:
         section = model.language_models
         known.update(
             key_of_served(row) for fit in (section, *section.fits.values()) for row in fit.own
@@ -160,12 +157,12 @@ def compare_blocks(model: Model, asked: Comparison) -> list[Compared]:
         **dict(zip(names, counts.T, strict=True)), predictor=asked.question.predictor
     )
     formula, found = model.predictor(asked.question.predictor), []
-    knows = names == FEATURES and bool(model.domain.ratios)
-    beyond = model.domain.beyond(counts) if knows else np.zeros(len(rows), bool)
+    knows = names == FEATURES and bool(model.inference.domain.ratios)
+    beyond = model.file.domain.beyond(counts) if knows else np.zeros(len(rows), bool)
     for (row, point), latency, is_beyond in zip(rows, ms.tolist(), beyond.tolist(), strict=True):
         extrapolation = Extrapolation(float(is_beyond), known=knows)
         half_width, _ = widened_half_width(
-            formula, None, extrapolation, model.inference, None, point.counts.get("ops", 1)
+            formula, None, extrapolation, model.inference.noise, None, point.counts.get("ops", 1)
         )
         in_domain = not is_beyond if knows else None
         key = row_key(point.name, point.latency_ms, point.batch_size)
@@ -183,7 +180,7 @@ def compare_networks(model: Model, asked: Comparison) -> list[Compared]:
     question = asked.question
     if asked.given is not None:
         asked.given.of_devices(question.devices, "only")
-    own = mode_of(model.inference)
+    own = model.inference.mode
     given = question.devices, own, asked.left_out, question.training
     table = read_networks(asked.path, *given, iterations=True)
     table.say_assumed(asked.warn)
@@ -197,12 +194,12 @@ def compare_rows(model: Model, table: NetworkTable, asked: Comparison) -> list[C
     """
     question = asked.question
     training = question.training
-    mode = replace(mode_of(model.inference), training=training)
+    mode = replace(model.inference.mode, training=training)
     rows = [row for row in table.rows if row.mode == mode]
     for row in table.rows:
         if row.mode != mode:
             table.left_out.add(_other_way(row.mode, mode), "mode")
-    of_training = training_of(model.document, model.source) if training else None
+    of_training = training_of(model) if training else None
     networks: dict[Network, list[int]] = {}
     for at, known in enumerate(counts_of(rows, question.on_progress)):
         if isinstance(known, LolatError):
@@ -270,9 +267,9 @@ def compare_operations(model: Model, asked: Comparison) -> list[Compared]:
         steps = formula.steps(part)
         unlike = formula.unlike(steps)
         extrapolation = Extrapolation(unlike=sum((unlike or {}).values()), known=unlike is not None)
-        half_width, _ = widened_half_width(formula, steps, extrapolation, model.document, None, 1)
+        half_width, _ = widened_half_width(formula, steps, extrapolation, model.file.noise, None, 1)
         is_inside = extrapolation.known and extrapolation.share < NEGLIGIBLE_SHARE
-        is_inside &= is_measured(model.document)
+        is_inside &= model.file.is_measured
         found.append(Compared(row, ms, interval_around(ms, half_width), is_inside))
     return found
 
@@ -307,7 +304,7 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
     from lolat.llm.served import read_served, refuse_unused
 
     known, found = model.language_models, []
-    device = name_of(model.document)
+    device = model.file.product
     gpus, served = asked.question.tensor_parallel, asked.question.served_model
     rows = read_served(asked.path, device, known.framework, gpus, asked.warn, served)
     refuse_unused(rows, () if gpus is None else (gpus,), served)
@@ -344,10 +341,10 @@ def compare_runs(model: Model, asked: Comparison) -> list[Compared]:
     from lolat.training.decoder_plan import card_gib, half_width
     from lolat.training.decoder_rows import read_runs
 
-    section, card = model.language_models, hardware_of(model.document)
+    section, card = model.language_models, model.file.kind
     gpu, level = GPU(section), 1.0 if section.trained is None else section.trained.level
-    gib = card_gib(model.document, section)
-    devices = asked.question.devices or (name_of(model.document),)
+    gib = card_gib(card, section)
+    devices = asked.question.devices or (model.file.product,)
     rows, refused = read_runs(asked.path, card, gib, devices, "only")
     for _, error in refused:
         asked.left_out.add(str(error), error.code)

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from lolat.api.comparing import COMPARE, Compared, Comparison, fitted_rows
 from lolat.device.question import TableQuestion
 from lolat.errors import InputError, arg
-from lolat.hardware.gpus import card_of, find_gpu, hardware_of, name_of
+from lolat.hardware.gpus import card_of, find_gpu
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import COPIES, Row, say_unread, to_csv
 from lolat.tables.kinds import BLOCKS, NETWORKS, Content, content_of, content_of_columns
@@ -153,7 +153,7 @@ def _of_others(model: Model, compared: Sequence[Compared], table: str) -> list[s
     """A remark if the rows are of another device than the model, by their column `device`, or else by the
     name of the table.
     """
-    own, hardware = name_of(model.document), hardware_of(model.document)
+    own, hardware = model.file.product, model.file.kind
     found = dict.fromkeys(filter(None, (row.row.get("device") for row in compared)))
     card = None if found else card_of(Path(table).stem)
     if card and card != card_of(hardware):
@@ -168,7 +168,7 @@ def _of_fitted(model: Model, compared: Sequence[Compared], tables: Sequence[str]
     """A remark on rows that the model was fitted to, or, if its file keeps none, on their tables."""
     known = fitted_rows(model)
     again = sum(getattr(row.timed, "key", "") in known for row in compared)
-    sources = str(model.document["environment"].get("source", "")).split(", ")
+    sources = model.file.environment.sources
     by_name = [name for name in (Path(table).name for table in tables) if name in sources]
     if again <= BY_CHANCE * len(compared) and (known or not by_name):
         return []

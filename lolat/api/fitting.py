@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from lolat.api.choosing import load, serving_model
 from lolat.api.model import Model
 from lolat.api.sheets import section as of_kernels
 from lolat.api.sheets import section_of_sheet
-from lolat.device.file import SECTIONS, UNKNOWN, made, merged, read, write
+from lolat.device.file import UNKNOWN, DeviceFile, made, merged, read, write
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import several
 from lolat.device.running import fitted_on_words
@@ -31,7 +31,7 @@ from lolat.fitting.reading import (
     refined_document,
 )
 from lolat.graph.modes import BFLOAT16
-from lolat.hardware.gpus import card_of, form_of, hardware_of, name_of
+from lolat.hardware.gpus import card_of, form_of
 from lolat.hardware.specs import KEPT, NEEDED_COLUMNS, given_sheet, listed_specs, read_specs
 from lolat.io.paths import AnyPath
 from lolat.io.progress import Warn, nobody
@@ -39,7 +39,7 @@ from lolat.io.tables import Row, is_table, read_table, say_unread
 from lolat.microbench import blocks, learn_training
 from lolat.readers import read as read_network
 from lolat.readers.children import OnProgress
-from lolat.tables.blocks import Point
+from lolat.tables.blocks import points_of
 from lolat.tables.kinds import (
     BLOCKS,
     EPOCHS,
@@ -114,15 +114,18 @@ def fit(
         why = "is for a data sheet and tables of language models; leave it out"
         raise InputError(f"{arg('framework')} {why}")
     of_language |= tensor_parallel != () or served_model is not None
-    document = _language_models(asked) if of_language else _document(asked)
-    _say_other_cards(asked, document)
-    if of_language:
-        return _written(document, output)
-    if of_sheet:
-        document |= section_of_sheet(name or "", asked.facts, framework, asked.stem, asked.warn)
-    if output is not None and MODEL not in kinds:
-        _say_replaced(output, document, asked.warn)
-    return _written(document, output)
+    file = _language_models(asked) if of_language else _document(asked)
+    _say_other_cards(asked, file)
+    if of_sheet and not of_language:
+        section = section_of_sheet(name or "", asked.facts, framework, asked.stem, asked.warn)
+        file = file.but(**section)
+    if output is None:
+        return Model(file)
+    if file.has_latencies and not of_language and MODEL not in kinds:
+        _say_replaced(output, asked.warn)
+    file = merged(output, file)
+    write(output, file.document)
+    return Model(file, os.fspath(output))
 
 
 @dataclass(frozen=True)
@@ -163,7 +166,7 @@ class Asked:
         )
 
 
-def _document(asked: Asked) -> dict[str, Any]:
+def _document(asked: Asked) -> DeviceFile:
     """The model fitted to such files; InputError for files that cannot be fitted together."""
     kinds, name, facts = {*asked.kinds}, asked.name, asked.facts
     if kinds <= {OPERATIONS, NETWORKS} and (name is not None or (kinds and facts is None)):
@@ -177,7 +180,7 @@ def _document(asked: Asked) -> dict[str, Any]:
         )
         if facts is not None and name is not None:
             document["environment"]["sheet"] = given_sheet(facts, name)
-        return document
+        return DeviceFile(document)
     if facts is not None and name is None:
         wanted = "expected the device's name in its column device too"
         raise InputError(f"{arg('facts')} without {arg('name')}; {wanted}", code=NOT_TOGETHER)
@@ -186,7 +189,7 @@ def _document(asked: Asked) -> dict[str, Any]:
         document = epochs_document(path, asked.stem, name, read_network, asked.warn)
         if name is None and Path(asked.output or "").is_file():
             document["device"] = UNKNOWN  # it is the file's
-        return document
+        return DeviceFile(document)
     if facts is None and asked.kinds == [BLOCKS]:
         return blocks_document(path, asked.stem, name, asked.warn)
     if facts is None and asked.kinds.count(MODEL) == 1 and kinds <= {MODEL, NETWORKS}:
@@ -194,19 +197,10 @@ def _document(asked: Asked) -> dict[str, Any]:
     raise asked.refused()
 
 
-def _written(document: dict[str, Any], output: AnyPath | None) -> Model:
-    """The model, in its file where one is given, whose other sections stay."""
-    if output is None:
-        return Model(document)
-    document = merged(output, document)
-    write(output, document)
-    return Model(document, os.fspath(output))
-
-
-def _say_other_cards(asked: Asked, document: Mapping[str, Any]) -> None:
+def _say_other_cards(asked: Asked, file: DeviceFile) -> None:
     """Warn of tables whose names have other GPUs than that of the model, or of each other."""
     cards: dict[str, str] = {}
-    if own := card_of(hardware_of(document)):
+    if own := card_of(file.kind):
         cards[own] = "the model"
     for path, content in asked.contents:
         is_told = content == MODEL or (is_table(path) and "device" in read_table(path).names)
@@ -217,12 +211,10 @@ def _say_other_cards(asked: Asked, document: Mapping[str, Any]) -> None:
         asked.warn(f"by their names these are of several GPUs, whose times make no device: {found}")
 
 
-def _say_replaced(output: AnyPath, document: Mapping[str, Any], warn: Warn) -> None:
+def _say_replaced(output: AnyPath, warn: Warn) -> None:
     """Say that a file knew latencies from elsewhere, which a new fit replaces."""
-    if "predictors" not in document or not Path(output).is_file():
-        return
-    with contextlib.suppress(LolatError):  # a damaged one: `merged` says it
-        if (old := read(output)) and "predictors" in old:
+    with contextlib.suppress(LolatError):  # none, or a damaged one: `merged` says it
+        if (old := read(output)).has_latencies:
             warn(
                 f"{plain(os.fspath(output))} knew latencies from {fitted_on_words(old)}: these are "
                 "replaced; to have all, fit all tables together"
@@ -277,7 +269,7 @@ def _refuse_language_files(asked: Asked) -> None:
         raise error
 
 
-def _language_models(asked: Asked) -> dict[str, Any]:
+def _language_models(asked: Asked) -> DeviceFile:
     """A model file that knows language models: from a data sheet, tables of operations, served models."""
     from lolat.llm.calibration import percentile_words, served_by, types_words
     from lolat.llm.fit import read_sheet
@@ -288,10 +280,10 @@ def _language_models(asked: Asked) -> dict[str, Any]:
     gpus = asked.tensor_parallel
     _refuse_language_files(asked)
     if models:
-        document = {**serving_model(models[0], of_any=not served).document, "name": asked.stem}
-        if "llm" not in document or asked.facts is not None or kernels:
+        file = serving_model(models[0], of_any=not served).file.but(name=asked.stem)
+        if file.llm is None or asked.facts is not None or kernels:
             raise asked.refused()
-        section = section_of(document, models[0])
+        section = section_of(file.llm, models[0])
     elif asked.facts is None or asked.name is None:
         raise InputError(
             f"operations of language models need the data sheet of their GPU; expected {arg('facts')} with "
@@ -305,11 +297,9 @@ def _language_models(asked: Asked) -> dict[str, Any]:
         source = ", ".join(Path(p).name for p in [*kernels, *served]) or "data sheet"
         where = {"device": "unknown", "source": source}
         label = f"{asked.name} ({section.framework}, from {source})"
-        document = made(Path(asked.output or asked.name).stem, label, where)
-    own, *about = str(document["device"]).partition(" (")
-    device = asked.name or own
-    document["environment"] = _under_name(document, asked)
-    document["device"] = "".join([device, *about])
+        file = DeviceFile(made(Path(asked.output or asked.name).stem, label, where))
+    device = asked.name or file.product
+    file = file.but(device=file.called(asked.name), environment=_under_name(file, asked))
     each = gpus * len(served) if len(gpus) == 1 else gpus or (None,) * len(served)
     of_files = (
         read_served(p, device, section.framework, n, asked.warn, asked.served_model)
@@ -323,25 +313,23 @@ def _language_models(asked: Asked) -> dict[str, Any]:
         told = types_words(section, rows), words, percentile_words(section, rows)
         for remark in filter(None, told):
             asked.warn(remark)
-        where = document["environment"]
-        sources = str(where.get("source", "")).split(", ")
-        names = dict.fromkeys([*sources, *(Path(p).name for p in served)])
-        document["environment"] = where | {"source": ", ".join(filter(None, names))}
+        names = dict.fromkeys([*file.environment.sources, *(Path(p).name for p in served)])
+        file = file.but(environment={**file.recorded, "source": ", ".join(names)})
     if runs:
-        section = _with_level(section, runs, document, asked.warn)
-    return {**document, "llm": msgspec.to_builtins(section)}
+        section = _with_level(section, runs, file, asked.warn)
+    return file.but(llm=msgspec.to_builtins(section))
 
 
 def _with_level(
-    section: ServingSection, runs: Sequence[str], document: Mapping[str, Any], warn: Warn
+    section: ServingSection, runs: Sequence[str], file: DeviceFile, warn: Warn
 ) -> ServingSection:
     """The section with the level of own runs of training decoders."""
     from lolat.training.decoder_plan import card_gib
     from lolat.training.decoder_rows import RUNS as EXPECTED_RUNS
     from lolat.training.decoder_rows import level_of, read_runs
 
-    card, gib = hardware_of(document), card_gib(document, section)
-    read = [read_runs(path, card, gib, [name_of(document)]) for path in runs]
+    card, gib = file.kind, card_gib(file.kind, section)
+    read = [read_runs(path, card, gib, [file.product]) for path in runs]
     rows = [row for found, _ in read for row in found]
     for row, error in (one for _, refused in read for one in refused):
         warn(f"line {row.line} is left out: {error}")
@@ -358,65 +346,63 @@ def _with_level(
 # ---- A model file, fitted again.
 
 
-def _under_name(document: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
+def _under_name(file: DeviceFile, asked: Asked) -> dict[str, Any]:
     """The environment of a device under the asked name, which leaves its card and may tell the form.
 
     InputError for the name of another card.
     """
-    where, own, name = document["environment"], hardware_of(document), asked.name or ""
+    own, name = file.kind, asked.name or ""
     was, card = card_of(own), card_of(name)
     if not was or name in ("", own):
-        return {**where}
+        return {**file.recorded}
     if card and card != was:
         why = f"{plain(asked.paths(MODEL)[0])} is a model of another device, {was}"
         remedy = "leave it out, or fit the tables of that GPU alone"
         raise InputError(f"{arg('name')} {name}: {why}; {remedy}", code="other-device")
-    return where | {"card": name if card and form_of(name) else own}
+    return {**file.recorded, "card": name if card and form_of(name) else own}
 
 
-def _of_model(asked: Asked) -> dict[str, Any]:
+def _of_model(asked: Asked) -> DeviceFile:
     """A model file fitted again, with its other sections, to its points and networks of its device.
 
     What the file knows of training is fitted again on its own points. A file made from tables has the
     level of the networks.
     """
     model = load(asked.paths(MODEL)[0])
-    document, file = {**model.document}, model.source
-    where = _under_name(document, asked)
-    points = [Point.from_dict(p) for p in document.get("points", ())]
+    file, source = model.file, model.source
+    where = _under_name(file, asked)
+    points = points_of(file.document)
     paths = asked.paths(NETWORKS)
-    if paths and not points and document.get("default") == Roofline.name:
+    if paths and not points and file.default == Roofline.name:
         made = refined_document(model, paths, step_parts, asked.name, asked.on_progress, asked.warn)
         where = _under_name(made, asked)
-        device = asked.name or made["device"]
-        return {**made, "name": asked.stem, "device": device, "environment": where}
-    if not points and "training" not in document:
+        return made.but(name=asked.stem, device=asked.name or made.device, environment=where)
+    if not points and file.training is None:
         raise InputError(
-            f"{file} holds no measured points to fit again: it was made from tables; expected tables of "
+            f"{source} holds no measured points to fit again: it was made from tables; expected tables of "
             f"networks beside it, or all tables of the device without it: lolat fit OLD.csv NEW.csv "
             f"{arg('output')} MODEL",
             code="no-points",
         )
-    remarks = list(document.get("warnings", ()))
-    shown = asked.name or document["device"]
-    framework, by_operation = str(where.get("framework")), Roofline.name in document["predictors"]
-    quantized = [Point.from_dict(p) for p in document.get("quantized", ())]
-    graphs = blocks.known_graphs(framework) if quantized or by_operation else {}
+    remarks, shown = [*file.warnings], asked.name or file.device
+    framework = str(file.environment.framework)
+    quantized = points_of(file.document, "quantized")
+    graphs = blocks.known_graphs(framework) if quantized or file.kernels else {}
     for path in paths:
-        more, graphs_of_more = points_of_networks(path, document, asked.name, asked.warn)
+        more, graphs_of_more = points_of_networks(path, file, asked.name, asked.warn)
         points += more
         graphs |= graphs_of_more
         remarks.append(
             f"{plural(len(more), 'point')} from {Path(path).name}: not measured by LoLat, taken as times "
             f"of {shown}, run as the other points were"
         )
-    sections = {section: document[section] for section in SECTIONS if section in document}
-    if "training" in document:
-        sections["training"] = refitted(document["training"], file)
-    fitted = model_document(asked.stem, shown, points, where, document["noise"], remarks)
-    if by_operation:
+    noise = file.document.get("noise", {})
+    fitted = model_document(asked.stem, shown, points, where, noise, remarks)
+    if file.kernels:
         fitted = with_operations(fitted, points, graphs)
-    fitted = with_int8(fitted, quantized, graphs) | sections
-    if "training" in fitted and Roofline.name in fitted["predictors"]:
-        fitted = with_training(fitted, learn_training.known_graphs(framework))
+    fitted = with_int8(fitted, quantized, graphs).but(**file.sections)
+    if file.training is not None:
+        fitted = fitted.but(training=refitted(file.training, source))
+        if fitted.kernels:
+            fitted = with_training(fitted, learn_training.known_graphs(framework))
     return fitted

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lolat.api.model import Model
-from lolat.device.file import LIMIT, SECTIONS, read, write
+from lolat.device.file import LIMIT, DeviceFile, read, write
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.fitting import blocks as fitting
 from lolat.fitting.int8 import with_int8
@@ -62,23 +62,25 @@ def learn(
         learn_blocks.wait_until_calm(shown)
     journal = target.with_name(target.name + ".journal.jsonl")
     run = learn_blocks.Run(joined, device, journal, time.time(), restart, shown)
-    document = _model_in(target, here, restart)
-    if not training or restart or "predictors" not in document:
-        document = _learn_latencies(document, target, run)
+    old = _model_in(target, here, restart)
+    if not training or restart or old is None or not old.has_latencies:
+        file = _learn_latencies(old, target, run)
     else:
         shown.note(
             f"{paths.near(target)} is of this device: its latencies are kept, training is added"
         )
+        file = old
     if training:
-        document = _add_training(document, target, run)
-    return Model(document, str(target))
+        file = _add_training(file, target, run)
+    return Model(file, str(target))
 
 
-def _learn_latencies(old: Mapping[str, Any], target: Path, run: learn_blocks.Run) -> dict[str, Any]:
+def _learn_latencies(old: DeviceFile | None, target: Path, run: learn_blocks.Run) -> DeviceFile:
     """Measure the blocks, fit and write a model; the other sections of the `old` one are kept."""
     started = time.monotonic()
-    if "predictors" in old and not run.restart:
-        run = replace(run, check=partial(_refuse_other, old, fields=environment.OF_BACKEND))
+    latencies = old if old is not None and old.has_latencies else None
+    if latencies and not run.restart:
+        run = replace(run, check=partial(_refuse_other, latencies, fields=environment.OF_BACKEND))
     with journals.interruptible(run.journal):
         measured, where, noise, warnings, journal = learn_blocks.measure_blocks(run)
         points, quantized = ([p for p in measured if bool(p.scheme) is q] for q in (False, True))
@@ -96,89 +98,81 @@ def _learn_latencies(old: Mapping[str, Any], target: Path, run: learn_blocks.Run
             )
         label = environment.label_of(run.device, where)
         where["seconds"] = round(time.monotonic() - started, 1)
-        document = fitting.model_document(target.stem, label, points, where, noise, warnings)
+        file = fitting.model_document(target.stem, label, points, where, noise, warnings)
         graphs = blocks.known_graphs(run.backend) if quantized or run.device == "gpu" else {}
         if run.device == "gpu":
-            document = with_operations(document, points, graphs)
-        document = with_int8(document, quantized, graphs)
-        if "predictors" not in old or not _differences(old, where, environment.OF_BACKEND):
-            document |= {section: old[section] for section in SECTIONS if section in old}
-        training = document.get("training")
-        if training and environment.differences(label, training["environment"], where):
-            del document["training"]  # times of two frameworks are not mixed
-        if run.device == "gpu" and "training" in document:
-            document = with_training(document, learn_training.known_graphs(run.backend))
-        write(target, document)
+            file = with_operations(file, points, graphs)
+        file = with_int8(file, quantized, graphs)
+        if old and not (latencies and _differences(latencies, where, environment.OF_BACKEND)):
+            file = file.but(**old.sections)
+        if file.training and environment.differences(label, file.training["environment"], where):
+            file = file.but(training=None)  # times of two frameworks are not mixed
+        if run.device == "gpu" and file.training:
+            file = with_training(file, learn_training.known_graphs(run.backend))
+        write(target, file.document)
     journal.remove()
-    for remark in document["warnings"]:
+    for remark in file.warnings:
         run.progress.note(f"warning: {remark}")
-    return document
+    return file
 
 
-def _add_training(
-    document: Mapping[str, Any], target: Path, run: learn_blocks.Run
-) -> dict[str, Any]:
-    """Measure training on this device and write it to `target`, in `document`, a latency model's."""
+def _add_training(file: DeviceFile, target: Path, run: learn_blocks.Run) -> DeviceFile:
+    """Measure training on this device and write it to `target`, in `file`, a latency model's."""
     started = time.monotonic()
     path = target.with_name(target.name + ".training.journal.jsonl")
-    run = replace(run, journal=path, check=partial(_refuse_other, document))
+    run = replace(run, journal=path, check=partial(_refuse_other, file))
     with journals.interruptible(path):
         section, journal = learn_training.measure_training(run)
         section["environment"]["seconds"] = round(time.monotonic() - started, 1)
-        learned = {**document, "training": section}
+        file = file.but(training=section)
         if run.device == "gpu":
-            learned = with_training(learned, learn_training.known_graphs(run.backend))
-        write(target, learned)
+            file = with_training(file, learn_training.known_graphs(run.backend))
+        write(target, file.document)
     journal.remove()
     for remark in section["warnings"]:
         run.progress.note(f"warning: {remark}")
-    return learned
+    return file
 
 
-def _model_in(target: Path, here: Mapping[str, Any], restart: bool) -> dict[str, Any]:
-    """The model in `target`, of which learning keeps sections; {} where there is none.
+def _model_in(target: Path, here: Mapping[str, Any], restart: bool) -> DeviceFile | None:
+    """The model in `target`, of which learning keeps sections; None where there is none.
 
     `here`: this device, as `environment.differences` takes it. ModelFileError where something else stands
     there, InputError for a measured model of another device; with `restart` such a model counts as none.
     """
     if not target.exists():
-        return {}
+        return None
     try:
-        document = read(target)
+        file = read(target)
     except ModelFileError as error:  # a table, or a model of another version: not ours to replace
         raise error.reworded(
             f"{error.message}; give another {arg('output')}, or remove it"
         ) from None
-    if "predictors" not in document:  # whoever gives the file knows whose sections it has
-        return document
-    learned, label = document["environment"], str(document["device"])
-    other = environment.differences_of_device(label, learned, here)
-    if learned.get("device") == here["device"] and not other:
-        return document
+    if not file.has_latencies:  # whoever gives the file knows whose sections it has
+        return file
+    other = environment.differences_of_device(file.device, file.recorded, here)
+    if file.environment.device == here["device"] and not other:
+        return file
     if restart:
-        return {}
+        return None
     raise InputError(
-        f"{target} is a model of another device: {label}; give another {arg('output')}, or "
+        f"{target} is a model of another device: {file.device}; give another {arg('output')}, or "
         f"{arg('restart')} to replace it",
         code="other-device",
     )
 
 
-def _differences(
-    document: Mapping[str, Any], where: Mapping[str, Any], fields: Collection[str]
-) -> list[str]:
+def _differences(file: DeviceFile, where: Mapping[str, Any], fields: Collection[str]) -> list[str]:
     """The differences of a file's environment to this one in `fields`, all of them if empty."""
-    found = environment.differences(str(document["device"]), document["environment"], where)
+    found = environment.differences(file.device, file.recorded, where)
     return [str(one) for one in found if not fields or one.field in fields]
 
 
-def _refuse_other(
-    document: Mapping[str, Any], where: Mapping[str, Any], fields: Collection[str] = ()
-) -> None:
+def _refuse_other(file: DeviceFile, where: Mapping[str, Any], fields: Collection[str] = ()) -> None:
     """InputError where it would be measured otherwise than the latencies of the file were; `fields`: of
     `_differences`.
     """
-    if found := _differences(document, where, fields):
+    if found := _differences(file, where, fields):
         raise InputError(
             f"times of two places are not to be mixed: {'; '.join(found)}; give the {arg('backend')} and "
             f"options that the model was learned with, another {arg('output')}, or {arg('restart')} to "

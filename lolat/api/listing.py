@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lolat.api.choosing import load
-from lolat.device.file import answers_for, read
-from lolat.device.running import OF_FORM, batch_sizes_of, mode_words
-from lolat.device.summary import errors_of
+from lolat.device.file import read
+from lolat.device.running import mode_words
 from lolat.errors import ModelFileError
 from lolat.hardware.gpus import device_names
 from lolat.io.paths import list_models
@@ -71,20 +70,20 @@ def models() -> Models:
 
 def _listed(name: str, path: Path, origin: str) -> ListedModel:
     try:
-        document = read(path)
+        file = read(path)
         runs = error = None
-        if "llm" in document:
+        if file.llm is not None:
             from lolat.llm.gpu import dtypes_of
 
-            section = document["llm"]
+            section = file.llm
             dtypes = ", ".join(dtypes_of(section["operations"]))
             runs = f"{section['framework']}: {dtypes}" if dtypes else section["framework"]
-        if "predictors" in document:
-            runs = mode_words(document)
-            error = errors_of(document, document["default"]).get("median")
-            if carried := load(str(path)).document.get(OF_FORM):
+        if file.has_latencies:
+            runs = mode_words(file)
+            error = file.errors(file.default).get("median")
+            if carried := load(str(path)).file.of_form:
                 runs += f", as {carried.partition(': ')[0]}"
-        about = document["device"], answers_for(document), runs, batch_sizes_of(document), error
+        about = file.device, file.answers_for, runs, file.batch_sizes, error
         return ListedModel(name, str(path), origin, *about)
     except ModelFileError as error:
         return ListedModel(name, str(path), origin, problem=str(error))

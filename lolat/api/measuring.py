@@ -12,17 +12,18 @@ import numpy as np
 
 from lolat.device import running
 from lolat.device.file import CHECKED, LIMIT, age_of, checked, limit_of, write_check
-from lolat.device.intervals import noise_level
 from lolat.device.question import InputSize
 from lolat.errors import DeviceError, InputError, MeasuringError, arg
 from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
+from lolat.hardware.environment import GPU
+from lolat.hardware.gpus import CPU
 from lolat.io.progress import Progress
 from lolat.io.results import Remark, Result, dict_of
 from lolat.microbench import backends, check, environment, learn, probe
 from lolat.microbench import runner as runners
 from lolat.parameters import EVALUATED_BATCHES
 from lolat.readers.size import as_sizes, numbers_of
-from lolat.tables.blocks import Point
+from lolat.tables.blocks import points_of
 from lolat.units import off, percent, plain, plural
 
 if TYPE_CHECKING:
@@ -177,16 +178,16 @@ def evaluate(
 ) -> Evaluation:
     """Measure networks on this machine, and compare them with the predictions: see `Model.evaluate`."""
     name = model.label
-    where = model.inference["environment"]
-    backend, device = backends.of_model(where), device_of(where)
+    learned, where = model.inference.environment, model.inference.recorded
+    backend, device = backends.of_model(where), device_of(model)
     if not networks and not backend.startswith("tensorflow"):
         raise InputError(
             f"no networks come with LoLat for {backend}, which {name} was learned with; give some, such as "
             "torchvision:resnet50 or network.onnx"
         )
     here = environment.here(where, device)
-    is_of_others = where.get("device") not in ("cpu", "gpu")  # fitted to their times
-    if is_of_others and environment.differences_of_device(model.device, where, here):
+    # A model that is not learned was fitted to the times of others.
+    if not learned.is_learned and environment.differences_of_device(model.device, where, here):
         raise InputError(
             f"{name} is of {model.device}, which this machine is not, so measuring here tells nothing; "
             f"compare it with times from there: `lolat evaluate {name} --table TIMES.csv`",
@@ -196,7 +197,7 @@ def evaluate(
     wanted = check.read_cases(
         networks or DEFAULT_NETWORKS, batch_sizes or EVALUATED_BATCHES, as_sizes(input_size)
     )
-    references = check.references_of(_points(model), backend)
+    references = check.references_of(points_of(model.inference.document), backend)
     if wait:
         learn.wait_until_calm(progress)
     elif remark := learn.busy(here | {"others_at_start": environment.others()}):
@@ -230,12 +231,12 @@ def compared(model: Model, measured: check.Measured, ratio: float | None) -> Eva
         device=model.device,
         predictor=model.default,
         ratio=ratio,
-        limit=limit_of(model.document),
+        limit=limit_of(model.file),
         ratio_taken_out=taken_out and {name: taken_out[name] for name in TAKEN_OUT},
         networks=rows,
         summary=figures(predicted, times),
         intervals=intervals(rows),
-        noise_floor=noise_level(model.document, "floor"),
+        noise_floor=model.file.noise.floor,
         failures=dict(measured.failures),
         noise=learn.noise_of(measured.latencies),
     )
@@ -270,9 +271,9 @@ def doctor(model: Model, progress: Progress) -> Diagnosis:
     of threads or flag of the framework it is, and the difference is listed. A GPU that is not there is a
     difference too. InputError where there is nothing to measure again.
     """
-    where = model.inference["environment"]
-    backend, device = backends.of_model(where), device_of(where)
-    references = check.references_of(_points(model), backend)
+    where = model.inference.recorded
+    backend, device = backends.of_model(where), device_of(model)
+    references = check.references_of(points_of(model.inference.document), backend)
     if not references:
         raise InputError(
             f"{model.name} has no whole network of this version to measure again; expected a model learned "
@@ -316,7 +317,7 @@ def as_now(model: Model, progress: Progress) -> Model:
         )
     logs = np.log([network.ratio for network in found.networks])
     spread = float(np.sqrt(((logs - math.log(found.ratio)) ** 2).mean()))
-    floor = math.log1p(noise_level(model.document, "floor") or 0.0)
+    floor = math.log1p(model.file.noise.floor or 0.0)
     remark = Remark(
         f"as the machine is now, {found.ratio:.2f} times as long as learned",
         "its own networks were measured for this answer",
@@ -332,20 +333,19 @@ def as_probed(model: Model) -> Model:
     probe, as of a GPU and of one thread. Latencies stay in any case: alone on a quiet machine the probe
     moves more than networks do (`python -m benchmarks run probe`).
     """
-    document, state, found = model.document, model.state, []
-    noise = document.get("noise", {})
-    if "probe" not in noise or state is None or age_of(state.learned) < FRESH:
+    file, state, found = model.file, model.state, []
+    noise = file.noise
+    if noise.probe is None or state is None or age_of(state.learned) < FRESH:
         return model
-    threads = learn.threads_of(document["environment"])
+    threads = learn.threads_of(file.recorded)
     others = environment.others(sleep=lambda _: found.append(probe.probe(threads))) or 0.0
-    waking_ms = probe.waking_ms(noise["probe"]["forks"], found[0])
-    spread = math.hypot(probe.SPREAD, math.log1p(noise_level(document, "repeatability") or 0.0))
-    networks = [p for p in document["points"] if p.get("whole")] or document["points"]
-    ratio = float(np.median([1.0 + waking_ms * p["ops"] / p["latency_ms"] for p in networks]))
+    waking_ms = probe.waking_ms(noise.probe["forks"], found[0])
+    spread = math.hypot(probe.SPREAD, math.log1p(noise.repeatability or 0.0))
+    networks = [p for p in file.points if p.whole] or file.points
+    ratio = float(np.median([1.0 + waking_ms * (p.ops or 0) / p.latency_ms for p in networks]))
     ratio, beside = max(ratio, 0.5), ""
-    before = noise.get("others", 0.0)
-    if (apart := abs(others - before)) > learn.OTHERS:
-        beside = f"; other programs use {others:.1f} processors (when learned {before:.1f})"
+    if (apart := abs(others - noise.others)) > learn.OTHERS:
+        beside = f"; other programs use {others:.1f} processors (when learned {noise.others:.1f})"
         spread = math.hypot(spread, probe.BUSY * apart / environment.cpu_count())
     elif off(ratio) <= LIMIT:
         return model
@@ -355,7 +355,7 @@ def as_probed(model: Model) -> Model:
         f"start an operation{beside}; `--now` measures networks and answers for that",
     )
     made = running.as_now(model, spread, remark)
-    made.document = {**made.document, CHECKED: checked("probe", ratio, LIMIT)}
+    made.file = made.file.but(**{CHECKED: checked("probe", ratio, LIMIT)})
     return made
 
 
@@ -368,7 +368,7 @@ def diagnosis(
     """The verdict. `measured` is None if the device differs or is absent; `remark` says which."""
     again = measured.again if measured else ()
     failures = dict(measured.failures) if measured else {}
-    limit, ratio = limit_of(model.document), check.median_ratio(again)
+    limit, ratio = limit_of(model.file), check.median_ratio(again)
     warnings = [remark] if remark else []
     warnings += [f"{key} could not be measured again: {why}" for key, why in failures.items()]
     verdict = OTHER
@@ -399,15 +399,11 @@ def diagnosis(
 
 def _keep(model: Model, by: Literal["doctor", "evaluate"], ratio: float) -> None:
     """Write the state of the machine beside the model, and have the model's next answers say it."""
-    write_check(model.document, model.source, by, ratio)
+    write_check(model.file, model.source, by, ratio)
     for one in (model, *model._in_mode.values()):
         one.__dict__.pop("state", None)
 
 
-def _points(model: Model) -> list[Point]:
-    return [Point.from_dict(p) for p in model.inference["points"]]
-
-
-def device_of(where: Mapping[str, Any]) -> str:
+def device_of(model: Model) -> str:
     """cpu or gpu: the device that a model was measured on; cpu where it does not say."""
-    return "gpu" if where.get("device") == "gpu" else "cpu"
+    return GPU if model.file.environment.device == GPU else CPU

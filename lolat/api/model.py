@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 from lolat.device import Device
+from lolat.device.file import OF_LANGUAGE_MODELS
 from lolat.device.question import (
     BudgetQuestion,
     ExplainQuestion,
@@ -206,6 +207,7 @@ class Model(Device):
         InputError for an impossible question, AnswerIsNo if no row keeps the limits, ModelFileError for a
         model without language models. The other arguments are the options of `lolat llm`:
         """
+        from lolat.hardware.environment import Hardware
         from lolat.hardware.prices import given_list, no_price, rental_of
         from lolat.llm.names import find_decoder
         from lolat.llm.sizing import answer
@@ -216,9 +218,9 @@ class Model(Device):
         if key not in self._served:
             if len(self._served) >= KEPT_ANSWERS:
                 self._served.clear()
-            device, section = self.device.partition(" (")[0], self.language_models
+            device, section = self.file.product, self.language_models
             # A price list knows GPUs of one name by their memory, as A100-80GB.
-            named = {"device": f"{device}-{section.sheet.memory_gib:.0f}gb"}
+            named = Hardware(f"{device}-{section.sheet.memory_gib:.0f}gb")
             rental = rental_of(named, asked.price_per_hour, listed)
             self._served[key] = answer(section, device, *key, rental, no_price(device, listed))
         return self._served[key]
@@ -226,12 +228,11 @@ class Model(Device):
     @cached_property
     def language_models(self) -> ServingSection:
         """The file's section on language models. ModelFileError, which names the command that adds it."""
-        from lolat.device.file import OF_LANGUAGE_MODELS, lacks
         from lolat.llm.gpu import section_of
 
-        if "llm" not in self.document:
-            raise lacks(self.document, self.source, OF_LANGUAGE_MODELS)
-        return section_of(self.document, self.source)
+        if self.file.llm is None:
+            raise self.file.lacks(self.source, OF_LANGUAGE_MODELS)
+        return section_of(self.file.llm, self.source)
 
     # ---- Measuring on this machine
 

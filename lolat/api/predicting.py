@@ -157,7 +157,7 @@ def priced(
     """The prediction with the price of a device in a list, of the cheapest instance whose devices hold it;
     a device that lacks in a list that was given is remarked on.
     """
-    rental = rental_of(model.document, None, listed, step_bytes=prediction.memory_bytes)
+    rental = rental_of(model.file, None, listed, step_bytes=prediction.memory_bytes)
     if rental is not None:
         offer = rental.of_one_device()
         in_use = ", all in use" if offer.devices > 1 else ""

@@ -46,7 +46,7 @@ def section(
             f"{arg('framework')} {framework!r}: expected one of {', '.join(FRAMEWORKS)}"
         )
     bundled = {name: (path, read(path)) for name, path, _ in list_models()}
-    others = {n: section_of(d, str(p)) for n, (p, d) in bundled.items() if "llm" in d}
+    others = {n: section_of(f.llm, str(p)) for n, (p, f) in bundled.items() if f.llm is not None}
     return section_from(sheet, framework, kernels, others, warn)
 
 

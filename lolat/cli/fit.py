@@ -59,15 +59,14 @@ def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
     """
     # Small matrices: beside other programs OpenBLAS' threads wait for each other, many times as long.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded
-    from lolat.device.summary import errors_of, notes_of
     from lolat.io.paths import called, near
     from lolat.report.device import learned
 
     common.check_file(output, "output", make_folder=True)
     with common.progress() as bar:
         made = lolat.fit(tables, output, **asked, on_progress=common.counting(bar), warn=common.say)
-    common.warn(notes_of(made.document))
-    if made.predictors and (errors_of(made.document, made.default).get("median") or 0.0) > BADLY:
+    common.warn(made.file.notes)
+    if made.predictors and (made.file.errors(made.default).get("median") or 0.0) > BADLY:
         common.say(
             "warning: the formula does not fit these times: half of what was left out is off by more than "
             f"{100 * BADLY:.0f} %; are all of one device, in milliseconds?"

@@ -156,7 +156,7 @@ def _opened(model: str, question: dict[str, Any]) -> Model:
     loaded = open_here(model, common.say, common.progress)
     given = {name: question.pop(name) for name in RUN}
     for name in filter(given.get, RUN):
-        if "spaces" in loaded.document and not loaded.predictors:
+        if loaded.file.spaces and not loaded.predictors:
             raise samples_only(name, loaded)
     return loaded.run_as(**given)
 

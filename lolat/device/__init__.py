@@ -9,21 +9,15 @@ import os
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import compress
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-import msgspec
-
-from lolat.device.predictors import PREDICTORS
+from lolat.device.file import OF_INFERENCE, DeviceFile, State, read, state_of
 from lolat.device.predictors.formula import LARGEST_COUNT, Formula
 from lolat.device.question import RunAs
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.graph.counts import FEATURES
 from lolat.io.results import Result, dict_of
 from lolat.parameters import PARAMETERS
-
-if TYPE_CHECKING:
-    from lolat.device.domain import Domain
-    from lolat.device.file import State
 
 Numbers = Any  # a number or an array of them
 _NUMBERS = frozenset([int, float])
@@ -35,22 +29,16 @@ class Device(Result):
     `label`: the path or name that it was loaded by, as a command takes it; `source`: its file.
     """
 
-    def __init__(self, document: Mapping[str, Any], source: str = "model") -> None:
-        """`document`: a valid model file's contents; `source`: its file, for messages."""
-        self.document = document
+    def __init__(self, file: DeviceFile | Mapping[str, Any], source: str = "model") -> None:
+        """`file`: of the device, or the contents of a valid one; `source`: its path, for messages."""
+        self.file = file if isinstance(file, DeviceFile) else DeviceFile(file)
         self.source = self.label = source
-        self.name: str = document["name"]
-        self.device: str = document["device"]
-        self.predictors: dict[str, Formula] = {
-            name: msgspec.convert(entry, PREDICTORS[name])
-            for name, entry in document.get("predictors", {}).items()
-            if name in PREDICTORS
-        }
-        self.default: str = document.get("default", "")
+        self.name, self.device, self.default = self.file.name, self.file.device, self.file.default
+        self.predictors = self.file.formulas
         self._plans: dict[Any, tuple[Formula, list[int]]] = {}  # for `predict_counts`
         self._in_mode: dict[Any, Self] = {}  # for `run_as`
         self.asked = RunAs()  # by `run_as`
-        if "predictors" in document and self.default not in self.predictors:
+        if self.file.has_latencies and self.default not in self.predictors:
             raise ModelFileError(
                 f"{source}: its default predictor {self.default!r} is unknown to this LoLat (known: "
                 f"{', '.join(sorted(self.predictors)) or 'none of them'}); get a newer LoLat"
@@ -64,7 +52,6 @@ class Device(Result):
         bundled one; for the name of a GPU see `lolat.load`. ModelFileError if there is none, or the file is
         something else or damaged.
         """
-        from lolat.device.file import read
         from lolat.io.paths import find_model
 
         file = find_model(os.fspath(path))
@@ -85,32 +72,16 @@ class Device(Result):
         return dict_of(summary_of(self))
 
     @property
-    def inference(self) -> Mapping[str, Any]:
+    def inference(self) -> DeviceFile:
         """The file, with latencies of inference; ModelFileError, with the remedy, if it has none."""
-        if "predictors" not in self.document:
-            from lolat.device.file import OF_INFERENCE, lacks
-
-            raise lacks(self.document, self.source, OF_INFERENCE)
-        return self.document
+        if not self.file.has_latencies:
+            raise self.file.lacks(self.source, OF_INFERENCE)
+        return self.file
 
     @cached_property
     def state(self) -> State | None:
         """Its age and its last check; None if the device was learned on another machine."""
-        from lolat.device.file import state_of
-
-        return state_of(self.document, self.source)
-
-    @property
-    def own_networks(self) -> int:
-        """The number of timed networks of the user that set the level of its latencies."""
-        return int(self.document["environment"].get("own_networks", 0))
-
-    @cached_property
-    def domain(self) -> Domain:
-        """The range of the measurements that its predictors were fitted to."""
-        from lolat.device.domain import Domain
-
-        return msgspec.convert(self.inference["domain"], Domain)
+        return state_of(self.file, self.source)
 
     def predictor(self, name: str | None = None) -> Formula:
         """A predictor by name, or the default one.

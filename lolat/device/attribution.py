@@ -19,7 +19,7 @@ from lolat.device import Device
 from lolat.device.predicting import predict
 from lolat.device.prediction import Prediction
 from lolat.device.question import DEFAULT, Question, RunAs
-from lolat.device.running import HALVES, OF_FORM, as_written, in_precisions, measured_in, mode_of
+from lolat.device.running import HALVES, as_written, in_precisions, measured_in
 from lolat.errors import InputError, arg
 from lolat.graph import Graph, Operation
 from lolat.graph.analysis import Analysis, analyze
@@ -266,7 +266,7 @@ def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:
             "torch.compile with CUDA graphs, which starts its operations at once (--launch graph)"
         )
         yield ("launch", words, model.run_as(None, GRAPH))
-    mode, graph = mode_of(model.document), now.query.graph
+    mode, graph = model.file.mode, now.query.graph
     for kind, words, change in (
         ("compile", "fused by torch.compile", {"launch": COMPILED}),
         ("channels_last", "images and weights in channels_last", {"channels_last": True}),
@@ -275,7 +275,7 @@ def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:
         if wanted == mode or mode.fused:
             continue
         each = (measured_in(model, wanted.__eq__, origin) for origin in (LOCAL, SHIPPED))
-        if (its := next(filter(None, each), None)) and OF_FORM not in model.document:
+        if (its := next(filter(None, each), None)) and model.file.of_form is None:
             yield (kind, f"{words} (as {its.label})", its)
         else:
             with suppress(InputError):

@@ -1,164 +1,46 @@
-"""The JSON file of a device: its shape, reading, writing, sections, and the state file beside it.
+"""The JSON file of a device: reading, writing, its sections, and its age (`lolat.device.shape` checks it).
 
-Sections, each optional: latencies of inference (`predictors`, `points` and others at the top), measured
-`training`, `epochs` of training, search `spaces`, language models (`llm`). The room that uses a section has
-its struct. Here a document is only checked and stays a dict, so that keys of a later minor version survive.
-
-`lolat doctor` and `lolat evaluate` write their last check into `desk.state.json` beside `desk.json`.
+A document stays as it is, so that keys of a later minor version survive; `DeviceFile` has its parts as
+structs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from shlex import quote
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
 
 from lolat.device.domain import Domain
-from lolat.device.intervals import noise_level
-from lolat.device.predictors import AdditiveCosts, Roofline, TrainingSteps, TwoRegime
+from lolat.device.predictors import PREDICTORS, Roofline
+from lolat.device.predictors.formula import Formula
+from lolat.device.shape import FORMAT_VERSION, SCHEMA, SECTIONS, Noise, StoredPoint, validate
 from lolat.errors import InputError, LolatError, ModelFileError, arg
-from lolat.graph.counts import EXTRAS
-from lolat.hardware.gpus import card_of, gpu_of, name_of
-from lolat.io.documents import (
-    AtLeastOne,
-    Count,
-    NotNegative,
-    Number,
-    Positive,
-    converted,
-    read_json,
-    to_json,
-)
+from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, Mode
+from lolat.hardware.environment import GPU, Environment, Hardware
+from lolat.hardware.gpus import CPU, card_of
+from lolat.io.documents import Positive, read_json, to_json
 from lolat.io.paths import STATE, AnyPath, bundled_folder, list_models, near, shown_path
 from lolat.io.writing import write_bytes
-from lolat.units import off, percent, plural, shortened
+from lolat.units import off, percent, plural
 
-SCHEMA = "lolat-model"
-FORMAT_VERSION = 1
-SECTIONS = ("training", "epochs", "spaces", "llm")
-"""The sections besides the latencies of inference; `spaces` has a part for each space."""
 OF_INFERENCE = "latencies of inference"
 OF_TRAINING = "training"
 OF_LANGUAGE_MODELS = "operations of language models"
 MODEL_PARTS = (OF_INFERENCE, OF_TRAINING, OF_LANGUAGE_MODELS)
 UNKNOWN = "unknown"  # the name of an unnamed device
 
-# ---- The shape of a model file
-
-_MORE: list[Any] = [(name, Count | None, None) for name in EXTRAS]
-
-
-class StoredPoint(msgspec.defstruct("Extras", _MORE), kw_only=True):  # type: ignore[misc, call-arg]
-    """One measured block or network; see `lolat.tables.blocks.Point`."""
-
-    name: str
-    batch_size: AtLeastOne
-    acts: Count
-    inp: Count
-    flops: Count
-    traffic: Count | None
-    weights: Count | None
-    ops: Count | None
-    latency_ms: Positive
-    samples_ms: list[Positive] | None
-    reference_ms: list[Number] | None = None
-    spread: Number | None = None
-    kinds: tuple[str, ...] = ()
-    whole: bool = False
-    scheme: str = ""
-
-
-class Predictors(Struct, rename={"two_regime": "two-regime", "training_steps": "training-steps"}):
-    """The predictors that this version knows; a file may have others."""
-
-    two_regime: TwoRegime | UnsetType = UNSET
-    extended: AdditiveCosts | UnsetType = UNSET
-    kernels: Roofline | UnsetType = UNSET
-    training_steps: TrainingSteps | UnsetType = UNSET
-
-
-class Noise(Struct):
-    """Noise of the machine, for latencies and for training; see `lolat.microbench.learn.noise_of`."""
-
-    floor: NotNegative = 0.0
-    quiet: Positive | UnsetType = UNSET
-    busy: Positive | UnsetType = UNSET
-    repeatability: NotNegative | UnsetType = UNSET
-    probe: dict[str, tuple[Positive, Positive]] | UnsetType = UNSET
-
-
-class Sections(Struct, kw_only=True):
-    """The fields of every file; a file without latencies of inference has no others."""
-
-    name: str
-    device: str
-    environment: dict[str, Any]
-    warnings: list[str] | UnsetType = UNSET
-    epochs: dict[str, Any] | UnsetType = UNSET
-    spaces: dict[str, dict[str, Any]] | UnsetType = UNSET
-    llm: dict[str, Any] | UnsetType = UNSET
-
-
-class Before(Struct):
-    """The fields that a fit in another precision changed, as they were; `environment`: its words on the
-    mode.
-    """
-
-    device: str
-    predictors: Predictors
-    environment: dict[str, Any]
-    warnings: list[str]
-    estimated: str | UnsetType = UNSET
-
-
-class ModelFile(Sections, kw_only=True):
-    """A file with latencies of inference; `before`: in the precision before the last fit.
-
-    `estimated`, `of_form`: remarks on data sheets, see `lolat.device.running`.
-    """
-
-    default: str
-    predictors: Predictors
-    points: list[StoredPoint]
-    noise: Noise
-    domain: Domain
-    quantized: list[StoredPoint] | UnsetType = UNSET
-    before: Before | UnsetType = UNSET
-    estimated: str | UnsetType = UNSET
-    of_form: str | UnsetType = UNSET
-
-
-def validate(document: Any, source: str) -> None:
-    """Raise ModelFileError unless `document`, parsed JSON, is a LoLat model of version 1.
-
-    `source`: one line that begins the message, which goes on with the expected value and its place.
-    """
-    marks = document if isinstance(document, dict) else {}
-    schema, version = marks.get("schema"), marks.get("version")
-    if (schema, version) != (SCHEMA, FORMAT_VERSION):
-        raise ModelFileError(
-            f"{source}: schema {shortened(repr(schema))}, version {shortened(repr(version))} is not a "
-            f"LoLat model of version {FORMAT_VERSION}; make one: `lolat learn cpu`, `lolat fit TABLE.csv`",
-            code="not-a-model",
-        )
-    # A file of training, spaces or language models may lack latencies.
-    is_without = "predictors" not in document and any(s in document for s in SECTIONS)
-    converted(document, Sections if is_without else ModelFile, source)
-
-
 # ---- Reading and writing
 
 
-def read(path: AnyPath) -> dict[str, Any]:
+def read(path: AnyPath) -> DeviceFile:
     """Parse and `validate` the model file at `path`. ModelFileError if it cannot be read or is none.
 
     A file that has not changed is parsed once, so nothing inside the document may be changed.
@@ -167,95 +49,205 @@ def read(path: AnyPath) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError):  # `read_json` says it
         file = os.stat(path)
         mark = (file.st_ino, file.st_mtime_ns, file.st_size)
-    return {**_read_once(os.fspath(path), mark)}
+    return _read_once(os.fspath(path), mark)
 
 
 @lru_cache(maxsize=256)
-def _read_once(path: str, mark: tuple[int, int, int]) -> dict[str, Any]:
+def _read_once(path: str, mark: tuple[int, int, int]) -> DeviceFile:
     """See `read`; `mark`: tells the file as it is now from what it was before."""
     hint = "`lolat learn cpu` makes one, `lolat models` lists those there are"
     document: dict[str, Any] = read_json(path, "expected a LoLat model file", hint=hint)
     validate(document, shown_path(near(path)))
-    return document
+    return DeviceFile(document)
 
 
-def write(path: AnyPath, document: dict[str, Any]) -> None:
+def write(path: AnyPath, document: Mapping[str, Any]) -> None:
     """`validate` a document and write it whole or not at all; raises as these and `write_bytes` do."""
     source = shown_path(path)
     validate(document, source)
     write_bytes(path, to_json(document, source).encode("ascii"))
 
 
-# ---- Sections: which a file has, which it lacks, how one is added
+# ---- A file that was read
 
 
-def knows(document: Mapping[str, Any]) -> list[str]:
-    """The sections of a model file in words."""
-    known = [OF_INFERENCE] * ("predictors" in document)
-    known += ["training, measured"] * ("training" in document)
-    known += ["epochs of training"] * ("epochs" in document)
-    known += ["language models (`lolat llm`)"] * ("llm" in document)
-    return [*known, *(f"networks of {space}" for space in sorted(document.get("spaces", {})))]
+class DeviceFile(Hardware):
+    """The file of a device: its parts as structs.
 
-
-def answers_for(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """The questions that a model file answers: "language models", "networks", "training", "spaces", or
-    "layers" if it was fitted to the single layers of 2018.
+    `document`: the JSON, with the keys of a later minor version; `name`: of the model; `device`: of the
+    device, in brackets how it was measured; `formulas`: those that this version knows, by name; `kernels`:
+    the formula by operation, None without it; `domain`: the range of the measurements; `default`: name of
+    the default formula, "" without latencies; `of_form`, `estimated`: remarks by data sheets on another
+    card that was measured, and on another precision, in a file of such a fit their texts; `warnings`: the
+    remarks that the file was made with. None without the section: `training` (`lolat.training.measured`),
+    `epochs` of training (`lolat.training.epochs`), `llm`, language models (`lolat.llm.gpu`). `spaces`:
+    search spaces by name. `recorded`: the environment as it is written, for `lolat.microbench.environment`.
     """
-    of_layers = isinstance(document["environment"].get("source"), Mapping)
-    known = {
-        "language models": "llm" in document,
-        "networks": "predictors" in document and not of_layers,
-        "layers": of_layers,
-        "training": bool({"training", "epochs"} & {*document}),
-        "spaces": bool(document.get("spaces")),
-    }
-    return tuple(name for name, is_known in known.items() if is_known)
 
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        """`document`: of a valid file."""
+        self.document = document
+        self.name: str = document["name"]
+        self.device: str = document["device"]
+        self.has_latencies = "predictors" in document
+        self.formulas: dict[str, Formula] = {
+            name: msgspec.convert(entry, PREDICTORS[name])
+            for name, entry in document.get("predictors", {}).items()
+            if name in PREDICTORS
+        }
+        kernels = self.formulas.get(Roofline.name)
+        self.kernels = kernels if isinstance(kernels, Roofline) else None
+        self.noise = msgspec.convert(document.get("noise", {}), Noise)
+        self.domain = msgspec.convert(document.get("domain", {}), Domain)
+        self.default: str = document.get("default", "")
+        self.of_form: str | None = document.get("of_form")
+        self.estimated: str | None = document.get("estimated")
+        self.warnings: Sequence[str] = document.get("warnings", ())
+        self.training, self.epochs, self.llm = map(document.get, ("training", "epochs", "llm"))
+        self.spaces: dict[str, dict[str, Any]] = document.get("spaces", {})
+        self.recorded: Mapping[str, Any] = document["environment"]
+        where = msgspec.convert(self.recorded, Environment)
+        super().__init__(self.device.partition(" (")[0], where)
 
-def lacks(document: Mapping[str, Any], source: str, section: str) -> ModelFileError:
-    """The error of a file that lacks a section: one of MODEL_PARTS, or the space named `section`."""
-    known = " and ".join(knows(document)) or "nothing yet"
-    lacking = section if section in MODEL_PARTS else f"networks of {section}"
-    others = "`lolat models` lists those that do"
-    if section in MODEL_PARTS and "llm" in document and (card := card_of(name_of(document))):
-        others = f"for networks ask `{card.casefold().replace(' ', '-')}`"
-    elif section == OF_LANGUAGE_MODELS and (names := _serving(document)):
-        others = f"for language models ask {' or '.join(f'`{name}`' for name in names)}"
-    return ModelFileError(
-        f"{source} knows {known}, but no {lacking}; {others}; or add them with "
-        f"{how_to_add(document, source, section)}"
-    )
+    def but(self, **parts: Any) -> DeviceFile:
+        """The file with other parts; those that are None are left out."""
+        every = {**self.document, **parts}
+        return DeviceFile({name: part for name, part in every.items() if part is not None})
 
+    def called(self, product: str | None) -> str:
+        """The name of the device as another product, None: its own; the brackets stay."""
+        return (product or self.product) + self.device.removeprefix(self.product)
 
-def _serving(document: Mapping[str, Any]) -> list[str]:
-    """The names of the files of the same card that know language models."""
-    card, found = card_of(name_of(document)), list[str]()
-    for name, path, _ in list_models():
-        with contextlib.suppress(LolatError):  # a damaged one
-            other = read(path)
-            found += [name] * ("llm" in other and card_of(name_of(other)) == card)
-    return found
+    def with_formulas(self, *formulas: Formula) -> DeviceFile:
+        """The file with these formulas in place of those of their names."""
+        changed = {formula.name: formula.to_dict() for formula in formulas}
+        return self.but(predictors=self.document["predictors"] | changed)
 
+    # ---- Latencies of inference
 
-def how_to_add(document: Mapping[str, Any], source: str, section: str) -> str:
-    """The commands that add to a file a section that it `lacks`."""
-    path, where = Path(source), document["environment"]
-    is_shipped = path.resolve().parent == bundled_folder().resolve()  # which is never written to
-    file = quote(path.name if is_shipped else source)
-    if section == OF_LANGUAGE_MODELS:
-        return (
-            f"`lolat fit KERNELS.csv --facts devices.csv --device NAME --output {file}`, from what "
-            "examples/time_operations.py writes"
+    @cached_property
+    def points(self) -> list[StoredPoint]:
+        """The measured blocks and networks."""
+        return msgspec.convert(self.document.get("points", []), list[StoredPoint])
+
+    @cached_property
+    def mode(self) -> Mode:
+        """The execution mode of the latencies."""
+        if self.kernels is not None:
+            return self.kernels.mode
+        where = self.environment
+        dtype, launch = FLOAT16 if where.half else FLOAT32, COMPILED if where.compile else EAGER
+        return Mode(dtype, launch, where.channels_last)
+
+    @property
+    def is_measured(self) -> bool:
+        """True if anything was measured on the device in the precision of the file."""
+        is_by_sheet = self.of_form is not None or self.estimated is not None
+        return not is_by_sheet and (self.kernels is None or bool(self.kernels.measured))
+
+    @property
+    def batch_sizes(self) -> tuple[int, int] | None:
+        """The smallest and the largest batch size of the measurements; None if the file does not say."""
+        sizes = self.environment.fitted_on.batch_sizes or [p.batch_size for p in self.points]
+        return (min(sizes), max(sizes)) if sizes else None
+
+    def errors(self, predictor: str) -> dict[str, float]:
+        """Errors of a formula on held-out networks, else on held-out points, else on its own points."""
+        errors = self.document["predictors"][predictor].get("error", {})
+        kinds = ("networks_left_out", "left_out", "fitted")
+        figures: Mapping[str, float | None] = next(
+            (errors[kind] for kind in kinds if errors.get(kind)), {}
         )
-    if section not in (OF_INFERENCE, OF_TRAINING):
-        return f"`lolat nas fit {section} SAMPLES.csv --output {file}`"
-    device = "gpu" if where.get("device") == "gpu" or gpu_of(document) else "cpu"
-    backend = f" --backend {where['framework']}" if "framework" in where else ""
-    mode = " --mode training" if section == OF_TRAINING else ""
-    table = "EPOCHS.csv" if section == OF_TRAINING else "TABLE.csv"
-    learn = f"`lolat learn {device}{backend}{mode} --output {file}` on the device"
-    return f"{learn}, or `lolat fit {table} --output {file}`"
+        return {name: value for name, value in figures.items() if value is not None}
+
+    @property
+    def notes(self) -> list[str]:
+        """All remarks on a device: those of data sheets, and those that its file was made with."""
+        return [*filter(None, (self.of_form, self.estimated)), *self.warnings]
+
+    # ---- Other sections: which a file has, which it lacks, how one is added
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        """The sections besides the latencies of inference."""
+        return {name: self.document[name] for name in SECTIONS if name in self.document}
+
+    @property
+    def epochs_mode(self) -> Mode | None:
+        """The execution mode of the timed epochs, by default float32; None without them."""
+        return None if self.epochs is None else msgspec.convert(self.epochs.get("mode") or {}, Mode)
+
+    @property
+    def knows(self) -> list[str]:
+        """The sections in words."""
+        known = {
+            OF_INFERENCE: self.has_latencies,
+            "training, measured": self.training is not None,
+            "epochs of training": self.epochs is not None,
+            "language models (`lolat llm`)": self.llm is not None,
+        }
+        words = [name for name, is_known in known.items() if is_known]
+        return [*words, *(f"networks of {space}" for space in sorted(self.spaces))]
+
+    @property
+    def answers_for(self) -> tuple[str, ...]:
+        """The questions that the file answers: "language models", "networks", "training", "spaces", or
+        "layers" if it was fitted to the single layers of 2018.
+        """
+        of_layers = self.environment.of_layers
+        known = {
+            "language models": self.llm is not None,
+            "networks": self.has_latencies and not of_layers,
+            "layers": of_layers,
+            "training": self.training is not None or self.epochs is not None,
+            "spaces": bool(self.spaces),
+        }
+        return tuple(name for name, is_known in known.items() if is_known)
+
+    def lacks(self, source: str, section: str) -> ModelFileError:
+        """The error of a file that lacks a section: one of MODEL_PARTS, or the space named `section`."""
+        known = " and ".join(self.knows) or "nothing yet"
+        lacking = section if section in MODEL_PARTS else f"networks of {section}"
+        others = "`lolat models` lists those that do"
+        if section in MODEL_PARTS and self.llm is not None and (card := card_of(self.product)):
+            others = f"for networks ask `{card.casefold().replace(' ', '-')}`"
+        elif section == OF_LANGUAGE_MODELS and (names := self._serving()):
+            others = f"for language models ask {' or '.join(f'`{name}`' for name in names)}"
+        return ModelFileError(
+            f"{source} knows {known}, but no {lacking}; {others}; or add them with "
+            f"{self.how_to_add(source, section)}"
+        )
+
+    def _serving(self) -> list[str]:
+        """The names of the files of the same card that know language models."""
+        card, found = card_of(self.product), list[str]()
+        for name, path, _ in list_models():
+            with contextlib.suppress(LolatError):  # a damaged one
+                other = read(path)
+                found += [name] * (other.llm is not None and card_of(other.product) == card)
+        return found
+
+    def how_to_add(self, source: str, section: str) -> str:
+        """The commands that add to a file a section that it `lacks`."""
+        path, where = Path(source), self.environment
+        is_shipped = path.resolve().parent == bundled_folder().resolve()  # never written to
+        file = quote(path.name if is_shipped else source)
+        if section == OF_LANGUAGE_MODELS:
+            return (
+                f"`lolat fit KERNELS.csv --facts devices.csv --device NAME --output {file}`, from what "
+                "examples/time_operations.py writes"
+            )
+        if section not in (OF_INFERENCE, OF_TRAINING):
+            return f"`lolat nas fit {section} SAMPLES.csv --output {file}`"
+        device = GPU if where.device == GPU or self.gpu else CPU
+        backend = f" --backend {where.framework}" if where.framework else ""
+        mode = " --mode training" if section == OF_TRAINING else ""
+        table = "EPOCHS.csv" if section == OF_TRAINING else "TABLE.csv"
+        learn = f"`lolat learn {device}{backend}{mode} --output {file}` on the device"
+        return f"{learn}, or `lolat fit {table} --output {file}`"
+
+
+# ---- Making and joining files
 
 
 def made(name: str, device: str, environment: Mapping[str, Any]) -> dict[str, Any]:
@@ -271,39 +263,30 @@ def made(name: str, device: str, environment: Mapping[str, Any]) -> dict[str, An
 
 def put(path: AnyPath, sections: Mapping[str, Any], device: str | None = None) -> None:
     """Write `sections` into the model file at `path`, new or not; raises as `merged` and `write` do."""
-    write(path, merged(path, made(Path(path).stem, device or UNKNOWN, {}) | dict(sections)))
+    new = made(Path(path).stem, device or UNKNOWN, {}) | dict(sections)
+    write(path, merged(path, DeviceFile(new)).document)
 
 
-def merged(path: AnyPath, new: dict[str, Any]) -> dict[str, Any]:
-    """The document `new` with the sections of the file at `path` that it lacks.
+def merged(path: AnyPath, own: DeviceFile) -> DeviceFile:
+    """A new file with the sections of the file at `path` that it lacks.
 
     InputError if the file is of another device, ModelFileError if it is no model file.
     """
     if not Path(path).exists():
-        return new
+        return own
     old = read(path)
-    label, called, own = (
-        str(text).partition(" (")[0].strip().casefold()
-        for text in (old["device"], old["name"], new["device"])
-    )
-    if own not in (label, called) and UNKNOWN not in (label, own):
+    names = {old.product.strip().casefold(), old.name.partition(" (")[0].strip().casefold()}
+    if own.product.strip().casefold() not in names and UNKNOWN not in (old.product, own.product):
         raise InputError(
-            f"{shown_path(path)} is a model of another device: {old['device']}, and this is "
-            f"{new['device']}; give another {arg('output')}, or call it the same",
+            f"{shown_path(path)} is a model of another device: {old.device}, and this is {own.device}; "
+            f"give another {arg('output')}, or call it the same",
             code="other-device",
         )
-    if "predictors" in new:
-        document = {section: old[section] for section in SECTIONS if section in old} | new
-        device, other = new["device"], old["device"]
-    else:
-        document = old | {section: new[section] for section in SECTIONS if section in new}
-        device, other = old["device"], new["device"]
-    if spaces := {**old.get("spaces", {}), **new.get("spaces", {})}:
-        document["spaces"] = spaces
-    # The brackets behind a device's name say how it was measured.
-    name, bracket, how = device.partition(" (")
-    name = other.partition(" (")[0] if name == UNKNOWN else name
-    return document | {"device": name + bracket + how}
+    file, other = (own, old) if own.has_latencies else (old, own)
+    sections = {**old.sections, **own.sections, "spaces": {**old.spaces, **own.spaces} or None}
+    return file.but(
+        **sections, device=file.called(other.product if file.product == UNKNOWN else None)
+    )
 
 
 # ---- The state of a model that was measured on this machine
@@ -346,17 +329,17 @@ class State:
     remark: str | None
 
 
-def limit_of(document: Mapping[str, Any]) -> float:
+def limit_of(file: DeviceFile) -> float:
     """The largest distance from 1 of new over learned times: LIMIT, or the repeatability if larger."""
-    return max(LIMIT, noise_level(document, "repeatability") or 0.0)
+    return max(LIMIT, file.noise.repeatability or 0.0)
 
 
-def state_of(document: Mapping[str, Any], source: str) -> State | None:
+def state_of(file: DeviceFile, source: str) -> State | None:
     """The state of the model in the file `source`; None unless it was measured on this machine."""
-    learned = _learned_here(document, source)
+    learned = _learned_here(file, source)
     if learned is None:
         return None
-    check, remark = document.get(CHECKED), None
+    check, remark = file.document.get(CHECKED), None
     if check is None:
         with contextlib.suppress(LolatError, msgspec.ValidationError, KeyError):
             stored = read_json(_state_file(source), "expected a state")
@@ -377,23 +360,23 @@ def checked(by: Literal["doctor", "evaluate", "probe"], ratio: float, limit: flo
 
 
 def write_check(
-    document: Mapping[str, Any], source: str, by: Literal["doctor", "evaluate"], ratio: float
+    file: DeviceFile, source: str, by: Literal["doctor", "evaluate"], ratio: float
 ) -> None:
     """Write a check beside the model, if it has a state and its folder can be written to."""
-    learned = _learned_here(document, source)
+    learned = _learned_here(file, source)
     if learned is not None:
-        check = checked(by, ratio, limit_of(document))
+        check = checked(by, ratio, limit_of(file))
         stored = {"learned": learned, "check": msgspec.to_builtins(check)}
         with contextlib.suppress(LolatError):
             write_bytes(_state_file(source), to_json(stored).encode("ascii"))
 
 
-def _learned_here(document: Mapping[str, Any], source: str) -> str | None:
+def _learned_here(file: DeviceFile, source: str) -> str | None:
     """The date of a model that was measured here; None if it is bundled or from published times."""
-    where, path = document["environment"], Path(source).resolve()
-    is_measured = where.get("device") in ("cpu", "gpu") and "source" not in where
+    where, path = file.environment, Path(source).resolve()
     is_here = path.is_file() and path.parent != bundled_folder().resolve()
-    return str(where["date"]) if is_measured and is_here and moment(where.get("date")) else None
+    is_learned = where.is_learned and not where.source and is_here
+    return where.date if is_learned and moment(where.date) else None
 
 
 def _state_file(source: str) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
@@ -148,18 +148,6 @@ def check_coverage(coverage: float) -> None:
 def interval_around(ms: float, half_width: float | None) -> tuple[float, float] | None:
     """The interval around a time in ms; `half_width`: a logarithm; None without one."""
     return None if half_width is None else (ms * math.exp(-half_width), ms * math.exp(half_width))
-
-
-def noise_level(
-    document: Mapping[str, Any], kind: Literal["floor", "repeatability"]
-) -> float | None:
-    """The relative noise of the machine of a model file; None if the file has none.
-
-    "floor": repeated times of a block; "repeatability": standard deviation of times of the same networks
-    some minutes apart (`lolat.microbench.check`).
-    """
-    level: float | None = document.get("noise", {}).get(kind)
-    return level
 
 
 def normal_quantile(coverage: float) -> float:

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from lolat.device.domain import (
     extrapolated_half_width,
     fit_again,
 )
-from lolat.device.intervals import interval_around, noise_level, normal_quantile
+from lolat.device.file import DeviceFile
+from lolat.device.intervals import interval_around, normal_quantile
 from lolat.device.prediction import Prediction, Query, end_ms, no_room_words
 from lolat.device.predictors.formula import CONSTANT, Formula
 from lolat.device.predictors.host import Steps
@@ -27,21 +28,18 @@ from lolat.device.predictors.roofline import RECURRENT_MS, Roofline
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.question import AUTO, Question, as_whole
 from lolat.device.running import (
-    AS_NOW,
-    ESTIMATED,
     LAID_BY_COMPILER,
-    OF_FORM,
     as_written,
-    is_measured,
-    mode_of,
 )
+from lolat.device.shape import Noise
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
 from lolat.graph.counts import COLUMNS, FEATURES, quantized_remark
 from lolat.graph.kinds import GATES
 from lolat.graph.modes import lost_upcasts
-from lolat.hardware.gpus import PRECISION_OF, available_bytes, gpu_of
+from lolat.hardware.environment import Environment
+from lolat.hardware.gpus import PRECISION_OF
 from lolat.io.paths import list_models
 from lolat.io.results import Remark
 from lolat.parameters import COVERAGE
@@ -74,19 +72,17 @@ BACKEND_OF = {"keras": "tensorflow", "torch": "torch", "onnx": "onnxruntime"}
 """Framework of a network (`Graph.framework`) -> the backend that runs it."""
 
 
-def other_framework(
-    environment: Mapping[str, Any], framework: str, name: str = ""
-) -> Iterator[str]:
+def other_framework(environment: Environment, framework: str, name: str = "") -> Iterator[str]:
     """A remark on a network whose framework is another than that of the measurements.
 
     `environment`, `name`: the model's; `framework`: the network's `Graph.framework`. No remark if either is
     unknown. Counts are the same in every framework, latencies are not.
     """
-    backend, learned = BACKEND_OF.get(framework), environment.get("framework")
-    if backend is None or not isinstance(learned, str) or learned == backend:
+    backend, learned = BACKEND_OF.get(framework), environment.framework
+    if None in (backend, learned) or learned == backend:
         return
-    device = environment.get("device")  # "unknown" if fitted to published times
-    remedy = f"lolat learn {device} --backend {backend}" if device in ("cpu", "gpu") else ""
+    learn = f"lolat learn {environment.device} --backend {backend}"
+    remedy = learn if environment.is_learned else ""  # not for published times
     if name and any(f"{name}-{backend}" == other for other, _, _ in list_models()):
         remedy = f"the model {name}-{backend}"
     yield Remark(
@@ -97,14 +93,12 @@ def other_framework(
     )
 
 
-def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
+def of_its_source(file: DeviceFile) -> tuple[str, ...]:
     """The remarks of a model file from published times, or changed by a data sheet or as of now."""
-    of_others = isinstance(document["environment"].get("source"), Mapping)
-    estimated = [document[key] for key in (AS_NOW, OF_FORM, ESTIMATED) if key in document]
-    is_gpu = Roofline.name in document["predictors"]
-    if is_gpu and (gpu := gpu_of(document)) is not None and gpu.dies:
-        estimated.append(f"a card is {gpu.dies:g} GPUs, and the time is that of one of them")
-    return *estimated, *(document.get("warnings", ()) if of_others else ())
+    remarks = [*filter(None, (file.document.get("as_now"), file.of_form, file.estimated))]
+    if file.kernels and file.gpu and file.gpu.dies:
+        remarks.append(f"a card is {file.gpu.dies:g} GPUs, and the time is that of one of them")
+    return *remarks, *(file.warnings if file.environment.of_layers else ())
 
 
 # ---- A prediction
@@ -115,8 +109,8 @@ def largest_batch(model: Device, analysis: Analysis, question: Question) -> int:
 
     InputError if the memory is not known, AnswerIsNo if not even one sample fits.
     """
-    mode = mode_of(model.document)
-    has, limit = available_bytes(model.document), question.max_ms
+    mode = model.file.mode
+    has, limit = model.file.available_bytes, question.max_ms
     if has is None:
         raise no_memory(model.label)
     most = largest_fitting(lambda n: analysis.memory(n, mode).total_bytes, has)
@@ -183,21 +177,21 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     size = question.batch_size
     size = largest_batch(model, analysis, question) if size == AUTO else as_whole(size)
     counts = analysis.block_counts(size)
-    document, where, mode = model.document, model.document["environment"], mode_of(model.document)
+    file, where, mode = model.file, model.file.environment, model.file.mode
     terms, call_ms, steps = formula.of_blocks(analysis, size)
     latency = float(terms.sum()) + call_ms
     extrapolation = _extrapolation(model, analysis, size, formula, terms / (latency or 1.0), steps)
     unusual = {"hides", "experts"} & {name for o in graph.operations for name in o.attributes}
     if analysis.counts.quantized or unusual:
         extrapolation, of_counts = with_untimed(extrapolation, formula, analysis, size)
-    steps_alone = (where.get("held") or {}).get("inference") is False
+    steps_alone = not where.fitted_on.inference
     inside = max(1.0 - extrapolation.share, 0.0) if extrapolation.known else None
-    inside = inside if is_measured(document) and not steps_alone else 0.0
+    inside = inside if file.is_measured and not steps_alone else 0.0
     terms_ms = dict(zip(formula.features, terms.sum(axis=0).tolist(), strict=True))
-    about = extrapolation, document, coverage, int(counts[:, _OPS].sum()), graph
+    about = extrapolation, file.noise, coverage, int(counts[:, _OPS].sum()), graph
     half, doubts = widened_half_width(formula, steps, *about, {**terms_ms, CONSTANT: call_ms})
     remarks = [*extrapolation.remarks, *doubts, *[STEPS_ALONE] * steps_alone]
-    remarks += (*other_framework(where, graph.framework, model.label), *of_its_source(document))
+    remarks += (*other_framework(where, graph.framework, model.label), *of_its_source(file))
     remarks += [LAID_BY_COMPILER] * (model.asked.channels_last and mode.fused)
     remarks += (*lost_upcasts(graph, mode), *of_counts)  # last: less important than the interval
     interval = interval_around(latency, half)
@@ -214,7 +208,7 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
         inside_share=inside,
         memory=analysis.memory(size, mode),
         model=model.name,
-        learned=date if isinstance(date := where.get("date"), str) else None,
+        learned=where.date,
         state=model.state,
         warnings=tuple(dict.fromkeys(remarks)),
         names=analysis.names,
@@ -223,9 +217,9 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
         block_terms=terms,
         call_ms=call_ms,
         precision=PRECISION_OF[mode.dtype],
-        framework=where.get("framework"),
+        framework=where.framework,
         launch=None if steps is None else steps.launch,
-        available_bytes=available_bytes(document),
+        available_bytes=file.available_bytes,
         host_ms=None if steps is None else steps.host_ms,
         host_bound=None if steps is None else steps.host_bound,
         query=Query(model, graph, coverage),
@@ -280,7 +274,7 @@ def widened_half_width(
     formula: Formula,
     steps: Steps | None,
     extrapolation: Extrapolation,
-    document: Mapping[str, Any],
+    noise: Noise,
     coverage: float | None,
     ops: int,
     graph: Graph | None = None,
@@ -295,7 +289,7 @@ def widened_half_width(
         unlike = formula.unlike(steps) or {}
         if sum(unlike.values()) > MOSTLY_UNLIKE:
             return None, (NOT_KNOWN,)
-    floor, sure = noise_level(document, "floor") or 0.0, COVERAGE if coverage is None else coverage
+    floor, sure = noise.floor or 0.0, COVERAGE if coverage is None else coverage
     try:
         half_width = formula.half_width(ops, sure, floor, terms_ms)
     except InputError as error:
@@ -304,7 +298,7 @@ def widened_half_width(
         return None, (Remark("no interval", str(error)),)
     widened = extrapolated_half_width(half_width, extrapolation)
     int8 = int8_half_width(formula.int8, graph, sure) if graph and formula.int8 else 0.0
-    machine = math.log1p(noise_level(document, "repeatability") or 0.0) * normal_quantile(sure)
+    machine = math.log1p(noise.repeatability or 0.0) * normal_quantile(sure)
     return math.hypot(widened, machine, int8), ()
 
 
@@ -324,10 +318,10 @@ def tables_extrapolation(
             f"is predicted as a matrix product of at least {1e3 * RECURRENT_MS:g} µs"
         )
     total = analysis.counts.at(batch_size).sum(axis=0)
-    unlike, of_kinds = model.domain.unlike(total)
+    unlike, of_kinds = model.file.domain.unlike(total)
     unlike *= 1.0 - extrapolation.unlike - share
     remarks += of_kinds
-    known = extrapolation.known or share > NEGLIGIBLE_SHARE or bool(model.domain.shares)
+    known = extrapolation.known or share > NEGLIGIBLE_SHARE or bool(model.file.domain.shares)
     return replace(
         extrapolation,
         unmeasured=extrapolation.unmeasured + share,
@@ -342,7 +336,7 @@ def _extrapolation(
     steps: Steps | None,
 ) -> Extrapolation:  # fmt: skip
     """The part of a network outside the measured range; `terms`: (blocks, features), shares of the time."""
-    domain, shares = model.domain, terms.sum(axis=1)
+    domain, shares = model.file.domain, terms.sum(axis=1)
     if steps is not None and isinstance(formula, Roofline):
         found = formula.extrapolation(steps, batch_size, domain.minimum)
         return tables_extrapolation(model, analysis, batch_size, found, steps)
@@ -378,7 +372,7 @@ def _extrapolation(
     ]
     # Only known data types and kinds of operations can be learned.
     can_learn = not dtypes and analysis.counts.warnings == analysis.graph.warnings
-    if can_learn and model.document["environment"].get("device") in ("cpu", "gpu"):
+    if can_learn and model.file.environment.is_learned:
         remarks.append(
             Remark(
                 "to have the model know it, time the whole network on the model's device and fit it in "

@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 from lolat.device.domain import NEGLIGIBLE_SHARE
 from lolat.device.file import State
 from lolat.device.question import InputSize
-from lolat.device.running import layout_of, mode_of, mode_words
+from lolat.device.running import layout_of, mode_words
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, Memory, analyze, largest_fitting
@@ -188,13 +188,13 @@ class Prediction(Result):
     def channels_last(self) -> bool | None:
         """True if images lie channels last; None if the time does not depend on it."""
         model = self.query.model
-        return layout_of(mode_of(model.document), self.query.graph, model.asked.channels_last)
+        return layout_of(model.file.mode, self.query.graph, model.asked.channels_last)
 
     @property
     def runs_as(self) -> str:
         """The execution mode in words; see `mode_words`."""
         model = self.query.model
-        return mode_words(model.document, self.query.graph, model.asked.channels_last)
+        return mode_words(model.file, self.query.graph, model.asked.channels_last)
 
     @property
     def fits(self) -> bool | None:
@@ -212,7 +212,7 @@ class Prediction(Result):
     @property
     def largest_batch(self) -> int:
         """The largest batch that fits in memory; 0 if none does or the memory is not known."""
-        analysis, mode = analyze(self.query.graph), mode_of(self.query.model.document)
+        analysis, mode = analyze(self.query.graph), self.query.model.file.mode
         return largest_fitting(
             lambda n: analysis.memory(n, mode).total_bytes, self.available_bytes or 0
         )

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
+from msgspec.structs import replace as replaced
 
-from lolat.device.file import read
+from lolat.device.file import DeviceFile, read
 from lolat.device.predictors.host import FACTOR, GIVEN
 from lolat.device.predictors.precision import in_precision, no_precision, on_sheet
 from lolat.device.predictors.roofline import Roofline, TrainingSteps
@@ -20,15 +20,13 @@ from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.kinds import CONVOLUTIONS
 from lolat.graph.modes import (
-    COMPILED,
     EAGER,
-    FLOAT16,
     FLOAT32,
     LAUNCHES,
     Mode,
     own_dtype,
 )
-from lolat.hardware.gpus import PRECISION_OF, Gpu, card_of, dtype_named, find_gpu, gpu_of, name_of
+from lolat.hardware.gpus import PRECISION_OF, Gpu, card_of, dtype_named, find_gpu
 from lolat.io.paths import SHIPPED, list_models
 from lolat.io.results import Remark
 from lolat.parameters import PARAMETERS
@@ -39,16 +37,8 @@ if TYPE_CHECKING:
 
 D = TypeVar("D", bound="Device")
 FRAMEWORK_TITLES = {"torch": "PyTorch", "tensorflow": "TensorFlow", "onnxruntime": "ONNX Runtime"}
-ESTIMATED = "estimated"
-"""Key of a document: a remark on the part from a data sheet; in a file that was fitted so, its text."""
-OF_FORM = "of_form"
-"""Key of a document: a remark on the card that was measured. See ESTIMATED."""
-BEFORE = "before"
-"""Key of a document: its `lolat.device.file.Before`."""
 MODE_WORDS = ("half", "mode", "compile", "own_networks")
 """Keys of an environment that tell the execution mode, and the own runs in it."""
-AS_NOW = "as_now"
-"""Key of a document in memory, never in a file: a remark on the machine's speed now."""
 CARD_SPREAD = 0.1
 """Standard deviation, a logarithm, of the error by the data sheets of two cards of a chip. Assumed."""
 GENERATION_SPREAD = 0.2
@@ -70,36 +60,20 @@ ABOVE_FLOAT32 = frozenset(["float64", "complex64", "complex128"])
 """Data types of a network that are more than float32."""
 
 
-def mode_of(document: Mapping[str, Any]) -> Mode:
-    """The execution mode of a model file."""
-    kernels, where = document["predictors"].get(Roofline.name), document["environment"]
-    if kernels is not None:
-        return msgspec.convert(kernels.get("mode", {}), Mode)
-    dtype = FLOAT16 if where.get("half") is True else FLOAT32
-    launch = COMPILED if where.get("compile") is True else EAGER
-    return Mode(dtype, launch, where.get("channels_last") is True)
+def before_fit(file: DeviceFile) -> dict[str, Any]:
+    """Return the part `before` of another file; see `lolat.device.file.Before`."""
+    document = file.document
+    where = {n: v for n, v in file.recorded.items() if n in MODE_WORDS}
+    kept = {n: document[n] for n in ("device", "predictors", "estimated") if n in document}
+    return {**kept, "environment": where, "warnings": [*file.warnings]}
 
 
-def epochs_mode(document: Mapping[str, Any]) -> Mode:
-    """The execution mode of the timed epochs of a model file; float32 if it does not say."""
-    return msgspec.convert(document["epochs"].get("mode") or {}, Mode)
-
-
-def before_fit(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a document keeps as BEFORE of another one."""
-    where = {n: v for n, v in document["environment"].items() if n in MODE_WORDS}
-    kept = {
-        name: document[name] for name in ("device", "predictors", ESTIMATED) if name in document
-    }
-    return {**kept, "environment": where, "warnings": list(document.get("warnings", ()))}
-
-
-def _exchanged(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document as before its fit in another precision, which it keeps instead."""
-    old = document[BEFORE]
-    others = {n: v for n, v in document["environment"].items() if n not in MODE_WORDS}
-    kept = {n: v for n, v in document.items() if n != ESTIMATED} | old
-    return {**kept, "environment": others | old["environment"], BEFORE: before_fit(document)}
+def _exchanged(file: DeviceFile) -> DeviceFile:
+    """The file as before its fit in another precision, which it keeps instead."""
+    before = file.document["before"]
+    where = {n: v for n, v in file.recorded.items() if n not in MODE_WORDS} | before["environment"]
+    parts = {"estimated": None, **before, "environment": where, "before": before_fit(file)}
+    return file.but(**parts)
 
 
 # ---- A device in another execution mode
@@ -122,20 +96,19 @@ def run_as(model: D, asked: RunAs) -> D:
             "microseconds, such as 25 (0.025 ms)",
             code="host-us",
         )
-    predictors = dict(model.document.get("predictors", {}))
-    hosts = {n: entry["host"] for n, entry in predictors.items() if "host" in entry}
-    if not hosts:
+    kernels = (f for f in model.predictors.values() if isinstance(f, Roofline))
+    hosted = [(f, f.host) for f in kernels if f.host]
+    if not hosted:
         raise InputError(
             f"{arg('host_us')} {host_us:g}: {model.name} has no host that starts its operations; expected "
             "the profile of a GPU, or leave it out",
             code="no-host",
         )
-    for name, host in hosts.items():
-        given = {"start_ms": host_us / 1e3, "source": GIVEN, "factor": FACTOR[GIVEN]}
-        predictors[name] = {**predictors[name], "host": {**host, **given}}
+    given = {"start_ms": host_us / 1e3, "source": GIVEN, "factor": FACTOR[GIVEN]}
+    hosts = (replaced(f, host=replaced(host, **given)) for f, host in hosted)
     # Training was measured with another host.
-    others = {n: v for n, v in model.document.items() if n not in ("epochs", "training")}
-    return _asked(model, others | {"predictors": predictors}, asked)
+    file = model.file.with_formulas(*hosts).but(epochs=None, training=None)
+    return _asked(model, file, asked)
 
 
 def as_now(model: D, spread: float, remark: Remark, ratio: float = 1.0) -> D:
@@ -144,14 +117,14 @@ def as_now(model: D, spread: float, remark: Remark, ratio: float = 1.0) -> D:
     `spread`: standard deviation, a logarithm, of the change from network to network; it takes the place of
     the machine's repeatability in intervals. Training, measured at another time, is left out.
     """
-    document = {n: v for n, v in model.inference.items() if n not in ("epochs", "training")}
-    document["predictors"] = {n: f.scaled(ratio).to_dict() for n, f in model.predictors.items()}
-    if (host := document["predictors"].get(Roofline.name, {}).get("host")) is not None:
-        for name in ("start_ms", "call_ms"):
-            host[name] = ratio * host.get(name, 0.0)
-    document["noise"] = {**document["noise"], "repeatability": math.expm1(spread)}
-    document[AS_NOW] = remark
-    return _asked(model, document, RunAs())
+    formulas = [formula.scaled(ratio) for formula in model.predictors.values()]
+    for place, formula in enumerate(formulas):
+        if type(formula) is Roofline and (host := formula.host):
+            slower = replaced(host, start_ms=ratio * host.start_ms, call_ms=ratio * host.call_ms)
+            formulas[place] = replaced(formula, host=slower)
+    noise = model.inference.document["noise"] | {"repeatability": math.expm1(spread)}
+    file = model.file.with_formulas(*formulas)
+    return _asked(model, file.but(epochs=None, training=None, noise=noise, as_now=remark), RunAs())
 
 
 def on_card(model: D, name: str, gpu: Gpu) -> D:
@@ -160,25 +133,25 @@ def on_card(model: D, name: str, gpu: Gpu) -> D:
 
     `name`: of the form; `gpu`: its sheet.
     """
-    formula, measured = model.predictors[Roofline.name], name_of(model.document)
-    was = find_gpu(measured) or gpu_of(model.document)  # both by the makers' sheets
-    assert isinstance(formula, Roofline)
+    formula, measured = model.file.kernels, model.file.product
+    was = find_gpu(measured) or model.file.gpu  # both by the makers' sheets
+    assert formula is not None
     assert was is not None
     is_of_chip = card_of(gpu.name) == card_of(was.name) or gpu.chip == was.chip
     spread = CARD_SPREAD if is_of_chip else GENERATION_SPREAD
     formula, faster, wider = on_sheet(formula, was, gpu)
     spread = math.hypot(formula.elsewhere, spread)
-    formula = msgspec.structs.replace(formula, elsewhere=spread, own_steps=())
-    document = {
-        n: v for n, v in model.document.items() if n not in ("epochs", "training", "llm", BEFORE)
-    }
-    document |= {"name": name, "device": name, "predictors": {Roofline.name: formula.to_dict()}}
-    document["environment"] = {n: v for n, v in document["environment"].items() if n != "sheet"}
-    document[OF_FORM] = Remark(
+    formula = replaced(formula, elsewhere=spread, own_steps=())
+    remark = Remark(
         f"measured on {measured}",
         f"{name} has {wider:.2f} times its bandwidth and {faster:.2f} times its rate, by the data sheets",
     )
-    return type(model)(document, model.source)
+    file = model.file.but(
+        name=name, device=name, predictors={Roofline.name: formula.to_dict()}, of_form=remark,
+        environment={n: v for n, v in model.file.recorded.items() if n != "sheet"},
+        epochs=None, training=None, llm=None, before=None,
+    )  # fmt: skip
+    return type(model)(file, model.source)
 
 
 def _in_mode(model: D, asked: RunAs) -> D:
@@ -196,47 +169,48 @@ def _in_mode(model: D, asked: RunAs) -> D:
     dtype = asked.precision and dtype_named(asked.precision)
     given = {"dtype": dtype, "launch": launch, "channels_last": asked.channels_last}
     changes: dict[str, Any] = {n: value for n, value in given.items() if value}
-    if "predictors" not in model.document and not {"epochs", "llm"}.isdisjoint(model.document):
+    file = model.file
+    if not file.has_latencies and (file.epochs is not None or file.llm is not None):
         return _without_latencies(model, changes, asked)
-    document = dict(model.inference)
-    if "epochs" in document and replace(timed := epochs_mode(document), **changes) != timed:
-        del document["epochs"]  # they were timed in another mode
-    mode = mode_of(document)
+    file = model.inference
+    if (timed := file.epochs_mode) and replace(timed, **changes) != timed:
+        file = file.but(epochs=None)  # they were timed in another mode
+    mode = file.mode
     if replace(mode, **changes).fused:
         changes.pop("channels_last", None)  # a compiler lays images so itself
     wanted = replace(mode, **changes)
     if wanted == mode:
-        return _asked(model, document, asked)
-    if BEFORE in document:
+        return _asked(model, file, asked)
+    if "before" in file.document:
 
         def nearness(its: Mode) -> tuple[bool, bool]:
             return its.dtype == wanted.dtype, its.half == wanted.half
 
-        old = _exchanged(document)
-        if nearness(mode_of(old)) > nearness(mode):
+        old = _exchanged(file)
+        if nearness(old.mode) > nearness(mode):
             return _in_mode(_asked(model, old, RunAs()), replace(asked, launch=wanted.launch))
-    kernels = document["predictors"].get(Roofline.name, {})
-    if wanted.launch != mode.launch and "host" not in kernels:
+    kernels = file.kernels
+    if wanted.launch != mode.launch and not (kernels and kernels.host):
         raise InputError(
             f"{arg('launch')} {launch}: {model.name} was measured in {mode.launch} mode only; expected a "
             "GPU's profile that has the launch overhead",
             code="no-launch",
         )
-    if not kernels and wanted.dtype == mode.dtype:
+    if kernels is None and wanted.dtype == mode.dtype:
         raise InputError(
             f"{arg('channels_last')}: {model.name} was measured channels first; expected a GPU's profile, "
             "or one that was learned so (lolat learn --channels-last)",
             code="no-layout",
         )
-    if not kernels:
+    if kernels is None:
         raise no_precision(wanted.dtype, mode.dtype, None)
     if measured := measured_in(model, wanted.__eq__):
-        return _asked(measured, {**measured.document}, asked, model.asked)
+        return _asked(measured, measured.file, asked, model.asked)
     if near := _near(model, mode, wanted):
-        if mode_of(near.document).dtype != wanted.dtype:
+        if near.file.mode.dtype != wanted.dtype:
             asked = replace(asked, precision=PRECISION_OF[wanted.dtype])
         return _in_mode(near, asked.after(model.asked))
-    return _asked(model, _changed(document, mode, wanted), asked)
+    return _asked(model, _changed(file, kernels, wanted), asked)
 
 
 def _near(model: D, mode: Mode, wanted: Mode) -> D | None:
@@ -261,43 +235,41 @@ def _near(model: D, mode: Mode, wanted: Mode) -> D | None:
     return measured_in(model, replace(mode, channels_last=True).__eq__) if turned else None
 
 
-def _changed(document: Mapping[str, Any], mode: Mode, wanted: Mode) -> dict[str, Any]:
-    """The contents of a model file with formulas changed from its mode to another one."""
+def _changed(file: DeviceFile, kernels: Roofline, wanted: Mode) -> DeviceFile:
+    """The file with formulas changed from their mode to another one; `kernels`: its formula."""
     # A compiler lays images as it likes.
     wanted = replace(wanted, channels_last=wanted.channels_last and not wanted.fused)
-    predictors, gpu = dict(document["predictors"]), gpu_of(document)
-    kernels = predictors[Roofline.name]
+    mode, gpu = kernels.mode, file.gpu
     is_last = wanted.channels_last and not mode.channels_last
-    is_taken_out = is_last and mode.half and not kernels.get("turns")
+    is_taken_out = is_last and mode.half and not kernels.turns
+    doubt = LAYOUT_SPREAD if is_taken_out else 0.0
+    formulas = dict(file.document["predictors"])
     if is_last:
-        predictors.pop(TrainingSteps.name, None)  # their terms are of one layout
-    for kind in (Roofline, TrainingSteps):
-        if kind.name in predictors:
-            formula = in_precision(msgspec.convert(predictors[kind.name], kind), wanted.dtype, gpu)
-            doubt = LAYOUT_SPREAD if is_taken_out else 0.0
-            formula = msgspec.structs.replace(
-                formula, mode=wanted, elsewhere=math.hypot(formula.elsewhere, doubt)
-            )
-            predictors[kind.name] = formula.to_dict()
-    is_timed = kernels["measured"] and ESTIMATED not in document
-    # Training was measured in another mode.
-    changed = {n: v for n, v in document.items() if n != "training"} | {"predictors": predictors}
+        formulas.pop(TrainingSteps.name, None)  # their terms are of one layout
+    for name in formulas:
+        if isinstance(formula := file.formulas.get(name), Roofline):
+            formula = in_precision(formula, wanted.dtype, gpu)
+            elsewhere = math.hypot(formula.elsewhere, doubt)
+            formulas[name] = replaced(formula, mode=wanted, elsewhere=elsewhere).to_dict()
+    remark = file.estimated
+    is_timed = kernels.measured and remark is None
     if wanted.dtype != mode.dtype and not (wanted.half and mode.half) and is_timed:
         assert gpu is not None  # or the precision was refused
         rate, peak = gpu.rate(wanted.dtype) or 0.0, gpu.peak(wanted.dtype) or 0.0
         sustained = f", of which its power sustains {rate:.3g}" if rate < 0.99 * peak else ""
         sheet = f"the data sheet of {gpu.name} ({peak:.3g} TFLOPS{sustained})"
         asked_in = f"what products take in {PRECISION_OF[wanted.dtype]} is from {sheet}"
-        changed[ESTIMATED] = Remark(f"measured in {PRECISION_OF[mode.dtype]}", asked_in)
+        remark = Remark(f"measured in {PRECISION_OF[mode.dtype]}", asked_in)
     elif is_taken_out and is_timed:
         without = "convolutions without the time in which GPUs turn such tensors"
-        changed[ESTIMATED] = Remark("measured channels first", without)
-    return changed
+        remark = Remark("measured channels first", without)
+    # Training was measured in another mode.
+    return file.but(training=None, predictors=formulas, estimated=remark)
 
 
 def _without_latencies(model: D, changes: Mapping[str, Any], asked: RunAs) -> D:
     """The device of a file without latencies; InputError if its epochs were timed in another mode."""
-    timed = epochs_mode(model.document) if "epochs" in model.document else None
+    timed = model.file.epochs_mode
     if timed and replace(timed, **changes) != timed:
         name = next((n for n in ("launch", "channels_last") if n in changes), "precision")
         value = "" if name == "channels_last" else f" {getattr(asked, name)}"
@@ -306,12 +278,12 @@ def _without_latencies(model: D, changes: Mapping[str, Any], asked: RunAs) -> D:
             "latencies",
             code="no-layout" if name == "channels_last" else f"no-{name}",
         )
-    return _asked(model, {**model.document}, asked)
+    return _asked(model, model.file, asked)
 
 
-def _asked(model: D, document: dict[str, Any], asked: RunAs, before: RunAs | None = None) -> D:
+def _asked(model: D, file: DeviceFile, asked: RunAs, before: RunAs | None = None) -> D:
     """A device of the same file in the asked mode; `before`: the one asked earlier, None: the model's."""
-    made = type(model)(document, model.source)
+    made = type(model)(file, model.source)
     made.label, made.asked = model.label, asked.after(before or model.asked)
     return made
 
@@ -320,7 +292,7 @@ def check_layout(model: Device, graph: Graph) -> None:
     """InputError if channels last were asked for, and the device or the network has no such layout."""
     if not model.asked.channels_last:
         return
-    mode, expected = mode_of(model.document), ""
+    mode, expected = model.file.mode, ""
     if not has_convolutions(graph):
         why = "the network has no convolution, so it has no images to lay"
     elif not mode.half:
@@ -362,7 +334,7 @@ def _in_its_precision(model: D, graph: Graph) -> D:
             "or the network in float32",
             code="no-precision",
         )
-    if mode_of(model.document).dtype == dtype_named(own):
+    if model.file.mode.dtype == dtype_named(own):
         return model
     try:
         return model.run_as(own)
@@ -377,7 +349,7 @@ def _in_its_precision(model: D, graph: Graph) -> D:
 
 def measured_models(
     name: str, asked: Callable[[Mode], bool], gpu: Gpu | None = None, origin: str | None = None
-) -> list[tuple[Path, dict[str, Any]]]:
+) -> list[tuple[Path, DeviceFile]]:
     """(file, contents) of each model of networks measured on a device in a mode that is `asked`.
 
     `name`: the device's; `gpu`: a sheet, so that other forms of its card, other cards of its chip, and
@@ -387,16 +359,18 @@ def measured_models(
     found = []
     card, chip = (None, None) if gpu is None else (card_of(gpu.name), gpu.chip)
     for _, path, where in list_models():
-        document = read(path) if origin in (None, where) else {}
-        if "predictors" not in document or not is_measured(document):
+        if origin not in (None, where):
             continue
-        own, sheet, mode = name_of(document), gpu_of(document), mode_of(document)
+        file = read(path)
+        if not file.has_latencies or not file.is_measured:
+            continue
+        own, sheet = file.product, file.gpu
         has_chip = bool(chip and sheet and sheet.chip == chip)
         has_chip |= bool(gpu and sheet and gpu.turns and sheet.turns)
         is_alike = gpu is not None and (card_of(own) == card or has_chip)
-        if asked(mode) and (own == name or (is_alike and Roofline.name in document["predictors"])):
-            found.append(((own != name, card_of(own) != card, mode.half), path, document))
-    return [(path, document) for _, path, document in sorted(found, key=lambda one: one[0])]
+        if asked(file.mode) and (own == name or (is_alike and file.kernels)):
+            found.append(((own != name, card_of(own) != card, file.mode.half), path, file))
+    return [(path, file) for _, path, file in sorted(found, key=lambda one: one[0])]
 
 
 def measured_in(model: D, asked: Callable[[Mode], bool], origin: str = SHIPPED) -> D | None:
@@ -405,31 +379,24 @@ def measured_in(model: D, asked: Callable[[Mode], bool], origin: str = SHIPPED) 
     Both files are of one `origin`: a user's own measurements do not count in a bundled file. For another
     card of a measured chip: that chip's, changed by the data sheets.
     """
-    name = name_of(model.document)
-    is_carried = isinstance(model.document.get(OF_FORM), Remark)  # a text: a fitted file's
+    name = model.file.product
+    is_carried = isinstance(model.file.of_form, Remark)  # a text: a fitted file's
     files = [path for _, path, where in list_models() if where == origin]
     if not is_carried and Path(model.source) not in files:
         return None
     gpu = find_gpu(name) if is_carried else None
-    framework = model.document["environment"].get("framework")
-    for path, document in measured_models(name, asked, gpu, origin):
-        if document["environment"].get("framework") != framework:
+    framework = model.file.environment.framework
+    for path, file in measured_models(name, asked, gpu, origin):
+        if file.environment.framework != framework:
             continue
-        made = type(model)(document, str(path))
-        if gpu is None or name_of(document) == name:
+        made = type(model)(file, str(path))
+        if gpu is None or file.product == name:
             made.label = path.stem
             return made
         made = on_card(made, name, gpu)
         made.source, made.label = model.source, model.label
         return made
     return None
-
-
-def is_measured(document: Mapping[str, Any]) -> bool:
-    """True if anything was measured on the device in the precision of the document."""
-    kernels = document["predictors"].get(Roofline.name)
-    by_sheet = OF_FORM in document or ESTIMATED in document
-    return not by_sheet and (kernels is None or bool(kernels["measured"]))
 
 
 def in_precisions(model: D, precisions: Sequence[str]) -> Iterator[D]:
@@ -459,16 +426,15 @@ def layout_of(mode: Mode, graph: Graph | None, last: bool = False) -> bool | Non
     return is_last if matters or is_last else None
 
 
-def mode_words(document: Mapping[str, Any], graph: Graph | None = None, last: bool = False) -> str:
+def mode_words(file: DeviceFile, graph: Graph | None = None, last: bool = False) -> str:
     """Precision, framework, launch, layout: "fp32, PyTorch, eager"; `graph`, `last`: see `layout_of`."""
-    where, mode = document["environment"], mode_of(document)
+    mode, framework = file.mode, file.environment.framework
     precision = PRECISION_OF[mode.dtype]
-    kernels = document["predictors"].get(Roofline.name, {})
-    if mode.dtype == FLOAT32 and kernels.get("tf32", 1.0) > 1.0:
+    if mode.dtype == FLOAT32 and file.kernels and file.kernels.tf32 > 1.0:
         precision += IN_TF32
-    framework = FRAMEWORK_TITLES.get(str(where.get("framework")), where.get("framework"))
-    parts = [precision, plain(str(framework)) if framework else ""]
-    parts += [mode.launch if framework == FRAMEWORK_TITLES["torch"] or mode.launch != EAGER else ""]
+    title = FRAMEWORK_TITLES.get(framework or "", framework)
+    parts = [precision, plain(title) if title else ""]
+    parts += [mode.launch if framework == "torch" or mode.launch != EAGER else ""]
     parts += [LAYOUTS[layout_of(mode, graph, last)]]
     return ", ".join(filter(None, parts))
 
@@ -480,7 +446,7 @@ def precisions_differ(models: Iterable[Device], remedy: str = "") -> str:
     by_precision: dict[str, dict[str, bool]] = {}
     for model in models:
         if model.asked.precision is None and Roofline.name in model.predictors:
-            mode = mode_of(model.document)
+            mode = model.file.mode
             by_precision.setdefault(PRECISION_OF[mode.dtype], {})[plain(model.label)] = mode.half
     if len({half for labels in by_precision.values() for half in labels.values()}) < 2:
         return ""
@@ -491,30 +457,23 @@ def precisions_differ(models: Iterable[Device], remedy: str = "") -> str:
     )
 
 
-def batch_sizes_of(document: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The smallest and the largest batch size of the measurements; None if the file does not say."""
-    fitted_on = document["environment"].get("held") or {}
-    sizes = fitted_on.get("batch_sizes") or [p["batch_size"] for p in document.get("points", ())]
-    return (min(sizes), max(sizes)) if sizes else None
-
-
 def span(sizes: tuple[int, int]) -> str:
     """A range in words: "1 to 64"."""
     low, high = sizes
     return str(low) if low == high else f"{low} to {high}"
 
 
-def fitted_on_words(document: Mapping[str, Any]) -> str:
+def fitted_on_words(file: DeviceFile) -> str:
     """The measurements of a device: the number of operations, networks or blocks, their batch sizes and
     the version of the framework.
     """
-    where, points = document["environment"], document.get("points", ())
-    fitted_on = where.get("held") or {}
-    parts = [plural(fitted_on[n], n[:-1]) for n in ("operations", "networks") if fitted_on.get(n)]
-    parts += [plural(len(points), "block")] if points and not parts else []
-    if sizes := batch_sizes_of(document):
-        parts.append(f"batch {span(sizes)}")
-    if where.get("framework_version"):
-        framework = FRAMEWORK_TITLES.get(str(where.get("framework")), where.get("framework"))
-        parts.append(plain(f"{framework} {where['framework_version']}"))
+    where, blocks = file.environment, len(file.points)
+    rows = {"operation": where.fitted_on.operations, "network": where.fitted_on.networks}
+    parts = [plural(number, what) for what, number in rows.items() if number]
+    parts += [plural(blocks, "block")] if blocks and not parts else []
+    if file.batch_sizes:
+        parts.append(f"batch {span(file.batch_sizes)}")
+    if where.framework_version:
+        title = FRAMEWORK_TITLES.get(where.framework or "", where.framework)
+        parts.append(plain(f"{title} {where.framework_version}"))
     return ", ".join(parts)

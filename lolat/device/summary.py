@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from lolat.device import Device
-from lolat.device.file import State, ago, knows, moment
-from lolat.device.intervals import noise_level
+from lolat.device.file import State, ago, moment
 from lolat.device.predictors.additive import FAMILY, AdditiveCosts
 from lolat.device.predictors.formula import Formula
-from lolat.device.running import ESTIMATED, OF_FORM, mode_of
 from lolat.graph.counts import MEANINGS, MEMBERS
 from lolat.graph.modes import COMPILED
+from lolat.hardware.environment import Environment
 from lolat.units import milliseconds, percent, plain
 
 
@@ -54,36 +55,27 @@ class ModelSummary:
 
 def summary_of(model: Device) -> ModelSummary:
     """The summary of a model."""
-    document = model.document
-    extended = model.predictors.get(AdditiveCosts.name)
+    file, extended = model.file, model.predictors.get(AdditiveCosts.name)
     fitted = {
-        name: FittedPredictor(
-            document["predictors"][name]["coefficients"], errors_of(document, name)
-        )
-        for name in model.predictors
+        name: FittedPredictor(formula.coefficients, file.errors(name))
+        for name, formula in model.predictors.items()
     }
     return ModelSummary(
         name=model.name,
         device=model.device,
         file=model.source,
-        knows=knows(document),
+        knows=file.knows,
         default=model.default or None,
-        points=len(document.get("points", ())),
-        noise_floor=noise_level(document, "floor"),
-        environment=document["environment"],
+        points=len(file.points),
+        noise_floor=file.noise.floor,
+        environment=file.recorded,
         predictors=fitted,
         families=families_of(extended) if extended else None,
         state=model.state,
-        language_models=_language_models(document["llm"]) if "llm" in document else None,
-        domain=document.get("domain", {}),
-        warnings=notes_of(document),
+        language_models=None if file.llm is None else _language_models(file.llm),
+        domain=file.document.get("domain", {}),
+        warnings=file.notes,
     )
-
-
-def notes_of(document: Mapping[str, Any]) -> list[str]:
-    """All remarks on a device: those of data sheets, and those that its file was made with."""
-    of_sheets = [document[key] for key in (OF_FORM, ESTIMATED) if key in document]
-    return [*of_sheets, *document.get("warnings", ())]
 
 
 def _language_models(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,27 +99,17 @@ def _language_models(part: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def errors_of(document: Mapping[str, Any], predictor: str) -> dict[str, float]:
-    """Errors of a predictor on held-out networks, else on held-out points, else on its own points."""
-    errors = document["predictors"][predictor].get("error", {})
-    kinds = ("networks_left_out", "left_out", "fitted")
-    figures: Mapping[str, float] = next((errors[k] for k in kinds if errors.get(k)), {})
-    return {name: value for name, value in figures.items() if value is not None}
-
-
 # ---- A model in one line
 
 
 def headline(model: Device) -> str:
     """A model in one line: its name, device, framework, date and noise."""
-    where: Mapping[str, Any] = model.document["environment"]
-    if "predictors" in model.document:  # the mode that was asked for
-        mode = mode_of(model.document)
-        where = {**where, "half": mode.half, "compile": mode.launch == COMPILED}
+    where, mode, floor = model.file.environment, model.file.mode, model.file.noise.floor
+    # The mode that was asked for.
+    where = replace(where, half=mode.half, compile=mode.launch == COMPILED)
     parts = [f"{plain(model.name)}: {plain(model.device)}", *framework_of(where)]
-    if when := moment(where.get("date")):
-        parts.append(f"learned {ago(where['date'])}, {when:%Y-%m-%d %H:%M} UTC")
-    floor = noise_level(model.document, "floor")
+    if where.date and (when := moment(where.date)):
+        parts.append(f"learned {ago(where.date)}, {when:%Y-%m-%d %H:%M} UTC")
     if floor is not None:
         parts.append(f"noise {percent(floor)}")
     return " · ".join(parts)
@@ -142,19 +124,19 @@ SPECIAL = {
 """Option of an environment -> its words if it is on."""
 
 
-def framework_of(where: Mapping[str, Any]) -> Iterator[str]:
+def framework_of(where: Environment) -> Iterator[str]:
     """The framework of an environment with its version, and the options that are on."""
-    if "framework" in where:
-        yield plain(f"{where['framework']} {where.get('framework_version', '')}".strip())
-    yield from (words for key, words in SPECIAL.items() if where.get(key) is True)
-    yield from (plain(f"{k}={v}") for k, v in (where.get("flags") or {}).items())
+    if where.framework:
+        yield plain(" ".join(filter(None, (where.framework, where.framework_version))))
+    yield from (words for key, words in SPECIAL.items() if getattr(where, key))
+    yield from (plain(f"{k}={v}") for k, v in (where.flags or {}).items())
 
 
 def words_of(model: Device) -> str:
     """The `repr` of a model: its headline, and the error of its default formula."""
     if not model.predictors:
-        return f"{headline(model)}\nknows {', '.join(knows(model.document))}"
-    errors = errors_of(model.document, model.default)
+        return f"{headline(model)}\nknows {', '.join(model.file.knows)}"
+    errors = model.file.errors(model.default)
     words = f"by default {model.default}"
     if {"median", "points"} <= errors.keys():
         words += f": median error {percent(errors['median'])} on {errors['points']:,.0f} points"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lolat.device.domain import Domain, measures_of
-from lolat.device.file import made
+from lolat.device.file import DeviceFile, made
 from lolat.device.intervals import as_dict
 from lolat.device.predictors.additive import FREE_PARAMETERS, TERMS, AdditiveCosts
 from lolat.device.predictors.formula import CONSTANT, Formula
@@ -41,10 +41,10 @@ def model_document(
     environment: Mapping[str, Any],
     noise: Mapping[str, Any],
     warnings: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> DeviceFile:
     """Make a model file. InputError for too few points."""
     fitted = fit_document(points, "float16" if environment.get("half") is True else "float32")
-    return assembled(name, device, environment, warnings, fitted, points, noise)
+    return DeviceFile(assembled(name, device, environment, warnings, fitted, points, noise))
 
 
 def assembled(

@@ -16,7 +16,6 @@ from lolat.device.intervals import as_dict
 from lolat.device.predictors.additive import FREE_PARAMETERS, AdditiveCosts
 from lolat.device.predictors.host import ASSUMED, FACTOR, TIMING, Host, usual_ms
 from lolat.device.predictors.roofline import NOTHING_MEASURED, Roofline, TrainingSteps
-from lolat.device.running import ESTIMATED
 from lolat.errors import InputError, arg
 from lolat.fitting.blocks import assembled
 from lolat.fitting.cross_validation import (
@@ -193,7 +192,7 @@ def _held_to_sheet(
         "precision with tf32 and fit again; products are now held to the sheet, and rows left out are "
         f"{100 * error['left_out']['median']:.0f} % off at the median"
     )
-    return {ESTIMATED: remark}
+    return {"estimated": remark}
 
 
 def _training_entry(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from lolat.arrays import np
+from lolat.device.file import DeviceFile
 from lolat.device.predictors.additive import AdditiveCosts
 from lolat.fitting.cross_validation import cross_validate, folds_of
 from lolat.fitting.least_squares import minimum, point_weights
@@ -45,23 +45,24 @@ class _Measured:
 
 
 def with_int8(
-    document: Mapping[str, Any], quantized: Sequence[Point], graphs: Mapping[str, Graph]
-) -> dict[str, Any]:
-    """Add quantized points and their factors to a model file; `graphs`: name of a point -> its graph.
+    file: DeviceFile, quantized: Sequence[Point], graphs: Mapping[str, Graph]
+) -> DeviceFile:
+    """Add quantized points and their factors to a device's file; `graphs`: name of a point -> its graph.
 
     A scheme with fewer than LEAST_OF_SCHEME points gets no factors. A file gets none if its formula does
     not know kinds of operations.
     """
-    entry = document["predictors"].get(AdditiveCosts.name, {})
+    predictors = file.document["predictors"]
+    entry = predictors.get(AdditiveCosts.name, {})
     if not quantized:
-        return dict(document)
-    added = {**document, "quantized": [p.to_dict() for p in quantized]}
+        return file
+    added = file.but(quantized=[p.to_dict() for p in quantized])
     number = {s: sum(p.scheme == s for p in quantized) for s in {p.scheme for p in quantized}}
     enough = [p for p in quantized if number[p.scheme] >= LEAST_OF_SCHEME and p.name in graphs]
     if not enough or not entry.get("families"):
         return added
     formula = msgspec.convert({**entry, "int8": {}}, AdditiveCosts)
-    in_float = {(p["name"], p["batch_size"]): p["latency_ms"] for p in document["points"]}
+    in_float = {(p.name, p.batch_size): p.latency_ms for p in file.points}
     measured = _Measured(
         np.array([_parts(formula, p, graphs[p.name], in_float) for p in enough]),
         np.array([p.scheme for p in enough]),
@@ -79,8 +80,7 @@ def with_int8(
         spread = round(MEAN_OF_NORMAL * float(own.mean()), 5)
         named = dict(zip(INT8_CLASSES, np.round(of, 5).tolist(), strict=True))
         found[scheme] = {"factors": named, "spread": spread, "points": len(own)}
-    predictors = {**document["predictors"], AdditiveCosts.name: {**entry, "int8": found}}
-    return {**added, "predictors": predictors}
+    return added.but(predictors={**predictors, AdditiveCosts.name: {**entry, "int8": found}})
 
 
 def _block(point: Point) -> str:

@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
-from typing import Any
 
 import msgspec
 import numpy as np
 
+from lolat.device.file import DeviceFile
 from lolat.device.intervals import as_dict
 from lolat.device.predictors.host import ASSUMED, FACTOR, FITTED, Host
 from lolat.device.predictors.roofline import Roofline
-from lolat.device.running import mode_of
 from lolat.errors import InputError
 from lolat.fitting.blocks import errors_of_points
 from lolat.fitting.cross_validation import cross_validate, draw_folds
@@ -30,15 +29,13 @@ from lolat.graph import Graph
 from lolat.graph.analysis import as_trained
 from lolat.graph.modes import Mode
 from lolat.graph.work import Workload, work_of
-from lolat.hardware.gpus import name_of
 from lolat.hardware.specs import Specs, listed_specs
 from lolat.tables.blocks import Point, blocks_of, times
 
 BLOCK_FOLDS = 8  # folds of the cross-validation; a block is left out with all its batch sizes
 ROUNDS = 4  # times that device and host are fitted in turn
-BOUND = (
-    2.0  # a block is device-bound if it takes so many times the host's time; host-bound likewise
-)
+BOUND = 2.0
+"""A block is device-bound if it takes so many times the host's time; host-bound likewise."""
 LEAST_HOSTED = 5  # host-bound blocks that a fit of the launch overhead needs
 
 
@@ -52,19 +49,19 @@ def device_times(parts: Sequence[Workload], latency_ms: np.ndarray, less_ms: flo
 
 
 def with_operations(
-    document: Mapping[str, Any], points: Sequence[Point], graphs: Mapping[str, Graph]
-) -> dict[str, Any]:
-    """Add the formula by operation to the model file of a measured GPU.
+    file: DeviceFile, points: Sequence[Point], graphs: Mapping[str, Graph]
+) -> DeviceFile:
+    """Add the formula by operation to the file of a measured GPU.
 
     It becomes the default if its median error on held-out networks is smaller. `graphs`: name of a point ->
     its graph; if a graph is missing, the file is returned unchanged.
     """
     if not {p.name for p in points} <= graphs.keys():
-        return {**document}
-    mode, device = mode_of(document), name_of(document)
+        return file
+    mode = file.mode
     work = [work_of(graphs[p.name], p.batch_size, mode) for p in points]
     ms = times(points)
-    specs = _specs(device, device_times(work, ms), mode)
+    specs = _specs(file.product, device_times(work, ms), mode)
 
     def predict(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
         formula = fit_hosted([*compress(work, kept)], ms[kept], specs, mode)
@@ -74,17 +71,17 @@ def with_operations(
     folds = draw_folds(blocks_of(points), BLOCK_FOLDS, np.random.default_rng(0))
     left_out_ms = cross_validate(folds, predict)
     entry = formula.to_dict() | errors_of_points(points, hosted_ms(formula, work), left_out_ms)
-    predictors = {**document["predictors"], Roofline.name: entry}
+    predictors = {**file.document["predictors"], Roofline.name: entry}
 
     def held_out_error(name: str) -> float:
         error = predictors[name]["error"]
         return float((error.get("networks_left_out") or error["left_out"])["median"])
 
-    default = min(document["default"], Roofline.name, key=held_out_error)
+    default = min(file.default, Roofline.name, key=held_out_error)
     sizes = np.array([p.batch_size for p in points], float)
     least = measured_minimum(device_times(work, ms), sizes)
-    domain = {**document["domain"], "least": as_dict(least)}
-    return {**document, "predictors": predictors, "default": default, "domain": domain}
+    domain = {**file.document["domain"], "least": as_dict(least)}
+    return file.but(predictors=predictors, default=default, domain=domain)
 
 
 def _specs(device: str, whole: Times, mode: Mode) -> Specs:
@@ -129,19 +126,17 @@ def fit_hosted(
     return msgspec.structs.replace(formula, host=host)
 
 
-def with_training(document: Mapping[str, Any], graphs: Mapping[str, Graph]) -> dict[str, Any]:
+def with_training(file: DeviceFile, graphs: Mapping[str, Graph]) -> DeviceFile:
     """Fit the host in training to the passes in the section "training" of a measured GPU's file.
 
     The device's time comes from the roofline of inference. `graphs`: name of a block -> its graph. A file
     without a host, or with too few host-bound passes, is returned unchanged.
     """
-    passes = [p for p in document.get("training", {}).get("points", ()) if p["name"] in graphs]
-    entry = document["predictors"].get(Roofline.name, {})
-    if "host" not in entry or not passes:
-        return {**document}
-    formula = msgspec.convert(entry, Roofline)
+    passes = [p for p in (file.training or {}).get("points", ()) if p["name"] in graphs]
+    formula = file.kernels
+    if formula is None or formula.host is None or not passes:
+        return file
     host, mode = formula.host, replace(formula.mode, training=True)
-    assert host is not None
     work = [work_of(as_trained(graphs[p["name"]]), p["batch_size"], mode) for p in passes]
     both = np.array([p["backward"] for p in passes])
     ms = np.array([p["latency_ms"] for p in passes])
@@ -156,16 +151,15 @@ def with_training(document: Mapping[str, Any], graphs: Mapping[str, Graph]) -> d
     )
     by_host = ms > BOUND * device_ms
     if by_host.sum() < LEAST_HOSTED:
-        return {**document}
+        return file
     terms = np.column_stack([forward, backward * both, np.ones(len(ms)), both])[by_host]
     each = [float(x) for x in fit_relative(terms, ms[by_host])]
     host = msgspec.structs.replace(host, training=(each[0], each[1], each[2] + each[3]))
     formula = msgspec.structs.replace(formula, host=host)
     steps_ms = hosted_ms(formula, [*compress(work, both)])
     off = np.log(ms[both] / steps_ms).round(6).tolist()
-    kernels = {**entry, "host": msgspec.to_builtins(host)}
-    kernels |= {"training_residuals": off, "training_optimizer": "none"}
-    return {**document, "predictors": {**document["predictors"], Roofline.name: kernels}}
+    of_steps = {"training_residuals": tuple(off), "training_optimizer": "none"}
+    return file.with_formulas(msgspec.structs.replace(formula, **of_steps))
 
 
 def hosted_ms(formula: Roofline, parts: Sequence[Workload]) -> np.ndarray:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from lolat.device import Device
-from lolat.device.running import BEFORE, ESTIMATED, OF_FORM, before_fit, mode_of
+from lolat.device.file import DeviceFile
+from lolat.device.running import before_fit
 from lolat.errors import InputError, LolatError
 from lolat.fitting.blocks import model_document
 from lolat.fitting.from_tables import (
@@ -24,7 +25,7 @@ from lolat.fitting.refined import StepParts, refined
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import FLOAT16, Mode
-from lolat.hardware.gpus import PRECISION_OF, find_gpu, name_of
+from lolat.hardware.gpus import PRECISION_OF, find_gpu
 from lolat.hardware.specs import Specs
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import COPIES, Row, check_one_device, read_table, say_unread
@@ -43,7 +44,7 @@ MOST_JUDGING_UNITS = 500  # most operations of a table that are used to check it
 Contents = Sequence[tuple[str, Content]]  # (file, its content)
 
 
-def blocks_document(path: str, stem: str, device: str | None, warn: Warn) -> dict[str, Any]:
+def blocks_document(path: str, stem: str, device: str | None, warn: Warn) -> DeviceFile:
     """Fit a model file to a table of blocks; `warn` is told of missing counts and odd times."""
     of_rows = read_points(path, [device] if device else ())
     if lacking := lacking_counts([point for point, _ in of_rows]):
@@ -56,11 +57,11 @@ def blocks_document(path: str, stem: str, device: str | None, warn: Warn) -> dic
     source = {"device": "unknown", "source": Path(path).name, **_precision_of(of_rows)}
     say_unread((row for _, row in of_rows), warn)
     shown = device or "unknown (from a table)"
-    document = model_document(stem, shown, [p for p, _ in times.values()], source, {})
-    off = document["predictors"][document["default"]].get("residuals")
+    file = model_document(stem, shown, [p for p, _ in times.values()], source, {})
+    off = file.formulas[file.default].residuals
     if off and not in_other_units:
         odd_time([(row, p.name, p.latency_ms) for p, row in times.values()], np.array(off), warn)
-    return document
+    return file
 
 
 def _precision_of(rows: Sequence[tuple[Point, Row]]) -> dict[str, bool]:
@@ -166,62 +167,63 @@ def _counted(
 def refined_document(
     model: Device,
     paths: Sequence[str],
-    step_parts: Callable[[Mapping[str, Any]], StepParts],
+    step_parts: Callable[[DeviceFile], StepParts],
     device: str | None,
     on_progress: OnProgress | None,
     warn: Warn,
-) -> dict[str, Any]:
+) -> DeviceFile:
     """Scale a GPU's model file, made from tables, to the networks of more tables.
 
     The file gets the mode of most rows. If their precision differs from the file's, the file in its former
     precision is kept inside it.
     """
-    own, devices = mode_of(model.document), _names_of(model.document, device)
+    own, devices = model.file.mode, _names_of(model.file, device)
     tables = [read_networks(path, devices, own, iterations=True) for path in paths]
     mode = usual_mode([row for table in tables for row in table.rows])
-    document = before = _for_file(model)
+    file = before = _for_file(model)
     if mode != own and any(table.rows for table in tables):
         precision = PRECISION_OF[mode.dtype]
-        document = _for_file(model.run_as(precision, mode.launch, channels_last=mode.channels_last))
-        if mode.dtype != own.dtype:
-            document = {BEFORE: before_fit(before)} | document
+        file = _for_file(model.run_as(precision, mode.launch, channels_last=mode.channels_last))
+        if mode.dtype != own.dtype and "before" not in file.document:
+            file = file.but(before=before_fit(before))
     rows = _counted(tables, mode, on_progress, warn)
     warn_of_contradictions(((r.same, r.name, r.latency_ms, r.row) for r, _ in rows), warn)
     each = [(c.total(r.batch_size * r.accumulate), r.latency_ms, r.row) for r, c in rows]
     tell_other_units(each, warn)
     names = ", ".join(Path(path).name for path in paths)
-    made = refined(document, rows, names, step_parts)
-    if made == document:
-        warn(f"{names}: {document['name']} has been fitted to all its rows before")
+    made = refined(file, rows, names, step_parts)
+    if made is file:
+        warn(f"{names}: {file.name} has been fitted to all its rows before")
     return made
 
 
-def _for_file(model: Device) -> dict[str, Any]:
+def _for_file(model: Device) -> DeviceFile:
     """The file of a device in its mode, with the text of remarks on data sheets."""
-    document, mode = {**model.document}, mode_of(model.document)
-    document |= {key: str(document[key]) for key in (OF_FORM, ESTIMATED) if key in document}
-    if document["environment"].get("mode", str(mode)) != str(mode):
-        document["device"] = f"{name_of(document)} ({mode})"
+    file, mode = model.file, model.file.mode
+    remarks = {"of_form": file.of_form, "estimated": file.estimated}
+    texts: dict[str, Any] = {name: remark and str(remark) for name, remark in remarks.items()}
+    if file.environment.mode not in (None, str(mode)):
         where = {"half": mode.half, "mode": str(mode), "compile": mode.fused}
-        document["environment"] = {**document["environment"], **where}
-    return document
+        texts["device"] = f"{file.product} ({mode})"
+        texts["environment"] = {**file.recorded, **where}
+    return file.but(**texts)
 
 
-def _names_of(document: Mapping[str, Any], device: str | None) -> tuple[str, ...]:
+def _names_of(file: DeviceFile, device: str | None) -> tuple[str, ...]:
     """The names of a model file's device in tables."""
-    return (device,) if device else (document["device"], document["name"])
+    return (device,) if device else (file.device, file.name)
 
 
 def points_of_networks(
-    path: str, document: Mapping[str, Any], device: str | None, warn: Warn
+    path: str, file: DeviceFile, device: str | None, warn: Warn
 ) -> tuple[list[Point], dict[str, Graph]]:
-    """The rows of a table of networks as points of the model `document`, and name -> graph.
+    """The rows of a table of networks as points of a model's file, and name -> graph.
 
     Rows of another device or execution mode than the model's, and networks that cannot be read, are left
     out.
     """
-    mode = mode_of(document)
-    table, points, timed = read_networks(path, _names_of(document, device), mode), [], []
+    mode = file.mode
+    table, points, timed = read_networks(path, _names_of(file, device), mode), [], []
     graphs: dict[str, Graph] = {}
     counted: list[tuple[Mapping[str, int], float, Row]] = []
     table.say_assumed(warn)

@@ -8,14 +8,14 @@ training scales only training steps. The file keeps the time of each timed step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from lolat.device.predictors.roofline import OwnStep, Roofline, TrainingSteps
+from lolat.device.file import DeviceFile
+from lolat.device.predictors.roofline import OwnStep, Roofline
 from lolat.errors import InputError
 from lolat.fitting.cross_validation import errors
 from lolat.fitting.roofline import common_ratio
@@ -46,11 +46,11 @@ def check_level(off: float, expected: str) -> None:
 
 
 def refined(
-    document: Mapping[str, Any],
+    file: DeviceFile,
     rows: Rows,
     source: str,
-    of: Callable[[Mapping[str, Any]], StepParts],
-) -> dict[str, Any]:
+    of: Callable[[DeviceFile], StepParts],
+) -> DeviceFile:
     """Scale a model file to `rows`, timed networks of inference and training.
 
     A remark has the median error of networks that were predicted with the factor of the other networks. If
@@ -58,22 +58,21 @@ def refined(
     `of`: file -> its StepParts. The file keeps a key of each row, so that a row counts once; without a new
     row it is returned unchanged.
     """
-    known = dict.fromkeys(document["environment"].get("rows", ()))
+    known = dict.fromkeys(file.environment.rows)
     keyed = {row.key: (row, counts) for row, counts in rows}
     rows = [row for key, row in keyed.items() if key not in known]
     if not rows:
-        return dict(document)
-    predictors, remarks = dict(document["predictors"]), list(document.get("warnings", ()))
-    kinds = [kind for kind in (Roofline, TrainingSteps) if kind.name in predictors]
-    formulas = [msgspec.convert(predictors[kind.name], kind) for kind in kinds]
+        return file
+    remarks = [*file.warnings]
+    formulas = [f for f in file.formulas.values() if isinstance(f, Roofline)]
+    formulas.sort(key=lambda formula: formula.name)  # that of inference first
     for training, what in ((False, "network"), (True, "training step")):
         timed = [row for row in rows if row[0].mode.training is training]
         if not timed:
             continue
         ms = np.array([row.latency_ms for row, _ in timed])
         if training:
-            now = predictors | {formula.name: formula.to_dict() for formula in formulas}
-            found, off = _steps(timed, of({**document, "predictors": now}))
+            found, off = _steps(timed, of(file.with_formulas(*formulas)))
         else:
             each = [formulas[0].steps(c.work(row.batch_size)).latency_ms for row, c in timed]
             off = np.log(ms / each)
@@ -93,24 +92,22 @@ def refined(
         wider = max(1.0, float(np.median(np.abs(others)) / np.median(np.abs(before))))
         formulas[0] = replace(formulas[0], **{name: tuple((wider * before).round(5).tolist())})
         error = errors(ms / np.exp(others), ms)
-        formulas[-1 if training else 0].error["left_out"] = error
+        judged = formulas[-1 if training else 0]
+        formulas[-1 if training else 0] = replace(judged, error=judged.error | {"left_out": error})
         remarks.append(
             f"{plural(len(timed), what)} of {source}: {np.exp(np.median(off)):.2f} times as long as the "
             f"device's file had said; it now says {factor:.2f} times as long, as few rows tell little; "
             f"each network left out, {100 * error['median']:.1f} % off at the median"
         )
-    predictors |= {formula.name: formula.to_dict() for formula in formulas}
-    where = _with_rows(document["environment"], [*(known | keyed)], rows, source)
-    return {**document, "predictors": predictors, "environment": where, "warnings": remarks}
+    where = {**file.recorded, **_about(file, [*(known | keyed)], rows, source)}
+    return file.with_formulas(*formulas).but(environment=where, warnings=remarks)
 
 
-def _with_rows(
-    environment: Mapping[str, Any], keys: Sequence[str], rows: Rows, source: str
-) -> dict[str, Any]:
-    """Return an environment with the keys of all rows, the number of networks, and the source of rows."""
-    where, own = dict(environment), sum(not row.mode.training for row, _ in rows)
-    where |= {"rows": keys, "own_networks": own + where.get("own_networks", 0)}
-    return where | {"source": ", ".join(filter(None, (where.get("source"), source)))}
+def _about(file: DeviceFile, keys: Sequence[str], rows: Rows, source: str) -> dict[str, Any]:
+    """Return fields of an environment: the keys of all rows, the number of networks, the sources."""
+    where, own = file.environment, sum(not row.mode.training for row, _ in rows)
+    sources = ", ".join([*where.sources, source])
+    return {"rows": keys, "own_networks": own + where.own_networks, "source": sources}
 
 
 def _steps(timed: Rows, parts: StepParts) -> tuple[list[OwnStep], np.ndarray]:

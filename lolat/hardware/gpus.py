@@ -8,11 +8,9 @@ without a form, such as V100, is a card with the smaller memory, which therefore
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from lolat.errors import InputError, arg
 from lolat.graph.modes import AMP, BFLOAT16, FLOAT16, FLOAT32, TF32
@@ -240,41 +238,6 @@ def is_same_gpu(accelerator: str, device: str, gpu: Gpu | None) -> bool:
     if gpu is None or other is None:
         return device_key(accelerator) == device_key(device)
     return card_of(other.name) == str(card_of(gpu.name)).removesuffix(" Max-Q")
-
-
-def name_of(document: Mapping[str, Any]) -> str:
-    """The name of a model file's device, without the brackets that name its tables."""
-    return str(document["device"]).partition(" (")[0]
-
-
-def hardware_of(document: Mapping[str, Any]) -> str:
-    """The hardware of a model file: "cpu", the card of a device with a user's name, or its device."""
-    where = document.get("environment", {})
-    return CPU if where.get("device") == CPU else where.get("card") or name_of(document)
-
-
-def gpu_of(document: Mapping[str, Any]) -> Gpu | None:
-    """The data sheet of a model file's GPU, by its name; values of `environment.sheet` come first."""
-    if (name := hardware_of(document)) == CPU:
-        return None
-    known, given = find_gpu(name), document.get("environment", {}).get("sheet") or {}
-    if not given:
-        return known
-    return replace(known or Gpu(name), **{k: v for k, v in given.items() if k in SHEET_FIELDS})
-
-
-def available_bytes(document: Mapping[str, Any]) -> int | None:
-    """Memory that a network may take on a model file's device; None if unknown.
-
-    For a CPU: the free memory when it was learned.
-    """
-    where = document.get("environment", {})
-    if where.get("device") == "cpu":
-        return where.get("available_bytes")
-    if known := where.get("memory_bytes"):
-        return Gpu("", known / GIB).usable_bytes
-    gpu = gpu_of(document)
-    return None if gpu is None else gpu.usable_bytes
 
 
 def dtype_named(precision: str) -> str:

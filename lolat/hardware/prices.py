@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from lolat.errors import InputError, arg
+from lolat.hardware.environment import Environment, Hardware
 from lolat.hardware.gpus import (
     CPU,
     Gpu,
     card_of,
     find_gpu,
     form_of,
-    gpu_of,
-    hardware_of,
     has_several_chips,
     is_other_chip,
     is_same_gpu,
@@ -241,7 +238,7 @@ def check_price(price_per_hour: float | None, prices: str | Prices | None) -> No
 
 
 def rental_of(
-    document: Mapping[str, Any],
+    hardware: Hardware,
     price_per_hour: float | None,
     prices: str | Prices | None,
     memory_gib: float | None = None,
@@ -258,7 +255,7 @@ def rental_of(
     both price and list are given.
     """
     check_price(price_per_hour, prices)
-    device, gpu = hardware_of(document), gpu_of(document)
+    device, gpu = hardware.kind, hardware.gpu
     own = None if gpu is None else gpu.memory_gib
     if price_per_hour is not None:
         return Rental(device, (Offer("", "", 0, price_per_hour, source=GIVEN),), GIVEN)
@@ -292,7 +289,7 @@ def rental_of(
             taken = " (a row without SXM or PCIe is taken as SXM)"
     if names == [CPU]:
         offers = tuple(o for o in offers if _has_room(o, memory_gib or 0.0, step_bytes or 0.0))
-        offers, taken = _processors(offers, document["environment"])
+        offers, taken = _processors(offers, hardware.environment)
     names = [*dict.fromkeys(o.accelerator or CPU for o in offers)]
     if gpu and gpu.name.endswith("Max-Q"):
         taken = " (lists do not mark the Max-Q)"
@@ -301,15 +298,14 @@ def rental_of(
 
 
 def _processors(
-    offers: tuple[Offer, ...], environment: Mapping[str, Any]
+    offers: tuple[Offer, ...], environment: Environment
 ) -> tuple[tuple[Offer, ...], str]:
     """Machines without an accelerator that may stand for a processor, and what that takes for granted."""
-    told = f"{environment.get('operating_system')} {environment.get('processor')}"
+    told = f"{environment.operating_system} {environment.processor}"
     is_x86 = bool(X86.search(told))
     if is_x86 or ARM.search(told):
         offers = tuple(o for o in offers if o.is_arm != is_x86)
-    threads = environment.get("threads")
-    least = threads if isinstance(threads, int) else 0
+    least = environment.threads or 0
     enough = tuple(o for o in offers if (o.vcpus or 0) >= least)
     kind = f" with {least} vCPUs or more" if least and enough else ""
     return enough or offers, f" (any machine{kind}: taken to be as fast as the device)"

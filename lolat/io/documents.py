@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any
@@ -71,7 +72,7 @@ def converted(document: Any, shape: Any, source: str, place: str = "$") -> Any:
 # ---- Writing
 
 
-def to_json(document: dict[str, Any], source: str = "document") -> str:
+def to_json(document: Mapping[str, Any], source: str = "document") -> str:
     """`document` as text: keys sorted, an entry of a list on one line, ASCII; `json.loads` reverses it.
 
     ModelFileError for values that JSON cannot hold, NaN and infinities too.

@@ -220,17 +220,17 @@ class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
         return FRAMEWORKS.get(self.framework, FRAMEWORKS[DEFAULT_FRAMEWORK])
 
 
-def section_of(document: Mapping[str, Any], source: str) -> ServingSection:
-    """Read the section of a device file; ModelFileError if it is damaged."""
-    section: ServingSection = converted(document["llm"], ServingSection, source, "$.llm")
-    for name, dtypes in section.operations.items():
+def section_of(section: Mapping[str, Any], source: str) -> ServingSection:
+    """Read the section `llm` of a device's file; ModelFileError if it is damaged."""
+    found: ServingSection = converted(section, ServingSection, source, "$.llm")
+    for name, dtypes in found.operations.items():
         for dtype, operation in dtypes.items():
             if not _is_known(name, dtype, operation):
                 raise ModelFileError(
                     f"{source}: {name} of {dtype} is damaged, or from another LoLat; expected the terms of "
                     "its kernel model; fit the model again with `lolat fit`"
                 )
-    return section
+    return found
 
 
 def _is_known(name: str, dtype: str, one: FittedKernel) -> bool:

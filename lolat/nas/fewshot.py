@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from lolat.device import Device
-from lolat.device.file import lacks, put, read
+from lolat.device.file import put, read
 from lolat.device.predicting import predict
 from lolat.device.question import Question, as_whole
 from lolat.errors import InputError, ModelFileError, arg
@@ -176,7 +176,7 @@ class FewShotModel(LatencyEstimator):
 def from_model(model: Device, space: Space) -> FewShotModel:
     """Read the fitted model of `space` from a device file; ModelFileError if it is damaged."""
     place = f"$.spaces.{space.name}"
-    found = model.document["spaces"][space.name]
+    found = model.file.spaces[space.name]
     section: SpaceSection = converted(found, SpaceSection, model.source, place)
     if section.choices != space.fingerprint:
         raise ModelFileError(
@@ -213,14 +213,14 @@ def estimator(
     formula.
     """
     space, model = opened(space, model)
-    sampled = space.name in model.document.get("spaces", {})
+    sampled = space.name in model.file.spaces
     # Samples are of one way to run.
     if sampled and predictor is None and batch_size == 1 and not model.asked.options:
         space.prepare(progress)
         return from_model(model, space)
     if not model.predictors:
         if not sampled:
-            raise lacks(model.document, model.source, space.name)
+            raise model.file.lacks(model.source, space.name)
         raise samples_only("batch_size" if predictor is None else "predictor", model)
     model.predictor(predictor)
     as_whole(batch_size)
@@ -337,7 +337,7 @@ def fit(
     if name is not None and output is None:
         raise InputError(f"{arg('name')} {name}: a name for the file; expected {arg('output')} too")
     # A file that is no model is refused before the work.
-    device = read(output)["device"] if output is not None and os.path.exists(output) else ""
+    device = read(output).device if output is not None and os.path.exists(output) else ""
     of_space = find_space(space)
     measured = samples if isinstance(samples, Samples) else read_samples(samples, of_space, name)
     of_space.prepare(progress)

@@ -10,11 +10,11 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from lolat.device import Device
-from lolat.device.intervals import noise_level
+from lolat.device.file import DeviceFile
 from lolat.device.predictors.formula import CONSTANT
-from lolat.device.predictors.roofline import Roofline
+from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.running import span
-from lolat.device.summary import Families, Rate, families_of, framework_of, headline, notes_of
+from lolat.device.summary import Families, Rate, families_of, framework_of, headline
 from lolat.graph.counts import COLUMNS
 from lolat.io.paths import LOCAL, SHIPPED, program
 from lolat.parameters import COVERAGE
@@ -43,11 +43,9 @@ def describe(device: Device) -> Iterator[str]:
     """The lines of `lolat show`."""
     yield headline(device)
     yield from device_lines(device)
-    document = device.document
-    if remarks := notes_of(document):
-        is_learned = document["environment"].get("device") in ("cpu", "gpu")
-        yield from _titled("while learning" if is_learned else "notes", map(plain, remarks))
-    yield from section_lines(document)
+    is_learned = device.file.environment.is_learned
+    yield from _titled("while learning" if is_learned else "notes", map(plain, device.file.notes))
+    yield from section_lines(device.file)
 
 
 def models_lines(listed: Models) -> Iterator[Part]:
@@ -85,30 +83,25 @@ OF_FRAMEWORK = {
 
 def learned(device: Device, path: str, name: str) -> Iterator[str]:
     """The lines at the end of `learn` and `fit`; commands find the device by `name`."""
-    document = device.document
-    environment = document["environment"]
-    seconds = environment.get("seconds")
-    took = f" measured in {seconds:.0f} s" if isinstance(seconds, (int, float)) else ""
-    count = len(document.get("points", ()))
+    file, where, count = device.file, device.file.environment, len(device.file.points)
+    took = "" if where.seconds is None else f" measured in {where.seconds:.0f} s"
     points = [f"{plural(count, 'point')}{took}"] if count else []
-    yield from wrapped(" · ".join([plain(device.device), *framework_of(environment), *points]))
+    yield from wrapped(" · ".join([plain(device.device), *framework_of(where), *points]))
     yield from device_lines(device)
-    yield from section_lines(document)
+    yield from section_lines(file)
     yield from ("", f"written: {plain(path)}")
     named, lolat = quote(plain(name)), quote(program())
-    network, timed = OF_FRAMEWORK.get(environment.get("framework"), ("keras:ResNet50", ""))
-    kernels = document.get("predictors", {}).get(Roofline.name, {})
-    for step in kernels.get("own_steps", ())[-1:]:
-        option = (
-            "--sequence-length" if step["network"].startswith("transformers:") else "--input-size"
-        )
-        network = quote(plain(step["network"])) + f" {option} {step['size']}" * bool(step["size"])
+    network, timed = OF_FRAMEWORK.get(where.framework or "", ("keras:ResNet50", ""))
+    kernels = file.kernels
+    for step in kernels.own_steps[-1:] if kernels else ():
+        is_text = step.network.startswith("transformers:")
+        option = "--sequence-length" if is_text else "--input-size"
+        network = quote(plain(step.network)) + f" {option} {step.size}" * bool(step.size)
     if device.predictors:
-        is_learned = environment.get("device") in ("cpu", "gpu")
-        against = timed if is_learned else " --table OTHER_TIMES.csv"
+        against = timed if where.is_learned else " --table OTHER_TIMES.csv"
         report, evaluate = f"{lolat} report {named} {network}", f"{lolat} evaluate {named}{against}"
         yield f"Next: {report} · {evaluate} · {lolat} show {named} --formula"
-    if part := document.get("llm"):
+    if part := file.llm:
         if "trained" in part:
             asked = (
                 "llama-3.1-8b --sequence-length 4096 --batch-size 1 --replicas 8 --sharding fsdp"
@@ -125,7 +118,7 @@ def learned(device: Device, path: str, name: str) -> Iterator[str]:
                 "This fit is no better than the device without these rows. Rows of other loads, lengths "
                 "and GPUs may help; are dtype and kv_dtype the server's, and was its prefix cache off?"
             )
-    if "training" in document or kernels.get("training_residuals"):
+    if file.training or (kernels and kernels.training_residuals):
         yield f"Next: {lolat} cost {named} {network} --batch-size 32 --samples 50000"
 
 
@@ -143,26 +136,25 @@ def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 def _errors(device: Device) -> Iterator[str]:
     """The errors of the default formula, and how well the machine repeats itself."""
-    document = device.document
-    errors = document["predictors"][device.default].get("error", {})
-    fitted_on = document["environment"].get("held", {})
-    of_networks = bool(fitted_on.get("networks")) and not fitted_on.get("operations")
+    errors, noise = device.predictors[device.default].error, device.file.noise
+    fitted_on = device.file.environment.fitted_on
+    of_networks = fitted_on.networks > 0 and not fitted_on.operations
     names = {"networks_left_out": "networks", "left_out": "single blocks"}
     if "networks_left_out" not in errors:
         names = {"left_out": "networks" if of_networks else "points"}
     for key, name in names.items():
         figures = errors.get(key)
-        if figures and figures.get("median") is not None:
-            yield f"{name}: {percent(figures['median'])} at the median, by the formula {device.default}"
-    floor, repeated = noise_level(document, "floor"), noise_level(document, "repeatability")
-    if floor is not None:
+        if figures and (middle := figures.get("median")) is not None:
+            yield f"{name}: {percent(middle)} at the median, by the formula {device.default}"
+    if noise.floor is not None:
+        repeated = noise.repeatability
         times = "" if repeated is None else f"; times repeat within {percent(repeated)}"
-        yield f"this machine: blocks measured again differ by {percent(floor)}{times}"
+        yield f"this machine: blocks measured again differ by {percent(noise.floor)}{times}"
 
 
-def section_lines(document: Mapping[str, Any]) -> Iterator[str]:
+def section_lines(file: DeviceFile) -> Iterator[str]:
     """The lines on training, timed epochs and search spaces of a model file, with their errors."""
-    if part := document.get("training"):
+    if part := file.training:
         blocks = {p["name"] for p in part["points"]}
         line = (
             f"{len(part['points'])} passes of {len(blocks)} blocks; each block left out: median error "
@@ -170,7 +162,7 @@ def section_lines(document: Mapping[str, Any]) -> Iterator[str]:
             f"{plain(', '.join(sorted(part['update_ms'])))}"
         )
         yield from _titled("training (`lolat cost`)", [line, *map(plain, part.get("warnings", ()))])
-    if part := document.get("epochs"):
+    if part := file.epochs:
         networks = {p["network"] for p in part["points"]}
         error = median(abs(math.expm1(-r)) for r in part["residuals"])
         line = (
@@ -178,13 +170,13 @@ def section_lines(document: Mapping[str, Any]) -> Iterator[str]:
             f"error {percent(error)}; {plain(', '.join(part['optimizers']))}"
         )
         yield from _titled("epochs of training (`lolat cost`)", [line])
-    if part := document.get("llm"):
+    if part := file.llm:
         yield from _titled("training decoders (`lolat cost`)", _trained_runs(part))
         lines = (*_operations(part), *_overheads(part))
         yield from _titled("language models (`lolat llm`)", map(plain, lines))
     spaces = [
         f"{plain(name)}: {plural(len(part.get('samples', ())), 'measured network')}"
-        for name, part in document.get("spaces", {}).items()
+        for name, part in file.spaces.items()
     ]
     yield from _titled("spaces (`lolat nas search SPACE MODEL`)", spaces)
 
@@ -244,10 +236,8 @@ def formula_lines(device: Device) -> Iterator[str]:
     yield headline(device)
     if not device.predictors:
         return
-    document = device.document
     yield "A time is the sum of counts times rates. 1 MAC is one multiply-accumulate."
     for name, formula in device.predictors.items():
-        entry = document["predictors"][name]
         mark = " (default)" if name == device.default else ""
         yield ""
         if families := families_of(formula):
@@ -255,9 +245,9 @@ def formula_lines(device: Device) -> Iterator[str]:
             yield from _family_lines(families)
         else:
             yield f"{name}{mark}: {formula_text(formula.to_dict())}"
-        if entry.get("breakpoint_ms", 0) > 0:
-            below = milliseconds(entry["breakpoint_ms"])
-            yield f"  below {below}: {entry['slope']:.3f} * t + {entry['offset_ms']:.3f}"
+        if isinstance(formula, TwoRegime) and formula.breakpoint_ms > 0:
+            below = milliseconds(formula.breakpoint_ms)
+            yield f"  below {below}: {formula.slope:.3f} * t + {formula.to_dict()['offset_ms']:.3f}"
 
 
 def _family_lines(families: Families) -> Iterator[str]:

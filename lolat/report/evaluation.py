@@ -12,6 +12,8 @@ from lolat.device import Device
 from lolat.device.domain import fit_again
 from lolat.device.file import LIMIT
 from lolat.device.summary import headline
+from lolat.hardware.environment import GPU
+from lolat.hardware.gpus import CPU
 from lolat.parameters import COVERAGE
 from lolat.report.prediction import note_lines
 from lolat.report.tables import Column, Part, ReportTable
@@ -103,9 +105,7 @@ def doctor_lines(device: Device, name: str, result: Diagnosis) -> Iterator[Part]
         ]
         yield from ("", ReportTable(columns, result.networks))
     yield from ("", *_diagnosis(result))
-    learn = (
-        f"`lolat learn {'gpu' if device.document['environment'].get('device') == 'gpu' else 'cpu'}`"
-    )
+    learn = f"`lolat learn {GPU if device.file.environment.device == GPU else CPU}`"
     if result.verdict == "ok":
         yield f"Next: lolat evaluate {quote(plain(name))}"
     elif result.verdict == "unsettled":

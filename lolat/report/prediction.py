@@ -19,7 +19,6 @@ from lolat.device.prediction import (
 from lolat.device.running import fitted_on_words, precisions_differ
 from lolat.device.summary import headline
 from lolat.graph.analysis import parameters
-from lolat.hardware.gpus import name_of
 from lolat.report.ranked import (
     apart_words,
     assumed_hosts,
@@ -66,8 +65,8 @@ def summary(prediction: Prediction) -> Iterator[str]:
     yield from room_lines(prediction)
     yield f"{prediction.title}: {latency(prediction)}"
     model = prediction.query.model
-    if fitted_on := fitted_on_words(model.document):
-        yield f"{plain(model.label)}: {plain(name_of(model.document))}, by {fitted_on}"
+    if fitted_on := fitted_on_words(model.file):
+        yield f"{plain(model.label)}: {plain(model.file.product)}, by {fitted_on}"
     yield totals(prediction)
     yield memory_words(prediction.memory)
     yield from note_lines(prediction.warnings)
@@ -208,7 +207,9 @@ def table_of_predictions(
     ]  # fmt: skip
     yield ReportTable(columns, predictions)
     yield from filter(None, [differ, assumed_hosts(predictions)])
-    yield from levels_words({_device(p): p.query.model.own_networks for p in predictions})
+    yield from levels_words(
+        {_device(p): p.query.model.file.environment.own_networks for p in predictions}
+    )
     if max_ms is not None and "likely" in {_keeps(p, max_ms, sure) for p in predictions}:
         yield "likely: the time keeps the limit, perhaps barely; its whole interval does not (--sure 90)"
     yield from _cheapest([] if differ else predictions, max_ms, sure)

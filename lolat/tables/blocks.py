@@ -68,6 +68,11 @@ class Point:
         return msgspec.convert({**document, "counts": counts}, cls)
 
 
+def points_of(document: Mapping[str, Any], key: str = "points") -> list[Point]:
+    """The points of a model file, those of a `key`."""
+    return [Point.from_dict(p) for p in document.get(key, ())]
+
+
 def times(points: Sequence[Point]) -> np.ndarray:
     """(points,) latencies, ms."""
     return np.array([p.latency_ms for p in points])

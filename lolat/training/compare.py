@@ -11,11 +11,11 @@ from typing import Any
 
 from lolat.device import Device
 from lolat.device.question import AUTO, ask_each, each_batch, is_one, no_device
-from lolat.device.running import LAYOUTS, mode_of
+from lolat.device.running import LAYOUTS
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.modes import AMP, BFLOAT16, EAGER, FLOAT16
-from lolat.hardware.gpus import PRECISION_OF, device_names, find_gpu, gpu_of
+from lolat.hardware.gpus import PRECISION_OF, device_names, find_gpu
 from lolat.hardware.prices import ALMOST, price_list, rental_of
 from lolat.io.results import Remark
 from lolat.parameters import BEST
@@ -229,10 +229,7 @@ def _fastest(model: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
     is_best = asked.precision in (None, BEST)
     ways = [replace(asked, precision=None if is_best else asked.precision)]
     if is_best and isinstance(trained, Graph):
-        is_half = "predictors" in model.document and mode_of(model.document).dtype in (
-            FLOAT16,
-            BFLOAT16,
-        )
+        is_half = model.file.has_latencies and model.file.mode.dtype in (FLOAT16, BFLOAT16)
         precisions = (PRECISION_OF[AMP],) if is_half else (None, *TRIED)
         ways = [replace(asked, precision=precision) for precision in precisions]
         if not asked.channels_last:
@@ -256,7 +253,7 @@ def _on_cards(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
     trained = read_question(network, asked.input_size)
     asked = replace(asked, prices=price_list(asked.prices))
     first = cost_on(device, trained, asked)
-    rental = rental_of(device.document, None, asked.prices, step_bytes=0)
+    rental = rental_of(device.file, None, asked.prices, step_bytes=0)
     cards = {find_gpu(o.accelerator) for o in rental.offers} if rental else set()
     own = (rental and rental.memory_gib) or 0.0
     sizes = {card.memory_gib or own for card in cards if card}
@@ -281,8 +278,8 @@ def _least_dollars(cost: Cost) -> float:
 
 def _too_small(model: Device, asked: TrainingQuestion) -> str | None:
     """Return why a device is left out: it has too little memory, and so have rented ones; else None."""
-    gpu, least_gib = gpu_of(model.document), asked.memory_gib
+    gpu, least_gib = model.file.gpu, asked.memory_gib
     if least_gib is None or gpu is None or (gpu.memory_gib or least_gib) >= least_gib:
         return None
-    has_larger = rental_of(model.document, None, asked.prices, least_gib) is not None
+    has_larger = rental_of(model.file, None, asked.prices, least_gib) is not None
     return None if has_larger else f"less than {least_gib:g} GiB of memory"

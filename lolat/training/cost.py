@@ -15,7 +15,7 @@ from lolat.device.question import AUTO, as_whole, several
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import as_trained
-from lolat.hardware.gpus import form_of, hardware_of, has_several_chips
+from lolat.hardware.gpus import form_of, has_several_chips
 from lolat.hardware.links import MACHINE, Link, assumed_link
 from lolat.hardware.prices import (
     Offer,
@@ -292,7 +292,7 @@ def cost_on(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
     else:
         plan = NetworkPlan.of(device, trained, run, asked, length, useful)
     listed = price_list(asked.prices) if asked.price_per_hour is None else None
-    rent = partial(rental_of, plan.document, asked.price_per_hour, listed, plan.gib)
+    rent = partial(rental_of, plan.file, asked.price_per_hour, listed, plan.gib)
     if isinstance(plan, DecoderPlan):
         plan = plan.on_machines(rent())
     numbers = given
@@ -362,7 +362,7 @@ def _answer(
         rental = rented or rental
         for k in some:
             its = of.link(k, max(numbers)), of.rental(rented, k)
-            option = option_of(of.predicted, k, plan.document, *its, limits)
+            option = option_of(of.predicted, k, plan.file.kind, *its, limits)
             if option.memory_bytes is None:
                 option = replace(option, fits=holds, memory_bytes=size)
             if option.fits is False and fits is not False:
@@ -390,7 +390,7 @@ def _answer(
             f"--sharding {plan.run.sharding}: one device divides nothing (--replicas K)"
         )
     return Cost(
-        model=str(plan.document["device"]), device=device.label, **about_plan,
+        model=plan.file.device, device=device.label, **about_plan,
         **{name: getattr(plan.run, name) for name in about}, **asdict(limits), **named,
         frontier=tuple(o.devices for o in best["frontier"]), options=tuple(options),
         peak=moment, memory=memory, memory_bytes=needed, available_bytes=available, fits=fits,
@@ -415,7 +415,7 @@ def _no_room_on(plan: Plan, devices: int, needed: int) -> str:
 
 def option_of(
     predicted: Callable[[int, Link | None], TrainingPrediction], devices: int,
-    document: Mapping[str, Any], link: Link | None, rental: Rental | None, limits: TrainingLimits,
+    device: str, link: Link | None, rental: Rental | None, limits: TrainingLimits,
 ) -> TrainingPrediction:  # fmt: skip
     """Predict training on `devices` devices of an offer: the fastest of those that cost least.
 
@@ -423,12 +423,12 @@ def option_of(
     none is within the limits, the answer is the cheapest of those that the money pays for and that take at
     most NEARLY the time of the fastest of them; if the money pays for none, the cheapest.
 
-    `predicted`: (devices, link) -> the prediction without a price. `document`: the device's file. `link`:
+    `predicted`: (devices, link) -> the prediction without a price. `device`: its name. `link`:
     None stands for the offer's link, or the device's usual one if nothing is rented.
     """
     if rental is None:
         if link is None and devices > 1:
-            link = assumed_link(hardware_of(document), devices)
+            link = assumed_link(device, devices)
         return predicted(devices, link).bought(limits)
 
     form = form_of(rental.device)

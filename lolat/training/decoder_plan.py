@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lolat.device.file import OF_LANGUAGE_MODELS, lacks
+from lolat.device.file import OF_LANGUAGE_MODELS, DeviceFile
 from lolat.device.intervals import LARGEST, conformal_quantile, t_quantile
 from lolat.errors import InputError, arg
 from lolat.graph.analysis import largest_fitting
 from lolat.graph.modes import BFLOAT16, EAGER, Launch
-from lolat.hardware.gpus import UNUSABLE_BYTES, find_gpu, hardware_of
+from lolat.hardware.gpus import UNUSABLE_BYTES, find_gpu
 from lolat.hardware.links import (
     MACHINE,
     Link,
@@ -95,24 +95,24 @@ def half_width(
     return min(math.hypot(half, apart), LARGEST)
 
 
-def card_gib(document: Mapping[str, Any], section: ServingSection) -> float:
-    """Return the GiB of a card that the driver tells, or without a data sheet those of the section."""
+def card_gib(card: str, section: ServingSection) -> float:
+    """Return the GiB of a GPU that the driver tells, or without a data sheet those of the section."""
     gib = section.sheet.memory_gib
-    gpu = find_gpu(f"{hardware_of(document)} {gib:.0f}gb")
+    gpu = find_gpu(f"{card} {gib:.0f}gb")
     return gpu.memory_gib if gpu and gpu.memory_gib else gib
 
 
 @dataclass(frozen=True)
 class DecoderPlan:
-    """Training a decoder on a GPU named `gpu`, on any number of it; methods as of a NetworkPlan.
+    """Training a decoder on a GPU, on any number of it; methods as of a NetworkPlan.
 
     `available`: bytes of its memory; `gib`: GiB that a rented one must have; `useful`: tokens of a sequence
     that are no padding; `machine`: GPUs of each of several machines.
     """
 
-    device: Device
+    file: DeviceFile
+    precision: str
     section: ServingSection
-    gpu: str
     trained: TrainedDecoder
     run: TrainingRun
     recipe: PrecisionRecipe
@@ -130,30 +130,26 @@ class DecoderPlan:
         useful: float,
     ) -> DecoderPlan:  # fmt: skip
         """Make the plan of a decoder; ModelFileError if the device knows no language models."""
-        if "llm" not in device.document:
-            raise lacks(device.document, device.source, OF_LANGUAGE_MODELS)
+        if device.file.llm is None:
+            raise device.file.lacks(device.source, OF_LANGUAGE_MODELS)
         ours = {"host_us": device.asked.host_us, "channels_last": device.asked.channels_last}
         for name, given in (*ours.items(), ("validation_samples", run.validation)):
             if given:
                 raise InputError(
                     f"{arg(name)}: only of networks; leave it out", code="no-evaluation"
                 )
-        section = section_of(device.document, device.source)
+        section = section_of(device.file.llm, device.source)
         tuning = Tuning.named(asked.tune or "full", trained.decoder.layers)
         check_rank(tuning.rank, trained.decoder.hidden, trained.decoder.name)
         updates = optimizer_named(run.optimizer)
-        recipe = tuned_recipe(device.asked.precision or PRECISION, updates, tuning)
-        gib = asked.memory_gib or card_gib(device.document, section)
+        precision = device.asked.precision or PRECISION
+        recipe = tuned_recipe(precision, updates, tuning)
+        gib = asked.memory_gib or card_gib(device.file.kind, section)
         available = max(int(gib * GIB) - UNUSABLE_BYTES, 0)
         return cls(
-            device, section, hardware_of(device.document), trained, run, recipe, available, gib, useful,
+            device.file, precision, section, trained, run, recipe, available, gib, useful,
             asked.checkpointing or "none", tuning, device.asked.launch or EAGER,  # type: ignore[arg-type]
         )  # fmt: skip
-
-    @property
-    def document(self) -> Mapping[str, Any]:
-        """The device's file."""
-        return self.device.document
 
     def step(self, batch_size: int | None = None) -> DecoderStep:
         """Return a micro-batch of the run, or one of another size."""
@@ -169,7 +165,7 @@ class DecoderPlan:
 
     def parallel(self, devices: int, link: Link | None = None) -> Parallel:
         """Return so many GPUs that train together."""
-        within = assumed_link(self.gpu, min(devices, self.machine))
+        within = assumed_link(self.file.kind, min(devices, self.machine))
         return Parallel(devices, link, self.run.sharding, within, self.machine)
 
     def on_machines(self, rental: Rental | None) -> DecoderPlan:
@@ -182,7 +178,7 @@ class DecoderPlan:
         gbps = self.run.link_gbps
         if gbps is None or devices <= self.machine < most:
             return None
-        return given_link(self.gpu, devices, gbps, self.machine)
+        return given_link(self.file.kind, devices, gbps, self.machine)
 
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:
         """Return the offers for so many GPUs, None if these do not hold the training.
@@ -193,7 +189,7 @@ class DecoderPlan:
             return None
         if rental is None:
             return None
-        rental = replace(rental, memory_gib=card_gib(self.document, self.section))
+        rental = replace(rental, memory_gib=card_gib(self.file.kind, self.section))
         if devices <= self.machine:
             return rental
         whole = tuple(o for o in rental.offers if o.devices >= self.machine or not o.instance_type)
@@ -217,7 +213,7 @@ class DecoderPlan:
 
     def is_known(self, devices: int) -> bool:
         """Return True if own runs are like that on so many GPUs, or runs like it were published."""
-        return is_known(self.section, self.gpu, self.step().passes, self.parallel(devices))
+        return is_known(self.section, self.file.kind, self.step().passes, self.parallel(devices))
 
     def predicted(self, devices: int, link: Link | None) -> TrainingPrediction:
         """Predict training on `devices` GPUs, joined by `link`, without a price."""
@@ -225,7 +221,7 @@ class DecoderPlan:
         run.check_batch(devices)
         level, gpu, step = own.level if own else 1.0, GPU(self.section), self.step()
 
-        about = self.section, self.gpu, step.passes, self.parallel(devices)
+        about = self.section, self.file.kind, step.passes, self.parallel(devices)
         factor = math.exp(half_width(*about, run.coverage))
 
         def parts(over: Link | None, batches: int) -> dict[str, float]:
@@ -311,7 +307,7 @@ class DecoderPlan:
         if link is not None and most > self.machine and link.gbps < self.machine * gbps:
             yield (
                 f"--link-gbps {gbps:g}: {self.machine} x {gbps:g} = {self.machine * gbps:g} Gbit/s between "
-                f"machines, at most the {link.gbps:g} of {assumed_link(self.gpu, self.machine).name}"
+                f"machines, at most the {link.gbps:g} of {assumed_link(self.file.kind, self.machine).name}"
             )
 
     def about(self, numbers: Sequence[int]) -> dict[str, Any]:
@@ -329,7 +325,7 @@ class DecoderPlan:
             "recipe": recipe.words(self.tuning.is_partial),
             "tune": self.tuning.words(),
             "checkpointing": self.checkpointing,
-            "precision": self.device.asked.precision or PRECISION,
+            "precision": self.precision,
             "launch": self.launch,
             "machine": self.machine,
             "estimated": not is_known,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from lolat.device.domain import OUTSIDE_WIDENING
-from lolat.device.file import made
+from lolat.device.file import DeviceFile, made
 from lolat.device.intervals import conformal_quantile
 from lolat.errors import InputError
 from lolat.fitting.cross_validation import cross_validate, folds_of
@@ -87,10 +87,10 @@ def epoch_row(graph: Graph, batch_size: int, samples: int, optimizer: Optimizer)
 class EpochTraining(TrainingPredictor):
     """Predicts an iteration by a formula of the network's counts; `coefficients`: (EPOCH_TERMS,) ms."""
 
-    def __init__(self, document: Mapping[str, Any], source: str) -> None:
-        """Read the section of a valid device file; ModelFileError if it is damaged."""
-        self.document, self.name = document, str(document["device"])
-        self.section = converted(document["epochs"], EpochSection, source, "$.epochs")
+    def __init__(self, file: DeviceFile, source: str) -> None:
+        """Read the section of a device's file; ModelFileError if it is damaged."""
+        self.file = file
+        self.section = converted(file.epochs, EpochSection, source, "$.epochs")
         self.coefficients = np.array(msgspec.structs.astuple(self.section.coefficients_ms))
 
     @property

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -28,12 +27,11 @@ from lolat.device.domain import (
     Extrapolation,
     extrapolated_half_width,
 )
-from lolat.device.file import OF_TRAINING, how_to_add
+from lolat.device.file import OF_TRAINING, DeviceFile
 from lolat.device.intervals import (
     LARGEST,
     Calibration,
     conformal_quantile,
-    noise_level,
     normal_quantile,
     t_quantile,
 )
@@ -46,7 +44,6 @@ from lolat.device.predictors.roofline import (
     TrainingSteps,
 )
 from lolat.device.question import Question
-from lolat.device.running import is_measured, mode_of
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
 from lolat.graph.counts import count
@@ -100,12 +97,12 @@ class ForwardTraining(TrainingPredictor):
     estimated = True
 
     def __init__(
-        self, document: Mapping[str, Any], source: str, known: Collection[Ratios] = KNOWN.values()
+        self, file: DeviceFile, source: str, known: Collection[Ratios] = KNOWN.values()
     ) -> None:
-        """Read a valid device file with latencies; the ratios are the median of `known`."""
-        self.document, self.name = document, str(document["device"])
-        self.command = how_to_add(document, source, OF_TRAINING)
-        self.latency = Device(document, source)
+        """Take a device's file with latencies; the ratios are the median of `known`."""
+        self.file = file
+        self.command = file.how_to_add(source, OF_TRAINING)
+        self.latency = Device(file, source)
         self.ratios = np.median(list(known), axis=0).tolist()
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
@@ -170,19 +167,18 @@ class EstimatedTraining(TrainingPredictor):
     update that is part of the measured training steps.
     """
 
-    def __init__(self, document: Mapping[str, Any]) -> None:
-        """Read a valid device file with the predictor "kernels"."""
-        self.document, self.name = document, str(document["device"])
-        self.latency = Device(dict(document))
-        formula = self.latency.predictors[Roofline.name]
-        trained = self.latency.predictors.get(TrainingSteps.name, formula)
-        assert isinstance(formula, Roofline)
+    def __init__(self, file: DeviceFile) -> None:
+        """Take a device's file with the predictor "kernels"."""
+        self.file, self.latency = file, Device(file)
+        formula = file.kernels
+        trained = file.formulas.get(TrainingSteps.name, formula)
+        assert formula is not None
         assert isinstance(trained, Roofline)
         self.formula, self.trained = formula, trained
         residuals = self.formula.training_residuals
         self.measured_steps = len(residuals)
         self.estimated = self.measured_steps < LEAST_TRAINING_STEPS
-        self.own_runs = len(formula.own_steps) + self.latency.own_networks
+        self.own_runs = len(formula.own_steps) + file.environment.own_networks
         optimizer = "" if self.estimated else self.formula.training_optimizer
         self.within = optimizer_named(optimizer) if optimizer not in ("", "none") else None
         self.calibration: Calibration = self.formula
@@ -260,15 +256,15 @@ class EstimatedTraining(TrainingPredictor):
         elif not self.formula.training_optimizer and not own:
             untold = "the tables do not say whether their training steps contain an update"
             remarks.append(f"{untold}; one is added")
-        remarks += other_framework(self.document["environment"], graph.framework)
-        remarks += of_its_source(self.document)
-        remarks += lost_upcasts(graph, mode_of(self.document))
+        remarks += other_framework(self.file.environment, graph.framework)
+        remarks += of_its_source(self.file)
+        remarks += lost_upcasts(graph, self.file.mode)
         return tuple(dict.fromkeys((*remarks, *count(graph).warnings)))
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
         """See `TrainingPredictor`; False if the time or the precision follows from the data sheet alone."""
         inside = 1.0 - self._extrapolation(graph, batch_size).share >= MOSTLY_SHARE
-        is_known = inside and is_measured(self.document)
+        is_known = inside and self.file.is_measured
         return is_known or bool(self._own(graph, batch_size))
 
     def is_estimated(self, graph: Graph, batch_size: int) -> bool:
@@ -284,7 +280,7 @@ class EstimatedTraining(TrainingPredictor):
                 half = max(half, t_quantile(coverage, number - 1) * spread)
             return min(half, LARGEST)
         steps, _ = self._steps(graph, batch_size)
-        floor = noise_level(self.document, "floor") or 0.0
+        floor = self.file.noise.floor or 0.0
         half = self.calibration.half_width(len(graph.operations), coverage, floor)
         off = self.formula.training_residuals
         if self.estimated and len(off) > 1:  # their level is as sure as they agree
@@ -302,7 +298,7 @@ class EstimatedTraining(TrainingPredictor):
         forward, unlike = self._steps(graph, batch_size, training=False)
         found = Extrapolation(unlike=sum(unlike.values()))
         found = tables_extrapolation(self.latency, analyze(graph), batch_size, found, forward)
-        minimum, number, smaller = self.latency.domain.minimum, int(forward.moves.sum()), ""
+        minimum, number, smaller = self.file.domain.minimum, int(forward.moves.sum()), ""
         if self.estimated:
             smaller = minimum.remark(batch_size, forward.device_ms, number, "a forward pass is ")
         reasons = [smaller, self.formula.launched_otherwise]

@@ -16,11 +16,11 @@ from lolat.device.domain import (
     Extrapolation,
     extrapolated_half_width,
 )
-from lolat.device.file import Noise
+from lolat.device.file import DeviceFile
 from lolat.device.intervals import Calibration
 from lolat.device.predicting import other_framework, predict
-from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import Question
+from lolat.device.shape import Noise
 from lolat.errors import InputError
 from lolat.fitting.cross_validation import cross_validate, folds_of, interval_entry, log_errors
 from lolat.fitting.least_squares import fit_relative, require_points
@@ -298,18 +298,17 @@ class MeasuredTraining(TrainingPredictor):
     from a loader with workers and pinned memory.
     """
 
-    def __init__(self, document: Mapping[str, Any], source: str) -> None:
-        """Read the section of a valid device file; ModelFileError if it is damaged."""
-        self.document, self.source, self.name = document, source, str(document["device"])
+    def __init__(self, file: DeviceFile, source: str) -> None:
+        """Read the section of a device's file; ModelFileError if it is damaged."""
+        self.file, self.source = file, source
         self.section: TrainingCoefficients = converted(
-            document["training"], TrainingCoefficients, source, "$.training"
+            file.training, TrainingCoefficients, source, "$.training"
         )
         self.epoch_ms = self.section.loop_ms.epoch
         self.forward, self.backward = map(_row, (self.section.forward_ms, self.section.backward_ms))
-        self.latency = Device(document, source)
-        kernels = document.get("predictors", {}).get(Roofline.name, {})
-        has_host = (kernels.get("host") or {}).get("training")
-        self.passes = EstimatedTraining(document) if has_host else None
+        self.latency = Device(file, source)
+        host = file.kernels and file.kernels.host
+        self.passes = EstimatedTraining(file) if host and host.training else None
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
         """See `TrainingPredictor`."""
@@ -348,7 +347,7 @@ class MeasuredTraining(TrainingPredictor):
         """See `TrainingPredictor`."""
         if self.passes:
             return self.passes.warnings(graph, batch_size, optimizer)
-        remarks = [*other_framework(self.document["environment"], graph.framework)]
+        remarks = [*other_framework(self.file.environment, graph.framework)]
         if unknown := ", ".join(unmeasured(graph, self.section.kinds)):
             remarks.append(f"no block measured in training has the operations {unknown}")
         remarks += other_dtype(graph)
@@ -371,7 +370,7 @@ class MeasuredTraining(TrainingPredictor):
 
     def _inside(self, graph: Graph, batch_size: int) -> float | None:
         """Return the fraction of a forward pass inside the measured range of inference; None if unknown."""
-        if "predictors" not in self.document:
+        if not self.file.has_latencies:
             return None
         return predict(self.latency, graph, Question(batch_size)).inside_share
 
@@ -384,7 +383,7 @@ class MeasuredTraining(TrainingPredictor):
         ops = blocks[:, PASS_TERMS.index("ops")]
         number = effective_ops(blocks @ (self.forward + self.backward), ops)
         wider = WIDENING if unmeasured(graph, self.section.kinds) else 1.0
-        half = self.section.half_width(number, coverage, self.section.noise.floor) * wider
+        half = self.section.half_width(number, coverage, self.section.noise.floor or 0.0) * wider
         inside = self._inside(graph, batch_size)
         if inside is None or 1.0 - inside < NEGLIGIBLE_SHARE:
             return half

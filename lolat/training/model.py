@@ -6,13 +6,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from lolat.device.file import DeviceFile
 from lolat.device.intervals import check_coverage
 from lolat.device.question import as_whole
-from lolat.device.running import mode_of
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors
@@ -182,13 +181,12 @@ class Iteration:
 class TrainingPredictor(ABC):
     """Predicts training on a device.
 
-    `name`: the device's; `document`: its file. `epoch_ms`: the time of an epoch, or of a pass over the
-    validation samples, beside its iterations. `estimated`: True if it follows from inference, because too
-    little training was measured. `own_runs`: number of the user's runs that set its level.
+    `file`: the device's. `epoch_ms`: the time of an epoch, or of a pass over the validation samples, beside
+    its iterations. `estimated`: True if it follows from inference, because too little training was
+    measured. `own_runs`: number of the user's runs that set its level.
     """
 
-    name: str
-    document: Mapping[str, Any]
+    file: DeviceFile
     epoch_ms: float = 0.0
     estimated: bool = False
     own_runs: int = 0
@@ -196,7 +194,7 @@ class TrainingPredictor(ABC):
     @property
     def mode(self) -> Mode | None:
         """The execution mode of the training; None if the file does not say it."""
-        return mode_of(self.document) if "predictors" in self.document else None
+        return self.file.mode if self.file.has_latencies else None
 
     @abstractmethod
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:

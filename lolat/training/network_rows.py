@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from lolat.device.file import DeviceFile
 from lolat.fitting.refined import StepParts
 from lolat.graph import Graph
 from lolat.graph.analysis import as_trained
-from lolat.hardware.gpus import gpu_of, hardware_of
 from lolat.readers import read
 from lolat.tables.networks import TimedNetwork
 from lolat.training.decoder_rows import row_link
@@ -26,20 +23,20 @@ def predicted_step(
     run = TrainingRun(
         row.batch_size, optimizer=row.optimizer if updates else "sgd", accumulate=row.accumulate
     )
-    link = row_link(hardware_of(training.document), row.gpus, row.link_gbps)
+    link = row_link(training.file.kind, row.gpus, row.link_gbps)
     return predict(training, as_trained(graph), run, row.gpus, link)
 
 
-def step_parts(document: Mapping[str, Any]) -> StepParts:
+def step_parts(file: DeviceFile) -> StepParts:
     """Return a function of a timed step: the predicted ms of its passes, and of what else it contains, and
     the key of its work.
 
     That is the update of the row's optimizer, and on several devices the wait for their exchange. The
     function raises InputError for a step that computes faster than the data sheet's peak.
-    `document`: the file of a device known by operations.
+    `file`: of a device known by operations.
     """
-    training = EstimatedTraining(document)
-    mode, gpu = training.mode, gpu_of(document)
+    training = EstimatedTraining(file)
+    mode, gpu = training.mode, file.gpu
     peak = gpu.peak(mode.dtype) if gpu and mode and mode.half else None  # others have several rates
 
     def parts_of(row: TimedNetwork) -> tuple[float, float, str]:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lolat.device.file import OF_TRAINING, lacks
-from lolat.device.predictors.roofline import Roofline
+from lolat.device.file import OF_TRAINING, DeviceFile
 from lolat.device.running import LAID_BY_COMPILER, as_written, has_convolutions, layout_of
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
@@ -18,7 +17,7 @@ from lolat.graph.analysis import largest_fitting
 from lolat.graph.kinds import CONVOLUTIONS
 from lolat.graph.modes import DEFAULT_MODE, FLOAT32, TF32
 from lolat.graph.network import ON_CPU
-from lolat.hardware.gpus import CPU, PRECISION_OF, Gpu, available_bytes, gpu_of, hardware_of
+from lolat.hardware.gpus import PRECISION_OF, Gpu
 from lolat.hardware.links import MACHINE, PEAKS, Link, assumed_link
 from lolat.hardware.prices import Rental
 from lolat.io.results import Remark
@@ -43,22 +42,20 @@ if TYPE_CHECKING:
     from lolat.device import Device
 
 
-def training_of(document: Mapping[str, Any], source: str) -> TrainingPredictor:
+def training_of(device: Device) -> TrainingPredictor:
     """Return how a device trains, by its file.
 
     The best source is taken: timed epochs, else measured training, else a formula of operations, else
-    latencies of inference. ModelFileError, which begins with `source`, for a damaged section, or without
-    any source.
+    latencies of inference. ModelFileError for a damaged section, or without any source.
     """
-    if "epochs" in document:
-        return EpochTraining(document, source)
-    if "training" in document:
-        return MeasuredTraining(document, source)
-    if "predictors" not in document:
-        raise lacks(document, source, OF_TRAINING)
-    if Roofline.name in document["predictors"]:
-        return EstimatedTraining(document)
-    return ForwardTraining(document, source)
+    file, source = device.file, device.source
+    if file.epochs is not None:
+        return EpochTraining(file, source)
+    if file.training is not None:
+        return MeasuredTraining(file, source)
+    if not file.has_latencies:
+        raise file.lacks(source, OF_TRAINING)
+    return EstimatedTraining(file) if file.kernels else ForwardTraining(file, source)
 
 
 LARGE = 8192  # samples of all devices in an update
@@ -74,6 +71,7 @@ class NetworkPlan:
     """
 
     training: TrainingPredictor
+    file: DeviceFile
     graph: Graph
     run: TrainingRun
     available: int | None
@@ -90,16 +88,11 @@ class NetworkPlan:
         if run.sharding == HYBRID:
             raise InputError(f"{arg('sharding')} {HYBRID}: {OF_DECODERS}", code="decoder-only")
         graph, gib = tuned(graph, asked.tune, asked.checkpointing), asked.memory_gib
-        training = training_of(as_written(device, graph).document, device.source)
-        own = available_bytes(training.document)
+        training = training_of(as_written(device, graph))
+        own = training.file.available_bytes
         available = own if gib is None else max(Gpu("", gib).usable_bytes or 0, 0)
         asked = replace(asked, channels_last=device.asked.channels_last)
-        return cls(training, graph, run, available, asked, length, useful)
-
-    @property
-    def document(self) -> Mapping[str, Any]:
-        """The file of the device as it trains."""
-        return self.training.document
+        return cls(training, training.file, graph, run, available, asked, length, useful)
 
     @property
     def gib(self) -> float | None:
@@ -140,7 +133,7 @@ class NetworkPlan:
 
     def _is_inside(self, devices: int) -> bool:
         """Return True if the given link is as fast as that inside a machine of such GPUs."""
-        within = assumed_link(hardware_of(self.document), min(devices, MACHINE))
+        within = assumed_link(self.file.kind, min(devices, MACHINE))
         return within.name in PEAKS and (self.run.link_gbps or 0.0) >= within.gbps
 
     def would_fit(self, numbers: Sequence[int]) -> Iterator[str]:
@@ -165,7 +158,7 @@ class NetworkPlan:
     @cached_property
     def _least_s(self) -> float | None:
         """The time of a sample's products at the peak of the units that compute them; None if unknown."""
-        gpu, mode = gpu_of(self.document), self.training.mode
+        gpu, mode = self.file.gpu, self.training.mode
         if gpu is None or mode is None or not (peak := gpu.peak(mode.dtype)):
             return None
         of_convolutions = (gpu.peak(TF32) or peak) if self._has_tf32 else peak
@@ -175,12 +168,10 @@ class NetworkPlan:
     @property
     def _has_tf32(self) -> bool:
         """True if convolutions of float32 are computed in TF32."""
-        kernels, mode = (
-            self.document.get("predictors", {}).get(Roofline.name, {}),
-            self.training.mode,
-        )
-        is_float32 = mode is not None and mode.dtype == FLOAT32
-        return is_float32 and kernels.get("tf32", 1.0) > 1.0 and has_convolutions(self.graph)
+        kernels, mode = self.file.kernels, self.training.mode
+        if kernels is None or mode is None or mode.dtype != FLOAT32:
+            return False
+        return kernels.tf32 > 1.0 and has_convolutions(self.graph)
 
     def about(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Return the fields of a Cost about what is trained, and the execution mode."""
@@ -211,7 +202,7 @@ class NetworkPlan:
                 "sgd is assumed, and networks with attention are mostly trained by adamw: "
                 "--optimizer adamw"
             )
-        on_cpu = self.document["environment"].get("device") == CPU
+        on_cpu = self.file.is_cpu
         if found := [what for what in graph.training_only if on_cpu or ON_CPU not in what]:
             yield f"in training only, and not counted: {', '.join(found)}"
         if is_tied(graph, self.asked.tune):

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from lolat.api.choosing import full_name, load, serving_model
 from lolat.api.model import Model
-from lolat.device.file import answers_for
 from lolat.errors import LolatError
-from lolat.hardware.gpus import is_card, name_of
+from lolat.hardware.gpus import is_card
 from lolat.io import paths as places
 from lolat.units import plain
 
@@ -29,9 +28,9 @@ class ListedDevice:
     @property
     def name(self) -> str:
         """The device's name; of one that serves language models, with the framework in place of tables."""
-        document = self.model.document
-        if "llm" in document and "predictors" not in document:
-            return plain(f"{name_of(document)} ({document['llm']['framework']})")
+        file = self.model.file
+        if file.llm and not file.has_latencies:
+            return plain(f"{file.product} ({file.llm['framework']})")
         return plain(self.model.device)
 
     def answers(self, of_decoders: bool) -> bool:
@@ -39,7 +38,7 @@ class ListedDevice:
 
         No tab offers a device of single layers.
         """
-        known = answers_for(self.model.document)
+        known = self.model.file.answers_for
         if of_decoders:
             return "language models" in known
         return "layers" not in known and known != ("language models",)

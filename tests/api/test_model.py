@@ -378,7 +378,7 @@ def test_models_that_serve_are_chosen_by_names_and_all() -> None:
     assert {"rtx-4090-amp", "a100-pcie-40gb", "t4"}.isdisjoint(
         every
     )  # another A100 serves; no bfloat16
-    assert all("llm" in model.document for model in every.values())
+    assert all("llm" in model.file.document for model in every.values())
     one = {*choosing.serving_models("all", of_any=True)}
     assert {"h100-vllm", "rtx-4090"} <= one < {*every}
 

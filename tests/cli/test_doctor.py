@@ -116,8 +116,8 @@ def test_from_the_file_to_the_verdict(
     ]
     noise = {"floor": 0.01, "quiet": 0.9, "busy": 1.2}
     path = tmp_path / "m.json"
-    document = model_document("desk", "a desk, 2 threads", points, desk.environment, noise)
-    path.write_text(json.dumps(document))
+    made = model_document("desk", "a desk, 2 threads", points, desk.environment, noise)
+    path.write_text(json.dumps(made.document))
     desk.others = others
     desk.ms = {f"{name} x1": now_ms for name in REFERENCES}
     done = lolat("doctor", path, "--json")

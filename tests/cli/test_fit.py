@@ -28,7 +28,7 @@ def test_a_model_fitted_again_has_the_same_numbers(lolat: Command, tmp_path: Pat
     document = synthetic.document(warnings=["the machine was busy"])
     old.write_text(json.dumps(document))
     found = lolat.done("fit", old, "--output", new)
-    again = read(new)
+    again = read(new).document
     for name in ("predictors", "default", "domain", "points", "environment", "noise", "device"):
         assert again[name] == json.loads(json.dumps(document[name])), name
     assert again["name"] == "again"
@@ -49,7 +49,7 @@ def test_a_table_with_all_counts(lolat: Command, tmp_path: Path, name: str) -> N
     assert model.predict_counts(1e6, 1e6, 1e8, 1e6, 1e5, 20) == pytest.approx(
         synthetic.CALL_MS + 2 + 1 + 2 + 0.8 + 0.05 + 0.2, rel=0.05
     )
-    assert model.document["environment"]["source"] == name
+    assert model.file.document["environment"]["source"] == name
 
 
 # ---- Operations: `fit`, then `predict` and `evaluate --table`.
@@ -72,7 +72,7 @@ def fitted(lolat: Command, folder: Path) -> Path:
 def test_from_a_table_to_a_network(lolat: Command, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     model = fitted(lolat, tmp_path)
-    assert read(model)["default"] == "kernels"
+    assert read(model).document["default"] == "kernels"
     ask = (ENCODER, "--sequence-length", 256, "--batch-size", 4)
     answer = lolat.json("predict", model, *ask)
     # Four dense layers and what is between them, by hand.
@@ -171,7 +171,7 @@ def test_a_data_sheet_is_kept(lolat: Command, tmp_path: Path) -> None:
     out = tmp_path / "m.json"
     lolat.done("fit", operations, "--facts", facts, "--name", "desk", "--output", out)
     model = Model.load(out)
-    held = model.document["environment"]["held"]
+    held = model.file.document["environment"]["held"]
     assert held["operations"] == len(operations.read_text().splitlines()) - 1
     found = model.run_as("amp").predict(synthetic.network(), 8)
     assert found.available_bytes == int(24 * 2**30 * 0.94) - 2**29
@@ -197,7 +197,7 @@ def test_a_device_cuts_products_into_tiles_or_does_not(
     ]
     path.write_text("\n".join(["op,batch,m,n,k,latency_ms", *(row(*size) for size in sizes)]))
     lolat.done("fit", path, "--output", out)
-    assert read(out)["predictors"]["kernels"].get("tile", 64) == tile
+    assert read(out).document["predictors"]["kernels"].get("tile", 64) == tile
     judged = tmp_path / "judged.csv"
     rows = [row(m, 768, 3072) for m in (1, 4, 16, 60, 100, 196, 300)]
     judged.write_text("\n".join(["op,batch,m,n,k,latency_ms", *rows]))
@@ -217,7 +217,9 @@ def test_a_time_in_seconds_spoils_no_fit(lolat: Command, tmp_path: Path, number:
         found = lolat.done("fit", path, "--output", tmp_path / "m.json")
         assert ("left out: measure it again" in found.err) == (text == wrong)
         errors.append(
-            read(tmp_path / "m.json")["predictors"]["kernels"]["error"]["left_out"]["median"]
+            read(tmp_path / "m.json").document["predictors"]["kernels"]["error"]["left_out"][
+                "median"
+            ]
         )
     assert f"products.csv, line {number + 1}: linear takes " in found.err
     assert errors[1] < 1.5 * errors[0]

@@ -72,7 +72,7 @@ def table(folder: Path, *more: str) -> Path:
 
 def passes_ms(model: Path, name: str, batch_size: int) -> tuple[float, float]:
     """Forward and backward pass of an iteration, by the model in a file."""
-    training = training_of(read(model), str(model))
+    training = training_of(library.load(model))
     parts = training.iteration(library.read(name), batch_size, optimizer_named("sgd")).parts()
     assert parts["forward"] is not None
     assert parts["backward"] is not None
@@ -84,7 +84,7 @@ def test_from_networks_to_others(lolat: Command, tmp_path: Path) -> None:
     out = tmp_path / "desk.json"
     found = lolat.done("fit", table(tmp_path), "--name", "desk", "--output", out)
     assert found.out.splitlines()[0] == "desk (from 30 networks, float32) · torch"
-    document = read(out)
+    document = read(out).document
     assert document["default"] == "kernels"
     other = network(tmp_path, 80, 5)
     answer = lolat.json("predict", out, other, "--batch-size", 8)
@@ -116,7 +116,7 @@ def test_networks_of_keras_are_of_no_known_framework(lolat: Command, tmp_path: P
     path, out = tmp_path / "phone.csv", tmp_path / "phone.json"
     path.write_text("\n".join(["network,batch_size,latency_ms", *rows]))
     lolat.done("fit", path, "--output", out)
-    assert "framework" not in read(out)["environment"]
+    assert "framework" not in read(out).document["environment"]
     found = lolat.done("predict", out, "keras:ResNet152")
     assert "torch" not in (found.out + found.err).lower()
 
@@ -220,7 +220,7 @@ def test_steps_of_training_that_are_known_well_have_terms_of_their_own(
     path, out = tmp_path / "both.csv", tmp_path / "desk.json"
     path.write_text("\n".join(rows) + "\n")
     lolat.done("fit", path, "--output", out)
-    assert {"kernels", "training-steps"} <= set(read(out)["predictors"])
+    assert {"kernels", "training-steps"} <= set(read(out).document["predictors"])
     for option in ((), ("--training",)):
         summary = lolat.answer("evaluate", out, "--table", path, *option)["summary"]
         assert (summary["networks"], summary["median"] < 0.1) == (30, True)
@@ -278,7 +278,7 @@ def test_old_points_and_new_ones_and_what_else_the_file_knows(
     found = lolat.done("fit", model, own_table(tmp_path), "--output", out)
     said = "6 points from own.csv: not measured by LoLat, taken as times of a desk, 2 threads"
     assert said in found.err
-    made = read(out)
+    made = read(out).document
     assert said in made["warnings"][-1]
     old = json.loads(json.dumps(document))
     assert made["points"][:105] == old["points"]
@@ -290,7 +290,7 @@ def test_old_points_and_new_ones_and_what_else_the_file_knows(
         assert made[section] == old[section], section
     again = tmp_path / "again.json"  # which is one model file like any other
     lolat.done("fit", out, "--output", again)
-    assert {**read(again), "name": "mine"} == made
+    assert {**read(again).document, "name": "mine"} == made
 
 
 def test_a_network_in_the_fit_is_not_asked_for_again(

@@ -219,7 +219,7 @@ def test_a_block_ten_times_over_says_no_more_than_once(
         )
         said = lolat.done("fit", path, "--output", out).err
         assert ("9 of 39 rows are copies of others, and count once" in said) == (more is copies)
-        made.append(Model.load(out).document["predictors"]["two-regime"])
+        made.append(Model.load(out).file.document["predictors"]["two-regime"])
     assert made[0] == made[1]
     # Without any of the block's rows the others say what they did.
     assert made[2]["residuals"][0] == pytest.approx(made[0]["residuals"][0], rel=0.05)

@@ -101,11 +101,11 @@ def learn(lolat: Command, output: Path, *more: object) -> Result:
 def test_training_is_added_to_a_model_of_this_machine(
     machine: Machine, output: Path, lolat: Command
 ) -> None:
-    before = read(output)
+    before = read(output).document
     machine.warnings = ["32 measurements failed"]
     found = learn(lolat, output)
     assert machine.calls == [("training", False)]
-    after = read(output)
+    after = read(output).document
     section = after.pop("training")
     assert after == before, "its latencies are kept as they are"
     assert section["points"] == json.loads(json.dumps(training_points.section()["points"]))
@@ -127,7 +127,7 @@ def test_without_a_model_the_latencies_are_learned_first(
     output = tmp_path / "new.json"
     learn(lolat, output)
     assert machine.calls == [("latency", False), ("training", False)]
-    assert read(output)["points"]
+    assert read(output).document["points"]
     assert lolat_package.load(output).device == HERE
 
 
@@ -136,23 +136,23 @@ def test_latencies_learned_again_keep_the_training(
 ) -> None:
     learn(lolat, output, "--restart")
     assert machine.calls == [("latency", True), ("training", True)]
-    before = read(output)
+    before = read(output).document
     lolat.done(*LEARN, output)
-    assert read(output)["training"] == before["training"]
-    assert read(output)["points"] != before["points"]
+    assert read(output).document["training"] == before["training"]
+    assert read(output).document["points"] != before["points"]
     machine.environment["framework_version"] = "2.22.0"
     lolat.done(*LEARN, output)
-    assert "training" not in read(output), "times of two frameworks are not mixed"
+    assert "training" not in read(output).document, "times of two frameworks are not mixed"
 
 
 OTHERS = {"epochs": epoch_tables.section(), "spaces": {"fbnet": {}}}
 
 
 def test_what_else_is_known_is_kept(machine: Machine, output: Path, lolat: Command) -> None:
-    write(output, {**read(output), **OTHERS})
+    write(output, {**read(output).document, **OTHERS})
     for more in ((), TRAINING, ("--restart",)):
         lolat.done(*LEARN, output, *more)
-        found = read(output)
+        found = read(output).document
         assert {name: found[name] for name in OTHERS} == OTHERS
 
 
@@ -162,7 +162,7 @@ def test_what_else_is_known_is_kept(machine: Machine, output: Path, lolat: Comma
 def test_a_model_of_another_device_is_left_as_it_is(
     machine: Machine, output: Path, lolat: Command, other: dict[str, Any]
 ) -> None:
-    write(output, read(output) | other)
+    write(output, read(output).document | other)
     content = output.read_bytes()
     said = lolat.refused(*LEARN, output, *TRAINING)
     assert (
@@ -171,7 +171,7 @@ def test_a_model_of_another_device_is_left_as_it_is(
     assert output.read_bytes() == content
     assert machine.calls == []
     learn(lolat, output, "--restart")
-    assert read(output)["device"] == HERE
+    assert read(output).document["device"] == HERE
 
 
 @pytest.mark.parametrize(
@@ -182,12 +182,12 @@ def test_a_model_of_another_backend_is_left_as_it_is(
 ) -> None:
     """What was learned beside the latencies stays with them; --restart replaces all of it."""
     environment = {"jit": False, "half": False} | ENVIRONMENT
-    write(output, read(output) | OTHERS | {"environment": environment})
+    write(output, read(output).document | OTHERS | {"environment": environment})
     content, machine.environment = output.read_bytes(), environment | {field: value}
     assert f"learned with {field}" in lolat.refused(*LEARN, output)
     assert (output.read_bytes(), machine.calls) == (content, [])
     lolat.done(*LEARN, output, "--restart")
-    assert not OTHERS.keys() & read(output).keys()
+    assert not OTHERS.keys() & read(output).document.keys()
 
 
 @pytest.mark.parametrize("more", [(), ("--restart",)])
@@ -208,13 +208,16 @@ def test_a_model_of_another_gpu_is_left_as_it_is(
     machine.environment = {**ENVIRONMENT, **own}
     monkeypatch.setattr("lolat.microbench.worker.look", lambda *_: own)
     ask = ("learn", "gpu", "--backend", "tensorflow", "--output", output)
-    write(output, read(output) | {"device": "NVIDIA T4", "environment": {"device": "gpu"}} | OTHERS)
+    write(
+        output,
+        read(output).document | {"device": "NVIDIA T4", "environment": {"device": "gpu"}} | OTHERS,
+    )
     content = output.read_bytes()
     assert "NVIDIA T4" in lolat.refused(*ask)
     assert output.read_bytes() == content
     lolat.done(*ask, "--restart")
-    assert read(output)["device"] == "NVIDIA L4"
-    assert not OTHERS.keys() & read(output).keys()
+    assert read(output).document["device"] == "NVIDIA L4"
+    assert not OTHERS.keys() & read(output).document.keys()
     lolat.done(*ask)
     assert machine.calls == [("latency", True), ("latency", False)]
 
@@ -222,7 +225,10 @@ def test_a_model_of_another_gpu_is_left_as_it_is(
 def test_another_framework_is_refused_before_measuring(
     machine: Machine, output: Path, lolat: Command
 ) -> None:
-    write(output, read(output) | {"environment": {**ENVIRONMENT, "framework_version": "2.20.0"}})
+    write(
+        output,
+        read(output).document | {"environment": {**ENVIRONMENT, "framework_version": "2.20.0"}},
+    )
     content = output.read_bytes()
     found = lolat(*LEARN, output, *TRAINING)
     assert (found.code, found.out) == (2, "")
@@ -250,9 +256,9 @@ def test_fitting_again_fits_the_training_too(
     machine: Machine, output: Path, lolat: Command
 ) -> None:
     learn(lolat, output)
-    spoiled = read(output)
+    spoiled = read(output).document
     spoiled["training"]["forward_ms"] = {}
     write(output, spoiled)
     again = output.with_name("again.json")
     lolat("fit", output, "--output", again)
-    assert read(again)["training"]["forward_ms"] != {}
+    assert read(again).document["training"]["forward_ms"] != {}

@@ -27,7 +27,7 @@ def test_show(lolat: Command, model: Path) -> None:
     assert names == ["flops", "elements", "weights", "ops"]
     assert (answer["state"], answer["language_models"]) == (None, None)
     told = lolat.json("show", "h100-vllm")["language_models"]
-    part = load("h100-vllm").document["llm"]
+    part = load("h100-vllm").file.document["llm"]
     assert told["served"][""]["served"] == part["served"]
     assert told["operations"].keys() == part["operations"].keys()
 

@@ -259,7 +259,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
     def learned(*asked: Any) -> Any:
         print(asked[-1].restart, file=sys.stderr)
-        return package.load("desk.json").document
+        return package.load("desk.json").file.document
 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)

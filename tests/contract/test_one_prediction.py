@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 import lolat
 from lolat.api.model import Model
-from lolat.device.running import mode_of
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
 from lolat.io.paths import SHIPPED, list_models
@@ -21,7 +20,7 @@ from lolat.readers import read
 
 FILES = [
     name for name, path, where in list_models()
-    if where == SHIPPED and "predictors" in lolat.load(path).document
+    if where == SHIPPED and "predictors" in lolat.load(path).file.document
 ]  # fmt: skip
 ROWS = [
     ("timm:resnet18", 1), ("timm:vit_small_patch16_224", 64), ("keras:MobileNetV2", 4),
@@ -31,7 +30,7 @@ ROWS = [
 
 def evaluated(model: Model, folder: Path, way: str = "inference") -> list[dict[str, object]]:
     """The rows of a table of ROWS, as the model's device runs networks."""
-    mode = mode_of(model.document)
+    mode = model.file.mode
     head = ["network", "batch_size", "latency_ms", "dtype", "launch", "channels_last", "pass"]
     more = [mode.dtype, mode.launch, "yes" if mode.channels_last else "no", way]
     path = folder / "table.csv"

@@ -98,7 +98,7 @@ def answered(call: Callable[..., Any], given: dict[str, Any], echo: str, here: P
         path.unlink()
     if isinstance(found, Model):
         found = {
-            **found.document,
+            **found.file.document,
             "way": [*vars(found.asked).values()],
         }
     elif hasattr(found, "to_dict"):

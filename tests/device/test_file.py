@@ -16,7 +16,7 @@ from hypothesis import given, settings
 import lolat
 from lolat.api.model import Model
 from lolat.device import file as model_file
-from lolat.device.file import OF_INFERENCE, OF_TRAINING, lacks, made, merged, put, read, write
+from lolat.device.file import OF_INFERENCE, OF_TRAINING, DeviceFile, made, merged, put, read, write
 from lolat.errors import InputError, LolatError, ModelFileError
 from tests import synthetic
 from tests.strategies import models
@@ -73,7 +73,7 @@ def path(tmp_path: Path) -> Path:
 
 def unchanged(path: Path) -> bool:
     """True if the file is as it was, and alone."""
-    return read(path) == small() and os.listdir(path.parent) == [path.name]
+    return read(path).document == small() and os.listdir(path.parent) == [path.name]
 
 
 def refusal(document: Any) -> LolatError:
@@ -96,7 +96,7 @@ def test_later_minor_additions_are_accepted_and_kept(path: Path) -> None:
         holder["added_later"] = later
     document["predictors"]["mlp"] = {"coefficients": {}, "layers": [[1.5], [-2]]}
     path.write_bytes(json.dumps(document).encode())
-    assert read(path) == document
+    assert read(path).document == document
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,12 @@ def test_later_minor_additions_are_accepted_and_kept(path: Path) -> None:
 )  # fmt: skip
 def test_a_file_that_is_no_model_of_this_version(document: Any) -> None:
     assert refusal(document).code == "not-a-model"
+
+
+@pytest.mark.parametrize(("field", "value"), [("date", 17), ("device", None), ("threads", "2")])
+def test_a_field_of_the_environment_has_its_type(field: str, value: Any) -> None:
+    error = refusal(small() | {"environment": {field: value}})
+    assert f"$.environment.{field}" in str(error)
 
 
 def full() -> dict[str, Any]:
@@ -213,10 +219,10 @@ def test_what_is_written_is_what_json_reads(
     # As text as well: 1 == 1.0 == True, and a reader must not change one to another.
     oracle = json.loads(path.read_bytes())
     assert oracle == document
-    texts = [json.dumps(d, sort_keys=True) for d in (oracle, document, read(path))]
+    texts = [json.dumps(d, sort_keys=True) for d in (oracle, document, read(path).document)]
     assert set(texts) == {json.dumps(oracle)}, "keys are sorted"
     content = path.read_bytes()
-    write(path, read(path))
+    write(path, read(path).document)
     assert path.read_bytes() == content
 
 
@@ -240,7 +246,6 @@ def test_a_model_without_inference(tmp_path: Path) -> None:
         lambda: model.predict(synthetic.network()),
         lambda: model.predict_counts(1, 1, 1),
         lambda: model.predictor("extended"),
-        lambda: model.domain,
     ):
         with pytest.raises(ModelFileError, match="knows epochs of training, but no latencies"):
             ask()
@@ -256,7 +261,7 @@ def test_a_model_without_inference(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_lacking_section_has_its_command(section: str, command: str) -> None:
     where = {"device": "gpu", "framework": "torch"}
-    error = lacks({"environment": where, "spaces": {"darts": {}}}, "a b.json", section)
+    error = DeviceFile(made("a", "b", where) | {"spaces": {"darts": {}}}).lacks("a b.json", section)
     assert "a b.json knows networks of darts, but no" in str(error)
     assert command in str(error)
 
@@ -267,10 +272,14 @@ def test_sections_are_added_and_the_others_kept(tmp_path: Path) -> None:
     write(path, inference)
     put(path, {"epochs": EPOCHS["epochs"]})
     put(path, {"spaces": {"fbnet": {"x": 1}}})
-    assert read(path) == {**inference, "epochs": EPOCHS["epochs"], "spaces": {"fbnet": {"x": 1}}}
+    assert read(path).document == {
+        **inference,
+        "epochs": EPOCHS["epochs"],
+        "spaces": {"fbnet": {"x": 1}},
+    }
     put(path, {"spaces": {"nasbench201": {"y": 2}}})
     put(path, {"spaces": {"fbnet": {"x": 3}}}, inference["device"])
-    assert read(path)["spaces"] == {"fbnet": {"x": 3}, "nasbench201": {"y": 2}}
+    assert read(path).document["spaces"] == {"fbnet": {"x": 3}, "nasbench201": {"y": 2}}
     network = synthetic.network()
     before = lolat.Model(inference).predict(network)  # numbers of what was known stay
     assert lolat.load(path).predict(network).to_dict() == before.to_dict()
@@ -290,10 +299,10 @@ def test_another_device_is_refused_and_nothing_lost(path: Path) -> None:
 def test_new_latencies_keep_the_other_sections(tmp_path: Path) -> None:
     path = tmp_path / "gpu.json"
     write(path, EPOCHS)
-    new = synthetic.document(device="unknown (from a table)")
-    expected = {**new, "device": "V100 (from a table)", "epochs": EPOCHS["epochs"]}
-    assert merged(path, new) == expected
-    assert merged(tmp_path / "none.json", new) == new
-    assert merged(path, synthetic.document(device="V100"))["device"] == "V100"
+    new = DeviceFile(synthetic.document(device="unknown (from a table)"))
+    expected = {**new.document, "device": "V100 (from a table)", "epochs": EPOCHS["epochs"]}
+    assert merged(path, new).document == expected
+    assert merged(tmp_path / "none.json", new) is new
+    assert merged(path, DeviceFile(synthetic.document(device="V100"))).device == "V100"
     with pytest.raises(InputError):
-        merged(path, synthetic.document(device="T4 (from a table)"))
+        merged(path, DeviceFile(synthetic.document(device="T4 (from a table)")))

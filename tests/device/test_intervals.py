@@ -21,6 +21,7 @@ from lolat.device.intervals import (
     t_quantile,
 )
 from lolat.device.predicting import widened_half_width
+from lolat.device.shape import Noise
 from lolat.errors import InputError
 
 RESIDUALS = tuple(i / 100 for i in range(-50, 50))  # the 91st smallest of their sizes is 0.45
@@ -30,7 +31,7 @@ def half_width(
     calibration: Calibration, noise: object, coverage: float | None, ops: float
 ) -> tuple[float | None, tuple[str, ...]]:
     """Of a network inside the measured range."""
-    return widened_half_width(calibration, None, Extrapolation(), {"noise": noise}, coverage, ops)
+    return widened_half_width(calibration, None, Extrapolation(), Noise(**noise), coverage, ops)
 
 
 def by_definition(residuals: list[float], coverage: float) -> float | None:

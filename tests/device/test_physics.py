@@ -35,7 +35,7 @@ GPUS = sorted(
     name
     for name, path, _ in list_models()
     if any(name.startswith(f"{gpu}-") for gpu in SHEETS)
-    and "kernels" in lolat.load(name).document.get("predictors", {})
+    and "kernels" in lolat.load(name).file.document.get("predictors", {})
 )
 
 

@@ -11,7 +11,8 @@ import pytest
 
 import lolat
 from lolat.api.model import Model
-from lolat.device.running import _changed, fitted_on_words, mode_of, mode_words
+from lolat.device.file import DeviceFile, made
+from lolat.device.running import _changed, fitted_on_words, mode_words
 from lolat.errors import InputError, LolatError
 from lolat.graph import Graph, GraphBuilder
 from lolat.training.compare import short_name
@@ -74,8 +75,8 @@ def test_channels_last_by_the_terms_of_channels_first_are_near_the_measured_ones
 ) -> None:
     """By the files of two GPUs that were timed in both layouts."""
     first, last = lolat.load(name), lolat.load(f"{name}-nhwc")
-    mode = mode_of(first.document)
-    changed = _changed(first.document, mode, replace(mode, channels_last=True))
+    mode = first.file.mode
+    changed = _changed(first.file, first.file.kernels, replace(mode, channels_last=True))
     carried = Model(changed, first.source)
     for network in ("timm:resnet50", "timm:seresnet50", "timm:repvgg_b1"):
         graph = lolat.read(network)
@@ -219,7 +220,7 @@ def test_a_card_is_not_answered_as_the_max_q_of_its_chip() -> None:
 def test_a_card_that_takes_the_times_of_its_chip_is_listed_so() -> None:
     (runs,) = (m.runs or "" for m in lolat.models() if m.name == "h200")
     assert runs.endswith("as measured on h100-sxm-80gb")
-    assert "llm" in lolat.load("h200").document
+    assert "llm" in lolat.load("h200").file.document
 
 
 def test_a_given_host_stays_where_another_file_answers() -> None:
@@ -303,17 +304,17 @@ def test_a_device_that_was_measured_here_has_the_precision_that_it_was_measured_
 def test_what_a_device_is_known_from(
     environment: dict[str, Any], points: list[dict[str, int]], words: str
 ) -> None:
-    assert fitted_on_words({"environment": environment, "points": points}) == words
+    counts = dict.fromkeys(("acts", "inp", "flops", "traffic", "weights", "ops"), 1)
+    each = [{"name": "block", "latency_ms": 1.0, "samples_ms": None, **counts, **p} for p in points]
+    file = DeviceFile(made("a", "b", environment) | {"points": each})
+    assert fitted_on_words(file) == words
 
 
 def test_how_a_device_runs_networks() -> None:
-    document = {
-        "environment": {"framework": "torch", "half": True, "compile": True},
-        "predictors": {},
-    }
-    assert mode_words(document) == "fp16, PyTorch, compiled"
-    assert mode_of(document).channels_last is False
-    assert mode_words({"environment": {}, "predictors": {}}) == "fp32"
+    file = DeviceFile(made("a", "b", {"framework": "torch", "half": True, "compile": True}))
+    assert mode_words(file) == "fp16, PyTorch, compiled"
+    assert file.mode.channels_last is False
+    assert mode_words(DeviceFile(made("a", "b", {}))) == "fp32"
 
 
 def test_a_network_in_bfloat16_on_a_gpu_without_it_is_asked_in_float16() -> None:

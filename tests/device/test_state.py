@@ -13,7 +13,7 @@ import pytest
 from lolat.api import measuring
 from lolat.api.model import Model
 from lolat.device import file as state
-from lolat.device.file import limit_of, state_of, write_check
+from lolat.device.file import DeviceFile, limit_of, state_of, write_check
 from lolat.io.paths import list_models
 from tests import synthetic
 
@@ -51,7 +51,7 @@ def saved(folder: Path, made: dict[str, Any]) -> str:
 
 
 def state_in(source: str, made: dict[str, Any]) -> state.State:
-    known = state_of(made, source)
+    known = state_of(DeviceFile(made), source)
     assert known is not None
     return known
 
@@ -83,11 +83,11 @@ def test_a_check_that_held_is_remarked_on_after_a_day(
     made = document(noise={"floor": 0.03, "repeatability": limit})
     source = saved(tmp_path, made)
     clock.now += timedelta(days=5)
-    write_check(made, source, "doctor", ratio)
+    write_check(DeviceFile(made), source, "doctor", ratio)
     young = state_in(source, made)
     assert young.check is not None
     assert (young.check.by, young.check.ratio, young.check.is_off) == ("doctor", ratio, is_off)
-    assert young.check.limit == limit_of(made) == max(limit, 0.1)
+    assert young.check.limit == limit_of(DeviceFile(made)) == max(limit, 0.1)
     assert (young.remark is not None) is is_off
     clock.now += timedelta(days=1)
     times = f"{ratio:.2f} times as long as learned"
@@ -112,7 +112,7 @@ def test_the_file_beside_the_model_is_no_model(
     made = document()
     source = saved(tmp_path, made)
     before = Path(source).read_bytes()
-    write_check(made, source, "doctor", 1.02)
+    write_check(DeviceFile(made), source, "doctor", 1.02)
     assert sorted(os.listdir(tmp_path)) == ["desk.json", "desk.state.json"]
     assert Path(source).read_bytes() == before
     monkeypatch.setattr("lolat.io.paths.local_folder", lambda: tmp_path)
@@ -141,13 +141,13 @@ def test_a_damaged_file_is_as_none(clock: Clock, tmp_path: Path, content: str) -
     assert state_in(source, made).check is not None
     (tmp_path / "desk.state.json").write_text(content)
     assert state_in(source, made).check is None
-    write_check(made, source, "doctor", 1.5)
+    write_check(DeviceFile(made), source, "doctor", 1.5)
     assert state_in(source, made).check is not None
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"date": None}, {"date": "2026-03-01"}, {"date": 17}, {"device": "unknown"}, {"device": None},
+    [{"date": None}, {"date": "2026-03-01"}, {"device": "unknown"},
      {"source": {"sample": "a table"}}],
 )  # fmt: skip
 def test_only_a_model_that_was_learned_here_has_a_state(
@@ -155,11 +155,11 @@ def test_only_a_model_that_was_learned_here_has_a_state(
 ) -> None:
     made = document("2026-03-01T00:00:00+00:00")
     source = saved(tmp_path, made)
-    assert state_of(made, source) is not None
-    assert state_of(made, str(tmp_path / "gone.json")) is None
+    assert state_of(DeviceFile(made), source) is not None
+    assert state_of(DeviceFile(made), str(tmp_path / "gone.json")) is None
     made["environment"] |= changes
-    assert state_of(made, source) is None
-    write_check(made, source, "doctor", 1.5)
+    assert state_of(DeviceFile(made), source) is None
+    write_check(DeviceFile(made), source, "doctor", 1.5)
     assert os.listdir(tmp_path) == ["desk.json"]
 
 
@@ -167,6 +167,6 @@ def test_a_shipped_model_has_none(clock: Clock) -> None:
     """Its folder is the checkout's, which nothing changes."""
     shipped = Model.load("epyc-2t")
     before = sorted(os.listdir(Path(shipped.source).parent))
-    write_check(shipped.document, shipped.source, "doctor", 1.5)
+    write_check(shipped.file, shipped.source, "doctor", 1.5)
     assert sorted(os.listdir(Path(shipped.source).parent)) == before
     assert shipped.predict(synthetic.network()).state is None

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from lolat.api.model import Model
-from lolat.device.file import validate
 from lolat.device.predictors.additive import TERMS
+from lolat.device.shape import validate
 from lolat.errors import InputError
 from lolat.fitting.blocks import (
     fit_document,

@@ -68,7 +68,7 @@ def test_twelve_steps_set_the_level(tmp_path: Path, back: float) -> None:
     model = lolat.fit(table(tmp_path, given, back, "steps.csv"))
     assert off(model, given, back) < 0.05
     assert off(model, others, back) < 0.1
-    claimed = model.document["predictors"]["kernels"]["error"]
+    claimed = model.file.document["predictors"]["kernels"]["error"]
     assert claimed["fitted"]["median"] < claimed["left_out"]["median"] < 0.05
 
 
@@ -105,9 +105,9 @@ def test_a_file_made_from_tables_has_the_level_of_a_few_rows(tmp_path: Path) -> 
         assert found == pytest.approx(1.5 * ms, rel=1e-4)
         assert trained.predict(net, n).latency_ms == before.predict(net, n).latency_ms
     # All rows are of one network: left out with the others, it has the level of none.
-    error = trained.document["predictors"]["kernels"]["error"]["left_out"]["median"]
+    error = trained.file.document["predictors"]["kernels"]["error"]["left_out"]["median"]
     assert error == pytest.approx(1 - 1 / 1.5)
-    assert any("1.50 times" in text for text in trained.document["warnings"])
+    assert any("1.50 times" in text for text in trained.file.document["warnings"])
     ms = before.predict(net, 64).latency_ms
     rows.write_text(HEADER + f"{net},64,{2 * ms},fp32,inference\n")
     slower, again = lolat.fit([file, rows], tmp_path / "one.json"), tmp_path / "two"
@@ -179,7 +179,7 @@ def test_the_log_of_a_run_sets_the_level_of_its_precision(tmp_path: Path) -> Non
     rows, header = tmp_path / "rows.csv", "network,batch_size,gpus,accumulate,precision"
     rows.write_text(f"{header},samples_per_s\n{net},256,4,2,amp,trainer_state.json\n")
     fitted = lolat.fit(["a100-sxm-80gb", rows], tmp_path / "mine.json")
-    assert fitted.document["device"] == "a100-sxm-80gb (amp)"
+    assert fitted.file.document["device"] == "a100-sxm-80gb (amp)"
     other = mlp(tmp_path, 6)
     for network, expected in ((net, 1.5), (other, 1.5**0.5)):
         pairs = zip(parts(fitted, network), parts(before, network), strict=True)
@@ -232,7 +232,7 @@ def test_a_network_trained_in_part_is_left_out_by_name(tmp_path: Path) -> None:
     row = f"{tmp_path / 'frozen.json'},8,1.0,fp16,"
     path.write_text(path.read_text() + f"{row}training\n{row}inference\n")
     model = lolat.fit(path, warn=told.append)
-    assert model.document["environment"]["held"]["networks"] == 7
+    assert model.file.document["environment"]["held"]["networks"] == 7
     assert any("frozen.json: " in t and "1 of its 4 parameters are frozen" in t for t in told)
 
 
@@ -246,7 +246,7 @@ def test_a_table_says_whose_update_its_steps_contain(
     head, *lines = table(tmp_path, sizes(12, 1), 1.8, "steps.csv").read_text().splitlines()
     rows = [f"{line},{optimizers[n % len(optimizers)]}" for n, line in enumerate(lines)]
     (tmp_path / "with.csv").write_text("\n".join([f"{head},optimizer", *rows]))
-    entry = lolat.fit(tmp_path / "with.csv").document["predictors"]["kernels"]
+    entry = lolat.fit(tmp_path / "with.csv").file.document["predictors"]["kernels"]
     assert entry.get("training_optimizer", "") == within
 
 

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 import lolat
 from lolat.api.model import Model
-from lolat.device.file import validate
 from lolat.device.predictors.roofline import Roofline
+from lolat.device.shape import validate
 from lolat.fitting.from_tables import TimedRows, _of_operations, tables_document
 from lolat.fitting.roofline import fit_roofline, predicted
 from lolat.fitting.times import Times, seen_specs
@@ -221,10 +221,10 @@ def test_rows_of_float32_that_were_timed_in_tf32(tmp_path: Path) -> None:
         model, _ = fitted(speeds, precision)
         answer = model.predict(graph, batch_size=32)
         assert answer.in_domain
-        assert "TF32" not in " ".join([*answer.warnings, *model.document["warnings"]])
+        assert "TF32" not in " ".join([*answer.warnings, *model.file.document["warnings"]])
     model, remark = fitted(dict.fromkeys(rates, 60.0))
     answer = model.predict(graph, batch_size=32)
-    error = model.document["predictors"]["kernels"]["error"]["left_out"]["median"]
+    error = model.file.document["predictors"]["kernels"]["error"]["left_out"]["median"]
     (told,) = [words for words in answer.warnings if "TF32" in words]
     assert remark in told
     assert f"{100 * error:.0f} % off at the median" in told

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from lolat.api.model import Model
-from lolat.device.file import validate
 from lolat.device.intervals import Calibration
 from lolat.device.predictors.host import FACTOR, USUAL_MS
+from lolat.device.shape import validate
 from lolat.fitting.from_tables import (
     OTHER_HOST_SPREAD,
     TimedRows,

@@ -33,9 +33,9 @@ TRUE: dict[str, dict[str, float]] = {
 @pytest.fixture(scope="module")
 def learned() -> dict[str, Any]:
     """A bundled file, and each quantized block by the true factors, at the level of its time in float."""
-    document = read(find_model("epyc-2t-onnxruntime"))
-    formula = msgspec.convert(document["predictors"]["extended"], AdditiveCosts)
-    in_float = {(p["name"], p["batch_size"]): p["latency_ms"] for p in document["points"]}
+    file = read(find_model("epyc-2t-onnxruntime"))
+    formula = msgspec.convert(file.document["predictors"]["extended"], AdditiveCosts)
+    in_float = {(p["name"], p["batch_size"]): p["latency_ms"] for p in file.document["points"]}
     points, graphs = [], known_graphs("onnxruntime")
     for block in QUANTIZED:
         graph, (size,) = graphs[block.name], block.batch_sizes
@@ -47,7 +47,7 @@ def learned() -> dict[str, Any]:
         points.append(
             Point(block.name, size, counts, ms, (ms,), whole=block.whole, scheme=block.scheme)
         )
-    return with_int8(document, points, graphs)
+    return dict(with_int8(file, points, graphs).document)
 
 
 def factors(document: dict[str, Any], scheme: str) -> dict[str, float]:
@@ -99,21 +99,21 @@ def test_a_network_in_int8(learned: dict[str, Any], scheme: str) -> None:
 
 def test_a_scheme_that_was_not_timed_is_outside(learned: dict[str, Any]) -> None:
     few = [Point.from_dict(p) for p in learned["quantized"] if p["scheme"] == STATIC]
-    document = with_int8(read(find_model("epyc-2t-onnxruntime")), few, known_graphs("onnxruntime"))
-    assert set(document["predictors"]["extended"]["int8"]) == {STATIC}
-    model, graph = lolat.Model(document), convolution()
+    file = with_int8(read(find_model("epyc-2t-onnxruntime")), few, known_graphs("onnxruntime"))
+    assert set(file.document["predictors"]["extended"]["int8"]) == {STATIC}
+    model, graph = lolat.Model(file), convolution()
     outside = model.predict(as_quantized(graph, DYNAMIC))
     assert outside.in_domain is False
     assert outside.latency_ms == model.predict(graph).latency_ms
     assert any("timed as in float" in w for w in outside.warnings)
-    less = with_int8(document, few[: LEAST_OF_SCHEME - 1], known_graphs("onnxruntime"))
-    assert less["quantized"] == [p.to_dict() for p in few[: LEAST_OF_SCHEME - 1]]
+    less = with_int8(file, few[: LEAST_OF_SCHEME - 1], known_graphs("onnxruntime"))
+    assert less.document["quantized"] == [p.to_dict() for p in few[: LEAST_OF_SCHEME - 1]]
 
 
 def test_a_file_is_fitted_again(learned: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     write(path, learned)
-    again = lolat.fit(path, tmp_path / "again.json").document
+    again = lolat.fit(path, tmp_path / "again.json").file.document
     assert again["quantized"] == learned["quantized"]
     assert len(again["points"]) == len(learned["points"])
     for scheme in SCHEMES:

@@ -12,6 +12,7 @@ import pytest
 
 import lolat
 from lolat.api.model import Model
+from lolat.device.file import DeviceFile
 from lolat.fitting.blocks import model_document
 from lolat.fitting.measured_gpu import with_operations, with_training
 from lolat.graph import Graph
@@ -62,7 +63,7 @@ def document(graphs: Mapping[str, Graph]) -> dict[str, Any]:
             points.append(Point(block.name, n, counts, ms, (ms,), kinds=kinds, whole=block.whole))
     where = {"device": "gpu", "framework": "torch"}
     made = model_document("desk", "a GPU without a sheet", points, where, {"floor": 0.01})
-    return with_operations(made, points, graphs)
+    return dict(with_operations(made, points, graphs).document)
 
 
 def off(model: Model, batch_size: int, predictor: str) -> np.ndarray:
@@ -119,8 +120,8 @@ def test_passes_of_training_tell_what_the_host_takes_in_it(document: Mapping[str
         for n in b.batch_sizes
         for both in (False, True)
     ]  # fmt: skip
-    made = with_training({**document, "training": {"points": points}}, graphs)
-    host = made["predictors"]["kernels"]["host"]
+    made = with_training(DeviceFile({**document, "training": {"points": points}}), graphs)
+    host = made.document["predictors"]["kernels"]["host"]
     assert host["training"] == pytest.approx([FORWARD, BACKWARD, PASSES_MS], rel=0.15)
     training = EstimatedTraining(made)
     for name in OTHERS:
@@ -132,7 +133,7 @@ def test_passes_of_training_tell_what_the_host_takes_in_it(document: Mapping[str
     assert not any(
         "no training step" in w for w in training.warnings(graph, 2, optimizer_named("sgd"))
     )
-    assert with_training(document, graphs) == document
+    assert with_training(DeviceFile(document), graphs).document == document
 
 
 def test_the_file_fitted_again_answers_the_same(
@@ -141,5 +142,5 @@ def test_the_file_fitted_again_answers_the_same(
     path = tmp_path / "desk.json"
     path.write_text(json.dumps(document))
     again = lolat.fit(path)
-    assert again.document["predictors"]["kernels"] == document["predictors"]["kernels"]
-    assert again.document["default"] == "kernels"
+    assert again.file.document["predictors"]["kernels"] == document["predictors"]["kernels"]
+    assert again.file.document["default"] == "kernels"

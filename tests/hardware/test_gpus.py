@@ -7,15 +7,14 @@ import pytest
 import lolat
 from lolat.errors import InputError
 from lolat.graph.modes import FLOAT16
+from lolat.hardware.environment import Environment, Hardware
 from lolat.hardware.gpus import (
     PRECISION_OF,
     Gpu,
     _sheets,
-    available_bytes,
     card_of,
     dtype_named,
     find_gpu,
-    gpu_of,
     is_card,
 )
 from lolat.llm.gpu import sheet_of
@@ -124,26 +123,21 @@ def test_a_gpu_of_little_power_sustains_less_than_its_sheet() -> None:
 
 
 def test_what_a_file_says_comes_before_the_table() -> None:
-    document = {
-        "device": "rtx 4090 (from 3 networks)",
-        "environment": {"sheet": {"memory_gib": 48}},
-    }
-    gpu = gpu_of(document)
+    gpu = Hardware("rtx 4090", Environment(sheet={"memory_gib": 48})).gpu
     assert gpu is not None
     assert (gpu.memory_gib, gpu.half_tflops) == (48, 165.2)
-    own = gpu_of({"device": "box", "environment": {"sheet": {"memory_gib": 8, "unknown": 1}}})
+    own = Hardware("box", Environment(sheet={"memory_gib": 8, "unknown": 1})).gpu
     assert own is not None
     assert (own.memory_gib, own.rate("amp")) == (8, None)
 
 
 def test_the_memory_that_a_network_may_take() -> None:
     """All but 6 % and half a GiB of a GPU's; what was free of a CPU's; not known of an unknown device."""
-    assert available_bytes({"device": "RTX 4090"}) == int(24 * 2**30 * 0.94) - 2**29
-    gpu = {"device": "new", "environment": {"device": "gpu", "memory_bytes": 24 * 2**30}}
-    assert available_bytes(gpu) == int(24 * 2**30 * 0.94) - 2**29
-    cpu = {"device": "T4", "environment": {"device": "cpu", "available_bytes": 7}}
-    assert available_bytes(cpu) == 7
-    assert available_bytes({"device": "box", "environment": {}}) is None
+    assert Hardware("RTX 4090").available_bytes == int(24 * 2**30 * 0.94) - 2**29
+    gpu = Hardware("new", Environment(device="gpu", memory_bytes=24 * 2**30))
+    assert gpu.available_bytes == int(24 * 2**30 * 0.94) - 2**29
+    assert Hardware("T4", Environment(device="cpu", available_bytes=7)).available_bytes == 7
+    assert Hardware("box").available_bytes is None
 
 
 @pytest.mark.parametrize(("name", "dies"), [("mi250", 2), ("k80", 2), ("mi210", None)])

@@ -13,6 +13,7 @@ import pytest
 
 import lolat
 from lolat.errors import InputError
+from lolat.hardware.environment import Environment, Hardware
 from lolat.hardware.prices import (
     PRICE_COLUMNS,
     Offer,
@@ -81,7 +82,7 @@ def test_a_wrong_cell_is_named(old: str, new: str, place: str, read: Read) -> No
 
 
 def accelerator_of(device: str, prices: Prices) -> str | None:
-    rental = rental_of({"device": device, "environment": {"device": device}}, None, prices)
+    rental = rental_of(Hardware(device, Environment(device=device)), None, prices)
     return rental and (rental.offers[0].accelerator or "cpu")
 
 
@@ -108,7 +109,7 @@ def test_a_processor_of_another_architecture_is_not_rented(
         "\n".join(["InstanceType,AcceleratorName,AcceleratorCount,vCPUs,Price,Arch", *lines])
     )
     its = {"device": "cpu", "operating_system": system, "threads": 2}
-    rental = rental_of({"device": "cpu", "environment": its}, None, str(path))
+    rental = rental_of(Hardware("cpu", Environment(**its)), None, str(path))
     assert rental is not None
     assert {o.instance_type for o in rental.offers} == (types or set(rows))
     assert "any machine with 2 vCPUs or more: taken to be as fast as the device" in rental.prices
@@ -140,7 +141,7 @@ def test_a_card_of_a_form_that_is_another_chip_is_not_rented(device: str, types:
     """By the words of the built-in list: an H100 PCIe has 114 multiprocessors, a SXM 132; an A100 PCIe has
     300 W and no NVLink, a SXM 400 W. RunPod's A100-80GB is "A100 PCIe" in SkyPilot's catalog.
     """
-    rental = rental_of({"device": device, "environment": {"device": device}}, None, BUILT_IN)
+    rental = rental_of(Hardware(device, Environment(device=device)), None, BUILT_IN)
     assert rental is not None
     assert {o.instance_type for o in rental.offers} == types
     assert {rental.link(o.devices, o).name for o in rental.offers} == {
@@ -161,7 +162,7 @@ OWN = Prices("list", tuple(
 )  # fmt: skip
 def test_a_list_without_forms(device: str, rented: str | None) -> None:
     """A H100 may be of any form; a NVL is another card; a card with less bandwidth is not as fast."""
-    rental = rental_of({"device": device, "environment": {"device": device}}, None, OWN)
+    rental = rental_of(Hardware(device, Environment(device=device)), None, OWN)
     assert (rental and rental.offers[0].instance_type) == rented
 
 
@@ -183,7 +184,7 @@ def test_a_cheaper_row_without_a_form_is_rented(
     )
     devices = {"H100": "h100-sxm", "H200": "h200-sxm", "A100-80GB": "a100-sxm-80gb"}
     device = devices[rows.split(",")[1]]
-    rental = rental_of({"device": device, "environment": {}}, None, str(path))
+    rental = rental_of(Hardware(device), None, str(path))
     assert rental is not None
     assert rental.offers_for(1)[0].instance_type == instance
     assert ("is taken as SXM" in rental.prices) == is_told
@@ -210,7 +211,7 @@ def test_names_of_the_driver_in_a_list(listed: str, models: set[str]) -> None:
     """A H100 PCIe has 114 multiprocessors, a SXM, which the model is of, 132 (NVIDIA's data sheets)."""
     prices = Prices("list", (Offer("one", listed, 1, 1.0),))
     every = [lolat.load(f"{n}-fp32") for n in ("h100", "a100", "p100", "v100", "t4", "p4")]
-    assert {m.label for m in every if rental_of(m.document, None, prices)} == models
+    assert {m.label for m in every if rental_of(m.file, None, prices)} == models
 
 
 def test_every_built_in_price_says_where_and_when() -> None:

@@ -218,8 +218,8 @@ def test_from_tables_to_a_file(write: Write, tmp_path: Path) -> None:
     )
     assert told[1].startswith("assumed: qwen3-8b in bfloat16 with cache bfloat16; the keys dtype")
     assert told[2].startswith("1 served row: time per output token off by ")
-    assert third.document["environment"]["source"] == "k-sglang.csv, run.json"
-    assert "warnings" not in third.document
+    assert third.file.document["environment"]["source"] == "k-sglang.csv, run.json"
+    assert "warnings" not in third.file.document
     of_others = write("o.csv", SERVED + many.replace(",,500", ",other,500"))
     with pytest.raises(InputError) as caught:
         lolat.fit([out, of_others])
@@ -247,7 +247,7 @@ def test_a_known_gpu_is_made_of_its_name_alone(name: str) -> None:
 
 
 def test_a_gpu_without_bfloat16_knows_no_language_models() -> None:
-    assert "llm" not in lolat.fit(name="t4").document
+    assert "llm" not in lolat.fit(name="t4").file.document
 
 
 def test_a_file_that_is_given_twice_counts_once(

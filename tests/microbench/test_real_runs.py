@@ -109,7 +109,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(start: Callable[[], Run]) -> 
     assert f"going on from {first.journal}: {len(kept)} measurements" in err
     timed = second.timed()
     assert len(kept) + len(timed) == ROUNDS * POINTS
-    document = read(first.output)
+    document = read(first.output).document
     assert len(document["points"]) == POINTS
     for point in document["points"]:
         key = f"{point['name']} x{point['batch_size']}"

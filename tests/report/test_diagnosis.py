@@ -84,7 +84,7 @@ def test_on_a_calm_machine(ratios: tuple[float, ...], verdict: str) -> None:
 def test_the_limit_is_fixed_but_for_a_model_that_repeats_worse(
     noise: dict[str, Any], limit: float, verdict: str
 ) -> None:
-    model = Model(dict(MODEL.document) | {"noise": {"floor": 0.03, **noise}})
+    model = Model(dict(MODEL.file.document) | {"noise": {"floor": 0.03, **noise}})
     result = judged(1.2, 1.22, 1.18, 1.2, 1.21, model=model)
     assert (result.verdict, result.limit) == (verdict, limit)
     text = printed(result, model)

@@ -14,7 +14,6 @@ from lolat import fit, load
 from lolat.api.comparing import Compared, Comparison, compare_rows
 from lolat.api.evaluation import TableEvaluation
 from lolat.api.model import Model
-from lolat.device.running import mode_of
 from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph
 from lolat.graph.counts import count
@@ -301,7 +300,7 @@ def test_a_device_is_fitted_to_its_own_operations(tmp_path: Path) -> None:
     path.write_text("\n".join(rows) + "\n")
     alone = tmp_path / "alone.csv"
     alone.write_text("\n".join([rows[0], *rows[1::2]]) + "\n")
-    of_both, of_one = (lolat.fit(p, name="a").document["predictors"] for p in (path, alone))
+    of_both, of_one = (lolat.fit(p, name="a").file.document["predictors"] for p in (path, alone))
     assert of_both == of_one
     assert {row.row["device"] for row in read_operations(path, ["b"])} == {"b"}
 
@@ -337,7 +336,7 @@ def test_operations_in_half_precision_make_a_model_of_it(tmp_path: Path) -> None
         "device,multiprocessors,fp32_matrix_gflops,bandwidth_gb_s,half_tflops\nx,100,60000,2400,600\n"
     )
     model = fit(path, name="x", facts=facts)
-    assert mode_of(model.document).dtype == "float16"
+    assert model.file.mode.dtype == "float16"
     row = read_operations(path)[-1]
     found = model.predict(row.graph, 20).latency_ms
     assert found == pytest.approx(0.005 + 2 * 20 * 4096 * 1024 * 4096 / 5e11, rel=0.1)
@@ -356,7 +355,7 @@ def test_the_precision_of_blocks(tmp_path: Path) -> None:
     names = "acts,inp,flops,precision,latency_ms"
     rows = [f"{1000 * i},{900 * i},{10**6 * i},fp16,{0.1 + i}" for i in range(1, 30)]
     path.write_text("\n".join([names, *rows]))
-    assert mode_of(fit(path).document).dtype == "float16"
+    assert fit(path).file.mode.dtype == "float16"
     path.write_text("\n".join([names, *rows, "1,1,1,fp32,1"]))
     with pytest.raises(InputError, match=r"line 31: run in float32"):
         fit(path)

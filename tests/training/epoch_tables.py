@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from lolat.device.file import FORMAT_VERSION, SCHEMA
+from lolat.device.file import DeviceFile
+from lolat.device.shape import FORMAT_VERSION, SCHEMA
 from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.io.tables import to_csv
@@ -88,9 +89,8 @@ def write(path: Path, rows: Sequence[Epoch]) -> Path:
 def fit(rows: Sequence[Epoch], folder: Path) -> EpochTraining:
     """The model of a table of these rows."""
     path = write(folder / "epochs.csv", rows)
-    return EpochTraining(
-        epochs_document(str(path), "m", "a desk", lambda name, _: read(name), print), "m.json"
-    )
+    made = epochs_document(str(path), "m", "a desk", lambda name, _: read(name), print)
+    return EpochTraining(DeviceFile(made), "m.json")
 
 
 def document(**more: Any) -> dict[str, Any]:

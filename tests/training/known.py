@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from lolat.device.file import DeviceFile, made
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.modes import DEFAULT_MODE, Mode
@@ -71,7 +72,7 @@ def peak_by_pytorch(network: Any, *inputs: Any, loss: Any = None) -> int:
         alive.discard(key)
         sizes -= size
 
-    def made(tensor: Any) -> None:
+    def counted(tensor: Any) -> None:
         nonlocal sizes, most
         storage = tensor.untyped_storage()
         if storage._cdata not in alive:
@@ -85,11 +86,11 @@ def peak_by_pytorch(network: Any, *inputs: Any, loss: Any = None) -> int:
             self, op: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             result = op(*args, **(kwargs or {}))
-            torch.utils._pytree.tree_map_only(torch.Tensor, made, result)
+            torch.utils._pytree.tree_map_only(torch.Tensor, counted, result)
             return result
 
     for tensor in (*network.parameters(), *network.buffers(), *inputs):
-        made(tensor)
+        counted(tensor)
     with Watched():
         (loss or torch.sum)(network(*inputs)).backward()
     return most
@@ -102,8 +103,7 @@ class KnownTraining(TrainingPredictor):
     None: no interval.
     """
 
-    name: str = "desk"
-    document: Mapping[str, Any] = field(default_factory=dict)
+    file: DeviceFile = field(default_factory=lambda: DeviceFile(made("desk", "desk", {})))
     epoch_ms: float = 0.0
     sample_ms: float = 10.0
     passes: tuple[float, float] | None = None

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import lolat as package
+from lolat.device.file import DeviceFile, made
 from lolat.device.question import RunAs
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
@@ -100,8 +101,8 @@ box,0.2,,,here,4
 
 def known(device: str = "Tesla V100-SXM2", **more: Any) -> KnownTraining:
     """Ends of the interval 5/6 and 6/5 of the time."""
-    about = {"device": device, "environment": {"device": device, "threads": 2}}
-    return KnownTraining(document=about, sample_ms=36_000.0, factor=1.2, **more)
+    about = DeviceFile(made("desk", device, {"device": device, "threads": 2}))
+    return KnownTraining(about, sample_ms=36_000.0, factor=1.2, **more)
 
 
 @pytest.fixture
@@ -113,14 +114,14 @@ def prices(tmp_path: Path) -> str:
 
 def asked(model: KnownTraining, *replicas: int, **more: Any) -> Cost:
     device: Any = SimpleNamespace(
-        document=model.document,
+        file=model.file,
         source="desk.json",
         label="desk",
         asked_precision=None,
         asked=RunAs(),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "training_of", lambda document, source: model)
+        patch.setattr(plan, "training_of", lambda device: model)
         patch.setattr(plan, "as_written", lambda device, graph: device)
         more = {"batch_size": 10, "samples": 800, "epochs": 5, **more}
         question = TrainingQuestion(replicas=replicas or 1, **more)
@@ -363,7 +364,7 @@ def test_memory() -> None:
     few = asked(known(), batch_size=much, samples=much)
     assert (few.fits, few.would_fit) == (False, over.would_fit)
     cpu = known("cpu")
-    cpu.document["environment"]["available_bytes"] = 1000
+    cpu.file = cpu.file.but(environment={**cpu.file.recorded, "available_bytes": 1000})
     assert asked(cpu).largest_batch == 0
 
 

@@ -430,7 +430,7 @@ def test_beside_several_machines_the_link_of_one_stays() -> None:
 
 
 def test_over_machines_whole_ones_are_rented(gpu: Model, tmp_path: Path) -> None:
-    prices, name = tmp_path / "p.csv", gpu.document["device"].partition(" (")[0]
+    prices, name = tmp_path / "p.csv", gpu.file.document["device"].partition(" (")[0]
     prices.write_text(
         f"InstanceType,AcceleratorName,AcceleratorCount,Price\ntwo,{name},2,1\neight,{name},8,9\n"
     )

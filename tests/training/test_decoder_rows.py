@@ -140,7 +140,7 @@ def test_a_gpu_is_called_as_cost_calls_it(folder: Path) -> None:
     tokens = serving_model("a100", of_any=True).cost(folder / "small.json", 2, **asked)
     each = tokens.options[0].tokens_per_s_per_gpu
     fitted = package.fit(["a100", table(folder, f"1,512,2,1,amp,,,{each}")])
-    assert fitted.document["llm"]["trained"]["level"] == pytest.approx(1.0, rel=1e-3)
+    assert fitted.file.document["llm"]["trained"]["level"] == pytest.approx(1.0, rel=1e-3)
 
 
 def test_fp8_is_left_out_and_a_wrong_cell_named(folder: Path) -> None:

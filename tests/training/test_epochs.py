@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from lolat.api.model import Model
+from lolat.device.file import DeviceFile
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.modes import Mode
@@ -230,10 +231,10 @@ def test_training_measured_with_one_host_says_nothing_of_another(
 ) -> None:
     """As slow a host as 0.9 ms an operation: what is measured is not asked, the formula is."""
     sections = {
-        "epochs": fit(epochs(), tmp_path).document["epochs"],
+        "epochs": fit(epochs(), tmp_path).file.epochs,
         "training": test_measured.SECTION | {"points": []},
     }
-    known, network = Model.load("v100-fp32").document, known_device.network()
+    known, network = Model.load("v100-fp32").file.document, known_device.network()
     model = Model(known | {section: sections[section]})
     assert not model.cost(network, 8).estimated
     found, alone = (m.run_as(host_us=900).cost(network, 8) for m in (model, Model(known)))
@@ -254,12 +255,12 @@ def test_training_measured_with_one_host_says_nothing_of_another(
 def test_a_network_in_another_precision_than_the_epochs_is_told(
     model: EpochTraining, dtype: str, timed: str, said: str
 ) -> None:
-    document = {**model.document, "epochs": {**model.document["epochs"], "mode": {"dtype": timed}}}
+    document = {**model.file.document, "epochs": {**model.file.epochs, "mode": {"dtype": timed}}}
     graph = synthetic.network(2, 8, 14)
     own = msgspec.structs.replace(
         graph, tensors=tuple(msgspec.structs.replace(t, dtype=dtype) for t in graph.tensors)
     )
-    found = EpochTraining(document, "file")
+    found = EpochTraining(DeviceFile(document), "file")
     remarks = [w for w in found.warnings(own, 8, OPTIMIZERS["sgd"]) if w.startswith("measured in")]
     assert remarks == [said] * bool(said)
     assert (found.in_domain(own, 8) is False) == bool(said)

@@ -18,6 +18,7 @@ from scipy import stats
 import lolat
 from lolat.api.model import Model
 from lolat.device import predicting
+from lolat.device.file import DeviceFile
 from lolat.device.question import Question
 from lolat.graph import Graph
 from lolat.graph.backward import changed
@@ -42,7 +43,7 @@ MEASURED = ["dense", "elements"]
 
 
 def model(classes: dict[str, Any] | None = None, **entry: Any) -> Any:
-    return training_of(known.document(classes, **{"measured": CLASSES, **entry}), "m.json")
+    return training_of(Model(known.document(classes, **{"measured": CLASSES, **entry}), "m.json"))
 
 
 def asked(trained: Any, graph: Graph, *run: Any, **more: Any) -> TrainingPrediction:
@@ -199,7 +200,7 @@ def test_what_is_smaller_than_the_measured_passes_widens_an_estimate(trained: li
     steps = {"training_residuals": trained, "training_optimizer": "none"}
     made = known.document(measured=[*MEASURED, "norm"], **steps)
     made["domain"] = {"least": {"batch_size": 17.0}}
-    of_table = training_of(made, "m.json")
+    of_table = training_of(Model(made, "m.json"))
     small, large = (asked(of_table, known.network(), size, samples=80) for size in (8, 16))
     half = TRAINED[18] if trained else known.RESIDUALS[17]
     assert large.interval_s == ends(large, half)
@@ -269,7 +270,9 @@ ZOO = Path(__file__).resolve().parents[2] / "benchmarks" / "zoo" / "graphs.json.
 
 
 def of_latencies(*known: Ratios, **changes: Any) -> ForwardTraining:
-    return ForwardTraining(synthetic.document(**changes), "m.json", known or KNOWN.values())
+    return ForwardTraining(
+        DeviceFile(synthetic.document(**changes)), "m.json", known or KNOWN.values()
+    )
 
 
 def norm_share(graph: Graph, batch_size: int) -> float:
@@ -293,7 +296,7 @@ def test_parts_by_hand(batch_size: int) -> None:
     parts = trained.iteration(GRAPH, batch_size, optimizer_named("adam")).parts()
     assert parts["forward"] == pytest.approx(latency * (1 + 2 * share))
     assert parts["backward"] == pytest.approx(latency * (3 + 4 * share))
-    element_ms = trained.document["predictors"]["extended"]["coefficients"]["pair_elements"]
+    element_ms = trained.file.document["predictors"]["extended"]["coefficients"]["pair_elements"]
     assert element_ms > 0
     # gradient read; weight and both slots read and written
     assert parts["update"] == pytest.approx(by_hand("s2w16x28") * 7 * element_ms)
@@ -324,8 +327,8 @@ def test_devices_that_are_left_out_lie_in_the_interval(device: str) -> None:
     document.pop("training", None)
     others = [ratios for name, ratios in KNOWN.items() if name != device]
     estimate, own = (
-        ForwardTraining(document, path, others),
-        training_of(lolat.load(device).document, path),
+        ForwardTraining(DeviceFile(document), path, others),
+        training_of(lolat.load(device)),
     )
     batch_size = 256 if device.startswith("rtx") else 32  # at 32 a GPU waits for the host
     inside, errors = [], []

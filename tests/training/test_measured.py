@@ -141,7 +141,7 @@ def document(**changes: Any) -> dict[str, Any]:
 
 
 def model(**changes: Any) -> Any:
-    return training_of(document(**changes), "m.json")
+    return training_of(Model(document(**changes), "m.json"))
 
 
 def asked(trained: Any, *run: Any, **more: Any) -> TrainingPrediction:

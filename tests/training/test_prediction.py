@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lolat.device.file import DeviceFile, made
 from lolat.errors import InputError
 from lolat.graph.analysis import parameters
 from lolat.hardware.links import Link
@@ -104,9 +105,9 @@ def test_four_devices_by_hand() -> None:
 
 
 def test_in_half_precision_half_as_much_is_exchanged() -> None:
-    in_half = {"predictors": {}, "environment": {"half": True}}
+    in_half = DeviceFile({**made("desk", "desk", {"half": True}), "predictors": {}})
     for passes in (None, PASSES):
-        models = KnownTraining(passes=passes), KnownTraining(passes=passes, document=in_half)
+        models = KnownTraining(passes=passes), KnownTraining(in_half, passes=passes)
         each = [predict(m, GRAPH, TrainingRun(10), 4, Link(1e-3, 0.0)) for m in models]
         whole, half = (o.hidden_ms + (o.parts_ms["exchange"] or 0.0) for o in each)
         assert whole == pytest.approx(2 * half)

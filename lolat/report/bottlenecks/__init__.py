@@ -202,7 +202,7 @@ def _changes(answer: Prediction) -> str:
 
 def _doubts(answer: Prediction) -> str:
     """The warnings of a prediction, and those of its model, where LoLat measured the device."""
-    model = answer.query.model.document
-    of_model = () if "source" in model["environment"] else model.get("warnings", ())
+    file = answer.query.model.file
+    of_model = () if file.environment.source else file.warnings
     lines = [*dict.fromkeys((*answer.warnings, *of_model))] or ["There is nothing to remark."]
     return f"<ul>{''.join(element('li', plain(line)) for line in lines)}</ul>"

@@ -1,0 +1,131 @@
+"""The shape of a device's JSON file, which every file is checked against.
+
+Sections, each optional: latencies of inference (`predictors`, `points` and others at the top), measured
+`training`, `epochs` of training, search `spaces`, language models (`llm`). The room that uses a section has
+its struct.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from lolat.device.domain import Domain
+from lolat.device.predictors import AdditiveCosts, Roofline, TrainingSteps, TwoRegime
+from lolat.errors import ModelFileError
+from lolat.graph.counts import EXTRAS
+from lolat.hardware.environment import Environment
+from lolat.io.documents import AtLeastOne, Count, NotNegative, Number, Positive, converted
+from lolat.units import shortened
+
+SCHEMA = "lolat-model"
+FORMAT_VERSION = 1
+SECTIONS = ("training", "epochs", "spaces", "llm")
+"""The sections besides the latencies of inference; `spaces` has a part for each space."""
+
+_MORE: list[Any] = [(name, Count | None, None) for name in EXTRAS]
+
+
+class StoredPoint(msgspec.defstruct("Extras", _MORE), kw_only=True):  # type: ignore[misc, call-arg]
+    """One measured block or network; see `lolat.tables.blocks.Point`."""
+
+    name: str
+    batch_size: AtLeastOne
+    acts: Count
+    inp: Count
+    flops: Count
+    traffic: Count | None
+    weights: Count | None
+    ops: Count | None
+    latency_ms: Positive
+    samples_ms: list[Positive] | None
+    reference_ms: list[Number] | None = None
+    spread: Number | None = None
+    kinds: tuple[str, ...] = ()
+    whole: bool = False
+    scheme: str = ""
+
+
+class Predictors(Struct, rename={"two_regime": "two-regime", "training_steps": "training-steps"}):
+    """The predictors that this version knows; a file may have others."""
+
+    two_regime: TwoRegime | UnsetType = UNSET
+    extended: AdditiveCosts | UnsetType = UNSET
+    kernels: Roofline | UnsetType = UNSET
+    training_steps: TrainingSteps | UnsetType = UNSET
+
+
+class Noise(Struct):
+    """Relative noise of the machine, for latencies and for training; None if unknown.
+
+    `floor`: of repeated times of a block; `repeatability`: standard deviation of times of the same networks
+    some minutes apart (`lolat.microbench.check`). See `lolat.microbench.learn.noise_of`.
+    """
+
+    floor: NotNegative | None = None
+    quiet: Positive | None = None
+    busy: Positive | None = None
+    repeatability: NotNegative | None = None
+    probe: dict[str, tuple[Positive, Positive]] | None = None
+    others: NotNegative = 0.0
+
+
+class Sections(Struct, kw_only=True):
+    """The fields of every file; a file without latencies of inference has no others."""
+
+    name: str
+    device: str
+    environment: Environment
+    warnings: list[str] | UnsetType = UNSET
+    epochs: dict[str, Any] | UnsetType = UNSET
+    spaces: dict[str, dict[str, Any]] | UnsetType = UNSET
+    llm: dict[str, Any] | UnsetType = UNSET
+
+
+class Before(Struct):
+    """The fields that a fit in another precision changed, as they were; `environment`: its words on the
+    mode.
+    """
+
+    device: str
+    predictors: Predictors
+    environment: dict[str, Any]
+    warnings: list[str]
+    estimated: str | UnsetType = UNSET
+
+
+class ModelFile(Sections, kw_only=True):
+    """A file with latencies of inference; `before`: in the precision before the last fit.
+
+    `estimated`, `of_form`: remarks on data sheets, see `lolat.device.running`.
+    """
+
+    default: str
+    predictors: Predictors
+    points: list[StoredPoint]
+    noise: Noise
+    domain: Domain
+    quantized: list[StoredPoint] | UnsetType = UNSET
+    before: Before | UnsetType = UNSET
+    estimated: str | UnsetType = UNSET
+    of_form: str | UnsetType = UNSET
+
+
+def validate(document: Any, source: str) -> None:
+    """Raise ModelFileError unless `document`, parsed JSON, is a LoLat model of version 1.
+
+    `source`: one line that begins the message, which goes on with the expected value and its place.
+    """
+    marks = document if isinstance(document, dict) else {}
+    schema, version = marks.get("schema"), marks.get("version")
+    if (schema, version) != (SCHEMA, FORMAT_VERSION):
+        raise ModelFileError(
+            f"{source}: schema {shortened(repr(schema))}, version {shortened(repr(version))} is not a "
+            f"LoLat model of version {FORMAT_VERSION}; make one: `lolat learn cpu`, `lolat fit TABLE.csv`",
+            code="not-a-model",
+        )
+    # A file of training, spaces or language models may lack latencies.
+    is_without = "predictors" not in document and any(s in document for s in SECTIONS)
+    converted(document, Sections if is_without else ModelFile, source)

@@ -1,0 +1,109 @@
+"""The environment of a device's measurements, and its hardware: name, data sheet, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from msgspec import Struct
+
+from lolat.hardware.gpus import CPU, SHEET_FIELDS, Gpu, find_gpu
+from lolat.units import GIB
+
+GPU = "gpu"
+
+
+class FittedOn(Struct, frozen=True):
+    """The numbers of timed operations and networks in the tables of a device, and their batch sizes.
+
+    `inference`: False if only training steps were timed.
+    """
+
+    operations: int = 0
+    networks: int = 0
+    batch_sizes: tuple[int, int] | None = None
+    inference: bool = True
+
+
+class Environment(Struct, frozen=True, rename={"fitted_on": "held"}):
+    """The section `environment` of a device's file: the machine, the framework, the origin of its times.
+
+    `device`: CPU or GPU for one that LoLat measured, else any word; `card`: the GPU of a device with a
+    user's name; `source`: names of tables, or facts on the single layers of 2018; `sheet`: given fields of
+    `Gpu`; `rows`: keys of fitted rows; `own_networks`: timed networks of the user that set the level;
+    `mode`: the execution mode in words. Further fields are in the file alone;
+    `lolat.microbench.environment` compares them.
+    """
+
+    device: str = ""
+    card: str | None = None
+    framework: str | None = None
+    framework_version: str | None = None
+    threads: int | None = None
+    half: bool = False
+    compile: bool = False
+    channels_last: bool = False
+    jit: bool = False
+    flags: dict[str, Any] | None = None
+    date: str | None = None
+    seconds: float | None = None
+    source: str | dict[str, Any] = ""
+    sheet: dict[str, Any] | None = None
+    fitted_on: FittedOn = FittedOn()
+    rows: tuple[str, ...] = ()
+    own_networks: int = 0
+    mode: str | None = None
+    available_bytes: int | None = None
+    memory_bytes: int | None = None
+    operating_system: str = ""
+    processor: dict[str, Any] | None = None
+
+    @property
+    def is_learned(self) -> bool:
+        """True if LoLat measured the device."""
+        return self.device in (CPU, GPU)
+
+    @property
+    def of_layers(self) -> bool:
+        """True for the times of the single layers of 2018."""
+        return isinstance(self.source, Mapping)
+
+    @property
+    def sources(self) -> list[str]:
+        """The names of the tables."""
+        return [] if isinstance(self.source, dict) else [*filter(None, self.source.split(", "))]
+
+
+class Hardware:
+    """A device's hardware: `product` is its name, without the brackets that say how it was measured;
+    `is_cpu`: true for a CPU that LoLat measured; `kind`: CPU, the card of a device with a user's
+    name, or the name, as in lists of prices and links.
+    """
+
+    def __init__(self, product: str, environment: Environment | None = None) -> None:
+        self.product = product
+        self.environment = environment or Environment()
+        self.is_cpu = self.environment.device == CPU
+        self.kind = CPU if self.is_cpu else self.environment.card or product
+
+    @cached_property
+    def gpu(self) -> Gpu | None:
+        """The data sheet of a GPU, by its name; given fields come first."""
+        if self.is_cpu:
+            return None
+        known, given = find_gpu(self.kind), self.environment.sheet
+        if not given:
+            return known
+        own = {name: value for name, value in given.items() if name in SHEET_FIELDS}
+        return replace(known or Gpu(self.kind), **own)
+
+    @property
+    def available_bytes(self) -> int | None:
+        """Memory that a network may take; None if unknown. Of a CPU: free when it was learned."""
+        if self.is_cpu:
+            return self.environment.available_bytes
+        if known := self.environment.memory_bytes:
+            return Gpu("", known / GIB).usable_bytes
+        return None if self.gpu is None else self.gpu.usable_bytes
