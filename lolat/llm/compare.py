@@ -51,17 +51,37 @@ class ComparedModels(Result):
     @property
     def cheapest(self) -> str | None:
         """The device with the cheapest tokens, of equal ones as of its rows; None if no price is known."""
-        best = best_of([*self.answers.values()], self.asked)
-        known = (
-            n for n, r in self.answers.items() if r is best and r.dollars_per_million is not None
-        )
-        return next(known, None)
+        return self.leaders(self.answers)["cheapest"]
 
     @property
     def fastest(self) -> str | None:
         """The device with the shortest time per output token."""
-        ms = {n: row.time("tpot", self.percentile) for n, row in self.answers.items()}
-        return min(ms, key=lambda name: ms[name] or math.inf, default=None)
+        return self.leaders(self.answers)["fastest"]
+
+    @property
+    def loads(self) -> dict[float, dict[str, ServingConfig]]:
+        """Each load, with the best row of each device that serves it."""
+        loads = dict[float, dict[str, ServingConfig]]()
+        for name, rows in (self.by_load or {n: [r] for n, r in self.answers.items()}).items():
+            for row in rows:
+                load = row.concurrency if row.request_rate is None else row.request_rate
+                loads.setdefault(load, {})[name] = row
+        return dict(sorted(loads.items()))
+
+    def leaders(self, rows: Mapping[str, ServingConfig]) -> dict[str, str | None]:
+        """Return the cheapest and the fastest device of rows under one load; None where there is none."""
+        best = best_of([*rows.values()], self.asked)
+        known = (n for n, r in rows.items() if r is best and r.dollars_per_million is not None)
+        ms = {n: row.time("tpot", self.percentile) or math.inf for n, row in rows.items()}
+        return {"cheapest": next(known, None), "fastest": min(ms, key=ms.__getitem__, default=None)}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the best row of each device under each load."""
+        return [
+            row.rows()[0] | {"name": name}
+            for best in self.loads.values()
+            for name, row in best.items()
+        ]
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -71,8 +91,11 @@ class ComparedModels(Result):
         return (*self.remarks, *each)
 
     def words(self) -> str:
-        """Return the number of answers and the fastest device in words."""
-        return f"{plural(len(self.answers), 'answer')}; the fastest: {self.fastest}"
+        """Return the cheapest and the fastest device in words."""
+        leaders = self.leaders(self.answers)
+        rows = {word: self.answers[name] for word, name in leaders.items() if name}
+        of = f"of {plural(len(self.answers), 'answer')}"
+        return "\n".join(f"{word} {of}: {r.words(self.percentile)}" for word, r in rows.items())
 
 
 def compare(

@@ -18,7 +18,9 @@ CALLED = {
     "launches": "launch overhead", "scheduling": "scheduling", "prompts": "prompts of other requests",
     "waiting": "waiting for memory (preempted)",
 }  # fmt: skip
-DOLLARS = "Prices are for a million output tokens and their prompts"
+DOLLARS = (
+    "Prices are for a million output tokens and their prompts, all GPUs in machines of one kind"
+)
 PRICE = "$/M tokens"
 """The head of the column of prices, which a page has behind the names in a comparison."""
 EACH_LOAD = "The best row of each under each load:"
@@ -92,32 +94,25 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
     several = len({of.model for of in found.of.values()}) > 1
     yield f"{_tokens(first.chosen) if several else _subject(first)} · {_load_words(first.chosen)}"
     yield from ("", compared_table(found), "")
+    yield from verdict_lines(found)
     if found.by_load:
-        yield from (EACH_LOAD, loads_table(found), "")
+        yield from ("", EACH_LOAD, loads_table(found), "")
     rented = {name: plain(row.rented) for name, row in found.answers.items() if row.rented}
     if rented:
         tables = dict.fromkeys(plain(found.of[name].prices or "") for name in rented)
         prices = (f"{plain(name)} in {machines}" for name, machines in rented.items())
         yield f"{DOLLARS}, by {', '.join(tables)}: {'; '.join(prices)}."
-    yield from apart_lines(found)
+    yield from unpriced_lines(found)
     few = found.answers if len(found.answers) <= MOST_ROOMS else (found.cheapest, found.fastest)
     for name in dict.fromkeys(filter(None, few)):
         for row in found.by_load.get(name) or [found.answers[name]]:
             yield from (f"{plain(name)}: {line}" for line in _headroom(row, found.of[name]))
+    yield from _shared_out([*found.answers.values()])
     yield from left_out_lines(found.left_out)
 
 
-def apart_lines(found: ComparedModels) -> Iterator[str]:
-    """Models without a price, and those that cannot be told apart from the cheapest, and the fastest."""
-    bare = [n for n, row in found.answers.items() if row.dollars_per_hour is None]
-    known = [n for n in bare if found.of[n].prices]
-    for why, names in (
-        ("No price is known", [n for n in bare if n not in known]),
-        ("No machine with so many GPUs has a price", known),
-    ):
-        if names:
-            remedy = "give --price-per-hour or --prices"
-            yield f"{why}: {', '.join(map(plain, names))}; {remedy}."
+def verdict_lines(found: ComparedModels) -> Iterator[str]:
+    """The cheapest and the fastest model: GPUs, dollars, and those that cannot be told apart from it."""
     at = found.percentile
     times = {plain(n): (r.judged(at)[0], r.judged_ends(at)[0]) for n, r in found.answers.items()}
     prices = {
@@ -129,8 +124,30 @@ def apart_lines(found: ComparedModels) -> Iterator[str]:
         ("Cheapest", found.cheapest, prices),
         ("Fastest", found.fastest, times),
     ):
-        if best is not None and (alike := apart_words(plain(best), values, "; ")):
-            yield f"{word}: {plain(best)}{alike}."
+        if best is not None and len(found.answers) > 1:
+            row = found.answers[best]
+            facts = [row.gpus_words]
+            if row.dollars_per_hour is not None:
+                usd, million = row.dollars_per_hour, dollars(row.dollars_per_million or 0.0)
+                facts += [f"{dollars(usd)} an hour", f"{million} a million output tokens"]
+            if word == "Fastest":
+                facts.insert(0, f"{milliseconds(values[plain(best)][0])} a token")
+            under = f" under {row.requests_words}" if found.by_load else ""
+            apart = apart_words(plain(best), values, "; ")
+            yield f"{word}{under}: {plain(best)}, {', '.join(facts)}{apart}."
+
+
+def unpriced_lines(found: ComparedModels) -> Iterator[str]:
+    """Models without a price, and why."""
+    bare = [n for n, row in found.answers.items() if row.dollars_per_hour is None]
+    known = [n for n in bare if found.of[n].prices]
+    for why, names in (
+        ("No price is known", [n for n in bare if n not in known]),
+        ("No machine with so many GPUs has a price", known),
+    ):
+        if names:
+            remedy = "give --price-per-hour or --prices"
+            yield f"{why}: {', '.join(map(plain, names))}; {remedy}."
 
 
 def _price_ends(
@@ -148,26 +165,32 @@ def _price_ends(
 
 def compared_table(found: ComparedModels) -> ReportTable:
     """The best row of each model, the cheapest first, and which is the cheapest, and the fastest."""
-    named = {"cheapest": found.cheapest, "fastest of these": found.fastest}
     names = {id(row): name for name, row in found.answers.items()}
-
-    def remark(row: ServingConfig) -> str:
-        return ", ".join(word for word, best in named.items() if best == names[id(row)])
+    leaders = found.leaders(found.answers)
 
     def price(row: ServingConfig) -> tuple[float, bool]:
-        return row.dollars_per_million or math.inf, names[id(row)] != found.cheapest
+        return row.dollars_per_million or math.inf, names[id(row)] != leaders["cheapest"]
 
     rows = sorted(found.answers.values(), key=price)
-    columns = [*_columns_of(found, names, rows), Column("", remark, is_text=True, page="front")]
-    return ReportTable(columns, rows, stacked=True)
+    remark = Column("", lambda row: leads(leaders, names[id(row)]), is_text=True, page="front")
+    return ReportTable([*_columns_of(found, names, rows), remark], rows, stacked=True)
+
+
+def leads(leaders: Mapping[str, str | None], name: str) -> str:
+    """Return "cheapest", "fastest" or both for a device that is; "" for another. See `leaders`."""
+    return ", ".join(word for word, best in leaders.items() if best == name)
 
 
 def loads_table(found: ComparedModels) -> ReportTable:
     """The best row of each model under each load, by load."""
-    names = {id(row): name for name, rows in found.by_load.items() for row in rows}
-    rows = [row for some in found.by_load.values() for row in some]
-    rows.sort(key=lambda row: row.request_rate or row.concurrency)
-    return ReportTable(_columns_of(found, names, rows), rows, stacked=True)
+    rows, names, told = list[ServingConfig](), dict[int, str](), dict[int, str]()
+    for best in found.loads.values():
+        leaders = found.leaders(best)
+        for name, row in best.items():
+            rows.append(row)
+            names[id(row)], told[id(row)] = name, leads(leaders, name)
+    remark = Column("", lambda row: told[id(row)], is_text=True, page="front")
+    return ReportTable([*_columns_of(found, names, rows), remark], rows, stacked=True)
 
 
 def _columns_of(
@@ -288,7 +311,17 @@ def _advice(answer: ServingAnswer) -> Iterator[str]:
                 yield f"{requests_words(rate, True)}: no row keeps the limits."
             else:
                 yield from _headroom(bests[rate], answer)
+        yield from _shared_out([*bests.values()])
     yield _price_words(answer.device, answer.prices, answer.served)
+
+
+def _shared_out(rows: Sequence[ServingConfig]) -> Iterator[str]:
+    """A remark on replicas, which are assumed to get their requests at random."""
+    if any(row.replicas > 1 and row.request_rate is not None for row in rows):
+        yield (
+            "Each replica gets its share of the requests at random: a router that picks the least busy one "
+            "makes them wait less."
+        )
 
 
 def _headroom(row: ServingConfig, answer: ServingAnswer) -> Iterator[str]:

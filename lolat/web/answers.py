@@ -27,12 +27,13 @@ from lolat.report.cost import cost_parts
 from lolat.report.explanation import budget_lines
 from lolat.report.llm import (
     EACH_LOAD,
-    apart_lines,
     breakdown,
     compared_table,
     facts,
     llm_parts,
     loads_table,
+    unpriced_lines,
+    verdict_lines,
 )
 from lolat.report.ranked import apart_words, assumed_hosts, left_out_lines
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
@@ -201,7 +202,12 @@ def served_beside(form: Form, question: Card, cards: list[Card]) -> str:
     found = {key: card["answer"] for key, card in of.items()}
     asked = ServingQuestion(**_given(form, question))
     several = side_by_side(found, lambda key, more: of[key]["ask"](more), asked, {})
-    lines = *several.remarks, *apart_lines(several), *left_out_lines(several.left_out)
+    lines = (
+        *several.remarks,
+        *verdict_lines(several),
+        *unpriced_lines(several),
+        *left_out_lines(several.left_out),
+    )
     table = compared_table(several).html("The cheapest configuration of each")
     if several.by_load:
         table += loads_table(several).html(EACH_LOAD.removesuffix(":"))

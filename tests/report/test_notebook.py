@@ -19,8 +19,9 @@ from lolat.errors import InputError, MissingPackageError, without_options
 from lolat.graph.width import widths
 from lolat.io.results import Result
 from lolat.llm.compare import compare
-from lolat.report import notebook
-from lolat.report.notebook import PICTURES, REPORTS
+from lolat.report import pictures
+from lolat.report.notebook import REPORTS
+from lolat.report.pictures import PICTURES
 from lolat.report.tables import lines_of
 from lolat.units import plural
 
@@ -163,7 +164,7 @@ def test_bars_are_the_blocks(axes: Any) -> None:
 def test_a_network_of_many_blocks_is_folded(axes: Any) -> None:
     deep = GPU.predict("timm:resnet152", 64)
     deep.plot(axes)
-    assert len(deep.blocks) > notebook.MOST_BARS >= len(axes.get_yticks())
+    assert len(deep.blocks) > pictures.MOST_BARS >= len(axes.get_yticks())
     assert sum(bar.get_width() for bar in axes.patches) == pytest.approx(deep.latency_ms)
 
 
@@ -267,11 +268,32 @@ def test_each_load_of_compared_devices_is_a_row_and_a_point(axes: Any) -> None:
     points = {n: [(r.concurrency, r.tpot_ms) for r in of.served] for n, of in each.items()}
     frame = found.frame()
     assert [*zip(frame["device"], frame["concurrency"], frame["tpot_ms"], strict=True)] == [
-        (name, *point) for name in names for point in points[name]
+        (name, *points[name][load]) for load in (0, 1) for name in names
     ]
     found.plot(axes)
     drawn = {line.get_label(): [*map(tuple, line.get_xydata().tolist())] for line in axes.lines}
     assert drawn == points
+
+
+def test_under_rates_the_dollars_an_hour_are_drawn_with_the_number_of_gpus(axes: Any) -> None:
+    """A GPU costs 2 dollars."""
+    pytest.importorskip("pandas")
+    ask: dict[str, Any] = {"request_rate": [4, 40], "max_tpot_ms": 20, "tensor_parallel": 1}
+    found = lolat.compare("qwen3-8b", on=["h100-vllm", "b200-vllm"], price_per_hour=2.0, **ask)
+    rows = found.rows()
+    assert {(row["name"], row["request_rate"]) for row in rows} == {
+        (name, rate) for name in ("h100-vllm", "b200-vllm") for rate in (4, 40)
+    }
+    found.plot(axes)
+    drawn = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
+    for name, points in drawn.items():
+        assert points == [[r["request_rate"], 2 * r["gpus"]] for r in rows if r["name"] == name]
+    assert {text.get_text() for text in axes.texts} == {f"{row['gpus']}" for row in rows}
+    frame = found.frame()
+    for rate, of in frame.groupby("request_rate"):
+        best = min(r["dollars_per_million"] for r in rows if r["request_rate"] == rate)
+        cheapest = of[of["remark"].str.contains("cheapest")]
+        assert [*cheapest["dollars_per_million"]] == [best]
 
 
 def test_devices_are_bars_with_their_intervals(axes: Any) -> None:
