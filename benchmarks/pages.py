@@ -106,11 +106,12 @@ def published_devices() -> str:
     """The bundled models fitted to published times: device, how it runs networks, median error."""
     from lolat.device.file import read
     from lolat.device.running import mode_words
+    from lolat.hardware.environment import FittedOn
     from lolat.io.paths import SHIPPED, list_models
 
     rows = []
     for name, path, where in list_models():
-        if where == SHIPPED and (file := read(path)).environment.fitted_on:
+        if where == SHIPPED and (file := read(path)).environment.fitted_on != FittedOn():
             error = file.errors(file.default)["median"]
             rows.append([f"`{name}`", file.product, mode_words(file), f"{100 * error:.1f} %"])
     return tables.lines(["model", "device", "how it runs networks", "error"], rows)

@@ -75,6 +75,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
         f"{byte_size(cost.memory_bytes)} of memory on each device{of_least}, {fit_words(cost)}",
         *_memory_lines(cost),
         *_iteration_lines(cost),
+        *_smaller_lines(cost),
         *_link_lines(cost),
         *([] if is_asked else [no_data_words(cost)]),
         *_card_lines(cost.options),
@@ -87,7 +88,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     if cost.samples is not None and cost.fits is not False:
         unknown = no_price_words([f"{plain(cost.model.partition(' (')[0])} with that memory"], cost)
         after += [unknown] if cost.prices is None else _choice_lines(cost)
-    return before, table, [*after, *_legend(table), *_layout_lines([cost])]
+    return before, table, [*after, *_code_lines([cost]), *_legend(table), *_layout_lines([cost])]
 
 
 def _layout_lines(costs: Iterable[Cost]) -> Iterator[str]:
@@ -110,6 +111,21 @@ def _batch(costs: Sequence[Cost]) -> str:
     return words + whole * (max(c.devices for c in every) > 1)
 
 
+def _smaller_lines(cost: Cost) -> Iterator[str]:
+    """A line on a smaller batch than that of "auto", nearly as fast, if there is one."""
+    if cost.smaller_batch is not None:
+        yield f"a batch of {cost.smaller_batch:,} is within 2 % of the speed of {cost.batch_size:,}"
+
+
+def _code_lines(costs: Iterable[Cost]) -> Iterator[str]:
+    """A line on the training code whose speed is answered, for decoders without runs of the user's own."""
+    if any(cost.sequence_length and not cost.own_runs for cost in costs):
+        yield (
+            "Speed of tuned code (MosaicML's llm-foundry): a plain training loop is slower; a run of your "
+            "own sets the level (lolat fit)."
+        )
+
+
 def _run(answer: Cost | Costs) -> str:
     """The end of a title: the epochs, if the samples are given."""
     if not answer.samples:
@@ -119,7 +135,7 @@ def _run(answer: Cost | Costs) -> str:
 
 def _iteration_lines(cost: Cost) -> Iterator[str]:
     """An iteration's time and its parts, the share of the peak, an epoch's other times."""
-    first = cost.options[0]
+    first = cost.first
     parts = [f"{name} {milliseconds(ms)}" for name, ms in first.parts_ms.items() if ms]
     where = f" on {plural(first.devices, 'device')}" if cost.options[1:] else ""
     ends = map(milliseconds, first.interval_ms or ())
@@ -376,6 +392,7 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     yield ""
     yield from [no_data_words(costs)] * (not costs.samples and costs.limits == TrainingLimits())
     yield from _best_lines(costs, listed)
+    yield from _code_lines(c for c, _ in listed)
     yield from _legend(table)
     yield from _layout_lines(c for c, _ in listed)
     others = {
@@ -390,7 +407,8 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     yield from levels_words({short_name(c.device): c.own_runs for c, _ in listed})
     if costs.precision != BEST and any(c.channels_last is False for c, _ in listed):
         yield "Convolutions run channels first, usually slower: --channels-last, or --precision best"
-    yield from _no_room_lines([c for c in costs.answers if c.fits is False])
+    batches = len({c.batch_size for c in costs.answers})
+    yield from _no_room_lines([c for c in costs.answers if c.fits is False], batches > 1)
     unpriced = [c.device for c in costs.answers if c.prices is None and c.fits is not False]
     if unpriced:
         yield no_price_words([*map(short_name, unpriced)], costs.answers[0])
@@ -405,13 +423,16 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
         yield f"Prices by the second: {NOT_INCLUDED}."
 
 
-def _no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
-    """A line on the devices and batch sizes with too little memory with which the same would fit."""
-    several, alike = len({c.batch_size for c in costs}) > 1, dict[tuple[str, ...], list[str]]()
+def _no_room_lines(costs: Sequence[Cost], several: bool) -> Iterator[str]:
+    """A line on the devices with too little memory with which the same would fit; `several`: with their
+    batch sizes.
+    """
+    alike = dict[tuple[str, ...], list[str]]()
     for cost in costs:
         room, most = cost.available_bytes or 0, cost.largest_batch
         words = f"{byte_size(cost.memory_bytes)} of {byte_size(room)}"
         words += f", {most:,} fits" * bool(most) + close_words(cost.memory_bytes, room)
+        words += f", on {cost.least_devices}" * (len(cost.options) > 1)
         name = short_name(cost.device) + f" batch {cost.batch_size:,}" * several
         alike.setdefault(cost.would_fit, []).append(f"{name} ({words})")
     for ways, devices in alike.items():
@@ -444,7 +465,9 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
         more = _faster_words(costs.cheapest, choice) if costs.cheapest else ""
         of = short_name(choice.device)
         alike = apart_words(of, values, "; ") if of in values else ""
-        yield f"{_best_line(name, words, best[1], limits)}{more}{_on_one(best, rivals, name)}{alike}"
+        more += _on_one(best, rivals, name)
+        more += "".join(f"; {line}" for line in _smaller_lines(best[0]))
+        yield f"{_best_line(name, words, best[1], limits)}{more}{alike}"
 
 
 def _on_one(best: Row, rivals: Sequence[Row], name: str) -> str:

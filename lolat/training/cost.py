@@ -62,7 +62,8 @@ class Cost(Limited):
 
     `memory_bytes`: memory of an iteration on each device at its `peak`; `memory`: by part; `recipe`: bytes
     of a parameter, in words. `available_bytes`: memory of a device. `fits`: True if that is enough; None if
-    unknown. `largest_batch`: the largest batch that fits.
+    unknown. `largest_batch`: the largest batch that fits; `smaller_batch`: if that was asked for ("auto"),
+    the smallest power of two within 2 % of its speed.
 
     For a decoder: `sequence_length`: tokens of a sequence; `batch_size`: sequences; `machine`: GPUs of each
     of several machines; `would_fit`: options with which it would fit. The memory is that of the number of
@@ -109,6 +110,7 @@ class Cost(Limited):
     tf32: bool = False
     own_runs: int = 0
     machine: int = MACHINE
+    smaller_batch: int | None = None
 
     @property
     def data(self) -> str:
@@ -126,6 +128,11 @@ class Cost(Limited):
         fitting = () if self.fits is False else self.options
         return [o for o in fitting if o.fits is not False and o.total_s is not None]
 
+    @property
+    def first(self) -> TrainingPrediction:
+        """The first option that fits; the first of all if none does."""
+        return next((o for o in self.options if o.fits is not False), self.options[0])
+
     def option(self, devices: int) -> TrainingPrediction:
         """Return the option with that number of devices."""
         return next(o for o in self.options if o.devices == devices)
@@ -136,7 +143,7 @@ class Cost(Limited):
         if self.fits is False:
             return f"{title}: {no_room(self)}"
         if self.fastest is None:
-            title += f": {milliseconds(self.options[0].iteration_ms)} an iteration"
+            title += f": {milliseconds(self.first.iteration_ms)} an iteration"
         names = {"cheapest": self.cheapest, "fastest": self.fastest}
         best = (f"{n}: {self.summary(k)}" for n, k in names.items() if k)
         return "\n".join(filter(None, [title, self.missed, *best]))
@@ -316,14 +323,14 @@ def cost_on(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
     source = None if listed is None else listed.prices
     found = _answer(device, groups, limits, rent, source)
     smaller = _smaller_batch(groups[0][0], found.options[0]) if largest else None
-    return replace(found, warnings=(smaller, *found.warnings)) if smaller else found
+    return replace(found, smaller_batch=smaller)
 
 
 NEAR_SPEED = 0.98
 
 
-def _smaller_batch(plan: Plan, option: TrainingPrediction) -> str | None:
-    """Return a remark on the smallest power of two nearly as fast as an option's batch, if any."""
+def _smaller_batch(plan: Plan, option: TrainingPrediction) -> int | None:
+    """Return the smallest power of two nearly as fast as an option's batch, if any."""
     link = None if option.link_gbps is None else Link(option.link_gbps, name=option.link)
     run, found = replace(plan.run, samples=None, validation=None), 0
     for n in map((2).__pow__, reversed(range((option.batch_size - 1).bit_length()))):
@@ -331,11 +338,7 @@ def _smaller_batch(plan: Plan, option: TrainingPrediction) -> str | None:
         if its.samples_per_s < NEAR_SPEED * option.samples_per_s:
             break
         found = n
-    return (
-        f"a batch of {found:,} is within 2 % of the speed of {option.batch_size:,}"
-        if found
-        else None
-    )
+    return found or None
 
 
 Group = tuple[Plan, Sequence[int], int | None]

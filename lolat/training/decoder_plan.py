@@ -354,13 +354,13 @@ class DecoderPlan:
         several = replace(self, run=self.run.accumulated())
         if most := several.largest([devices], self.available):
             yield self.run.split(most)
-        tried = [(self, list[int]())]
+        named = list[DecoderPlan]()  # an option that was asked for makes two ways one
         for words, plan, others in ways:
-            if (plan, others) in tried:
+            if plan in named or (plan == self and not others):
                 continue
-            tried.append((plan, others))
             fitting = (
                 k for k in (devices, *others) if plan.needed(k, batch_size) <= self.available
             )
             if number := next(fitting, None):
+                named.append(plan)
                 yield words + f" --replicas {number}" * (number != devices)

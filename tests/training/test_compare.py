@@ -161,8 +161,7 @@ def test_the_largest_batch_that_fits() -> None:
     auto = model.cost(network(), "auto")
     one = model.cost(network(), auto.batch_size + 1)
     assert auto.memory_bytes <= (gpu.usable_bytes or 0) < one.memory_bytes
-    (said,) = (w for w in auto.warnings if w.startswith("a batch of "))
-    near = int(said.split()[3].replace(",", ""))
+    near = auto.smaller_batch or 0
     rates = {n: model.cost(network(), n).options[0].samples_per_s for n in (near // 2, near)}
     fast = 0.98 * auto.options[0].samples_per_s
     assert rates[near // 2] < fast <= rates[near]

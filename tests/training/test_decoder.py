@@ -480,3 +480,18 @@ def test_parts_of_a_multimodal_model_that_are_not_counted_are_named(gpu: Model) 
     parts = {"text_config": LARGE, "vision_config": {"depth": 4}}
     found = gpu.cost({"model_type": LARGE["model_type"], **parts}, 1, input_size=2048)
     assert any("vision_config" in w and "not counted" in w for w in found.warnings)
+
+
+def test_the_first_number_that_fits_is_told_and_no_way_twice() -> None:
+    """Weights, gradients and states of 8.03 G parameters take 16 bytes each: more than one H100 has."""
+    h100, ask = package.load("h100-vllm"), {"input_size": 4096, "sharding": "fsdp"}
+    found = h100.cost("llama-3.1-8b", "auto", replicas=[1, 2], checkpointing="full", **ask)
+    one, two = found.options
+    assert (one.fits, two.fits) == (False, True)
+    (told,) = (line for line in cost_lines(found) if " an iteration" in str(line))
+    assert f" an iteration on {two.devices} devices" in str(told)
+    large = h100.cost("llama-3.1-8b", 4, replicas=8, **ask)
+    assert large.fits is False
+    ways = [way.replace("--sharding fsdp ", "") for way in large.would_fit]
+    assert "--checkpointing full" in ways
+    assert len(ways) == len({*ways})
