@@ -172,7 +172,7 @@ def section_lines(file: DeviceFile) -> Iterator[str]:
         yield from _titled("epochs of training (`lolat cost`)", [line])
     if part := file.llm:
         yield from _titled("training decoders (`lolat cost`)", _trained_runs(part))
-        lines = (*_operations(part), *_overheads(part))
+        lines = (*_overheads(part), *_operations(part))
         yield from _titled("language models (`lolat llm`)", map(plain, lines))
     spaces = [
         f"{plain(name)}: {plural(len(part.get('samples', ())), 'measured network')}"
@@ -183,20 +183,23 @@ def section_lines(file: DeviceFile) -> Iterator[str]:
 
 def _operations(part: Mapping[str, Any]) -> Iterator[str]:
     """A line for each kind of operation, with its error by data type."""
+    yield "timed operations, with the standard deviation of those held out:"
     for name, dtypes in part["operations"].items():
         told = [
-            f"{dtype} {percent(one.get('spread', 0.3))} of {one['rows']:,}"
+            f"{dtype} {percent(one.get('spread', 0.3))}"
             for dtype, one in dtypes.items()
             if "like" not in one
         ]
         others = [dtype for dtype, one in dtypes.items() if "like" in one]
         told += [f"as on other GPUs {', '.join(others)}"] if others else []
-        yield f"{name} (standard deviation, held out): {'; '.join(told)}"
+        yield f"- {name}: {'; '.join(told)}"
 
 
 def _overheads(part: Mapping[str, Any]) -> Iterator[str]:
     """A line for each fit of the framework's overheads to served rows."""
     for kind, fit in {"": part, **part.get("fits", {})}.items():
+        if own := fit.get("own", ()):
+            yield _own_rows(fit, own)
         served, spread = fit.get("served", 0), fit.get("spread", (0.2, 0.4))
         rows = f"fitted to {plural(served, 'served row')}" if served else "as on other GPUs"
         of = f" of {kind} attention" if kind else ""
@@ -206,8 +209,6 @@ def _overheads(part: Mapping[str, Any]) -> Iterator[str]:
             f"{percent(COVERAGE)} of models held out: time per output token within {percent(tpot)}, first "
             f"token within {percent(ttft)}"
         )
-        if own := fit.get("own", ()):
-            yield _own_rows(fit, own)
 
 
 def _trained_runs(part: Mapping[str, Any]) -> Iterator[str]:
@@ -224,8 +225,8 @@ def _own_rows(fit: Mapping[str, Any], own: Sequence[Mapping[str, Any]]) -> str:
     names = "time per output token", "first token"
     errors = zip(names, fit.get("own_error", ()), strict=False)
     told = [f"{name} off by {percent(error)}" for name, error in errors]
-    told += [f"speed factor {fit.get('ways', {}).get('level', 1.0):.3g}"]
-    return f"{plural(len(own), 'own row')} ({files}), held out, at the median: {', '.join(told)}"
+    level = f"{fit.get('ways', {}).get('level', 1.0):.3g} times as long as usual"
+    return f"{plural(len(own), 'own row')} ({files}): {level}; held out, at the median: {', '.join(told)}"
 
 
 # ---- The formulas

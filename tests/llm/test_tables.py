@@ -93,10 +93,10 @@ def test_served_rows_that_a_file_was_fitted_to_are_told(
     off, off_first = (100 * error for error in model.language_models.own_error)
     assert shown.startswith("mine: ")
     assert (
-        f"2 own rows (own.csv), held out, at the median: time per output token off by {off:.2g} %"
-        in shown
-    )
-    assert f"first token off by {off_first:.2g} %, speed factor " in shown
+        f" times as long as usual; held out, at the median: time per output token off by {off:.2g} %, "
+        f"first token off by {off_first:.2g} %"
+    ) in shown
+    assert "2 own rows (own.csv): " in shown
     Path("part.csv").write_text(f"{header}\n{second}\n{first.replace(',9,', ',9.3,')}\n")
     warnings = model.evaluate_table("part.csv").warnings
     assert [w.partition(":")[0] for w in warnings if "fitted" in w] == [
