@@ -66,6 +66,8 @@ class Predictions(Several):
         lost += left_out_lines(self.left_out)
         differ = precisions_differ(p.query.model for p in self.answers)
         words = f"{plural(len(times), 'prediction')}{ends and f': {ends}'}"
+        if not_fit := sum(p.fits is False for p in self.answers):
+            words += f", {not_fit} of which {'does' if not_fit == 1 else 'do'} not fit into memory"
         return "\n".join(
             filter(None, ["; ".join([words, *lost]), differ, assumed_hosts(self.answers)])
         )

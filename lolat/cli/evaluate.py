@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 import lolat
@@ -27,7 +29,7 @@ from lolat.parameters import EVALUATED_BATCHES
                help="Measure nothing: compare with the times in this table; maybe several.")  # fmt: skip
 @click.option("--only", type=common.List(click.STRING, "NAME[,NAME]", "v100,p100"),
                help="Of --table: the rows of these devices alone.")  # fmt: skip
-@click.option("--predictions", type=click.Path(dir_okay=False), metavar="FILE",
+@click.option("--predictions", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
                help="Of --table: write its rows with predicted_ms, low_ms, high_ms.")  # fmt: skip
 @click.option("--training", is_flag=True,
                help="Of --table: its training steps, by a model of tables.")  # fmt: skip
@@ -39,7 +41,7 @@ from lolat.parameters import EVALUATED_BATCHES
 def evaluate(
     model: str, networks: tuple[str, ...], batch_size: tuple[int, ...],
     input_size: tuple[int, ...], wait: bool, table: tuple[str, ...], only: tuple[str, ...] | None,
-    predictions: str | None, predictor: str | None, precision: str | None, training: bool,
+    predictions: Path | None, predictor: str | None, precision: str | None, training: bool,
     tensor_parallel: int | None, served_model: str | None,
 ) -> None:  # fmt: skip
     """Measure NETWORKs on this machine and compare them with what MODEL predicts.

@@ -40,6 +40,7 @@ class LayerFit:
     recipe: str
     gpus: tuple[str, ...]
     errors: Errors
+    warnings: tuple[str, ...]
 
 
 @common.command(
@@ -64,7 +65,9 @@ def fit(table: str, recipe: str, output: Path, epochs: int | None) -> None:
     check_kind(output, "output", read_layer_model)
     text = read_table(table)
     rows = parse(text)
-    text.say_unread(lambda remark: common.warn([remark]))
+    remarks: list[str] = []
+    text.say_unread(remarks.append)
+    common.warn(remarks)
     devices = data_sheets(dict.fromkeys(rows["gpu"].tolist()))
     train, test = split(len(rows), SEED)
     with common.progress() as bar:
@@ -74,7 +77,7 @@ def fit(table: str, recipe: str, output: Path, epochs: int | None) -> None:
     about = {**model.training, "table": Path(table).name, "lolat": __version__, "date": today}
     write_layer_model(output, replace(model, training=about, errors=asdict(errors)))
     gpus = tuple(device.name for device in devices.values())
-    answer = LayerFit(str(output), rows.layer, recipe, gpus, errors)
+    answer = LayerFit(str(output), rows.layer, recipe, gpus, errors, tuple(remarks))
     head = f"{output}: {rows.layer} layers, recipe {recipe}, {plural(len(devices), 'GPU')}"
     common.answer(answer, [head, f"held out: {error_line(errors)}"])
 

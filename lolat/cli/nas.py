@@ -53,12 +53,12 @@ class NasFit:
     answers={"nas-fit": "lolat.cli.nas:NasFit"},
 )
 @common.space_argument
-@click.argument("samples", metavar="SAMPLES", type=click.Path(path_type=Path))
+@click.argument("samples", metavar="SAMPLES", type=click.Path())
 @common.output_option(
     required=True, more="The device's model file: made, or the space is added to its knowledge."
 )
 @click.option("--name", metavar="NAME", help="What the device is called.")
-def fit(space: str, samples: Path, output: Path, name: str | None) -> None:
+def fit(space: str, samples: str, output: Path, name: str | None) -> None:
     """Fit SPACE's latency to SAMPLES: a CSV table (or .csv.gz) with columns arch and latency_ms.
 
     Ten random samples are enough to rank a space well.
@@ -173,7 +173,7 @@ def _opened(model: str, question: dict[str, Any]) -> Model:
 @common.model_argument
 @common.output_option(required=True, more="A CSV table.")
 @click.option(
-    "--among", metavar="ARCHS", type=click.Path(path_type=Path),
+    "--among", metavar="ARCHS", type=click.Path(),
     help="Only the networks of a CSV table (or .csv.gz) with the column arch.",
 )  # fmt: skip
 @common.parameter("max_ms", "Only candidates within it.")

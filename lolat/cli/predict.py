@@ -180,11 +180,11 @@ def of_one(asked: type, *without: str, **changes: Mapping[str, Any]) -> Any:
 )
 @of_one(LatencyQuestion, "coverage", "max_ms", "sure", "prices")
 @common.csv_option(more="A row for each block.")
-@click.option("--html", type=click.Path(), metavar="FILE",
+@click.option("--html", type=click.Path(path_type=Path), metavar="FILE",
                help="Write a page to explore the blocks in a browser.")  # fmt: skip
 @click.option("--depth", type=click.IntRange(0), metavar="N", help="Fold by module, N names deep.")
 def report(
-    model: Model, network: str, csv: Path | None, html: str | None, depth: int | None, **question: Any
+    model: Model, network: str, csv: Path | None, html: Path | None, depth: int | None, **question: Any
 ) -> None:  # fmt: skip
     """Latency of NETWORK block by block: time, share, what bounds it, and the bottlenecks.
 

@@ -37,7 +37,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
 from lolat.graph.counts import COLUMNS, FEATURES, quantized_remark
 from lolat.graph.kinds import GATES
-from lolat.graph.modes import lost_upcasts
+from lolat.graph.modes import lost_upcasts, other_dtype
 from lolat.hardware.environment import Environment
 from lolat.hardware.gpus import PRECISION_OF
 from lolat.io.paths import list_models
@@ -341,6 +341,8 @@ def _extrapolation(
         found = formula.extrapolation(steps, batch_size, domain.minimum)
         return tables_extrapolation(model, analysis, batch_size, found, steps)
     if not domain.ratios:
+        if told := other_dtype(analysis.graph, model.file.mode.dtype):
+            return Extrapolation(unmeasured=1.0, remarks=tuple(told))
         latency = float(formula.of_operations(analysis, batch_size).sum())
         ops = int(analysis.block_counts(batch_size)[:, _OPS].sum())
         if smaller := domain.minimum.remark(batch_size, latency, ops):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
 from lolat.io.results import Result, Several, dict_of
 from lolat.io.tables import read_table, to_csv
-from lolat.io.writing import check_file, write_bytes
+from lolat.io.writing import check_file, check_inputs_stay, write_bytes
 from lolat.nas.estimators import DECODED, LatencyEstimator
 from lolat.nas.fewshot import FewShotModel, answers, estimator
 from lolat.nas.search import none_within
@@ -148,7 +149,11 @@ def rank(
     sizes = dict.fromkeys(map(as_whole, several(batch_size)))
     if not sizes:
         raise InputError(f"{arg('batch_size')} is an empty list; expected one or several")
-    by_size = dict.fromkeys(sizes) if among is None else _read(of_space, among, [*sizes], shown)
+    check_inputs_stay(
+        {"output": Path(output), "model": loaded.source, "among": among and str(among)}
+    )
+    remarks: list[str] = []
+    by_size = dict.fromkeys(sizes) if among is None else _read(of_space, among, [*sizes], remarks)
     found = []
     for size, rows in by_size.items():
         latencies = estimator(of_space, loaded, size, predictor, shown)
@@ -156,7 +161,7 @@ def rank(
         kept, within, fastest = _kept(latencies, rows, count, max_ms, best, shown)
         result = Ranking(
             of_space.name, of_space.size, size, latencies.predictor, latencies.source, max_ms, count,
-            within, str(output), (),
+            within, str(output), (), warnings=tuple(remarks),
         )  # fmt: skip
         if not within and max_ms is not None:
             raise none_within(result, fastest, among)
@@ -212,11 +217,12 @@ def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Rankin
     first, slowest = answers(found.latencies, space, model, np.concatenate([rows[:1], slow]))
     of_first = {k: v for k, v in first._asdict().items() if k != "latency_ms"}
     of_slowest = {"memory_bytes": slowest.memory_bytes, "fits": slowest.fits}
-    return replace(result, **of_first | of_slowest)
+    told = {"warnings": (*result.warnings, *first.warnings)}
+    return replace(result, **of_first | of_slowest | told)
 
 
 def _read(
-    space: Space, among: AnyPath, sizes: Sequence[int], progress: Progress
+    space: Space, among: AnyPath, sizes: Sequence[int], remarks: list[str]
 ) -> dict[int, np.ndarray]:
     """Return (n, positions) integers of a table's networks by batch size; one without its own is at each.
 
@@ -224,7 +230,7 @@ def _read(
     """
     table = read_table(str(among), ("arch",))
     rows = space.parse_table(table)
-    table.say_unread(progress.note)
+    table.say_unread(remarks.append)
     asked = f"{' or '.join(map(str, sizes))}, the {arg('batch_size')} of the latencies"
     own = [row.whole("batch_size", expected=asked, default=0) for row in table]
     for row, size in zip(table, own, strict=True):

@@ -17,7 +17,7 @@ from lolat.device import Device
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import as_whole
-from lolat.device.running import as_written
+from lolat.device.running import as_written, mode_words
 from lolat.graph.counts import COLUMNS
 from lolat.io.paths import AnyPath
 from lolat.nas.space import CHUNK, Grid, Space
@@ -147,10 +147,21 @@ def by_formula(
     space: Space, model: Device, batch_size: int = 1, predictor: str | None = None
 ) -> LatencyEstimator:
     """Return the estimator by a device's formula for inference, even if it has samples of the space."""
-    model = as_written(model, space.network(np.zeros(len(space.positions), int)))
-    formula, size = model.predictor(predictor), as_whole(batch_size)
-    if not isinstance(formula, Roofline):
-        return compiled(space.grid, latency_tables(space, model, size, predictor)[1], formula, size)
+    first = space.network(np.zeros(len(space.positions), int))
+    model = as_written(model, first)
+    formula, size, off = model.predictor(predictor), as_whole(batch_size), ""
+    if isinstance(formula, Roofline):
+        found, off = _nearest(space, formula, size)
+    else:
+        found = compiled(
+            space.grid, latency_tables(space, model, size, predictor)[1], formula, size
+        )
+    how = mode_words(model.file, first, model.asked.channels_last)
+    return replace(found, source=f"{found.source} in {how}{off}")
+
+
+def _nearest(space: Space, formula: Roofline, size: int) -> tuple[LatencyEstimator, str]:
+    """Return the estimator that whole networks confirm best, and its error for them in words."""
     rows, whole_ms, all_times = _by_operation(space, formula, size)
     alone, *of_host = (compiled(space.grid, times, formula, size) for times in all_times)
     estimators: list[LatencyEstimator] = [alone]
@@ -163,11 +174,9 @@ def by_formula(
         estimators.append(both)
     errors = [np.abs(e.latency(rows) / whole_ms - 1.0) for e in estimators]
     best = min(range(len(estimators)), key=lambda n: float((errors[n] ** 2).mean()))
-    found, off = estimators[best], float(errors[best].max())
-    if off < 1e-9:
-        return found
-    exact = f"{found.source}, to within {100 * off:.2g} % for {len(rows)} whole networks"
-    return replace(found, source=exact)
+    off = float(errors[best].max())
+    exact = f", to within {100 * off:.2g} % for {len(rows)} whole networks" if off >= 1e-9 else ""
+    return estimators[best], exact
 
 
 def latency_tables(

@@ -258,7 +258,7 @@ def answers(
         columns = (times, *estimator.interval(rows, COVERAGE), estimator.inside(times))
         each = zip(*(column.tolist() for column in columns), strict=True)
         return [
-            Answer(ms, (low, high), COVERAGE, inside, None, None, None, ())
+            Answer(ms, (low, high), COVERAGE, inside, None, None, None, tuple(estimator.warnings))
             for ms, low, high, inside in each
         ]
     question = Question(estimator.batch_size, estimator.predictor)

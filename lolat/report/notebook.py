@@ -114,7 +114,7 @@ SHOWN: Mapping[str, str] = {
     "Predictions": "network device precision launch batch_size latency_ms low_ms high_ms samples_per_s "
     "dollars_per_million in_domain host_bound memory_gib fits",
     "Cost": "devices link instances instance_type idle_devices iteration_ms forward_ms backward_ms "
-    "update_ms exchange_ms samples_per_s epoch_s total_s total_low_s total_high_s dollars dollars_low "
+    "update_ms exchange_ms samples_per_s fits epoch_s total_s total_low_s total_high_s dollars dollars_low "
     "dollars_high",
     "Costs": "device precision batch_size devices link instances instance_type idle_devices iteration_ms "
     "samples_per_s fits epoch_s total_s total_low_s total_high_s dollars dollars_low dollars_high",

@@ -111,10 +111,13 @@ class Costs(Limited):
             ends = each[best].interval_s
             sure = f" ({duration(ends[0])} .. {duration(ends[1])})" if ends else ""
             parts.append(f"fastest {choice_words(best, self.batches > 1)}{sure}")
-        times = sorted(o.iteration_ms for c in self.answers for o in c.options)
+        able = (o for c in self.answers if c.fits is not False for o in c.options)
+        times = sorted(o.iteration_ms for o in able if o.fits is not False)
         if not parts and times:
             words = dict.fromkeys(milliseconds(ms) for ms in (times[0], times[-1]))
             parts = [f"iterations of {' to '.join(words)}"]
+        if lost := len(each) - len(times):
+            parts.append(f"{lost} of {plural(len(each), 'option')} without room in memory")
         devices = plural(len({c.device for c in self.answers}), "device")
         return f"{plain(self.network)} on {devices}: {'; '.join(parts)}"
 

@@ -143,7 +143,8 @@ class Cost(Limited):
         if self.fits is False:
             return f"{title}: {no_room(self)}"
         if self.fastest is None:
-            title += f": {milliseconds(self.first.iteration_ms)} an iteration"
+            on = f" on {plural(self.first.devices, 'device')}" * (self.first is not self.options[0])
+            title += f": {milliseconds(self.first.iteration_ms)} an iteration{on}"
         names = {"cheapest": self.cheapest, "fastest": self.fastest}
         best = (f"{n}: {self.summary(k)}" for n, k in names.items() if k)
         return "\n".join(filter(None, [title, self.missed, *best]))

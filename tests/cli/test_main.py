@@ -242,6 +242,17 @@ def test_the_choices_are_those_there_are() -> None:
     assert set(parameters.SERVING) == set(FRAMEWORKS)
 
 
+def test_only_results_are_paths() -> None:
+    """So that what a command reads, which is a text, is not written over (`check_inputs_stay`)."""
+    paths = {
+        param.name
+        for _, command in command_line.leaves(group)
+        for param in command.params
+        if getattr(param.type, "type", None) is Path
+    }
+    assert paths == {"output", "csv", "html", "predictions"}
+
+
 def test_an_option_means_the_same_in_every_command() -> None:
     meanings: dict[str, set[str]] = {}
     for command in LEAVES.values():

@@ -60,6 +60,16 @@ def test_times_are_not_needed_and_quotes_stay(lolat: Command, model: Path, tmp_p
     lolat.refused("mlp", "predict", model, table)  # nothing to say of it
 
 
+def test_predictions_are_not_written_over_what_they_are_from(
+    lolat: Command, model: Path, tmp_path: Path
+) -> None:
+    table = write(tmp_path / "a.csv", rows_of("dense", {}))
+    for path in (model, table):
+        before = path.read_bytes()
+        assert path.name in lolat.refused("mlp", "predict", model, table, "--output", path)
+        assert path.read_bytes() == before
+
+
 def test_a_gpu_without_a_data_sheet_is_refused(lolat: Command, model: Path, tmp_path: Path) -> None:
     table = write(tmp_path / "a.csv", rows_of("dense", {"gpu": "X1"}))
     assert "X1" in lolat.refused("mlp", "predict", model, table)
@@ -105,7 +115,8 @@ def call(table: Path, *more: object) -> tuple[object, ...]:
 
 
 def test_four_fifths_train_and_a_tenth_judges(lolat: Command, learn: Learn, table: Path) -> None:
-    lolat.done(*call(table, "--epochs", 7))
+    (unread,) = lolat.answer(*call(table, "--epochs", 7))["warnings"]
+    assert unread.endswith("columns that are not read: run")
     assert len(learn.question["table"]) == 80
     assert learn.question["epochs"] == 7
     assert set(learn.question["devices"]) == {"v100", "k80", "t4"}

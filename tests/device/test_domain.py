@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lolat
 from lolat.api.model import Model
 from lolat.device.domain import (
     Domain,
@@ -191,3 +192,29 @@ def test_a_network_of_other_products_than_the_timed_ones() -> None:
     half = np.log(high / low) / 2
     wide = np.log(0.9 * np.exp(half) + 0.1 * np.exp(np.hypot(half, np.log(2))))
     assert np.log(greatest / least) / 2 == pytest.approx(wide, rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_networks_of_another_data_type_than_a_table_of_a_cpu(dtype: str) -> None:
+    """1,135 networks were timed in float32 alone: every question of another type is outside."""
+    cpu, graphs = lolat.load("i9-10940x-compiled"), []
+    for each in ("float32", dtype):
+        b = GraphBuilder("dense")
+        x = b.input((1, 64), dtype=each)
+        y = b.add("dense", [x], (1, 64), dtype=each, in_features=64, out_features=64, bias=False)
+        graphs.append(b.build([y]))
+    usual, other = graphs
+    told = f"measured in float32, asked for {dtype}"
+    found = cpu.predict(other)
+    for answer in (
+        found,
+        cpu.explain(other).prediction,
+        cpu.budget(other, 50, "batch").best.prediction,
+    ):
+        assert told in answer.warnings
+        assert answer.in_domain is False
+    assert told in cpu.cost(other, 8).warnings
+    assert told not in cpu.predict(usual).warnings
+    low, high = cpu.predict(usual).interval_ms or (0, 0)
+    assert (found.interval_ms or (1, 0))[0] < low
+    assert (found.interval_ms or (1, 0))[1] > high

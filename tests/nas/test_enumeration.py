@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import lolat
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError
-from lolat.io.progress import Progress
 from lolat.nas import enumeration, estimators, rank, spaces
 from tests import synthetic
 from tests.nas.few_devices import some_cells
@@ -87,15 +87,35 @@ def test_a_device_by_its_path(tmp_path: Path) -> None:
     assert [c.latency_ms for c in best] == sorted(c.latency_ms for c in best)
 
 
+@pytest.mark.parametrize(
+    ("device", "asked", "how"),
+    [
+        ("rtx-4090-amp", {}, "amp, PyTorch, eager"),
+        ("rtx-4090-amp", {"precision": "fp32"}, "fp32, PyTorch, eager"),
+        ("v100", {"precision": "fp16", "launch": "graph"}, "fp16, PyTorch, graph"),
+        ("epyc-2t", {}, "fp32, TensorFlow"),
+    ],
+)
+def test_a_ranking_tells_the_execution_mode(
+    tmp_path: Path, device: str, asked: dict[str, str], how: str
+) -> None:
+    """As `predict` heads its answer about the same network."""
+    among = tmp_path / "among.csv"
+    among.write_text("\n".join(["arch", *some_cells(2)]))
+    model = lolat.load(device).run_as(**asked)  # type: ignore[arg-type]
+    for size in (1, 64):
+        ranked = rank(SPACE, model, tmp_path / "x.csv", among=among, batch_size=size)
+        assert f" in {how}" in ranked.source
+        network = SPACE.network(SPACE.parse(some_cells(1))[0])
+        assert how in model.predict(network, size).words()
+
+
 def test_networks_of_a_table(run: Run, tmp_path: Path) -> None:
-    notes: list[str] = []
     texts = [*some_cells(40, seed=9), *some_cells(3, seed=9)]
     among = tmp_path / "archs.csv"
     among.write_text("\n".join(["index,arch", *(f"1,{a}" for a in texts)]))
-    said = Progress()
-    said.note = notes.append  # type: ignore[method-assign]
-    result, table = run(among=among, progress=said)
-    assert notes == [f"{among}: columns that are not read: index"]
+    result, table = run(among=among)
+    assert result.warnings[0] == f"{among}: columns that are not read: index"
     assert [row["arch"] for row in table] == texts
     times = [MODEL.predict(SPACE.network(row)).latency_ms for row in SPACE.parse(texts)]
     np.testing.assert_allclose([float(row["latency_ms"]) for row in table], times, rtol=1e-6)

@@ -23,7 +23,7 @@ from lolat.report import pictures
 from lolat.report.notebook import REPORTS
 from lolat.report.pictures import PICTURES
 from lolat.report.tables import lines_of
-from lolat.units import plural
+from lolat.units import milliseconds, plural
 
 GPU, SERVER = lolat.load("rtx-4090-amp"), lolat.load("h100-vllm")
 BLOCKS = GPU.predict("timm:resnet50", 64)
@@ -103,6 +103,27 @@ def test_blocks_and_their_causes_add_up(name: str) -> None:
     longest = frame.loc[frame["latency_ms"].idxmax()]
     words = longest["most_of_it_is"].replace(" ", "_") + "_ms"
     assert longest[words] == max(longest[causes])
+
+
+def test_no_repr_names_a_time_that_memory_rules_out() -> None:
+    """The largest batch of a card is not twice the largest that fits."""
+    most = GPU.predict("timm:resnet18", "auto").batch_size
+    assert "prediction" in (shown := repr(GPU.predict("timm:resnet18", [1, most])))
+    assert "not fit" not in shown
+    assert "1 of which does not fit" in repr(GPU.predict("timm:resnet18", [1, 2 * most]))
+    trained = GPU.cost("timm:resnet18", [8, 2 * most])
+    fits, without = trained.answers
+    assert (fits.fits, without.fits) == (True, False)
+    assert f"iterations of {milliseconds(fits.options[0].iteration_ms)};" in repr(trained)
+    assert milliseconds(without.options[0].iteration_ms) not in repr(trained)
+    assert "1 of 2 options without room" in repr(trained)
+    # 8 G parameters of 16 bytes are 120 GiB, an eighth of them 15: one GPU of 80 is too small.
+    sharded = SERVER.cost("llama-3.1-8b", 1, input_size=2048, replicas=[1, 8], sharding="fsdp")
+    assert f"{milliseconds(sharded.options[1].iteration_ms)} an iteration on 8 dev" in repr(sharded)
+    assert milliseconds(sharded.options[0].iteration_ms) not in repr(sharded)
+    pytest.importorskip("pandas")
+    assert sharded.frame()["fits"].tolist() == [False, True]
+    assert without.frame()["fits"].tolist() == [False]
 
 
 def test_several_are_a_row_each() -> None:

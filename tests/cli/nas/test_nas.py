@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 import lolat as library
+from lolat.errors import InputError
+from lolat.nas import rank
 from lolat.units import between
 from tests.cli.commands import Command
 from tests.nas.few_devices import everything, only_needed, some_cells, write_samples
@@ -93,11 +95,46 @@ def test_a_fitted_space(lolat: Command, tmp_path: Path, device: Any) -> None:
     among = write_samples(tmp_path / "archs.csv", archs)
     ask = ("nas", "score", CELLS, output, "--among", among, "--output", result)
     found = lolat.done(*ask, "--json")
-    assert json.loads(found.out)["predictor"] == "samples"
-    assert found.err == f"lolat: {among}: columns that are not read: latency_ms\n"
+    told = json.loads(found.out)
+    assert told["predictor"] == "samples"
+    assert (found.err, told["warnings"]) == (
+        "",
+        [f"{among}: columns that are not read: latency_ms"],
+    )
     for row, arch in zip(rows(result), archs, strict=True):
         assert row["arch"] == arch
         assert float(row["low_ms"]) < device(arch) < float(row["high_ms"])
+
+
+@pytest.mark.parametrize("read", ["among", "model"])
+def test_a_ranking_is_not_written_over_what_it_reads(
+    lolat: Command, tmp_path: Path, model: Path, read: str
+) -> None:
+    among = write_samples(tmp_path / "archs.csv", some_cells(9), everything)
+    path = {"among": among, "model": model}[read]
+    before = path.read_bytes()
+    assert path.name in lolat.refused(
+        "nas", "score", CELLS, model, "--among", among, "--output", path
+    )
+    assert path.name in lolat.refused(
+        "nas", "search", CELLS, model, "--objective", among, "--output", path
+    )
+    with pytest.raises(InputError, match="is read here too"):
+        rank(CELLS, model, path, among=among)
+    assert path.read_bytes() == before
+
+
+def test_what_samples_were_fitted_without_is_told_in_each_answer(
+    lolat: Command, tmp_path: Path
+) -> None:
+    """Their column of a precision is not read: what was timed in half precision answers any question."""
+    table = write_samples(tmp_path / "s.csv", some_cells(12), everything)
+    first, *others = table.read_text().splitlines()
+    table.write_text("\n".join([f"{first},precision", *(f"{row},fp16" for row in others)]))
+    output = tmp_path / "m.json"
+    lolat.done("nas", "fit", CELLS, table, "--output", output)
+    ask = ("nas", "score", CELLS, output, "--output", tmp_path / "o.csv", "--best", 1)
+    assert any("not read: precision" in remark for remark in lolat.json(*ask)["warnings"])
 
 
 def test_a_space_of_ones_own_is_fitted_and_searched(
