@@ -107,12 +107,13 @@ def bottleneck_sentence(prediction: Prediction) -> str:
             f"No block stands out: {of} takes {100 * longest.share:.0f} % of the time. "
             f"Most of the network's time is {TERMS[most]}."
         )
-    one, more = len(top) == 1, len(top) - MOST_BOTTLENECKS
+    one, most_named = len(top) == 1, MOST_BOTTLENECKS + (len(top) == MOST_BOTTLENECKS + 1)
+    more = len(top) - most_named
     compute, move = ("it computes", "it moves") if one else ("they compute", "they move")
     whys = {"flops": compute, MEMORY: f"{move} data more than {compute}"}
     why = whys.get(most, f"most of it is {TERMS[most]}")
-    names = [named_parts(b.name)[0] for b in top[:MOST_BOTTLENECKS]]
-    names += [f"{more} more as long as one of them"] * (more > 0)
+    names = [named_parts(b.name)[0] for b in top[:most_named]]
+    names += [f"{more} equally long ones"] * (more > 0)
     named = names[0] if one else f"{', '.join(names[:-1])} and {names[-1]}"
     time = sum(b.share for b in top)
     macs = sum(b.counts["flops"] for b in top) / (prediction.counts["flops"] or 1)

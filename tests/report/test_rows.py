@@ -126,7 +126,7 @@ def test_of_blocks_that_take_equally_long_all_are_bottlenecks() -> None:
     found = prediction(equal | {f"b{i}": {"flops": 4.0 / 14} for i in range(14)})
     assert names(found) == [*equal]
     assert bottleneck_sentence(found).startswith(
-        "Bottlenecks: block2b, block2c, block2d and 3 more as long as one of them take 59 % of the time"
+        "Bottlenecks: block2b, block2c, block2d and 3 equally long ones take 59 % of the time"
     )
 
 
