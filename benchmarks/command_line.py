@@ -57,7 +57,7 @@ class Shown:
 def leaves(command: click.Command, *names: str) -> Iterator[tuple[str, click.Command]]:
     """Every command that does something, with its name as it is typed."""
     group = isinstance(command, click.Group)
-    if names and not (group and not command.invoke_without_command):
+    if names and not (group and not command.invoke_without_command):  # type: ignore[attr-defined]
         yield " ".join(names), command
     if isinstance(command, click.Group):
         context = click.Context(command)

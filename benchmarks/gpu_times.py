@@ -267,7 +267,7 @@ def decoder(bench: Bench, layers: int) -> None:
     config = LlamaConfig(
         vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_hidden_layers=layers,
         num_attention_heads=32, num_key_value_heads=8, max_position_embeddings=8192, use_cache=False,
-        rope_theta=500000.0,
+        rope_theta=500000.0,  # type: ignore[call-arg]
     )  # fmt: skip
     tokens = 2048 if bench.cuda else 64
     words = torch.randint(0, config.vocab_size, (1, tokens), device=bench.device)

@@ -15,9 +15,9 @@ from scipy.stats import spearmanr
 
 from benchmarks.runner import Errors, Tables, benchmark, percent
 from lolat.device.intervals import conformal_quantile
-from lolat.fitting.from_tables import FOLDS, TimedRows, held_out_of_folds, linear_entry, seen_specs
+from lolat.fitting.from_tables import FOLDS, TimedRows, held_out_of_folds, linear_entry
 from lolat.fitting.roofline import fit_roofline, predicted
-from lolat.fitting.times import Times
+from lolat.fitting.times import Times, seen_specs
 from lolat.hardware.gpus import Gpu, find_gpu
 from lolat.tables.counted import Counted, counts_of
 from lolat.tables.networks import read_networks
