@@ -59,7 +59,8 @@ def tables(data: Path, device: str, framework: str) -> list[Path]:
 def section(data: Path, device: str, framework: str) -> ServingSection:
     """A GPU and a framework from all rows of its tables, with the framework's usual overheads."""
     sheet = fit.read_sheet(data / "devices.csv", device)
-    return fit.section_from(sheet, framework, tables(data, device, framework), {})
+    timed = fit.read_operations(*tables(data, device, framework))
+    return fit.section_from(sheet, framework, timed, {})
 
 
 def read_rows(data: Path, name: str, device: str, framework: str) -> list[ServedRow]:
@@ -274,16 +275,15 @@ def latent(data: Path, operations: str = "200") -> Tables:
 def _sampled(data: Path, device: str, framework: str, number: int) -> ServingSection:
     """A GPU and a framework from `number` rows of each operation, completed by the shipped models."""
     timed = fit.TimedTables()
-    for path in tables(data, device, framework):
-        for name, dtypes in fit.read_operations(path).items():
-            for dtype, (sizes, ms) in dtypes.items():
-                some = np.random.default_rng(100).permutation(len(ms))[:number]
-                timed.setdefault(name, {})[dtype] = fit.take(sizes, some), ms[some]
+    for name, dtypes in fit.read_operations(*tables(data, device, framework)).items():
+        for dtype, (sizes, ms) in dtypes.items():
+            some = np.random.default_rng(100).permutation(len(ms))[:number]
+            timed.setdefault(name, {})[dtype] = fit.take(sizes, some), ms[some]
     sheet = fit.read_sheet(data / "devices.csv", device)
     known = ((name, path) for name, path, _ in list_models() if name in GPUS.values())
     shipped = {name: section_of(read(path).llm, name) for name, path in known}
     others = {n: msgspec.structs.replace(s, fits={}) for n, s in shipped.items()}
-    return fit.section_of_timed(sheet, framework, timed, others)
+    return fit.section_from(sheet, framework, timed, others)
 
 
 def _halves(rows: Sequence[ServedRow], seed: int) -> tuple[list[ServedRow], list[ServedRow]]:

@@ -36,7 +36,7 @@ def section(
 
     Without `framework`, the one that the tables' names or `stem`, the model's name, has.
     """
-    from lolat.llm.fit import section_from
+    from lolat.llm.fit import read_operations, section_from
     from lolat.llm.frameworks import FRAMEWORKS, frameworks_in
     from lolat.llm.gpu import section_of
 
@@ -47,7 +47,7 @@ def section(
         )
     bundled = {name: (path, read(path)) for name, path, _ in list_models()}
     others = {n: section_of(f.llm, str(p)) for n, (p, f) in bundled.items() if f.llm is not None}
-    return section_from(sheet, framework, kernels, others, warn)
+    return section_from(sheet, framework, read_operations(*kernels, warn=warn), others)
 
 
 def section_of_sheet(

@@ -182,17 +182,18 @@ def _sheet_columns(row: Row) -> dict[str, float]:
     return {name: row.number(name, ABOVE_ZERO, expected=expected) for name in names}
 
 
-def read_operations(path: str | Path, warn: Warn = nobody) -> TimedTables:
+def read_operations(*paths: str | Path, warn: Warn = nobody) -> TimedTables:
     """Read sizes and (rows,) ms by operation and data type; InputError names a wrong row.
 
     `warn`: is told the columns that are not read.
     """
     made: TimedTables = {}
-    found = rows_of(path)
-    for (name, dtype), rows in found.items():
-        ms = np.array([row.milliseconds() for row in rows])
-        made.setdefault(name, {})[dtype] = sizes_of(name, rows), ms
-    say_unread((rows[0] for rows in found.values()), warn)
+    for path in paths:
+        found = rows_of(path)
+        for (name, dtype), rows in found.items():
+            ms = np.array([row.milliseconds() for row in rows])
+            made.setdefault(name, {})[dtype] = sizes_of(name, rows), ms
+        say_unread((rows[0] for rows in found.values()), warn)
     return made
 
 
@@ -280,9 +281,8 @@ def complete(section: ServingSection, others: Mapping[str, ServingSection]) -> S
     fits = dict(section.fits)
     for _, one in sorted(order, key=lambda item: item[1].framework != section.framework):
         for kind, fit in one.fits.items():
-            fits.setdefault(
-                kind, ServedFit(overheads=fit.overheads, spread=UNSEEN, dtypes=fit.dtypes)
-            )
+            own = ServedFit(overheads=fit.overheads, spread=UNSEEN, dtypes=fit.dtypes)
+            fits.setdefault(kind, own)
     return msgspec.structs.replace(section, operations=known, fits=fits)
 
 
@@ -320,27 +320,13 @@ def _of_use(name: str, timed: TimedTables) -> list[str]:
 
 
 def section_from(
-    sheet: Sheet, framework: str, tables: Sequence[str | Path],
-    others: Mapping[str, ServingSection], warn: Warn = nobody,
-) -> ServingSection:  # fmt: skip
-    """Fit a GPU from its data sheet and tables of operations, and complete it from `others`."""
-    timed = TimedTables()
-    for path in tables:
-        for name, dtypes in read_operations(path, warn).items():
-            timed.setdefault(name, {}).update(dtypes)
-    return section_of_timed(sheet, framework, timed, others)
-
-
-def section_of_timed(
     sheet: Sheet, framework: str, timed: TimedTables, others: Mapping[str, ServingSection]
 ) -> ServingSection:
-    """Fit a GPU from timed operations, as `section_from`."""
-    specs = specs_of(sheet)
-    fitted = {
-        name: {d: fit_operation(name, d, *timed[name][d], specs) for d in dtypes}
-        for name in timed
-        if (dtypes := _of_use(name, timed))
-    }
+    """Fit a GPU from its data sheet and timed operations, and complete it from `others`."""
+    specs, fitted = specs_of(sheet), dict[str, dict[str, FittedKernel]]()
+    for name in timed:
+        if dtypes := _of_use(name, timed):
+            fitted[name] = {d: fit_operation(name, d, *timed[name][d], specs) for d in dtypes}
     section = ServingSection(
         sheet=sheet, operations=fitted, overheads=FRAMEWORKS[framework].overheads, framework=framework,
         spread=SPREADS["timed" if fitted else "sheet"],

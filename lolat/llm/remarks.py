@@ -40,100 +40,78 @@ UNCORRECTED = 0.2
 """The least error of a first token that is remarked on."""
 KINDS = {"dense": "dense model", "experts": "mixture of experts", "latent": "model with latent attention",
          "linear": "model with linear attention"}  # fmt: skip
+FP8_WO = ("this GPU computes no FP8: weights in FP8 are read in 8 bits and computed in bfloat16 (fp8_wo), "
+          "as vLLM's Marlin kernels do")  # fmt: skip
 CALLED = {"gemm": "products", "moe": "experts"}
+
+
+def _true(*remarks: tuple[object, str]) -> list[str]:
+    """Return the remarks whose conditions hold."""
+    return [words for is_so, words in remarks if is_so]
 
 
 def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig) -> Iterator[str]:
     """Yield remarks on `rows`, and on the `chosen` one and its deployment; first on weights that do not
     fit.
     """
-    asked, decoder = of.asked, of.deployment.decoder
+    asked, here, gpu = of.asked, of.deployment, of.gpu
+    kind, served = KINDS[here.decoder.kind], gpu.section.served
     if none := [one.gpus // one.replicas for one in rows if not one.largest_concurrency]:
         yield _room(of, min(none))
-    yield from _published(asked.dtype, decoder)
-    if "fp8_wo" in (of.deployment.dtype, of.deployment.expert_dtype):
-        yield (
-            "this GPU computes no FP8: weights in FP8 are read in 8 bits and computed in bfloat16 "
-            "(fp8_wo), as vLLM's Marlin kernels do"
-        )
+    yield from _published(asked.dtype, here.decoder)
+    if "fp8_wo" in (here.dtype, here.expert_dtype):
+        yield FP8_WO
     if chosen.tpot_ms:
         yield from _faster(of, chosen, chosen.tpot_ms)
-    if decoder.tower_remark:
-        yield decoder.tower_remark
+    yield from filter(None, [here.decoder.tower_remark])
     yield from _not_timed(of)
-    if not of.gpu.section.served:
-        called = KINDS[decoder.kind] if decoder.kind in OWN_FITS else "model"
-        yield (
-            f"no served {called} on this GPU and framework is known: its scheduling and kernel launches "
-            "are assumed to be those of other GPUs"
-        )
-    elif is_unseen(of.gpu, of.deployment):
-        yield (
-            f"no served {KINDS[decoder.kind]} on this GPU and framework is known: its times follow from "
-            "its operations, and the interval is wider"
-        )
-    if dtypes := unfitted(of.gpu, of.deployment):
-        yield (
-            f"no served {KINDS[decoder.kind]} in {' and '.join(dtypes)} is known: its launch overhead is "
-            "assumed to be that of other language models; the lower end assumes no such overhead"
-        )
+    yield from _true(
+        (not served, f"no served {kind if here.decoder.kind in OWN_FITS else 'model'} on this GPU and "
+         "framework is known: its scheduling and kernel launches are assumed to be those of other GPUs"),
+        (served and is_unseen(gpu, here), f"no served {kind} on this GPU and framework is known: its times "
+         "follow from its operations, and the interval is wider"),
+        (dtypes := unfitted(gpu, here), f"no served {kind} in {' and '.join(dtypes)} is known: its launch "
+         "overhead is assumed to be that of other language models; the lower end assumes no such overhead"),
+    )  # fmt: skip
     yield from _first_token(of)
     if isinstance(asked.arrivals, Trace):
         yield from _arrivals(asked.arrivals, asked, chosen)
-    if many := [row for row in rows if row.saturated]:
-        most = max(row.largest_rate or 0.0 for row in many)
-        yield (
-            f"{plural(len(many), 'row')} saturated: requests arrive faster than they are served, at most "
-            f"{most:.3g} a second, so that more and more wait; the times are those of the first "
-            f"{REQUESTS:,} requests"
-        )
-    yield from _beyond(of, [row for row in rows if row.tpot_ms])
+    yield from _beyond(of, rows)
 
 
-def _published(dtype: str, decoder: Decoder) -> Iterator[str]:
-    """Yield remarks on a data type that is asked for, where the decoder was published quantized."""
-    stays = sorted({part for kind in decoder.kinds for part in kind.unquantized})
-    if dtype and decoder.has_mxfp4:
-        yield (
-            f"{decoder.name} is served as it was published, experts in MXFP4 and all else in bfloat16: "
-            f"dtype {dtype} changes nothing"
-        )
-        return
-    if decoder.dtype != "bfloat16" and dtype not in decoder.dtype:
-        yield (
-            f"{decoder.name} was published in {decoder.dtype}: dtype {dtype} is of converted "
-            "weights, another checkpoint"
-        )
-    if dtype and stays:
-        parts = " and ".join(stays).replace("_", "-")
-        yield (
-            f"{decoder.name} keeps the parts that were published in bfloat16 ({parts}): dtype "
-            f"{dtype} is of the rest"
-        )
+def _published(dtype: str, decoder: Decoder) -> list[str]:
+    """Return remarks on a data type that is asked for, where the decoder was published quantized."""
+    parts = sorted({part for kind in decoder.kinds for part in kind.unquantized})
+    mxfp4, words = decoder.has_mxfp4, " and ".join(parts).replace("_", "-")
+    return _true(
+        (dtype and mxfp4, f"{decoder.name} is served as it was published, experts in MXFP4 and all else in "
+         f"bfloat16: dtype {dtype} changes nothing"),
+        (not mxfp4 and decoder.dtype != "bfloat16" and dtype not in decoder.dtype, f"{decoder.name} was "
+         f"published in {decoder.dtype}: dtype {dtype} is of converted weights, another checkpoint"),
+        (dtype and parts and not mxfp4, f"{decoder.name} keeps the parts that were published in bfloat16 "
+         f"({words}): dtype {dtype} is of the rest"),
+    )  # fmt: skip
 
 
-def _arrivals(trace: Trace, asked: ServingQuestion, row: ServingConfig) -> Iterator[str]:
+def _arrivals(trace: Trace, asked: ServingQuestion, row: ServingConfig) -> list[str]:
     """Remark on recorded requests: their rate, columns that are not read, cached prompts, and if they are
     too few for a load that stays or for a percentile.
     """
     number, cached, percentile = len(trace.arrival_s), asked.cached_tokens, asked.percentile
-    yield trace.words()
-    if trace.unread:
-        yield f"columns of the arrivals that are not read: {', '.join(trace.unread)}"
-    if short := sum(n <= cached for n in trace.input_tokens):
-        yield (
-            f"{plural(short, 'prompt')} of the arrivals with no more than the {cached:,} "
-            "cached tokens: all but the last token of each is cached"
-        )
-    rate, seconds = row.request_rate or 0.0, (row.e2e_ms or 0.0) / 1e3
-    if rate and number / rate < STAYS * seconds:
-        yield (
-            f"at {digits(rate)} a second the arrivals last {duration(number / rate)}, and a request "
-            f"{duration(seconds)}: later ones would meet more of them; expected a longer log, of "
-            f"{duration(STAYS * seconds)} or more, for a load that stays"
-        )
-    if percentile and (slower := number * (1.0 - percentile / 100.0)) < SLOWER:
-        yield f"P{percentile} of {plural(number, 'request')} is that of the slowest {slower:.2g} of them"
+    short = sum(n <= cached for n in trace.input_tokens)
+    rate, seconds = row.request_rate or 1.0, (row.e2e_ms or 0.0) / 1e3
+    lasts, slower = number / rate, number * (1.0 - (percentile or 0.0) / 100.0)
+    return _true(
+        (True, trace.words()),
+        (trace.unread, f"columns of the arrivals that are not read: {', '.join(trace.unread)}"),
+        (short, f"{plural(short, 'prompt')} of the arrivals with no more than the {cached:,} cached "
+         "tokens: all but the last token of each is cached"),
+        (lasts < STAYS * seconds, f"at {digits(rate)} a second the arrivals last {duration(lasts)}, and a "
+         f"request {duration(seconds)}: later ones would meet more of them; expected a longer log, of "
+         f"{duration(STAYS * seconds)} or more, for a load that stays"),
+        (percentile and slower < SLOWER, f"P{percentile} of {plural(number, 'request')} is that of the "
+         f"slowest {slower:.2g} of them"),
+    )  # fmt: skip
 
 
 def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:
@@ -162,26 +140,23 @@ def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:
         )
 
 
-def _first_token(of: Sizing) -> Iterator[str]:
+def _first_token(of: Sizing) -> list[str]:
     """Remark that first tokens may be off: the scheduler looks for requests more often than the served
     ones did, or a fit to own rows did not correct them.
     """
     section, kind = of.gpu.section, of.deployment.decoder.kind
-    if section.server.polls and kind in OWN_FITS and not section.own:
-        yield (
-            f"the first token is that of {section.server.title} with {section.server.polls} 1, its "
-            f"default, and is extrapolated: each served {KINDS[kind]} had 10 or 30, which delays it by "
-            "about as many steps; `lolat fit` with rows of your own server knows its delay"
-        )
-    if section.own and len(section.own_error) < 2:
-        yield (
-            "the own rows of this file have no first token (ttft_ms): that is the time of other servers"
-        )
-    elif section.own and section.own_error[1] > UNCORRECTED:
-        yield (
-            "the fit to own rows does not correct the first token, which is off by "
-            f"{percent(section.own_error[1])} at the median of rows held out"
-        )
+    server, of_own = section.server, section.own_error
+    off = of_own[1] if len(of_own) > 1 else 0.0
+    return _true(
+        (server.polls and kind in OWN_FITS and not section.own, "the first token is that of "
+         f"{server.title} with {server.polls} 1, its default, and is extrapolated: each served "
+         f"{KINDS[kind]} had 10 or 30, which delays it by about as many steps; `lolat fit` with rows of "
+         "your own server knows its delay"),
+        (section.own and len(of_own) < 2, "the own rows of this file have no first token "
+         "(ttft_ms): that is the time of other servers"),
+        (section.own and off > UNCORRECTED, "the fit to own rows does not correct the first token, which "
+         f"is off by {percent(off)} at the median of rows held out"),
+    )  # fmt: skip
 
 
 def slower_links(every: Iterable[Sizing]) -> str:
@@ -190,10 +165,8 @@ def slower_links(every: Iterable[Sizing]) -> str:
     for of in (one for one in every if one.fit and one.deployment.gpus > 1):
         exchange = of.gpu.operation("all_reduce", "bfloat16")
         parts = of.prompt(of.asked.loads()[0]) * each_ms(of.gpu.section.overheads)
-        share, host = (
-            parts[STEP_PARTS.index("all_reduce")] / parts.sum(),
-            exchange.like or of.device,
-        )
+        share = parts[STEP_PARTS.index("all_reduce")] / parts.sum()
+        host = exchange.like or of.device
         if share > MOST_EXCHANGE and exchange.like != IN_GENERAL:
             slow.append(f"{percent(share)} on {of.deployment.gpus}")
     return bool(slow) * (
@@ -239,38 +212,33 @@ def _not_timed(of: Sizing) -> Iterator[str]:
         yield f"not timed on this GPU, but assumed {source}: {words}"
 
 
-def _beyond(of: Sizing, rows: Sequence[ServingConfig]) -> Iterator[str]:
-    """Remark on more requests than the framework runs, and on loads and GPUs that were never served."""
-    section = of.gpu.section
+def _beyond(of: Sizing, rows: Sequence[ServingConfig]) -> list[str]:
+    """Remark on more requests than are served or run, and on loads and GPUs that were never served."""
+    section, here, rows = of.gpu.section, of.deployment, [row for row in rows if row.tpot_ms]
     limits, node = of.asked.limits(section), int(section.sheet.gpus_per_node)
-    at_once = [
-        min(math.ceil(row.concurrency / row.groups), row.largest_concurrency / row.groups)
-        for row in rows
+    full = [row.largest_rate or 0.0 for row in rows if row.saturated]
+    most = [
+        min(math.ceil(r.concurrency / r.groups), r.largest_concurrency / r.groups) for r in rows
     ]
-    closed = [n for n, row in zip(at_once, rows, strict=True) if row.request_rate is None]
-    if many := [number for number in closed if number > limits.sequences]:
-        yield (
-            f"{plural(len(many), 'row')}: {section.server.title} runs at most {limits.sequences:,} "
-            "requests at once on this card, and the others wait, unless "
-            f"{section.server.option} allows these numbers"
-        )
-    if words := product_words(of.deployment.tensor_parallel, of.deployment.attention_data_parallel):
-        yield words
-    if of.deployment.attention_data_parallel > 1:
-        yield (
-            "extrapolating: groups with attention of their own wait for each other in ways that no fit "
-            "knows; the interval is wider"
-        )
-    sizes = [(n, r.input_tokens, r.output_tokens) for n, r in zip(at_once, rows, strict=True)]
+    closed = [n for n, row in zip(most, rows, strict=True) if row.request_rate is None]
+    many = sum(number > limits.sequences for number in closed)
+    sizes = [(n, r.input_tokens, r.output_tokens) for n, r in zip(most, rows, strict=True)]
     found = beyond(np.array(sizes).reshape(-1, len(MOST_SERVED)))
-    if what := [f"{MOST_SERVED[name]:,} {name}" for name, more in found.items() if more.any()]:
-        number = int(np.any([*found.values()], axis=0).sum())
-        yield (
-            f"{plural(number, 'row')} extrapolating: outside what was served on any GPU, with more than "
-            f"{' and '.join(what)}; the interval is wider"
-        )
-    if any(row.gpus > node * row.replicas for row in rows):
-        yield (
-            f"extrapolating: more GPUs than the {node} of a node; links are assumed to be those within a "
-            f"node, and the interval reaches to links of {BETWEEN_GB_S:.0f} GB/s"
-        )
+    what = " and ".join(f"{MOST_SERVED[name]:,} {name}" for name, far in found.items() if far.any())
+    number = int(np.any([*found.values()], axis=0).sum())
+    groups = here.attention_data_parallel
+    return _true(
+        (full, f"{plural(len(full), 'row')} saturated: requests arrive faster than they are served, at "
+         f"most {max(full, default=0.0):.3g} a second, so that more and more wait; the times are those of "
+         f"the first {REQUESTS:,} requests"),
+        (many, f"{plural(many, 'row')}: {section.server.title} runs at most {limits.sequences:,} requests "
+         f"at once on this card, and the others wait, unless {section.server.option} allows these numbers"),
+        (words := product_words(here.tensor_parallel, groups), words),
+        (groups > 1, "extrapolating: groups with attention of their own wait for each other in ways that "
+         "no fit knows; the interval is wider"),
+        (what, f"{plural(number, 'row')} extrapolating: outside what was served on any GPU, with more "
+         f"than {what}; the interval is wider"),
+        (any(row.gpus > node * row.replicas for row in rows), "extrapolating: more GPUs than the "
+         f"{node} of a node; links are assumed to be those within a node, and the interval reaches to "
+         f"links of {BETWEEN_GB_S:.0f} GB/s"),
+    )  # fmt: skip

@@ -125,7 +125,7 @@ def test_what_was_not_timed_is_as_on_a_gpu_that_is_alike() -> None:
 
 
 def test_from_a_data_sheet_alone() -> None:
-    made = section_from(SHEET, "trtllm", [], {"known": section()})
+    made = section_from(SHEET, "trtllm", {}, {"known": section()})
     assert {n: {*d} for n, d in made.operations.items()} == {n: {*d} for n, d in DTYPES.items()}
     assert (made.framework, made.served, made.spread) == ("trtllm", 0, SPREADS["sheet"])
     assert frameworks_in("kernels-h100-TRTLLM.csv") == "trtllm"

@@ -264,12 +264,14 @@ def test_a_module_serves_where_attention_was_not_timed_alone(write: Write) -> No
     modules = "".join(
         f"mla_decode_module,{dtype},fp8,0.05,4,256,8,\n" for dtype in (B, "fp8_block", F)
     )
-    alone = section_from(SHEET, "vllm", [write("one.csv", OPS + modules)], {})
+    alone = section_from(SHEET, "vllm", read_operations(write("one.csv", OPS + modules)), {})
     assert {*alone.operations["mla_decode_module"]} == {"fp8_block/fp8"}
     gpu = GPU(alone)
     assert gpu.operation("mla_decode", F) is alone.operations["mla_decode_module"]["fp8_block/fp8"]
     assert float(gpu.ms("mla_decode", F, 4, 256, 8)) > 0
-    both = section_from(SHEET, "vllm", [write("two.csv", OPS + modules + kernel)], {})
+    both = section_from(
+        SHEET, "vllm", read_operations(write("two.csv", OPS + modules + kernel)), {}
+    )
     assert "mla_decode_module" not in both.operations
     assert GPU(both).operation("mla_decode", F).rows == 1
 
