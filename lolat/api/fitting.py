@@ -310,7 +310,7 @@ def _language_models(asked: Asked) -> DeviceFile:
     refuse_unused(rows, gpus, asked.served_model)
     if served:
         section, words = served_by(section, rows)
-        told = types_words(section, rows), words, percentile_words(section, rows)
+        told = types_words(section, rows), words, percentile_words(rows)
         for remark in filter(None, told):
             asked.warn(remark)
         names = dict.fromkeys([*file.environment.sources, *(Path(p).name for p in served)])

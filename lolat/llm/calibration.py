@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -55,8 +54,6 @@ WAITING, LONGER = 0.5, 2.0
 than LONGER times what prompts explain. Such rows say nothing about the overheads."""
 FEW_REQUESTS = 8.0
 """Beyond this concurrency prompts wait for each other, so the first token says less of `poll_steps`."""
-MOST_LOADS = 8
-"""The most loads whose errors are named."""
 COLD = 10.0
 """A server was not warm if the first token takes COLD times what prompts explain; its time is unknown."""
 
@@ -264,17 +261,10 @@ def percentiles_of(
     return found
 
 
-def percentile_words(section: ServingSection, rows: Sequence[ServedRow]) -> str:
-    """Name the median errors of the percentiles that rows have; "" if they have none."""
-    errors = dict[str, list[float]]()
-    for some in by_deployment([row for row in rows if percentiles(row)]):
-        one = section.of(find_decoder(some[0].model).kind)
-        for row, server in zip(some, timed_of(one, some).server, strict=True):
-            found = percentiles_of(server, row, one.overheads)
-            for name, ms in percentiles(row).items():
-                errors.setdefault(name, []).append(abs(found[name] / ms - 1.0))
-    told = ", ".join(f"{name} {percent(float(np.median(off)))}" for name, off in errors.items())
-    return f"percentiles are compared, not fitted; off at the median: {told}" if told else ""
+def percentile_words(rows: Sequence[ServedRow]) -> str:
+    """Name the percentiles that rows have, which nothing is fitted to; "" if they have none."""
+    names = ", ".join({name: None for row in rows for name in percentiles(row)})
+    return f"percentiles are compared by `lolat evaluate`, not fitted: {names}" if names else ""
 
 
 def served_by(section: ServingSection, rows: Sequence[ServedRow]) -> tuple[ServingSection, str]:
@@ -304,10 +294,8 @@ def _served_by(
     section: ServingSection, rows: Sequence[ServedRow], one_server: bool
 ) -> tuple[ServingSection, str]:
     """Fit served rows of one kind of decoder."""
-    before = section.before or FrameworkFit(
-        overheads=section.overheads, spread=section.spread, served=section.served, kinds=section.kinds,
-        dtypes=section.dtypes,
-    )  # fmt: skip
+    fields = {name: getattr(section, name) for name in FrameworkFit.__struct_fields__}
+    before = section.before or FrameworkFit(**fields)
     # The next fit reads a configuration again, by its full path.
     paths = {row.model: Path(row.model) for row in rows}
     full = {model: str(path.resolve()) for model, path in paths.items() if path.exists()}
@@ -315,7 +303,7 @@ def _served_by(
     placed = (msgspec.convert(one, ServedRow) for one in named)  # as a file has them
     every = [*dict.fromkeys([*section.own, *placed])]
     timed = timed_steps(section, every, before.overheads)
-    was, loads = timed.off(before.overheads), timed.concurrency
+    was = timed.off(before.overheads)
     middle = float(np.median(np.abs(was[0])))
     if middle > MOST_OFF:
         raise InputError(
@@ -329,11 +317,8 @@ def _served_by(
     number, error, was_error = len(timed.group), _medians(off), _medians(was)
     words = f"{plural(number, 'served row')}: {_error_words(was_error, error)}"
     if error[0] >= was_error[0]:
-        words += (
-            "; the fit to these rows is no better than the device without them, whose times per "
-        )
-        words += f"output token are off by {_by_load(loads, was[0])} requests at once"
-    words += _split_words(section, every, before.overheads, middle)
+        words += "; the fit to these rows is no better than the device without them"
+    words += "; check their tensor_parallel, and their dtype" if middle > FAR else ""
     alike = (r for r in rows if not isinstance(r.row, Row) and not r.lengths and r.range_ratio == 1)
     files = ", ".join(dict.fromkeys(row.source for row in alike if row.concurrency > 1))
     if files and error[1] > FIRST_FAR:
@@ -362,37 +347,12 @@ def _served_by(
     return made, words
 
 
-def _split_words(
-    section: ServingSection, rows: Sequence[ServedRow], overheads: FrameworkOverheads, middle: float
-) -> str:
-    """Remark on rows that are `middle` off, if that is FAR, and on the tensor parallel that fits them."""
-    off = dict[int, float]()
-    for gpus in (1, 2, 4, 8) if middle > FAR else ():
-        with suppress(InputError):  # they do not fit
-            timed = timed_steps(
-                section, [replace(row, tensor_parallel=gpus) for row in rows], overheads
-            )
-            off[gpus] = float(np.median(np.abs(timed.off(overheads)[0])))
-    best = min(off, key=off.__getitem__, default=0)
-    fits = f", which fits them at {best}" if best and off[best] < middle / 2.0 else ""
-    return f"; check their tensor_parallel{fits}, and their dtype" if middle > FAR else ""
-
-
 def _error_words(before: Sequence[float], now: Sequence[float]) -> str:
     """Name the median errors before and after a fit."""
     times = ("time per output token off", "at the median before"), ("first token", "before")
     pairs = zip(times, before, now, strict=False)
     each = (f"{name} by {percent(a)} {at}, {percent(b)} now, " for (name, at), a, b in pairs)
     return f"{''.join(each)}on rows that are left out"
-
-
-def _by_load(loads: np.ndarray, off: np.ndarray) -> str:
-    """Name (rows,) errors, log(predicted / measured), by the requests at once; 0 of these: at a rate."""
-    several = np.unique(loads)
-    several = several[:: len(several) // MOST_LOADS + 1]
-    errors = [100.0 * math.expm1(float(np.median(off[loads == one]))) for one in several]
-    each = zip(errors, several, strict=True)
-    return ", ".join(f"{e:+.0f} % at {n:g}" if n else f"{e:+.0f} % at a rate" for e, n in each)
 
 
 def _medians(off: np.ndarray) -> list[float]:
