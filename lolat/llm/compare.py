@@ -99,11 +99,9 @@ class ComparedModels(Result):
 
 
 def compare(
-    devices: Mapping[str, Callable[..., ServingAnswer]],
-    config: Any,
-    left_out: Mapping[str, str] | None = None,
-    **question: Any,
-) -> ComparedModels:
+    devices: Mapping[str, Callable[..., ServingAnswer]], config: Any,
+    left_out: Mapping[str, str] | None = None, **question: Any,
+) -> ComparedModels:  # fmt: skip
     """Ask several devices the same question about one or several language models.
 
     `devices`: the method `Model.llm` of each, by name; `config`: see `find_decoders`; `question`: the
@@ -145,11 +143,9 @@ def compare(
 
 
 def side_by_side(
-    found: Mapping[str, ServingAnswer],
-    again: Callable[[str, dict[str, Any]], ServingAnswer],
-    asked: ServingQuestion,
-    skipped: Mapping[str, str],
-) -> ComparedModels:
+    found: Mapping[str, ServingAnswer], again: Callable[[str, dict[str, Any]], ServingAnswer],
+    asked: ServingQuestion, skipped: Mapping[str, str],
+) -> ComparedModels:  # fmt: skip
     """Compare the answers of devices to one question, under the largest load that the most of them serve.
 
     `again`: asks a device by its name, with some arguments changed, so that its warnings are those of its
@@ -166,10 +162,9 @@ def side_by_side(
     every = set[float]().union(*best.values())
     most = max(every, key=lambda n: (sum(n in some for some in best.values()), n), default=0.0)
     able = [name for name, some in best.items() if most in some]
-    remark = (
-        f"the devices are compared under {requests_words(most, is_rate)}, the largest load that "
-        f"{'all' if len(able) == len(found) else f'{len(able)} of'} {len(found)} serve"
-    )
+    serve = "all" if len(able) == len(found) else f"{len(able)} of"
+    load_words = requests_words(most, is_rate)
+    remark = f"the devices are compared under {load_words}, the largest load that {serve} {len(found)} serve"
     if more := min((n for n in every if n > most), default=None):
         others = ", ".join(name for name in able if more not in best[name])
         remark += f"; {requests_words(more, is_rate)} are too many for {others}"

@@ -226,9 +226,6 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
     dtype, expert_dtype, kv_dtype, is_unquantized = dtypes_of(config)
     kinds = _layers(config, kind, is_unquantized)
     fields = {**_experts(config, kind), **kind.same}
-    score_cap, logit_cap = (
-        config.get(f"{of}_logit_softcapping", float, 0.0) > 0 for of in ("attn", "final")
-    )
     if architecture == "mpt":
         fields["norm_bias"] = biases[0]
     return Decoder(
@@ -242,7 +239,9 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
         head_norm=kind.head_norm if config.get("use_qk_norm", bool, True) else "",
         group=group_of(config),
         dtype=dtype, expert_dtype=expert_dtype, kv_dtype=kv_dtype, towers=towers, **fields,
-        positions=config.get("positions", Count, 0), score_cap=score_cap, logit_cap=logit_cap,
+        positions=config.get("positions", Count, 0),
+        score_cap=config.get("attn_logit_softcapping", float, 0.0) > 0,
+        logit_cap=config.get("final_logit_softcapping", float, 0.0) > 0,
     )  # fmt: skip
 
 
@@ -262,15 +261,12 @@ def _named_as_llama(config: Config) -> Mapping[str, Any]:
 
 def _latent(config: Config) -> Latent:
     keys = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-    rank, nope, rope, value = map(config.get, keys)
-    query_rank = config.get("q_lora_rank", Count, 0)
-    return Latent(query_rank=query_rank, rank=rank, nope=nope, rope=rope, value=value)
+    return Latent(config.get("q_lora_rank", Count, 0), *map(config.get, keys))
 
 
 def _linear(config: Config) -> Linear:
     keys = ("num_key_heads", "key_head_dim", "num_value_heads", "value_head_dim", "conv_kernel_dim")
-    k_heads, k_dim, v_heads, v_dim, taps = (config.get(f"linear_{key}") for key in keys)
-    return Linear(k_heads=k_heads, k_dim=k_dim, v_heads=v_heads, v_dim=v_dim, taps=taps)
+    return Linear(*(config.get(f"linear_{key}") for key in keys))
 
 
 def _is_tower(key: str, value: Any) -> bool:
@@ -299,10 +295,8 @@ def _context(config: Config) -> int:
 def _given(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
     """Return the configuration, the language model's name or "", and the source for messages."""
     if isinstance(source, Mapping):
-        plain_types = msgspec.to_builtins(
-            {**source}, enc_hook=str
-        )  # transformers leaves enumerations
-        return plain_types, "", "the configuration"
+        given = msgspec.to_builtins({**source}, enc_hook=str)  # transformers leaves enumerations
+        return given, "", "the configuration"
     path = Path(source)
     path = path / "config.json" if path.is_dir() else path
     is_config, beside = path.name == "config.json", path.with_name(BESIDE)
@@ -357,16 +351,16 @@ def _layers(config: Config, kind: _Kind, is_unquantized: IsUnquantized) -> tuple
     number = config.get("num_hidden_layers", LayerNumber)
     windows, whole = _windows(config, kind, number), config.get("full_attention_interval", Size, 1)
     types = config.get("layer_types", list[str], [])
-    linear = [one == "linear_attention" for one in types] or [
-        (i + 1) % whole != 0 for i in range(number)
-    ]
+    linear = [one == "linear_attention" for one in types]
+    linear = linear or [(i + 1) % whole != 0 for i in range(number)]
     dense = set(config.get("mlp_only_layers", list[Count], []))
     dense.update(range(config.get("first_k_dense_replace", Count, 0)))
     step = config.get("decoder_sparse_step|interleave_moe_layer_step", Size, 1)
     every = config.get("moe_layer_freq", Any, 1)
     if kind.expert_width and every != 1:  # servers follow it, transformers does not
+        given = shortened(repr(every))
         raise config.refused(
-            f"moe_layer_freq is {shortened(repr(every))}, and experts in some layers are read at 1 alone"
+            f"moe_layer_freq is {given}, and experts in some layers are read at 1 alone"
         )
     found: Counter[LayerGroup] = Counter()
     for i in range(number):

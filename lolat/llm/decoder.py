@@ -42,7 +42,7 @@ class LayerGroup:
     unquantized: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Latent:
     """Multi-head latent attention: elements of latent queries, of the latent vector, and of a head's parts.
 
@@ -56,7 +56,7 @@ class Latent:
     value: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Linear:
     """A gated delta network: heads and their sizes, and the tokens that its convolution sees."""
 
@@ -154,12 +154,9 @@ class Decoder:
     @property
     def tower_remark(self) -> str:
         """The remark on its other parts; "" if it has none."""
-        if not self.towers:
-            return ""
-        return (
-            f"{' and '.join(self.towers)}: the memory and the time of these parts are not counted; the "
-            "answer is of the decoder, and of text"
-        )
+        why = "the memory and the time of these parts are not counted"
+        told = f"{' and '.join(self.towers)}: {why}; the answer is of the decoder, and of text"
+        return told if self.towers else ""
 
     def with_bfloat16(self, part: str) -> Decoder:
         """Return this decoder with a part that is not quantized."""
@@ -232,10 +229,9 @@ class Decoder:
     def parameters_by_part(self) -> dict[str, int]:
         """Parameters by part: embedding, attention, feed_forward (with shared experts), experts, ..."""
         table, positions = self.vocab * self.hidden, self.positions * self.hidden
-        parts = {"embedding": table + positions, "attention": 0, "feed_forward": 0, "experts": 0,
-                 "router": 0,
-                 "norms": (1 + self.norm_bias) * self.hidden,
-                 "head": 0 if self.tied else table}  # fmt: skip
+        parts = dict.fromkeys(("embedding", "attention", "feed_forward", "experts", "router"), 0)
+        parts |= {"norms": (1 + self.norm_bias) * self.hidden, "head": 0 if self.tied else table}
+        parts["embedding"] = table + positions
         for layer in self.kinds:
             for part, elements in self.of_layer(layer).items():
                 parts[part] += layer.number * sum(elements)

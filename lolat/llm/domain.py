@@ -96,10 +96,7 @@ def interval(
     like = {name for (name, _), one in operations_of(gpu, deployment).items() if one.like}
     parts_of = sorted({part for name, part in part_of.items() if name in like})
     untimed = sum((shares[part] for part in parts_of), 0.0 * sizes[:, 0])
-    if section.is_timed:
-        off = np.hypot(off, UNTIMED * untimed)
-    else:
-        off = np.maximum(off, UNTIMED)
+    off = np.hypot(off, UNTIMED * untimed) if section.is_timed else np.maximum(off, UNTIMED)
     in_groups = deployment.attention_data_parallel > 1
     off = np.hypot(off, IN_GROUPS * in_groups)
     doublings = np.sum([*beyond(sizes).values()], axis=0)
@@ -108,10 +105,7 @@ def interval(
     if crosses_nodes:
         slower = max((section.sheet.link_gb_s or 0.0) / BETWEEN_GB_S, 1.0)
     quantizing = sum((shares[dtype] for dtype in unfitted(gpu, deployment)), 0.0 * sizes[:, 0])
-    inside = (
-        (untimed + quantizing <= 1.0 - INSIDE)
-        & (doublings == 0)
-        & (section.served > 0 and not (unseen or crosses_nodes or in_groups))
-    )
+    is_served = section.served > 0 and not (unseen or crosses_nodes or in_groups)
+    inside = (untimed + quantizing <= 1.0 - INSIDE) & (doublings == 0) & is_served
     low = np.exp(-off) * (1.0 - quantizing)  # that overhead may be nothing here
     return low, np.exp(off) * (1.0 + (slower - 1.0) * shares["all_reduce"]), inside

@@ -288,10 +288,8 @@ def complete(section: ServingSection, others: Mapping[str, ServingSection]) -> S
 
 def usual_operation(name: str, dtype: str, variant: str) -> FittedKernel:
     """Make an operation whose terms are the centers of their priors."""
-    centers = KERNEL_MODELS[name].terms(dtype, variant)
-    return FittedKernel(
-        terms={term: center for term, (center, _) in centers.items()}, variant=variant
-    )
+    centers = KERNEL_MODELS[name].terms(dtype, variant).items()
+    return FittedKernel(terms={term: center for term, (center, _) in centers}, variant=variant)
 
 
 def _unlike(a: ServingSection, b: ServingSection) -> float:

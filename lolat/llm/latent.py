@@ -46,9 +46,8 @@ LANES, PART = 64.0, 512.0  # heads of a work item; tokens of the cache above whi
 
 def _module_ms(t: Terms, tokens: Any, heads: Any, specs: GpuRates, dtype: str) -> Any:
     """(rows,) ms of the projections around attention in a data type, and of their kernels' starts."""
-    own = HIDDEN * (QUERY_RANK + RANK + ROPE) + heads * (
-        QUERY_RANK * (NOPE + ROPE) + VALUE * HIDDEN
-    )
+    of_head = QUERY_RANK * (NOPE + ROPE) + VALUE * HIDDEN
+    own = HIDDEN * (QUERY_RANK + RANK + ROPE) + heads * of_head
     absorbed = heads * RANK * (NOPE + VALUE)
     passing = 4.0 * HIDDEN + 4.0 * QUERY_RANK + heads * (2.0 * (RANK + NOPE + VALUE) + ROPE)
     moved = own * WEIGHT_BYTES[dtype] + HALF * (absorbed + tokens * passing)
@@ -82,14 +81,12 @@ def latent_decode_ms(
     heads = np.maximum(h, t["least"])
     blocks = b * np.ceil(h / LANES)
     split = np.clip(units / blocks, 1.0, np.maximum(n / 128.0, 1.0))
-    item = np.maximum(
-        line / (bandwidth * t["lane"]), np.minimum(heads, LANES) * each / (2.0 * rate)
-    )
+    products = np.minimum(heads, LANES) * each / (2.0 * rate)
+    item = np.maximum(line / (bandwidth * t["lane"]), products)
     work = joined(joined(moving, b * n * heads * each / rate, 4.0), n / split * item * units, 4.0)
     around = b * h * (2.0 * RANK + ROPE) * HALF * t["io"] / specs.bandwidth
-    around = (
-        around + np.ceil(blocks * split / units) * t["item"] + np.where(n > PART, t["merge"], 0.0)
-    )
+    around = around + np.ceil(blocks * split / units) * t["item"]
+    around = around + np.where(n > PART, t["merge"], 0.0)
     if not alone:
         return work + around
     module = _module_ms(t, b, h, specs, weights) if "around" in t else 0.0

@@ -47,10 +47,6 @@ OTHER_NAMES = (
 )
 """Other names of the columns TRACE: Azure's (AzureLLMInferenceTrace), and those of OpenAI's usage."""
 COLUMNS = [(name, *others) for name, others in zip(TRACE, OTHER_NAMES, strict=True)]
-SELDOM, MANY = 0.02, 50
-"""More than MANY requests at whole numbers, fewer a second than SELDOM, may have their times in ms."""
-DATE_MS = 1e11
-"""Seconds since 1970 are fewer; milliseconds are more."""
 LONGEST_TRACE = 7 * 86400.0
 """Seconds; a trace that lasts longer has its times in another unit."""
 
@@ -59,14 +55,13 @@ LONGEST_TRACE = 7 * 86400.0
 class Trace:
     """Recorded requests: seconds of arrivals, tokens of prompts and answers, as equally long tuples.
 
-    `unread`: the names of the table's other columns; `is_whole`: True if arrivals are whole numbers.
+    `unread`: the names of the table's other columns.
     """
 
     arrival_s: tuple[float, ...]
     input_tokens: tuple[int, ...]
     output_tokens: tuple[int, ...]
     unread: tuple[str, ...] = ()
-    is_whole: bool = False
 
     @property
     def rate(self) -> float:
@@ -77,10 +72,8 @@ class Trace:
     @property
     def mean_tokens(self) -> tuple[float, float]:
         """Tokens of a prompt and of an answer, on average."""
-        inputs, outputs = (
-            sum(some) / len(some) for some in (self.input_tokens, self.output_tokens)
-        )
-        return inputs, outputs
+        number = len(self.input_tokens)
+        return sum(self.input_tokens) / number, sum(self.output_tokens) / number
 
     def words(self) -> str:
         """Return the number of requests, their time, and their rate in the busiest minute."""
@@ -90,8 +83,6 @@ class Trace:
         if span > minute:
             most = int(np.max(np.searchsorted(at, at + minute) - np.arange(len(at))))
             told += f", {digits(most / minute)} in the busiest minute"
-        if at[0] > DATE_MS or (self.is_whole and len(at) > MANY and self.rate < SELDOM):
-            told += "; are their times in milliseconds? expected seconds"
         return f"the arrivals are {told}"
 
     def every(self, number: int) -> Trace:
@@ -125,16 +116,13 @@ def read_trace(path: str | Path) -> Trace:
     elif arrivals[-1] == arrivals[0]:
         wrong = "all requests arrive at once; expected arrival_s to rise"
     elif arrivals[-1] - arrivals[0] > LONGEST_TRACE:
-        wrong = (
-            f"the last request arrives after {arrivals[-1]:,.0f} s; expected seconds, and at most "
-        )
-        wrong += f"{LONGEST_TRACE:,.0f} of them (a week)"
+        expected = f"expected seconds, and at most {LONGEST_TRACE:,.0f} of them (a week)"
+        wrong = f"the last request arrives after {arrivals[-1]:,.0f} s; {expected}"
     if wrong:
         raise InputError(f"{path}: {wrong}", code="trace")
     inputs, outputs = (tuple(row.whole(name) for row in rows) for name in tokens)
     unread = tuple(name for name in rows[0] if name not in names)
-    is_whole = all(row[arrives].isdecimal() for row in rows)
-    return Trace(tuple(arrivals), inputs, outputs, unread, is_whole)
+    return Trace(tuple(arrivals), inputs, outputs, unread)
 
 
 def _seconds(row: Row, column: str) -> float:
@@ -409,8 +397,7 @@ def of_requests(
     several = after[:, 0] > 0
     after, decoded = after[several], (of_end - of_first)[several]
     # As benchmarks report it.
-    is_mean_of_requests = load.requests and (
-        not load.request_rate or isinstance(load.arrivals, Trace)
-    )
-    tpot = (decoded / after).mean(0) if is_mean_of_requests else decoded.sum(0) / after.sum()
+    is_pooled = load.request_rate and not isinstance(load.arrivals, Trace)
+    is_pooled = is_pooled or not load.requests
+    tpot = decoded.sum(0) / after.sum() if is_pooled else (decoded / after).mean(0)
     return tpot, (of_first - until(arrival)).mean(0), server.mean_step(events)

@@ -131,7 +131,7 @@ class Event(NamedTuple):
 
 class Simulated(NamedTuple):
     """(requests,) ms of arrivals, first tokens and ends (nan: later), and in which each was preempted; the
-    events; preemptions.
+    events.
     """
 
     arrival_ms: np.ndarray
@@ -139,7 +139,6 @@ class Simulated(NamedTuple):
     end_ms: np.ndarray
     away_ms: np.ndarray
     events: list[Event]
-    preempted: int
 
 
 def simulate(table: StepTable, rule: Rule, requests: Requests) -> Simulated:
@@ -176,7 +175,6 @@ class _Server:
         self.coming: deque[tuple[float, int]] = deque()
         self.again: dict[int, float] = {}  # tokens to compute again after a preemption
         self.reserved = 0.0
-        self.preempted = 0
         self.events: list[Event] = []
         self.following = 0
         self.counted = range(number)[requests.counted]
@@ -253,7 +251,6 @@ class _Server:
         self.left[one] = self.running[one][2] - self.decoded
         self._remove(one)
         self.waiting.appendleft(one)
-        self.preempted += 1
 
     # ---- Steps.
 
@@ -267,9 +264,8 @@ class _Server:
                 self._decode_steps()
             else:  # idle
                 self.t = self.seen = max(self.coming[0][0], self.t)
-        all_ms = self.arrival, self.first, self.end, self.away
-        arrival, first, end, away = map(np.array, all_ms)
-        return Simulated(arrival, first, end, away, self.events, self.preempted)
+        arrival, first, end, away = map(np.array, (self.arrival, self.first, self.end, self.away))
+        return Simulated(arrival, first, end, away, self.events)
 
     def _admit(self) -> None:
         while self.coming and self.coming[0][0] <= self.seen:
@@ -315,9 +311,8 @@ class _Server:
         )
         start = self._advance(steps * (first + last) / 2.0, last)
         context += grows / 2.0
-        self.events.append(
-            Event(start, self.t, steps, decoding, context, new, len(ended), attention)
-        )
+        step = Event(start, self.t, steps, decoding, context, new, len(ended), attention)
+        self.events.append(step)
         if decoding:
             self._decode(steps)
         for one in ended:

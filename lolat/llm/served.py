@@ -229,14 +229,9 @@ def _framework_of(found: Mapping[str, Any]) -> str:
 
 def _cells(row: ServedRow) -> dict[str, str]:
     """Return a benchmark's row as a table has it."""
-    names = {"request_rate": "requests_per_s"}
-    return {
-        names.get(name, name): f"{value:.10g}"
-        if value and not isinstance(value, str)
-        else value or ""
-        for name, value in vars(row).items()
-        if name not in ("row", "source", "lengths")
-    }
+    own = {n: value for n, value in vars(row).items() if n not in ("row", "source", "lengths")}
+    texts = {n: v if isinstance(v, str) else f"{v:.10g}" * bool(v) for n, v in own.items()}
+    return {"requests_per_s" if n == "request_rate" else n: text for n, text in texts.items()}
 
 
 def _overload_words(found: Mapping[str, Any], row: ServedRow) -> str:

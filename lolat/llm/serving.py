@@ -89,10 +89,8 @@ class Deployment:
             width = d.dense_width(layer) / parts
             attention = self.attention_dtype(layer)
             gates = BLOCK * layer.linear  # narrower ones stay bfloat16
-            shapes = [
-                ("bfloat16" if n < gates else attention, n, k)
-                for n, k in d.projections(layer, parts)
-            ]
+            around = d.projections(layer, parts)
+            shapes = [("bfloat16" if n < gates else attention, n, k) for n, k in around]
             if width:
                 shapes += [(forward, up * width, hidden), (forward, hidden, width)]
             if layer.experts:

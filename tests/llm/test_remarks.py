@@ -15,7 +15,7 @@ from lolat.api.model import Model
 from lolat.errors import AnswerIsNo
 from lolat.llm.config import read_decoder
 from lolat.llm.gpu import ServedFit, ServedRow
-from lolat.llm.load import Trace, read_trace
+from lolat.llm.load import Trace
 from lolat.units import GIB
 from tests.llm.known_gpu import (
     DEEPSEEK,
@@ -249,24 +249,6 @@ def test_a_log_that_is_too_short_for_a_load_that_stays_is_told(
     answer = of().llm(LARGE, arrivals=trace, **asked)
     assert bool(said(answer, "expected a longer log")) == told
     assert bool(said(answer, "P99 of 40 requests")) == told
-
-
-@pytest.mark.parametrize(
-    ("number", "arrival", "told"),
-    [(200, "{:.0f}".format, False), (60, lambda s: f"{600 * s:.0f}", True),
-     (20, lambda s: f"{600 * s:.0f}", False), (200, lambda s: f"{300 * s + 0.25}", False),
-     (9, lambda s: f"{1.7e12 + 1e3 * s:.0f}", True),
-     (9, lambda s: f"{1.7e9 + s:.0f}", False),
-     (60, lambda s: f"2026-01-01 {s // 3:02.0f}:00:00", False)],
-)  # fmt: skip
-def test_a_log_in_milliseconds_is_asked_about(
-    number: int, arrival: Any, told: bool, tmp_path: Path
-) -> None:
-    """Whole numbers of which hardly any falls into a minute, or behind any date; no dates or fractions."""
-    rows = [f"{arrival(float(s))},100,20\n" for s in range(number)]
-    table = tmp_path / "t.csv"
-    table.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(rows))
-    assert ("milliseconds?" in read_trace(table).words()) == told
 
 
 def test_a_first_token_that_own_rows_did_not_correct_is_told() -> None:
