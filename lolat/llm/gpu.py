@@ -327,9 +327,7 @@ class GPU:
             # Smaller weights are computed in bfloat16, and read in a quarter or half of the time.
             like = f"its {'products' if name == 'gemm' else 'experts'} in bfloat16"
             return name, key, msgspec.structs.replace(known["bfloat16"], like=like)
-        raise InputError(
-            f"{name} of {dtype}: nothing like it was timed on this GPU, which knows "
-            f"{', '.join(known) or 'none'}; time it with examples/time_operations.py and `lolat fit`, "
-            f"or give another {arg('kv_dtype' if is_cached else 'dtype')}",
-            code="not-timed",
-        )
+        why = f"nothing like it was timed on this GPU, which knows {', '.join(known) or 'none'}"
+        hint = "time it with examples/time_operations.py and `lolat fit`, or give another "
+        hint += arg("kv_dtype" if is_cached else "dtype")
+        raise InputError(f"{name} of {dtype}: {why}; {hint}", code="not-timed")

@@ -43,10 +43,8 @@ SPARSE = {r"deepseek-v3\.[2-9].*": "deepseek_v32", "glm-5.*": "glm_moe_dsa"}
 """Patterns of names that are refused, and their architectures."""
 _META_FP8 = {"quant_method": "fbgemm_fp8", "modules_to_not_convert": [
     "self_attn", "model.layers.0.mlp", "model.layers.125.mlp"]}  # fmt: skip
-OWN: Mapping[str, Mapping[str, Any]] = {
-    "meta-llama/llama-3.1-405b-fp8": {"quantization_config": _META_FP8},
-    "meta-llama/llama-3.1-405b-instruct-fp8": {"quantization_config": _META_FP8},
-}
+_405B = (f"meta-llama/llama-3.1-405b{version}-fp8" for version in ("", "-instruct"))
+OWN: Mapping[str, Mapping[str, Any]] = {id_: {"quantization_config": _META_FP8} for id_ in _405B}
 """Keys that differ in the files of these publishers."""
 PER_TENSOR = ("nvidia", "redhatai", "neuralmagic")
 """Publishers whose Qwen3 in FP8 has a scale for each tensor or channel; Qwen's own has one a block."""
@@ -98,11 +96,11 @@ def find_decoder(config: Any) -> Decoder:
     if isinstance(config, Mapping):
         return read_decoder(config)
     if not isinstance(config, str | os.PathLike):
-        expected = (
-            "expected one language model, as the path of a config.json, its content, or a known "
+        raise InputError(
+            f"{arg('config')} {shortened(repr(config))}: expected one language model, as the path of a "
+            "config.json, its content, or a known name such as qwen3-32b; for several lolat.compare(...)",
+            code="decoder",
         )
-        expected += "name such as qwen3-32b; for several lolat.compare(...)"
-        raise InputError(f"{arg('config')} {shortened(repr(config))}: {expected}", code="decoder")
     if Path(config).exists():
         return read_decoder(config)
     return named(str(config))
@@ -148,22 +146,19 @@ def named(given: str) -> Decoder:
     if not base:
         families = {name.partition("-")[0]: name for name in published()}
         usual = f"known by name are {', '.join(families.values())} and the like"
-        raise InputError(
-            f"{plain(given)}: no such file, nor a known model; expected a config.json as published with "
-            f"the model; {did_you_mean(name, {name: name for name in known()}, usual)}",
-            code="decoder",
-        )
+        near = did_you_mean(name, {name: name for name in known()}, usual)
+        why = "no such file, nor a known model; expected a config.json as published with the model"
+        raise InputError(f"{plain(given)}: {why}; {near}", code="decoder")
     decoder, rest = replace(read_decoder(known()[base]), name=name), name[len(base) + 1 :]
     dtype = next((dtype for form, dtype in SUFFIXES.items() if re.fullmatch(form, rest)), "")
     if not name[len(base) :] or dtype == decoder.expert_dtype:
         return decoder
     if not dtype or (dtype != "bfloat16" and (decoder.has_mxfp4 or dtype.endswith("mxfp4"))):
-        raise InputError(
-            f"{plain(given)}: {base} is known, and {shortened(rest)!r} behind it is not; expected the "
-            f"config.json as published with the model; for an estimate of a quantized {base} give this "
-            f"name and {NEAREST}",
-            code="decoder-dtype",
+        expected = (
+            "expected the config.json as published with the model; for an estimate of a quantized "
         )
+        why = f"{base} is known, and {shortened(rest)!r} behind it is not; {expected}{base} give this name"
+        raise InputError(f"{plain(given)}: {why} and {NEAREST}", code="decoder-dtype")
     in_blocks = base.startswith("qwen3") and rest == "fp8" and owner not in PER_TENSOR
     if dtype == "fp8" and (in_blocks or decoder.dtype == "fp8_block"):
         dtype = "fp8_block"
@@ -177,8 +172,7 @@ def named(given: str) -> Decoder:
 @lru_cache(maxsize=1)
 def published() -> dict[str, dict[str, Any]]:
     """Return the configurations in published.json, by name."""
-    known: dict[str, dict[str, Any]] = msgspec.json.decode(PUBLISHED.read_bytes())
-    return known
+    return msgspec.json.decode(PUBLISHED.read_bytes(), type=dict[str, dict[str, Any]])
 
 
 @lru_cache(maxsize=1)

@@ -165,11 +165,10 @@ def _is_unquantized(config: Config) -> IsUnquantized:
     return lambda name: bool(pattern.search(name))
 
 
+_LATENT = ("q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")
 ATTENTION = {
     "": [f"self_attn.{letter}_proj" for letter in "qkvo"],
-    "latent": [
-        f"self_attn.{one}" for one in ("q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")
-    ],
+    "latent": [f"self_attn.{name}" for name in _LATENT],
     "linear": ["linear_attn.out_proj"],
 }
 """The matrices of attention, by its kind."""

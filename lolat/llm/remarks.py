@@ -134,10 +134,8 @@ def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:
     best = min(found, key=found.__getitem__, default="")
     if best and found[best] < FASTER * ms:
         why = "by an assumed overhead" if unfitted(of.gpu, here) else "as its kernels were timed"
-        yield (
-            f"{here.dtype} is slower than {best} here, {why}: dtype {best} takes "
-            f"{milliseconds(found[best])} a token, {here.dtype} {milliseconds(ms)} ({row.load_words})"
-        )
+        both = f"{milliseconds(found[best])} a token, {here.dtype} {milliseconds(ms)} ({row.load_words})"
+        yield f"{here.dtype} is slower than {best} here, {why}: dtype {best} takes {both}"
 
 
 def _first_token(of: Sizing) -> list[str]:
@@ -192,10 +190,8 @@ def _room(of: Sizing, gpus: int) -> str:
     if least(taken) <= gpus:
         tokens = int(of.asked.loads()[0].longest)
         wanted = f", which leaves too little for the cache of {tokens:,} tokens"
-    return (
-        f"its weights take {taken / GIB:.0f} GiB, and {room:.0f} of a GPU's {sheet.memory_gib:g} are free "
-        f"for them{wanted}"
-    )
+    of_gpu = f"{room:.0f} of a GPU's {sheet.memory_gib:g}"
+    return f"its weights take {taken / GIB:.0f} GiB, and {of_gpu} are free for them{wanted}"
 
 
 def _not_timed(of: Sizing) -> Iterator[str]:

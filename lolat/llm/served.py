@@ -198,9 +198,8 @@ def _of_json(
             if words := _overload_words(found, row):
                 warn(f"{where}: {words}")
     except KeyError as error:
-        raise InputError(
-            f"{where}: lacks {error.args[0]}; expected {RESULT}", code="served"
-        ) from None
+        why = f"lacks {error.args[0]}; expected {RESULT}"
+        raise InputError(f"{where}: {why}", code="served") from None
     except json.JSONDecodeError as error:
         raise InputError(f"{where}: not JSON ({error}); expected {RESULT}", code="served") from None
     except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -211,10 +210,9 @@ def _of_json(
     if unread:
         warn(f"{path}: keys that are not read: {', '.join(sorted(unread))}")
     for other in frameworks if framework in FRAMEWORKS else ():
-        warn(
-            f"{path}: by its keys a benchmark of {FRAMEWORKS[other].title}; its times are taken as those "
-            f"of {FRAMEWORKS[framework].title}"
-        )
+        titles = FRAMEWORKS[other].title, FRAMEWORKS[framework].title
+        words = "by its keys a benchmark of {}; its times are taken as those of {}".format(*titles)
+        warn(f"{path}: {words}")
 
 
 def _framework_of(found: Mapping[str, Any]) -> str:

@@ -382,11 +382,9 @@ def product_words(tensor_parallel: int, groups: int, name: str = "tensor_paralle
     """
     if groups == 1 or tensor_parallel % groups:
         return ""
-    return (
-        f"{tensor_parallel} x {groups} = {tensor_parallel * groups} GPUs: {name} is of each group; "
-        f"for {tensor_parallel}, as SGLang and TensorRT-LLM count them, give {name} "
-        f"{tensor_parallel // groups}"
-    )
+    few, every = tensor_parallel // groups, tensor_parallel * groups
+    of_each = f"{tensor_parallel} x {groups} = {every} GPUs: {name} is of each group"
+    return f"{of_each}; for {tensor_parallel}, as SGLang and TensorRT-LLM count them, give {name} {few}"
 
 
 def cache_room(section: ServingSection, deployment: Deployment) -> float:

@@ -120,10 +120,10 @@ def _left_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator
             milliseconds(ms) + (f" (up to {milliseconds(ends[1])})" if ends and asked.sure else "")
             for ms, ends in times
         )
+        gpus = plural(row.gpus // row.replicas, "GPU")
         yield (
-            f"{plural(row.gpus // row.replicas, 'GPU')} a replica left out: no number of replicas keeps "
-            f"the limits; a request that has a replica to itself takes {first} to the first token and "
-            f"{token} per output token"
+            f"{gpus} a replica left out: no number of replicas keeps the limits; a request that has a "
+            f"replica to itself takes {first} to the first token and {token} per output token"
         )
 
 
@@ -157,10 +157,8 @@ def _no(made: ServingAnswer, asked: ServingQuestion, links: str) -> AnswerIsNo:
     elif not near.fits:
         room = f", with room for {near.largest_concurrency:,} at once"
     if asked.request_rate and _is_hopeless(near):
-        room += (
-            "; more replicas do not help, as a request has one almost to itself: expected higher "
-        )
-        room += "limits, shorter prompts, or a faster GPU"
+        room += "; more replicas do not help, as a request has one almost to itself: "
+        room += "expected higher limits, shorter prompts, or a faster GPU"
     return AnswerIsNo(
         f"no configuration {gpus} keeps {kept or usual}; nearest is {near.words(asked.percentile)}{room}"
         + f"; {links}" * bool(links),
@@ -257,9 +255,8 @@ class Sizing:
     def load_of(self, row: ServingConfig) -> Load:
         """Return the load that a row is of."""
         asked = row.request_rate or row.concurrency
-        return next(
-            one for one in self.asked.loads() if asked in (one.request_rate, one.concurrency)
-        )
+        loads = self.asked.loads()
+        return next(one for one in loads if asked in (one.request_rate, one.concurrency))
 
     def headroom(self, row: ServingConfig) -> float:
         """Return the most requests a second at which the GPUs of a row keep the limits.
