@@ -73,12 +73,8 @@ def terms(name: str, dtype: str, variant: str = "") -> dict[str, float]:
 
 
 def operation(name: str, dtype: str) -> FittedKernel:
-    return FittedKernel(
-        terms=terms(name, dtype),
-        variant=KERNEL_MODELS[name].variants(dtype)[0],
-        rows=100,
-        spread=0.05,
-    )
+    variant = KERNEL_MODELS[name].variants(dtype)[0]
+    return FittedKernel(terms=terms(name, dtype), variant=variant, rows=100, spread=0.05)
 
 
 def section(**changes: Any) -> ServingSection:
@@ -92,10 +88,8 @@ def section(**changes: Any) -> ServingSection:
 def document(known: ServingSection | None = None) -> dict[str, Any]:
     """A model file that knows nothing but language models."""
     where = {"device": "unknown", "source": "made up"}
-    return {
-        **made("made-up", "made-up (vllm)", where),
-        "llm": msgspec.to_builtins(known or section()),
-    }
+    llm = {"llm": msgspec.to_builtins(known or section())}
+    return made("made-up", "made-up (vllm)", where) | llm
 
 
 def kernel_ms(

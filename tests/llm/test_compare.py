@@ -26,11 +26,9 @@ from tests.llm.known_gpu import LARGE, SHEET, document, section
 SLOW = msgspec.structs.replace(SHEET, bandwidth_gb_s=500, bf16_tflops=200)
 SMALL = msgspec.structs.replace(SHEET, memory_gib=10, gpus_per_node=1)
 SHEETS = {"large": SHEET, "slow": SLOW, "small": SMALL}
-PRICES = """\
-InstanceType,AcceleratorName,AcceleratorCount,Price
-one,h100,1,40
-one-slow,a100-80gb,1,0.5
-"""
+PRICES = (
+    "InstanceType,AcceleratorName,AcceleratorCount,Price\none,h100,1,40\none-slow,a100-80gb,1,0.5\n"
+)
 NAMES = {"large": "h100", "slow": "a100-sxm", "small": "t4"}
 
 
@@ -185,9 +183,8 @@ def test_within_limits_each_has_its_best_row_or_its_reason() -> None:
     frame = found.frame().set_index("device")
     assert frame["remark"]["slow"] == found.left_out["slow"]
     assert "replicas" not in frame
-    none = models["large"].llm(
-        {**LARGE, "num_hidden_layers": 999}, concurrency=8, tensor_parallel=1
-    )
+    deep = {**LARGE, "num_hidden_layers": 999}
+    none = models["large"].llm(deep, concurrency=8, tensor_parallel=1)
     assert none.frame()["remark"].iloc[0] == f"does not fit: {none.warnings[0]}"
     with pytest.raises(AnswerIsNo, match=r"large: no configuration.*slow: no configuration") as no:
         compare(asks(models), LARGE, concurrency=8, max_tpot_ms=0.01)
@@ -261,7 +258,6 @@ def test_exit_codes(lolat: Command) -> None:
     assert lolat("llm", "large.json,a30-vllm", *ASK).code == 2
     of_sheet = lolat("llm", "large.json,rtx-4090", *ASK)
     assert (of_sheet.code, "rtx-4090" in of_sheet.out) == (0, True)
-    assert "no bfloat16" in lolat("llm", "v100", *ASK).err
     several = lolat("llm", "h100", *ASK)
     assert (several.code, "h100-vllm, h100-sglang, h100-trtllm" in several.err) == (2, True)
     of_several = ("llm", "large.json,slow.json", "eight.json", "--concurrency")
@@ -277,23 +273,3 @@ def test_a_gpu_that_another_name_serves_is_named(lolat: Command) -> None:
         LolatError, match="for language models ask `b200-sglang` or `b200-trtllm` or"
     ):
         package.load("b200").llm("qwen3-32b")
-
-
-def test_of_several_the_cheapest_says_how_far_its_limits_hold(lolat: Command) -> None:
-    limits = ("--request-rate", "2", "--max-tpot-ms", "60")
-    printed = lolat.done("llm", "large.json,slow.json", "eight.json", *limits).out
-    (alone,) = (
-        line for line in lolat.text("llm", "large.json", "eight.json", *limits).splitlines()
-        if "the limits hold up to" in line
-    )  # fmt: skip
-    assert f"large.json: {alone}" in printed
-
-
-def test_of_several_rates_the_one_compared_is_said(lolat: Command) -> None:
-    """In the terminal and in JSON, where `Command` refuses a name that `arg` marked."""
-    ask = ("llm", "large.json,slow.json", "eight.json", "--request-rate", "0.5,1")
-    assert (
-        "the devices are compared under 1 requests/s, the largest load that all 2"
-        in lolat.done(*ask).err
-    )
-    assert lolat.done(*ask, "--json").code == 0

@@ -78,13 +78,7 @@ def windows(own: Any) -> Counter[int]:
     window = getattr(own, key, None) or 0
     types = getattr(own, "layer_types", None)
     if types is None:  # all layers alike, and a kind without windows ignores the key
-        slides = own.model_type in (
-            "mistral",
-            "ministral3",
-            "mixtral",
-            "phi3",
-            "qwen3_moe",
-        )
+        slides = own.model_type in {"mistral", "ministral3", "mixtral", "phi3", "qwen3_moe"}
         types = ["sliding" if slides and window else "full_attention"] * own.num_hidden_layers
     whole = ("full_attention", "linear_attention")
     return Counter(0 if name in whole else window for name in types)
@@ -139,10 +133,7 @@ def test_any_sizes_are_as_transformers_builds_them(data: st.DataObject) -> None:
         "use_sliding_window": draw(st.booleans()), "max_window_layers": draw(st.integers(0, 9)),
         "sliding_window_pattern": draw(st.integers(2, 4)),
     }  # fmt: skip
-    if kind in (
-        "gemma2",
-        "gpt_oss",
-    ):  # transformers has a fixed pattern, older files state the same
+    if kind in ("gemma2", "gpt_oss"):  # a fixed pattern, and older files state the same
         changes["sliding_window_pattern"] = 2
     if "_vl" in kind:  # none of their files has another one, and transformers looks at it in some
         changes["head_dim"] = changes["hidden_size"] // heads
@@ -192,9 +183,8 @@ def test_published_models_have_their_published_sizes(name: str) -> None:
 def test_a_key_that_is_left_out_is_as_in_transformers_or_refused(kind: str, key: str) -> None:
     config = small(kind, num_attention_heads=32, hidden_size=512)
     del config[key]
-    if key == "num_key_value_heads" and kind not in (
-        "llama", "granite", "phi3", "olmo2", "gemma3_text"
-    ):  # fmt: skip
+    as_many = {"llama", "granite", "phi3", "olmo2", "gemma3_text"}
+    if key == "num_key_value_heads" and kind not in as_many:
         refusal(config, f"it has no {key}")
         return
     own, parameters = built(config)
@@ -381,8 +371,6 @@ KEYS = sorted(
     {*SIZES, *FLAGS, *_OF_SOME, "layer_types", "torch_dtype", "quantization_config", "text_config"}
 )
 QUANTIZED = ["quant_method", "bits", "weight_block_size", "quant_algo", "config_groups", "ignore"]
-
-
 METHODS = ["fp8", "awq", "modelopt", "compressed-tensors"]
 
 
@@ -414,15 +402,10 @@ def test_mpt_with_rotation_by_alibi_has_the_parameters_of_transformers_own_model
 
 def test_mpt_with_learned_positions_has_the_parameters_of_published_runs() -> None:
     """llm-foundry states 6,658,859,008 parameters of its 7B with biases, 2,048 positions among them."""
-    sizes = {
-        "d_model": 4096,
-        "n_heads": 32,
-        "n_layers": 32,
-        "expansion_ratio": 4,
-        "vocab_size": 50368,
-    }
-    with_biases = read_decoder({"model_type": "mpt", **sizes, "max_seq_len": 2048})
+    sizes = {"d_model": 4096, "n_heads": 32, "n_layers": 32, "vocab_size": 50368}
+    config = {"model_type": "mpt", **sizes, "expansion_ratio": 4, "max_seq_len": 2048}
+    with_biases = read_decoder(config)
     assert with_biases.parameters == 6_658_859_008
-    without = read_decoder({"model_type": "mpt", **sizes, "max_seq_len": 2048, "no_bias": True})
+    without = read_decoder({**config, "no_bias": True})
     assert with_biases.parameters - without.parameters == 32 * 11 * 4096 + 4096
     assert without.positions == without.context == 2048

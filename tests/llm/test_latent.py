@@ -29,7 +29,6 @@ from lolat.llm.serving import (
 from tests.llm.conftest import Write
 from tests.llm.known_gpu import (
     DEEPSEEK,
-    DELTA,
     LATENT,
     LINEAR,
     LLAMA,
@@ -220,7 +219,6 @@ def test_an_answer_counts_the_requests_of_all_groups() -> None:
     ("config", "asked", "given"),
     [
         (DEEPSEEK, {"attention_data_parallel": 2, "expert_parallel": 8, "tensor_parallel": 2}, "4 GPUs"),
-        (DELTA, {"attention_data_parallel": 2}, "has none"),
         (DEEPSEEK, {"attention_data_parallel": 8, "tensor_parallel": 8, "dtype": "fp8"},
          "8 x 8 = 64 GPUs: tensor_parallel is of each group; for 8, as .* give tensor_parallel 1$"),
     ],

@@ -80,40 +80,35 @@ def test_a_name_is_the_data_type_that_it_says_or_refused(name: str, dtype: str) 
 
 
 @pytest.mark.parametrize(
-    ("name", "dtypes"),
+    ("name", "dtypes", "cache"),
     [
-        ("Qwen/Qwen3-32B-FP8", ("fp8_block", "fp8_block")),
-        ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", ("fp8_block", "fp8_block")),
-        ("nvidia/Qwen3-32B-FP8", ("fp8", "fp8")), ("nvidia/Llama-3.1-8B-Instruct-FP8", ("fp8", "fp8")),
-        ("minimax-m2.5-fp8", ("fp8_block", "fp8_block")), ("minimax-m2.5-nvfp4", ("nvfp4", "nvfp4")),
-        ("openai/gpt-oss-20b", ("bfloat16", "w4a16_mxfp4")),
-        ("gpt-oss-120b-mxfp4", ("bfloat16", "w4a16_mxfp4")),
-        ("unsloth/gpt-oss-20b-BF16", ("bfloat16", "bfloat16")),
-        ("gpt-oss-20b-AWQ", None), ("gpt-oss-20b-FP8", None), ("gpt-oss-20b-GGUF", None),
+        ("Qwen/Qwen3-32B-FP8", ("fp8_block", "fp8_block"), ""),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", ("fp8_block", "fp8_block"), ""),
+        ("nvidia/Qwen3-32B-FP8", ("fp8", "fp8"), "fp8"),
+        ("nvidia/Llama-3.1-8B-Instruct-FP8", ("fp8", "fp8"), "fp8"),
+        ("nvidia/Llama-3.1-8B-Instruct-FP4", ("nvfp4", "nvfp4"), "fp8"),
+        ("nvidia/Llama-3.1-8B-Instruct-NVFP4", ("nvfp4", "nvfp4"), "fp8"),
+        ("nvidia/Llama-3.1-8B-Instruct", ("bfloat16", "bfloat16"), ""),
+        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8", ("fp8", "fp8"), ""),
+        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8-KV", ("fp8", "fp8"), "fp8"),
+        ("minimax-m2.5-fp8", ("fp8_block", "fp8_block"), ""),
+        ("minimax-m2.5-nvfp4", ("nvfp4", "nvfp4"), ""),
+        ("openai/gpt-oss-20b", ("bfloat16", "w4a16_mxfp4"), ""),
+        ("gpt-oss-120b-mxfp4", ("bfloat16", "w4a16_mxfp4"), ""),
+        ("unsloth/gpt-oss-20b-BF16", ("bfloat16", "bfloat16"), ""),
     ],
-)  # fmt: skip
-def test_publishers_have_their_own_ways(name: str, dtypes: tuple[str, str] | None) -> None:
-    if dtypes is None:
-        with pytest.raises(InputError) as caught:
-            find_decoder(name)
-        assert caught.value.code == "decoder-dtype"
-    else:
-        decoder = find_decoder(name)
-        assert (decoder.dtype, decoder.expert_dtype) == dtypes
+)
+def test_publishers_have_their_own_ways(name: str, dtypes: tuple[str, str], cache: str) -> None:
+    """The hf_quant_config.json of NVIDIA's FP8 and FP4 says: kv_cache_quant_algo is FP8."""
+    decoder = find_decoder(name)
+    assert (decoder.dtype, decoder.expert_dtype, decoder.kv_dtype) == (*dtypes, cache)
 
 
-@pytest.mark.parametrize(
-    ("name", "cache"),
-    [
-        ("nvidia/Llama-3.1-8B-Instruct-FP8", "fp8"), ("nvidia/Llama-3.1-8B-Instruct-FP4", "fp8"),
-        ("nvidia/Llama-3.1-8B-Instruct-NVFP4", "fp8"), ("nvidia/Qwen3-8B-FP8", "fp8"),
-        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8", ""), ("Qwen/Qwen3-8B-FP8", ""),
-        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8-KV", "fp8"), ("nvidia/Llama-3.1-8B-Instruct", ""),
-    ],
-)  # fmt: skip
-def test_nvidias_fp8_and_fp4_models_have_an_fp8_cache(name: str, cache: str) -> None:
-    """Their hf_quant_config.json says: kv_cache_quant_algo is FP8."""
-    assert find_decoder(name).kv_dtype == cache
+@pytest.mark.parametrize("end", ["AWQ", "FP8", "GGUF"])
+def test_experts_in_mxfp4_have_no_other_data_type(end: str) -> None:
+    with pytest.raises(InputError) as caught:
+        find_decoder(f"gpt-oss-20b-{end}")
+    assert caught.value.code == "decoder-dtype"
 
 
 def test_metas_own_fp8_keeps_attention_and_the_outer_layers() -> None:

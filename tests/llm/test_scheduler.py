@@ -148,13 +148,6 @@ def test_a_steady_load_is_as_mean_values_say(prompt, output, at_once, rate):
     assert halves[0] == pytest.approx(halves[1], rel=0.04)
 
 
-def test_a_server_that_does_not_mix_computes_prompts_first():
-    late = requests([10, 700], [40, 2], arrivals=np.array([0.0, 50.0]))
-    mixed, apart = (simulate(table(), Rule(mixes=m), late) for m in (True, False))
-    found = [(one.events[2].sequences, one.events[2].new) for one in (mixed, apart)]
-    assert found == [(1, 700), (0, 700)]
-
-
 def test_cached_tokens_are_not_computed():
     plain, cached = (
         simulate(table(), Rule(), requests(1000, [5], one, arrivals=np.zeros(1)))

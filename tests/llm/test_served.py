@@ -153,9 +153,8 @@ def test_lengths_that_sglang_draws(write: Write) -> None:
     rng, longest = np.random.default_rng(3), np.array([2048, 512])
     for ratio in (0.0, 0.5):
         lengths = rng.integers(np.maximum(ratio * longest, 1), longest + 1, (4000, 2))
-        totals = dict(
-            zip(("total_input_tokens", "total_output_tokens"), lengths.sum(0).tolist(), strict=True)
-        )
+        inputs, outputs = lengths.sum(0).tolist()
+        totals = {"total_input_tokens": inputs, "total_output_tokens": outputs}
         asked = {"completed": 4000, "dataset_name": "random", "random_range_ratio": ratio}
         said = list[str]()
         [row] = read_served(write("s.json", json.dumps(SGLANG | asked | totals)), warn=said.append)
@@ -201,13 +200,10 @@ def test_lengths_one_by_one_are_simulated_in_their_order(write: Write) -> None:
     assert (row.input_tokens, row.output_tokens) == (4000, 215)
     drawn = Load.of(row).drawn(1, 0.0)
     assert drawn.inputs.tolist() == [200, 7800] * 21
-    assert (
-        Load.of(replace(row, attention_data_parallel=2)).drawn(1, 0.0).inputs.tolist() == [200] * 21
-    )
-    each = [
-        replace(row, input_tokens=n, output_tokens=m, lengths=())
-        for n, m in ((200, 30), (7800, 400))
-    ]
+    of_group = Load.of(replace(row, attention_data_parallel=2)).drawn(1, 0.0)
+    assert of_group.inputs.tolist() == [200] * 21
+    alone = replace(row, lengths=())
+    each = [replace(alone, input_tokens=n, output_tokens=m) for n, m in ((200, 30), (7800, 400))]
     overheads = known_gpu.section().overheads
     tpot, ttft = timed_of(known_gpu.section(), [row, *each]).found(overheads)
     assert tpot[0] == pytest.approx(tpot[1:].mean(), rel=0.01)
@@ -217,9 +213,8 @@ def test_lengths_one_by_one_are_simulated_in_their_order(write: Write) -> None:
 def test_lines_without_a_server_are_told_what_is_missing_and_read_with_it(write: Write) -> None:
     bare = {key: value for key, value in SGLANG.items() if key != "server_info"}
     path = write("s.json", json.dumps(bare))
-    with pytest.raises(
-        InputError, match=r"GPUs and the model are not in it; expected (.*), or a run"
-    ) as no:
+    silent = r"GPUs and the model are not in it; expected (.*), or a run"
+    with pytest.raises(InputError, match=silent) as no:
         read_served(path)
     assert "tensor_parallel N and served_model NAME" in str(no.value)
     [row] = read_served(path, tensor_parallel=4, served_model="qwen3-32b")
@@ -286,11 +281,8 @@ def test_one_limit_of_a_step_alone(write: Write) -> None:
     for info, limits in (
         ({"max_running_requests": 16}, (16, 8192)), ({"chunked_prefill_size": 512}, (2048, 512))
     ):  # fmt: skip
-        info = (
-            SGLANG["server_info"]
-            | info
-            | {"disaggregation_mode": "null", "disable_cuda_graph": False}
-        )
+        off = {"disaggregation_mode": "null", "disable_cuda_graph": False}
+        info = SGLANG["server_info"] | info | off
         [row] = read_served(write("s.json", json.dumps(SGLANG | {"server_info": info})))
         assert row.limits(known_gpu.section(framework="sglang"))[1:] == limits
     for given, limits in (
@@ -359,9 +351,8 @@ def test_the_number_of_gpus_is_an_option(write: Write, tmp_path: Path) -> None:
     for path in (none, table):
         with pytest.raises(InputError, match="tensor_parallel") as caught:
             read_served(path)
-        assert path == table or "--tensor-parallel N" in caught.value.worded(
-            lambda _: "--tensor-parallel"
-        )
+        words = caught.value.worded(lambda _: "--tensor-parallel")
+        assert path == table or "--tensor-parallel N" in words
     eight = write("eight.json", json.dumps(silent | {"max_concurrency": 8}))
     model = tmp_path / "gpu.json"
     model.write_text(json.dumps(known_gpu.document()))
@@ -388,12 +379,9 @@ def test_every_line_of_a_result_is_compared(write: Write, tmp_path: Path) -> Non
         assert [float(row["concurrency"]) for row in found.rows()] == [*loads]
         assert any("1 of 4 rows are copies" in one for one in found.warnings) == (asked == together)
     again = model.evaluate_table(write("table.csv", found.to_csv()))
-    assert [one.predicted_ms for one in again.compared] == [
-        pytest.approx(one.predicted_ms) for one in found.compared
-    ]
-    assert [one.first_error for one in found.compared] == [
-        pytest.approx(one.more["predicted_ttft_ms"] / 700.5 - 1) for one in found.compared
-    ]
+    for one, same in zip(found.compared, again.compared, strict=True):
+        assert same.predicted_ms == pytest.approx(one.predicted_ms)
+        assert one.first_error == pytest.approx(one.more["predicted_ttft_ms"] / 700.5 - 1)
 
 
 @pytest.mark.parametrize(

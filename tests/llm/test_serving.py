@@ -194,16 +194,6 @@ def test_more_requests_at_once_are_never_faster_each(
     assert more.e2e_ms.mean() >= 0.95 * fewer.e2e_ms.mean()
 
 
-def test_who_does_not_fit_waits_for_those_that_end() -> None:
-    small = msgspec.structs.replace(SHEET, memory_gib=24.0)
-    one = server(longest=1100.0, sheet=small)
-    most = int(one.rule.cache // 1100.0)
-    half, four = (one.times(Load(1000, 100, n * most / 2), OVERHEADS) for n in (1, 8))
-    assert one.simulate(Load(1000, 100, most / 2), OVERHEADS)[1].away_ms.max() == 0
-    assert four.requests_per_s < 2.2 * half.requests_per_s
-    assert four.ttft_ms.mean() > 2 * four.mean_tpot_ms * 99
-
-
 def test_requests_at_a_rate() -> None:
     """Little's law, waits that grow with the rate, and a rate that is too much."""
     one, step = server(), 1e-3
@@ -307,16 +297,6 @@ def test_a_trace_counts_from_its_first_request_and_may_be_as_azure_publishes_it(
 
 
 # ---- Memory and data types
-
-
-def test_requests_that_fit_by_hand() -> None:
-    made = Deployment(EIGHT, 2, 1, F, F, B)
-    free = (0.92 * 80 - 2) * GIB - EIGHT.weight_bytes(F) / 2
-    a_token = 2 * 32 * 8 * 128 * 2 / 2
-    for tokens in (1, 3000):
-        assert requests_that_fit(section(), made, tokens) == free // (tokens * a_token)
-    tiny = section(sheet=msgspec.structs.replace(SHEET, memory_gib=5.0))
-    assert requests_that_fit(tiny, made, 1) == 0
 
 
 @pytest.mark.parametrize(
