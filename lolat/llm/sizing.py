@@ -421,22 +421,21 @@ def _rented(
 
     A price that the user gives counts for one GPU in any machine.
     """
-    if rental is None:
-        return None, None, replicas, None
-    if not rental.offers[0].instance_type:
+    if rental and not rental.offers[0].instance_type:
         gpus = replicas * parallel
         return rental.offers[0].price * gpus, rental.prices, replicas, gpus
     choices = []
-    for offer in rental.offers:
-        if groups := offer.devices // parallel:
+    for offer in rental.offers if rental else ():
+        if rental and (groups := offer.devices // parallel):
             number = -(-replicas // groups)
             other = rental.rented(1, offer).memory_gib  # than that of this GPU
             with_more = f" ({other:g} GiB a GPU)" if other else ""
             idle = number * offer.devices - replicas * parallel
             name = offer.instance_type + with_more + f", {idle} idle" * bool(idle)
+            name = f"{number} x {name}" if number > 1 else name
             held = number * groups, number * offer.devices
             choices.append((number * offer.price, number, name, *held))
     if not choices:
         return None, None, replicas, None
-    price, number, name, groups, gpus = min(choices)
-    return price, f"{number} x {name}" if number > 1 else name, groups, gpus
+    price, _, name, groups, gpus = min(choices)
+    return price, name, groups, gpus

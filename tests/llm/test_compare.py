@@ -45,10 +45,8 @@ def lolat(
 
 
 def files() -> dict[str, dict[str, Any]]:
-    return {
-        name: document(section(sheet=sheet)) | {"device": f"{NAMES[name]} (vllm)"}
-        for name, sheet in SHEETS.items()
-    }
+    known = {name: document(section(sheet=sheet)) for name, sheet in SHEETS.items()}
+    return {name: one | {"device": f"{NAMES[name]} (vllm)"} for name, one in known.items()}
 
 
 def asks(models: Mapping[str, Model]) -> dict[str, Callable[..., ServingAnswer]]:
@@ -76,13 +74,10 @@ def test_the_cheapest_and_the_fastest(tmp_path: Path) -> None:
     prices.write_text(PRICES)
     asked = {"concurrency": 8, "tensor_parallel": 1, "prices": str(prices)}
     found = compare(asks(models), LARGE, **asked)
-    dollars = {
-        name: price / 3600 / (row.tokens_per_s or 0.0) * 1e6
-        for (name, row), price in zip(found.answers.items(), (40, 0.5), strict=True)
-    }
-    for name, row in found.answers.items():
-        assert row.dollars_per_million == pytest.approx(dollars[name])
-    assert dollars["slow"] < dollars["large"]
+    for row, price in zip(found.answers.values(), (40, 0.5), strict=True):
+        dollars = price / 3600 / (row.tokens_per_s or 0.0) * 1e6
+        assert row.dollars_per_million == pytest.approx(dollars)
+    assert dollars < (found.answers["large"].dollars_per_million or 0.0)  # of the slow one
     assert (found.cheapest, found.fastest) == ("slow", "large")
     table = compared_table(found)
     assert [cells[0] for cells in table.cells] == ["slow", "large"]
@@ -237,9 +232,8 @@ def test_several_language_models_are_each_as_if_asked_alone(lolat: Command) -> N
     models, asked = ["qwen3-8b", "eight.json"], {"concurrency": 8, "tensor_parallel": 1}
     for files in (["large.json"], ["large.json", "slow.json"]):
         found = package.compare(models, on=files, **asked)
-        alone = {
-            f"{m} on {f}": package.load(f).llm(m, **asked).chosen for m in models for f in files
-        }
+        pairs = [(m, f) for m in models for f in files]
+        alone = {f"{m} on {f}": package.load(f).llm(m, **asked).chosen for m, f in pairs}
         assert found.answers == alone
         assert found.fastest == min(alone, key=lambda name: alone[name].tpot_ms or 0.0)
         words = ("llm", ",".join(files), ",".join(models), "--concurrency=8", "--tensor-parallel=1")

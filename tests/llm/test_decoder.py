@@ -367,9 +367,8 @@ JSON = st.recursive(
     ),
     max_leaves=4,
 )
-KEYS = sorted(
-    {*SIZES, *FLAGS, *_OF_SOME, "layer_types", "torch_dtype", "quantization_config", "text_config"}
-)
+OTHERS = {"layer_types", "torch_dtype", "quantization_config", "text_config"}
+KEYS = sorted({*SIZES, *FLAGS, *_OF_SOME, *OTHERS})
 QUANTIZED = ["quant_method", "bits", "weight_block_size", "quant_algo", "config_groups", "ignore"]
 METHODS = ["fp8", "awq", "modelopt", "compressed-tensors"]
 

@@ -35,11 +35,8 @@ OPERATIONS = {name: dtypes[0] for name, dtypes in DTYPES.items()}
 def off_center(name: str, dtype: str) -> dict[str, float]:
     """Terms half a width away from where they are drawn to, up and down in turns."""
     centers = KERNEL_MODELS[name].terms(dtype, KERNEL_MODELS[name].variants(dtype)[0])
-    signs = (-1.0) ** np.arange(len(centers))
-    return {
-        t: c * float(np.exp(0.5 * w * s))
-        for (t, (c, w)), s in zip(centers.items(), signs, strict=True)
-    }
+    signs = zip(centers.items(), (-1.0) ** np.arange(len(centers)), strict=True)
+    return {term: c * float(np.exp(0.5 * w * sign)) for (term, (c, w)), sign in signs}
 
 
 def timed(name: str, number: int, seed: int, noise: float = 0.0, outliers: float = 0.0) -> Any:

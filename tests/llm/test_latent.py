@@ -245,12 +245,6 @@ def test_tables_of_latent_and_linear_attention(write: Write) -> None:
     assert {*read_operations(write("gdn.csv", GDN + row + more))} == {
         "delta_conv_context", "delta_rule_generation"
     }  # fmt: skip
-    for text, wrong in (
-        (mla.replace("fp8,0.01", "int8,0.01"), "kv_dtype"),
-        (mla.replace("256", "0"), "length"),
-    ):
-        with pytest.raises(InputError, match=wrong):
-            read_operations(write("wrong.csv", text))
     with pytest.raises(InputError, match="phase"):
         read_operations(write("wrong.csv", GDN + row.replace("context", "prompt")))
     with pytest.raises(InputError, match="gated_delta"):
@@ -294,13 +288,11 @@ def test_latent_attention_has_overheads_of_its_own(monkeypatch: pytest.MonkeyPat
     assert "latent attention: 4 served rows" in words
     own = both.of("latent")
     assert own.kinds == ("latent",)
-    before, after = (
-        Server(GPU(known), deployment_of(known, LATENT), 1536.0).times(
-            Load(1024, 512, 4.0), known.overheads
-        )
-        for known in (both, own)
-    )
-    assert after.mean_tpot_ms > 1.2 * before.mean_tpot_ms
+    tpot = []
+    for known in (both, own):
+        server = Server(GPU(known), deployment_of(known, LATENT), 1536.0)
+        tpot.append(server.times(Load(1024, 512, 4.0), known.overheads).mean_tpot_ms)
+    assert tpot[1] > 1.2 * tpot[0]
     # A GPU that served none has these, as ones that were never seen.
     other = complete(section(), {"other": both})
     assert other.of("latent").overheads == own.overheads

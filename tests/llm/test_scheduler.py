@@ -149,12 +149,9 @@ def test_a_steady_load_is_as_mean_values_say(prompt, output, at_once, rate):
 
 
 def test_cached_tokens_are_not_computed():
-    plain, cached = (
-        simulate(table(), Rule(), requests(1000, [5], one, arrivals=np.zeros(1)))
-        for one in (0, 900)
-    )
+    each = (requests(1000, [5], cached, arrivals=np.zeros(1)) for cached in (0, 900, 1000))
+    plain, cached, whole = (simulate(table(), Rule(), one) for one in each)
     assert (plain.first_ms - cached.first_ms)[0] == pytest.approx(900 * 0.013, rel=0.01)
-    whole = simulate(table(), Rule(), requests(1000, [5], 1000, arrivals=np.zeros(1)))
     assert whole.events[0].new == 1  # the last token of a prompt is always computed
 
 
