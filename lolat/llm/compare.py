@@ -164,7 +164,8 @@ def side_by_side(
     able = [name for name, some in best.items() if most in some]
     serve = "all" if len(able) == len(found) else f"{len(able)} of"
     load_words = requests_words(most, is_rate)
-    remark = f"the devices are compared under {load_words}, the largest load that {serve} {len(found)} serve"
+    remark = f"the devices are compared under {load_words}, the largest load that {serve} "
+    remark += f"{len(found)} serve"
     if more := min((n for n in every if n > most), default=None):
         others = ", ".join(name for name in able if more not in best[name])
         remark += f"; {requests_words(more, is_rate)} are too many for {others}"
