@@ -110,16 +110,15 @@ def read_trace(path: str | Path) -> Trace:
                 arrives, f"{before[arrives]} or later; sort the rows by it, as logs are often in the order "
                 "of completion",
             )  # fmt: skip
-    wrong = ""
-    if len(rows) < 2:
-        wrong = f"{plural(len(rows), 'request')}; expected 2 or more"
-    elif arrivals[-1] == arrivals[0]:
-        wrong = "all requests arrive at once; expected arrival_s to rise"
-    elif arrivals[-1] - arrivals[0] > LONGEST_TRACE:
-        expected = f"expected seconds, and at most {LONGEST_TRACE:,.0f} of them (a week)"
-        wrong = f"the last request arrives after {arrivals[-1]:,.0f} s; {expected}"
-    if wrong:
-        raise InputError(f"{path}: {wrong}", code="trace")
+    span = arrivals[-1] - arrivals[0] if rows else 0.0
+    for is_wrong, why in (
+        (len(rows) < 2, f"{plural(len(rows), 'request')}; expected 2 or more"),
+        (span == 0.0, "all requests arrive at once; expected arrival_s to rise"),
+        (span > LONGEST_TRACE, f"the last request arrives after {max(arrivals, default=0.0):,.0f} s; "
+         f"expected seconds, and at most {LONGEST_TRACE:,.0f} of them (a week)"),
+    ):  # fmt: skip
+        if is_wrong:
+            raise InputError(f"{path}: {why}", code="trace")
     inputs, outputs = (tuple(row.whole(name) for row in rows) for name in tokens)
     unread = tuple(name for name in rows[0] if name not in names)
     return Trace(tuple(arrivals), inputs, outputs, unread)
