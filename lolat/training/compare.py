@@ -12,7 +12,7 @@ from typing import Any
 from lolat.device import Device
 from lolat.device.question import AUTO, ask_each, each_batch, is_one, no_device
 from lolat.device.running import LAYOUTS
-from lolat.errors import AnswerIsNo, InputError, LolatError, arg
+from lolat.errors import AnswerIsNo, LolatError
 from lolat.graph import Graph
 from lolat.graph.modes import AMP, BFLOAT16, EAGER, FLOAT16
 from lolat.hardware.gpus import PRECISION_OF, device_names, find_gpu
@@ -20,7 +20,7 @@ from lolat.hardware.prices import ALMOST, price_list, rental_of
 from lolat.io.results import Remark
 from lolat.parameters import BEST
 from lolat.readers.children import OnProgress
-from lolat.training.cost import Cost, Trained, best_of, check_limits, cost_on, read_question
+from lolat.training.cost import Cost, Trained, best_of, cost_on, read_question
 from lolat.training.model import Limited, TrainingPrediction
 from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import tuned
@@ -166,7 +166,6 @@ def compare(
     `left_out`: reasons why other devices cannot answer, by device. `on_progress`: called with (done, all,
     name) for each device. InputError if no device can answer.
     """
-    check_limits(asked)
     trained = read_question(network, asked.input_size)
     if isinstance(trained, Graph):
         tuned(trained, asked.tune, asked.checkpointing)  # what is wrong is said once
@@ -193,19 +192,12 @@ def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Co
 
     For BEST the device answers in its fastest precision and layout of images.
     """
-
-    def ask(one: TrainingQuestion, trained: Any) -> Cost:
-        if one.precision != BEST:
-            return _on_cards(one.device(device), trained, one)
-        check_limits(one)
-        return _fastest(device, read_question(trained, one.input_size), one)
-
-    if is_one(asked.batch_size):
-        return ask(asked, network)
-    if not (each := each_batch(asked)):
-        raise InputError(f"{arg('batch_size')}: no size is given; expected one or more")
-    trained = read_question(network, asked.input_size)
-    return joined([ask(one, trained) for one in each], {}, asked.precision)
+    each, trained = each_batch(asked), read_question(network, asked.input_size)
+    if asked.precision == BEST:
+        answers = [_fastest(device, trained, one) for one in each]
+    else:
+        answers = [_on_cards(one.device(device), trained, one) for one in each]
+    return answers[0] if is_one(asked.batch_size) else joined(answers, {}, asked.precision)
 
 
 def joined(
@@ -247,13 +239,11 @@ def _fastest(model: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
     return min(costs, key=lambda c: (c.fits is False, -c.options[0].samples_per_s))
 
 
-def _on_cards(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
+def _on_cards(device: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
     """Answer as `cost_on`; AUTO also tries rented cards with less memory, and takes what costs least."""
     is_given = asked.memory_gib is not None or asked.price_per_hour is not None
     if asked.batch_size != AUTO or is_given:
-        return cost_on(device, network, asked)
-    check_limits(asked)
-    trained = read_question(network, asked.input_size)
+        return cost_on(device, trained, asked)
     asked = replace(asked, prices=price_list(asked.prices))
     first = cost_on(device, trained, asked)
     rental = rental_of(device.file, None, asked.prices, step_bytes=0)

@@ -21,7 +21,6 @@ from lolat.hardware.prices import (
     Offer,
     Rental,
     Rented,
-    check_price,
     instances_of,
     price_list,
     rental_of,
@@ -208,10 +207,8 @@ Trained = Graph | TrainedDecoder
 Plan = NetworkPlan | DecoderPlan
 
 
-def read_question(network: Any, input_size: Any = None) -> Trained:
+def read_question(network: Any, input_size: Any) -> Trained:
     """Read what is trained: a network, or a decoder with the length of its sequences."""
-    if isinstance(network, TrainedDecoder):
-        return network
     if not is_decoder(network):
         return as_trained(readers.read(network, input_size))
     sizes, decoder = as_sizes(input_size), find_decoder(network)
@@ -230,14 +227,6 @@ def read_question(network: Any, input_size: Any = None) -> Trained:
             code="sequence-length",
         )
     return TrainedDecoder(decoder, numbers[0])
-
-
-def check_limits(asked: TrainingQuestion) -> None:
-    """Raise InputError for two prices, and impossible numbers."""
-    check_price(asked.price_per_hour, asked.prices)
-    for name in ("memory_gib", "max_hours", "max_dollars", "link_gbps"):
-        if (value := getattr(asked, name)) is not None:
-            PARAMETERS[name].check(value)
 
 
 def _data(trained: Trained, asked: TrainingQuestion) -> tuple[int | None, int, float]:
@@ -277,12 +266,10 @@ def _data(trained: Trained, asked: TrainingQuestion) -> tuple[int | None, int, f
 # ---- The answer.
 
 
-def cost_on(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
+def cost_on(device: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
     """Predict the cost of training on `device` with one batch size; errors as of `lolat.api.Model.cost`."""
-    check_limits(asked)
     largest = asked.batch_size == AUTO
     given = tuple(dict.fromkeys(as_whole(n, "replicas") for n in several(asked.replicas)))
-    trained = read_question(network, asked.input_size)
     is_decoder = isinstance(trained, TrainedDecoder)
     samples, length, useful = _data(trained, asked)
     run = TrainingRun(

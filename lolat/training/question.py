@@ -7,6 +7,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from lolat.device.question import RunAs
+from lolat.hardware.prices import check_price
+from lolat.parameters import PARAMETERS
 
 if TYPE_CHECKING:
     from lolat.device.question import InputSize
@@ -19,7 +21,8 @@ class TrainingQuestion(RunAs):
 
     Of several devices each answers in its fastest precision and layout if `precision` is None or BEST.
     `input_size`: at which a network is read, of a decoder the tokens of a sequence. `prices`: a price list,
-    or the file of one, a CSV as SkyPilot's; None: the built-in one.
+    or the file of one, a CSV as SkyPilot's; None: the built-in one. InputError for two prices, and
+    impossible limits.
     """
 
     batch_size: int | str | Sequence[int | str]
@@ -43,3 +46,9 @@ class TrainingQuestion(RunAs):
     price_per_hour: float | None = None
     prices: str | Prices | None = None
     input_size: InputSize = None
+
+    def __post_init__(self) -> None:
+        check_price(self.price_per_hour, self.prices)
+        for name in ("memory_gib", "max_hours", "max_dollars", "link_gbps"):
+            if (value := getattr(self, name)) is not None:
+                PARAMETERS[name].check(value)
