@@ -20,7 +20,6 @@ from lolat.hardware.links import MACHINE, Link, assumed_link
 from lolat.hardware.prices import (
     Offer,
     Rental,
-    Rented,
     instances_of,
     price_list,
     rental_of,
@@ -352,8 +351,7 @@ def _answer(
         rented = None if holds is False else rent(size)
         rental = rented or rental
         for k in some:
-            its = of.link(k, max(numbers)), of.rental(rented, k)
-            option = option_of(of.predicted, k, plan.file.kind, *its, limits)
+            option = option_of(of, k, of.link(k, max(numbers)), of.rental(rented, k), limits)
             if option.memory_bytes is None:
                 option = replace(option, fits=holds, memory_bytes=size)
             if option.fits is False and fits is not False:
@@ -405,28 +403,26 @@ def _no_room_on(plan: Plan, devices: int, needed: int) -> str:
 
 
 def option_of(
-    predicted: Callable[[int, Link | None], TrainingPrediction], devices: int,
-    device: str, link: Link | None, rental: Rental | None, limits: TrainingLimits,
-) -> TrainingPrediction:  # fmt: skip
+    plan: Plan, devices: int, link: Link | None, rental: Rental | None, limits: TrainingLimits
+) -> TrainingPrediction:
     """Predict training on `devices` devices of an offer: the fastest of those that cost least.
 
     These are the offers within the limits with a total price of at most NEARLY that of the cheapest. If
     none is within the limits, the answer is the cheapest of those that the money pays for and that take at
     most NEARLY the time of the fastest of them; if the money pays for none, the cheapest.
 
-    `predicted`: (devices, link) -> the prediction without a price. `device`: its name. `link`:
-    None stands for the offer's link, or the device's usual one if nothing is rented.
+    `link`: None stands for the offer's link, or the device's usual one if nothing is rented.
     """
     if rental is None:
         if link is None and devices > 1:
-            link = assumed_link(device, devices)
-        return predicted(devices, link).bought(limits)
+            link = assumed_link(plan.file.kind, devices)
+        return plan.predicted(devices, link).bought(limits)
 
     form = form_of(rental.device)
 
     def on(offer: Offer) -> TrainingPrediction:
         its = link or (rental.link(devices, offer) if devices > 1 else None)
-        found = _priced(predicted(devices, its), rental.rented(devices, offer)).bought(limits)
+        found = plan.predicted(devices, its).bought(limits, rental.rented(devices, offer))
         rented = f"{offer.form} is rented, with its link"
         if not offer.form and has_several_chips(offer.accelerator):
             rented = f"{plain(offer.instance_type)} may have another: the price list does not say"
@@ -481,13 +477,3 @@ def best_of(options: Sequence[Any], limits: TrainingLimits) -> dict[str, Any]:
                        key=lambda o: (o.total_s, o.dollars or 0.0, o.devices), default=None),
         "frontier": tuple(sorted(good, key=lambda o: o.dollars)),
     }  # fmt: skip
-
-
-def _priced(option: TrainingPrediction, rented: Rented) -> TrainingPrediction:
-    """Add the rented instances and their price, paid by the second, to an option."""
-    if option.total_s is None:
-        return replace(option, rented=rented)
-    times_s = option.total_s, *(option.interval_s or ())
-    total, *ends = (seconds / 3600 * rented.price_per_hour for seconds in times_s)
-    both = (ends[0], ends[1]) if ends else None
-    return replace(option, rented=rented, dollars=total, dollars_interval=both)

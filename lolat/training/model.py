@@ -291,16 +291,21 @@ class TrainingPrediction:
     least_of: str = ""
     batch_size: int = 1
 
-    def bought(self, limits: TrainingLimits) -> TrainingPrediction:
-        """Add what the limits allow, where nobody says how much data there are."""
-        hours = limits.hours_of(None if self.rented is None else self.rented.price_per_hour)
+    def bought(self, limits: TrainingLimits, rented: Rented | None = None) -> TrainingPrediction:
+        """Add the rented instances and their price by the second; without data, what the limits allow."""
+        price, found = rented and rented.price_per_hour, replace(self, rented=rented)
+        if self.total_s is not None and price is not None:
+            total, *ends = (s / 3600 * price for s in (self.total_s, *(self.interval_s or ())))
+            both = (ends[0], ends[1]) if ends else None
+            return replace(found, dollars=total, dollars_interval=both)
+        hours = limits.hours_of(price)
         if hours is None or self.total_s is not None or self.fits is False:
-            return self
+            return found
         each = 3600 * hours * (self.tokens_per_s or self.samples_per_s)
         short, long = self.interval_ms or (math.nan, math.nan)
         ends = each * self.iteration_ms / long, each * self.iteration_ms / short
         interval = (int(ends[0]), int(ends[1])) if self.interval_ms else None
-        return replace(self, within_limits=int(each), within_interval=interval)
+        return replace(found, within_limits=int(each), within_interval=interval)
 
 
 class Limited(Result):
