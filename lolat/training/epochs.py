@@ -102,7 +102,7 @@ class EpochTraining(TrainingPredictor):
         """See `TrainingPredictor`; both passes are one number."""
         row = epoch_row(graph, batch_size, batch_size, optimizer)
         *passes, update, step = (row * self.coefficients).tolist()
-        return Iteration(np.array(passes), None, update, step)
+        return Iteration(sum(passes), None, update, step)
 
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
         """See `TrainingPredictor`."""

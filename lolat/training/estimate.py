@@ -120,7 +120,7 @@ class ForwardTraining(TrainingPredictor):
         back, again = shares(graph)
         forward_ms = forward * each + forward_norms * norms
         return Iteration(
-            forward_ms,
+            float(forward_ms.sum()),
             back * (backward * each + backward_norms * norms) + again * forward_ms,
             numbers_of(graph).trained * optimizer.accesses * element_ms,
         )
@@ -196,7 +196,7 @@ class EstimatedTraining(TrainingPredictor):
         moved = max(accesses, 0) * gradient_bytes(graph, self.mode or DEFAULT_MODE)
         own = math.exp(float(np.median(self._own(graph, batch_size) or [0.0])))
         update_ms = self.trained.moving_ms(ELEMENTS, moved) if moved else 0.0
-        return Iteration(own * forward, own * backward, update_ms)
+        return Iteration(own * float(forward.sum()), own * backward, update_ms)
 
     def _passes(self, graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
         """Return (operations,) ms of the forward and the backward pass, by the formula alone."""

@@ -328,7 +328,8 @@ class MeasuredTraining(TrainingPredictor):
         rows = pass_rows(graph, batch_size)
         forward = rows @ self.forward
         backward = backward_rows(graph, rows) @ self.backward + shares(graph)[1] * forward
-        return Iteration(forward, backward, update_ms, self._step_ms(graph, batch_size))
+        step_ms = self._step_ms(graph, batch_size)
+        return Iteration(float(forward.sum()), backward, update_ms, step_ms)
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
         """See `TrainingPredictor`; the predicted latency in the same loop."""

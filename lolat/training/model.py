@@ -143,12 +143,12 @@ ACCUMULATED = 3  # elements read and written for each parameter as a gradient is
 class Iteration:
     """The times of an iteration on one device, in ms.
 
-    `forward`, `backward`: (operations,) of each pass; if both are only known together, `forward` has
-    (parts,) of them and `backward` is None. `update`: the optimizer's. `step`: taking the batch and calling
-    the framework.
+    `forward`: that of the pass; `backward`: (operations,) of the pass; if both are only known together,
+    `forward` is that of both and `backward` is None. `update`: the optimizer's. `step`: taking the batch
+    and calling the framework.
     """
 
-    forward: np.ndarray
+    forward: float
     backward: np.ndarray | None
     update: float
     step: float = 0.0
@@ -168,14 +168,14 @@ class Iteration:
     def total(self) -> float:
         """The whole iteration."""
         backward = 0.0 if self.backward is None else float(self.backward.sum())
-        return float(self.forward.sum()) + backward + self.update + self.step
+        return self.forward + backward + self.update + self.step
 
     def parts(self) -> dict[str, float | None]:
         """Return the parts, which add up to `total`; None each if they are only known together."""
         if self.backward is None:
             return dict.fromkeys(("forward", "backward", "update"))
-        forward = float(self.forward.sum()) + self.step
-        return {"forward": forward, "backward": float(self.backward.sum()), "update": self.update}
+        passes = self.forward + self.step, float(self.backward.sum())
+        return {"forward": passes[0], "backward": passes[1], "update": self.update}
 
 
 class TrainingPredictor(ABC):
@@ -349,8 +349,8 @@ def predict(
     micro = replace(micro, update=micro.update / parallel.shards.states)
     alone = micro.accumulated(run.accumulate, optimizer)
     sizes, backward_ms = gradients(graph, micro.backward, model.mode or DEFAULT_MODE)
-    share = float(micro.forward.sum()) / max(sum(backward_ms or ()), 1e-9)
-    passes = sizes, backward_ms, sizes, [share * ms for ms in backward_ms or ()], run.accumulate
+    share = micro.forward / max(sum(backward_ms), 1e-9)
+    passes = sizes, backward_ms, sizes, [share * ms for ms in backward_ms], run.accumulate
     (waited_ms, hidden_ms), (short, _), (long, _) = (
         replace(parallel, link=each).exchange_ms(*passes)
         for each in ((None,) * 3 if link is None else (link, *link.ends))

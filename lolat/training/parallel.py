@@ -49,17 +49,17 @@ def exposed_ms(
 
 def gradients(
     graph: Graph, backward_ms: np.ndarray | None, mode: Mode = DEFAULT_MODE
-) -> tuple[list[float], list[float] | None]:
+) -> tuple[list[float], list[float]]:
     """Return the bytes of each gradient, and the ms of the backward pass that each one waits for.
 
     They are those of operations with trained parameters, in the order of the forward pass. `backward_ms`:
-    (operations,) ms; those in front of the first such operation are divided among the others. All are one
-    without these times.
+    (operations,) ms; those in front of the first such operation are divided among the others. Without
+    these times all are one, behind the whole backward pass.
     """
     size, numbers = gradient_bytes(graph, mode), trained_parameters(graph)
     learned = [i for i, n in enumerate(numbers) if n]
     if backward_ms is None or not learned:
-        return [size * sum(numbers)], None
+        return [size * sum(numbers)], [0.0]
     parts = np.add.reduceat(backward_ms, learned)
     behind, whole = float(parts.sum()), float(backward_ms.sum())
     parts = parts * (whole / behind) if behind > 0 else np.full(len(parts), whole / len(parts))
@@ -105,22 +105,19 @@ class Parallel:
         return Shards(*(k if level >= least else 1 for least in (3, 2, 1)))
 
     def exchange_ms(
-        self, gradients: Sequence[float], backward_ms: Sequence[float] | None,
+        self, gradients: Sequence[float], backward_ms: Sequence[float],
         weights: Sequence[float] = (), forward_ms: Sequence[float] = (), batches: int = 1,
     ) -> tuple[float, float]:  # fmt: skip
         """Return the ms that an iteration waits for messages, and the ms of messages that it hides.
 
         `gradients`, `weights`: bytes of each part's messages, in the order of the forward pass;
-        `backward_ms`, `forward_ms`: ms of each part in a batch, of which an iteration has `batches`;
-        without `backward_ms` all messages follow the backward pass. Gradients of zero2 and fsdp leave each
-        batch, others once in an iteration; fsdp gathers the parameters of a part before each of its passes,
-        zero1 and zero2 gather them all once after the update.
+        `backward_ms`, `forward_ms`: ms of each part in a batch, of which an iteration has `batches`.
+        Gradients of zero2 and fsdp leave each batch, others once in an iteration; fsdp gathers the
+        parameters of a part before each of its passes, zero1 and zero2 gather them all once after the
+        update.
         """
         if self.devices == 1 or self.link is None:
             return 0.0, 0.0
-        if backward_ms is None:
-            gradients, weights = [sum(gradients)], [sum(weights)]
-            backward_ms = forward_ms = [0.0]
         none, k, link = [0.0] * len(gradients), self.shards.states, self.link
         over = self.within if self.devices > k and self.within else link
 

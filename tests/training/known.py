@@ -115,9 +115,9 @@ class KnownTraining(TrainingPredictor):
         shares = np.ones(len(graph.operations)) if self.each is None else np.array(self.each)
         shares = shares / shares.sum()
         if self.passes is None:
-            return Iteration(shares * self.sample_ms * batch_size, None, 0.0)
+            return Iteration(self.sample_ms * batch_size, None, 0.0)
         forward, backward = self.passes
-        return Iteration(shares * forward, shares * backward, 10.0)
+        return Iteration(forward, shares * backward, 10.0)
 
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
         return self.remarks
