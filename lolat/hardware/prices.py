@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -187,6 +187,11 @@ class Rental:
         dearest_first = sorted(whole if is_exact else self.offers, key=price, reverse=True)
         by_link = {self.link(devices, offer): offer for offer in dearest_first}
         return sorted(by_link.values(), key=price)
+
+    def of_machines(self, devices: int) -> Rental:
+        """The offers of machines with so many devices or more; all offers if there are none."""
+        whole = tuple(o for o in self.offers if o.devices >= devices or not o.instance_type)
+        return replace(self, offers=whole or self.offers)
 
     def rented(self, devices: int, offer: Offer | None = None) -> Rented:
         """The instances for `devices` devices, by an offer or the cheapest one."""

@@ -185,15 +185,10 @@ class DecoderPlan:
 
         Several machines are whole ones, if some are offered, as `Parallel` takes them.
         """
-        if self.needed(devices, self.run.batch_size) > self.available:
-            return None
-        if rental is None:
+        if rental is None or self.needed(devices, self.run.batch_size) > self.available:
             return None
         rental = replace(rental, memory_gib=card_gib(self.file.kind, self.section))
-        if devices <= self.machine:
-            return rental
-        whole = tuple(o for o in rental.offers if o.devices >= self.machine or not o.instance_type)
-        return replace(rental, offers=whole or rental.offers)
+        return rental.of_machines(self.machine) if devices > self.machine else rental
 
     def needed(self, devices: int, batch_size: int) -> int:
         """Return the bytes that a GPU needs."""

@@ -14,6 +14,7 @@ from lolat.device.running import LAID_BY_COMPILER, as_written, has_convolutions,
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import largest_fitting
+from lolat.graph.backward import learns
 from lolat.graph.kinds import CONVOLUTIONS
 from lolat.graph.modes import DEFAULT_MODE, FLOAT32, TF32
 from lolat.graph.network import ON_CPU
@@ -35,8 +36,9 @@ from lolat.training.memory import (
 )
 from lolat.training.model import TrainingPrediction, TrainingPredictor, TrainingRun, predict
 from lolat.training.parallel import HYBRID, Parallel
+from lolat.training.passes import Tuning
 from lolat.training.question import TrainingQuestion
-from lolat.training.tuning import TIED, is_lora, is_tied, tuned
+from lolat.training.tuning import TIED, tuned
 
 if TYPE_CHECKING:
     from lolat.device import Device
@@ -99,12 +101,17 @@ class NetworkPlan:
         """The memory that a rented device must have; None: enough for an iteration."""
         return self.asked.memory_gib
 
+    @property
+    def tuning(self) -> Tuning:
+        """The part that is trained."""
+        return Tuning.named(self.asked.tune or "full")
+
     @cached_property
     def recipe(self) -> PrecisionRecipe:
         """The bytes of a parameter."""
         optimizer = optimizer_named(self.run.optimizer)
         mode = self.training.mode or DEFAULT_MODE
-        return recipe_for(self.graph, optimizer, mode, is_lora(self.asked.tune))
+        return recipe_for(self.graph, optimizer, mode, half_frozen=self.tuning.rank > 0)
 
     def memory(self, numbers: Sequence[int], batch_size: int) -> tuple[str, dict[str, int]]:
         """Return the moment of an iteration at which a device needs most, and its bytes by part.
@@ -126,10 +133,7 @@ class NetworkPlan:
 
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:
         """Return the offers for so many devices: of one machine, if the given link is one inside it."""
-        if rental is None or not self._is_inside(devices):
-            return rental
-        whole = tuple(o for o in rental.offers if o.devices >= devices or not o.instance_type)
-        return replace(rental, offers=whole or rental.offers)
+        return rental.of_machines(devices) if rental and self._is_inside(devices) else rental
 
     def _is_inside(self, devices: int) -> bool:
         """Return True if the given link is as fast as that inside a machine of such GPUs."""
@@ -205,11 +209,11 @@ class NetworkPlan:
         on_cpu = self.file.is_cpu
         if found := [what for what in graph.training_only if on_cpu or ON_CPU not in what]:
             yield f"in training only, and not counted: {', '.join(found)}"
-        if is_tied(graph, self.asked.tune):
+        if self.tuning.frozen and any(learns(o) for o in graph.operations if o.kind == "embedding"):
             yield TIED
         if self.asked.channels_last and self.training.mode and self.training.mode.fused:
             yield LAID_BY_COMPILER
-        if is_lora(self.asked.tune):
+        if self.tuning.rank:
             yield Remark(
                 "an adapter is four operations more",
                 "they read and write the results of its layer again: that may take longer than the "

@@ -23,7 +23,6 @@ from lolat.graph.backward import (
     SELECTIVE,
     TRAINED,
     changed,
-    learns,
 )
 from lolat.graph.blocks import cut
 from lolat.graph.kinds import COMPUTE, KERNELS
@@ -46,17 +45,6 @@ def check_rank(rank: int, widest: int, network: str) -> None:
             f"at most {widest}, such as 16",
             code="tune-rank",
         )
-
-
-def is_lora(tune: str | None) -> bool:
-    """Return True if adapters are tuned; their base is in bfloat16 then."""
-    return bool(tune) and Tuning.named(str(tune)).rank > 0
-
-
-def is_tied(graph: Graph, tune: str | None) -> bool:
-    """Return True if the head that `tune` leaves to be trained is the table of embeddings too."""
-    tables = (o for o in graph.operations if o.kind == "embedding")
-    return bool(tune) and Tuning.named(str(tune)).frozen != 0 and any(map(learns, tables))
 
 
 def tuned(graph: Graph, tune: str | None, checkpointing: str | None) -> Graph:
