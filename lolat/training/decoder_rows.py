@@ -110,14 +110,9 @@ def _run_of(row: Row, folder: Path, card: str) -> TrainedRow:
     except InputError as error:
         if error.code not in ("decoder", "unknown-decoder"):
             raise
-        rate = row[COLUMNS[-1]]
-        if not rate.endswith(".json"):
-            rate = f"{_tokens_per_s(row, folder, gpus, length, batch * batches) * gpus / length:g}"
-        cells = (f"transformers:{row['model'].removeprefix('transformers:')}", batch, length, gpus,
-                 batches, precision, row.get("optimizer") or "adamw", rate)  # fmt: skip
         raise error.reworded(
             f"{error.message}; a network that is no decoder: fit to a device of networks, such as "
-            f"a100-sxm-80gb, a table with the line {OF_STEPS} and this one: {','.join(map(str, cells))}"
+            f"a100-sxm-80gb, a table with the columns {OF_STEPS}"
         ) from None
     tuning = Tuning.named(row.get("tune") or "full", decoder.layers)
     passes = DecoderPasses(decoder, length, batch, checkpointing, tuning, launch)  # type: ignore[arg-type]
