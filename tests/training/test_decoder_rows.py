@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -61,32 +62,29 @@ def test_a_column_may_have_the_name_of_the_option(folder: Path) -> None:
     assert (run.step.passes.checkpointing, run.batches) == ("full", 3)
 
 
+def logged_ms(folder: Path, *history: Any, **more: Any) -> float:
+    """The ms of an iteration of two GPUs, each of 4 sequences of 1,024 tokens, by a trainer's log."""
+    (folder / "trainer_state.json").write_text(json.dumps({"log_history": history, **more}))
+    rows, _ = read_runs(table(folder, "2,1024,4,1,bf16,zero2,none,trainer_state.json"), "")
+    return rows[0].ms
+
+
 def test_the_log_of_a_trainer_gives_the_tokens(folder: Path) -> None:
     """8 samples of 1,024 tokens a second on two GPUs: 4,096 tokens/s on each."""
     for tokens in (None, 4096.0, 8192.0):  # not told; of each GPU (transformers 4), of both (5)
         last = {"train_samples_per_second": 8.0, "train_tokens_per_second": tokens, "step": 20}
-        log = {"log_history": [{"loss": 2.0, "step": 10}, last]}
-        (folder / "trainer_state.json").write_text(json.dumps(log))
-        rows, _ = read_runs(table(folder, "2,1024,4,1,bf16,zero2,none,trainer_state.json"), "")
-        assert rows[0].ms == pytest.approx(1e3 * 4 * 1024 / 4096)
+        ms = logged_ms(folder, {"loss": 2.0, "step": 10}, last)
+        assert ms == pytest.approx(1e3 * 4 * 1024 / 4096)
     evaluations = [{"eval_runtime": 300.0}, {"eval_runtime": 500.0}]
     ended = {"train_runtime": 900.0, "train_samples_per_second": 1.0}
     last |= {"train_runtime": 4000.0}  # 32,000 samples, in 3,200 s beside the evaluations
-    log = {"log_history": [{"eval_runtime": 9.0}, ended, *evaluations, last, {"eval_runtime": 7.0}]}
-    (folder / "trainer_state.json").write_text(json.dumps(log))
-    rows, _ = read_runs(table(folder, "2,1024,4,1,bf16,zero2,none,trainer_state.json"), "")
-    assert rows[0].ms == pytest.approx(1e3 * 2 * 4 / 10)
+    ms = logged_ms(folder, {"eval_runtime": 9.0}, ended, *evaluations, last, {"eval_runtime": 7.0})
+    assert ms == pytest.approx(1e3 * 2 * 4 / 10)
     # 2 GPUs of 4 sequences: 8 a step, and not 128, as with 16 micro-batches.
-    for per_step, is_right in ((8.0, True), (128.0, False)):
-        steps = {"train_steps_per_second": round(8.0 / per_step, 3), "train_runtime": 900.0}
-        log = {"log_history": [{"train_samples_per_second": 8.0, **steps}]}
-        (folder / "trainer_state.json").write_text(json.dumps(log))
-        path = table(folder, "2,1024,4,1,bf16,zero2,none,trainer_state.json")
-        if is_right:
-            read_runs(path, "")
-        else:
-            with pytest.raises(InputError, match="a step has 129 samples, by the row 8"):
-                read_runs(path, "")
+    last = {"train_samples_per_second": 8.0, "train_runtime": 900.0}
+    assert logged_ms(folder, last | {"train_steps_per_second": 1.0}) == pytest.approx(1e3)
+    with pytest.raises(InputError, match="a step has 129 samples, by the row 8"):
+        logged_ms(folder, last | {"train_steps_per_second": 0.062})
     with pytest.raises(InputError, match="tokens_per_s_per_gpu, which may be the path of"):
         package.fit([folder / "gpu.json", folder / "trainer_state.json"])
     (folder / "empty.json").write_text("{}")
@@ -110,10 +108,8 @@ def test_the_log_of_a_run_that_stopped_early(
     last = {"train_runtime": seconds, "train_samples_per_second": round(8 * counted / seconds, 3),
             "train_steps_per_second": round(counted / seconds, 3), "step": ran}  # fmt: skip
     before = [{"train_runtime": 9.0, "train_samples_per_second": 1.0, "step": earlier}]
-    log = {"max_steps": 3000, "log_history": before * bool(earlier) + [last]}
-    (folder / "trainer_state.json").write_text(json.dumps(log))
-    rows, _ = read_runs(table(folder, "2,1024,4,1,bf16,zero2,none,trainer_state.json"), "")
-    assert rows[0].ms == pytest.approx(330, rel=1e-3)
+    ms = logged_ms(folder, *before * bool(earlier), last, max_steps=3000)
+    assert ms == pytest.approx(330, rel=1e-3)
 
 
 def test_the_error_of_an_encoder_has_the_columns_of_a_table_of_networks(folder: Path) -> None:

@@ -54,16 +54,18 @@ def by_pytorch(network: Any, x: Any) -> Seen:
 
 def by_us(graph: Graph, batch_size: int) -> Seen:
     work, part = work_of(graph, batch_size, Mode(training=True)), backward_of(graph)
-    again = 0.0
-    if part is not None:
-        again = work.macs[~work.backward & part.again[work.operation]].sum()
+    again = work.macs[~work.backward & part.again[work.operation]].sum()
     saved = saved_bytes(graph, batch_size)
     return Seen(int(work.macs.sum() + again), numbers_of(graph).trained, saved)
 
 
+def read(network: Any, x: Any) -> Graph:
+    return as_trained(lolat.read((network, (x,))))
+
+
 def agree(network: Any, x: Any, graph: Graph | None = None) -> None:
-    read = as_trained(lolat.read((network, (x,)))) if graph is None else graph
-    expected, found = by_pytorch(network, x), by_us(read, len(x))
+    found = by_us(graph or read(network, x), len(x))
+    expected = by_pytorch(network, x)
     assert found.macs == expected.macs
     assert found.trained == expected.trained
     assert found.saved == pytest.approx(expected.saved, rel=BYTES)
@@ -107,6 +109,12 @@ def trained_only(network: Any, *parts: str) -> Any:
     for name, parameter in network.named_parameters():
         parameter.requires_grad_(any(part in name for part in parts))
     return network
+
+
+@pytest.fixture(scope="module")
+def peft() -> Any:
+    load_torchvision()  # which peft imports
+    return pytest.importorskip("peft")
 
 
 TOKENS, WORDS = torch.rand(4, 16, 8), torch.zeros(1, 7, dtype=torch.int64)
@@ -227,33 +235,27 @@ class Tied(nn.Module):
         return self.head(self.between(x))
 
 
-def test_a_table_that_is_also_the_last_kernel_is_trained_where_a_gradient_comes() -> None:
+def test_a_table_that_is_also_the_last_kernel_is_trained_where_a_gradient_comes(peft: Any) -> None:
     """Its rows are looked up without one; PyTorch's gradient of it is of the product alone."""
     agree(Tied(detached=True), WORDS)
     # Where nothing is detached, through every layer; a layer that is called twice has one adapter.
-    whole = as_trained(lolat.read((Tied(), (WORDS,))))
+    whole = read(Tied(), WORDS)
     agree(trained_only(Tied(), "table"), WORDS, tuned(whole, "frozen", None))
     device = lolat.load("h100-fp32")
     told = [str(device.cost(whole, 1, tune=tune).warnings) for tune in ("frozen", "lora:4")]
     assert ["frozen layers too" in remarks for remarks in told] == [True, False]
-    load_torchvision()
-    peft = pytest.importorskip("peft")
     config = peft.LoraConfig(r=4, target_modules=["between", "other"])
     agree(peft.get_peft_model(Tied(), config), WORDS, tuned(whole, "lora:4", None))
 
 
 @pytest.mark.parametrize("reentrant", [None, False])
-def test_adapters_of_peft(reentrant: bool | None) -> None:
-    load_torchvision()  # which peft imports
-    peft = pytest.importorskip("peft")
+def test_adapters_of_peft(peft: Any, reentrant: bool | None) -> None:
     config = peft.LoraConfig(r=4, target_modules=["qkv", "up", "down"])
     agree(peft.get_peft_model(Blocks(reentrant), config), TOKENS)
 
 
-def test_a_base_in_half_precision_has_adapters_in_float32() -> None:
+def test_a_base_in_half_precision_has_adapters_in_float32(peft: Any) -> None:
     """As peft makes them; PyTorch's own bytes of all parameters, and of those with a gradient."""
-    load_torchvision()
-    peft = pytest.importorskip("peft")
     base = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)).to(torch.bfloat16)
     network = peft.get_peft_model(base, peft.LoraConfig(r=4, target_modules=["0"]))
     memory = (
@@ -299,7 +301,7 @@ def test_a_parameter_that_is_no_operations_weight_is_trained(parts: list[str]) -
     assert found.trained_parameters == sum(p.numel() for p in trained)
     assert found.memory["gradients"] == 4 * found.trained_parameters
     assert found.parameters == sum(p.numel() for p in network.parameters())
-    graph = as_trained(lolat.read((network, (TOKENS,))))
+    graph = read(network, TOKENS)
     assert variables(graph) == len(trained)
     head = numbers_of(tuned(graph, "frozen", None))
     assert head.trained == sum(p.numel() for p in network.head.parameters())
@@ -317,10 +319,8 @@ def test_a_parameter_that_is_detached_is_not_trained() -> None:
 
 
 @pytest.mark.parametrize("name", ["DoRA", "VeRA", "IA3", "LoHa", "OFT"])
-def test_other_adapters_of_peft(name: str) -> None:
+def test_other_adapters_of_peft(peft: Any, name: str) -> None:
     """DoRA computes the norms of its kernels; LoHa and OFT its kernels, with products of their own."""
-    load_torchvision()
-    peft = pytest.importorskip("peft")
     layers = ["qkv", "up"]
     config = {
         "DoRA": lambda: peft.LoraConfig(r=4, target_modules=layers, use_dora=True),
@@ -332,15 +332,13 @@ def test_other_adapters_of_peft(name: str) -> None:
     network = peft.get_peft_model(Blocks(), config)
     if name not in ("LoHa", "OFT"):
         agree(network, TOKENS)
-    graph = as_trained(lolat.read((network, (TOKENS,))))
+    graph = read(network, TOKENS)
     learned = [p.numel() for p in network.parameters() if p.requires_grad]
     assert (numbers_of(graph).trained, variables(graph)) == (sum(learned), len(learned))
 
 
-def test_adapters_that_multiply_more_in_training_are_refused() -> None:
+def test_adapters_that_multiply_more_in_training_are_refused(peft: Any) -> None:
     """PyTorch's own count: DoRA computes the frozen layer of the dropped input again."""
-    load_torchvision()
-    peft = pytest.importorskip("peft")
     rates = {"all": 0.0, "dropped": 0.1}
     networks = {
         name: peft.get_peft_model(
@@ -381,21 +379,10 @@ def test_a_weight_of_frozen_and_trained_parameters_is_trained_in_part(kind: str)
     x = {"table": WORDS, "filters": torch.rand(2, 8, 9, 9), "scaled": TOKENS}[kind]
     network = Put(kind)
     expected = by_pytorch(network, x)
-    graph = as_trained(lolat.read((network, (x,))))
+    graph = read(network, x)
     found, parameters = by_us(graph, len(x)), sum(p.numel() for p in network.parameters())
     assert found[:2] == expected[:2]
     assert sum(numbers_of(graph)) == parameters
-
-
-def test_a_computed_kernel_is_trained_beside_a_frozen_bias() -> None:
-    """PyTorch's gradients of a layer with weight_norm; its kernel's gradient is multiplied."""
-    first = nn.utils.parametrizations.weight_norm(nn.Linear(8, 32))
-    network = nn.Sequential(first, nn.ReLU(), nn.Linear(32, 10))
-    network[2].requires_grad_(False)
-    first.bias.requires_grad_(False)
-    graph = as_trained(lolat.read((network, (TOKENS,))))
-    expected, found = by_pytorch(network, TOKENS), by_us(graph, 4)
-    assert (found.macs, found.trained) == (expected.macs, expected.trained)
 
 
 class Sliced(nn.Module):
@@ -432,25 +419,22 @@ def test_slopes_and_scales_are_parameters_of_a_training(layer: Any, fixed: str) 
     parts = {"none": [], "first": [*layer.parameters()][:1], "last": [*layer.parameters()][-1:]}
     for parameter in parts[fixed]:
         parameter.requires_grad_(False)
-    expected, graph = by_pytorch(network, TOKENS), as_trained(lolat.read((network, (TOKENS,))))
-    assert numbers_of(graph).trained == expected.trained
+    expected, graph = by_pytorch(network, TOKENS), read(network, TOKENS)
+    assert by_us(graph, len(TOKENS))[:2] == expected[:2]
     assert sum(numbers_of(graph)) == sum(p.numel() for p in network.parameters())
     if isinstance(layer, nn.PReLU):
         assert saved_bytes(graph, len(TOKENS)) == expected.saved
 
 
-def test_adapters_that_are_asked_for_are_those_of_peft() -> None:
+def test_adapters_that_are_asked_for_are_those_of_peft(peft: Any) -> None:
     """At all linear layers but the last one."""
-    load_torchvision()
-    peft = pytest.importorskip("peft")
     config = peft.LoraConfig(r=4, target_modules=["stem", "qkv", "up", "down"])
-    graph = tuned(as_trained(lolat.read((Blocks(), (TOKENS,)))), "lora:4", None)
+    graph = tuned(read(Blocks(), TOKENS), "lora:4", None)
     agree(peft.get_peft_model(Blocks(), config), TOKENS, graph)
 
 
-def test_a_packed_projection_has_no_adapter_as_in_peft() -> None:
+def test_a_packed_projection_has_no_adapter_as_in_peft(peft: Any) -> None:
     """peft's own count, with the head by hand, which it adapts in a network of no task."""
-    peft = pytest.importorskip("peft")
 
     class Encoder(nn.Module):
         def __init__(self) -> None:
@@ -494,7 +478,7 @@ def test_a_trained_number_is_a_parameter(use: str) -> None:
 def test_what_is_asked_to_be_tuned_is_as_if_the_network_said_it(
     tune: str, parts: list[str]
 ) -> None:
-    whole = as_trained(lolat.read((trained_only(Blocks(), "norm"), (TOKENS,))))
+    whole = read(trained_only(Blocks(), "norm"), TOKENS)
     agree(trained_only(Blocks(), *parts), TOKENS, tuned(whole, tune, None))
 
 
@@ -527,15 +511,15 @@ class Stages(Blocks):
 
 def test_what_lies_behind_the_frozen_blocks_is_trained() -> None:
     """What the first blocks read too is frozen."""
-    whole = as_trained(lolat.read((Stages(), (TOKENS,))))
+    whole = read(Stages(), TOKENS)
     network = trained_only(Stages(), "between", "blocks.2", "blocks.3", "head")
     agree(network, TOKENS, tuned(whole, "frozen:2", None))
 
 
 def test_full_checkpointing_is_as_if_the_network_had_checkpoints() -> None:
-    whole = as_trained(lolat.read((Blocks(), (TOKENS,))))
+    whole = read(Blocks(), TOKENS)
     agree(Blocks(False), TOKENS, tuned(whole, None, "full"))
-    checkpointed = as_trained(lolat.read((Blocks(False), (TOKENS,))))
+    checkpointed = read(Blocks(False), TOKENS)
     agree(Blocks(), TOKENS, tuned(checkpointed, None, "none"))
 
 
@@ -555,13 +539,13 @@ def test_selective_checkpointing_multiplies_nothing_again() -> None:
                 )
             return self.head(x)
 
-    graph = tuned(as_trained(lolat.read((Blocks(), (TOKENS,)))), None, "selective")
+    graph = tuned(read(Blocks(), TOKENS), None, "selective")
     assert by_us(graph, 4).macs == by_pytorch(Selective(), TOKENS).macs
     # The stem's result, and of each block the results of its products and what it adds up.
     of_block = 3 * 32 + 16 + 32 + 2 * 32 + 32
     assert saved_bytes(graph, 4) == 4 * 4 * 16 * (8 + 32 + 4 * of_block + 3 * 32 + 32)
     with pytest.raises(NetworkError, match="context_fn"):
-        as_trained(lolat.read((Selective(), (TOKENS,))))
+        read(Selective(), TOKENS)
 
 
 # ---- Networks of packages.
@@ -587,14 +571,7 @@ def transformer(reentrant: bool | None, part: str = "") -> tuple[Any, Any]:
     [(None, ""), (False, ""), (True, ""), (None, "layer.2"), (False, "classifier")],
 )
 def test_a_network_of_transformers(reentrant: bool | None, part: str) -> None:
-    network, tokens = transformer(reentrant, part)
-    expected, found = (
-        by_pytorch(network, tokens),
-        by_us(as_trained(lolat.read((network, (tokens,)))), 3),
-    )
-    assert found.macs == expected.macs
-    assert found.trained == expected.trained
-    assert found.saved == pytest.approx(expected.saved, rel=BYTES)
+    agree(*transformer(reentrant, part))
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
@@ -623,7 +600,7 @@ def test_adapters_need_a_linear_layer_and_blocks_several_layers() -> None:
     with pytest.raises(NetworkError, match="no blocks of several layers"):
         tuned(single, None, "full")
     with pytest.raises(InputError, match="has 4 blocks"):
-        tuned(as_trained(lolat.read((Blocks(), (TOKENS,)))), "frozen:4", None)
+        tuned(read(Blocks(), TOKENS), "frozen:4", None)
 
 
 def test_a_table_that_is_a_buffer_is_not_trained() -> None:

@@ -145,14 +145,6 @@ def test_autocast_keeps_a_copy_for_each_product_in_place_of_the_tensor() -> None
     assert saved_bytes(graph, 2, Mode("amp")) + weights == pytest.approx(own, rel=0.02)
 
 
-def test_a_network_that_ends_with_log_softmax_has_the_loss_of_nll() -> None:
-    network = torch.nn.Sequential(torch.nn.Linear(32, 4000), torch.nn.LogSoftmax(-1))
-    target = torch.zeros(256, dtype=torch.int64)
-    own = peak_by_pytorch(network, torch.randn(256, 32), loss=lambda out: F.nll_loss(out, target))
-    graph = as_trained(lolat.read(network, (32,)))
-    assert memory_bytes(graph, 256, OPTIMIZERS["sgd"]) == pytest.approx(own, rel=0.05)
-
-
 class OwnLoss(torch.nn.Module):  # type: ignore[misc]
     """Returns its loss, and its logits beside it if `both`."""
 
@@ -166,18 +158,6 @@ class OwnLoss(torch.nn.Module):  # type: ignore[misc]
         return (logits, loss) if self.both else (loss,)
 
 
-@pytest.mark.parametrize("both", [True, False])
-def test_a_network_that_returns_its_loss_has_no_other(both: bool) -> None:
-    """The other output is what the loss was computed from."""
-    network, target = OwnLoss(both), torch.zeros(256, dtype=torch.int64)
-    own = peak_by_pytorch(network, torch.randn(256, 32), target, loss=lambda out: out[-1])
-    graph = as_trained(lolat.read((network, (torch.zeros(1, 32), target[:1]))))
-    assert memory_bytes(graph, 256, OPTIMIZERS["sgd"]) == pytest.approx(own, rel=0.01)
-    # The loss is computed by the operations that were read, and nothing is computed behind them.
-    work = work_of(graph, 256, Mode(training=True))
-    assert np.bincount(work.operation[~work.backward]).tolist() == [1, 1, 1]
-
-
 class Accuracy(OwnLoss):
     """Returns a share of right answers, which is a number without a gradient, beside its logits."""
 
@@ -186,13 +166,32 @@ class Accuracy(OwnLoss):
         return logits, (logits.argmax(1) == target).float().mean()
 
 
-def test_a_network_that_returns_its_accuracy_has_a_loss_beside_it() -> None:
-    network, target = Accuracy(True), torch.zeros(256, dtype=torch.int64)
-    own = peak_by_pytorch(
-        network, torch.randn(256, 32), target, loss=lambda out: F.cross_entropy(out[0], target)
-    )
-    graph = as_trained(lolat.read((network, (torch.zeros(1, 32), target[:1]))))
-    assert memory_bytes(graph, 256, OPTIMIZERS["sgd"]) == pytest.approx(own, rel=0.01)
+class LogSoftmax(OwnLoss):
+    """Ends with the log-softmax, and leaves the loss its gradient alone."""
+
+    def forward(self, x: Any, target: Any) -> Any:
+        return F.log_softmax(self.head(x), -1)
+
+
+TARGET = torch.zeros(256, dtype=torch.int64)
+LOSSES: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "loss": (OwnLoss(False), lambda out: out[-1]),
+    "loss and logits": (OwnLoss(True), lambda out: out[-1]),  # it was computed from these
+    "accuracy": (Accuracy(True), lambda out: F.cross_entropy(out[0], TARGET)),
+    "log-softmax": (LogSoftmax(False), lambda out: F.nll_loss(out, TARGET)),
+}
+
+
+@pytest.mark.parametrize("returned", LOSSES)
+def test_a_network_that_returns_its_loss_has_no_other(returned: str) -> None:
+    network, loss = LOSSES[returned]
+    own = peak_by_pytorch(network, torch.randn(256, 32), TARGET, loss=loss)
+    graph = as_trained(lolat.read((network, (torch.zeros(1, 32), TARGET[:1]))))
+    rel = 0.05 if returned == "log-softmax" else 0.01
+    assert memory_bytes(graph, 256, OPTIMIZERS["sgd"]) == pytest.approx(own, rel=rel)
+    if returned.startswith("loss"):  # nothing is computed behind the operations that were read
+        work = work_of(graph, 256, Mode(training=True))
+        assert np.bincount(work.operation[~work.backward]).tolist() == [1, 1, 1]
 
 
 MEASURED = {
