@@ -291,6 +291,7 @@ def test_a_comparison_never_takes_pure_half_precision_unasked() -> None:
     assert {(c.precision, c.channels_last) for c in usual.answers} == {("amp", False)}
     pure = package.compare("timm:resnet50", precision="fp16", **asked)
     assert {c.precision for c in pure.answers} == {"fp16"}
+    assert all(any("pure float16: " in w for w in c.warnings) for c in pure.answers)
 
 
 def test_channels_last_train_as_nvidia_published() -> None:

@@ -19,7 +19,6 @@ from lolat.device.file import DeviceFile, made
 from lolat.device.question import RunAs
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.analysis import parameters
 from lolat.graph.network import ON_CPU
 from lolat.hardware.prices import Offer, Rental, price_list
 from lolat.report.cost import cost_lines
@@ -28,7 +27,6 @@ from lolat.training import plan
 from lolat.training.cost import Cost, best_of, cost_on
 from lolat.training.model import TrainingLimits
 from lolat.training.question import TrainingQuestion
-from lolat.units import byte_size
 from tests import synthetic
 from tests.cli.commands import Command
 from tests.training import known_device
@@ -169,21 +167,6 @@ def test_counts_are_those_that_the_data_allows(lolat: Command, tmp_path: Path, n
         answer = next(a for a in json.loads(twice)["answers"] if a["device"] == "v100-fp32")
         assert [o["devices"] for o in answer["options"]] == [2]
         assert lolat.done(*ask, "--on", device, "--replicas", "2,2")
-
-
-def test_half_precision_alone_says_so_with_the_usual_recipe_beside_it() -> None:
-    """2 bytes of a weight, its gradient and two states; else 2 + 2 + 4 (a copy) + 2 x 4."""
-    model, graph = package.load("a100-fp32"), synthetic.network()
-    asked_it = {precision: model.run_as(precision).cost(graph, 8, optimizer="adam")
-                for precision in ("bf16", "amp", "tf32")}  # fmt: skip
-    found = asked_it["bf16"]
-    mixed = byte_size(found.memory_bytes + 8 * parameters(graph))
-    (said,) = [
-        w for w in found.warnings if "pure bfloat16: weights, gradients and optimizer states" in w
-    ]
-    assert " 8 bytes a parameter; " in said
-    assert said.endswith(f"16 bytes: {mixed}")
-    assert not any("half precision" in w for p in ("amp", "tf32") for w in asked_it[p].warnings)
 
 
 def test_networks_with_attention_are_told_what_is_assumed_of_their_training() -> None:
@@ -368,31 +351,17 @@ def test_memory() -> None:
     assert asked(cpu).largest_batch == 0
 
 
-# ---- The command, with a model of each kind.
-
-
-@pytest.fixture
-def sheet(tmp_path: Path) -> Path:
-    """A device of a data sheet."""
-    path = tmp_path / "sheet.json"
-    path.write_text(json.dumps(known_device.document()))
-    return path
-
-
-def test_the_command_answers_as_python_does(lolat: Command, sheet: Path) -> None:
-    ask = ("--batch-size", 32, "--samples", 1000, "--epochs", 3, "--replicas", "1,4")
-    answer = lolat.answer("cost", sheet, "keras:MobileNet", *ask)
-    found = package.load(sheet).cost("keras:MobileNet", 32, 1000, 3, replicas=[1, 4])
-    assert answer == json.loads(json.dumps(found.to_dict()))
-    assert answer["prices"].startswith("V100, V100-32GB in the built-in table of 20")
-    names = [o["rented"]["instance_type"] for o in answer["options"]]
+def test_rows_have_the_built_in_prices_and_both_ends_of_an_interval() -> None:
+    sheet = package.Model(known_device.document())
+    found = sheet.cost(network(), 32, 1000, 3, replicas=[1, 4])
+    assert (found.prices or "").startswith("V100, V100-32GB in the built-in table of 20")
+    names = [row["instance_type"] for row in found.rows()]
     assert names == ["paperspace_V100-32GB", "gpu_8x_v100"]  # $6.32 for four of eight, not $9.20
-    assert [row["devices"] for row in found.rows()] == [1, 4]
     for row, option in zip(found.rows(), found.options, strict=True):
         assert all(isinstance(v, str | float | int | None) for v in row.values())
         assert (row["total_low_s"], row["total_high_s"]) == option.interval_s
         assert (row["dollars_low"], row["dollars_high"]) == option.dollars_interval
-    (row,) = package.load(sheet).cost("keras:MobileNet", 32).rows()
+    (row,) = sheet.cost(network(), 32).rows()
     assert (row["total_low_s"], row["dollars_high"]) == (None, None)
 
 

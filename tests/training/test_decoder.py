@@ -13,8 +13,6 @@ import pytest
 import lolat as package
 from lolat.api.choosing import serving_model
 from lolat.api.model import Model
-from lolat.cli.common import run
-from lolat.cli.main import lolat as commands
 from lolat.errors import InputError
 from lolat.hardware.links import Link
 from lolat.llm.config import read_decoder
@@ -26,7 +24,7 @@ from lolat.training.cost import close_words
 from lolat.training.decoder import FRAGMENTED, DecoderStep, tuned_recipe
 from lolat.training.parallel import Parallel
 from lolat.training.passes import DecoderPasses, Tuning
-from tests.llm.known_gpu import EIGHT, LARGE, LLAMA, document, section
+from tests.llm.known_gpu import EIGHT, LARGE, document, section
 
 BILLIONS = 8_030_261_248  # parameters of Llama 3.1 8B, as published
 TABLES = 2 * 128256 * 4096
@@ -257,14 +255,6 @@ def test_padding_counts_in_time_and_not_in_tokens(gpu: Model) -> None:
     assert padded.samples == math.ceil(1e8 / 1024)
 
 
-def test_the_largest_micro_batch_fits_and_one_more_does_not(gpu: Model) -> None:
-    asked = {"tune": "lora:16", "checkpointing": "full"}
-    most = cost(gpu, batch_size="auto", **asked)
-    assert most.batch_size == most.largest_batch
-    assert most.fits
-    assert not cost(gpu, batch_size=most.batch_size + 1, **asked).fits
-
-
 @pytest.mark.parametrize("asked", [{}, {"replicas": 8, "sharding": "fsdp", "link_gbps": 200}])
 def test_the_last_iteration_has_the_micro_batches_that_are_left(
     gpu: Model, asked: dict[str, Any]
@@ -438,21 +428,6 @@ def test_over_machines_whole_ones_are_rented(gpu: Model, tmp_path: Path) -> None
     for replicas, instances in ((2, ("two", 1)), (16, ("eight", 2))):
         rented = cost(gpu, replicas=replicas, checkpointing="full", **asked).options[0].rented
         assert rented is None or (rented.instance_type, rented.instances) == instances
-
-
-def test_the_command_answers_in_json_and_ends_with_3_where_it_does_not_fit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, given in (("gpu.json", document()), ("config.json", LLAMA), ("large.json", LARGE)):
-        (tmp_path / name).write_text(json.dumps(given))
-    words = f"cost {tmp_path}/gpu.json {tmp_path}/{{}} --sequence-length 2048 --batch-size 1 --json"
-    codes, answers = [], []
-    for name in ("config.json", "large.json"):
-        codes.append(run(commands, words.format(name).split(), "lolat"))
-        answers.append(json.loads(capsys.readouterr().out))
-    assert codes == [0, 3]
-    assert [a["fits"] for a in answers] == [True, False]
-    assert all(a["options"][0]["iteration_ms"] > 0 for a in answers)
 
 
 def test_a_card_has_the_memory_of_its_section_and_is_rented_with_it() -> None:

@@ -19,7 +19,7 @@ from lolat.training.decoder import DecoderStep, tuned_recipe
 from lolat.training.memory import recipe_of
 from lolat.training.parallel import Parallel
 from lolat.training.passes import FLASH_BACKWARD, DecoderPasses, Tuning
-from tests.llm.known_gpu import EIGHT, LLAMA, MIXED, SMALL, section
+from tests.llm.known_gpu import EIGHT, LLAMA, SMALL, section
 from tests.training.known import saved_by_pytorch
 
 HEADS = 8
@@ -245,12 +245,3 @@ def test_a_small_decoder_waits_for_the_host() -> None:
 def test_a_tuning_of_another_form_is_refused(tune: str) -> None:
     with pytest.raises(InputError, match="expected full, lora:RANK"):
         Tuning.named(tune, 32)
-
-
-def test_experts_and_more_frozen_layers_than_there_are_are_refused() -> None:
-    with pytest.raises(InputError, match="experts"):
-        DecoderPasses(MIXED, 512, 1)
-    with pytest.raises(InputError, match="checkpointing 'some': expected one of none"):
-        DecoderPasses(SMALL, 512, 1, "some")
-    with pytest.raises(InputError, match="2 layers"):
-        DecoderPasses(SMALL, 512, 1, tuning=Tuning(frozen=3))
