@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from lolat.device.file import OF_LANGUAGE_MODELS, DeviceFile
 from lolat.device.intervals import LARGEST, conformal_quantile, t_quantile
 from lolat.errors import InputError, arg
 from lolat.graph.analysis import largest_fitting
-from lolat.graph.modes import BFLOAT16, EAGER, Launch
+from lolat.graph.modes import EAGER, Launch
 from lolat.hardware.gpus import UNUSABLE_BYTES, find_gpu
 from lolat.hardware.links import (
     MACHINE,
@@ -115,7 +115,6 @@ class DecoderPlan:
     section: ServingSection
     trained: TrainedDecoder
     run: TrainingRun
-    recipe: PrecisionRecipe
     available: int
     gib: float
     useful: float
@@ -141,27 +140,24 @@ class DecoderPlan:
         section = section_of(device.file.llm, device.source)
         tuning = Tuning.named(asked.tune or "full", trained.decoder.layers)
         check_rank(tuning.rank, trained.decoder.hidden, trained.decoder.name)
-        updates = optimizer_named(run.optimizer)
         precision = device.asked.precision or PRECISION
-        recipe = tuned_recipe(precision, updates, tuning)
         gib = asked.memory_gib or card_gib(device.file.kind, section)
         available = max(int(gib * GIB) - UNUSABLE_BYTES, 0)
         return cls(
-            device.file, precision, section, trained, run, recipe, available, gib, useful,
+            device.file, precision, section, trained, run, available, gib, useful,
             asked.checkpointing or "none", tuning, device.asked.launch or EAGER,  # type: ignore[arg-type]
         )  # fmt: skip
+
+    @cached_property
+    def recipe(self) -> PrecisionRecipe:
+        """The bytes of a parameter; InputError for a precision that is not predicted."""
+        return tuned_recipe(self.precision, optimizer_named(self.run.optimizer), self.tuning)
 
     def step(self, batch_size: int | None = None) -> DecoderStep:
         """Return a micro-batch of the run, or one of another size."""
         size = batch_size or self.run.batch_size
         passes = DecoderPasses(*self.trained, size, self.checkpointing, self.tuning, self.launch)
         return DecoderStep(passes, self.recipe)
-
-    def tuned(self, tuning: Tuning, dtype: str = "", optimizer: str = "") -> DecoderPlan:
-        """Return the plan with another tuning, data type or optimizer."""
-        updates = optimizer_named(optimizer or self.recipe.optimizer)
-        recipe = tuned_recipe(dtype or self.recipe.dtype, updates, tuning)
-        return replace(self, tuning=tuning, recipe=recipe)
 
     def parallel(self, devices: int, link: Link | None = None) -> Parallel:
         """Return so many GPUs that train together."""
@@ -333,14 +329,15 @@ class DecoderPlan:
         batch_size = self.run.batch_size
         devices = min(numbers, key=lambda k: self.needed(k, batch_size))
         more = [k for k in map((2).__pow__, range(1, 10)) if devices < k <= MOST_GPUS]
-        checkpointed, lora = replace(self, checkpointing="full"), self.tuned(Tuning(rank=16))
+        checkpointed = replace(self, checkpointing="full")
+        lora = replace(self, tuning=Tuning(rank=16))
         sharded, both = (
             replace(one, run=replace(self.run, sharding=FSDP)) for one in (self, checkpointed)
         )
         ways: list[tuple[str, DecoderPlan, list[int]]] = [
             ("--checkpointing full", checkpointed, []),
-            (f"--optimizer {SMALL}", self.tuned(self.tuning, optimizer=SMALL), []),
-            ("--precision bf16", self.tuned(self.tuning, BFLOAT16), []),
+            (f"--optimizer {SMALL}", replace(self, run=replace(self.run, optimizer=SMALL)), []),
+            ("--precision bf16", replace(self, precision="bf16"), []),
             ("--sharding fsdp", sharded, more),
             ("--sharding fsdp --checkpointing full", both, more),
             ("--tune lora:16", lora, []),

@@ -113,10 +113,9 @@ class Shards(NamedTuple):
 def state_parts(
     recipe: PrecisionRecipe, trained: float, frozen: float, shards: Shards
 ) -> dict[str, float]:
-    """Return the bytes on a device of so many parameters and of their states; none of 0 bytes."""
+    """Return the bytes on a device of so many parameters and of their states."""
     weights = recipe.weight * trained + recipe.frozen * frozen
-    parts = {WEIGHTS: weights / shards.parameters, STATES: recipe.states * trained / shards.states}
-    return {name: size for name, size in parts.items() if size}
+    return {WEIGHTS: weights / shards.parameters, STATES: recipe.states * trained / shards.states}
 
 
 # ---- The parameters of a network.
