@@ -18,7 +18,6 @@ from lolat.errors import InputError, arg
 from lolat.graph.modes import EAGER, FLOAT_BYTES, GRAPH, HALF_BYTES, Launch
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU
-from lolat.parameters import CHECKPOINTING
 from lolat.training.parallel import Parallel
 from lolat.units import shortened
 
@@ -146,9 +145,6 @@ class DecoderPasses:
                 f"{d.name} has {has}; expected a dense decoder: the training of others is not predicted",
                 code="decoder-kind",
             )
-        if self.checkpointing not in CHECKPOINTING:
-            expected = f"expected one of {', '.join(CHECKPOINTING)}"
-            raise InputError(f"{arg('checkpointing')} {self.checkpointing!r}: {expected}")
         if frozen > d.layers:
             raise InputError(
                 f"{arg('tune')} frozen:{frozen}: {d.name} has {d.layers} layers; expected no more"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lolat.device.question import RunAs
 from lolat.hardware.prices import check_price
-from lolat.parameters import PARAMETERS
+from lolat.parameters import PARAMETERS, check_given
 
 if TYPE_CHECKING:
     from lolat.device.question import InputSize
@@ -21,8 +21,8 @@ class TrainingQuestion(RunAs):
 
     Of several devices each answers in its fastest precision and layout if `precision` is None or BEST.
     `input_size`: at which a network is read, of a decoder the tokens of a sequence. `prices`: a price list,
-    or the file of one, a CSV as SkyPilot's; None: the built-in one. InputError for two prices, and
-    impossible limits.
+    or the file of one, a CSV as SkyPilot's; None: the built-in one. InputError for two prices,
+    impossible limits, and another word than those of `checkpointing`.
     """
 
     batch_size: int | str | Sequence[int | str]
@@ -49,6 +49,8 @@ class TrainingQuestion(RunAs):
 
     def __post_init__(self) -> None:
         check_price(self.price_per_hour, self.prices)
-        for name in ("memory_gib", "max_hours", "max_dollars", "link_gbps"):
-            if (value := getattr(self, name)) is not None:
-                PARAMETERS[name].check(value)
+        limits = ("memory_gib", "max_hours", "max_dollars", "link_gbps")
+        check_given(**{name: getattr(self, name) for name in limits})
+        if self.checkpointing:
+            word = PARAMETERS["checkpointing"].choice(self.checkpointing)
+            object.__setattr__(self, "checkpointing", word)

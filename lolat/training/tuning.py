@@ -26,7 +26,6 @@ from lolat.graph.backward import (
 )
 from lolat.graph.blocks import cut
 from lolat.graph.kinds import COMPUTE, KERNELS
-from lolat.parameters import CHECKPOINTING
 from lolat.training.memory import numbers_of
 from lolat.training.passes import HEAD, Tuning
 from lolat.units import plural, shortened
@@ -182,9 +181,6 @@ def units(graph: Graph) -> list[list[int]]:
 
 
 def _recomputed(graph: Graph, checkpointing: str) -> Graph:
-    if checkpointing not in CHECKPOINTING:
-        expected = f"expected one of {', '.join(CHECKPOINTING)}"
-        raise InputError(f"{arg('checkpointing')} {checkpointing!r}: {expected}")
     nothing = dict.fromkeys((CHECKPOINT, REENTRANT, SELECTIVE))
     operations = [changed(o, **nothing) for o in graph.operations]
     if checkpointing != "none":

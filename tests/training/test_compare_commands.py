@@ -16,15 +16,6 @@ from tests.cli.commands import Command, one_line
 from tests.training.several import HEAD, PRICES, asked, network
 
 
-def test_the_command_compares(lolat: Command, prices: str, net: str) -> None:
-    on = ("--on", "v100-fp32,a100-fp32", "--batch-size", 64, "--samples", 10_000)
-    answer = lolat.json("cost", net, *on, "--prices", prices)
-    assert [c["device"] for c in answer["answers"]] == ["v100-fp32", "a100-fp32"]
-    lines = lolat.done("cost", net, *on, "--prices", prices).out.splitlines()
-    assert any(line.startswith("Cheapest: ") for line in lines)
-    assert lolat("cost", "v100-fp32", net, "--on", "a100-fp32", "--batch-size", 8).code == 2
-
-
 def test_batch_sizes_beside_each_other(lolat: Command, prices: str, net: str) -> None:
     ask = ("--samples", 10_000, "--prices", prices)
     found = lolat.answer("cost", "v100-fp32", net, "--batch-size", "64,128", *ask)
@@ -204,15 +195,6 @@ def test_assumed_hosts_do_not_compare_gpus(lolat: Command, net: str) -> None:
         out = lolat.done(*ask, *given).out
         assert "assumed hosts" not in out
         assert re.search(r"v100-fp32 .* \d\.\d\dx ", out)
-
-
-def test_mixed_precision_is_offered_where_nobody_asked(lolat: Command, net: str) -> None:
-    ask = ("cost", "a100", net, "--batch-size", 64, "--samples", 10_000)
-    alone, amp = (package.load("a100-fp32").run_as(p).cost(network(), 64) for p in (None, "amp"))
-    ratio = amp.options[0].iteration_ms / alone.options[0].iteration_ms
-    said = [x for x in lolat.done(*ask).out.splitlines() if "--precision amp" in x]
-    assert len(said) == (ratio < 0.8)
-    assert "times as long" not in lolat.done(*ask, "--precision", "fp32").out
 
 
 def test_channels_last_is_offered_where_it_is_faster(lolat: Command, net: str) -> None:

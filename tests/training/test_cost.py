@@ -115,7 +115,6 @@ def asked(model: KnownTraining, *replicas: int, **more: Any) -> Cost:
         file=model.file,
         source="desk.json",
         label="desk",
-        asked_precision=None,
         asked=RunAs(),
     )
     with pytest.MonkeyPatch.context() as patch:
