@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import lolat as package
@@ -14,6 +15,15 @@ from tests import synthetic
 
 HEAD = "InstanceType,Price,AcceleratorName,AcceleratorCount\n"
 PRICES = f"{HEAD}v,2,V100-32GB,1\nvv,4,V100-32GB,2\na,3,A100,1\n"
+
+
+def listed(folder: Path, *rows: str) -> str:
+    """The path of a price list with these rows: instance, US$ an hour, accelerator, its number."""
+    path = folder / "p.csv"
+    path.write_text(HEAD + "\n".join(rows))
+    return str(path)
+
+
 GPUS = ("v100-fp32", "a100-fp32", "p4-fp32")
 
 

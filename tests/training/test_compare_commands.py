@@ -13,7 +13,7 @@ import pytest
 import lolat as package
 from lolat.units import digits, milliseconds
 from tests.cli.commands import Command, one_line
-from tests.training.several import HEAD, PRICES, asked, network
+from tests.training.several import PRICES, asked, listed, network
 
 
 def test_batch_sizes_beside_each_other(lolat: Command, prices: str, net: str) -> None:
@@ -29,9 +29,8 @@ def test_batch_sizes_beside_each_other(lolat: Command, prices: str, net: str) ->
 
 def test_rows_of_several_machines_are_marked(lolat: Command, tmp_path: Path, net: str) -> None:
     """Of four V100 in a machine two are joined inside; the only A100s are one in each machine."""
-    path = tmp_path / "p.csv"
-    path.write_text(HEAD + "four,8,V100-32GB,4\none,2.5,A100,1\n")
-    ask = ("cost", net, "--prices", path, "--batch-size", 64, "--samples", 10_000)
+    prices = listed(tmp_path, "four,8,V100-32GB,4", "one,2.5,A100,1")
+    ask = ("cost", net, "--prices", prices, "--batch-size", 64, "--samples", 10_000)
     lines = lolat.done(*ask, "--on", "v100,a100", "--replicas", "2,8").out.splitlines()
     rows = [line.split() for line in lines if line.startswith(("v100 ", "a100 "))]
     across = {(row[0], row[1]): row[-1].endswith("^") for row in rows}
@@ -414,13 +413,18 @@ def test_rows_of_another_launch_say_which(lolat: Command, net: str) -> None:
     assert ("Launches" in same, "compiled" in same) == (False, False)
 
 
+def fitted(lolat: Command, folder: Path, *lines: str) -> str:
+    """An A100 at the level of a table."""
+    (folder / "nets.csv").write_text("\n".join(lines))
+    own = str(folder / "own.json")
+    lolat.done("fit", "a100-sxm-80gb", folder / "nets.csv", "--output", own)
+    return own
+
+
 def test_own_runs_are_told_beside_devices_without_them(lolat: Command, tmp_path: Path) -> None:
     """The runs' network has no mark of an estimate; another one keeps it, and both are of another level."""
-    (tmp_path / "nets.csv").write_text(
-        "network,batch_size,precision,optimizer,samples_per_s\ntimm:resnet50,128,amp,sgd,1700\n"
-    )
-    own = str(tmp_path / "own.json")
-    lolat.done("fit", "a100-sxm-80gb", tmp_path / "nets.csv", "--output", own)
+    own = fitted(lolat, tmp_path, "network,batch_size,precision,optimizer,samples_per_s",
+                 "timm:resnet50,128,amp,sgd,1700")  # fmt: skip
     for of, is_own in (("timm:resnet50", True), ("timm:resnext50_32x4d", False)):
         ask = ("cost", of, "--batch-size", 128, "--precision", "amp", "--replicas", 1, "--on")
         found = lolat.json(*ask, f"{own},v100")["answers"]
@@ -436,11 +440,8 @@ def test_own_times_of_inference_are_told_beside_devices_without_them(
     lolat: Command, tmp_path: Path
 ) -> None:
     """They set the level of latencies and of training; in another precision than theirs nothing."""
-    (tmp_path / "nets.csv").write_text(
-        "network,batch_size,precision,samples_per_s\ntimm:resnet50,128,amp,5500\n"
-    )
-    own = str(tmp_path / "own.json")
-    lolat.done("fit", "a100-sxm-80gb", tmp_path / "nets.csv", "--output", own)
+    own = fitted(lolat, tmp_path, "network,batch_size,precision,samples_per_s",
+                 "timm:resnet50,128,amp,5500")  # fmt: skip
     for command in ("predict", "cost"):
         ask = (command, "timm:resnet50", "--batch-size", 128, "--precision")
         told = f"Levels differ: own runs corrected {own} alone; "
@@ -454,9 +455,8 @@ def test_the_best_come_first_in_their_way_and_no_assumed_network_is_a_tie(
     lolat: Command, tmp_path: Path
 ) -> None:
     """Four machines of a V100 share an assumed network, whose interval holds every price."""
-    path = tmp_path / "p.csv"
-    path.write_text(HEAD + "one,3,V100-32GB,1\nfour,9,A100,4\n")
-    ask = ("cost", "timm:resnet50", "--on", "v100,a100", "--prices", path, "--batch-size", 256,
+    prices = listed(tmp_path, "one,3,V100-32GB,1", "four,9,A100,4")
+    ask = ("cost", "timm:resnet50", "--on", "v100,a100", "--prices", prices, "--batch-size", 256,
            "--samples", 10_000, "--replicas", 4)  # fmt: skip
     lines = lolat.done(*ask).out.splitlines()
     first, second, mark = lines[lines.index("", 2) + 1 :][:3]
@@ -475,13 +475,12 @@ def test_the_best_come_first_in_their_way_and_no_assumed_network_is_a_tie(
 
 def test_one_machine_as_cheap_as_several_is_named(lolat: Command, tmp_path: Path, net: str) -> None:
     """Four machines of one V100 cost least, and one of four A100s 5 % more, or 15 %."""
-    path = tmp_path / "p.csv"
-    ask = ("cost", net, "--on", "v100,a100", "--prices", path, "--batch-size", 64, "--samples", 10_000,
+    prices = listed(tmp_path, "one,1,V100-32GB,1", "four,4,A100,4")
+    ask = ("cost", net, "--on", "v100,a100", "--prices", prices, "--batch-size", 64, "--samples", 10_000,
            "--replicas", 4, "--precision", "fp32")  # fmt: skip
-    path.write_text(HEAD + "one,1,V100-32GB,1\nfour,4,A100,4\n")
     v100, a100 = (c["options"][0]["dollars"] for c in lolat.json(*ask)["answers"])
     for factor, is_near in ((1.05, True), (1.15, False)):
-        path.write_text(HEAD + f"one,1,V100-32GB,1\nfour,{4 * factor * v100 / a100},A100,4\n")
+        listed(tmp_path, "one,1,V100-32GB,1", f"four,{4 * factor * v100 / a100},A100,4")
         (line,) = (x for x in lolat.done(*ask).out.splitlines() if x.startswith("Cheapest"))
         assert "4 separate machines over 10 Gbit/s, assumed" in line
         assert ("; on one machine: 4 x a100 in fp32" in line) == is_near

@@ -31,7 +31,7 @@ from tests import synthetic
 from tests.cli.commands import Command
 from tests.training import known_device
 from tests.training.known import KnownTraining
-from tests.training.several import HEAD, network
+from tests.training.several import listed, network
 
 ONE = Offer("one", "G", 1, 3.0)
 DEARER = Offer("dear", "G", 1, 3.5)
@@ -97,10 +97,10 @@ box,0.2,,,here,4
 """
 
 
-def known(device: str = "Tesla V100-SXM2", **more: Any) -> KnownTraining:
+def known(device: str = "Tesla V100-SXM2", sample_ms: float = 36_000.0) -> KnownTraining:
     """Ends of the interval 5/6 and 6/5 of the time."""
     about = DeviceFile(made("desk", device, {"device": device, "threads": 2}))
-    return KnownTraining(about, sample_ms=36_000.0, factor=1.2, **more)
+    return KnownTraining(about, sample_ms=sample_ms, factor=1.2)
 
 
 @pytest.fixture
@@ -149,14 +149,13 @@ def test_a_list_of_prices_has_the_models_device(prices: str) -> None:
 
 def test_counts_are_those_that_the_data_allows(lolat: Command, tmp_path: Path, net: str) -> None:
     """1,000 samples have three batches of 256; a number of devices that is given twice is one."""
-    path = tmp_path / "p.csv"
     rows = ["four,11,V100,4", "eight,20,V100,8", "one,3,V100,1", "two,6,V100,2"]
-    for listed, batch_size, counts in (
+    for some, batch_size, counts in (
         (rows[:2], 256, [3]), (rows[1:], 256, [1, 2]), (rows[1:], 100, [1, 2, 8]),
         (rows[:2], 1000, [1]),
     ):  # fmt: skip
-        path.write_text(HEAD + "\n".join(listed))
-        ask = ("cost", net, "--samples", 1000, "--prices", path, "--batch-size", batch_size)
+        prices = listed(tmp_path, *some)
+        ask = ("cost", net, "--samples", 1000, "--prices", prices, "--batch-size", batch_size)
         found = json.loads(lolat.done(*ask, "--on", "v100,t4", "--json").out)
         v100 = next(a for a in found["answers"] if a["device"] == "v100-fp32")
         assert [o["devices"] for o in v100["options"]] == counts
@@ -257,13 +256,11 @@ def test_without_an_instance_of_just_as_many_the_job_decides(
 ) -> None:
     """Three devices: apart, over a network, or in a machine of four; each priced in a list of its own."""
     rows = ["one,3.0,V100,1", "four,13,V100,4"]
-    model, found = known(), []
-    model.sample_ms = sample_ms
-    for number, listed in enumerate(([rows[0]], [rows[1]], rows)):
-        path = tmp_path / f"{number}.csv"
-        path.write_text(HEAD + "\n".join(listed))
-        found.append(asked(model, 3, prices=str(path)).options[0])
-    apart, machine, both = found
+    model = known(sample_ms=sample_ms)
+    apart, machine, both = (
+        asked(model, 3, prices=listed(tmp_path, *some)).options[0]
+        for some in ([rows[0]], [rows[1]], rows)
+    )
     assert (apart.link, machine.link) == ("the network between machines", "NVLink 2")
     assert both.dollars == min(apart.dollars or 0.0, machine.dollars or 0.0)
     assert (both.link == machine.link) is (sample_ms < 1.0)  # where exchanging takes the time
@@ -274,32 +271,25 @@ def test_of_offers_that_cost_nearly_the_same_the_fastest(
     tmp_path: Path, dollars: float, is_machine: bool
 ) -> None:
     """Three devices apart for $9 an hour, or in one machine for 9 or 11 % more."""
-    path = tmp_path / "p.csv"
-    path.write_text(f"{HEAD}one,3.0,V100,1\nfour,{dollars},V100,4\n")
-    model = known()
-    model.sample_ms = 36_000.0
-    (found,) = asked(model, 3, prices=str(path)).options
+    prices = listed(tmp_path, "one,3.0,V100,1", f"four,{dollars},V100,4")
+    (found,) = asked(known(), 3, prices=prices).options
     assert (found.link == "NVLink 2") is is_machine
 
 
 def test_the_name_of_an_instance_tells_the_form_of_its_cards(tmp_path: Path) -> None:
     """Two A100 of form SXM: 0.8 of 300 GB/s; as cards: 0.5 of 31.5."""
-    path = tmp_path / "p.csv"
     for instance, link in (
         ("2x_a100_sxm4", ("NVLink 3", 1920.0)),
         ("a2-highgpu-2g", ("NVLink 3", 1920.0)),  # Google's A100 are SXM
         ("2x", ("PCIe 4.0 x16", 126.0)),
     ):
-        path.write_text(f"{HEAD}{instance},4,A100,2\n")
-        found = package.load("a100-fp32").cost(synthetic.network(), 8, replicas=2, prices=str(path))
+        prices = listed(tmp_path, f"{instance},4,A100,2")
+        found = package.load("a100-fp32").cost(synthetic.network(), 8, replicas=2, prices=prices)
         assert (found.options[0].link, found.options[0].link_gbps) == link
         said = [w for w in found.warnings if "times are those of the PCIe card" in w]
         assert [w.endswith("SXM is rented, with its link") for w in said] == [True] * (
             instance != "2x"
         )
-
-
-SMALLER = f"{HEAD}two,5.0,V100-32GB,2\neight,6,V100,8\n"
 
 
 @pytest.mark.parametrize(
@@ -317,12 +307,11 @@ def test_a_card_with_less_memory_is_rented_where_the_step_fits(
 
     The most is the largest batch of 16 GiB less 6 % and half a GiB.
     """
-    path = tmp_path / "p.csv"
-    path.write_text(SMALLER)
+    prices = listed(tmp_path, "two,5.0,V100-32GB,2", "eight,6,V100,8")
     model, graph = package.load("v100-fp32"), synthetic.network()
     most = model.cost(graph, 1, memory_gib=16).largest_batch or 0
     batch_size = {"most": most, "one more": most + 1}.get(str(batch_size), batch_size)
-    ask: dict[str, Any] = {"replicas": 8, "prices": str(path), "memory_gib": asked_gib}
+    ask: dict[str, Any] = {"replicas": 8, "prices": prices, "memory_gib": asked_gib}
     found = model.cost(graph, batch_size, 10**6, **ask)
     rented = found.options[0].rented
     assert rented is not None
@@ -417,31 +406,25 @@ def test_an_onnx_file_without_what_training_has_says_so() -> None:
         assert bool(remarks) == told
 
 
-PODS = f"{HEAD}four,11,V100,4\neight,22.4,V100,8\n"
-
-
 @pytest.mark.parametrize("sample_ms", [1e-3, 36_000.0])
 def test_a_machine_with_as_many_devices_is_kept_whatever_the_job(
     tmp_path: Path, sample_ms: float
 ) -> None:
     """Eight in one machine cost 2 % more than two machines of four, whose network nobody tells."""
-    path, model = tmp_path / "p.csv", known()
-    path.write_text(PODS)
-    model.sample_ms = sample_ms
+    prices = listed(tmp_path, "four,11,V100,4", "eight,22.4,V100,8")
     for link in ({}, {"link_gbps": 960.0}, {"link_gbps": 25.0}):
-        (option,) = asked(model, 8, prices=str(path), **link).options
+        (option,) = asked(known(sample_ms=sample_ms), 8, prices=prices, **link).options
         assert (option.rented and option.rented.instance_type) == "eight"
 
 
 def test_a_link_as_fast_as_nvlink_is_one_machine(tmp_path: Path) -> None:
     """Six V100 over 960 Gbit/s are six of eight; sixteen are in two machines, which it does not join."""
-    path, model = tmp_path / "p.csv", known()
-    path.write_text(f"{HEAD}two,5,V100,2\neight,40,V100,8\n")
+    prices = listed(tmp_path, "two,5,V100,2", "eight,40,V100,8")
     for gbps, devices, names, is_told in (
         (960.0, 6, ("eight", 1), False), (25.0, 6, ("two", 3), False), (960.0, 16, ("eight", 2), True),
         (100.0, 16, ("two", 8), False),
     ):  # fmt: skip
-        found = asked(model, devices, prices=str(path), link_gbps=gbps)
+        found = asked(known(), devices, prices=prices, link_gbps=gbps)
         rented = found.options[0].rented
         if devices < 16:
             assert (rented and (rented.instance_type, rented.instances)) == names
@@ -450,18 +433,16 @@ def test_a_link_as_fast_as_nvlink_is_one_machine(tmp_path: Path) -> None:
 
 def test_the_fastest_is_of_all_offers_where_none_keeps_the_limit(tmp_path: Path) -> None:
     """Three apart take 10 Gbit/s for $9 an hour, a machine of four NVLink for $13."""
-    path, model = tmp_path / "p.csv", known()
-    path.write_text(f"{HEAD}one,3.0,V100,1\nfour,13,V100,4\n")
-    model.sample_ms = 0.2
+    prices = listed(tmp_path, "one,3.0,V100,1", "four,13,V100,4")
     slow, fast, poor = (
-        asked(model, 3, prices=str(path), **limit).options[0]
+        asked(known(sample_ms=0.2), 3, prices=prices, **limit).options[0]
         for limit in ({}, {"max_hours": 1e-6}, {"max_dollars": 1e-6})
     )
     assert [o.link for o in (slow, fast)] == ["the network between machines", "NVLink 2"]
     assert poor.dollars == slow.dollars == fast.least_dollars
     assert (slow.shortest_s, slow.shortest_on, slow.least_of) == (fast.total_s, "four", "one")
-    model.sample_ms = 36_000.0  # the exchange hardly counts: no reason to pay $13
-    late = asked(model, 3, prices=str(path), max_hours=1e-3).options[0]
+    # The exchange hardly counts: no reason to pay $13.
+    late = asked(known(), 3, prices=prices, max_hours=1e-3).options[0]
     assert late.link == "the network between machines"
 
 
