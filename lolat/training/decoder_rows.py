@@ -119,8 +119,12 @@ def _run_of(row: Row, folder: Path, card: str) -> TrainedRow:
     step = DecoderStep(passes, tuned_recipe(precision, updates, tuning))
     within = assumed_link(card, min(gpus, MACHINE))
     link = row_link(card, gpus, row.number("link_gbps", ABOVE_ZERO, default=0.0))
-    tokens = _tokens_per_s(row, folder, gpus, length, batch * batches)
-    ms = 1e3 * batch * batches * length / tokens
+    column, sequences = COLUMNS[-1], batch * batches
+    if row[column].endswith(".json"):
+        tokens = length * logged_rate(row, column, folder, sequences * gpus) / gpus
+    else:
+        tokens = row.number(column, ABOVE_ZERO, expected="tokens a second of a GPU, or a log")
+    ms = 1e3 * sequences * length / tokens
     return TrainedRow(step, Parallel(gpus, link, sharding, within), batches, ms, row)
 
 
@@ -141,17 +145,6 @@ def _word(row: Row, column: str) -> str:
             raise InputError(why, code="not-predicted")
         raise row.wrong(column, f"one of {', '.join(filter(None, words))}")
     return words[text]
-
-
-def _tokens_per_s(row: Row, folder: Path, gpus: int, length: int, sequences: int) -> float:
-    """Return tokens a second of a GPU: the cell, or those of a log of transformers' Trainer.
-
-    `sequences`: those of a GPU in an update, which the log has to confirm.
-    """
-    column = COLUMNS[-1]
-    if not row[column].endswith(".json"):
-        return row.number(column, ABOVE_ZERO, expected="tokens a second of a GPU, or a log")
-    return length * logged_rate(row, column, folder, sequences * gpus) / gpus
 
 
 def level_of(section: ServingSection, rows: Sequence[TrainedRow]) -> tuple[ServingSection, str]:

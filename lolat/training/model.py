@@ -293,11 +293,11 @@ class TrainingPrediction:
 
     def bought(self, limits: TrainingLimits, rented: Rented | None = None) -> TrainingPrediction:
         """Add the rented instances and their price by the second; without data, what the limits allow."""
-        price, found = rented and rented.price_per_hour, replace(self, rented=rented)
+        found, price = replace(self, rented=rented), rented.price_per_hour if rented else None
         if self.total_s is not None and price is not None:
-            total, *ends = (s / 3600 * price for s in (self.total_s, *(self.interval_s or ())))
-            both = (ends[0], ends[1]) if ends else None
-            return replace(found, dollars=total, dollars_interval=both)
+            total, *both = (s / 3600 * price for s in (self.total_s, *(self.interval_s or ())))
+            between = (both[0], both[1]) if both else None
+            return replace(found, dollars=total, dollars_interval=between)
         hours = limits.hours_of(price)
         if hours is None or self.total_s is not None or self.fits is False:
             return found
