@@ -405,6 +405,7 @@ PEAKS: dict[str, Callable[[], tuple[Any, list[Any]]]] = {
     # The gradient of a weight is there from its last use on, and that of its first use beside it.
     "twice": lambda: (Shared(False), [torch.rand(1, 4, 64)] * 2),
     "tied": lambda: (Shared(True), [torch.zeros(1, 4, dtype=torch.int64)]),
+    "in bfloat16": lambda: (Shared(True).bfloat16(), [torch.zeros(1, 4, dtype=torch.int64)]),
     # The norm's result is a view, whose gradient PyTorch copies where it was changed in place.
     "in place": lambda: (normalized(True), [torch.rand(1, 3, 64, 64)]),
     "not in place": lambda: (normalized(False), [torch.rand(1, 3, 64, 64)]),
