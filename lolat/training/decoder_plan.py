@@ -215,17 +215,16 @@ class DecoderPlan:
         about = self.section, self.file.kind, step.passes, self.parallel(devices)
         factor = math.exp(half_width(*about, run.coverage))
 
-        def parts(over: Link | None, batches: int) -> dict[str, float]:
-            found = step.iteration_ms(gpu, self.parallel(devices, over), batches)
-            return {name: level * ms for name, ms in found.items()}
+        def iteration(batches: int) -> tuple[dict[str, float], np.ndarray]:
+            """Return the parts of an iteration of so many micro-batches, and the ms of it and its ends."""
+            links = (link, *link.ends) if link else (None,) * 3
+            each = [step.iteration_ms(gpu, self.parallel(devices, one), batches) for one in links]
+            found = {name: level * ms for name, ms in each[0].items()}
+            alone = sum(ms for name, ms in found.items() if name not in ("hidden", "exchange"))
+            exchanges = level * np.array([parts["exchange"] for parts in each])
+            return found, alone * np.array([1.0, 1.0 / factor, factor]) + exchanges
 
-        def times_ms(batches: int) -> np.ndarray:
-            """Return (3,) ms of an iteration of so many micro-batches: its time, its interval's ends."""
-            each = [parts(over, batches) for over in (link, *(link.ends if link else (None, None)))]
-            alone = sum(ms for name, ms in each[0].items() if name not in ("hidden", "exchange"))
-            return alone * np.array([1.0, 1.0 / factor, factor]) + [p["exchange"] for p in each]
-
-        found, times = parts(link, run.accumulate), times_ms(run.accumulate)
+        found, times = iteration(run.accumulate)
         hidden, (total, low, high) = found.pop("hidden"), times.tolist()
         per_s = 1e3 * devices * run.batch_size * run.accumulate / total
         each_s = per_s * self.useful / devices
@@ -242,7 +241,7 @@ class DecoderPlan:
             return made
         batches = -(-run.samples // (devices * run.batch_size))
         full, rest = divmod(batches, run.accumulate)
-        epoch_ms = full * times + (times_ms(rest) if rest else 0.0)
+        epoch_ms = full * times + (iteration(rest)[1] if rest else 0.0)
         total_s, *ends = (run.epochs * epoch_ms / 1e3).tolist()
         return replace(
             made, iterations=full + bool(rest), epoch_s=float(epoch_ms[0]) / 1e3, total_s=total_s,
