@@ -167,9 +167,9 @@ def _memory_lines(cost: Cost) -> Iterator[str]:
     """The parts of the memory, the largest first, with the recipe; what is trained, and computed again."""
     parts = sorted(cost.memory.items(), key=lambda part: -part[1])
     shown = [(n, size) for n, size in parts if size >= LEAST_SHOWN * cost.memory_bytes]
-    at = f" at {plain(cost.peak)}" if cost.peak else ""
-    yield f"memory{at}: {' · '.join(f'{name} {byte_size(size)}' for name, size in shown)}"
-    yield from [cost.recipe] if cost.recipe else []
+    named = " · ".join(f"{name} {byte_size(size)}" for name, size in shown)
+    yield f"memory at {plain(cost.peak)}: {named}"
+    yield cost.recipe
     trained, every = cost.trained_parameters or 0, cost.parameters or 0
     if trained < every:
         yield f"{trained:,} of {every:,} parameters are trained ({percent(trained / every)})"

@@ -68,8 +68,8 @@ OF_DECODERS = "of a decoder's configuration only"
 class NetworkPlan:
     """Training a network on a device, on any number of it.
 
-    `available`: bytes of one, None if unknown; `length`: tokens of a sample, 0 if it is no text; `useful`:
-    those that are no padding.
+    `available`: bytes of one, None if unknown; `gib`: GiB that a rented one must have, None: enough for an
+    iteration; `length`: tokens of a sample, 0 if it is no text; `useful`: those that are no padding.
     """
 
     training: TrainingPredictor
@@ -77,6 +77,7 @@ class NetworkPlan:
     graph: Graph
     run: TrainingRun
     available: int | None
+    gib: float | None
     asked: TrainingQuestion
     length: int
     useful: float
@@ -94,12 +95,7 @@ class NetworkPlan:
         own = training.file.available_bytes
         available = own if gib is None else max(Gpu("", gib).usable_bytes or 0, 0)
         asked = replace(asked, channels_last=device.asked.channels_last)
-        return cls(training, training.file, graph, run, available, asked, length, useful)
-
-    @property
-    def gib(self) -> float | None:
-        """The memory that a rented device must have; None: enough for an iteration."""
-        return self.asked.memory_gib
+        return cls(training, training.file, graph, run, available, gib, asked, length, useful)
 
     @property
     def tuning(self) -> Tuning:
@@ -149,9 +145,8 @@ class NetworkPlan:
     def predicted(self, devices: int, link: Link | None) -> TrainingPrediction:
         """Predict training on `devices` devices, joined by `link`, without a price."""
         found = predict(self.training, self.graph, self.run, devices, link)
-        each_s, useful = found.samples_per_s / devices, 1.0
-        if self.length:
-            useful = self.useful / self.length
+        each_s = found.samples_per_s / devices
+        useful = self.useful / self.length if self.length else 1.0
         return replace(
             found,
             mfu=None if self._least_s is None else each_s * useful * self._least_s,
