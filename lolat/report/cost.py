@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import itemgetter
 from typing import Any
 
 from lolat.device.running import IN_TF32, LAYOUTS
@@ -457,10 +456,10 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
             value, ends = (o.dollars, o.dollars_interval) if is_price else (o.total_s, o.interval_s)
             device = short_name(cost.device)
             # The interval of an assumed network is too wide to tell anything.
-            if value is not None and not _across(o).endswith(ASSUMED):
-                values[device] = min(
-                    values.get(device, (value, ends)), (value, ends), key=itemgetter(0)
-                )
+            if value is None or _across(o).endswith(ASSUMED):
+                continue
+            if device not in values or value < values[device][0]:
+                values[device] = value, ends
         words = choice_words(choice, costs.batches > 1)
         more = _faster_words(costs.cheapest, choice) if costs.cheapest else ""
         of = short_name(choice.device)
