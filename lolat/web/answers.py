@@ -114,8 +114,9 @@ def _training(
             "lines": [no_room(cost)],
             "command": _command("cost", form, device),
         }
-    first, (before, by_number, after) = cost.options[0], cost_parts(cost)
-    words = [duration(first.total_s or 0.0)]
+    first, (before, by_number, after) = cost.first, cost_parts(cost)
+    on = f" on {plural(first.devices, 'device')}" * (first is not cost.options[0])
+    words = [f"{duration(first.total_s or 0.0)}{on}"]
     words += [] if first.dollars is None else [dollars(first.dollars)]
     ends = [" .. ".join(map(duration, first.interval_s))] if first.interval_s else []
     return {
