@@ -90,7 +90,8 @@ def _draw_blocks(found: Prediction, axes: Axes) -> Any:
         if any(ms):
             ax.barh(range(len(shown)), ms, left=left, color=INKS[cause], label=words)
             left = [a + b for a, b in zip(left, ms, strict=True)]
-    ax.set(xlabel="ms", title=f"{found.title}\n{prediction.latency(found)}")
+    room = "; does not fit into memory" * (found.fits is False)
+    ax.set(xlabel="ms", title=f"{found.title}\n{prediction.latency(found)}{room}")
     ax.legend(**BESIDE)
     return ax
 
@@ -144,11 +145,15 @@ def _bars(times: Mapping[str, tuple[float, tuple[float, float] | None]], axes: A
 
 
 def _draw_predictions(answers: Any, axes: Axes) -> Any:
-    """Curves over the batch sizes; bars of networks and devices where there is one size."""
+    """Curves over the batch sizes; bars of networks and devices where there is one size.
+
+    Those that do not fit are left out where others do; the title counts them.
+    """
     points: dict[str, list[Any]] = defaultdict(list)
     networks = {p.query.network for p in answers}
     differ = len({p.precision for p in answers}) > 1
-    for p in answers:
+    without = sum(p.fits is False for p in answers)
+    for p in [p for p in answers if p.fits is not False] or answers:
         of = f"{plain(p.query.network)} on " if len(networks) > 1 else ""
         name = f"{of}{plain(p.query.model.label)}{f', {p.precision}' * differ}"
         points[name].append((p.batch_size, p.latency_ms, p.interval_ms))
@@ -156,7 +161,9 @@ def _draw_predictions(answers: Any, axes: Axes) -> Any:
         ax = _curves(points, axes(3.6), "batch size", "ms a batch")
     else:
         ax = _bars({name: some[0][1:] for name, some in points.items()}, axes, "ms a batch")
-    ax.set_title("" if len(networks) > 1 else plain(next(iter(networks), "")))
+    title = ["" if len(networks) > 1 else plain(next(iter(networks), ""))]
+    title += [f"without room in memory: {without} of {len(answers)}"] * bool(without)
+    ax.set_title("\n".join(filter(None, title)))
     return ax
 
 

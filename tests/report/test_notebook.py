@@ -182,6 +182,20 @@ def test_bars_are_the_blocks(axes: Any) -> None:
     assert {"compute", "memory traffic"} <= {t.get_text() for t in axes.get_legend().get_texts()}
 
 
+def test_a_picture_tells_what_memory_rules_out(axes: Any) -> None:
+    """The largest batch of a card is not twice the largest that fits."""
+    most = int(GPU.predict("timm:resnet18", "auto").batch_size)
+    GPU.predict("timm:resnet18", [1, most, 2 * most]).plot(axes)
+    assert [line.get_xdata().tolist() for line in axes.lines] == [[1, most]]
+    assert axes.get_title("left").endswith("\nwithout room in memory: 1 of 3")
+    axes.clear()
+    GPU.predict("timm:resnet18", 2 * most).plot(axes)
+    assert "does not fit" in axes.get_title("left")
+    axes.clear()
+    GPU.predict("timm:resnet18", most).plot(axes)
+    assert "fit" not in axes.get_title("left")
+
+
 def test_a_network_of_many_blocks_is_folded(axes: Any) -> None:
     deep = GPU.predict("timm:resnet152", 64)
     deep.plot(axes)
