@@ -170,6 +170,8 @@ _EVERY = (
     _word("optimizer", OPTIMIZERS, "Optimizer that updates the weights. sgd if not given, of a "
           "decoder adamw.", OTHER_OPTIMIZERS, "; others, such as lamb, are not predicted"),
     Parameter("accumulate", "Batches of each device, one after the other, before an update.", most=10**6),
+    Parameter("global_batch_size", "Samples of an update of all devices: the batches before it follow from "
+              "--batch-size and the number of devices, for each of which there is an answer.", most=10**9),
     _word("checkpointing", CHECKPOINTING, "Activations that the backward pass computes again: none; all of "
           "a block but its input; all of a network's but results of products, of a decoder's but attention "
           "and every second product. If not given, as a network says itself."),

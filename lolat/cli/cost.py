@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     "lolat cost timm:resnet50 --batch-size auto --samples 1281167 --epochs 90",
     "lolat cost h100-vllm llama-3.1-8b --sequence-length 4096 --batch-size 2 --accumulate 8 --replicas 8 "
     "--sharding fsdp --tokens 200e6",
+    "lolat cost a100 timm:resnet50 --batch-size auto --global-batch-size 1024 --replicas 1,4,8",
     answers={"cost": "lolat.training.cost:Cost", "costs": "lolat.training.compare:Costs"},
 )
 @click.argument("arguments", metavar="[MODEL] NETWORK", nargs=-1, required=True)
@@ -82,12 +83,13 @@ def cost(
         return common.check_named([] if question["memory_gib"] else on, several.left_out)
     from lolat.api.choosing import open_here, serving_model
 
-    question["replicas"] = replicas or 1
+    shares = question["global_batch_size"] is not None
+    question["replicas"] = replicas or (() if shares else 1)
     if of_decoder:
         loaded = serving_model(model, of_any=True)
     else:
         loaded = open_here(model, common.say, common.progress)
-    if len({*batch_size}) > 1:
+    if len({*batch_size}) > 1 or shares:
         return _answer_several(loaded.cost(network, batch_size, **question))
     answer = loaded.cost(network, batch_size[0], **question)
     common.warn(answer.warnings)

@@ -104,8 +104,11 @@ def _batch(costs: Sequence[Cost]) -> str:
     def ends(sizes: Sequence[int]) -> str:
         return " to ".join(f"{size:,}" for size in dict.fromkeys((min(sizes), max(sizes))))
 
-    every, accumulate = [Choice.of(c, o) for c in costs for o in c.options], costs[0].accumulate
-    words = f"batch {ends([c.batch_size for c in every])}" + f" x {accumulate:,}" * (accumulate > 1)
+    every, times = (
+        [Choice.of(c, o) for c in costs for o in c.options],
+        [c.accumulate for c in costs],
+    )
+    words = f"batch {ends([c.batch_size for c in every])}" + f" x {ends(times)}" * (max(times) > 1)
     whole = f" on each device, {ends([c.in_all for c in every])} in all"
     return words + whole * (max(c.devices for c in every) > 1)
 
@@ -241,7 +244,8 @@ def _columns(of: Cost | Costs) -> list[Column]:
     costs = [of] if isinstance(of, Cost) else of.answers
     sizes = {o.memory_bytes for c in costs for o in c.options}
     has_memory = of.data == "tokens" or len(sizes) > 1
-    has_batch = len({o.batch_size for c in costs for o in c.options}) > 1
+    has_batch = len({(o.batch_size, c.accumulate) for c in costs for o in c.options}) > 1
+    accumulates = len({c.accumulate for c in costs}) > 1
 
     def time(seconds: float) -> str:
         return duration(seconds) if is_one else digits(seconds / 3600)
@@ -269,6 +273,7 @@ def _columns(of: Cost | Costs) -> list[Column]:
         Column("devices" if is_one else "of it", lambda row: row[1].devices),
         Column("precision", lambda row: None if is_one else Choice.of(*row).way, is_text=True),
         Column("batch", lambda row: row[1].batch_size if has_batch else None, "{:,}".format),
+        Column("accumulate", lambda row: row[0].accumulate if accumulates else None),
         Column("in all", lambda row: Choice.of(*row).in_all if has_batch else None, "{:,}".format,
                page="spare"),
         Column("rented", lambda row: _rented(row[1]), is_text=True, page="spare"),

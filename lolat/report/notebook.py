@@ -107,7 +107,7 @@ SERVED = (
     "dollars_per_hour rented remark"
 )
 STEADY = SERVED.format("concurrency", "tokens_per_s")
-AT_A_RATE = SERVED.format("request_rate", "e2e_ms headroom_rate")
+AT_A_RATE = SERVED.format("request_rate", "e2e_ms largest_rate headroom_rate")
 RARE = {"expert_parallel", "attention_data_parallel", "replicas"}
 """Columns that are shown if they are not 1 in all rows."""
 SHOWN: Mapping[str, str] = {

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import inf
 from typing import Any
 
 from lolat.device import Device
-from lolat.device.question import AUTO, ask_each, each_batch, is_one, no_device
+from lolat.device.question import AUTO, as_whole, ask_each, each_batch, is_one, no_device, several
 from lolat.device.running import LAYOUTS
-from lolat.errors import AnswerIsNo, LolatError
+from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.modes import AMP, BFLOAT16, EAGER, FLOAT16
 from lolat.hardware.gpus import PRECISION_OF, device_names, find_gpu
@@ -152,6 +152,54 @@ def short_name(device: str) -> str:
     return plain(device) if is_of_two else short
 
 
+SHARING = (1, 2, 4, 8)
+"""Numbers of devices that share a global batch, if none is asked for."""
+
+
+def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
+    """Return the question for each batch size; for a global batch for each number of devices besides.
+
+    InputError for a number of devices that cannot have equal parts of the global batch.
+    """
+    whole, each = asked.global_batch_size, each_batch(asked)
+    if whole is None:
+        return each
+    numbers = [as_whole(k, "replicas") for k in several(asked.replicas)]
+    found, refused = list[TrainingQuestion](), list[str]()
+    for one in each:
+        micro = 1 if one.batch_size == AUTO else as_whole(one.batch_size)
+        for k in numbers or SHARING:
+            if whole % (k * micro):
+                refused.append(f"{k} x {micro:,}" if micro > 1 else f"{k}")
+            else:
+                found.append(replace(one, replicas=k))
+    if (numbers and refused) or not found:
+        of = "devices x batch size" if AUTO not in [one.batch_size for one in each] else "devices"
+        raise InputError(
+            f"{arg('global_batch_size')} {whole:,}: not a multiple of {', '.join(refused)} ({of}); "
+            "expected numbers of devices that have equal parts of it",
+            code="global-batch",
+        )
+    return found
+
+
+def _shared(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) -> Cost:
+    """Answer for a device's part of a global batch: in micro-batches of the size asked for, of AUTO the
+    largest equal ones that fit.
+    """
+    if asked.global_batch_size is None:
+        return ask(asked)
+    part = asked.global_batch_size // as_whole(asked.replicas)
+    own = replace(asked, global_batch_size=None)
+    if asked.batch_size != AUTO:
+        return ask(replace(own, accumulate=part // as_whole(asked.batch_size)))
+    whole = ask(replace(own, batch_size=part))
+    if whole.fits is not False or not whole.largest_batch:
+        return whole
+    micro = max(n for n in range(1, min(whole.largest_batch, part) + 1) if part % n == 0)
+    return ask(replace(own, batch_size=micro, accumulate=part // micro))
+
+
 TRIED = ("tf32", "amp")
 """Precisions that each device is tried in, beside its own; AMP alone if it was measured in half precision,
 as weights, gradients and states in two bytes have to be asked for. AMP is tried channels last too."""
@@ -175,10 +223,10 @@ def compare(
     def ask(model: Device, one: TrainingQuestion) -> Cost:
         if why := _too_small(model, one):
             raise AnswerIsNo(why)
-        return _fastest(model, trained, one)
+        return _shared(partial(_fastest, model, trained), one)
 
     answers = list[Cost]()
-    for one in each_batch(asked):
+    for one in _questions(asked):
         found = ask_each(by_label, partial(ask, one=one), left_out, on_progress)
         # Two files of one GPU may answer alike in a third mode.
         answers += {(c.device, c.precision, c.launch): c for c in found.values()}.values()
@@ -188,16 +236,22 @@ def compare(
 
 
 def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Costs:
-    """Predict the cost of training on `device`, with each of several batch sizes; the network is read once.
+    """Predict the cost of training on `device`, with each of several batch sizes, or on each number of
+    devices that share a global batch; the network is read once.
 
     For BEST the device answers in its fastest precision and layout of images.
     """
-    each, trained = each_batch(asked), read_question(network, asked.input_size)
-    if asked.precision == BEST:
-        answers = [_fastest(device, trained, one) for one in each]
-    else:
-        answers = [_on_cards(one.device(device), trained, one) for one in each]
-    return answers[0] if is_one(asked.batch_size) else joined(answers, {}, asked.precision)
+    trained = read_question(network, asked.input_size)
+
+    def ask(one: TrainingQuestion) -> Cost:
+        if one.precision == BEST:
+            return _fastest(device, trained, one)
+        return _on_cards(one.device(device), trained, one)
+
+    answers = [_shared(ask, one) for one in _questions(asked)]
+    if is_one(asked.batch_size) and asked.global_batch_size is None:
+        return answers[0]
+    return joined(answers, {}, asked.precision)
 
 
 def joined(

@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from lolat.device.question import RunAs
+from lolat.errors import InputError, arg
 from lolat.hardware.prices import check_price
 from lolat.parameters import PARAMETERS, check_given
 
@@ -33,6 +34,7 @@ class TrainingQuestion(RunAs):
     _: KW_ONLY
     replicas: int | Sequence[int] = 1
     accumulate: int = 1
+    global_batch_size: int | None = None
     checkpointing: str | None = None
     tune: str | None = None
     sharding: str = "none"
@@ -48,6 +50,14 @@ class TrainingQuestion(RunAs):
     input_size: InputSize = None
 
     def __post_init__(self) -> None:
+        if self.global_batch_size is not None:
+            check_given(global_batch_size=self.global_batch_size)
+            if self.accumulate != 1:
+                why = (
+                    "they follow from it, the batch size and the number of devices; leave them out"
+                )
+                given = f"{arg('accumulate')} beside {arg('global_batch_size')}"
+                raise InputError(f"{given}: {why}", code="given-twice")
         check_price(self.price_per_hour, self.prices)
         limits = ("memory_gib", "max_hours", "max_dollars", "link_gbps")
         check_given(**{name: getattr(self, name) for name in limits})

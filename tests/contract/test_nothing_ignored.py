@@ -58,6 +58,7 @@ VALUES = {
     "--expert-parallel": "2",
     "--facts": "facts.csv",
     "--formula": "",
+    "--global-batch-size": "64",
     "--framework": "trtllm",
     "--gpus": "2",
     "--half": "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock, call
 
 import pytest
@@ -152,6 +153,30 @@ def test_a_number_of_gpus_is_offered_with_a_smaller_batch() -> None:
     (said,) = (w for w in given.warnings if w.startswith("4 devices: does not fit"))
     (four,) = (o for c in found.answers for o in c.options if o.devices == 4)
     assert f"; batch {four.batch_size} fits" in said
+
+
+def test_a_global_batch_is_shared_by_the_devices() -> None:
+    """64 samples on 1, 2 and 4 devices are 8, 4 and 2 micro-batches of 8, as if these were asked for."""
+    model = package.load("p4-fp32")
+    found = model.cost(network(), 8, samples=6400, global_batch_size=64, replicas=[1, 2, 4])
+    alone = [
+        model.cost(network(), 8, samples=6400, accumulate=n, replicas=k)
+        for k, n in ((1, 8), (2, 4), (4, 2))
+    ]
+    options = [(cost.accumulate, *cost.options) for cost in found.answers]
+    assert options == [(cost.accumulate, *cost.options) for cost in alone]
+    assert [option.iterations for _, option in options] == [100, 100, 100]
+
+
+def test_the_parts_of_a_global_batch_are_the_largest_that_fit() -> None:
+    """With room for 25 samples, 64 are two micro-batches of 16 on each of two devices."""
+    model = package.load("p4-fp32")
+    # A network may take 94 % of a card, less half a GiB.
+    room = (model.cost(network(), 25).memory_bytes / 2**30 + 0.5) / 0.94 + 1e-6
+    ask: dict[str, Any] = {"global_batch_size": 64, "replicas": 2, "memory_gib": room}
+    assert 25 <= (model.cost(network(), 64, memory_gib=room).largest_batch or 0) < 32
+    (cost,) = model.cost(network(), "auto", **ask).answers
+    assert (cost.batch_size, cost.accumulate, cost.fits) == (16, 2, True)
 
 
 def test_the_largest_batch_that_fits() -> None:
