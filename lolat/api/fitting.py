@@ -97,6 +97,8 @@ def fit(
 
     Returns a `Model`. Raises InputError for tables that cannot be used.
     """
+    if output is not None and os.path.exists(output):
+        read(output)  # what is no model is refused before the work
     paths = [os.fspath(t) for t in ([tables] if isinstance(tables, (str, os.PathLike)) else tables)]
     asked = Asked(
         tuple((path, content_of(path)) for path in paths), output, name,

@@ -14,6 +14,7 @@ import pytest
 from lolat.api.fitting import fit
 from lolat.api.model import Model
 from lolat.device.file import read
+from lolat.errors import ModelFileError
 from lolat.graph import GraphBuilder
 from lolat.graph.counts import FEATURES
 from tests import synthetic
@@ -344,3 +345,13 @@ def test_a_gpu_from_the_data_sheet_that_comes_along(lolat: Command, tmp_path: Pa
 )
 def test_the_data_sheet_that_is_taken_is_told(name: str, sheet: str) -> None:
     assert fit(name=name).device == f"{name} (data sheet of {sheet})"
+
+
+def test_a_file_of_another_kind_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    """The table does not even exist that would be fitted to."""
+    other = tmp_path / "net.json"
+    other.write_text(json.dumps(synthetic.network().to_dict()))
+    before = other.read_text()
+    with pytest.raises(ModelFileError, match="is not a LoLat model"):
+        fit(tmp_path / "absent.csv", other, name="gpu")
+    assert other.read_text() == before
