@@ -244,7 +244,7 @@ def _serves(file: DeviceFile, gpu: Gpu) -> bool:
 def serving_models(
     text: str, of_any: bool = False, left_out: dict[str, str] | None = None
 ) -> dict[str, Model]:
-    """The models of language models that a text names: a file, names with commas, or ALL.
+    """The models of language models that a text names: a file, or names with commas, ALL among them.
 
     `left_out`: takes the reasons of GPUs among several that compute no bfloat16, and of those that ALL has
     not; None: a GPU without bfloat16 is an error.
@@ -253,7 +253,8 @@ def serving_models(
     too, by their data sheets, but not each variant of a card.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
-    if text == ALL:
+    if ALL in names:
+        given = [name for name in names if name != ALL]
         known = {name: contents(name) for name, _, _ in list_models()}
         names = [name for name, file in known.items() if file.llm is not None]
         served = {card_of(known[name].product) for name in names}
@@ -262,7 +263,7 @@ def serving_models(
             names = sorted({known[n].product: n for n in names}.values())
         gpus = (find_gpu(file.product) for file in known.values())
         new = (gpu for gpu in gpus if gpu and gpu.bf16 and card_of(gpu.name) not in served)
-        names += sorted({device_name(gpu) for gpu in new})
+        names += [*sorted({device_name(gpu) for gpu in new}), *given]
         if left_out is not None:
             for name in (n for n in device_names() if n not in names):
                 gpu = find_gpu(name)

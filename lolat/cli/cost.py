@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import asdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lolat.cli import common
-from lolat.errors import AnswerIsNo, LolatError, arg
+from lolat.errors import AnswerIsNo, LolatError
 from lolat.parameters import BEST
+from lolat.training.model import check_kept
 from lolat.training.question import TrainingQuestion
-from lolat.units import dollars, duration, plain
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
     from lolat.training.compare import Costs
     from lolat.training.cost import Cost
-    from lolat.training.model import TrainingPrediction
 
 
 @common.command(
@@ -100,7 +98,7 @@ def cost(
     if not of_decoder:
         lines = chain(lines, faster_lines(loaded, answer, network, batch_size[0], question))
     common.answer(answer, lines)
-    within(answer)
+    check_kept(answer)
 
 
 def _answer_several(costs: Costs) -> None:
@@ -110,40 +108,7 @@ def _answer_several(costs: Costs) -> None:
     common.answer(costs, costs_lines(costs))
     if all(answer.fits is False for answer in costs.answers):
         raise AnswerIsNo("it fits on none of these devices", code="no-room")
-    within(costs)
-
-
-def within(answer: Cost | Costs) -> None:
-    """AnswerIsNo where no option of an answer keeps its limits."""
-    limits, timed = answer.limits, answer.timed
-    if not answer.missed:
-        return
-    given = " and ".join(arg(name) for name, value in asdict(limits).items() if value is not None)
-    fast = min(timed, key=lambda o: o.shortest_s or o.total_s or 0.0)
-    fastest = fast.shortest_s or fast.total_s or 0.0
-    prices = ((o.least_dollars or o.dollars, o) for o in timed)
-    low = min((p for p in prices if p[0] is not None), key=lambda p: p[0] or 0.0, default=None)
-    cheapest = None if low is None else low[0]
-    expected = "more devices (--replicas), or a higher limit"
-    if not limits.of_money.keeps(fastest, cheapest):
-        expected = f"fewer {answer.data} or epochs, or a higher limit"
-        if cheapest is None:
-            expected = f"{arg('price_per_hour')}, or a price list"
-    elif limits.keeps(fastest, cheapest):
-        expected = "one of the limits higher, as none keeps both"
-    costs = "no price is known"
-    if low is not None:
-        costs = f"the cheapest costs {dollars(low[0] or 0.0)}{_other(low[1], low[1].least_of)}"
-    raise AnswerIsNo(
-        f"nothing here is{limits.words()} ({given}): the fastest takes "
-        f"{duration(fastest)}{_other(fast, fast.shortest_on)}, {costs}; expected {expected}"
-    )
-
-
-def _other(option: TrainingPrediction, instance: str) -> str:
-    """A clause on an instance type that is not the one in an option's row; "" for its own."""
-    is_other = instance and option.rented and option.rented.instance_type != instance
-    return f" (on {plain(instance)})" if is_other else ""
+    check_kept(costs)
 
 
 def faster_lines(
@@ -169,7 +134,7 @@ def faster_lines(
 def prices(prices: str | None) -> None:
     """List what instances cost an hour, from FILE or a small built-in table."""
     from lolat.hardware.prices import price_list
-    from lolat.report.cost import price_lines
+    from lolat.report.device import price_lines
 
     found = price_list(prices)
     common.answer(found, price_lines(found))

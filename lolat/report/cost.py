@@ -1,4 +1,4 @@
-"""A training's cost and a price list as lines for a terminal."""
+"""A training's cost as lines for a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from lolat.device.running import IN_TF32, LAYOUTS
 from lolat.graph.modes import COMPILED, EAGER
 from lolat.hardware.links import CLUSTER, UNKNOWN_NETWORK
-from lolat.hardware.prices import Offer, Prices
 from lolat.parameters import BEST
 from lolat.report.ranked import (
     apart_words,
@@ -43,6 +42,7 @@ MARKS = {
     "^": "several machines, whose gradients go over the network between them",
 }
 """The marks of the last column."""
+NO_ROOM = "-"
 SAMPLE = {"samples": "sample", "tokens": "sequence"}
 """The data -> what an iteration takes of it."""
 NOT_INCLUDED = "without loading data, storage, data transfer, setting up the machines"
@@ -226,9 +226,12 @@ def _card_lines(options: Iterable[TrainingPrediction]) -> Iterator[str]:
         )
 
 
-def _rented(option: TrainingPrediction) -> str:
-    """The rented instances, with their accelerator if the name does not tell."""
+def _rented(cost: Cost, option: TrainingPrediction) -> str:
+    """The rented instances, with their accelerator if the name does not tell; or that nothing fits."""
     rented = option.rented
+    if option.fits is False:
+        needed = option.memory_bytes or cost.memory_bytes
+        return f"does not fit: {byte_size(needed)} of {byte_size(cost.available_bytes or 0)}"
     if rented is None or not rented.instance_type:
         return ""
     name = plain(rented.instance_type)
@@ -246,6 +249,7 @@ def _columns(of: Cost | Costs) -> list[Column]:
     has_memory = of.data == "tokens" or len(sizes) > 1
     has_batch = len({(o.batch_size, c.accumulate) for c in costs for o in c.options}) > 1
     accumulates = len({c.accumulate for c in costs}) > 1
+    is_alike = len({Choice.of(c, o).way for c in costs for o in c.options}) == 1
 
     def time(seconds: float) -> str:
         return duration(seconds) if is_one else digits(seconds / 3600)
@@ -256,8 +260,7 @@ def _columns(of: Cost | Costs) -> list[Column]:
     def marks(row: Row) -> str:
         cost, option = row
         if option.fits is False:
-            needed = option.memory_bytes or cost.memory_bytes
-            return f"does not fit: {byte_size(needed)} of {byte_size(cost.available_bytes or 0)}"
+            return NO_ROOM
         is_best = Choice.of(cost, option) in frontier
         if is_one:
             is_best = bool(option.devices in frontier and option.total_s and cost.options[1:])
@@ -270,19 +273,20 @@ def _columns(of: Cost | Costs) -> list[Column]:
     return [
         Column("device", lambda row: None if is_one else short_name(row[0].device), is_text=True,
                is_whole=True),
+        Column("precision", lambda row: None if is_one else Choice.of(*row).way, is_text=True,
+               page="varied" if is_alike else "below"),
         Column("devices" if is_one else "of it", lambda row: row[1].devices),
-        Column("precision", lambda row: None if is_one else Choice.of(*row).way, is_text=True),
         Column("batch", lambda row: row[1].batch_size if has_batch else None, "{:,}".format),
         Column("accumulate", lambda row: row[0].accumulate if accumulates else None),
         Column("in all", lambda row: Choice.of(*row).in_all if has_batch else None, "{:,}".format,
                page="spare"),
-        Column("rented", lambda row: _rented(row[1]), is_text=True, page="spare"),
+        Column("rented", lambda row: _rented(*row), is_text=True, page="spare"),
         Column("$/hour", one(lambda o: o.rented and o.rented.price_per_hour), _money, page="spare"),
         Column("iteration", lambda row: row[1].iteration_ms if is_one or not of.samples else None,
                milliseconds, page="hidden"),
         Column("exchange", one(lambda o: o.parts_ms["exchange"] or None), milliseconds, page="hidden"),
         Column("samples/s", lambda row: None if is_one or row[1].tokens_per_s else row[1].samples_per_s,
-               digits),
+               digits, page="spare"),
         Column("tokens/s", lambda row: row[1].tokens_per_s, digits, page="spare"),
         Column("MFU", lambda row: row[1].mfu if row[1].tokens_per_s else None, percent, page="hidden"),
         Column("memory", one(lambda o: o.memory_bytes if has_memory else None), byte_size,
@@ -301,7 +305,8 @@ def _columns(of: Cost | Costs) -> list[Column]:
 def _legend(table: ReportTable) -> Iterator[str]:
     """The marks in the table, in words."""
     marks = {mark for row in table.cells for mark in row[-1]}
-    yield from (f"{mark} {words}" for mark, words in MARKS.items() if mark in marks)
+    legend = MARKS | {NO_ROOM: "does not fit: the time is that of such a device with more memory"}
+    yield from (f"{mark} {words}" for mark, words in legend.items() if mark in marks)
 
 
 SURE = ("yes", "likely", "unlikely", "NO")
@@ -380,7 +385,19 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
 
 def costs_lines(costs: Costs) -> Iterator[Part]:
     """The lines of several devices: a table, the cheapest first; the best; the devices left out."""
-    yield f"Training {plain(costs.network)} · {_batch(costs.answers)} · {costs.optimizer}{_run(costs)}"
+    title, table, bests, after = costs_parts(costs)
+    yield title
+    yield from ("", table) if table.rows else ()
+    yield from ("", *bests, *after)
+    yield from left_out_lines(costs.left_out)
+    yield from grouped_notes(
+        [(short_name(c.device), c.warnings, c.options[0].interval_s) for c in costs.answers]
+    )
+
+
+def costs_parts(costs: Costs) -> tuple[str, ReportTable, list[str], list[str]]:
+    """The title of several devices; the table, the cheapest first; lines on the best; other lines."""
+    title = f"Training {plain(costs.network)} · {_batch(costs.answers)} · {costs.optimizer}{_run(costs)}"
     listed = sorted(
         ((c, o) for c in costs.answers for o in c.options if c.fits is not False),
         key=lambda pair: (
@@ -392,10 +409,14 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
         ),
     )
     table = ReportTable(_columns(costs), listed)
-    yield from ("", table) if table.rows else ()
-    yield ""
-    yield from [no_data_words(costs)] * (not costs.samples and costs.limits == TrainingLimits())
-    yield from _best_lines(costs, listed)
+    no_data = [no_data_words(costs)] * (not costs.samples and costs.limits == TrainingLimits())
+    return title, table, [*no_data, *_best_lines(costs, listed)], [*_after(costs, listed, table)]
+
+
+def _after(costs: Costs, listed: Sequence[Row], table: ReportTable) -> Iterator[str]:
+    """Lines on the marks of the rows, on what differs between them, on devices without room or price, and
+    on links and prices.
+    """
     yield from _code_lines(c for c, _ in listed)
     yield from _legend(table)
     yield from _layout_lines(c for c, _ in listed)
@@ -416,10 +437,6 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     unpriced = [c.device for c in costs.answers if c.prices is None and c.fits is not False]
     if unpriced:
         yield no_price_words([*map(short_name, unpriced)], costs.answers[0])
-    yield from left_out_lines(costs.left_out)
-    yield from grouped_notes(
-        [(short_name(c.device), c.warnings, c.options[0].interval_s) for c in costs.answers]
-    )
     if links := {f"{o.link} ({o.link_gbps:g} Gbit/s)" for _, o in listed if o.link}:
         yield f"Links assumed: {', '.join(sorted(links))} (yours: --link-gbps)"
     yield from _card_lines(o for _, o in listed)
@@ -492,27 +509,6 @@ def _way(cost: Cost) -> str:
     launch = None if cost.launch == EAGER else cost.launch
     precision = cost.precision and cost.precision + IN_TF32 * cost.tf32
     return ", ".join(filter(None, (precision, launch, LAYOUTS[cost.channels_last])))
-
-
-def price_lines(prices: Prices) -> Iterator[Part]:
-    """Each instance type once per source, in the region where it is cheapest."""
-    yield f"US$ an hour of a whole instance, from {prices.prices}"
-    yield ""
-    best: dict[tuple[str, str, str, int], Offer] = {}
-    for offer in prices.offers:
-        key = (offer.source, offer.instance_type, offer.accelerator, offer.count)
-        best[key] = min(best.get(key, offer), offer, key=lambda o: o.price)
-    columns = [
-        Column("accelerator", lambda o: plain(o.accelerator) or "cpu", is_text=True),
-        Column("", lambda o: o.count or None, "x{}".format, is_text=True),
-        Column("instance type", lambda o: plain(o.instance_type), is_text=True),
-        Column("$/hour", lambda o: o.price, _money),
-        Column("region", lambda o: plain(o.region), is_text=True),
-        Column("source, read", lambda o: ", ".join(filter(None, (plain(o.source), o.date))),
-               is_text=True),
-    ]  # fmt: skip
-    order = sorted(best.values(), key=lambda o: (not o.count, o.accelerator, o.count, o.price))
-    yield ReportTable(columns, order)
 
 
 def _money(value: float) -> str:

@@ -1,4 +1,4 @@
-"""A device on a screen: how far off it is, its sections, its formulas."""
+"""A device on a screen: how far off it is, its sections, its formulas; the prices of devices."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.running import span
 from lolat.device.summary import Families, Rate, families_of, framework_of, headline
 from lolat.graph.counts import COLUMNS
+from lolat.hardware.prices import Offer, Prices
 from lolat.io.paths import LOCAL, SHIPPED, program
 from lolat.parameters import COVERAGE
 from lolat.report.tables import Column, Part, ReportTable
-from lolat.units import milliseconds, percent, plain, plural
+from lolat.units import dollars, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
     from lolat.api.listing import ListedModel, Models
@@ -293,3 +294,24 @@ def formula_text(entry: Mapping[str, Any]) -> str:
     if not isinstance(classes, Mapping):
         return sum_of_terms
     return f"each operation by the terms of its class ({len(classes)}); large fast ones: {sum_of_terms}"
+
+
+def price_lines(prices: Prices) -> Iterator[Part]:
+    """Each instance type once per source, in the region where it is cheapest."""
+    yield f"US$ an hour of a whole instance, from {prices.prices}"
+    yield ""
+    best: dict[tuple[str, str, str, int], Offer] = {}
+    for offer in prices.offers:
+        key = (offer.source, offer.instance_type, offer.accelerator, offer.count)
+        best[key] = min(best.get(key, offer), offer, key=lambda o: o.price)
+    columns = [
+        Column("accelerator", lambda o: plain(o.accelerator) or "cpu", is_text=True),
+        Column("", lambda o: o.count or None, "x{}".format, is_text=True),
+        Column("instance type", lambda o: plain(o.instance_type), is_text=True),
+        Column("$/hour", lambda o: dollars(o.price, sign="")),
+        Column("region", lambda o: plain(o.region), is_text=True),
+        Column("source, read", lambda o: ", ".join(filter(None, (plain(o.source), o.date))),
+               is_text=True),
+    ]  # fmt: skip
+    order = sorted(best.values(), key=lambda o: (not o.count, o.accelerator, o.count, o.price))
+    yield ReportTable(columns, order)

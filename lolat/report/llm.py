@@ -198,10 +198,16 @@ def _columns_of(
 ) -> list[Column]:
     first, *_ = found.of.values()
     at = "" if first.percentile is None else f" P{first.percentile}"
-    pages: dict[str, Page] = {PRICE: "front", f"whole request{at}": "hidden"}
+    pages: dict[str, Page] = {"GPUs": "front", PRICE: "front", f"whole request{at}": "hidden"}
     pages |= {"a GPU": "hidden", "in all": "hidden"}
+    several = len({of.model for of in found.of.values()}) > 1
     return [
-        Column("model", lambda row: plain(names[id(row)]), is_text=True, is_whole=True),
+        Column(
+            "model" if several else "device",
+            lambda row: plain(names[id(row)]),
+            is_text=True,
+            is_whole=True,
+        ),
         Column("data type", _types, is_text=True, page="below"),
         *(replace(one, page=pages.get(one.head, one.page)) for one in _columns(first, rows)),
     ]
@@ -244,10 +250,10 @@ def _columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Colum
         return Column(name, lambda r: r.judged_ends(at)[index], lambda e: between(*e), page="below")
 
     return [
-        Column("requests a second", lambda r: r.request_rate, "{:g}".format),
+        Column("requests a second", lambda r: r.request_rate, "{:g}".format, page="varied"),
         Column("at once" if arrives else "requests", lambda r: (r.tpot_ms and r.concurrency) or None
                if arrives else r.concurrency, lambda n: f"{n:,.{arrives:d}f}",
-               page="below" if arrives else "shown"),
+               page="below" if arrives else "varied"),
         Column("GPUs", lambda r: f"{r.replicas} x {r.gpus // r.replicas}" if r.replicas > 1 else r.gpus),
         Column("expert parallel", lambda r: r.expert_parallel if experts else None),
         Column(f"first token{of}", lambda r: judged(r, 1), milliseconds),
@@ -285,7 +291,7 @@ def facts(row: ServingConfig, answer: ServingAnswer) -> Iterator[tuple[str, str]
         yield "Rented", plain(row.rented)
         yield (
             "Price",
-            f"{dollars(usd)} an hour, {dollars(HOURS * usd)} a month, {million} a million tokens",
+            f"{dollars(usd)} an hour, {dollars(HOURS * usd)} a month, {million} a million output tokens",
         )
     (token, first), both = row.judged(answer.percentile), row.judged_ends(answer.percentile)
     ends = [f", {percent(answer.coverage)} between {between(*e)}" if e else "" for e in both]

@@ -123,12 +123,12 @@ def grouped_notes(
     yield "all: --json (.to_dict()), or one network on one device; in words: docs/explanation/limits.md"
 
 
-def left_out_lines(left_out: Mapping[str, str]) -> Iterator[str]:
-    """The reasons why devices cannot answer, MOST_NOTES at most, each with its devices; then the others."""
+def left_out_lines(left_out: Mapping[str, str], most: int | None = MOST_NOTES) -> Iterator[str]:
+    """The reasons why devices cannot answer, each with its devices: `most` or all; then the others."""
     reasons = by_text((plain(name), plain(why)) for name, why in left_out.items())
-    for why, names in [*reasons.items()][:MOST_NOTES]:
+    for why, names in [*reasons.items()][:most]:
         yield f"{_few(names, MOST_NAMES)}: {why}"
-    if more := [name for names in [*reasons.values()][MOST_NOTES:] for name in names]:
+    if most and (more := [name for names in [*reasons.values()][most:] for name in names]):
         yield f"{_few(more, MOST_NAMES)}: no answer either (--json has why)"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -35,10 +36,11 @@ def screen_width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED
 
 
-Page = Literal["shown", "hidden", "alone", "spare", "below", "front"]
+Page = Literal["shown", "hidden", "alone", "spare", "below", "front", "varied"]
 """A column on a page: shown; hidden, as a page has less room than a terminal; alone, on a page but not in a
 terminal; spare, left out of a narrow card; below, the second line in the cells of the column before it;
-front, right behind the first one."""
+front, right behind the first one; varied, said in the caption if it is the same in all of several rows, and
+then without what is below it."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,16 @@ class ReportTable:
                 if column.page != "below" or not groups:
                     groups.append([])
                 groups[-1].append((i, column))
-        first, *others = groups or [[]]
+        first, *others = [group for group in groups if group[0] not in self.same] or [[]]
         return sum(sorted(others, key=lambda group: group[0][1].page != "front"), first)
+
+    @cached_property
+    def same(self) -> list[tuple[int, Column]]:
+        """The columns `varied` with the same text in all of several rows, with their positions."""
+        varied = [(i, c) for i, c in enumerate(self.columns) if c.page == "varied"]
+        return [
+            (i, c) for i, c in varied if self.cells[1:] and len({r[i] for r in self.cells}) == 1
+        ]
 
     def lines(self) -> list[str]:
         """The table for a screen, with two blanks between its columns; marked rows are bold red.
@@ -166,6 +176,8 @@ class ReportTable:
 
     def html(self, caption: str) -> str:
         """The table as HTML, in a box that scrolls; a column whose cells are all empty is left out."""
+        told = [f"{column.head}: {text}" for i, column in self.same if (text := self.cells[0][i])]
+        caption = "; ".join([caption, *told])
         heads = _html_row(self._html_cells([column.head for column in self.columns]), "col")
         rows = [
             _html_row(self._html_cells(texts, row), "row")
@@ -183,6 +195,8 @@ class ReportTable:
         found: list[tuple[str, str]] = []
         for i, column in self.on_page:
             classes, text = "left" if column.is_text else "", escape(texts[i])
+            # A limit stays in one line; a long name goes on in the next one behind its words.
+            text = LIMIT.sub(lambda m: m[1].replace(" ", "&nbsp;"), text).replace("_", "_<wbr>")
             if column.page == "below":
                 classes, above = found.pop()
                 text = f"{above}<small>{text}</small>"
@@ -194,6 +208,8 @@ class ReportTable:
         return found
 
 
+LIMIT = re.compile("(&[lg]t;= .*)")
+"""A limit in a head."""
 Part = str | ReportTable
 """A part of an answer for people: a line, or a table."""
 

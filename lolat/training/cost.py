@@ -192,7 +192,7 @@ PURE = "--precision bf16"
 
 def would_words(ways: Sequence[str]) -> str:
     """Return a clause on the first of the options with which an iteration fits; "" without any."""
-    more = f" ({len(ways) - MOST_WAYS} more: --json)" if len(ways) > MOST_WAYS else ""
+    more = ", among others" * (len(ways) > MOST_WAYS)
     words = ", or ".join(ways[:MOST_WAYS])
     words = words.replace(
         PURE, f"{PURE} (weights and states in 2 bytes too, which changes training)"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from lolat.device.file import DeviceFile
 from lolat.device.intervals import check_coverage
 from lolat.device.question import as_whole
-from lolat.errors import InputError, arg
+from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors
 from lolat.graph.modes import DEFAULT_MODE, Mode
@@ -22,7 +22,7 @@ from lolat.io.results import Remark, Result
 from lolat.optimizers import Optimizer, optimizer_named
 from lolat.parameters import COVERAGE, PARAMETERS
 from lolat.training.parallel import NONE, Parallel, gradients
-from lolat.units import plural
+from lolat.units import dollars, duration, plain, plural
 
 # ---- The question.
 
@@ -328,6 +328,40 @@ class Limited(Result):
     def missed(self) -> str:
         """The words that no option is within the limits; "" if one is."""
         return "" if self.kept() or not self.timed else f"nothing{self.limits.words()}"
+
+
+def check_kept(answer: Limited) -> None:
+    """Raise AnswerIsNo if no option of an answer keeps its limits."""
+    limits, timed = answer.limits, answer.timed
+    if not answer.missed:
+        return
+    given = " and ".join(arg(name) for name, value in asdict(limits).items() if value is not None)
+    fast = min(timed, key=lambda o: o.shortest_s or o.total_s or 0.0)
+    fastest = fast.shortest_s or fast.total_s or 0.0
+    prices = ((o.least_dollars or o.dollars, o) for o in timed)
+    low = min((p for p in prices if p[0] is not None), key=lambda p: p[0] or 0.0, default=None)
+    cheapest = None if low is None else low[0]
+    expected = "more devices (--replicas), or a higher limit"
+    if not limits.of_money.keeps(fastest, cheapest):
+        data = "samples" if fast.tokens_per_s is None else "tokens"
+        expected = f"fewer {data} or epochs, or a higher limit"
+        if cheapest is None:
+            expected = f"{arg('price_per_hour')}, or a price list"
+    elif limits.keeps(fastest, cheapest):
+        expected = "one of the limits higher, as none keeps both"
+    costs = "no price is known"
+    if low is not None:
+        costs = f"the cheapest costs {dollars(low[0] or 0.0)}{_other(low[1], low[1].least_of)}"
+    raise AnswerIsNo(
+        f"nothing here is{limits.words()} ({given}): the fastest takes "
+        f"{duration(fastest)}{_other(fast, fast.shortest_on)}, {costs}; expected {expected}"
+    )
+
+
+def _other(option: TrainingPrediction, instance: str) -> str:
+    """A clause on an instance type that is not the one in an option's row; "" for its own."""
+    is_other = instance and option.rented and option.rented.instance_type != instance
+    return f" (on {plain(instance)})" if is_other else ""
 
 
 def predict(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from shlex import join
 from typing import Any
 from urllib.parse import urlencode
 
+from lolat.api.asking import compare
+from lolat.api.choosing import ALL
 from lolat.api.model import Model
 from lolat.api.predicting import priced
 from lolat.arrays import np
@@ -23,7 +27,7 @@ from lolat.llm.decoder import Decoder
 from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
 from lolat.parameters import BEST, POISSON
-from lolat.report.cost import cost_parts
+from lolat.report.cost import cost_parts, costs_parts
 from lolat.report.explanation import budget_lines
 from lolat.report.llm import (
     EACH_LOAD,
@@ -37,14 +41,21 @@ from lolat.report.llm import (
 )
 from lolat.report.ranked import apart_words, assumed_hosts, left_out_lines
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
-from lolat.report.tables import Column, ReportTable, element
+from lolat.report.tables import Column, ReportTable
+from lolat.training.compare import Costs, choice_words, joined, short_name
 from lolat.training.cost import no_room
-from lolat.units import digits, dollars, duration, milliseconds, plain, plural
+from lolat.training.model import check_kept
+from lolat.units import by_text, digits, dollars, duration, milliseconds, plain, plural
 from lolat.web.devices import ListedDevice
-from lolat.web.form import MODE, Form
+from lolat.web.form import COMPARING, MODE, Form
 
 Card = dict[str, Any]
 """The answer of one device: "device", "title" in large letters, "command", and the values of its tab."""
+Beside = dict[str, Any]
+"""Several devices beside each other: the best one as a "title", sentences before the "table" and lines
+behind it, "notes", "command".
+"""
+BEYOND = "not within the limits"
 AtSize = Callable[[int], Graph]
 """Reads the network again at another resolution."""
 
@@ -102,30 +113,84 @@ def _budget(
     return {"title": title, "lines": list(budget_lines(answer)), "command": command}
 
 
+def _training_question(form: Form, question: Card) -> Card:
+    """The arguments of `Model.cost`."""
+    asked = {field.name: question[field.name] for field in form.own_fields}
+    return asked | {"input_size": question["sequence_length"] if form.subject.is_decoder else None}
+
+
 def _training(
     form: Form, question: Card, device: ListedDevice, trained: Any, _: AtSize | None
 ) -> Card:
-    asked = {field.name: question[field.name] for field in form.own_fields}
-    size = question["sequence_length"] if form.subject.is_decoder else None
-    cost = device.model.cost(trained, input_size=size, **asked)
+    cost = device.model.cost(trained, **_training_question(form, question))
+    about = {"cost": cost, "command": _command("cost", form, device)}
     if cost.fits is False:
-        return {
-            "title": "does not fit",
-            "lines": [no_room(cost)],
-            "command": _command("cost", form, device),
-        }
-    first, (before, by_number, after) = cost.first, cost_parts(cost)
-    on = f" on {plural(first.devices, 'device')}" * (first is not cost.options[0])
-    words = [f"{duration(first.total_s or 0.0)}{on}"]
-    words += [] if first.dollars is None else [dollars(first.dollars)]
-    ends = [" .. ".join(map(duration, first.interval_s))] if first.interval_s else []
-    return {
-        "title": ", ".join(words),
-        "lines": [*(f"{100 * cost.coverage:g} % sure of {end}" for end in ends), before[0]],
+        return about | {"title": "does not fit", "lines": [no_room(cost)]}
+    before, by_number, after = cost_parts(cost)
+    best = cost.option(cost.cheapest or cost.fastest or cost.first.devices)
+    title = cost.summary(best.devices)
+    ends = [" .. ".join(map(duration, best.interval_s))] if best.interval_s else []
+    lines = [f"{100 * cost.coverage:g} % sure of {end}" for end in ends]
+    try:
+        check_kept(cost)
+    except AnswerIsNo as no:
+        title, lines = BEYOND, [form.words(no)]
+    return about | {
+        "title": title,
+        "lines": [*lines, before[0]],
         "after": [*before[1:], *after],
         "remarks": cost.warnings,
         "table": by_number.html(f"On {plain(device.key)}, by number of devices"),
-        "command": _command("cost", form, device),
+    }
+
+
+def beside(form: Form, question: Card, cards: list[Card], left_out: Mapping[str, str]) -> Beside:
+    """Several devices of a training or of serving beside each other; {} of others, or fewer than two.
+
+    `left_out`: reasons why others are not asked.
+    """
+    if len(cards) < 2 or form.view not in COMPARING:
+        return {}
+    if form.view == "llm":
+        return _served_beside(form, question, cards, left_out)
+    costs = [card["cost"] for card in cards]
+    on = ",".join(card["device"].argument for card in cards)
+    return _costs(form, joined(costs, {}, question["precision"]), on)
+
+
+def trained_on_all(form: Form, question: Card, trained: Any) -> Beside:
+    """The trainings of each device that `lolat cost --on all` asks, and of the user's own, as a table.
+
+    LolatError if there is none.
+    """
+    asked = _training_question(form, question)
+    on = ALL, *(device.argument for device in form.beside_all)
+    costs = compare(trained, asked.pop("batch_size"), on, **asked)
+    notes = by_text(
+        (short_name(cost.device), note) for cost in costs.answers for note in cost.warnings
+    )
+    found = _costs(form, costs, ",".join(on))
+    return found | {"notes": [f"{', '.join(names)}: {note}" for note, names in notes.items()]}
+
+
+def _costs(form: Form, costs: Costs, on: str) -> Beside:
+    keys = {device.model.label: key for key, device in form.every.items()}
+    named = [replace(cost, device=keys.get(cost.device, cost.device)) for cost in costs.answers]
+    costs = joined(named, costs.left_out, costs.precision)
+    title, table, bests, after = costs_parts(costs)
+    best = costs.cheapest or costs.fastest
+    found, nothing = choice_words(best) if best else "", []
+    try:
+        check_kept(costs)
+    except AnswerIsNo as no:
+        found, nothing = BEYOND, [form.words(no)]
+    return {
+        "title": found or "does not fit",
+        "sentences": [title, *nothing, *bests],
+        "table": table.html("The cheapest first") if table.rows else "",
+        "lines": [*after, *left_out_lines(costs.left_out, None)],
+        "notes": [],
+        "command": join(["lolat", "cost", form.network(), "--on", on, *form.options()]),
     }
 
 
@@ -133,6 +198,8 @@ def _training(
 
 LOADS = tuple(round(2 ** (n / 2)) for n in (0, *range(2, 21)))
 """Concurrent requests of the chart."""
+LINE = 0.06
+"""The least distance of the words in it."""
 MOST_DRAWN = 4
 """The most devices in the chart: more of them are hard to read and take long."""
 NO_LIMITS = dict.fromkeys(
@@ -154,29 +221,39 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
         no, answer = [form.words(error)], error.data["made"]
     # Of several rates the largest, so that the rows of devices are of one load.
     row = answer.served[answer.bests[-1]] if answer.bests else answer.chosen
-    at = answer.percentile
     before, configurations, after = llm_parts(answer)
-    title = "does not fit"
-    if no:
-        title = "not within the limits"
-    elif row.tpot_ms is not None:
-        title = f"{milliseconds(row.judged(at)[0])} a token{'' if at is None else f' at P{at}'}, "
-        title += row.load_words if row.fits else f"{row.load_words}, waits for memory"
+    title = BEYOND if no else "does not fit"
+    is_answer = not no and row.tpot_ms is not None
+    if is_answer:
+        usd = row.dollars_per_hour
+        title = plural(row.gpus, "GPU") + ("" if usd is None else f", {dollars(usd)} an hour")
     return {
         "title": title,
+        "then": _token_words(row, answer.percentile) if is_answer else "",
         "lines": [*no, *before],
         "table": configurations.html(f"On {plain(device.key)}, by requests and GPUs"),
         "load": row.load_words,
-        "parts": [(BREAKDOWN.index(name), words, share) for name, words, share in breakdown(row)],
+        "parts": [(BREAKDOWN.index(name), *part) for name, *part in breakdown(row) if is_answer],
         "row": row,
-        "facts": [*facts(row, answer)],
+        "facts": [*facts(row, answer)] if is_answer else [],
         "answer": None if no else answer,
         "ask": lambda more: device.model.llm(decoder, **asked | more),
-        "after": after,
+        "after": after if is_answer else [],
         "remarks": answer.warnings,
-        "loads": _loads(device, decoder, asked, answer) if len(form.ticked) <= MOST_DRAWN else [],
+        "loads": [] if _is_crowded(form) else _loads(device, decoder, asked, answer),
         "command": _command("llm", form, device),
     }
+
+
+def _token_words(row: ServingConfig, at: int | None) -> str:
+    """The time of a token under a load, in words."""
+    words = f"{milliseconds(row.judged(at)[0])} a token{'' if at is None else f' at P{at}'}, "
+    return words + row.load_words + ", waits for memory" * (not row.fits)
+
+
+def _is_crowded(form: Form) -> bool:
+    """True if more devices are asked than a chart can show."""
+    return form.is_all or len(form.ticked) > MOST_DRAWN
 
 
 def _loads(
@@ -195,46 +272,70 @@ def _loads(
     return [row for row in found.served if row.fits and row.tpot_ms and row.tokens_per_s_gpu]
 
 
-def served_beside(form: Form, question: Card, cards: list[Card]) -> str:
-    """The best rows of several devices under one load as a table; "" for fewer than two."""
-    of = {c["device"].key: c for c in cards if c.get("answer") and c["answer"].compared}
-    if len(of) < 2:
-        return ""
+def _served_beside(
+    form: Form, question: Card, cards: list[Card], left_out: Mapping[str, str]
+) -> Beside:
+    """The best rows of several devices under one load as a table, the cheapest first, in which order the
+    cards are put.
+    """
+    of = {c["device"].key: c for c in cards if c["answer"] and c["answer"].compared}
     found = {key: card["answer"] for key, card in of.items()}
     asked = ServingQuestion(**_given(form, question))
-    several = side_by_side(found, lambda key, more: of[key]["ask"](more), asked, {})
-    lines = (
-        *several.remarks,
-        *verdict_lines(several),
-        *unpriced_lines(several),
-        *left_out_lines(several.left_out),
-    )
-    table = compared_table(several).html("The cheapest configuration of each")
+    several = side_by_side(found, lambda key, more: of[key]["ask"](more), asked, left_out)
+    names, table = {id(row): name for name, row in several.answers.items()}, ""
+    if names:
+        best = compared_table(several)
+        place = {names[id(row)]: n for n, row in enumerate(best.rows)}
+        cards.sort(key=lambda card: place.get(card["device"].key, len(place)))
+        table = best.html("The cheapest configuration of each")
     if several.by_load:
         table += loads_table(several).html(EACH_LOAD.removesuffix(":"))
-    return table + "".join(element("p", line) for line in lines)
+    noes = by_text((plain(key), c["title"]) for c in cards if (key := c["device"].key) not in of)
+    on = [d.argument for d in (form.beside_all if form.is_all else (c["device"] for c in cards))]
+    return {
+        "title": cards[0]["title"],
+        "sentences": [*verdict_lines(several)],
+        "table": table,
+        "lines": [
+            *(f"{', '.join(names)}: {why}, as said below" for why, names in noes.items()),
+            *several.remarks,
+            *unpriced_lines(several),
+            *left_out_lines(several.left_out, None),
+        ],
+        "notes": [],
+        "command": join(
+            ["lolat", "llm", ",".join([ALL] * form.is_all + on), form.network(), *form.options()]
+        ),
+    }
 
 
-def chart(cards: list[Card]) -> Card | None:
+def chart(form: Form, question: Card, cards: list[Card]) -> Card | None:
     """All loads and numbers of GPUs by tokens/s of a request and of a GPU, in a square of 1 x 1.
 
     `dots`: place, color, words; `colors`: words of each color, which is a device's or, of one device, that
-    of a split on GPUs; `front`: places of those that no other one beats in both; `rings`: places and
-    words of the chosen rows; `ticks`: (label, place), of both axes. None if nothing is served.
+    of a split on GPUs; `front`: places of those that no other one beats in both; `rings`: places of the
+    chosen rows; `words`: their names, each at a height of its own; `limit`: (place, words) of the fewest
+    tokens/s of a request, None without or outside; `ticks`: (label, place), of both axes. None if nothing
+    is served; `crowded` alone if the devices are too many.
     """
+    if form.view == "llm" and _is_crowded(form):
+        return {
+            "crowded": f"More than {MOST_DRAWN} devices are not drawn in one chart: choose fewer."
+        }
     loads = [(card["device"].key, row) for card in cards for row in card.get("loads", ())]
     if not loads:
         return None
     is_one = len({key for key, _ in loads}) == 1
-    names = [
-        plural(row.gpus, "GPU") + row.experts_words if is_one else plain(key) for key, row in loads
-    ]
-    splits = {row.expert_parallel for _, row in loads} != {1}
+
+    def name(key: str, row: ServingConfig) -> str:
+        split = plural(row.gpus // row.replicas, "GPU") + row.experts_words
+        return split if is_one else plain(key)
+
+    names = [name(key, row) for key, row in loads]
     colors = [*dict.fromkeys(names)]
     speeds = [(row.tokens_per_s_user or 0.0, row.tokens_per_s_gpu or 0.0) for _, row in loads]
-    rows = [card["row"] for card in cards if card.get("answer") and card["answer"].compared]
-    rings = [(row.tokens_per_s_user, row.tokens_per_s_gpu) for row in rows]
-    chosen = [row.gpus_words if is_one else plain(row.device) for row in rows]
+    chosen = [(c["device"].key, c["row"]) for c in cards if c["answer"] and c["answer"].compared]
+    rings = [(row.tokens_per_s_user, row.tokens_per_s_gpu) for _, row in chosen]
     front: list[int] = []
     for n in sorted(range(len(loads)), key=lambda n: speeds[n], reverse=True):
         if not front or speeds[n][1] > speeds[front[-1]][1]:
@@ -246,15 +347,12 @@ def chart(cards: list[Card]) -> Card | None:
         return ((np.log(speeds) - low) / (high - low)).tolist()
 
     ticks = [n * 10.0**power for power in range(-3, 6) for n in (1, 2, 5)]
-    columns = [
-        Column("device", lambda n: plain(loads[n][0]), is_text=True),
-        Column("GPUs", lambda n: loads[n][1].gpus),
-        Column("expert parallel", lambda n: loads[n][1].expert_parallel if splits else None),
-        Column("requests", lambda n: loads[n][1].concurrency, "{:,}".format),
-        Column("per token", lambda n: loads[n][1].tpot_ms, milliseconds),
-        Column("tokens/s a request", lambda n: speeds[n][0], digits),
-        Column("a GPU", lambda n: speeds[n][1], digits),
-    ]
+    fewest = question["min_tokens_per_s"] or 1e3 / (question["max_tpot_ms"] or math.inf)
+    at = place((fewest, 1.0))[0] if fewest else 0.0
+    words = list[tuple[float, float, str]]()
+    places = [place(ring) for ring in rings]
+    for (x, y), one in sorted(zip(places, chosen, strict=True), key=lambda ring: ring[0][1]):
+        words.append((x, max(y, words[-1][1] + LINE) if words else y, name(*one)))
     return {
         "dots": [
             (place(speeds[n]), colors.index(names[n]), f"{plain(key)}: {row.load_words}")
@@ -262,13 +360,30 @@ def chart(cards: list[Card]) -> Card | None:
         ],
         "colors": colors,
         "front": [place(speeds[n]) for n in front],
-        "rings": [(*place(ring), words) for ring, words in zip(rings, chosen, strict=True)],
+        "rings": places,
+        "words": words,
+        "limit": (at, f"{fewest:.3g} tokens/s") if 0.0 < at < 1.0 else None,
         "ticks": [
             [(f"{tick:g}", at) for tick in ticks if 0.0 < (at := place((tick, tick))[axis]) < 1.0]
             for axis in (0, 1)
         ],
-        "table": ReportTable(columns, front).html("The configurations on the line"),
+        "table": _on_the_line([loads[n] for n in front]),
     }
+
+
+def _on_the_line(loads: Sequence[tuple[str, ServingConfig]]) -> str:
+    """The configurations that no other one beats as a table."""
+    splits = {row.expert_parallel for _, row in loads} != {1}
+    columns = [
+        Column("device", lambda load: plain(load[0]), is_text=True),
+        Column("GPUs", lambda load: load[1].gpus),
+        Column("expert parallel", lambda load: load[1].expert_parallel if splits else None),
+        Column("requests", lambda load: load[1].concurrency, "{:,}".format),
+        Column("per token", lambda load: load[1].tpot_ms, milliseconds),
+        Column("tokens/s a request", lambda load: load[1].tokens_per_s_user, digits),
+        Column("a GPU", lambda load: load[1].tokens_per_s_gpu, digits),
+    ]
+    return ReportTable(columns, loads).html("The configurations on the line")
 
 
 # ---- Latency: the devices beside each other.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from lolat.api.choosing import full_name, load, serving_model
+from lolat.api.choosing import ALL, load, serving_model, serving_models
 from lolat.api.model import Model
 from lolat.errors import LolatError
 from lolat.hardware.gpus import is_card
@@ -76,15 +76,31 @@ def devices(named: Sequence[Path] = ()) -> dict[str, ListedDevice]:
     return found
 
 
-def key_of(name: str, listed: Mapping[str, ListedDevice], of_decoders: bool) -> str:
+def every_device(others: Iterable[ListedDevice]) -> tuple[list[ListedDevice], dict[str, str]]:
+    """(the devices of `lolat llm all`, and `others`; name -> reason why more are not among them)."""
+    left_out = dict[str, str]()
+    models = serving_models(ALL, left_out=left_out).values()
+    found = {model.label: _of_name(model) for model in models} | {d.key: d for d in others}
+    return [*found.values()], {name: why for name, why in left_out.items() if name not in found}
+
+
+def _of_name(model: Model) -> ListedDevice:
+    """A device that a command opens by its name."""
+    return ListedDevice(model.label, Path(model.source or model.label), False, model)
+
+
+def key_of(name: str, listed: dict[str, ListedDevice], of_decoders: bool) -> str:
     """The key of the device that a name stands for, in any case, or a GPU's as in a command; else the name.
 
-    No other name is asked for, as it could be that of a file.
+    A GPU that is not listed, as it is known by its data sheet, is put into the list. No other name is asked
+    for, as it could be that of a file.
     """
     by_case = {key.casefold(): key for key in listed}
     if name not in listed and name.casefold() not in by_case and is_card(name):
         with contextlib.suppress(LolatError):
-            name = serving_model(name, of_any=True).label if of_decoders else full_name(name)
+            model = serving_model(name, of_any=True) if of_decoders else load(name)
+            name = model.label
+            listed.setdefault(name, _of_name(model))
     return name if name in listed else by_case.get(name.casefold(), name)
 
 

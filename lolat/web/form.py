@@ -9,6 +9,7 @@ from math import inf
 from typing import Any
 from urllib.parse import urlencode
 
+from lolat.api.choosing import ALL
 from lolat.device.question import AUTO
 from lolat.errors import InputError, LolatError, without_options
 from lolat.io.forms import BY_NAME, FILES, is_function
@@ -136,13 +137,8 @@ class Field:
     def word(self, text: str) -> str:
         """The value of a text as in an option of a command; "" if it is empty."""
         value = self.value(text)
-        values = (
-            value
-            if isinstance(value, tuple)
-            else ()
-            if value in (None, "") or value is False
-            else (value,)
-        )
+        is_empty = value in (None, "") or value is False
+        values = value if isinstance(value, tuple) else () if is_empty else (value,)
         return ",".join(sent_name(str(v)).removesuffix(".0") for v in values)
 
 
@@ -233,6 +229,8 @@ MODE = (
           choices={"": "as measured, or fastest as the precision", "last": "channels last"}, parse=bool),
 )  # fmt: skip
 """The fields of the execution mode."""
+LIMITS = (Field("max_hours", "Limit of hours"), Field("max_dollars", "Limit of US$"))
+"""The fields of the limits of a training."""
 RENTED = (
     Field("link_gbps", "Link of a device, Gbit/s", "", "empty: the usual one"),
     Field("price_per_hour", "Price of a device, US$ an hour", "", "empty: from the price list"),
@@ -278,6 +276,7 @@ TABS = {
     "training": Tab("Training and cost", (
         Field("samples", "Samples in the data set", "50000"),
         Field("epochs", "Epochs", "20"),
+        *LIMITS,
         _batch("64"),
         Field("precision", "Precision", BEST, "of fp32, tf32 and amp, and of both layouts; or one for all",
               choices={BEST: "each device's fastest"} | _words("precision", "as measured"),
@@ -298,6 +297,7 @@ TABS = {
         Field("mean_tokens", "Mean tokens of a sample", "",
               "if each is padded to a sequence; empty: packed"),
         Field("epochs", "Epochs", "1"),
+        *LIMITS,
         _batch("1"),
         Field("precision", "Precision", "", choices=_of(("amp", "bf16"), "mixed (amp)")),
         MODE[1],
@@ -353,8 +353,8 @@ SELDOM_SERVED = frozenset(["kv_dtype", "gpus", "cached_tokens", "expert_parallel
                            "attention_data_parallel", "arrivals", "draft_tokens", "accepted",
                            "max_num_seqs", "max_num_batched_tokens", "sure", "max_tpot_ms"])  # fmt: skip
 """Those of the tab on serving, where a price is asked first."""
-ALL = "all"
-"""The name that stands for each device of the tab."""
+COMPARING = frozenset(["training", "decoder", "llm"])
+"""Tabs that compare, at one tick, the devices of a command's `all`."""
 EXAMPLES = ("epyc-2t", "rtx-4090-amp", "h100-vllm")
 """Bundled devices that are ticked at first if no device was named or learned here: a CPU, a GPU, and one
 that serves language models.
@@ -399,18 +399,24 @@ class Form:
         self.typed = {
             k: given[k] for k, f in FIELDS.items() if given.get(k, f.default) != f.default
         }
-        self.every, is_decoder = devices, self.subject.is_decoder
+        is_decoder = self.subject.is_decoder
         self.devices = {key: d for key, d in devices.items() if d.answers(is_decoder)}
         # The form has an empty one of its own: at first there is none.
         given_names = [text for name, text in query if name == "model"]
-        given_names = [*self.devices] if ALL in given_names else given_names
+        self.offers_all = self.view in COMPARING
+        self.is_all = self.offers_all and ALL in given_names
+        if ALL in given_names:  # of another tab each device that it lists
+            given_names = [n for n in given_names if n != ALL] if self.is_all else [*self.devices]
         asked = dict.fromkeys(key_of(name, self.devices, is_decoder) for name in given_names)
+        self.every = {**devices, **self.devices}
         own = [d.key for d in self.devices.values() if d.is_own]
         usually = own[:1] or [k for k in EXAMPLES if k in self.devices] or [*self.devices][:1]
-        self.ticked = [key for key in asked if key in self.devices] if asked else usually
+        asked = asked if asked or self.is_all else dict.fromkeys(usually)
+        self.ticked = [key for key in asked if key in self.devices]
+        self.beside_all = [self.devices[key] for key in dict.fromkeys([*own, *self.ticked])]
         self.refused = [key for key in asked if key and key not in self.devices]
         # Devices of other tabs, and what was typed there, go on with the form.
-        self.elsewhere = [key for name, key in query if name == "elsewhere" and key in devices]
+        self.elsewhere = [key for n, key in query if n == "elsewhere" and key in {ALL, *devices}]
         self.kept = [("elsewhere", key) for key in self.elsewhere]
         self.kept += [(k, text) for k, text in self.typed.items() if k not in self.keys.values()]
         known = {"view", "model", "file", "elsewhere", "only", *self.keys, *FIELDS}
@@ -436,11 +442,11 @@ class Form:
                 values[name] = field.value(self.text(name))
             except InputError as error:
                 self.errors[name] = self.words(error)
-        question = None if self.errors or not self.ticked else values
+        question = None if self.errors or not (self.ticked or self.is_all) else values
         if self.refused:
             names = ", ".join(map(repr, map(shortened, self.refused)))
             self.errors["model"] = f"{names}: not in the list of this tab; choose others there"
-        elif self.devices and not self.ticked:
+        elif self.devices and not (self.ticked or self.is_all):
             self.errors["model"] = "none is chosen; choose at least one"
         return question
 
@@ -495,10 +501,6 @@ class Form:
         """The query string that gives this view again, with some fields changed."""
         return self._address(self.view, self.refused or [""] * (not self.ticked), changes)
 
-    def link_to_all(self) -> str:
-        """The query string that gives this view with all of its devices."""
-        return self._address(self.view, [ALL])
-
     def tabs(self) -> dict[str, tuple[str, str]]:
         """View -> its tab's title and address, which keeps the devices and the texts of every tab."""
         return {view: (tab.title, self._address(view)) for view, tab in TABS.items()}
@@ -507,10 +509,10 @@ class Form:
         names = {key: name for name, key in KEYS[view].items()}
         texts = self.typed | {self.keys[name]: text for name, text in changes.items()}
         is_decoder = TABS[view].subject.is_decoder
-        devices = [
-            ("model" if self.every[key].answers(is_decoder) else "elsewhere", key)
-            for key in (*self.ticked, *self.elsewhere)
-        ]
+        offered = {key for key, device in self.every.items() if device.answers(is_decoder)}
+        offered |= {ALL} if view in COMPARING else set()
+        asked = (*[ALL] * self.is_all, *self.ticked, *self.elsewhere)
+        devices = [("model" if key in offered else "elsewhere", key) for key in asked]
         pairs = [("view", view), *devices, *(("model", key) for key in more)]
         pairs += [(names.get(key, key), text) for key, text in texts.items()]
         return "/?" + urlencode(pairs, safe=",:@")

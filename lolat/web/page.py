@@ -14,7 +14,7 @@ from lolat.report.bottlenecks import page
 from lolat.report.prediction import counts_words, per_second
 from lolat.units import between, byte_size, dollars, milliseconds, percent, plain, shapes_text
 from lolat.web import answers
-from lolat.web.devices import ListedDevice, devices
+from lolat.web.devices import ListedDevice, devices, every_device
 from lolat.web.form import Form
 from lolat.web.networks import UPLOAD, Decoders, NetworkCache
 
@@ -104,12 +104,23 @@ class Pages:
             form.refuse(error, named)
             return None
         cards, failed = [], list[tuple[ListedDevice, LolatError]]()
-        for device in (form.devices[key] for key in form.ticked):
+        found, left_out = answers.Beside(), dict[str, str]()
+        asked = [form.devices[key] for key in form.ticked]
+        if form.is_all and form.view == "llm":
+            asked, left_out = every_device(form.beside_all)
+        elif form.is_all:
+            asked = []
+            try:
+                found = answers.trained_on_all(form, question, subject)
+            except LolatError as error:
+                form.refuse(error, "model")
+        for device in asked:
             try:
                 cards.append(answers.card(form, question, device, subject, self._at_size(spec)))
             except LolatError as error:
                 failed.append((device, error))
-        if not cards:
+        found = found or answers.beside(form, question, cards, left_out)
+        if not (cards or found):
             for device, why in failed:
                 form.refuse(why, "model", f"{plain(device.key)}: ")
             return None
@@ -121,7 +132,9 @@ class Pages:
             "is_file": any(one.startswith(UPLOAD) for one in (spec, arrivals)),
             "differ": differ,
             "compared": answers.compared(cards, not differ) if is_latency else [],
-            "served": answers.served_beside(form, question, cards),
-            "chart": answers.chart(cards),
+            "beside": found,
+            "briefs": [(c["title"], plain(c["device"].key)) for c in cards]
+            or [(found["title"], "")],
+            "chart": answers.chart(form, question, cards),
             "blocks": answers.blocks(cards) if is_latency else None,
         }

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 class Page(HTMLParser):
     """What a browser would see: tags with attributes, text; every tag must be closed in order."""
 
-    VOID = ("col", "meta", "!doctype", "input", "link", "option", "rect")
+    VOID = ("col", "meta", "!doctype", "input", "link", "option", "rect", "wbr")
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -14,8 +14,10 @@ import pytest
 pytest.importorskip("starlette")
 
 import lolat
+from lolat.api.choosing import serving_model
 from lolat.errors import AnswerIsNo
-from lolat.units import digits, milliseconds
+from lolat.io import paths as places
+from lolat.units import digits, dollars, duration, milliseconds, plural
 from lolat.web.answers import LOADS
 from lolat.web.form import OF_LANGUAGE_MODEL
 from tests.web.language_models import CONFIG
@@ -47,8 +49,8 @@ def test_at_first_there_is_an_answer(page: Site, gpu: Path) -> None:
     tpot = wanted.chosen.tpot_ms
     assert tpot is not None
     assert (
-        f"gpu a gpu (vllm) {milliseconds(tpot)} a token, {wanted.chosen.load_words} "
-        in page.answer()
+        f"gpu a gpu (vllm) {plural(wanted.chosen.gpus, 'GPU')} {milliseconds(tpot)} a token, "
+        f"{wanted.chosen.load_words} " in page.answer()
     )
     assert page.errors() == {}
     assert page.reader.calls == []
@@ -69,6 +71,40 @@ def test_several_devices_stand_side_by_side(gpu: Path, tmp_path: Path) -> None:
     assert names == ["gpu", "quick"]
     (row,) = (line for line in body.split("<tr>") if "fastest" in line)
     assert "quick" in row
+
+
+def test_cards_follow_the_table_and_a_device_that_cannot_has_no_price(
+    gpu: Path, tmp_path: Path
+) -> None:
+    """A GPU of a tenth of the bandwidth cannot keep the limit; of a triple one, one GPU is enough."""
+    for name, factor in (("slow", 0.1), ("quick", 3)):
+        document = json.loads(gpu.read_text())
+        document["llm"]["sheet"]["bandwidth_gb_s"] *= factor
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+    paths = [tmp_path / "slow.json", gpu, tmp_path / "quick.json"]
+    asked = {"concurrency": "8", "max_tpot_ms": "5", "price_per_hour": "2"}
+    with site(paths) as page:
+        page.get(f"{TAB}{SMALL}&model=slow&model=gpu&model=quick", **asked)
+    cards = re.findall(r'<section class="card" aria-label="(\w+)">(.*?)</section>', page.raw, re.S)
+    usd = {
+        path.stem: lolat.load(path)
+        .llm("llama-3.1-8b", concurrency=8, max_tpot_ms=5.0, price_per_hour=2.0)
+        .chosen.dollars_per_million
+        or 0.0
+        for path in paths[1:]
+    }
+    assert usd["quick"] < usd["gpu"]
+    assert [name for name, _ in cards] == ["quick", "gpu", "slow"]
+    assert "<dt>Price</dt>" in cards[1][1]
+    assert "<dt>" not in cards[2][1]
+    beside = page.raw.partition('id="beside"')[2].partition("</section>")[0]
+    assert beside.index("Cheapest: quick, ") < beside.index("<table>")
+    assert "slow: not within the limits, as said below" in beside
+    chart = page.raw.partition('class="front"')[2].partition("</svg>")[0]
+    assert "limit: 200 tokens/s" in chart  # 1000 / 5
+    assert re.findall('class="chosen [^>]*>([^<]*)', chart) == ["gpu", "quick"] or re.findall(
+        'class="chosen [^>]*>([^<]*)', chart
+    ) == ["quick", "gpu"]
 
 
 def test_devices_stand_side_by_side_under_one_load(gpu: Path, tmp_path: Path) -> None:
@@ -163,15 +199,22 @@ def test_the_answer_names_gpus_machines_prices_and_headroom(page: Site) -> None:
     rate = float(re.findall(r"up to ([\d.]+) requests/s", told["Headroom"])[0])
     command = command_json(page.commands()[0])
     assert rate == pytest.approx(command["headroom_rate"], rel=0.01)
-    assert re.search(r'href="/\?[^"]*model=all[^"]*">All of them', page.raw)
+    title = f"{plural(int(gpus), 'GPU')}, {dollars(usd)} an hour"
+    assert f'<p class="big">{title}</p>' in page.raw
+    assert page.raw.partition('id="brief"')[2].partition("<b>")[2].startswith(title)
 
 
 def test_all_devices_are_compared_by_one_name(gpu: Path, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text(gpu.read_text())
     with site([gpu, tmp_path / "other.json"]) as page:
         page.get(f"{TAB}{SMALL}&model=all")
-        assert page.raw.count(" checked") == page.raw.count('type="checkbox"') == 2
+        assert re.findall(r'value="([^"]*)" checked', page.raw) == ["all"]
         assert "Side by side" in page.answer()
+        assert page.raw.count('<section class="card" ') == 2
+        assert "More than 4 devices are not drawn" in page.answer()
+        assert page.commands()[0].startswith("lolat llm all,")
+        assert len(command_json(page.commands()[0])["answers"]) == 2
+        assert page.get(page.link().removeprefix("/")) == page.raw
         assert page.answer().index("Side by side") < page.answer().index(
             "Where the time of a token"
         )
@@ -187,7 +230,8 @@ def test_arrivals_are_as_asked(page: Site, gpu: Path) -> None:
 
 def test_the_limits_and_the_best_are_in_front(page: Site) -> None:
     page.get(TAB + SMALL, request_rate="4", max_tpot_ms="40")
-    assert cells_of(page, "thead")[:3] == ["requests a second", "token &lt;= 40 ms", ""]
+    assert cells_of(page, "thead")[:3] == ["GPUs", "token &lt;=&nbsp;40&nbsp;ms", ""]
+    assert "; requests a second: 4</caption>" in page.raw  # of each row
     assert any(row[2] == "best" for row in cells(page))
 
 
@@ -227,7 +271,7 @@ def test_no_is_an_answer(page: Site, gpu: Path) -> None:
     page.get(TAB + SMALL + "&request_rate=3&percentile=90&max_ttft_ms=1&gpus=2")
     heads = cells_of(page, "thead")
     told = [dict(zip(heads, row, strict=False)) for row in cells(page)]
-    assert [(row["first P90 &lt;= 1 ms"], row[""]) for row in told] == 2 * [
+    assert [(row["first P90 &lt;=&nbsp;1&nbsp;ms"], row[""]) for row in told] == 2 * [
         ("NO", "beyond the limits")
     ]
     page.get(TAB + "&config=llama-3.1-405b&tensor_parallel=8")
@@ -240,7 +284,7 @@ def test_no_is_an_answer(page: Site, gpu: Path) -> None:
 def test_where_all_rows_wait_the_title_says_so(page: Site) -> None:
     page.get(TAB + SMALL, concurrency="5000", tensor_parallel="1,2")
     assert re.search(
-        r"a gpu \(vllm\) \S+ ms a token, 5,000 concurrent requests on \d GPUs?, waits for memory",
+        r"a gpu \(vllm\) \d GPUs? \S+ ms a token, 5,000 concurrent requests on \d GPUs?, waits for memory",
         page.answer(),
     )
 
@@ -368,3 +412,55 @@ def test_each_load_has_its_best_rows_beside_each_other(gpu: Path, tmp_path: Path
         if (row := lolat.load(path).llm("llama-3.1-8b", request_rate=rate, max_tpot_ms=40.0).chosen)
     ]
     assert [time for time in times if time not in body] == []
+
+
+def test_the_headline_of_a_training_is_the_cheapest_that_fits(page: Site, gpu: Path) -> None:
+    """8 G parameters take 16 bytes each: one GPU of 80 GiB cannot hold them."""
+    asked: dict[str, Any] = {"tokens": 10**8, "sharding": "fsdp", "price_per_hour": 2.0}
+    options = (
+        lolat.load(gpu)
+        .cost("llama-3.1-8b", 1, input_size=4096, replicas=(1, 4, 8), **asked)
+        .options
+    )
+    assert [option.fits for option in options] == [False, True, True]
+    best = min(options[1:], key=lambda option: option.dollars or 0.0)
+    page.get("?view=decoder&model=gpu", replicas="1,4,8", **asked)
+    title = f"{best.devices} devices, {duration(best.total_s or 0)}, {dollars(best.dollars or 0)}"
+    assert f'<p class="big">{title}</p>' in page.raw
+    assert re.search("<td[^>]*>does not fit: [^<]* of 79.5 GiB</td>", page.raw)
+    page.get("?view=decoder&model=gpu", replicas="1,4,8", max_hours="0.001", **asked)
+    assert '<p class="big">not within the limits</p>' in page.raw
+    assert 'nothing here is within 0.001 h ("Limit of hours")' in page.answer()
+
+
+def test_all_trainings_are_one_table_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "bundled_folder", lambda: MODELS)
+    asked: dict[str, Any] = {"tokens": 10**8, "replicas": "8"}
+    with site([]) as page:
+        page.get("?view=decoder&model=all", **asked)
+        (line,) = page.commands()
+        costs = command_json(line)
+        beside = page.raw.partition('id="beside"')[2].partition("</section>")[0]
+    assert '<section class="card" ' not in page.raw
+    options = [o for c in costs["answers"] for o in c["options"]]
+    best = min((o for o in options if o["dollars"]), key=lambda option: option["dollars"])
+    cheapest = f"{duration(best['total_s'])}, {dollars(best['dollars'])}"
+    assert beside.index(f"Cheapest: {best['devices']} x ") < beside.index("<table>")
+    assert cheapest in beside
+    brief = page.raw.partition('id="brief"')[2].partition("</a>")[0]
+    assert cheapest in brief
+    assert beside.partition("<tbody>")[2].count("<tr>") == sum(
+        cost["fits"] is not False for cost in costs["answers"]
+    )
+    assert "--json" not in page.answer()
+
+
+def test_a_gpu_of_a_data_sheet_is_asked_by_its_name(
+    page: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "bundled_folder", lambda: MODELS)
+    page.get(TAB + SMALL + "&model=rtx-4090")
+    assert page.errors() == {}
+    wanted = serving_model("rtx-4090").llm("llama-3.1-8b", concurrency=32).chosen
+    assert f"{milliseconds(wanted.tpot_ms or 0.0)} a token" in page.answer()
+    assert page.commands()[0].startswith("lolat llm rtx-4090 ")

@@ -32,7 +32,7 @@ from lolat.device.file import write
 from lolat.io import paths as places
 from lolat.io.documents import to_json
 from lolat.readers import read_now
-from lolat.units import between, byte_size, dollars, duration, milliseconds
+from lolat.units import between, byte_size, dollars, duration, milliseconds, plural
 from lolat.web.form import EVERY, TABS, Field
 from lolat.web.networks import NetworkCache
 from lolat.web.server import create_app
@@ -248,14 +248,15 @@ def check_training(card: str, answer: Any, *_: Any) -> None:
             assert any(
                 dollars(option["dollars"]).removeprefix("$") == c.split()[0] for c in row if c
             )
-    able = [option for option in answer["options"] if option.get("fits") is not False]
-    first, on = able[0], f" on {able[0]['devices']} devices"
-    time = duration(first["total_s"])
-    price = [] if first["dollars"] is None else [dollars(first["dollars"])]
-    assert (
-        f'<p class="big">{", ".join([time + on * (first is not answer["options"][0]), *price])}</p>'
-        in card
-    )
+    able = [o for o in answer["options"] if o.get("fits") is not False]
+    best = min(able, key=lambda o: (o["dollars"] is None, o["dollars"] or o["total_s"]))
+    words = [plural(best["devices"], "device"), duration(best["total_s"])]
+    words += [] if best["dollars"] is None else [dollars(best["dollars"])]
+    kept = answer["cheapest"] or answer["fastest"]
+    if answer["max_hours"] is None and answer["max_dollars"] is None:
+        assert (kept, f'<p class="big">{", ".join(words)}</p>' in card) == (best["devices"], True)
+    else:
+        assert f'<p class="big">{plural(kept, "device")}, ' in card
     assert f"{byte_size(answer['memory_bytes'])} of memory on each device" in said
 
 
@@ -271,6 +272,17 @@ def check_llm(card: str, answer: Any, *_: Any) -> None:
             if (ms := (row | asked).get(name)) is not None:
                 (column,) = (n for n, text in enumerate(heads) if text.startswith(head))
                 assert f"{shown[column]} ".startswith(f"{milliseconds(ms)} ")
+
+
+def check_compared(page: Site, answer: Any, title: str) -> None:
+    """The cheapest of several devices, as their command says it."""
+    beside = page.raw.partition('id="beside"')[2].partition("</section>")[0]
+    best = answer["cheapest"]
+    if best and "answers" in answer and isinstance(answer["answers"], dict):
+        assert f"Cheapest: {best}, " in beside or f": {best}, " in beside
+        assert title.startswith(plural(answer["answers"][best]["gpus"], "GPU"))
+    elif best:
+        assert f"{duration(best['total_s'])}, {dollars(best['dollars'])}" in words_of(beside)
 
 
 CHECKS = {
@@ -360,6 +372,12 @@ def check(page: Site, view: str, devices: list[str], texts: dict[str, str]) -> s
             assert done.code == 2, (done, page.errors())
         return "refused"
     printed = iter(page.commands())
+    if 'id="command-compared"' in page.raw:
+        done = command([*shlex.split(next(printed))[1:], "--json"])
+        assert done.code in (0, 3), done
+        if done.code == 0:
+            title = page.raw.partition('id="brief"')[2].partition("<b>")[2].partition("</b>")[0]
+            check_compared(page, json.loads(done.out.splitlines()[-1]), title)
     answered = [card for card in cards if "No answer: " not in card]
     for card in cards:
         device = card.partition('aria-label="')[2].partition('"')[0]

@@ -107,6 +107,10 @@
 
   form.addEventListener("input", ({ target }) => {
     if (target.type === "file") return;
+    if (target.checked) { // all of them, or some
+      const isAll = (box) => box.value === "all";
+      for (const box of form.elements.model) if (isAll(box) !== isAll(target)) box.checked = false;
+    }
     soon(target.type === "checkbox" ? 0 : target.list && isStrange(target) ? 1200 : 350);
   });
   form.addEventListener("submit", (event) => {
