@@ -117,11 +117,35 @@ def published_devices() -> str:
     return tables.lines(["model", "device", "how it runs networks", "error"], rows)
 
 
+FROM = re.compile(r" \((?:from|vllm|sglang|trtllm) ?.*\)")
+"""What a device's name tells of its measurements."""
+
+
+def bundled_devices() -> str:
+    """The bundled profiles by device, each with its median error, and the GPUs known by data sheet."""
+    from lolat import models
+    from lolat.io.paths import SHIPPED
+
+    listed, found = models(), dict[str, list[str]]()
+    for m in listed.models:
+        device = FROM.sub("", str(m.device))
+        if m.origin == SHIPPED and "layers" not in m.answers_for and "(data sheet)" not in device:
+            error = "" if m.error is None else f" {100 * m.error:.1f} %"
+            found.setdefault(device, []).append(f"`{m.name}`{error}")
+    table = tables.lines(["device", "profiles"], [[d, ", ".join(found[d])] for d in sorted(found)])
+    sheets = ", ".join(f"`{name}`" for name in listed.data_sheets)
+    return f"{table}\nGPUs known by data sheet: {sheets}.\n"
+
+
 SIX = {
     "acts": "ACTS", "inp": "INP", "flops": "FLOPs",
     **{name: name for name in ("traffic", "weights", "ops")},
 }  # fmt: skip
-MADE_TABLES = {"counts": counts, "published_devices": published_devices}
+MADE_TABLES = {
+    "counts": counts,
+    "published_devices": published_devices,
+    "bundled_devices": bundled_devices,
+}
 
 
 def rendered(text: str) -> str:
