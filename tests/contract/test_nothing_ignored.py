@@ -277,7 +277,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (here / "probed.json").write_text(json.dumps(document))
         patch.setattr("lolat.web.server.serve", lambda *asked: print(asked[:2]))
         patch.setattr("lolat.api.learning._backend_and_output", asked_for)
-        patch.setattr("lolat.api.learning._model_in", lambda *_: {})
+        patch.setattr("lolat.api.learning._model_in", lambda *_: None)
         for name in ("_learn_latencies", "_add_training"):
             patch.setattr(f"lolat.api.learning.{name}", learned)
         measuring.install(patch)
