@@ -318,7 +318,7 @@ def arrivals(data: Path) -> Tables:
         for model in sorted({row.model for row in rows}):
             rest = [row for row in every if row.model != model]
             for title, fitted in (("bundled", every), ("left out", rest)):
-                known = calibration._served_by(one, fitted, False)[0] if fitted else one
+                known = calibration.served_by(one, fitted, one_server=False)[0] if fitted else one
                 own = [_off(known, row) for row in rows if row.model == model]
                 pooled.setdefault(title, []).extend(own)
                 lines.append([f"{device}, {model}, {title}", str(len(own)), *_figures(own)])
@@ -429,7 +429,7 @@ def models(data: Path, folder: str = "models") -> Tables:
         one = fit.complete(sections[name], {n: s for n, s in sections.items() if n != name})
         rows = {served: read_rows(data, served, *key) for served in SERVED}
         every = [row for some in rows.values() for row in some]
-        one = calibration._served_by(one, every, False)[0] if every else one
+        one = calibration.served_by(one, every, one_server=False)[0] if every else one
         # Of a user are rows beside these.
         none: dict[str, Any] = {"own": (), "before": None, "own_error": ()}
         fits = {k: msgspec.structs.replace(f, **none) for k, f in one.fits.items()}

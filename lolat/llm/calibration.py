@@ -267,8 +267,12 @@ def percentile_words(rows: Sequence[ServedRow]) -> str:
     return f"percentiles are compared by `lolat evaluate`, not fitted: {names}" if names else ""
 
 
-def served_by(section: ServingSection, rows: Sequence[ServedRow]) -> tuple[ServingSection, str]:
+def served_by(
+    section: ServingSection, rows: Sequence[ServedRow], one_server: bool = True
+) -> tuple[ServingSection, str]:
     """Fit the overheads of a section to served rows; return it, and a sentence on the errors.
+
+    `one_server`: the rows are of one server, so that a level that they share is its own.
 
     Those of the decoders in OWN_FITS are fitted apart, and start from the others'. Of these, rows with
     attention data parallel count only if there are no others. Rows of an earlier fit are fitted too; each
@@ -284,7 +288,7 @@ def served_by(section: ServingSection, rows: Sequence[ServedRow]) -> tuple[Servi
         known, is_new = section.of(kind), bool(kind) and kind not in section.fits
         if is_new:
             known = msgspec.structs.replace(known, served=0, kinds=())
-        fitted, words = _served_by(known, some, not is_new)
+        fitted, words = _served_by(known, some, one_server and not is_new)
         section = section.with_fit(kind, fitted)
         said.append(f"{kind} attention: {words}" if kind else words)
     return section, "; ".join(said)
