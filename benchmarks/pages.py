@@ -117,23 +117,23 @@ def published_devices() -> str:
     return tables.lines(["model", "device", "how it runs networks", "error"], rows)
 
 
-FROM = re.compile(r" \((?:from|vllm|sglang|trtllm) ?.*\)")
-"""What a device's name tells of its measurements."""
-
-
 def bundled_devices() -> str:
     """The bundled profiles by device, each with its median error, and the GPUs known by data sheet."""
     from lolat import models
-    from lolat.io.paths import SHIPPED
+    from lolat.device.file import read
+    from lolat.io.paths import SHIPPED, list_models
 
-    listed, found = models(), dict[str, list[str]]()
-    for m in listed.models:
-        device = FROM.sub("", str(m.device))
-        if m.origin == SHIPPED and "layers" not in m.answers_for and "(data sheet)" not in device:
-            error = "" if m.error is None else f" {100 * m.error:.1f} %"
-            found.setdefault(device, []).append(f"`{m.name}`{error}")
+    found = dict[str, list[str]]()
+    for name, path, where in list_models():
+        file = read(path)
+        is_timed = file.environment.is_learned or file.environment.source
+        if where == SHIPPED and is_timed and "layers" not in file.answers_for:
+            median = file.errors(file.default).get("median") if file.has_latencies else None
+            error = "" if median is None else f" {100 * median:.1f} %"
+            device = file.device if file.environment.is_learned else file.product
+            found.setdefault(device, []).append(f"`{name}`{error}")
     table = tables.lines(["device", "profiles"], [[d, ", ".join(found[d])] for d in sorted(found)])
-    sheets = ", ".join(f"`{name}`" for name in listed.data_sheets)
+    sheets = ", ".join(f"`{name}`" for name in models().data_sheets)
     return f"{table}\nGPUs known by data sheet: {sheets}.\n"
 
 
