@@ -18,6 +18,8 @@ BREAKDOWN = ("weights", "products", "attention", "experts", "all_reduce", "small
 """The parts of an output token's time: reading dense weights, dense products beyond that, attention, routed
 experts, all-reduces, small operations, kernel launches, scheduling, prompts of other requests, waiting for
 memory of preempted requests until their prompts and tokens are computed again."""
+SPLIT = ("tensor_parallel", "expert_parallel", "attention_data_parallel")
+"""The numbers that say how a model is split over the GPUs of a replica."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,9 +99,9 @@ class ServingConfig(Result):
         return most / rate - 1.0 if rate and most else None
 
     @property
-    def split(self) -> tuple[int, int]:
-        """Tensor parallel and expert parallel."""
-        return self.tensor_parallel, self.expert_parallel
+    def split(self) -> tuple[int, int, int]:
+        """The numbers of SPLIT."""
+        return self.tensor_parallel, self.expert_parallel, self.attention_data_parallel
 
     def time(self, name: str, percentile: int | None) -> float | None:
         """Return ms of "tpot", "ttft" or "e2e" at a percentile; None: the mean."""
@@ -117,11 +119,11 @@ class ServingConfig(Result):
             return [self.tpot_interval_ms, self.ttft_interval_ms]
         return [(self.intervals_ms or {}).get(f"{t}_p{percentile}") for t in ("tpot", "ttft")]
 
-    def is_sure(self, asked: ServingQuestion | ServingAnswer) -> bool:
-        """Return True if the intervals of the times end within the limits."""
+    def is_sure(self, asked: ServingQuestion | ServingAnswer, end: int = 1) -> bool:
+        """Return True if the intervals of the times end within the limits; `end` 0: if they begin there."""
         limits = asked.max_tpot_ms, asked.max_ttft_ms
         pairs = zip(self.judged_ends(asked.percentile), limits, strict=True)
-        return all(ends[1] <= limit for ends, limit in pairs if limit and ends)
+        return all(ends[end] <= limit for ends, limit in pairs if limit and ends)
 
     @property
     def groups(self) -> int:
@@ -137,12 +139,13 @@ class ServingConfig(Result):
     @property
     def load_words(self) -> str:
         """The concurrent requests and the GPUs, in words."""
-        return f"{self.requests_words} on {self.gpus_words}{self.experts_words}"
+        return f"{self.requests_words} on {self.gpus_words}{self.split_words}"
 
     @property
-    def experts_words(self) -> str:
-        """Expert parallel in words behind a number of GPUs; "" for 1."""
-        return f", expert parallel {self.expert_parallel}" if self.expert_parallel > 1 else ""
+    def split_words(self) -> str:
+        """Expert parallel and attention data parallel in words behind a number of GPUs; "" for 1."""
+        pairs = zip(SPLIT[1:], self.split[1:], strict=True)
+        return "".join(f", {name.replace('_', ' ')} {n}" for name, n in pairs if n > 1)
 
     @property
     def requests_words(self) -> str:
@@ -157,7 +160,7 @@ class ServingConfig(Result):
 
     def words(self, percentile: int | None = None) -> str:
         """Return the load, the GPUs and both times, at a percentile or the means, in words."""
-        where = f"{self.gpus_words} ({plain(self.device)}){self.experts_words}"
+        where = f"{self.gpus_words} ({plain(self.device)}){self.split_words}"
         at_once = f"{self.concurrency:g} at once"
         load = at_once if self.request_rate is None else self.requests_words
         what = f"{plain(self.model)} on {where}, {load}"

@@ -12,7 +12,7 @@ from lolat.device.question import ask_each, no_device
 from lolat.errors import AnswerIsNo
 from lolat.hardware.prices import given_list
 from lolat.io.results import Result
-from lolat.llm.answer import ServingAnswer, ServingConfig, best_of, requests_words
+from lolat.llm.answer import SPLIT, ServingAnswer, ServingConfig, best_of, requests_words
 from lolat.llm.names import find_decoders
 from lolat.llm.question import ServingQuestion
 from lolat.parameters import check_names
@@ -171,9 +171,8 @@ def side_by_side(
         remark += f"; {requests_words(more, is_rate)} are too many for {others}"
     for name, some in best.items():
         if most in some:
-            tensors, experts = some[most].split
-            split = {load: most, "tensor_parallel": tensors, "expert_parallel": experts}
-            several[name] = again(name, split)
+            split = dict(zip(SPLIT, some[most].split, strict=True))
+            several[name] = again(name, {load: most, **split})
         else:
             held = requests_words(max(some), is_rate)
             left_out[name] = f"at most {held}, not {most:,} as on the others"

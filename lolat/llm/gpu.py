@@ -126,10 +126,10 @@ class ServedRow:
     source: str = field(default="", compare=False)
 
     @property
-    def deployment(self) -> tuple[int, int, str, str, int]:
+    def deployment(self) -> tuple[int, int, int, str, str]:
         """The split and the data types, as `deployment_of` takes them."""
-        split = self.tensor_parallel, self.expert_parallel
-        return *split, self.dtype, self.kv_dtype, self.attention_data_parallel
+        split = self.tensor_parallel, self.expert_parallel, self.attention_data_parallel
+        return *split, self.dtype, self.kv_dtype
 
     def limits(self, section: ServingSection) -> BatchLimits:
         """Return the limits of a step."""

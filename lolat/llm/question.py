@@ -68,10 +68,9 @@ class ServingQuestion:
     expert_parallel: int | Sequence[int] = declared(
         1, "Groups of the GPUs, each of which shares whole experts.", most=MOST_GPUS, metavar="N[,N]",
         example="1,8")
-    attention_data_parallel: int = declared(
+    attention_data_parallel: int | Sequence[int] = declared(
         1, "Groups with attention of their own requests, each of --tensor-parallel GPUs: together their "
-        "product; all share the experts.",
-        most=MOST_GPUS)
+        "product; all share the experts.", most=MOST_GPUS, metavar="N[,N]", example="1,8")
     dtype: str = declared(
         "", f"Data type of the weights: {', '.join(DTYPES)}; else as published.", metavar="TYPE")
     kv_dtype: str = declared(
@@ -115,6 +114,7 @@ class ServingQuestion:
             ("request_rate", rates), ("arrivals", arrivals), ("dtype", _word("dtype", self.dtype)),
             ("kv_dtype", _word("kv_dtype", self.kv_dtype)),
             ("expert_parallel", several(self.expert_parallel) or (1,)),
+            ("attention_data_parallel", several(self.attention_data_parallel) or (1,)),
             ("sure", 100 * COVERAGE if self.sure is True else self.sure or None),
         ):  # fmt: skip
             object.__setattr__(self, name, value)

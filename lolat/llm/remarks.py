@@ -63,6 +63,8 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
         yield FP8_WO
     if chosen.tpot_ms:
         yield from _faster(of, chosen, chosen.tpot_ms)
+        yield from _in_groups(of, chosen)
+        yield from _fewer_gpus(of)
     yield from filter(None, [here.decoder.tower_remark])
     yield from _not_timed(of)
     yield from _true(
@@ -121,11 +123,12 @@ def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:
     compared if they were timed on the same GPU.
     """
     here, found = of.deployment, dict[str, float]()
-    alone = of.asked.kv_dtype, here.attention_data_parallel
     others = {"bfloat16" if here.dtype == here.decoder.dtype else here.decoder.dtype}
     for dtype in others.union(FP8 if here.dtype in FP8 else ()) - {here.dtype}:
         with suppress(InputError):  # a type that this GPU or framework lacks
-            other = deployment_of(of.gpu.section, here.decoder, *here.split, dtype, *alone)
+            other = deployment_of(
+                of.gpu.section, here.decoder, *here.split, dtype, of.asked.kv_dtype
+            )
             used = [*operations_of(of.gpu, here).items(), *operations_of(of.gpu, other).items()]
             sources = {operation.like for (name, _), operation in used if name in CALLED}
             its = replace(of, deployment=other).row(of.load_of(row), row.replicas)
@@ -136,6 +139,33 @@ def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:
         why = "by an assumed overhead" if unfitted(of.gpu, here) else "as its kernels were timed"
         both = f"{milliseconds(found[best])} a token, {here.dtype} {milliseconds(ms)} ({row.load_words})"
         yield f"{here.dtype} is slower than {best} here, {why}: dtype {best} takes {both}"
+
+
+def _in_groups(of: Sizing, row: ServingConfig) -> Iterator[str]:
+    """Remark on attention data parallel if the same GPUs serve more by it, by 1 / FASTER."""
+    here, gpus, asked = of.deployment, of.deployment.tensor_parallel, of.asked
+    if not here.decoder.experts or gpus == 1 or asked.attention_data_parallel != (1,):
+        return
+    with suppress(InputError):  # experts or widths that such groups do not divide
+        split = 1, here.expert_parallel, gpus
+        other = deployment_of(of.gpu.section, here.decoder, *split, asked.dtype, asked.kv_dtype)
+        its = replace(of, deployment=other).row(of.load_of(row), row.replicas)
+        served = (one.largest_rate or one.tokens_per_s or 0.0 for one in (its, row))
+        if its.fits and (more := next(served) / next(served)) > 1.0 / FASTER:
+            what = "tokens/s" if row.request_rate is None else "requests/s"
+            yield (
+                f"these {gpus} GPUs serve {percent(more - 1.0)} more {what} with attention data parallel "
+                f"{gpus} (tensor_parallel 1, attention_data_parallel {gpus}; {row.requests_words})"
+            )
+
+
+def _fewer_gpus(of: Sizing) -> Iterator[str]:
+    """Remark on data types in which fewer GPUs hold the weights, if none was asked for."""
+    here = of.deployment
+    gpus = min(here.gpus, _least(of, here.weight_bytes * here.gpus))
+    if not of.asked.dtype and (fewer := _least_by_dtype(of, gpus)):
+        words = ", ".join(f"{plural(n, 'GPU')} in {dtype}" for n, dtype in fewer.items())
+        yield f"weights of another checkpoint fit on fewer GPUs: {words}"
 
 
 def _first_token(of: Sizing) -> list[str]:
@@ -173,21 +203,30 @@ def slower_links(every: Iterable[Sizing]) -> str:
     )
 
 
+def _least(of: Sizing, size: float) -> int:
+    """Return the least number of GPUs that hold weights of so many bytes."""
+    room = of.gpu.section.server.room_gib(of.gpu.section.sheet)
+    return 1 << (math.ceil(size / GIB / room) - 1).bit_length()  # tensors are split in halves
+
+
+def _least_by_dtype(of: Sizing, gpus: int) -> dict[int, str]:
+    """Return numbers below `gpus` that hold the weights in a data type; the most of them first."""
+    sheet, decoder = of.gpu.section.sheet, of.deployment.decoder
+    others = [t for t in reversed(DTYPES) if not (lacks(sheet, t) or decoder.has_mxfp4)]
+    fewer = {n: t for t in others if (n := _least(of, decoder.weight_bytes(t))) < gpus}
+    return dict(sorted(fewer.items(), reverse=True))
+
+
 def _room(of: Sizing, gpus: int) -> str:
     """Remark on the number of GPUs that hold the weights; `gpus`: those of a row that holds no request."""
-    sheet, here, decoder = of.gpu.section.sheet, of.deployment, of.deployment.decoder
+    sheet, here = of.gpu.section.sheet, of.deployment
     room, taken = of.gpu.section.server.room_gib(sheet), here.weight_bytes * here.gpus
-
-    def least(size: float) -> int:
-        return 1 << (math.ceil(size / GIB / room) - 1).bit_length()  # tensors are split in halves
-
-    others = [t for t in reversed(DTYPES) if not (lacks(sheet, t) or decoder.has_mxfp4)]
-    fewer = {n: t for t in others if (n := least(decoder.weight_bytes(t))) < least(taken)}
+    least = _least(of, taken)
     several = here.attention_data_parallel > 1
-    wanted = f": at least {plural(least(taken), 'GPU')}"
-    wanted += "" if several else f" (tensor_parallel {least(taken)})"
-    wanted += "".join(f"; {n} in {dtype}" for n, dtype in sorted(fewer.items(), reverse=True))
-    if least(taken) <= gpus:
+    wanted = f": at least {plural(least, 'GPU')}"
+    wanted += "" if several else f" (tensor_parallel {least})"
+    wanted += "".join(f"; {n} in {dtype}" for n, dtype in _least_by_dtype(of, least).items())
+    if least <= gpus:
         tokens = int(of.asked.loads()[0].longest)
         wanted = f", which leaves too little for the cache of {tokens:,} tokens"
     of_gpu = f"{room:.0f} of a GPU's {sheet.memory_gib:g}"

@@ -69,9 +69,9 @@ class Deployment:
     attention_data_parallel: int = 1
 
     @property
-    def split(self) -> tuple[int, int]:
-        """Tensor parallel and expert parallel."""
-        return self.tensor_parallel, self.expert_parallel
+    def split(self) -> tuple[int, int, int]:
+        """Tensor parallel, expert parallel, attention data parallel."""
+        return self.tensor_parallel, self.expert_parallel, self.attention_data_parallel
 
     @property
     def gpus(self) -> int:
@@ -322,7 +322,7 @@ def operations_of(gpu: GPU, deployment: Deployment) -> dict[tuple[str, str], Fit
 
 def deployment_of(
     section: ServingSection, decoder: Decoder, tensor_parallel: int = 1, expert_parallel: int = 1,
-    dtype: str = "", kv_dtype: str = "", attention_data_parallel: int = 1,
+    attention_data_parallel: int = 1, dtype: str = "", kv_dtype: str = "",
 ) -> Deployment:  # fmt: skip
     """Deploy a decoder on GPUs; "" stands for the published data type, or the framework's usual cache.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from lolat.llm.serving import (
     requests_that_fit,
 )
 from lolat.parameters import COVERAGE, MOST_GPUS
-from lolat.units import GIB, digits, milliseconds, plural
+from lolat.units import GIB, digits, dollars, milliseconds, percent, plural
 
 if TYPE_CHECKING:
     from lolat.hardware.prices import Rental
@@ -67,6 +67,7 @@ def answer(
     row = best or rows[0]
     links = slower_links(sizings.values())
     remarks = [*remarks_on(sizings[row.split], rows, row), *_left_out(never, asked)]
+    remarks += _near_miss(sizings, rows, best) if best and asked.request_rate else ()
     remarks += filter(None, [links, "" if rental else remark])
     made = ServingAnswer(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters,
@@ -86,20 +87,22 @@ def deployments_of(
 
     If none holds the weights: the deployment on the most GPUs that divide the decoder.
     """
-    found, refused = list[Deployment](), dict[tuple[int, int], InputError]()
-    groups = asked.attention_data_parallel
-    most = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node)) // groups or 1
-    experts, gpus = several(asked.expert_parallel), several(asked.tensor_parallel)
-    for one in itertools.product(gpus or (1 << n for n in range(most.bit_length())), experts):
-        try:
-            found.append(deployment_of(section, decoder, *one, asked.dtype, asked.kv_dtype, groups))
-        except InputError as error:
-            if error.code not in ("tensor-parallel", "expert-parallel"):
-                raise
-            refused[one] = error
-    tensors, wholes = ({d.split[n] for d in found} for n in (0, 1))
+    found, refused = list[Deployment](), dict[tuple[int, int, int], InputError]()
+    every = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node))
+    gpus = several(asked.tensor_parallel)
+    experts, several_groups = several(asked.expert_parallel), several(asked.attention_data_parallel)
+    for groups in several_groups:
+        usual = (1 << n for n in range((every // groups or 1).bit_length()))
+        for one in itertools.product(gpus or usual, experts, (groups,)):
+            try:
+                found.append(deployment_of(section, decoder, *one, asked.dtype, asked.kv_dtype))
+            except InputError as error:
+                if error.code not in ("tensor-parallel", "expert-parallel"):
+                    raise
+                refused[one] = error
+    answered = [{d.split[n] for d in found} for n in range(3)]
     for one, why in reversed(refused.items()):  # each number that was asked for has an answer
-        if (gpus and one[0] not in tensors) or one[1] not in wholes:
+        if any(one[n] not in answered[n] for n in range(3) if n or gpus):
             raise why
     if asked.tensor_parallel:
         return found
@@ -125,6 +128,27 @@ def _left_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator
             f"{gpus} a replica left out: no number of replicas keeps the limits; a request that has a "
             f"replica to itself takes {first} to the first token and {token} per output token"
         )
+
+
+def _near_miss(
+    sizings: Mapping[tuple[int, int, int], Sizing],
+    rows: Sequence[ServingConfig],
+    best: ServingConfig,
+) -> Iterator[str]:
+    """Remark on fewer GPUs than the best row has that miss the limits by less than the error."""
+    near = list[ServingConfig]()
+    for one in (one for one in rows if one.request_rate == best.request_rate and one.replicas > 1):
+        of, fewer = sizings[one.split], one.replicas - 1
+        if one.gpus // one.replicas * fewer < best.gpus:
+            near.append(of.row(of.load_of(one), fewer))
+    asked = sizings[best.split].asked
+    near = [one for one in near if one.fits and not one.saturated and one.is_sure(asked, 0)]
+    if asked.sure is None and (row := best_of([one for one in near if not one.within], asked)):
+        price = (
+            "" if row.dollars_per_hour is None else f", {dollars(row.dollars_per_hour)} an hour,"
+        )
+        off = percent(math.expm1(asked.off(row)))
+        yield f"{row.load_words}{price} misses the limits by {off}, less than the error of these times"
 
 
 def _no(made: ServingAnswer, asked: ServingQuestion, links: str) -> AnswerIsNo:

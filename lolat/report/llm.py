@@ -43,10 +43,8 @@ def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
 
 def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str]]:
     """Lines before the table; the table, a row for each configuration; advice and prices."""
-    groups = answer.chosen.attention_data_parallel
-    told = f"attention data parallel {groups}" if groups > 1 else ""
-    device = [plain(answer.device), answer.framework, told, _load_words(answer.chosen)]
-    before = [_subject(answer, _types(answer.chosen)), " · ".join(filter(None, device))]
+    device = [plain(answer.device), answer.framework, _load_words(answer.chosen)]
+    before = [_subject(answer, _types(answer.chosen)), " · ".join(device)]
     bests = {id(answer.served[n]) for n in answer.bests if answer.has_limits or answer.served[1:]}
     called = "best" if answer.has_limits else "cheapest" if answer.chosen.rented else "most a GPU"
     said = {id(row): row_words(row, called * (id(row) in bests)) for row in answer.served}
@@ -228,7 +226,7 @@ def _columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Colum
 
     first, token, at = answer.max_ttft_ms, answer.max_tpot_ms, answer.percentile
     fewest = answer.min_tokens_per_s
-    experts = {row.expert_parallel for row in rows} != {1}
+    experts, groups = (any(row.split[n] > 1 for row in rows) for n in (1, 2))
     arrives, of = answer.chosen.request_rate is not None, "" if at is None else f" P{at}"
 
     def judged(row: ServingConfig, index: int) -> float | None:
@@ -256,6 +254,7 @@ def _columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Colum
                page="below" if arrives else "varied"),
         Column("GPUs", lambda r: f"{r.replicas} x {r.gpus // r.replicas}" if r.replicas > 1 else r.gpus),
         Column("expert parallel", lambda r: r.expert_parallel if experts else None),
+        Column("attention groups", lambda r: r.attention_data_parallel if groups else None),
         Column(f"first token{of}", lambda r: judged(r, 1), milliseconds),
         ends(1), Column(f"per token{of}", lambda r: judged(r, 0), milliseconds), ends(0),
         Column(f"whole request{of}" if arrives else "", lambda r: r.time("e2e", at) if arrives else None,

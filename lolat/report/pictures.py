@@ -251,7 +251,7 @@ def _draw_serving(answer: Any, axes: Axes) -> Any:
         raise InputError(f"no picture without a time: {answer.no_room()}", code="no-picture")
     each = " a replica" if any(row.replicas > 1 for row in timed) else ""
     for row in [row for row in timed if row.fits] or timed:
-        name = f"{plural(row.gpus // row.replicas, 'GPU')}{each}{row.experts_words}"
+        name = f"{plural(row.gpus // row.replicas, 'GPU')}{each}{row.split_words}"
         points[name].append(_point(row, at))
     ax = _over_loads(points, answer, axes)
     limit = f"limit, {answer.max_tpot_ms or 0.0:g} ms{_at(at)}"

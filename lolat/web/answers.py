@@ -328,7 +328,7 @@ def chart(form: Form, question: Card, cards: list[Card]) -> Card | None:
     is_one = len({key for key, _ in loads}) == 1
 
     def name(key: str, row: ServingConfig) -> str:
-        split = plural(row.gpus // row.replicas, "GPU") + row.experts_words
+        split = plural(row.gpus // row.replicas, "GPU") + row.split_words
         return split if is_one else plain(key)
 
     names = [name(key, row) for key, row in loads]

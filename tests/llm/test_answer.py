@@ -21,7 +21,7 @@ from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
 from lolat.report.llm import llm_lines, llm_parts, row_words
 from lolat.report.tables import lines_of
-from lolat.units import GIB, digits, milliseconds
+from lolat.units import GIB, digits, milliseconds, percent
 from lolat.web.form import TABS
 from tests.cli.commands import Command
 from tests.llm.known_gpu import EIGHT, LARGE, LLAMA, MIXTURE, SHEET, document, section
@@ -355,11 +355,46 @@ def test_expert_parallel_leaves_out_what_it_does_not_divide() -> None:
     assert [row["expert_parallel"] for rows in of_rows for row in rows] == [4] * 4
     several = MODEL.llm(MIXTURE, concurrency=4, expert_parallel=[4, 1])
     splits = [(1, 1), (2, 1), (4, 1), (4, 4), (8, 1), (8, 4)]
-    assert [row.split for row in several.served] == splits
+    assert [row.split for row in several.served] == [(*split, 1) for split in splits]
     assert [row for row in several.served if row.expert_parallel == 4] == [*found.served]
     assert "expert" in "\n".join(lines_of(llm_lines(several)))
     with pytest.raises(InputError, match="4: expected a divisor of 2 GPUs"):  # no row would have it
         MODEL.llm(MIXTURE, tensor_parallel=2, expert_parallel=[1, 4])
+
+
+def test_numbers_of_attention_groups_are_compared() -> None:
+    """Each number has the rows that it has alone; 8 GPUs are 8, 2 x 4 and so on by tensor parallel."""
+    several = MODEL.llm(MIXTURE, concurrency=64, attention_data_parallel=[1, 4])
+    assert {row.attention_data_parallel for row in several.served} == {1, 4}
+    for groups in (1, 4):
+        alone = MODEL.llm(MIXTURE, concurrency=64, attention_data_parallel=groups).served
+        rows = [row for row in several.served if row.attention_data_parallel == groups]
+        assert rows == [*alone]
+        assert {row.gpus for row in rows if groups == 4} <= {4, 8}
+    assert "attention groups" in [column.head for column in llm_parts(several)[1].columns]
+    told = MODEL.llm(MIXTURE, concurrency=512, tensor_parallel=4).warnings
+    both = MODEL.llm(
+        MIXTURE, concurrency=512, tensor_parallel=[1, 4], attention_data_parallel=[1, 4]
+    )
+    served = {row.split[::2]: row.tokens_per_s or 0.0 for row in both.served}
+    more = served[1, 4] / served[4, 1] - 1
+    words = f"these 4 GPUs serve {percent(more)} more tokens/s with attention data parallel 4 ("
+    assert (more > 1 / 9) == any(said.startswith(words) for said in told)
+
+
+def test_fewer_gpus_that_nearly_keep_the_limits_are_told() -> None:
+    """The limit is a thousandth below the time that one replica takes; two keep it."""
+    alone = MODEL.llm(LARGE, request_rate=6, tensor_parallel=1).chosen
+    assert alone.replicas == 1
+    limit = {"max_tpot_ms": 0.999 * (alone.tpot_ms or 0.0), "tensor_parallel": 1, "request_rate": 6}
+    near = MODEL.llm(LARGE, price_per_hour=3.0, **limit)
+    assert near.chosen.replicas == 2
+    told = "6 requests/s on 1 GPU, $3.00 an hour, misses the limits by 0.1 %, less than the error of these"
+    assert any(said.startswith(told) for said in near.warnings)
+    assert not any("misses" in said for said in MODEL.llm(LARGE, sure=90, **limit).warnings)
+    far = MODEL.llm(LARGE, **limit | {"request_rate": 16})  # 6 a second on each of three
+    assert far.chosen.replicas == 3
+    assert not any("misses" in said for said in far.warnings)
 
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}

@@ -315,7 +315,7 @@ def test_served_rows_of_groups(write: Write) -> None:
     text = SERVED.replace("\n", ",batch_size,attention_data_parallel,expert_parallel\n")
     row = "deepseek-v3,,1024,1024,256,1,20,900,nvfp4,64,4,4\n"
     [one] = read_served(write("s.csv", text + row))
-    assert one.deployment == (1, 4, "nvfp4", "", 4)
+    assert one.deployment == (1, 4, 4, "nvfp4", "")
     assert (Load.of(one).concurrency, one.concurrency) == (64, 256)
     assert read_served(write("s.csv", text + row.replace("64,4,4", "32,4,4"))) == []
 

@@ -321,7 +321,7 @@ def test_a_server_with_its_own_data_types_says_them_as_keys(write: Write) -> Non
     info = {"server_info": {"quantization": "fp8", "kv_cache_dtype": "fp8_e4m3", "dp_size": 1}}
     text = json.dumps(VLLM | info | {"dtype": "fp8", "kv_dtype": "fp8"})
     [row] = read_served(write("v.json", text))
-    assert row.deployment == (2, 1, "fp8", "fp8", 1)
+    assert row.deployment == (2, 1, 1, "fp8", "fp8")
 
 
 @pytest.mark.parametrize(
