@@ -14,14 +14,13 @@ from lolat.graph import Graph
 from lolat.graph.analysis import as_trained, parameters
 from lolat.graph.counts import COLUMNS, REPACKED, count, repacked
 from lolat.graph.modes import Mode
-from lolat.graph.work import STEP_COLUMNS, Workload, at, lower
+from lolat.graph.work import ATTENTION, CLASSES, STEP_COLUMNS, Workload, at, lower
 from lolat.readers.children import OnProgress, arrays_of
-from lolat.readers.torch.named import REPARAMETERIZED
+from lolat.readers.torch.named import REPARAMETERIZED, TAKEN_APART
 from lolat.tables.networks import Network, TimedNetwork
 
 CACHE_VERSION = 14
 """Version of the cache: raise it when `lolat.graph.work` or the counts change."""
-REPARAMETERIZED_FORM = f"?{REPARAMETERIZED}"
 TOO_MANY = 0.004
 """Relative excess of parameters over a table's, from which the network was timed in another form."""
 
@@ -37,6 +36,12 @@ class Counted:
     steps: np.ndarray
     counts: np.ndarray
     parameters: float
+
+    @property
+    def has_fused_attention(self) -> bool:
+        """True if a step is a fused attention."""
+        kinds = self.steps[:, STEP_COLUMNS.index("kind")]
+        return bool((kinds == CLASSES.index(ATTENTION)).any())
 
     def work(self, batch_size: int) -> Workload:
         """The steps at a batch size."""
@@ -56,16 +61,18 @@ def counts_of(
 
     A network that is not cached on disk is read in a process of its own. Some networks of timm are timed
     with merged branches, such as RepVGG's: if the table has fewer parameters than the network, the form
-    with the nearer number is taken.
+    with the nearer number is taken. Before PyTorch had fused attention, it ran as single operations.
     """
     counts = _read([row.network for row in rows], on_progress)
-    merged: dict[Network, Network] = {}
+    others: dict[Network, Network] = {}
     for row in rows:
-        spec, size, mode = row.network
-        if spec.startswith("timm:") and TOO_MANY < _excess(counts[row.network], row) < math.inf:
-            merged[row.network] = (spec + REPARAMETERIZED_FORM, size, mode)
-    counts |= _read(merged.values(), None)
-    forms = [(row.network, merged.get(row.network, row.network)) for row in rows]
+        (spec, size, mode), known = row.network, counts[row.network]
+        if spec.startswith("timm:") and TOO_MANY < _excess(known, row) < math.inf:
+            others[row.network] = (f"{spec}?{REPARAMETERIZED}", size, mode)
+        elif row.before_fused and isinstance(known, Counted) and known.has_fused_attention:
+            others[row.network] = (f"{spec}?{TAKEN_APART}", size, mode)
+    counts |= _read(others.values(), None)
+    forms = [(others.get(row.network, row.network), row.network) for row in rows]
     return [
         min((counts[form] for form in both), key=lambda known: abs(_excess(known, row)))
         for row, both in zip(rows, forms, strict=True)

@@ -83,6 +83,8 @@ Network = tuple[str, int | None, Mode]
 class TimedNetwork:
     """A row: a network, its execution mode and time; `parameters`: None if the table does not say.
 
+    `before_fused`: timed by a PyTorch below 2.0, which has no fused attention.
+
     A training step may be an iteration of `accumulate` batches on each of several devices, `gpus`, with
     `link_gbps` each (0: not told).
     """
@@ -96,6 +98,7 @@ class TimedNetwork:
     gpus: int = 1
     accumulate: int = 1
     link_gbps: float = 0.0
+    before_fused: bool = False
 
     @property
     def same(self) -> Hashable:
@@ -271,6 +274,7 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
         gpus,
         accumulate,
         row.number("link_gbps", ABOVE_ZERO, default=0.0) if gpus > 1 else 0.0,
+        (version_of(str(path)) or "2").startswith("1."),
     )
 
 
