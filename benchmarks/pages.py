@@ -46,6 +46,7 @@ def python_page() -> str:
     from lolat.api.predicting import Predictions
     from lolat.device import attribution, budget
     from lolat.llm import answer
+    from lolat.llm.compare import ComparedModels
     from lolat.nas.enumeration import Ranking
     from lolat.nas.search import SearchResult
     from lolat.training import cost
@@ -70,7 +71,7 @@ def python_page() -> str:
         lines += [f"## {name}", _doc(public[name])]
     results = [
         Predictions, attribution.Explanation, budget.BudgetAnswer, cost.Cost, Costs,
-        answer.ServingAnswer, answer.ServingConfig,
+        answer.ServingAnswer, answer.ServingConfig, ComparedModels,
         measuring.Evaluation, evaluation.TableEvaluation, measuring.Diagnosis,
         SearchResult, Ranking,
     ]  # fmt: skip

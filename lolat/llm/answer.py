@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,8 @@ class ServingConfig(Result):
     `breakdown`: ms of an output token by part. `intervals_ms`: intervals of further times, by name, as
     "ttft_p90". `percentiles_ms`: times of another percentile that was asked for. `saturated`: True if more
     requests arrive than the `largest_rate` a second that is served; `utilization`: the rate as a fraction
-    of it. `headroom_rate`: the most requests a second at which the best row of a rate keeps the limits.
+    of it. `headroom_rate`: the most requests a second at which the best row of a rate keeps the limits;
+    `sure_rate`: those at which the ends of its intervals do, None if they do not at the rate asked for.
     `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a million output tokens and
     their prompts. `rented`: the machines that cost `dollars_per_hour`; `rented_gpus`: all of their GPUs.
     `within`: True if it fits and keeps the limits. `in_domain`: True if such loads were served and their
@@ -91,6 +93,7 @@ class ServingConfig(Result):
     attention_data_parallel: int = 1
     expert_parallel: int = 1
     headroom_rate: float | None = None
+    sure_rate: float | None = None
 
     @property
     def headroom(self) -> float | None:
@@ -118,6 +121,16 @@ class ServingConfig(Result):
         if percentile is None:
             return [self.tpot_interval_ms, self.ttft_interval_ms]
         return [(self.intervals_ms or {}).get(f"{t}_p{percentile}") for t in ("tpot", "ttft")]
+
+    def off(self, asked: ServingQuestion | ServingAnswer) -> float:
+        """Return the logarithm of the largest factor of a time to its limit; infinite: it cannot serve."""
+        if not self.fits or self.saturated:
+            return math.inf
+        times: Sequence[float] = self.judged(asked.percentile)
+        if asked.sure is not None:
+            times = [ends[1] if ends else math.inf for ends in self.judged_ends(asked.percentile)]
+        pairs = zip(times, (asked.max_tpot_ms, asked.max_ttft_ms), strict=True)
+        return max((math.log(ms / limit) for ms, limit in pairs if limit and ms), default=-math.inf)
 
     def is_sure(self, asked: ServingQuestion | ServingAnswer, end: int = 1) -> bool:
         """Return True if the intervals of the times end within the limits; `end` 0: if they begin there."""
@@ -192,6 +205,7 @@ class ServingAnswer(Result):
     row keeps them. `bests`: the best of each rate. `chosen`: the best row, else the first. `percentile`:
     the one for which the limits hold; None: the means. `sure`: the certainty of the limits in percent;
     None: they hold for the predicted times. `min_tokens_per_s`: the limit asked for, 1000 / `max_tpot_ms`.
+    `near`: rows on fewer GPUs than the best of their rate that miss the limits by less than the error.
     """
 
     model: str
@@ -211,9 +225,10 @@ class ServingAnswer(Result):
     bests: tuple[int, ...] = ()
     sure: float | None = None
     min_tokens_per_s: float | None = None
+    near: tuple[ServingConfig, ...] = ()
     KEYS = ("model", "device", "framework", "parameters", "active", "coverage", "max_tpot_ms",
             "min_tokens_per_s", "max_ttft_ms", "percentile", "sure", "rows=served", "best", "bests",
-            "headroom_rate", "headroom", "prices", "warnings")  # fmt: skip
+            "headroom_rate", "headroom", "near", "prices", "warnings")  # fmt: skip
 
     @property
     def headroom_rate(self) -> float | None:

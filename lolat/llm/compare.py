@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from lolat.llm.answer import SPLIT, ServingAnswer, ServingConfig, best_of, reque
 from lolat.llm.names import find_decoders
 from lolat.llm.question import ServingQuestion
 from lolat.parameters import check_names
-from lolat.units import by_text, plural
+from lolat.units import by_text, dollars, plural
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,10 +24,11 @@ class ComparedModels(Result):
     """Language models on devices, under the same concurrent requests.
 
     `answers`: the best row of each device within the limits; of several language models that of each on
-    each device, as "qwen3-8b on h100-vllm", which stands for the device then. `cheapest`, `fastest`: the
-    devices with the lowest price of a million tokens, and with the shortest time per output token, at the
-    percentile asked for; None without any. `by_load`: the best rows of each device, one for each load asked
-    for, if these are several. `left_out`: reasons why other devices have no answer, by device.
+    each device, as "qwen3-8b on h100-vllm", which stands for the device then. `cheapest`: the device with
+    the lowest price of a million tokens, None without prices. `fastest`: that with the shortest time per
+    output token of these rows, at the percentile asked for; of rows with a price, if one has. `by_load`:
+    the best rows of each device, one for each load asked for, if these are several. `left_out`: reasons why
+    other devices have no answer, by device.
     """
 
     of: Mapping[str, ServingAnswer]
@@ -70,10 +71,13 @@ class ComparedModels(Result):
 
     def leaders(self, rows: Mapping[str, ServingConfig]) -> dict[str, str | None]:
         """Return the cheapest and the fastest device of rows under one load; None where there is none."""
-        best = best_of([*rows.values()], self.asked)
-        known = (n for n, r in rows.items() if r is best and r.dollars_per_million is not None)
-        ms = {n: row.time("tpot", self.percentile) or math.inf for n, row in rows.items()}
-        return {"cheapest": next(known, None), "fastest": min(ms, key=ms.__getitem__, default=None)}
+        priced = {n: row for n, row in rows.items() if row.dollars_per_million is not None}
+        best = best_of([*priced.values()], self.asked)
+        ms = {
+            n: row.time("tpot", self.percentile) or math.inf for n, row in (priced or rows).items()
+        }
+        cheapest = next((n for n, row in priced.items() if row is best), None)
+        return {"cheapest": cheapest, "fastest": min(ms, key=ms.__getitem__, default=None)}
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the best row of each device under each load."""
@@ -136,6 +140,11 @@ def compare(
         return asks[name](**question | more)
 
     made = side_by_side(found, again, asked, {**(left_out or {}), **skipped})
+    if asked.price_per_hour is not None and len(made.of) > 1:
+        price = (
+            f"each GPU of {', '.join(made.of)} is priced at {dollars(asked.price_per_hour)} an hour"
+        )
+        made = replace(made, remarks=(price, *made.remarks))
     if not made.of:
         none = no_device(skipped or made.left_out)
         raise AnswerIsNo(none.message, made.to_dict()) if noes else none
@@ -172,7 +181,8 @@ def side_by_side(
     for name, some in best.items():
         if most in some:
             split = dict(zip(SPLIT, some[most].split, strict=True))
-            several[name] = again(name, {load: most, **split})
+            near = found[name].near
+            several[name] = replace(again(name, {load: most, **split}), near=near)
         else:
             held = requests_words(max(some), is_rate)
             left_out[name] = f"at most {held}, not {most:,} as on the others"

@@ -69,8 +69,10 @@ class ServingQuestion:
         1, "Groups of the GPUs, each of which shares whole experts.", most=MOST_GPUS, metavar="N[,N]",
         example="1,8")
     attention_data_parallel: int | Sequence[int] = declared(
-        1, "Groups with attention of their own requests, each of --tensor-parallel GPUs: together their "
-        "product; all share the experts.", most=MOST_GPUS, metavar="N[,N]", example="1,8")
+        (), "Groups with attention of their own requests, each of --tensor-parallel GPUs: together their "
+        "product; all share the experts. If neither is given: 1, and all GPUs of a node for experts whose "
+        "cache tensor parallel would copy.",
+        most=MOST_GPUS, metavar="N[,N]", example="1,8")
     dtype: str = declared(
         "", f"Data type of the weights: {', '.join(DTYPES)}; else as published.", metavar="TYPE")
     kv_dtype: str = declared(
@@ -114,7 +116,7 @@ class ServingQuestion:
             ("request_rate", rates), ("arrivals", arrivals), ("dtype", _word("dtype", self.dtype)),
             ("kv_dtype", _word("kv_dtype", self.kv_dtype)),
             ("expert_parallel", several(self.expert_parallel) or (1,)),
-            ("attention_data_parallel", several(self.attention_data_parallel) or (1,)),
+            ("attention_data_parallel", several(self.attention_data_parallel)),
             ("sure", 100 * COVERAGE if self.sure is True else self.sure or None),
         ):  # fmt: skip
             object.__setattr__(self, name, value)
@@ -200,14 +202,8 @@ class ServingQuestion:
         return self.off(row) <= 0.0
 
     def off(self, row: ServingConfig) -> float:
-        """Return the logarithm of the largest factor of a time to its limit; infinite: it cannot serve."""
-        if not row.fits or row.saturated or row.gpus > (self.gpus or MOST_GPUS):
-            return math.inf
-        times: Sequence[float] = row.judged(self.percentile)
-        if self.sure is not None:
-            times = [ends[1] if ends else math.inf for ends in row.judged_ends(self.percentile)]
-        pairs = zip(times, (self.max_tpot_ms, self.max_ttft_ms), strict=True)
-        return max((math.log(ms / limit) for ms, limit in pairs if limit and ms), default=-math.inf)
+        """Return `ServingConfig.off`; infinite for a row on more GPUs than asked for."""
+        return math.inf if row.gpus > (self.gpus or MOST_GPUS) else row.off(self)
 
 
 def _word(name: str, value: str) -> str:

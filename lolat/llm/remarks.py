@@ -12,7 +12,7 @@ from lolat.arrays import np
 from lolat.errors import InputError
 from lolat.llm.decoder import DTYPES, Decoder
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfitted
-from lolat.llm.gpu import IN_GENERAL, OWN_FITS, lacks
+from lolat.llm.gpu import IN_GENERAL, OWN_FITS
 from lolat.llm.load import REQUESTS, Trace
 from lolat.llm.serving import (
     FP8,
@@ -21,7 +21,9 @@ from lolat.llm.serving import (
     each_ms,
     operations_of,
     product_words,
+    requests_that_fit,
 )
+from lolat.parameters import MOST_GPUS
 from lolat.units import GIB, digits, duration, milliseconds, percent, plural
 
 if TYPE_CHECKING:
@@ -56,15 +58,17 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
     """
     asked, here, gpu = of.asked, of.deployment, of.gpu
     kind, served = KINDS[here.decoder.kind], gpu.section.served
-    if none := [one.gpus // one.replicas for one in rows if not one.largest_concurrency]:
-        yield _room(of, min(none))
+    if none := next((one for one in rows if not one.largest_concurrency), None):
+        types = asked.dtype, asked.kv_dtype
+        yield _room(
+            replace(of, deployment=deployment_of(gpu.section, here.decoder, *none.split, *types))
+        )
     yield from _published(asked.dtype, here.decoder)
     if "fp8_wo" in (here.dtype, here.expert_dtype):
         yield FP8_WO
     if chosen.tpot_ms:
         yield from _faster(of, chosen, chosen.tpot_ms)
-        yield from _in_groups(of, chosen)
-        yield from _fewer_gpus(of)
+        yield from _fewer_gpus(of, chosen)
     yield from filter(None, [here.decoder.tower_remark])
     yield from _not_timed(of)
     yield from _true(
@@ -76,6 +80,8 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
          "overhead is assumed to be that of other language models; the lower end assumes no such overhead"),
     )  # fmt: skip
     yield from _first_token(of)
+    if asked.request_rate and gpu.section.framework != "vllm":
+        yield "requests at a rate were compared with served ones on vLLM alone"
     if isinstance(asked.arrivals, Trace):
         yield from _arrivals(asked.arrivals, asked, chosen)
     yield from _beyond(of, rows)
@@ -141,31 +147,14 @@ def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:
         yield f"{here.dtype} is slower than {best} here, {why}: dtype {best} takes {both}"
 
 
-def _in_groups(of: Sizing, row: ServingConfig) -> Iterator[str]:
-    """Remark on attention data parallel if the same GPUs serve more by it, by 1 / FASTER."""
-    here, gpus, asked = of.deployment, of.deployment.tensor_parallel, of.asked
-    if not here.decoder.experts or gpus == 1 or asked.attention_data_parallel != (1,):
-        return
-    with suppress(InputError):  # experts or widths that such groups do not divide
-        split = 1, here.expert_parallel, gpus
-        other = deployment_of(of.gpu.section, here.decoder, *split, asked.dtype, asked.kv_dtype)
-        its = replace(of, deployment=other).row(of.load_of(row), row.replicas)
-        served = (one.largest_rate or one.tokens_per_s or 0.0 for one in (its, row))
-        if its.fits and (more := next(served) / next(served)) > 1.0 / FASTER:
-            what = "tokens/s" if row.request_rate is None else "requests/s"
-            yield (
-                f"these {gpus} GPUs serve {percent(more - 1.0)} more {what} with attention data parallel "
-                f"{gpus} (tensor_parallel 1, attention_data_parallel {gpus}; {row.requests_words})"
-            )
-
-
-def _fewer_gpus(of: Sizing) -> Iterator[str]:
-    """Remark on data types in which fewer GPUs hold the weights, if none was asked for."""
+def _fewer_gpus(of: Sizing, row: ServingConfig) -> Iterator[str]:
+    """Remark on data types in which fewer GPUs hold the load, if none was asked for."""
     here = of.deployment
-    gpus = min(here.gpus, _least(of, here.weight_bytes * here.gpus))
-    if not of.asked.dtype and (fewer := _least_by_dtype(of, gpus)):
+    at_once = 1 if row.request_rate else math.ceil(row.concurrency / row.replicas)
+    is_least = not of.asked.dtype and here.gpus == _least(of, "", 1)
+    if is_least and (fewer := _least_by_dtype(of, here.gpus, at_once)):
         words = ", ".join(f"{plural(n, 'GPU')} in {dtype}" for n, dtype in fewer.items())
-        yield f"weights of another checkpoint fit on fewer GPUs: {words}"
+        yield f"another checkpoint fits on fewer GPUs: {words}"
 
 
 def _first_token(of: Sizing) -> list[str]:
@@ -203,34 +192,44 @@ def slower_links(every: Iterable[Sizing]) -> str:
     )
 
 
-def _least(of: Sizing, size: float) -> int:
-    """Return the least number of GPUs that hold weights of so many bytes."""
-    room = of.gpu.section.server.room_gib(of.gpu.section.sheet)
-    return 1 << (math.ceil(size / GIB / room) - 1).bit_length()  # tensors are split in halves
+def _least(of: Sizing, dtype: str, requests: float) -> int:
+    """Return the least tensor parallel that holds weights in a data type, and the caches of so many
+    requests; 0: none does. "": the published data type.
+    """
+    section, asked, decoder = of.gpu.section, of.asked, of.deployment.decoder
+    tokens = asked.loads()[0].longest
+    for n in (1 << power for power in range(MOST_GPUS.bit_length())):
+        with suppress(
+            InputError
+        ):  # a number that does not divide the decoder, a type that the GPU lacks
+            one = deployment_of(section, decoder, n, dtype=dtype, kv_dtype=asked.kv_dtype)
+            if requests_that_fit(section, one, tokens) >= requests:
+                return n
+    return 0
 
 
-def _least_by_dtype(of: Sizing, gpus: int) -> dict[int, str]:
-    """Return numbers below `gpus` that hold the weights in a data type; the most of them first."""
-    sheet, decoder = of.gpu.section.sheet, of.deployment.decoder
-    others = [t for t in reversed(DTYPES) if not (lacks(sheet, t) or decoder.has_mxfp4)]
-    fewer = {n: t for t in others if (n := _least(of, decoder.weight_bytes(t))) < gpus}
+def _least_by_dtype(of: Sizing, gpus: int, requests: float) -> dict[int, str]:
+    """Return numbers below `gpus` that hold so many requests in a data type; the most of them first."""
+    others = () if of.deployment.decoder.has_mxfp4 else reversed(DTYPES)
+    fewer = {n: t for t in others if 0 < (n := _least(of, t, requests)) < gpus}
     return dict(sorted(fewer.items(), reverse=True))
 
 
-def _room(of: Sizing, gpus: int) -> str:
-    """Remark on the number of GPUs that hold the weights; `gpus`: those of a row that holds no request."""
-    sheet, here = of.gpu.section.sheet, of.deployment
+def _room(of: Sizing) -> str:
+    """Remark on weights that do not fit, or leave no room for a request, and on the GPUs that hold both."""
+    sheet, here, asked = of.gpu.section.sheet, of.deployment, of.asked
     room, taken = of.gpu.section.server.room_gib(sheet), here.weight_bytes * here.gpus
-    least = _least(of, taken)
-    several = here.attention_data_parallel > 1
-    wanted = f": at least {plural(least, 'GPU')}"
-    wanted += "" if several else f" (tensor_parallel {least})"
-    wanted += "".join(f"; {n} in {dtype}" for n, dtype in _least_by_dtype(of, least).items())
-    if least <= gpus:
-        tokens = int(of.asked.loads()[0].longest)
-        wanted = f", which leaves too little for the cache of {tokens:,} tokens"
+    tokens, least = int(asked.loads()[0].longest), _least(of, asked.dtype, 1)
+    has_room = taken / here.gpus < GIB * room
+    wanted = f", which leaves too little for the cache of {tokens:,} tokens" if has_room else ""
+    wanted += f": at least {plural(least, 'GPU')} (tensor_parallel {least})" if least else ""
+    fewer = {} if has_room else _least_by_dtype(of, least or MOST_GPUS, 1)
+    wanted += "".join(f"; {n} in {dtype}" for n, dtype in fewer.items())
     of_gpu = f"{room:.0f} of a GPU's {sheet.memory_gib:g}"
-    return f"its weights take {taken / GIB:.0f} GiB, and {of_gpu} are free for them{wanted}"
+    return (
+        f"its weights take {taken / GIB:.0f} GiB on {plural(here.gpus, 'GPU')}, and {of_gpu} are free for "
+        f"them{wanted}"
+    )
 
 
 def _not_timed(of: Sizing) -> Iterator[str]:

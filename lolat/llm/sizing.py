@@ -29,7 +29,7 @@ from lolat.llm.serving import (
     requests_that_fit,
 )
 from lolat.parameters import COVERAGE, MOST_GPUS
-from lolat.units import GIB, digits, dollars, milliseconds, percent, plural
+from lolat.units import GIB, digits, milliseconds, percent, plural
 
 if TYPE_CHECKING:
     from lolat.hardware.prices import Rental
@@ -60,20 +60,22 @@ def answer(
         loads.setdefault(row.request_rate, []).append(row)
     good = (best_of([r for r in some if r.is_good], asked) for some in loads.values())
     bests = [rows.index(row) for row in good if row]
+    near = list[ServingConfig]()
     for n in bests if asked.has_limits and asked.request_rate else ():
-        headroom = sizings[rows[n].split].headroom(rows[n])
-        rows[n] = replace(rows[n], headroom_rate=headroom)
+        of = sizings[rows[n].split]
+        row = rows[n] = replace(rows[n], headroom_rate=of.headroom(rows[n]))
+        rows[n] = replace(row, sure_rate=of.sure_rate(row))
+        near += _near_misses(sizings, rows, rows[n])
     best = best_of([rows[n] for n in bests], asked)
     row = best or rows[0]
     links = slower_links(sizings.values())
     remarks = [*remarks_on(sizings[row.split], rows, row), *_left_out(never, asked)]
-    remarks += _near_miss(sizings, rows, best) if best and asked.request_rate else ()
     remarks += filter(None, [links, "" if rental else remark])
     made = ServingAnswer(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters,
         asked.coverage, asked.max_tpot_ms, asked.max_ttft_ms, tuple(rows),
         rows.index(best) if best else None, rental.prices if rental else None, tuple(remarks), row,
-        asked.percentile, tuple(bests), asked.sure, asked.min_tokens_per_s,
+        asked.percentile, tuple(bests), asked.sure, asked.min_tokens_per_s, tuple(near),
     )  # fmt: skip
     if asked.has_limits and best is None:
         raise _no(made, asked, links)
@@ -90,8 +92,10 @@ def deployments_of(
     found, refused = list[Deployment](), dict[tuple[int, int, int], InputError]()
     every = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node))
     gpus = several(asked.tensor_parallel)
-    experts, several_groups = several(asked.expert_parallel), several(asked.attention_data_parallel)
-    for groups in several_groups:
+    experts, asked_groups = several(asked.expert_parallel), several(asked.attention_data_parallel)
+    copies = decoder.latent or decoder.kv_heads < every  # tensor parallel does not split the cache
+    usual_groups = (1, every) if decoder.experts and copies and not gpus else (1,)
+    for groups in asked_groups or usual_groups:
         usual = (1 << n for n in range((every // groups or 1).bit_length()))
         for one in itertools.product(gpus or usual, experts, (groups,)):
             try:
@@ -102,7 +106,11 @@ def deployments_of(
                 refused[one] = error
     answered = [{d.split[n] for d in found} for n in range(3)]
     for one, why in reversed(refused.items()):  # each number that was asked for has an answer
-        if any(one[n] not in answered[n] for n in range(3) if n or gpus):
+        if any(
+            one[n] not in answered[n]
+            for n, many in enumerate((gpus, experts, asked_groups))
+            if many
+        ):
             raise why
     if asked.tensor_parallel:
         return found
@@ -130,25 +138,26 @@ def _left_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator
         )
 
 
-def _near_miss(
+def _near_misses(
     sizings: Mapping[tuple[int, int, int], Sizing],
     rows: Sequence[ServingConfig],
     best: ServingConfig,
-) -> Iterator[str]:
-    """Remark on fewer GPUs than the best row has that miss the limits by less than the error."""
-    near = list[ServingConfig]()
+) -> Iterator[ServingConfig]:
+    """Yield the best row on fewer GPUs than the best of a rate that misses the limits by less than the
+    error.
+    """
+    asked, near = sizings[best.split].asked, list[ServingConfig]()
     for one in (one for one in rows if one.request_rate == best.request_rate and one.replicas > 1):
         of, fewer = sizings[one.split], one.replicas - 1
         if one.gpus // one.replicas * fewer < best.gpus:
             near.append(of.row(of.load_of(one), fewer))
-    asked = sizings[best.split].asked
-    near = [one for one in near if one.fits and not one.saturated and one.is_sure(asked, 0)]
-    if asked.sure is None and (row := best_of([one for one in near if not one.within], asked)):
-        price = (
-            "" if row.dollars_per_hour is None else f", {dollars(row.dollars_per_hour)} an hour,"
-        )
-        off = percent(math.expm1(asked.off(row)))
-        yield f"{row.load_words}{price} misses the limits by {off}, less than the error of these times"
+    found = best_of([one for one in near if not one.within and _nearly(one, asked)], asked)
+    yield from filter(None, [found])
+
+
+def _nearly(row: ServingConfig, asked: ServingQuestion) -> bool:
+    """Return True if a row may keep the limits, by its intervals."""
+    return asked.sure is None and row.off(asked) < math.inf and row.is_sure(asked, 0)
 
 
 def _no(made: ServingAnswer, asked: ServingQuestion, links: str) -> AnswerIsNo:
@@ -180,6 +189,8 @@ def _no(made: ServingAnswer, asked: ServingQuestion, links: str) -> AnswerIsNo:
         room = f", {asked.sure:g} % sure of up to {' and '.join(ends)}"
     elif not near.fits:
         room = f", with room for {near.largest_concurrency:,} at once"
+    elif _nearly(near, asked):
+        room = f", which misses by {percent(math.expm1(near.off(asked)))}, less than the error"
     if asked.request_rate and _is_hopeless(near):
         room += "; more replicas do not help, as a request has one almost to itself: "
         room += "expected higher limits, shorter prompts, or a faster GPU"
@@ -306,6 +317,20 @@ class Sizing:
             else:
                 low = middle
         return max(rate(high), own)
+
+    def sure_rate(self, row: ServingConfig) -> float | None:
+        """Return the most requests a second, up to those of `headroom`, at which the ends of the intervals
+        keep the limits; None if they do not at the rate of the row, and if limits are of these ends.
+        """
+        asked, load = self.asked, self.load_of(row)
+        if asked.sure is not None or not row.is_sure(asked):
+            return None
+        low, high = row.request_rate or 0.0, row.headroom_rate or 0.0
+        while high > (1.0 + NEAR) * low:
+            middle = math.sqrt(low * high)
+            at = self.row(replace(load, request_rate=middle), row.replicas)
+            low, high = (middle, high) if at.is_sure(asked) else (low, middle)
+        return low
 
     def row(self, load: Load, replicas: int) -> ServingConfig:
         """Return the row of a load that `replicas` share."""

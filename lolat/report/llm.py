@@ -24,10 +24,12 @@ DOLLARS = (
 PRICE = "$/M tokens"
 """The head of the column of prices, which a page has behind the names in a comparison."""
 EACH_LOAD = "The best row of each under each load:"
+LEGEND = "yes, NO: so for the whole 90 % interval; likely, unlikely: for the predicted time alone."
 LEAST_SHARE = 0.02
 MOST_ROOMS = 4
 """The most devices of a comparison that all have their headroom told."""
 HOURS = 730.0  # of a month
+OWN_PRICE = "a price an hour can be given"
 
 
 def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
@@ -91,10 +93,9 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
     first, *_ = found.of.values()
     several = len({of.model for of in found.of.values()}) > 1
     yield f"{_tokens(first.chosen) if several else _subject(first)} · {_load_words(first.chosen)}"
-    yield from ("", compared_table(found), "")
+    table = (EACH_LOAD, loads_table(found)) if found.by_load else (compared_table(found),)
+    yield from ("", *table, "")
     yield from verdict_lines(found)
-    if found.by_load:
-        yield from ("", EACH_LOAD, loads_table(found), "")
     rented = {name: plain(row.rented) for name, row in found.answers.items() if row.rented}
     if rented:
         tables = dict.fromkeys(plain(found.of[name].prices or "") for name in rented)
@@ -105,8 +106,20 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
     for name in dict.fromkeys(filter(None, few)):
         for row in found.by_load.get(name) or [found.answers[name]]:
             yield from (f"{plain(name)}: {line}" for line in _headroom(row, found.of[name]))
+    yield from compared_near(found)
+    yield from limit_legend(first)
     yield from _shared_out([*found.answers.values()])
     yield from left_out_lines(found.left_out)
+
+
+def compared_near(found: ComparedModels) -> Iterator[str]:
+    """Fewer GPUs that nearly keep the limits and cost less than the cheapest device under their load."""
+    for name, answer in found.of.items():
+        for row in answer.near:
+            best = found.loads.get(row.request_rate or 0.0, {})
+            of = best.get(found.leaders(best)["cheapest"] or "") if best else None
+            if of and (row.dollars_per_hour or math.inf) < (of.dollars_per_hour or math.inf):
+                yield from (f"{plain(name)}: {line}" for line in near_lines([row], answer))
 
 
 def verdict_lines(found: ComparedModels) -> Iterator[str]:
@@ -132,7 +145,8 @@ def verdict_lines(found: ComparedModels) -> Iterator[str]:
                 facts.insert(0, f"{milliseconds(values[plain(best)][0])} a token")
             under = f" under {row.requests_words}" if found.by_load else ""
             apart = apart_words(plain(best), values, "; ")
-            yield f"{word}{under}: {plain(best)}, {', '.join(facts)}{apart}."
+            of_these = " of these" * (word == "Fastest")
+            yield f"{word}{of_these}{under}: {plain(best)}, {', '.join(facts)}{apart}."
 
 
 def unpriced_lines(found: ComparedModels) -> Iterator[str]:
@@ -144,8 +158,7 @@ def unpriced_lines(found: ComparedModels) -> Iterator[str]:
         ("No machine with so many GPUs has a price", known),
     ):
         if names:
-            remedy = "give --price-per-hour or --prices"
-            yield f"{why}: {', '.join(map(plain, names))}; {remedy}."
+            yield f"{why}: {', '.join(map(plain, names))}; {OWN_PRICE}."
 
 
 def _price_ends(
@@ -170,13 +183,16 @@ def compared_table(found: ComparedModels) -> ReportTable:
         return row.dollars_per_million or math.inf, names[id(row)] != leaders["cheapest"]
 
     rows = sorted(found.answers.values(), key=price)
-    remark = Column("", lambda row: leads(leaders, names[id(row)]), is_text=True, page="front")
+    remark = Column("", lambda row: leads(leaders, names[id(row)], row), is_text=True, page="front")
     return ReportTable([*_columns_of(found, names, rows), remark], rows, stacked=True)
 
 
-def leads(leaders: Mapping[str, str | None], name: str) -> str:
-    """Return "cheapest", "fastest" or both for a device that is; "" for another. See `leaders`."""
-    return ", ".join(word for word, best in leaders.items() if best == name)
+def leads(leaders: Mapping[str, str | None], name: str, row: ServingConfig) -> str:
+    """Return "cheapest", "fastest" or both for a device that is, and "extrapolated" for times out of the
+    domain. See `leaders`.
+    """
+    words = [word for word, best in leaders.items() if best == name]
+    return ", ".join([*words, *["extrapolated"] * (row.in_domain is False)])
 
 
 def loads_table(found: ComparedModels) -> ReportTable:
@@ -186,7 +202,7 @@ def loads_table(found: ComparedModels) -> ReportTable:
         leaders = found.leaders(best)
         for name, row in best.items():
             rows.append(row)
-            names[id(row)], told[id(row)] = name, leads(leaders, name)
+            names[id(row)], told[id(row)] = name, leads(leaders, name, row)
     remark = Column("", lambda row: told[id(row)], is_text=True, page="front")
     return ReportTable([*_columns_of(found, names, rows), remark], rows, stacked=True)
 
@@ -199,6 +215,13 @@ def _columns_of(
     pages: dict[str, Page] = {"GPUs": "front", PRICE: "front", f"whole request{at}": "hidden"}
     pages |= {"a GPU": "hidden", "in all": "hidden"}
     several = len({of.model for of in found.of.values()}) > 1
+    others = dict[str, Column]()
+    if any(row.headroom_rate for row in rows):  # in place of what says less of a purchase
+        others = {
+            "most a second": Column("holds up to, a second", lambda r: r.headroom_rate, _rounded_down),
+            "memory a GPU": Column("$ a month", lambda r: r.dollars_per_hour and HOURS * r.dollars_per_hour,
+                                   dollars, page="below"),
+        }  # fmt: skip
     return [
         Column(
             "model" if several else "device",
@@ -207,7 +230,10 @@ def _columns_of(
             is_whole=True,
         ),
         Column("data type", _types, is_text=True, page="below"),
-        *(replace(one, page=pages.get(one.head, one.page)) for one in _columns(first, rows)),
+        *(
+            others.get(one.head, replace(one, page=pages.get(one.head, one.page)))
+            for one in _columns(first, rows)
+        ),
     ]
 
 
@@ -316,8 +342,20 @@ def _advice(answer: ServingAnswer) -> Iterator[str]:
                 yield f"{requests_words(rate, True)}: no row keeps the limits."
             else:
                 yield from _headroom(bests[rate], answer)
+        yield from near_lines(answer.near, answer)
+        yield from limit_legend(answer)
         yield from _shared_out([*bests.values()])
     yield _price_words(answer.device, answer.prices, answer.served)
+
+
+def limit_legend(answer: ServingAnswer) -> Iterator[str]:
+    """The words of the columns of limits explained."""
+    if answer.max_tpot_ms or answer.max_ttft_ms:
+        yield (
+            LEGEND
+            if answer.sure is None
+            else f"yes: the whole {answer.sure:g} % interval keeps the limit."
+        )
 
 
 def _shared_out(rows: Sequence[ServingConfig]) -> Iterator[str]:
@@ -338,29 +376,42 @@ def _headroom(row: ServingConfig, answer: ServingAnswer) -> Iterator[str]:
         yield f"{row.load_words}: {_room_words(row, answer)}{cost}."
 
 
+def near_lines(near: Sequence[ServingConfig], answer: ServingAnswer) -> Iterator[str]:
+    """Fewer GPUs that miss the limits by less than the error, and their dollars an hour."""
+    for row in near:
+        usd, off = row.dollars_per_hour, percent(math.expm1(row.off(answer)))
+        price = "" if usd is None else f", {dollars(usd)} an hour,"
+        yield f"{row.load_words}{price} misses the limits by {off}, less than the error of these times."
+
+
 def _room_words(row: ServingConfig, answer: ServingAnswer) -> str:
     """The most requests a second within the limits, in words."""
-    most = row.headroom_rate or 0.0
-    unit = 10.0 ** (math.floor(math.log10(most)) - 2)  # rounded down
-    rate = digits(unit * math.floor(most / unit + 1e-9))
-    is_limited = answer.max_tpot_ms or answer.max_ttft_ms
+    rate = _rounded_down(row.headroom_rate or 0.0)
+    is_limited = bool(answer.max_tpot_ms or answer.max_ttft_ms)
     holds = "the limits hold" if is_limited else "the queue stays finite"
     (ms, _), (ends, _) = row.judged(answer.percentile), row.judged_ends(answer.percentile)
     is_in_error = ends and (row.headroom or 0.0) < ends[1] / ms - 1.0
-    is_doubtful = answer.sure is None and (is_in_error or not row.is_sure(answer))
-    doubt = " (within the error of these times)" * bool(is_doubtful)
+    doubt = " (within the error of these times)" if is_limited or is_in_error else ""
+    doubt = (
+        f", surely up to {_rounded_down(row.sure_rate)}" if row.sure_rate and is_limited else doubt
+    )
+    doubt = doubt if answer.sure is None else ""
     return f"{holds} up to {rate} requests/s, {percent(row.headroom or 0.0)} more{doubt}"
+
+
+def _rounded_down(rate: float) -> str:
+    """A rate with three digits."""
+    unit = 10.0 ** (math.floor(math.log10(rate)) - 2)
+    return digits(unit * math.floor(rate / unit + 1e-9))
 
 
 def _price_words(device: str, prices: str | None, rows: Sequence[ServingConfig]) -> str:
     """A sentence on the dollars of one device's rows, and on what is rented for them."""
     machines = {row.gpus_words: plain(row.rented) for row in rows if row.rented}
     if prices is None:
-        return f"No price of {plain(device)} is known: give --price-per-hour or --prices."
+        return f"No price of {plain(device)} is known; {OWN_PRICE}."
     if not machines:
-        return (
-            f"No machine in {plain(prices)} holds so many GPUs: give --price-per-hour or --prices."
-        )
+        return f"No machine in {plain(prices)} holds so many GPUs; {OWN_PRICE}."
     if {*machines.values()} == {prices}:
         return f"{DOLLARS}, by {plain(prices)}."
     rented = "; ".join(f"{gpus} in {name}" for gpus, name in machines.items())

@@ -170,7 +170,7 @@ def _compared(found: Any) -> list[dict[str, Any]]:
     the devices without an answer, and why.
     """
     rows = [
-        row.rows()[0] | {"device": name, "remark": llm.leads(found.leaders(best), name)}
+        row.rows()[0] | {"device": name, "remark": llm.leads(found.leaders(best), name, row)}
         for best in found.loads.values() for name, row in best.items()
     ]  # fmt: skip
     return rows + [{"device": name, "remark": why} for name, why in found.left_out.items()]

@@ -11,7 +11,7 @@ from lolat.errors import InputError, MissingPackageError, arg, without_options
 from lolat.io.results import Result
 from lolat.report import explanation, prediction
 from lolat.report.rows import COLORS, TERMS, block_rows
-from lolat.units import plain, plural
+from lolat.units import milliseconds, plain, plural
 
 CAUSES = {color: TERMS[group] for group, color in COLORS.items()}
 """Color of a cause -> its words."""
@@ -111,8 +111,6 @@ Points = Mapping[str, list[tuple[float, float, tuple[float, float] | None]]]
 
 def _curves(points: Points, ax: Any, x: str, y: str) -> Any:
     """A curve with its band of intervals for each name, on logarithmic axes."""
-    from matplotlib.ticker import LogLocator
-
     earlier = [*ax.get_xticks()] if ax.lines and ax.get_xscale() == "log" else []
     for name, unordered in points.items():
         xs, ys, intervals = zip(*sorted(unordered, key=lambda p: p[0]), strict=True)
@@ -125,8 +123,7 @@ def _curves(points: Points, ax: Any, x: str, y: str) -> Any:
     ax.set_yscale("log")
     ax.set_xticks(every, [f"{value:g}" for value in every])
     ax.minorticks_off()
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    ax.yaxis.set_major_formatter("{x:g}")
+    _label_ticks(ax.yaxis)
     ax.set(xlabel=x, ylabel=y)
     if len(points) > 1:
         ax.legend()
@@ -201,12 +198,15 @@ def _draw_dollars(of_device: Mapping[str, Sequence[Any]], models: str, axes: Axe
         for name, rows in of_device.items() if rows
     }  # fmt: skip
     ax = _curves(points, axes(3.6), "requests a second", "US$ an hour")
+    ax.set_yscale("linear")
+    ax.set_ylim(0.0)
     colors = {line.get_label(): line.get_color() for line in ax.lines}
     for name, rows in of_device.items():
         for row in rows:
             at, color = (row.request_rate, row.dollars_per_hour), colors[name]
-            ax.annotate(row.gpus, at, (3, 3), textcoords="offset points", color=color)
-    ax.set_title(f"{models}, the cheapest row of each (number of GPUs)")
+            split = f"{row.replicas}x{row.gpus // row.replicas}" if row.replicas > 1 else row.gpus
+            ax.annotate(split, at, (3, 3), textcoords="offset points", color=color)
+    ax.set_title(f"{models}, the cheapest row of each (GPUs; 2x4: two replicas of 4)")
     return ax
 
 
@@ -254,7 +254,7 @@ def _draw_serving(answer: Any, axes: Axes) -> Any:
         name = f"{plural(row.gpus // row.replicas, 'GPU')}{each}{row.split_words}"
         points[name].append(_point(row, at))
     ax = _over_loads(points, answer, axes)
-    limit = f"limit, {answer.max_tpot_ms or 0.0:g} ms{_at(at)}"
+    limit = f"limit, {milliseconds(answer.max_tpot_ms or 0.0)}{_at(at)}"
     if answer.max_tpot_ms is not None and limit not in [line.get_label() for line in ax.lines]:
         ax.axhline(answer.max_tpot_ms, color="#555555", linestyle="--", linewidth=1, label=limit)
         ax.legend()
@@ -276,8 +276,6 @@ def _draw_costs(found: Any, axes: Axes) -> Any:
             f"{arg('price_per_hour')}",
             code="no-picture",
         )
-    from matplotlib.ticker import LogLocator
-
     ax = axes(3.6)
     for name, some in dots.items():
         xs, ys = [o.total_s / 3600 for o in some], [o.dollars for o in some]
@@ -290,11 +288,18 @@ def _draw_costs(found: Any, axes: Axes) -> Any:
                 ax.vlines(x, *o.dollars_interval, **about)
     ax.set(xlabel="hours", ylabel="US$", title=plain(found.network), xscale="log", yscale="log")
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.set_major_formatter("{x:g}")
+        _label_ticks(axis)
     ax.minorticks_off()
     ax.legend(**BESIDE)
     return ax
+
+
+def _label_ticks(axis: Any) -> None:
+    """Label 1, 2 and 5 of each power of ten of a logarithmic axis."""
+    from matplotlib.ticker import LogLocator
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter("{x:g}")
 
 
 def _draw_front(result: Any, axes: Axes) -> Any:

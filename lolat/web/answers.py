@@ -32,8 +32,10 @@ from lolat.report.explanation import budget_lines
 from lolat.report.llm import (
     EACH_LOAD,
     breakdown,
+    compared_near,
     compared_table,
     facts,
+    limit_legend,
     llm_parts,
     loads_table,
     unpriced_lines,
@@ -289,7 +291,7 @@ def _served_beside(
         cards.sort(key=lambda card: place.get(card["device"].key, len(place)))
         table = best.html("The cheapest configuration of each")
     if several.by_load:
-        table += loads_table(several).html(EACH_LOAD.removesuffix(":"))
+        table = loads_table(several).html(EACH_LOAD.removesuffix(":"))
     noes = by_text((plain(key), c["title"]) for c in cards if (key := c["device"].key) not in of)
     on = [d.argument for d in (form.beside_all if form.is_all else (c["device"] for c in cards))]
     return {
@@ -298,6 +300,8 @@ def _served_beside(
         "table": table,
         "lines": [
             *(f"{', '.join(names)}: {why}, as said below" for why, names in noes.items()),
+            *compared_near(several),
+            *limit_legend(next(iter(found.values()))),
             *several.remarks,
             *unpriced_lines(several),
             *left_out_lines(several.left_out, None),
@@ -328,8 +332,7 @@ def chart(form: Form, question: Card, cards: list[Card]) -> Card | None:
     is_one = len({key for key, _ in loads}) == 1
 
     def name(key: str, row: ServingConfig) -> str:
-        split = plural(row.gpus // row.replicas, "GPU") + row.split_words
-        return split if is_one else plain(key)
+        return row.gpus_words + row.split_words if is_one else plain(key)
 
     names = [name(key, row) for key, row in loads]
     colors = [*dict.fromkeys(names)]
@@ -347,6 +350,7 @@ def chart(form: Form, question: Card, cards: list[Card]) -> Card | None:
         return ((np.log(speeds) - low) / (high - low)).tolist()
 
     ticks = [n * 10.0**power for power in range(-3, 6) for n in (1, 2, 5)]
+    at_percentile = f" at P{question['percentile']}" if question["percentile"] else ""
     fewest = question["min_tokens_per_s"] or 1e3 / (question["max_tpot_ms"] or math.inf)
     at = place((fewest, 1.0))[0] if fewest else 0.0
     words = list[tuple[float, float, str]]()
@@ -362,7 +366,7 @@ def chart(form: Form, question: Card, cards: list[Card]) -> Card | None:
         "front": [place(speeds[n]) for n in front],
         "rings": places,
         "words": words,
-        "limit": (at, f"{fewest:.3g} tokens/s") if 0.0 < at < 1.0 else None,
+        "limit": (at, f"{fewest:.3g} tokens/s" + at_percentile) if 0.0 < at < 1.0 else None,
         "ticks": [
             [(f"{tick:g}", at) for tick in ticks if 0.0 < (at := place((tick, tick))[axis]) < 1.0]
             for axis in (0, 1)

@@ -50,7 +50,8 @@ def numbers(text: str, of: Parameter, most: int = 1) -> Any:
     words = [text] if is_one else re.findall(r"[^,\s]+", text)
     values = [as_amount(word) for word in words]
     if len(values) > most:
-        raise InputError(f"{shortened(text)!r}: expected at most {most} of them")
+        wanted = f"at most {most} numbers" if most > 1 else "one number, such as 1000 or 2.5"
+        raise InputError(f"{shortened(text)!r}: expected {wanted}")
     if words:
         of.check(*[
             int(value) if of.kind is int and value.is_integer() else value
@@ -311,7 +312,7 @@ TABS = {
     ), OF_TRAINED),
     "llm": Tab("Serving language models", (
         Field("request_rate", "Requests a second", "",
-              "that arrive at random; with a limit, on as few GPUs as keep it", 8),
+              "that arrive at random; several with commas; with a limit, on as few GPUs as keep it", 8),
         Field("concurrency", "Or concurrent requests", "32",
               "in progress at all times; several with commas; a rate takes their place", 8,
               may_be_empty=True),

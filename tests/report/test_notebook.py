@@ -285,7 +285,7 @@ def test_no_two_rows_and_no_two_curves_have_the_same_settings(axes: Any) -> None
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [
         "deepseek-r1 on b200-sxm (vllm), fp8_block: 8 GPUs",
         "deepseek-r1 on b200-sxm (vllm), fp8_block: 8 GPUs, expert parallel 8",
-        "limit, 60 ms",
+        "limit, 60.0 ms",
         "deepseek-r1 on b200-sxm (sglang), fp8_block: 8 GPUs",
         "deepseek-r1 on b200-sxm (sglang), fp8_block: 8 GPUs, expert parallel 8",
         "qwen3.5-397b-a17b on b200-sxm (vllm), bfloat16: 8 GPUs",
@@ -323,7 +323,8 @@ def test_under_rates_the_dollars_an_hour_are_drawn_with_the_number_of_gpus(axes:
     drawn = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
     for name, points in drawn.items():
         assert points == [[r["request_rate"], 2 * r["gpus"]] for r in rows if r["name"] == name]
-    assert {text.get_text() for text in axes.texts} == {f"{row['gpus']}" for row in rows}
+    texts = {1: "1"} | {n: f"{n}x1" for n in range(2, 100)}
+    assert {text.get_text() for text in axes.texts} == {texts[row["replicas"]] for row in rows}
     frame = found.frame()
     for rate, of in frame.groupby("request_rate"):
         best = min(r["dollars_per_million"] for r in rows if r["request_rate"] == rate)

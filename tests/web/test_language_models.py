@@ -108,7 +108,7 @@ def test_cards_follow_the_table_and_a_device_that_cannot_has_no_price(
 
 
 def test_devices_stand_side_by_side_under_one_load(gpu: Path, tmp_path: Path) -> None:
-    """One device is cheapest under 64 requests, and the other holds but one: both are under one."""
+    """One device is cheapest under 64 requests, and the other holds but one: one is compared."""
     small = json.loads(gpu.read_text())
     small["llm"]["sheet"]["memory_gib"] = 20
     (tmp_path / "small.json").write_text(json.dumps(small))
@@ -117,9 +117,8 @@ def test_devices_stand_side_by_side_under_one_load(gpu: Path, tmp_path: Path) ->
         beside = page.raw.partition('id="beside"')[2].partition("</section>")[0]
     assert "compared under 1 concurrent request," in beside
     (row,) = lolat.load(gpu).llm("llama-3.1-8b", concurrency=1, tensor_parallel=1).served
-    one_load = beside.partition("</table>")[0]
-    found = re.findall(r">1</td>.*?>([\d.]+ ms)<.*?>([\d.]+ ms)<", one_load)
-    assert found == 2 * [(milliseconds(row.ttft_ms or 0), milliseconds(row.tpot_ms or 0))]
+    rows = re.findall(r">1</td>.*?>([\d.]+ ms)<.*?>([\d.]+ ms)<", beside.partition("</table>")[0])
+    assert rows[:2] == 2 * [(milliseconds(row.ttft_ms or 0), milliseconds(row.tpot_ms or 0))]
 
 
 @pytest.mark.parametrize("several", [False, True])
