@@ -11,6 +11,7 @@ import click
 
 from lolat.cli import common
 from lolat.errors import AnswerIsNo, LolatError
+from lolat.graph.modes import GRAPH
 from lolat.parameters import BEST
 from lolat.training.model import check_kept
 from lolat.training.question import TrainingQuestion
@@ -114,16 +115,20 @@ def _answer_several(costs: Costs) -> None:
 def faster_lines(
     model: Model, answer: Cost, network: str, batch_size: int | str, question: dict[str, Any]
 ) -> Iterator[str]:
-    """A hint if another precision than the device's, or images channels last, are faster on it."""
+    """A hint if another precision than the device's, images channels last, or a CUDA graph where the host
+    decides, are faster on it.
+    """
     from lolat.training.compare import Choice
 
     first, is_given = answer.options[0].samples_per_s, bool(question["precision"])
-    more = {"channels_last": True} if is_given else {"precision": BEST}
+    more: dict[str, Any] = {"channels_last": True} if is_given else {"precision": BEST}
+    more |= {"launch": GRAPH} if answer.host_bound else {}
     with contextlib.suppress(LolatError):
         other = model.cost(network, batch_size, **question | more)
         speed = other.options[0].samples_per_s
         options = [f"--precision {other.precision}"] * (not is_given)
         options += ["--channels-last"] * bool(other.channels_last and not question["channels_last"])
+        options += [f"--launch {GRAPH}"] * answer.host_bound
         if first < 0.8 * speed:
             way = Choice.of(other, other.options[0]).way
             yield f"In {way} it takes {first / speed:.2f} times as long: {' '.join(options)}"

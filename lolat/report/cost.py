@@ -3,46 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from lolat.device.running import IN_TF32, LAYOUTS
 from lolat.graph.modes import COMPILED, EAGER
-from lolat.hardware.links import CLUSTER, UNKNOWN_NETWORK
 from lolat.parameters import BEST
-from lolat.report.ranked import (
-    apart_words,
-    grouped_notes,
-    left_out_lines,
-    levels_words,
-    within_limit,
-)
-from lolat.report.tables import Column, Part, ReportTable, ends_of
+from lolat.report.cost_table import ASSUMED, Row, across, columns, keeps, legend
+from lolat.report.ranked import apart_words, grouped_notes, left_out_lines, levels_words
+from lolat.report.tables import Part, ReportTable
 from lolat.training.compare import Choice, Costs, choice_words, short_name
 from lolat.training.cost import NEARLY, Cost, close_words, no_room, would_words
 from lolat.training.model import TrainingLimits, TrainingPrediction
-from lolat.units import (
-    byte_size,
-    digits,
-    dollars,
-    duration,
-    milliseconds,
-    percent,
-    plain,
-    plural,
-    quantity,
-)
+from lolat.units import byte_size, digits, duration, milliseconds, percent, plain, plural
 
-Row = tuple[Cost, TrainingPrediction]
-"""A row of a table: a device's cost, and its option with a number of them."""
-MARKS = {
-    "*": "no other row is both faster and cheaper",
-    "~": "estimated from inference: no training step, or too few, was measured on that device",
-    "!": "extrapolating: most of it is unlike anything that was measured there in that precision",
-    "^": "several machines, whose gradients go over the network between them",
-}
-"""The marks of the last column."""
-NO_ROOM = "-"
 SAMPLE = {"samples": "sample", "tokens": "sequence"}
 """The data -> what an iteration takes of it."""
 NOT_INCLUDED = "without loading data, storage, data transfer, setting up the machines"
@@ -81,13 +55,13 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     ]
     is_table = cost.fits is not False and (is_asked or several)
     table = ReportTable(
-        _columns(cost), [(cost, option) for option in cost.options] if is_table else ()
+        columns(cost), [(cost, option) for option in cost.options] if is_table else ()
     )
     after = list[str]()
     if cost.samples is not None and cost.fits is not False:
         unknown = no_price_words([f"{plain(cost.model.partition(' (')[0])} with that memory"], cost)
         after += [unknown] if cost.prices is None else _choice_lines(cost)
-    return before, table, [*after, *_code_lines([cost]), *_legend(table), *_layout_lines([cost])]
+    return before, table, [*after, *_code_lines([cost]), *legend(table), *_layout_lines([cost])]
 
 
 def _layout_lines(costs: Iterable[Cost]) -> Iterator[str]:
@@ -226,121 +200,6 @@ def _card_lines(options: Iterable[TrainingPrediction]) -> Iterator[str]:
         )
 
 
-def _rented(cost: Cost, option: TrainingPrediction) -> str:
-    """The rented instances, with their accelerator if the name does not tell; or that nothing fits."""
-    rented = option.rented
-    if option.fits is False:
-        needed = option.memory_bytes or cost.memory_bytes
-        return f"does not fit: {byte_size(needed)} of {byte_size(cost.available_bytes or 0)}"
-    if rented is None or not rented.instance_type:
-        return ""
-    name = plain(rented.instance_type)
-    if rented.accelerator.casefold() not in name.casefold():
-        name += f" ({plain(rented.accelerator)})"
-    idle = f", {rented.idle_devices} idle" if rented.idle_devices else ""
-    return f"{rented.instances} x {name}{idle}" if rented.instances > 1 else f"{name}{idle}"
-
-
-def _columns(of: Cost | Costs) -> list[Column]:
-    """The columns of a table of one device or of several."""
-    is_one, limits, frontier = isinstance(of, Cost), of.limits, {*of.frontier}
-    costs = [of] if isinstance(of, Cost) else of.answers
-    sizes = {o.memory_bytes for c in costs for o in c.options}
-    has_memory = of.data == "tokens" or len(sizes) > 1
-    has_batch = len({(o.batch_size, c.accumulate) for c in costs for o in c.options}) > 1
-    accumulates = len({c.accumulate for c in costs}) > 1
-    is_alike = len({Choice.of(c, o).way for c in costs for o in c.options}) == 1
-
-    def time(seconds: float) -> str:
-        return duration(seconds) if is_one else digits(seconds / 3600)
-
-    def one(value: Callable[[TrainingPrediction], Any]) -> Callable[[Row], Any]:
-        return lambda row: value(row[1]) if is_one else None
-
-    def marks(row: Row) -> str:
-        cost, option = row
-        if option.fits is False:
-            return NO_ROOM
-        is_best = Choice.of(cost, option) in frontier
-        if is_one:
-            is_best = bool(option.devices in frontier and option.total_s and cost.options[1:])
-        are_so = (
-            is_best, cost.estimated and not is_one, cost.in_domain is False and not is_one,
-            bool(_across(option)),
-        )  # fmt: skip
-        return "".join(m if is_so else " " for m, is_so in zip(MARKS, are_so, strict=True)).rstrip()
-
-    return [
-        Column("device", lambda row: None if is_one else short_name(row[0].device), is_text=True,
-               is_whole=True),
-        Column("precision", lambda row: None if is_one else Choice.of(*row).way, is_text=True,
-               page="varied" if is_alike else "below"),
-        Column("devices" if is_one else "of it", lambda row: row[1].devices),
-        Column("batch", lambda row: row[1].batch_size if has_batch else None, "{:,}".format),
-        Column("accumulate", lambda row: row[0].accumulate if accumulates else None),
-        Column("in all", lambda row: Choice.of(*row).in_all if has_batch else None, "{:,}".format,
-               page="spare"),
-        Column("rented", lambda row: _rented(*row), is_text=True, page="spare"),
-        Column("$/hour", one(lambda o: o.rented and o.rented.price_per_hour), _money, page="spare"),
-        Column("iteration", lambda row: row[1].iteration_ms if is_one or not of.samples else None,
-               milliseconds, page="hidden"),
-        Column("exchange", one(lambda o: o.parts_ms["exchange"] or None), milliseconds, page="hidden"),
-        Column("samples/s", lambda row: None if is_one or row[1].tokens_per_s else row[1].samples_per_s,
-               digits, page="spare"),
-        Column("tokens/s", lambda row: row[1].tokens_per_s, digits, page="spare"),
-        Column("MFU", lambda row: row[1].mfu if row[1].tokens_per_s else None, percent, page="hidden"),
-        Column("memory", one(lambda o: o.memory_bytes if has_memory else None), byte_size,
-               page="hidden"),
-        Column("epoch", one(lambda o: o.epoch_s), duration, page="hidden"),
-        Column("total" if is_one else "hours", lambda row: row[1].total_s, time),
-        Column(f"{percent(of.coverage or 0.0)} between", lambda row: row[1].interval_s, ends_of(time),
-               page="below"),
-        Column("$", lambda row: row[1].dollars, _money),
-        Column("$ between", one(lambda o: o.dollars_interval), ends_of(_money), page="below"),
-        Column(limits.words("<="), lambda row: _keeps(row[1], limits), is_text=True),
-        Column("", marks, is_text=True),
-    ]  # fmt: skip
-
-
-def _legend(table: ReportTable) -> Iterator[str]:
-    """The marks in the table, in words."""
-    marks = {mark for row in table.cells for mark in row[-1]}
-    legend = MARKS | {NO_ROOM: "does not fit: the time is that of such a device with more memory"}
-    yield from (f"{mark} {words}" for mark, words in legend.items() if mark in marks)
-
-
-SURE = ("yes", "likely", "unlikely", "NO")
-
-
-def _keeps(option: TrainingPrediction, limits: TrainingLimits) -> str:
-    """`within_limit` of an option for the limit that it is less sure to keep; "" without limits."""
-    words = []
-    if limits.max_hours is not None and option.total_s is not None:
-        words.append(within_limit(option.total_s, option.interval_s, 3600 * limits.max_hours))
-    if limits.max_dollars is not None and option.dollars is not None:
-        words.append(within_limit(option.dollars, option.dollars_interval, limits.max_dollars))
-    if option.within_limits is not None:
-        low, high = option.within_interval or (None, None)
-        ends = "" if low is None else f" ({quantity(low)} .. {quantity(high or low)})"
-        of = "samples" if option.tokens_per_s is None else "tokens"
-        return f"{quantity(option.within_limits)} {of}{ends}"
-    return max(words, key=SURE.index, default="")
-
-
-ASSUMED = ", assumed"
-
-
-def _across(option: TrainingPrediction) -> str:
-    """A clause on the machines of an option and their network; "" for one machine."""
-    # A price that is given is of a device, whatever machine has it.
-    number = option.rented.instances if option.rented and option.rented.instance_type else 1
-    if number == 1 and option.link not in (CLUSTER, UNKNOWN_NETWORK):
-        return ""
-    machines = f"{number if number > 1 else 'several'} separate machines"
-    assumed = ASSUMED * (option.link is not None)
-    return f", {machines} over {option.link_gbps:g} Gbit/s{assumed}"
-
-
 def _bests(of: Cost | Costs) -> tuple[tuple[str, Any, TrainingLimits], ...]:
     """(word, the best by it, the limits that it keeps): the cheapest and the fastest of an answer."""
     return ("Cheapest", of.cheapest, of.limits), ("Fastest", of.fastest, of.limits.of_money)
@@ -349,10 +208,10 @@ def _bests(of: Cost | Costs) -> tuple[tuple[str, Any, TrainingLimits], ...]:
 def _best_line(name: str, words: str, best: TrainingPrediction, limits: TrainingLimits) -> str:
     """A line on the best option within limits, and that it is likely, not certain, to keep them."""
     likely = ""
-    if _keeps(best, limits) == "likely":
+    if keeps(best, limits) == "likely":
         ends = best.interval_s
         likely = "; likely" + (f": {' .. '.join(map(duration, ends))}" if ends else "")
-    return f"{name}{limits.words()}: {words}{_across(best)}{likely}"
+    return f"{name}{limits.words()}: {words}{across(best)}{likely}"
 
 
 def _faster_words(cheapest: Choice | TrainingPrediction, other: Choice | TrainingPrediction) -> str:
@@ -408,7 +267,7 @@ def costs_parts(costs: Costs) -> tuple[str, ReportTable, list[str], list[str]]:
             -pair[1].samples_per_s,
         ),
     )
-    table = ReportTable(_columns(costs), listed)
+    table = ReportTable(columns(costs), listed)
     no_data = [no_data_words(costs)] * (not costs.samples and costs.limits == TrainingLimits())
     return title, table, [*no_data, *_best_lines(costs, listed)], [*_after(costs, listed, table)]
 
@@ -418,7 +277,7 @@ def _after(costs: Costs, listed: Sequence[Row], table: ReportTable) -> Iterator[
     on links and prices.
     """
     yield from _code_lines(c for c, _ in listed)
-    yield from _legend(table)
+    yield from legend(table)
     yield from _layout_lines(c for c, _ in listed)
     others = {
         c.launch: [short_name(a.device) for a in costs.answers if a.launch == c.launch]
@@ -464,21 +323,21 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
     """Lines on the cheapest and the fastest within the limits, and devices that may be as good."""
     if listed and listed[0][1].within_limits is not None:  # without data, the most comes first
         cost, option = listed[0]
-        words = f"{option.devices} x {short_name(cost.device)}, {_keeps(option, costs.limits)}"
-        yield f"Most{costs.limits.words()}: {words}{_across(option)}"
+        words = f"{option.devices} x {short_name(cost.device)}, {keeps(option, costs.limits)}"
+        yield f"Most{costs.limits.words()}: {words}{across(option)}"
     for name, choice, limits in _bests(costs):
         if choice is None:
             continue
         (best,) = (row for row in listed if Choice.of(*row) == choice)
         rivals = [row for row in listed if row[0].device != choice.device]
-        rivals = [best, *(row for row in rivals if _keeps(row[1], limits) != "NO")]
+        rivals = [best, *(row for row in rivals if keeps(row[1], limits) != "NO")]
         values: dict[str, tuple[float, tuple[float, float] | None]] = {}
         for cost, o in rivals:
             is_price = name == "Cheapest"
             value, ends = (o.dollars, o.dollars_interval) if is_price else (o.total_s, o.interval_s)
             device = short_name(cost.device)
             # The interval of an assumed network is too wide to tell anything.
-            if value is None or _across(o).endswith(ASSUMED):
+            if value is None or across(o).endswith(ASSUMED):
                 continue
             if device not in values or value < values[device][0]:
                 values[device] = value, ends
@@ -489,6 +348,17 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
         more += _on_one(best, rivals, name)
         more += "".join(f"; {line}" for line in _smaller_lines(best[0]))
         yield f"{_best_line(name, words, best[1], limits)}{more}{alike}"
+    yield from _graph_lines(costs)
+
+
+def _graph_lines(costs: Costs) -> Iterator[str]:
+    """Lines on how much a CUDA graph shortens the cheapest and the fastest, if these are host-bound."""
+    for name, graph in costs.as_graph.items():
+        best: Choice = getattr(costs, name)
+        if not (name == "fastest" and best == costs.cheapest) and graph.total_s < best.total_s:
+            words = choice_words(graph, costs.batches > 1)
+            share = graph.total_s / best.total_s
+            yield f"Host-bound, the {name}: --launch graph takes {share:.2f} times as long: {words}"
 
 
 def _on_one(best: Row, rivals: Sequence[Row], name: str) -> str:
@@ -497,8 +367,8 @@ def _on_one(best: Row, rivals: Sequence[Row], name: str) -> str:
     def value(row: Row) -> float:
         return (row[1].dollars if name == "Cheapest" else row[1].total_s) or math.inf
 
-    whole = [row for row in rivals if not _across(row[1])]
-    one = min(whole, key=value, default=best) if _across(best[1]) else best
+    whole = [row for row in rivals if not across(row[1])]
+    one = min(whole, key=value, default=best) if across(best[1]) else best
     if one is best or value(one) > NEARLY * value(best):
         return ""
     return f"; on one machine: {choice_words(Choice.of(*one))}"
@@ -509,8 +379,3 @@ def _way(cost: Cost) -> str:
     launch = None if cost.launch == EAGER else cost.launch
     precision = cost.precision and cost.precision + IN_TF32 * cost.tf32
     return ", ".join(filter(None, (precision, launch, LAYOUTS[cost.channels_last])))
-
-
-def _money(value: float) -> str:
-    """US$ without the sign, for a column with the sign in its head."""
-    return dollars(value, sign="")

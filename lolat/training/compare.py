@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from math import inf
 from typing import Any
@@ -14,7 +15,7 @@ from lolat.device.question import AUTO, as_whole, ask_each, each_batch, is_one, 
 from lolat.device.running import LAYOUTS
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
-from lolat.graph.modes import AMP, BFLOAT16, EAGER, FLOAT16
+from lolat.graph.modes import AMP, BFLOAT16, EAGER, FLOAT16, GRAPH
 from lolat.hardware.gpus import PRECISION_OF, device_names, find_gpu
 from lolat.hardware.prices import ALMOST, price_list, rental_of
 from lolat.io.results import Remark
@@ -43,13 +44,14 @@ class Choice:
     in_all: int = 0
     launch: str | None = None
     channels_last: bool | None = None
+    host_bound: bool = False
 
     @classmethod
     def of(cls, cost: Cost, option: TrainingPrediction) -> Choice:
         """Return the choice of an option of a device."""
         about = cost.device, cost.precision, option.batch_size
         whole = option.devices * option.batch_size * cost.accumulate
-        mode = cost.launch, cost.channels_last
+        mode = cost.launch, cost.channels_last, cost.host_bound
         return cls(*about, option.devices, option.total_s or 0.0, option.dollars, whole, *mode)
 
     @property
@@ -67,7 +69,8 @@ class Costs(Limited):
 
     `answers`: the cost on each device that can answer; `left_out`: reasons why others cannot, by device.
     `cheapest`, `fastest`, `frontier`: choices, as in `Cost`. `precision`: as asked for; "best": each device
-    runs in its fastest precision and layout of images.
+    runs in its fastest precision and layout of images. `as_graph`: the "cheapest" and the "fastest" choice
+    if launched as a CUDA graph, of those that are host-bound.
     """
 
     network: str
@@ -83,6 +86,7 @@ class Costs(Limited):
     fastest: Choice | None
     frontier: tuple[Choice, ...]
     precision: str | None = None
+    as_graph: Mapping[str, Choice] = field(default_factory=dict)
 
     @property
     def data(self) -> str:
@@ -123,7 +127,8 @@ class Costs(Limited):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each device and number of devices, as `Cost.rows` does."""
-        about = ("device", "precision", "batch_size", "memory_bytes", "available_bytes", "fits")
+        about = ("device", "precision", "batch_size", "memory_bytes", "available_bytes", "fits",
+                 "host_bound")  # fmt: skip
         return [
             {**{name: getattr(c, name) for name in about}, **row}
             for c in self.answers
@@ -232,7 +237,10 @@ def compare(
         answers += {(c.device, c.precision, c.launch): c for c in found.values()}.values()
     if not answers:
         raise no_device(left_out)
-    return joined(answers, left_out, asked.precision or BEST)
+    made = joined(answers, left_out, asked.precision or BEST)
+    return as_graphs(
+        made, lambda name, more: _fastest(by_label[name], trained, replace(asked, **more))
+    )
 
 
 def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Costs:
@@ -251,7 +259,8 @@ def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Co
     answers = [_shared(ask, one) for one in _questions(asked)]
     if is_one(asked.batch_size) and asked.global_batch_size is None:
         return answers[0]
-    return joined(answers, {}, asked.precision)
+    found = joined(answers, {}, asked.precision)
+    return as_graphs(found, lambda _, more: ask(replace(asked, **more)))
 
 
 def joined(
@@ -270,6 +279,21 @@ def joined(
         **{name: getattr(first, name) for name in about}, **asdict(first.limits), answers=tuple(answers),
         left_out=left_out, precision=precision, **best_of(choices, first.limits),
     )  # fmt: skip
+
+
+def as_graphs(costs: Costs, again: Callable[[str, dict[str, Any]], Cost]) -> Costs:
+    """Add the choices `as_graph`; `again`: asks a device by its name, with some arguments changed."""
+    found = dict[str, Choice]()
+    for name, best in (("cheapest", costs.cheapest), ("fastest", costs.fastest)):
+        if best is None or not best.host_bound:
+            continue
+        each = best.devices * best.batch_size
+        more = {"batch_size": best.batch_size, "replicas": best.devices, "launch": GRAPH,
+                "global_batch_size": None, "accumulate": best.in_all // each}  # fmt: skip
+        with suppress(LolatError):
+            cost = again(best.device, more)
+            found[name] = Choice.of(cost, cost.options[0])
+    return replace(costs, as_graph=found)
 
 
 def _fastest(model: Device, trained: Trained, asked: TrainingQuestion) -> Cost:

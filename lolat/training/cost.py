@@ -56,7 +56,9 @@ class Cost(Limited):
     `checkpointing`: as asked for; None: as the network says. `precision`, `launch`, `channels_last`: the
     execution mode; None if no time depends on the layout. `tf32`: True if float32 convolutions run in TF32.
     `estimated`: True if the times follow from those of inference. `in_domain`: True if most of the time is
-    inside the measured range; None if unknown. `own_runs`: the user's runs that set the level of the times.
+    inside the measured range; None if unknown. `host_bound`: True if the host takes
+    longer to launch the operations than the GPU to run them. `own_runs`: the user's runs that set the level
+    of the times.
 
     `memory_bytes`: memory of an iteration on each device at its `peak`; `memory`: by part; `recipe`: bytes
     of a parameter, in words. `available_bytes`: memory of a device. `fits`: True if that is enough; None if
@@ -109,6 +111,7 @@ class Cost(Limited):
     own_runs: int = 0
     machine: int = MACHINE
     smaller_batch: int | None = None
+    host_bound: bool = False
 
     @property
     def data(self) -> str:

@@ -267,6 +267,10 @@ class EstimatedTraining(TrainingPredictor):
         is_known = inside and self.file.is_measured
         return is_known or bool(self._own(graph, batch_size))
 
+    def host_bound(self, graph: Graph, batch_size: int) -> bool:
+        """See `TrainingPredictor`."""
+        return bool(self._steps(graph, batch_size)[0].host_bound)
+
     def is_estimated(self, graph: Graph, batch_size: int) -> bool:
         """See `TrainingPredictor`."""
         return self.estimated and not self._own(graph, batch_size)

@@ -216,6 +216,10 @@ class TrainingPredictor(ABC):
         """Return True if most of the time is inside the measured range; None if unknown."""
         return None
 
+    def host_bound(self, graph: Graph, batch_size: int) -> bool:
+        """Return True if the host takes longer to launch the operations than the GPU to run them."""
+        return False
+
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
         """Predict the ms to evaluate a batch, a forward pass in a loop; InputError if unknown."""
         words = f"no evaluation was measured; leave out {arg('validation_samples')}"

@@ -189,6 +189,7 @@ class NetworkPlan:
             "estimated": self.training.is_estimated(self.graph, self.run.batch_size),
             "in_domain": self.training.in_domain(self.graph, self.run.batch_size),
             "own_runs": self.training.own_runs,
+            "host_bound": self.training.host_bound(self.graph, self.run.batch_size),
         }
 
     def remarks(self, memory: Mapping[str, int], numbers: Sequence[int]) -> Iterator[str]:

@@ -44,7 +44,7 @@ from lolat.report.llm import (
 from lolat.report.ranked import apart_words, assumed_hosts, left_out_lines
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
 from lolat.report.tables import Column, ReportTable
-from lolat.training.compare import Costs, choice_words, joined, short_name
+from lolat.training.compare import Costs, as_graphs, choice_words, joined, short_name
 from lolat.training.cost import no_room
 from lolat.training.model import check_kept
 from lolat.units import by_text, digits, dollars, duration, milliseconds, plain, plural
@@ -124,8 +124,13 @@ def _training_question(form: Form, question: Card) -> Card:
 def _training(
     form: Form, question: Card, device: ListedDevice, trained: Any, _: AtSize | None
 ) -> Card:
-    cost = device.model.cost(trained, **_training_question(form, question))
-    about = {"cost": cost, "command": _command("cost", form, device)}
+    asked = _training_question(form, question)
+    cost = device.model.cost(trained, **asked)
+    about = {
+        "cost": cost,
+        "ask": lambda more: device.model.cost(trained, **asked | more),
+        "command": _command("cost", form, device),
+    }
     if cost.fits is False:
         return about | {"title": "does not fit", "lines": [no_room(cost)]}
     before, by_number, after = cost_parts(cost)
@@ -157,7 +162,9 @@ def beside(form: Form, question: Card, cards: list[Card], left_out: Mapping[str,
         return _served_beside(form, question, cards, left_out)
     costs = [card["cost"] for card in cards]
     on = ",".join(card["device"].argument for card in cards)
-    return _costs(form, joined(costs, {}, question["precision"]), on)
+    of = {card["cost"].device: card["ask"] for card in cards}
+    found = joined(costs, {}, question["precision"])
+    return _costs(form, as_graphs(found, lambda name, more: of[name](more)), on)
 
 
 def trained_on_all(form: Form, question: Card, trained: Any) -> Beside:
@@ -177,8 +184,13 @@ def trained_on_all(form: Form, question: Card, trained: Any) -> Beside:
 
 def _costs(form: Form, costs: Costs, on: str) -> Beside:
     keys = {device.model.label: key for key, device in form.every.items()}
-    named = [replace(cost, device=keys.get(cost.device, cost.device)) for cost in costs.answers]
-    costs = joined(named, costs.left_out, costs.precision)
+
+    def named(of: Any) -> Any:
+        return replace(of, device=keys.get(of.device, of.device))
+
+    graphs = {name: named(choice) for name, choice in costs.as_graph.items()}
+    costs = joined([*map(named, costs.answers)], costs.left_out, costs.precision)
+    costs = replace(costs, as_graph=graphs)
     title, table, bests, after = costs_parts(costs)
     best = costs.cheapest or costs.fastest
     found, nothing = choice_words(best) if best else "", []

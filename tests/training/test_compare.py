@@ -341,3 +341,28 @@ def test_the_fastest_says_how_much_it_gains_on_the_cheapest() -> None:
         r for r in found.rows() if r["devices"] == cheap.devices and r["dollars"] == cheap.dollars
     )
     assert f"({dollars(row['dollars_low'])} .. {dollars(row['dollars_high'])})" in repr(found)
+
+
+@pytest.mark.parametrize("batch_size", [1, 512])
+def test_a_row_is_host_bound_if_a_faster_host_shortens_it(prices: str, batch_size: int) -> None:
+    """A graph is launched at once: the time is that of a device asked alone in its fastest precision."""
+    found = asked(prices, "fp32", batch_size)
+    for cost in found.answers:
+        alone = package.load(cost.device).run_as("fp32")
+        quick, slow = (
+            alone.run_as(host_us=us).cost(network(), batch_size).options[0].iteration_ms
+            for us in (30, 40)
+        )
+        assert cost.host_bound == (quick < 0.9 * slow) == (batch_size == 1)
+    if batch_size != 1:
+        assert not found.as_graph
+        return
+    for name, choice in found.as_graph.items():
+        best = getattr(found, name)
+        graphs = package.load(best.device).run_as("fp32", "graph")
+        alone = graphs.cost(network(), 1, 10_000, replicas=best.devices, prices=prices)
+        assert choice.total_s == pytest.approx(alone.options[0].total_s)
+    printed = "\n".join(lines_of(costs_lines(found)))
+    share = found.as_graph["fastest"].total_s / found.fastest.total_s
+    assert f"Host-bound, the fastest: --launch graph takes {share:.2f} times as long: " in printed
+    assert {*found.as_graph} == {"cheapest", "fastest"}

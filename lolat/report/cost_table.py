@@ -1,0 +1,147 @@
+"""The table of a training's cost: its columns, and the marks of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from lolat.hardware.links import CLUSTER, UNKNOWN_NETWORK
+from lolat.report.ranked import within_limit
+from lolat.report.tables import Column, ReportTable, ends_of
+from lolat.training.compare import Choice, Costs, short_name
+from lolat.training.cost import Cost
+from lolat.training.model import TrainingLimits, TrainingPrediction
+from lolat.units import byte_size, digits, dollars, duration, milliseconds, percent, plain, quantity
+
+Row = tuple[Cost, TrainingPrediction]
+"""A row of a table: a device's cost, and its option with a number of them."""
+MARKS = {
+    "*": "no other row is both faster and cheaper",
+    "~": "estimated from inference: no training step, or too few, was measured on that device",
+    "!": "extrapolating: most of it is unlike anything that was measured there in that precision",
+    "^": "several machines, whose gradients go over the network between them",
+    "h": "host-bound: the host (an assumed one without --host-us) takes longer to launch the operations "
+    "than the GPU to run them; --launch graph and larger batches shorten it",
+}
+"""The marks of the last column."""
+NO_ROOM = "-"
+
+
+def _rented(cost: Cost, option: TrainingPrediction) -> str:
+    """The rented instances, with their accelerator if the name does not tell; or that nothing fits."""
+    rented = option.rented
+    if option.fits is False:
+        needed = option.memory_bytes or cost.memory_bytes
+        return f"does not fit: {byte_size(needed)} of {byte_size(cost.available_bytes or 0)}"
+    if rented is None or not rented.instance_type:
+        return ""
+    name = plain(rented.instance_type)
+    if rented.accelerator.casefold() not in name.casefold():
+        name += f" ({plain(rented.accelerator)})"
+    idle = f", {rented.idle_devices} idle" if rented.idle_devices else ""
+    return f"{rented.instances} x {name}{idle}" if rented.instances > 1 else f"{name}{idle}"
+
+
+def columns(of: Cost | Costs) -> list[Column]:
+    """The columns of a table of one device or of several."""
+    is_one, limits, frontier = isinstance(of, Cost), of.limits, {*of.frontier}
+    costs = [of] if isinstance(of, Cost) else of.answers
+    sizes = {o.memory_bytes for c in costs for o in c.options}
+    has_memory = of.data == "tokens" or len(sizes) > 1
+    has_batch = len({(o.batch_size, c.accumulate) for c in costs for o in c.options}) > 1
+    accumulates = len({c.accumulate for c in costs}) > 1
+    is_alike = len({Choice.of(c, o).way for c in costs for o in c.options}) == 1
+
+    def time(seconds: float) -> str:
+        return duration(seconds) if is_one else digits(seconds / 3600)
+
+    def one(value: Callable[[TrainingPrediction], Any]) -> Callable[[Row], Any]:
+        return lambda row: value(row[1]) if is_one else None
+
+    def marks(row: Row) -> str:
+        cost, option = row
+        if option.fits is False:
+            return NO_ROOM
+        is_best = Choice.of(cost, option) in frontier
+        if is_one:
+            is_best = bool(option.devices in frontier and option.total_s and cost.options[1:])
+        are_so = (
+            is_best, cost.estimated and not is_one, cost.in_domain is False and not is_one,
+            bool(across(option)), cost.host_bound and not is_one,
+        )  # fmt: skip
+        return "".join(m if is_so else " " for m, is_so in zip(MARKS, are_so, strict=True)).rstrip()
+
+    return [
+        Column("device", lambda row: None if is_one else short_name(row[0].device), is_text=True,
+               is_whole=True),
+        Column("precision", lambda row: None if is_one else Choice.of(*row).way, is_text=True,
+               page="varied" if is_alike else "below"),
+        Column("devices" if is_one else "of it", lambda row: row[1].devices),
+        Column("batch", lambda row: row[1].batch_size if has_batch else None, "{:,}".format),
+        Column("accumulate", lambda row: row[0].accumulate if accumulates else None),
+        Column("in all", lambda row: Choice.of(*row).in_all if has_batch else None, "{:,}".format,
+               page="spare"),
+        Column("rented", lambda row: _rented(*row), is_text=True, page="spare"),
+        Column("$/hour", one(lambda o: o.rented and o.rented.price_per_hour), _money, page="spare"),
+        Column("iteration", lambda row: row[1].iteration_ms if is_one or not of.samples else None,
+               milliseconds, page="hidden"),
+        Column("exchange", one(lambda o: o.parts_ms["exchange"] or None), milliseconds, page="hidden"),
+        Column("samples/s", lambda row: None if is_one or row[1].tokens_per_s else row[1].samples_per_s,
+               digits, page="spare"),
+        Column("tokens/s", lambda row: row[1].tokens_per_s, digits, page="spare"),
+        Column("MFU", lambda row: row[1].mfu if row[1].tokens_per_s else None, percent, page="hidden"),
+        Column("memory", one(lambda o: o.memory_bytes if has_memory else None), byte_size,
+               page="hidden"),
+        Column("epoch", one(lambda o: o.epoch_s), duration, page="hidden"),
+        Column("total" if is_one else "hours", lambda row: row[1].total_s, time),
+        Column(f"{percent(of.coverage or 0.0)} between", lambda row: row[1].interval_s, ends_of(time),
+               page="below"),
+        Column("$", lambda row: row[1].dollars, _money),
+        Column("$ between", one(lambda o: o.dollars_interval), ends_of(_money), page="below"),
+        Column(limits.words("<="), lambda row: keeps(row[1], limits), is_text=True),
+        Column("", marks, is_text=True),
+    ]  # fmt: skip
+
+
+def legend(table: ReportTable) -> Iterator[str]:
+    """The marks in the table, in words."""
+    marks = {mark for row in table.cells for mark in row[-1]}
+    legend = MARKS | {NO_ROOM: "does not fit: the time is that of such a device with more memory"}
+    yield from (f"{mark} {words}" for mark, words in legend.items() if mark in marks)
+
+
+SURE = ("yes", "likely", "unlikely", "NO")
+
+
+def keeps(option: TrainingPrediction, limits: TrainingLimits) -> str:
+    """`within_limit` of an option for the limit that it is less sure to keep; "" without limits."""
+    words = []
+    if limits.max_hours is not None and option.total_s is not None:
+        words.append(within_limit(option.total_s, option.interval_s, 3600 * limits.max_hours))
+    if limits.max_dollars is not None and option.dollars is not None:
+        words.append(within_limit(option.dollars, option.dollars_interval, limits.max_dollars))
+    if option.within_limits is not None:
+        low, high = option.within_interval or (None, None)
+        ends = "" if low is None else f" ({quantity(low)} .. {quantity(high or low)})"
+        of = "samples" if option.tokens_per_s is None else "tokens"
+        return f"{quantity(option.within_limits)} {of}{ends}"
+    return max(words, key=SURE.index, default="")
+
+
+ASSUMED = ", assumed"
+
+
+def across(option: TrainingPrediction) -> str:
+    """A clause on the machines of an option and their network; "" for one machine."""
+    # A price that is given is of a device, whatever machine has it.
+    number = option.rented.instances if option.rented and option.rented.instance_type else 1
+    if number == 1 and option.link not in (CLUSTER, UNKNOWN_NETWORK):
+        return ""
+    machines = f"{number if number > 1 else 'several'} separate machines"
+    assumed = ASSUMED * (option.link is not None)
+    return f", {machines} over {option.link_gbps:g} Gbit/s{assumed}"
+
+
+def _money(value: float) -> str:
+    """US$ without the sign, for a column with the sign in its head."""
+    return dollars(value, sign="")
