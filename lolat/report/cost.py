@@ -291,8 +291,7 @@ def _after(costs: Costs, listed: Sequence[Row], table: ReportTable) -> Iterator[
     yield from levels_words({short_name(c.device): c.own_runs for c, _ in listed})
     if costs.precision != BEST and any(c.channels_last is False for c, _ in listed):
         yield "Convolutions run channels first, usually slower: --channels-last, or --precision best"
-    batches = len({c.batch_size for c in costs.answers})
-    yield from _no_room_lines([c for c in costs.answers if c.fits is False], batches > 1)
+    yield from _no_room_lines([c for c in costs.answers if c.fits is False])
     unpriced = [c.device for c in costs.answers if c.prices is None and c.fits is not False]
     if unpriced:
         yield no_price_words([*map(short_name, unpriced)], costs.answers[0])
@@ -303,20 +302,24 @@ def _after(costs: Costs, listed: Sequence[Row], table: ReportTable) -> Iterator[
         yield f"Prices by the second: {NOT_INCLUDED}."
 
 
-def _no_room_lines(costs: Sequence[Cost], several: bool) -> Iterator[str]:
-    """A line on the devices with too little memory with which the same would fit; `several`: with their
-    batch sizes.
+def _no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
+    """A line on the devices with too little memory with which the same would fit: for each batch size the
+    most of them, as fewer lack it too.
     """
-    alike = dict[tuple[str, ...], list[str]]()
+    each, alike = dict[tuple[str, int], list[Row]](), dict[tuple[str, ...], list[str]]()
     for cost in costs:
+        rows = each.setdefault((short_name(cost.device), cost.batch_size), [])
+        rows += [(cost, option) for option in cost.options]
+    for (name, batch_size), rows in each.items():
+        cost, option = max(rows, key=lambda row: row[1].devices)
+        devices = f"{option.devices} x {name} batch {batch_size:,}"
+        devices = "up to " * (len({o.devices for _, o in rows}) > 1) + devices
         room, most = cost.available_bytes or 0, cost.largest_batch
         words = f"{byte_size(cost.memory_bytes)} of {byte_size(room)}"
         words += f", {most:,} fits" * bool(most) + close_words(cost.memory_bytes, room)
-        words += f", on {cost.least_devices}" * (len(cost.options) > 1)
-        name = short_name(cost.device) + f" batch {cost.batch_size:,}" * several
-        alike.setdefault(cost.would_fit, []).append(f"{name} ({words})")
-    for ways, devices in alike.items():
-        yield f"DOES NOT FIT: {', '.join(devices)}{would_words(ways)}"
+        alike.setdefault(cost.would_fit, []).append(f"{devices} ({words})")
+    for ways, names in alike.items():
+        yield f"DOES NOT FIT: {', '.join(names)}{would_words(ways)}"
 
 
 def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:

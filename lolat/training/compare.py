@@ -190,7 +190,7 @@ def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
 
 def _shared(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) -> Cost:
     """Answer for a device's part of a global batch: in micro-batches of the size asked for, of AUTO the
-    largest equal ones that fit.
+    largest equal ones that fit, else of one sample.
     """
     if asked.global_batch_size is None:
         return ask(asked)
@@ -198,11 +198,12 @@ def _shared(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) ->
     own = replace(asked, global_batch_size=None)
     if asked.batch_size != AUTO:
         return ask(replace(own, accumulate=part // as_whole(asked.batch_size)))
-    whole = ask(replace(own, batch_size=part))
-    if whole.fits is not False or not whole.largest_batch:
-        return whole
-    micro = max(n for n in range(1, min(whole.largest_batch, part) + 1) if part % n == 0)
-    return ask(replace(own, batch_size=micro, accumulate=part // micro))
+    found, micro = ask(replace(own, batch_size=part)), part
+    while found.fits is False and micro > 1:  # the gradients of several micro-batches need room too
+        most = min(found.largest_batch or 1, micro - 1)
+        micro = max(n for n in range(1, most + 1) if part % n == 0)
+        found = ask(replace(own, batch_size=micro, accumulate=part // micro))
+    return found
 
 
 TRIED = ("tf32", "amp")

@@ -366,3 +366,34 @@ def test_a_row_is_host_bound_if_a_faster_host_shortens_it(prices: str, batch_siz
     share = found.as_graph["fastest"].total_s / found.fastest.total_s
     assert f"Host-bound, the fastest: --launch graph takes {share:.2f} times as long: " in printed
     assert {*found.as_graph} == {"cheapest", "fastest"}
+
+
+def test_a_global_batch_is_in_the_largest_micro_batches_that_fit_with_their_gradients() -> None:
+    """By hand: each divisor of the batch with its accumulation."""
+    asked = {"input_size": 2048, "tokens": 20e6, "tune": "lora:16", "checkpointing": "full"}
+    shared = package.compare(
+        "llama-3.1-8b", "auto", ["l40s"], global_batch_size=16, replicas=1, **asked
+    )
+    alone = {
+        n: package.load("l40s-vllm").cost("llama-3.1-8b", n, accumulate=16 // n, **asked)
+        for n in (1, 2, 4, 8, 16)
+    }
+    largest = max(n for n, cost in alone.items() if cost.fits)
+    assert not alone[8].fits
+    assert shared.answers[0].batch_size == largest
+    assert shared.answers[0].memory_bytes == alone[largest].memory_bytes
+    assert shared.cheapest is not None
+    assert shared.cheapest.dollars == alone[largest].options[0].dollars
+
+
+def test_a_global_batch_without_room_is_told_once_in_its_smallest_split() -> None:
+    asked = {"input_size": 4096, "sharding": "fsdp"}
+    shared = package.compare(
+        "llama-3.1-8b", "auto", ["a10"], global_batch_size=16, replicas=[1, 2, 4], **asked
+    )
+    assert [c.batch_size for c in shared.answers] == [1, 1, 1]
+    four = package.load("a10").cost("llama-3.1-8b", 1, accumulate=4, replicas=4, **asked)
+    assert shared.answers[-1].memory_bytes == four.memory_bytes
+    (told,) = (line for line in lines_of(costs_lines(shared)) if line.startswith("DOES NOT FIT"))
+    sizes = f"{four.memory_bytes / 2**30:.1f} GiB of {(four.available_bytes or 0) / 2**30:.1f} GiB"
+    assert told.startswith(f"DOES NOT FIT: up to 4 x a10 batch 1 ({sizes}); it would with --")
