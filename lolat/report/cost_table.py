@@ -47,7 +47,7 @@ def columns(of: Cost | Costs) -> list[Column]:
     is_one, limits, frontier = isinstance(of, Cost), of.limits, {*of.frontier}
     costs = [of] if isinstance(of, Cost) else of.answers
     sizes = {o.memory_bytes for c in costs for o in c.options}
-    has_memory = of.data == "tokens" or len(sizes) > 1
+    has_memory = not is_one or of.data == "tokens" or len(sizes) > 1
     has_batch = len({(o.batch_size, c.accumulate) for c in costs for o in c.options}) > 1
     accumulates = len({c.accumulate for c in costs}) > 1
     is_alike = len({Choice.of(c, o).way for c in costs for o in c.options}) == 1
@@ -90,8 +90,8 @@ def columns(of: Cost | Costs) -> list[Column]:
                digits, page="spare"),
         Column("tokens/s", lambda row: row[1].tokens_per_s, digits, page="spare"),
         Column("MFU", lambda row: row[1].mfu if row[1].tokens_per_s else None, percent, page="hidden"),
-        Column("memory", one(lambda o: o.memory_bytes if has_memory else None), byte_size,
-               page="hidden"),
+        Column("memory", lambda row: row[1].memory_bytes if has_memory else None, byte_size,
+               page="spare" if is_one else "shown"),
         Column("epoch", one(lambda o: o.epoch_s), duration, page="hidden"),
         Column("total" if is_one else "hours", lambda row: row[1].total_s, time),
         Column(f"{percent(of.coverage or 0.0)} between", lambda row: row[1].interval_s, ends_of(time),

@@ -29,6 +29,7 @@ from lolat.report.rows import TERMS, block_rows
 from lolat.report.rows import folded as folded
 from lolat.report.tables import Part, ReportTable, element, lines_of, one_by_one
 from lolat.report.tables import write_csv as write_csv
+from lolat.units import GIB
 
 # ---- A prediction
 
@@ -116,8 +117,8 @@ SHOWN: Mapping[str, str] = {
     "Cost": "devices link instances instance_type idle_devices iteration_ms forward_ms backward_ms "
     "update_ms exchange_ms samples_per_s fits epoch_s total_s total_low_s total_high_s dollars dollars_low "
     "dollars_high",
-    "Costs": "device precision batch_size devices link instances instance_type idle_devices iteration_ms "
-    "samples_per_s fits epoch_s total_s total_low_s total_high_s dollars dollars_low dollars_high",
+    "Costs": "device precision batch_size devices instance_type samples_per_s memory_gib fits host_bound "
+    "total_s total_low_s total_high_s dollars dollars_low dollars_high",
     "ServingAnswer": STEADY, "ComparedModels": STEADY,
 }  # fmt: skip
 """Class of an answer with wide rows -> the columns that are shown."""
@@ -195,7 +196,7 @@ def _predictions(answers: Any) -> list[dict[str, Any]]:
     return [
         p.rows()[0]
         | {name: getattr(p, name) for name in PREDICTED}
-        | {"memory_gib": p.memory_bytes / 2**30}
+        | {"memory_gib": p.memory_bytes / GIB}
         for p in answers
     ]
 
@@ -217,6 +218,7 @@ ROWS: Mapping[str, Callable[[Any], list[dict[str, Any]]]] = {
         {"batch_size": one.prediction.batch_size} | row for one in several for row in _terms(one)
     ],
     "Models": lambda answer: answer.to_dict()["models"],
+    "Costs": lambda costs: [row | {"memory_gib": row["memory_bytes"] / GIB} for row in costs.rows()],
     "ServingAnswer": _served, "ComparedModels": _compared,
 }  # fmt: skip
 """Class of an answer -> its rows, if they are not those of `Result.rows`."""

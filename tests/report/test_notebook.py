@@ -138,6 +138,21 @@ def test_several_are_a_row_each() -> None:
     )
 
 
+def test_a_comparison_has_the_memory_of_each_device_asked_alone() -> None:
+    pytest.importorskip("pandas")
+    about = {"input_size": 2048, "sharding": "fsdp", "replicas": [4, 8]}
+    found = lolat.compare("llama-3.1-8b", 1, ["h100-vllm"], **about)
+    alone = {
+        k: sum(SERVER.cost("llama-3.1-8b", 1, **about | {"replicas": k}).memory.values()) / 2**30
+        for k in (4, 8)
+    }
+    frame = found.frame()
+    assert frame.shape[1] <= 15
+    assert dict(zip(frame["devices"], frame["memory_gib"], strict=True)) == pytest.approx(alone)
+    for gib in alone.values():
+        assert f">{gib:.1f} GiB<" in found._repr_html_()
+
+
 def test_a_frame_has_what_is_rented_and_idle() -> None:
     """Three of a machine's eight V100 are used."""
     pytest.importorskip("pandas")

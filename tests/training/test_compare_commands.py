@@ -320,7 +320,7 @@ def test_samples_a_second(lolat: Command, net: str) -> None:
     times = sorted(o["iteration_ms"] for a in lolat.json(*on)["answers"] for o in a["options"])
     assert f": iterations of {milliseconds(times[0])} to {milliseconds(times[-1])}>" in compared
     heads = lines[2].split()
-    assert heads[-2:] == ["iteration", "samples/s"]
+    assert heads[-3:] == ["iteration", "samples/s", "memory"]
     options = [o for a in lolat.json(*on)["answers"] for o in a["options"]]
     rows = [line for line in lines if line.startswith(("a100 ", "t4 "))]
     assert len(rows) == len(options) == 4
