@@ -6,6 +6,7 @@ import click
 
 from lolat.cli import common
 from lolat.llm.question import ServingQuestion
+from lolat.units import plural
 
 
 @common.command(
@@ -40,7 +41,11 @@ def llm(model: str, config: str, **question: object) -> None:
     if len(models) > 1 or len(configs) > 1 or left_out:
         click.get_current_context().meta[common.KIND] = "llms"
         several = compare({n: m.llm for n, m in models.items()}, config, left_out, **question)
-        common.warn(several.warnings)
+        told = several.warnings_of(several.leading)
+        rest = len(several.warnings) - len(told)
+        common.warn(
+            [*told, *[f"{plural(rest, 'remark')} on the other devices: --json"] * (rest > 0)]
+        )
         common.answer(several, compared_lines(several))
         return
     (one,) = models.values()

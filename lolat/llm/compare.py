@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -17,6 +17,8 @@ from lolat.llm.names import find_decoders
 from lolat.llm.question import ServingQuestion
 from lolat.parameters import check_names
 from lolat.units import by_text, dollars, plural
+
+MOST_TOLD = 4
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,9 +90,20 @@ class ComparedModels(Result):
         ]
 
     @property
+    def leading(self) -> list[str]:
+        """The devices to tell of: all of at most MOST_TOLD, else the cheapest and the fastest."""
+        names = [*self.answers]
+        best = {*self.leaders(self.answers).values()}
+        return names if len(names) <= MOST_TOLD else [name for name in names if name in best]
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """The warnings, each once, behind the names of its devices."""
-        told = ((name, remark) for name, answer in self.of.items() for remark in answer.warnings)
+        return self.warnings_of(self.of)
+
+    def warnings_of(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return the warnings on some devices, each once, behind their names."""
+        told = ((name, remark) for name in names for remark in self.of[name].warnings)
         each = (f"{', '.join(of)}: {remark}" for remark, of in by_text(told).items())
         return (*self.remarks, *each)
 

@@ -26,8 +26,6 @@ PRICE = "$/M tokens"
 EACH_LOAD = "The best row of each under each load:"
 LEGEND = "yes, NO: so for the whole 90 % interval; likely, unlikely: for the predicted time alone."
 LEAST_SHARE = 0.02
-MOST_ROOMS = 4
-"""The most devices of a comparison that all have their headroom told."""
 HOURS = 730.0  # of a month
 OWN_PRICE = "a price an hour can be given"
 
@@ -102,8 +100,7 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
         prices = (f"{plain(name)} in {machines}" for name, machines in rented.items())
         yield f"{DOLLARS}, by {', '.join(tables)}: {'; '.join(prices)}."
     yield from unpriced_lines(found)
-    few = found.answers if len(found.answers) <= MOST_ROOMS else (found.cheapest, found.fastest)
-    for name in dict.fromkeys(filter(None, few)):
+    for name in found.leading:
         for row in found.by_load.get(name) or [found.answers[name]]:
             yield from (f"{plain(name)}: {line}" for line in _headroom(row, found.of[name]))
     yield from compared_near(found)
