@@ -188,8 +188,9 @@ _EVERY = (
           OTHER_SHARDINGS, "; tensor and pipeline parallelism are not predicted"),
     Parameter("tokens", "Tokens in the data set, such as 1e9 or 200m, in place of --samples.", float, 1,
               1e18),
-    Parameter("mean_tokens", "Mean tokens of a sample that is padded to a sequence; if not given, samples "
-              "are packed.", float, 1, MOST_TOKENS),
+    Parameter("mean_tokens", "Mean tokens of the samples, each of which is padded to --sequence-length; if "
+              "not given, samples are packed. If they are padded to the longest of a batch, give the mean "
+              "of these longest as --sequence-length.", float, 1, MOST_TOKENS),
     _amount("link_gbps", "GBPS", "Gbit/s of each device's link to the others; if not given, as such "
             "devices are linked in one machine, and between machines as the instance type says, else half "
             "of NVLink between machines of eight GPUs that have it, and 10 between others."),

@@ -49,6 +49,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
         *_memory_lines(cost),
         *_iteration_lines(cost),
         *_smaller_lines(cost),
+        *_padding_lines(cost),
         *_link_lines(cost),
         *([] if is_asked else [no_data_words(cost)]),
         *_card_lines(cost.options),
@@ -91,6 +92,15 @@ def _smaller_lines(cost: Cost) -> Iterator[str]:
     """A line on a smaller batch than that of "auto", nearly as fast, if there is one."""
     if cost.smaller_batch is not None:
         yield f"a batch of {cost.smaller_batch:,} is within 2 % of the speed of {cost.batch_size:,}"
+
+
+def _padding_lines(cost: Cost) -> Iterator[str]:
+    """A line on the share of padding, and on the time without it."""
+    if cost.padding:
+        yield (
+            f"{percent(cost.padding)} of the computed tokens are padding; packed, the same data takes "
+            f"{1.0 - cost.padding:.2f} times as long (--tokens without --mean-tokens)"
+        )
 
 
 def _code_lines(costs: Iterable[Cost]) -> Iterator[str]:
@@ -276,6 +286,7 @@ def _after(costs: Costs, listed: Sequence[Row], table: ReportTable) -> Iterator[
     """Lines on the marks of the rows, on what differs between them, on devices without room or price, and
     on links and prices.
     """
+    yield from _padding_lines(costs.answers[0])
     yield from _code_lines(c for c, _ in listed)
     yield from legend(table)
     yield from _layout_lines(c for c, _ in listed)

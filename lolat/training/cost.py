@@ -65,6 +65,8 @@ class Cost(Limited):
     unknown. `largest_batch`: the largest batch that fits; `smaller_batch`: if that was asked for ("auto"),
     the smallest power of two within 2 % of its speed.
 
+    `padding`: the share of the computed tokens that is padding.
+
     For a decoder: `sequence_length`: tokens of a sequence; `batch_size`: sequences; `machine`: GPUs of each
     of several machines; `would_fit`: options with which it would fit. The memory is that of the number of
     devices that needs the least.
@@ -112,6 +114,7 @@ class Cost(Limited):
     machine: int = MACHINE
     smaller_batch: int | None = None
     host_bound: bool = False
+    padding: float = 0.0
 
     @property
     def data(self) -> str:
@@ -313,7 +316,8 @@ def cost_on(device: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
     source = None if listed is None else listed.prices
     found = _answer(device, groups, limits, rent, source)
     smaller = _smaller_batch(groups[0][0], found.options[0]) if largest else None
-    return replace(found, smaller_batch=smaller)
+    padding = 1.0 - useful / length if length else 0.0
+    return replace(found, smaller_batch=smaller, padding=padding)
 
 
 NEAR_SPEED = 0.98

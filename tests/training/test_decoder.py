@@ -20,6 +20,8 @@ from lolat.llm.gpu import GPU
 from lolat.optimizers import optimizer_named
 from lolat.readers.torch.named import import_package
 from lolat.report.cost import cost_lines, costs_lines
+from lolat.report.tables import lines_of
+from lolat.training.compare import joined
 from lolat.training.cost import close_words
 from lolat.training.decoder import FRAGMENTED, DecoderStep, tuned_recipe
 from lolat.training.parallel import Parallel
@@ -245,6 +247,12 @@ def test_padding_counts_in_time_and_not_in_tokens(gpu: Model) -> None:
     assert padded.options[0].iteration_ms == packed.options[0].iteration_ms
     assert padded.options[0].tokens_per_s == pytest.approx(packed.options[0].tokens_per_s / 2)
     assert padded.samples == math.ceil(1e8 / 1024)
+    times = [option.total_s or 0.0 for option in (*packed.options, *padded.options)]
+    said = "50 % of the computed tokens are padding; packed, the same data takes 0.50 times as long"
+    assert times[0] / times[1] == pytest.approx(0.5, rel=1e-3)
+    for lines in (cost_lines(padded), costs_lines(joined([padded], {}))):
+        assert any(line.startswith(said) for line in lines_of(lines))
+    assert not any("padding" in line for line in lines_of(cost_lines(packed)))
 
 
 @pytest.mark.parametrize("asked", [{}, {"replicas": 8, "sharding": "fsdp", "link_gbps": 200}])
