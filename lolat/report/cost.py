@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from lolat.device.running import IN_TF32, LAYOUTS
 from lolat.graph.modes import COMPILED, EAGER
-from lolat.parameters import BEST
 from lolat.report.cost_table import ASSUMED, Row, across, columns, keeps, legend
 from lolat.report.ranked import apart_words, grouped_notes, left_out_lines, levels_words
 from lolat.report.tables import Part, ReportTable
 from lolat.training.compare import Choice, Costs, choice_words, short_name
-from lolat.training.cost import NEARLY, Cost, close_words, no_room, would_words
+from lolat.training.cost import NEAR_SPEED, NEARLY, Cost, close_words, no_room, would_words
 from lolat.training.model import TrainingLimits, TrainingPrediction
 from lolat.units import byte_size, digits, duration, milliseconds, percent, plain, plural
 
@@ -224,6 +223,22 @@ def _best_line(name: str, words: str, best: TrainingPrediction, limits: Training
     return f"{name}{limits.words()}: {words}{across(best)}{likely}"
 
 
+def _value(row: Row, name: str) -> float:
+    """The price of a row for the word "Cheapest", else its time; infinite where it is unknown."""
+    option = row[1]
+    return (option.dollars if name.startswith("Cheapest") else option.total_s) or math.inf
+
+
+def _sure_lines(
+    name: str, best: Row, rows: Sequence[Row], limits: TrainingLimits, words: Callable[[Row], str]
+) -> Iterator[str]:
+    """A line on the best row that is sure to keep the limits, behind one that is likely to."""
+    sure = [row for row in rows if keeps(row[1], limits) == "yes" and row[1].fits is not False]
+    if sure and keeps(best[1], limits) == "likely":
+        one = min(sure, key=lambda row: _value(row, name))
+        yield f"{name}{limits.words()}, sure: {words(one)}{across(one[1])}"
+
+
 def _faster_words(cheapest: Choice | TrainingPrediction, other: Choice | TrainingPrediction) -> str:
     """A clause on how much faster and dearer than the cheapest another is; "" for that one itself."""
     if other == cheapest or not (cheapest.total_s and other.total_s and cheapest.dollars):
@@ -242,6 +257,10 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
             best = cost.option(devices)
             more = _faster_words(cost.option(cost.cheapest), best) if cost.cheapest else ""
             yield _best_line(name, cost.summary(devices), best, limits) + more
+            rows = [(cost, option) for option in cost.options]
+            yield from _sure_lines(
+                name, (cost, best), rows, limits, lambda row: cost.summary(row[1].devices)
+            )
     dated = {
         f"{plain(r.source)}, read {r.date}" for o in cost.options if (r := o.rented) and r.date
     }
@@ -300,8 +319,12 @@ def _after(costs: Costs, listed: Sequence[Row], table: ReportTable) -> Iterator[
         )
         yield f"Launches differ: {'; '.join(named)}; one for all: --launch {EAGER}, or {COMPILED}"
     yield from levels_words({short_name(c.device): c.own_runs for c, _ in listed})
-    if costs.precision != BEST and any(c.channels_last is False for c, _ in listed):
-        yield "Convolutions run channels first, usually slower: --channels-last, or --precision best"
+    for device, share in costs.channels_last.items():
+        if share < NEAR_SPEED:
+            yield (
+                f"Convolutions run channels first: channels last takes {share:.2f} times as long on "
+                f"{short_name(device)} (--channels-last, or --precision best)"
+            )
     yield from _no_room_lines([c for c in costs.answers if c.fits is False])
     unpriced = [c.device for c in costs.answers if c.prices is None and c.fits is not False]
     if unpriced:
@@ -311,6 +334,21 @@ def _after(costs: Costs, listed: Sequence[Row], table: ReportTable) -> Iterator[
     yield from _card_lines(o for _, o in listed)
     if any(o.dollars is not None for _, o in listed):
         yield f"Prices by the second: {NOT_INCLUDED}."
+    yield from _loading_lines(costs, listed)
+
+
+def _loading_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
+    """A line on the samples, of texts the tokens, a second that the best rows take."""
+    rates = dict[str, list[str]]()
+    for name, choice, _ in _bests(costs):
+        for option in (o for c, o in listed if Choice.of(c, o) == choice):
+            rate = f"{digits(option.samples_per_s)} samples/s"
+            if option.tokens_per_s is not None:
+                rate = f"{digits(option.tokens_per_s)} tokens/s"
+            rates.setdefault(rate, []).append(name.lower())
+    if rates:
+        each = (f"{rate} for the {' and '.join(names)}" for rate, names in rates.items())
+        yield f"Your input pipeline must deliver {', '.join(each)}."
 
 
 def _no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
@@ -362,6 +400,9 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
         more += _on_one(best, rivals, name)
         more += "".join(f"; {line}" for line in _smaller_lines(best[0]))
         yield f"{_best_line(name, words, best[1], limits)}{more}{alike}"
+        yield from _sure_lines(
+            name, best, listed, limits, lambda row: choice_words(Choice.of(*row), costs.batches > 1)
+        )
     yield from _graph_lines(costs)
 
 
@@ -377,13 +418,9 @@ def _graph_lines(costs: Costs) -> Iterator[str]:
 
 def _on_one(best: Row, rivals: Sequence[Row], name: str) -> str:
     """A clause on one machine that is nearly as cheap, or as fast, as several."""
-
-    def value(row: Row) -> float:
-        return (row[1].dollars if name == "Cheapest" else row[1].total_s) or math.inf
-
     whole = [row for row in rivals if not across(row[1])]
-    one = min(whole, key=value, default=best) if across(best[1]) else best
-    if one is best or value(one) > NEARLY * value(best):
+    one = min(whole, key=lambda row: _value(row, name), default=best) if across(best[1]) else best
+    if one is best or _value(one, name) > NEARLY * _value(best, name):
         return ""
     return f"; on one machine: {choice_words(Choice.of(*one))}"
 

@@ -21,7 +21,7 @@ from lolat.hardware.prices import ALMOST, price_list, rental_of
 from lolat.io.results import Remark
 from lolat.parameters import BEST
 from lolat.readers.children import OnProgress
-from lolat.training.cost import Cost, Trained, best_of, cost_on, read_question
+from lolat.training.cost import NEAR_SPEED, Cost, Trained, best_of, cost_on, read_question
 from lolat.training.model import Limited, TrainingPrediction
 from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import tuned
@@ -70,7 +70,8 @@ class Costs(Limited):
     `answers`: the cost on each device that can answer; `left_out`: reasons why others cannot, by device.
     `cheapest`, `fastest`, `frontier`: choices, as in `Cost`. `precision`: as asked for; "best": each device
     runs in its fastest precision and layout of images. `as_graph`: the "cheapest" and the "fastest" choice
-    if launched as a CUDA graph, of those that are host-bound.
+    if launched as a CUDA graph, of those that are host-bound. `channels_last`: the time of images channels
+    last by that of channels first, on the first device that runs in the latter by the user's precision.
     """
 
     network: str
@@ -87,6 +88,7 @@ class Costs(Limited):
     frontier: tuple[Choice, ...]
     precision: str | None = None
     as_graph: Mapping[str, Choice] = field(default_factory=dict)
+    channels_last: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def data(self) -> str:
@@ -231,16 +233,17 @@ def compare(
             raise AnswerIsNo(why)
         return _shared(partial(_fastest, model, trained), one)
 
-    answers = list[Cost]()
+    answers, models_of = list[Cost](), dict[str, Device]()
     for one in _questions(asked):
         found = ask_each(by_label, partial(ask, one=one), left_out, on_progress)
+        models_of |= {cost.device: by_label[label] for label, cost in found.items()}
         # Two files of one GPU may answer alike in a third mode.
         answers += {(c.device, c.precision, c.launch): c for c in found.values()}.values()
     if not answers:
         raise no_device(left_out)
     made = joined(answers, left_out, asked.precision or BEST)
-    return as_graphs(
-        made, lambda name, more: _fastest(by_label[name], trained, replace(asked, **more))
+    return with_modes(
+        made, lambda name, more: _fastest(models_of[name], trained, replace(asked, **more))
     )
 
 
@@ -261,7 +264,7 @@ def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Co
     if is_one(asked.batch_size) and asked.global_batch_size is None:
         return answers[0]
     found = joined(answers, {}, asked.precision)
-    return as_graphs(found, lambda _, more: ask(replace(asked, **more)))
+    return with_modes(found, lambda _, more: ask(replace(asked, **more)))
 
 
 def joined(
@@ -282,19 +285,27 @@ def joined(
     )  # fmt: skip
 
 
-def as_graphs(costs: Costs, again: Callable[[str, dict[str, Any]], Cost]) -> Costs:
-    """Add the choices `as_graph`; `again`: asks a device by its name, with some arguments changed."""
-    found = dict[str, Choice]()
-    for name, best in (("cheapest", costs.cheapest), ("fastest", costs.fastest)):
-        if best is None or not best.host_bound:
-            continue
-        each = best.devices * best.batch_size
-        more = {"batch_size": best.batch_size, "replicas": best.devices, "launch": GRAPH,
-                "global_batch_size": None, "accumulate": best.in_all // each}  # fmt: skip
+def with_modes(costs: Costs, again: Callable[[str, dict[str, Any]], Cost]) -> Costs:
+    """Add `as_graph` and `channels_last`; `again`: asks a device by its name, some arguments changed."""
+
+    def asked(one: Choice, **more: Any) -> Cost | None:
+        whole = one.devices * one.batch_size
+        about = {"batch_size": one.batch_size, "replicas": one.devices, "global_batch_size": None}
         with suppress(LolatError):
-            cost = again(best.device, more)
-            found[name] = Choice.of(cost, cost.options[0])
-    return replace(costs, as_graph=found)
+            return again(one.device, about | {"accumulate": one.in_all // whole} | more)
+        return None
+
+    bests = {"cheapest": costs.cheapest, "fastest": costs.fastest}
+    bound = {name: best for name, best in bests.items() if best and best.host_bound}
+    graphs = {name: asked(best, launch=GRAPH) for name, best in bound.items()}
+    as_graph = {name: Choice.of(c, c.options[0]) for name, c in graphs.items() if c}
+    lasts = dict[str, float]()
+    firsts = (c for c in costs.answers if c.channels_last is False and c.fits is not False)
+    if costs.precision != BEST and (first := next(firsts, None)):
+        last = asked(Choice.of(first, first.first), channels_last=True)
+        if last is not None:
+            lasts[first.device] = last.first.iteration_ms / first.first.iteration_ms
+    return replace(costs, as_graph=as_graph, channels_last=lasts)
 
 
 def _fastest(model: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
@@ -315,7 +326,13 @@ def _fastest(model: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
             errors.append(error)
     if not costs:
         raise errors[0]
-    return min(costs, key=lambda c: (c.fits is False, -c.options[0].samples_per_s))
+
+    def rank(cost: Cost) -> tuple[bool, float]:
+        is_tried = bool(cost.channels_last) and not asked.channels_last
+        speed = cost.options[0].samples_per_s
+        return cost.fits is False, -speed * (NEAR_SPEED if is_tried else 1.0)
+
+    return min(costs, key=rank)
 
 
 def _on_cards(device: Device, trained: Trained, asked: TrainingQuestion) -> Cost:

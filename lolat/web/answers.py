@@ -44,7 +44,7 @@ from lolat.report.llm import (
 from lolat.report.ranked import apart_words, assumed_hosts, left_out_lines
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
 from lolat.report.tables import Column, ReportTable
-from lolat.training.compare import Costs, as_graphs, choice_words, joined, short_name
+from lolat.training.compare import Costs, choice_words, joined, short_name, with_modes
 from lolat.training.cost import no_room
 from lolat.training.model import check_kept
 from lolat.units import by_text, digits, dollars, duration, milliseconds, plain, plural
@@ -164,7 +164,7 @@ def beside(form: Form, question: Card, cards: list[Card], left_out: Mapping[str,
     on = ",".join(card["device"].argument for card in cards)
     of = {card["cost"].device: card["ask"] for card in cards}
     found = joined(costs, {}, question["precision"])
-    return _costs(form, as_graphs(found, lambda name, more: of[name](more)), on)
+    return _costs(form, with_modes(found, lambda name, more: of[name](more)), on)
 
 
 def trained_on_all(form: Form, question: Card, trained: Any) -> Beside:
@@ -189,8 +189,8 @@ def _costs(form: Form, costs: Costs, on: str) -> Beside:
         return replace(of, device=keys.get(of.device, of.device))
 
     graphs = {name: named(choice) for name, choice in costs.as_graph.items()}
-    costs = joined([*map(named, costs.answers)], costs.left_out, costs.precision)
-    costs = replace(costs, as_graph=graphs)
+    made = joined([*map(named, costs.answers)], costs.left_out, costs.precision)
+    costs = replace(made, as_graph=graphs, channels_last=costs.channels_last)
     title, table, bests, after = costs_parts(costs)
     best = costs.cheapest or costs.fastest
     found, nothing = choice_words(best) if best else "", []

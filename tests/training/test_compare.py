@@ -15,7 +15,7 @@ from lolat.errors import InputError
 from lolat.hardware.gpus import Gpu, find_gpu
 from lolat.report.cost import costs_lines
 from lolat.report.tables import lines_of
-from lolat.units import dollars
+from lolat.units import digits, dollars
 from tests.training.several import GPUS, PRICES, asked, compared, network
 
 
@@ -308,7 +308,7 @@ def test_limits_without_data_say_how_many_samples_they_buy() -> None:
 
 def test_a_comparison_never_takes_pure_half_precision_unasked() -> None:
     """Files measured in float16 train in AMP; asked for, float16 is answered."""
-    asked = {"batch_size": 32, "samples": 10**6, "on": ["h100", "a100"]}
+    asked = {"batch_size": 128, "samples": 10**6, "on": ["h100", "a100"]}
     found = package.compare("timm:resnet50", **asked)
     assert {c.precision for c in found.answers} <= {"fp32", "tf32", "amp"}
     assert {c.channels_last for c in found.answers if c.precision == "amp"} == {True}
@@ -397,3 +397,50 @@ def test_a_global_batch_without_room_is_told_once_in_its_smallest_split() -> Non
     (told,) = (line for line in lines_of(costs_lines(shared)) if line.startswith("DOES NOT FIT"))
     sizes = f"{four.memory_bytes / 2**30:.1f} GiB of {(four.available_bytes or 0) / 2**30:.1f} GiB"
     assert told.startswith(f"DOES NOT FIT: up to 4 x a10 batch 1 ({sizes}); it would with --")
+
+
+def test_a_layout_that_changes_little_is_neither_chosen_nor_offered() -> None:
+    """A ViT has one convolution: channels last gives less than 2 %; of ResNet-50 it gives more."""
+    model = package.load("rtx-4090").run_as("amp")
+    for name, is_chosen in (("timm:vit_tiny_patch16_224", False), ("timm:resnet50", True)):
+        graph = package.read(name)
+        first, last = (
+            m.cost(graph, 256).options[0].iteration_ms
+            for m in (model, model.run_as(channels_last=True))
+        )
+        assert last < first
+        assert (last < 0.98 * first) == is_chosen
+        (best,) = package.compare(graph, 256, ["rtx-4090"]).answers
+        assert (best.precision, bool(best.channels_last)) == ("amp", is_chosen)
+        printed = "\n".join(
+            lines_of(costs_lines(package.compare(graph, 256, ["rtx-4090"], precision="amp")))
+        )
+        offered = (
+            f"channels last takes {last / first:.2f} times as long on rtx-4090 (--channels-last"
+        )
+        assert (offered in printed) == is_chosen
+        assert ("Convolutions" in printed) == is_chosen
+
+
+def test_the_cheapest_that_is_sure_and_the_speed_of_loading(prices: str) -> None:
+    """One V100 is the cheapest; two of them are half as long, and dearer by their instance."""
+    Path(prices).write_text(
+        "InstanceType,Price,AcceleratorName,AcceleratorCount\nv,2,V100,1\nw,5,V100,2\n"
+    )
+    about = {"precision": "fp32", "samples": 10**8, "prices": prices}
+    one, two = package.load("v100-fp32").cost(network(), 512, replicas=[1, 2], **about).options
+    low, high = ((o.interval_s or (0, 0))[1] / 3600 for o in (two, one))
+    limit = ((one.total_s or 0) / 3600 + high) / 2
+    assert low < limit < high
+    found = package.compare(
+        network(), 512, ["v100-fp32"], replicas=[1, 2], max_hours=limit, **about
+    )
+    lines = [*lines_of(costs_lines(found))]
+    (sure,) = (line for line in lines if line.startswith("Cheapest") and "sure:" in line)
+    assert "sure: 2 x v100 in fp32" in sure
+    assert dollars(two.dollars or 0) in sure
+    rates = [f"{digits(k * 512e3 / o.iteration_ms)} samples/s" for k, o in ((1, one), (2, two))]
+    assert (
+        f"Your input pipeline must deliver {rates[0]} for the cheapest, {rates[1]} for the fastest."
+        in [line for line in lines if line.startswith("Your")]
+    )
