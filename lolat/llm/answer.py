@@ -202,7 +202,7 @@ class ServingAnswer(Result):
 
     `parameters`: those of the language model; `active`: those that a token uses. `coverage`: that of the
     intervals. `best`: the index of the row with the cheapest output tokens within the limits; None if no
-    row keeps them. `bests`: the best of each rate. `chosen`: the best row, else the first. `percentile`:
+    row keeps them. `bests`: the best of each load. `chosen`: the best row, else the first. `percentile`:
     the one for which the limits hold; None: the means. `sure`: the certainty of the limits in percent;
     None: they hold for the predicted times. `min_tokens_per_s`: the limit asked for, 1000 / `max_tpot_ms`.
     `near`: rows on fewer GPUs than the best of their rate that miss the limits by less than the error.

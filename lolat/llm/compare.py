@@ -23,14 +23,15 @@ MOST_TOLD = 4
 
 @dataclass(frozen=True, repr=False)
 class ComparedModels(Result):
-    """Language models on devices, under the same concurrent requests.
+    """Language models on devices, under the same load: concurrent requests, or requests at a rate.
 
     `answers`: the best row of each device within the limits; of several language models that of each on
     each device, as "qwen3-8b on h100-vllm", which stands for the device then. `cheapest`: the device with
     the lowest price of a million tokens, None without prices. `fastest`: that with the shortest time per
     output token of these rows, at the percentile asked for; of rows with a price, if one has. `by_load`:
     the best rows of each device, one for each load asked for, if these are several. `left_out`: reasons why
-    other devices have no answer, by device.
+    other devices have no answer, by device. `near`: rows on fewer GPUs that miss the limits by less than
+    the error, by device. `warnings`: what a reader of the rows must know.
     """
 
     of: Mapping[str, ServingAnswer]
@@ -39,7 +40,7 @@ class ComparedModels(Result):
     asked: ServingQuestion
     remarks: tuple[str, ...] = ()
     by_load: Mapping[str, Sequence[ServingConfig]] = field(default_factory=dict)
-    KEYS = ("answers", "cheapest", "fastest", "by_load", "left_out", "warnings")
+    KEYS = ("answers", "cheapest", "fastest", "by_load", "near", "left_out", "warnings")
 
     @property
     def answers(self) -> dict[str, ServingConfig]:
@@ -88,6 +89,11 @@ class ComparedModels(Result):
             for best in self.loads.values()
             for name, row in best.items()
         ]
+
+    @property
+    def near(self) -> dict[str, tuple[ServingConfig, ...]]:
+        """Rows on fewer GPUs that miss the limits by less than the error, by device."""
+        return {name: answer.near for name, answer in self.of.items() if answer.near}
 
     @property
     def leading(self) -> list[str]:

@@ -55,9 +55,10 @@ def answer(
     kept = {row.request_rate for row in rows if row.within}
     never = [row for row in rows if row.request_rate in kept and _is_hopeless(row)]
     rows = [row for row in rows if row not in never]
-    loads = dict[float | None, list[ServingConfig]]()
-    for row in rows:
-        loads.setdefault(row.request_rate, []).append(row)
+    loads = dict[float, list[ServingConfig]]()
+    for row in rows:  # one row a load leaves the best load to choose
+        load = row.concurrency if len(sizings) > 1 else 0.0
+        loads.setdefault(row.request_rate or load, []).append(row)
     good = (best_of([r for r in some if r.is_good], asked) for some in loads.values())
     bests = [rows.index(row) for row in good if row]
     near = list[ServingConfig]()
@@ -112,6 +113,7 @@ def deployments_of(
             if many
         ):
             raise why
+    found = [one for one in found if one.gpus <= (asked.gpus or MOST_GPUS)] or found[:1]
     if asked.tensor_parallel:
         return found
     return [d for d in found if requests_that_fit(section, d, 1)] or found[-1:]

@@ -54,14 +54,17 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str]]
 
 
 def row_words(row: ServingConfig, best: str = "") -> str:
-    """Why a configuration does not serve its load within the limits, else `best`; if requests wait."""
+    """Why a configuration does not serve its load within the limits, else `best`; if requests wait; if its
+    times are out of the domain.
+    """
     if row.tpot_ms is None:
         return "does not fit"
     if row.saturated:
         return "saturated"
     waits = not row.fits or (row.request_rate and (row.breakdown or {}).get("waiting"))
     words = "beyond the limits" if row.fits and row.within is False else best
-    return ", ".join(filter(None, [words, "waits for memory" if waits else ""]))
+    outside = "extrapolated" if row.in_domain is False else ""
+    return ", ".join(filter(None, [words, "waits for memory" if waits else "", outside]))
 
 
 def _load_words(row: ServingConfig) -> str:
@@ -110,13 +113,16 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
 
 
 def compared_near(found: ComparedModels) -> Iterator[str]:
-    """Fewer GPUs that nearly keep the limits and cost less than the cheapest device under their load."""
-    for name, answer in found.of.items():
-        for row in answer.near:
+    """Fewer GPUs that nearly keep the limits, where they cost no more than the cheapest, and on leading
+    devices.
+    """
+    for name, rows in found.near.items():
+        for row in rows:
             best = found.loads.get(row.request_rate or 0.0, {})
             of = best.get(found.leaders(best)["cheapest"] or "") if best else None
-            if of and (row.dollars_per_hour or math.inf) < (of.dollars_per_hour or math.inf):
-                yield from (f"{plain(name)}: {line}" for line in near_lines([row], answer))
+            most = (of and of.dollars_per_hour) or 0.0
+            if name in found.leading or (row.dollars_per_hour or math.inf) <= most:
+                yield from (f"{plain(name)}: {line}" for line in near_lines([row], found.of[name]))
 
 
 def verdict_lines(found: ComparedModels) -> Iterator[str]:
@@ -185,11 +191,8 @@ def compared_table(found: ComparedModels) -> ReportTable:
 
 
 def leads(leaders: Mapping[str, str | None], name: str, row: ServingConfig) -> str:
-    """Return "cheapest", "fastest" or both for a device that is, and "extrapolated" for times out of the
-    domain. See `leaders`.
-    """
-    words = [word for word, best in leaders.items() if best == name]
-    return ", ".join([*words, *["extrapolated"] * (row.in_domain is False)])
+    """Return "cheapest", "fastest" or both for a device that is, with `row_words`. See `leaders`."""
+    return row_words(row, ", ".join(word for word, best in leaders.items() if best == name))
 
 
 def loads_table(found: ComparedModels) -> ReportTable:
@@ -376,9 +379,14 @@ def _headroom(row: ServingConfig, answer: ServingAnswer) -> Iterator[str]:
 def near_lines(near: Sequence[ServingConfig], answer: ServingAnswer) -> Iterator[str]:
     """Fewer GPUs that miss the limits by less than the error, and their dollars an hour."""
     for row in near:
-        usd, off = row.dollars_per_hour, percent(math.expm1(row.off(answer)))
-        price = "" if usd is None else f", {dollars(usd)} an hour,"
-        yield f"{row.load_words}{price} misses the limits by {off}, less than the error of these times."
+        usd = row.dollars_per_hour
+        price = "" if usd is None else f", {dollars(usd)} an hour"
+        yield f"{row.load_words}{price}: {missing_words(row, answer)}, less than the error of these times."
+
+
+def missing_words(row: ServingConfig, answer: ServingAnswer) -> str:
+    """By how much a row misses the limits."""
+    return f"over the limits by {percent(math.expm1(row.off(answer)))}"
 
 
 def _room_words(row: ServingConfig, answer: ServingAnswer) -> str:

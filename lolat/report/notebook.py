@@ -170,10 +170,15 @@ def _compared(found: Any) -> list[dict[str, Any]]:
     """The best row of each device under each load; its remark: the cheapest or fastest of that load. Then
     the devices without an answer, and why.
     """
-    rows = [
-        row.rows()[0] | {"device": name, "remark": llm.leads(found.leaders(best), name, row)}
-        for best in found.loads.values() for name, row in best.items()
-    ]  # fmt: skip
+    rows = []
+    for load, best in found.loads.items():
+        for name, row in best.items():
+            near = (one for one in found.near.get(name, ()) if one.request_rate == load)
+            fewer = [f"{one.gpus_words}: {llm.missing_words(one, found.of[name])}" for one in near]
+            words = llm.leads(found.leaders(best), name, row)
+            rows.append(
+                row.rows()[0] | {"device": name, "remark": ", ".join(filter(None, [words, *fewer]))}
+            )
     return rows + [{"device": name, "remark": why} for name, why in found.left_out.items()]
 
 

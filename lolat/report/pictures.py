@@ -180,7 +180,15 @@ def _draw_compared(found: Any, axes: Axes) -> Any:
     if found.by_load and is_rated(found):
         priced = {name: [r for r in rows if r.dollars_per_hour] for name, rows in of_device.items()}
         if any(priced.values()):
-            return _draw_dollars(priced, models, axes)
+            tokens = f"{row.input_tokens:,} tokens in, {row.output_tokens:,} out"
+            limits = found.asked.max_ttft_ms, found.asked.max_tpot_ms
+            words = [
+                f"{name} <= {milliseconds(ms)}"
+                for name, ms in zip(("first token", "each"), limits, strict=True)
+                if ms
+            ]
+            asked = ", ".join([tokens, *words]) + _at(found.percentile) * bool(words)
+            return _draw_dollars(priced, models, asked, axes)
     if found.by_load:
         ax = _over_loads(points, found, axes)
         ax.set_title(f"{models}, the best row of each")
@@ -191,7 +199,9 @@ def _draw_compared(found: Any, axes: Axes) -> Any:
     return ax
 
 
-def _draw_dollars(of_device: Mapping[str, Sequence[Any]], models: str, axes: Axes) -> Any:
+def _draw_dollars(
+    of_device: Mapping[str, Sequence[Any]], models: str, asked: str, axes: Axes
+) -> Any:
     """Dollars an hour over requests a second: a curve for each device, with its number of GPUs."""
     points: Points = {
         name: [(row.request_rate, row.dollars_per_hour, None) for row in rows]
@@ -202,11 +212,12 @@ def _draw_dollars(of_device: Mapping[str, Sequence[Any]], models: str, axes: Axe
     ax.set_ylim(0.0)
     colors = {line.get_label(): line.get_color() for line in ax.lines}
     for name, rows in of_device.items():
+        below = 3 - 11 * [*of_device].index(name)  # devices at one point
         for row in rows:
             at, color = (row.request_rate, row.dollars_per_hour), colors[name]
             split = f"{row.replicas}x{row.gpus // row.replicas}" if row.replicas > 1 else row.gpus
-            ax.annotate(split, at, (3, 3), textcoords="offset points", color=color)
-    ax.set_title(f"{models}, the cheapest row of each (GPUs; 2x4: two replicas of 4)")
+            ax.annotate(split, at, (3, below), textcoords="offset points", color=color)
+    ax.set_title(f"{models}, the cheapest row of each (GPUs; 2x4: two replicas of 4)\n{asked}")
     return ax
 
 

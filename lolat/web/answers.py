@@ -234,7 +234,8 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
     except AnswerIsNo as error:
         no, answer = [form.words(error)], error.data["made"]
     # Of several rates the largest, so that the rows of devices are of one load.
-    row = answer.served[answer.bests[-1]] if answer.bests else answer.chosen
+    row = answer.chosen
+    row = answer.served[answer.bests[-1]] if answer.bests and row.request_rate else row
     before, configurations, after = llm_parts(answer)
     title = BEYOND if no else "does not fit"
     is_answer = not no and row.tpot_ms is not None

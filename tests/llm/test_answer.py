@@ -386,7 +386,7 @@ def test_fewer_gpus_that_nearly_keep_the_limits_are_told() -> None:
     limit = {"max_tpot_ms": 0.999 * (alone.tpot_ms or 0.0), "tensor_parallel": 1, "request_rate": 6}
     near = MODEL.llm(LARGE, price_per_hour=3.0, **limit)
     assert near.chosen.replicas == 2
-    told = "6 requests/s on 1 GPU, $3.00 an hour, misses the limits by 0.1 %, less than the error of these"
+    told = "6 requests/s on 1 GPU, $3.00 an hour: over the limits by 0.1 %, less than the error of these"
     assert any(said.startswith(told) for said in lines_of(llm_lines(near)))
     [row] = near.near
     assert row.tpot_ms == pytest.approx(alone.tpot_ms)
