@@ -126,11 +126,11 @@ def _amount(
 
 def _word(
     name: str, choices: tuple[str, ...], help: str, others: Mapping[str, str] | None = None,
-    unknown: str = "",
+    unknown: str = "", example: str = "",
 ) -> Parameter:  # fmt: skip
-    return Parameter(
-        name, help, str, choices=choices, metavar="", others=others or {}, unknown=unknown
-    )
+    metavar = f"{'|'.join(choices)}[,...]" if example else ""
+    about = {"others": others or {}, "unknown": unknown, "example": example}
+    return Parameter(name, help, str, choices=choices, metavar=metavar, **about)  # type: ignore[arg-type]
 
 
 _EVERY = (
@@ -174,7 +174,8 @@ _EVERY = (
               "--batch-size and the number of devices, for each of which there is an answer.", most=10**9),
     _word("checkpointing", CHECKPOINTING, "Activations that the backward pass computes again: none; all of "
           "a block but its input; all of a network's but results of products, of a decoder's but attention "
-          "and every second product. If not given, as a network says itself."),
+          "and every second product. If not given, as a network says itself.",
+          example="none,full"),
     Parameter("tune", "What is trained: full; lora:RANK, adapters at linear layers (in float32; of a "
               "decoder in bfloat16 by lora:RANK:bf16); frozen:N, all but the first N blocks; frozen, a "
               "network's last layer. If not given, as a network says itself (requires_grad, trainable).",

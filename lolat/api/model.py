@@ -184,9 +184,10 @@ class Model(Device):
         samples on each device, "auto": the most that fit. `precision`: "best": the fastest of fp32, tf32,
         amp, and of both layouts of images.
 
-        Returns a `Cost`; for a list of batch sizes `Costs`. If no training was measured it is an estimate
-        from latencies, which its warnings say. Raises ModelFileError if the model knows neither, and
-        InputError for what cannot be. The other arguments are the options of `lolat cost`:
+        Returns a `Cost`; for several batch sizes or ways of `checkpointing` `Costs`. If no training was
+        measured it is an estimate from latencies, which its warnings say. Raises ModelFileError if the
+        model knows neither, and InputError for what cannot be. The other arguments are the options of
+        `lolat cost`:
         """
         from lolat.training.compare import costs_of
 

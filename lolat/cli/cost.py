@@ -88,7 +88,7 @@ def cost(
         loaded = serving_model(model, of_any=True)
     else:
         loaded = open_here(model, common.say, common.progress)
-    if len({*batch_size}) > 1 or shares:
+    if len({*batch_size}) > 1 or len(question["checkpointing"]) > 1 or shares:
         return _answer_several(loaded.cost(network, batch_size, **question))
     answer = loaded.cost(network, batch_size[0], **question)
     common.warn(answer.warnings)

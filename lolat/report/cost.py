@@ -355,13 +355,16 @@ def _no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
     """A line on the devices with too little memory with which the same would fit: for each batch size the
     most of them, as fewer lack it too.
     """
-    each, alike = dict[tuple[str, int], list[Row]](), dict[tuple[str, ...], list[str]]()
+    each, alike = dict[str, list[Row]](), dict[tuple[str, ...], list[str]]()
     for cost in costs:
-        rows = each.setdefault((short_name(cost.device), cost.batch_size), [])
-        rows += [(cost, option) for option in cost.options]
-    for (name, batch_size), rows in each.items():
+        again = (
+            "" if cost.checkpointing in (None, "none") else f", {cost.checkpointing} checkpointing"
+        )
+        name = f"{short_name(cost.device)} batch {cost.batch_size:,}{again}"
+        each.setdefault(name, []).extend((cost, option) for option in cost.options)
+    for name, rows in each.items():
         cost, option = max(rows, key=lambda row: row[1].devices)
-        devices = f"{option.devices} x {name} batch {batch_size:,}"
+        devices = f"{option.devices} x {name}"
         devices = "up to " * (len({o.devices for _, o in rows}) > 1) + devices
         room, most = cost.available_bytes or 0, cost.largest_batch
         words = f"{byte_size(cost.memory_bytes)} of {byte_size(room)}"

@@ -45,6 +45,7 @@ class Choice:
     launch: str | None = None
     channels_last: bool | None = None
     host_bound: bool = False
+    checkpointing: str | None = None
 
     @classmethod
     def of(cls, cost: Cost, option: TrainingPrediction) -> Choice:
@@ -52,15 +53,27 @@ class Choice:
         about = cost.device, cost.precision, option.batch_size
         whole = option.devices * option.batch_size * cost.accumulate
         mode = cost.launch, cost.channels_last, cost.host_bound
-        return cls(*about, option.devices, option.total_s or 0.0, option.dollars, whole, *mode)
+        return cls(
+            *about,
+            option.devices,
+            option.total_s or 0.0,
+            option.dollars,
+            whole,
+            *mode,
+            cost.checkpointing,
+        )
 
     @property
     def way(self) -> str:
-        """The execution mode: "amp, channels last"; eager and channels first are not said."""
+        """The execution mode: "amp, channels last, full checkpointing"; eager, channels first and no
+        checkpointing are not said.
+        """
         launch = None if self.launch == EAGER else self.launch
-        return ", ".join(
-            filter(None, (self.precision, launch, LAYOUTS[self.channels_last or None]))
+        again = (
+            "" if self.checkpointing in (None, "none") else f"{self.checkpointing} checkpointing"
         )
+        parts = self.precision, launch, LAYOUTS[self.channels_last or None], again
+        return ", ".join(filter(None, parts))
 
 
 @dataclass(frozen=True, repr=False)
@@ -164,11 +177,13 @@ SHARING = (1, 2, 4, 8)
 
 
 def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
-    """Return the question for each batch size; for a global batch for each number of devices besides.
+    """Return the question for each way to checkpoint and batch size; for a global batch for each number of
+    devices besides.
 
     InputError for a number of devices that cannot have equal parts of the global batch.
     """
-    whole, each = asked.global_batch_size, each_batch(asked)
+    ways = [replace(asked, checkpointing=way) for way in several(asked.checkpointing)]
+    whole, each = asked.global_batch_size, [one for way in ways for one in each_batch(way)]
     if whole is None:
         return each
     numbers = [as_whole(k, "replicas") for k in several(asked.replicas)]
@@ -224,7 +239,8 @@ def compare(
     """
     trained = read_question(network, asked.input_size)
     if isinstance(trained, Graph):
-        tuned(trained, asked.tune, asked.checkpointing)  # what is wrong is said once
+        for way in several(asked.checkpointing):
+            tuned(trained, asked.tune, way)  # what is wrong is said once
     by_label = {model.label: model for model in models}
     left_out = {name: why for name, why in left_out.items() if name not in by_label}
 
@@ -248,8 +264,8 @@ def compare(
 
 
 def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Costs:
-    """Predict the cost of training on `device`, with each of several batch sizes, or on each number of
-    devices that share a global batch; the network is read once.
+    """Predict the cost of training on `device`, with each of several batch sizes and ways to checkpoint, or
+    on each number of devices that share a global batch; the network is read once.
 
     For BEST the device answers in its fastest precision and layout of images.
     """
@@ -261,7 +277,8 @@ def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Co
         return _on_cards(one.device(device), trained, one)
 
     answers = [_shared(ask, one) for one in _questions(asked)]
-    if is_one(asked.batch_size) and asked.global_batch_size is None:
+    is_single = is_one(asked.batch_size) and is_one(asked.checkpointing)
+    if is_single and asked.global_batch_size is None:
         return answers[0]
     found = joined(answers, {}, asked.precision)
     return with_modes(found, lambda _, more: ask(replace(asked, **more)))
@@ -290,7 +307,8 @@ def with_modes(costs: Costs, again: Callable[[str, dict[str, Any]], Cost]) -> Co
 
     def asked(one: Choice, **more: Any) -> Cost | None:
         whole = one.devices * one.batch_size
-        about = {"batch_size": one.batch_size, "replicas": one.devices, "global_batch_size": None}
+        about = {"batch_size": one.batch_size, "replicas": one.devices, "global_batch_size": None,
+                 "checkpointing": one.checkpointing}  # fmt: skip
         with suppress(LolatError):
             return again(one.device, about | {"accumulate": one.in_all // whole} | more)
         return None

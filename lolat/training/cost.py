@@ -56,16 +56,14 @@ class Cost(Limited):
     `checkpointing`: as asked for; None: as the network says. `precision`, `launch`, `channels_last`: the
     execution mode; None if no time depends on the layout. `tf32`: True if float32 convolutions run in TF32.
     `estimated`: True if the times follow from those of inference. `in_domain`: True if most of the time is
-    inside the measured range; None if unknown. `host_bound`: True if the host takes
-    longer to launch the operations than the GPU to run them. `own_runs`: the user's runs that set the level
-    of the times.
+    inside the measured range; None if unknown. `host_bound`: True if the host takes longer to launch
+    the operations than the GPU to run them. `own_runs`: the user's runs that set the level of the times.
+    `padding`: the share of the computed tokens that is padding.
 
     `memory_bytes`: memory of an iteration on each device at its `peak`; `memory`: by part; `recipe`: bytes
     of a parameter, in words. `available_bytes`: memory of a device. `fits`: True if that is enough; None if
     unknown. `largest_batch`: the largest batch that fits; `smaller_batch`: if that was asked for ("auto"),
     the smallest power of two within 2 % of its speed.
-
-    `padding`: the share of the computed tokens that is padding.
 
     For a decoder: `sequence_length`: tokens of a sequence; `batch_size`: sequences; `machine`: GPUs of each
     of several machines; `would_fit`: options with which it would fit. The memory is that of the number of

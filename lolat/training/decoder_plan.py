@@ -145,7 +145,7 @@ class DecoderPlan:
         available = max(int(gib * GIB) - UNUSABLE_BYTES, 0)
         return cls(
             device.file, precision, section, trained, run, available, gib, useful,
-            asked.checkpointing or "none", tuning, device.asked.launch or EAGER,  # type: ignore[arg-type]
+            asked.recomputed or "none", tuning, device.asked.launch or EAGER,  # type: ignore[arg-type]
         )  # fmt: skip
 
     @cached_property

@@ -90,7 +90,7 @@ class NetworkPlan:
         """Make the plan of a network; ModelFileError if the device knows neither training nor latencies."""
         if run.sharding == HYBRID:
             raise InputError(f"{arg('sharding')} {HYBRID}: {OF_DECODERS}", code="decoder-only")
-        graph, gib = tuned(graph, asked.tune, asked.checkpointing), asked.memory_gib
+        graph, gib = tuned(graph, asked.tune, asked.recomputed), asked.memory_gib
         training = training_of(as_written(device, graph))
         own = training.file.available_bytes
         available = own if gib is None else max(Gpu("", gib).usable_bytes or 0, 0)
@@ -181,7 +181,7 @@ class NetworkPlan:
             "trained_parameters": learned.trained,
             "recipe": self.recipe.words(learned.frozen > 0),
             "tune": self.asked.tune or None,
-            "checkpointing": self.asked.checkpointing or None,
+            "checkpointing": self.asked.recomputed,
             "precision": mode and PRECISION_OF[mode.dtype],
             "tf32": self._has_tf32,
             "launch": mode and mode.launch,

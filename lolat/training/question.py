@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from lolat.device.question import RunAs
+from lolat.device.question import RunAs, several
 from lolat.errors import InputError, arg
 from lolat.hardware.prices import check_price
 from lolat.parameters import PARAMETERS, check_given
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingQuestion(RunAs):
-    """A question about training, for one batch size or several; its parameters: `lolat.parameters`.
+    """A question about training, for one batch size and way to checkpoint or several; its parameters:
+    `lolat.parameters`.
 
     Of several devices each answers in its fastest precision and layout if `precision` is None or BEST.
     `input_size`: at which a network is read, of a decoder the tokens of a sequence. `prices`: a price list,
@@ -35,7 +36,7 @@ class TrainingQuestion(RunAs):
     replicas: int | Sequence[int] = 1
     accumulate: int = 1
     global_batch_size: int | None = None
-    checkpointing: str | None = None
+    checkpointing: str | Sequence[str] | None = None
     tune: str | None = None
     sharding: str = "none"
     tokens: float | None = None
@@ -61,6 +62,11 @@ class TrainingQuestion(RunAs):
         check_price(self.price_per_hour, self.prices)
         limits = ("memory_gib", "max_hours", "max_dollars", "link_gbps")
         check_given(**{name: getattr(self, name) for name in limits})
-        if self.checkpointing:
-            word = PARAMETERS["checkpointing"].choice(self.checkpointing)
-            object.__setattr__(self, "checkpointing", word)
+        ways = filter(None, several(self.checkpointing))
+        words = tuple(dict.fromkeys(map(PARAMETERS["checkpointing"].choice, ways)))
+        object.__setattr__(self, "checkpointing", words if words[1:] else "".join(words) or None)
+
+    @property
+    def recomputed(self) -> str | None:
+        """The one word of `checkpointing`."""
+        return self.checkpointing if isinstance(self.checkpointing, str) else None

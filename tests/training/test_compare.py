@@ -444,3 +444,25 @@ def test_the_cheapest_that_is_sure_and_the_speed_of_loading(prices: str) -> None
         f"Your input pipeline must deliver {rates[0]} for the cheapest, {rates[1]} for the fastest."
         in [line for line in lines if line.startswith("Your")]
     )
+
+
+def test_ways_to_checkpoint_are_compared_as_each_alone() -> None:
+    about = {"input_size": 4096, "sharding": "fsdp", "tokens": 2e8, "accumulate": 8}
+    model, ways = package.load("h100-vllm"), ("none", "selective", "full")
+    alone = [
+        model.cost("llama-3.1-8b", 1, replicas=[2, 8], checkpointing=way, **about) for way in ways
+    ]
+    found = model.cost("llama-3.1-8b", 1, replicas=[2, 8], checkpointing=ways, **about)
+    several = package.compare(
+        "llama-3.1-8b", 1, ["h100-vllm"], replicas=[2, 8], checkpointing=ways, **about
+    )
+    for costs in (found, several):
+        assert [c.checkpointing for c in costs.answers] == [*ways]
+        assert [c.options for c in costs.answers] == [c.options for c in alone]
+    options = {(c.checkpointing, o.devices): o for c in alone for o in c.timed}
+    best = min(options, key=lambda key: options[key].dollars or 0)
+    assert several.cheapest is not None
+    assert (several.cheapest.checkpointing, several.cheapest.devices) == best
+    printed = "\n".join(lines_of(costs_lines(several)))
+    assert f"Cheapest: {best[1]} x h100-vllm in amp, {best[0]} checkpointing, " in printed
+    assert not options.keys() & {("none", 2)}
