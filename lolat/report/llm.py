@@ -385,7 +385,7 @@ def near_lines(near: Sequence[ServingConfig], answer: ServingAnswer) -> Iterator
 
 
 def missing_words(row: ServingConfig, answer: ServingAnswer) -> str:
-    """By how much a row misses the limits."""
+    """The excess of a row over its limits, in words."""
     return f"over the limits by {percent(math.expm1(row.off(answer)))}"
 
 
