@@ -314,7 +314,7 @@ def _served_beside(
         "lines": [
             *(f"{', '.join(names)}: {why}, as said below" for why, names in noes.items()),
             *compared_near(several),
-            *limit_legend(next(iter(found.values()))),
+            *(line for answer in [*found.values()][:1] for line in limit_legend(answer)),
             *several.remarks,
             *unpriced_lines(several),
             *left_out_lines(several.left_out, None),
