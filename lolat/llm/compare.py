@@ -19,6 +19,7 @@ from lolat.parameters import check_names
 from lolat.units import by_text, dollars, plural
 
 MOST_TOLD = 4
+"""The most devices of a comparison whose headroom and warnings are all told."""
 
 
 @dataclass(frozen=True, repr=False)

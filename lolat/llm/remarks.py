@@ -199,9 +199,7 @@ def _least(of: Sizing, dtype: str, requests: float) -> int:
     section, asked, decoder = of.gpu.section, of.asked, of.deployment.decoder
     tokens = asked.loads()[0].longest
     for n in (1 << power for power in range(MOST_GPUS.bit_length())):
-        with suppress(
-            InputError
-        ):  # a number that does not divide the decoder, a type that the GPU lacks
+        with suppress(InputError):  # a number that does not divide the decoder, a missing type
             one = deployment_of(section, decoder, n, dtype=dtype, kv_dtype=asked.kv_dtype)
             if requests_that_fit(section, one, tokens) >= requests:
                 return n
