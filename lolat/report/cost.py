@@ -278,8 +278,11 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     yield from ("", table) if table.rows else ()
     yield from ("", *bests, *after)
     yield from left_out_lines(costs.left_out)
+    told = [(short_name(c.device), c.warnings, c.options[0].interval_s) for c in costs.answers]
+    of_all = [note for note in told[0][1] if all(note in notes for _, notes, _ in told)]
+    yield from (f"note: {plain(note)}" for note in of_all)  # on the network, not on a device
     yield from grouped_notes(
-        [(short_name(c.device), c.warnings, c.options[0].interval_s) for c in costs.answers]
+        [(name, [n for n in notes if n not in of_all], ends) for name, notes, ends in told]
     )
 
 
