@@ -264,12 +264,15 @@ class Sizing:
         high = min(max(math.ceil(rate / self.largest_rate), 1), most)
         if not self.asked.has_limits:
             return self.row(load, high)
-        if not isinstance(load.arrivals, Trace) and not (least := self.row(load, most)).within:
-            return least  # the fewest requests that a replica can get are too many
         low = max(high - 1, min(int(rate / seen["outside"]), most - 1))  # too few
         high = min(max(math.ceil(rate / seen["inside"]) if seen["inside"] else high, low + 1), most)
-        while not (row := self._seen(load, high)).within and high < most:
+        row = self._seen(load, high)
+        may_be_hopeless = not row.within and not isinstance(load.arrivals, Trace)
+        if may_be_hopeless and not (least := self.row(load, most)).within:
+            return least  # the fewest requests that a replica can get are too many
+        while not row.within and high < most:
             low, high = high, min(2 * high, most)
+            row = self._seen(load, high)
         while row.within and high - low > 1:
             middle = (low + high) // 2
             if (fewer := self._seen(load, middle)).within:
