@@ -66,7 +66,7 @@ def answer(
         of = sizings[rows[n].split]
         row = rows[n] = replace(rows[n], headroom_rate=of.headroom(rows[n]))
         rows[n] = replace(row, sure_rate=of.sure_rate(row))
-        near += _near_misses(sizings, rows, rows[n])
+        near += filter(None, [_near_miss(sizings, rows, rows[n])])
     best = best_of([rows[n] for n in bests], asked)
     row = best or rows[0]
     links = slower_links(sizings.values())
@@ -88,7 +88,8 @@ def deployments_of(
 ) -> list[Deployment]:
     """Return the deployments asked for; else those on 1, 2, 4, 8 GPUs of a node that hold the weights.
 
-    If none holds the weights: the deployment on the most GPUs that divide the decoder.
+    Of experts whose cache tensor parallel would copy also one with attention groups on all of them. If none
+    holds the weights: the deployment on the most GPUs that divide the decoder.
     """
     found, refused = list[Deployment](), dict[tuple[int, int, int], InputError]()
     every = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node))
@@ -140,21 +141,20 @@ def _left_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator
         )
 
 
-def _near_misses(
+def _near_miss(
     sizings: Mapping[tuple[int, int, int], Sizing],
     rows: Sequence[ServingConfig],
     best: ServingConfig,
-) -> Iterator[ServingConfig]:
-    """Yield the best row on fewer GPUs than the best of a rate that misses the limits by less than the
-    error.
+) -> ServingConfig | None:
+    """Return the best row on fewer GPUs than the best of a rate that misses the limits by less than the
+    error; None without any.
     """
     asked, near = sizings[best.split].asked, list[ServingConfig]()
     for one in (one for one in rows if one.request_rate == best.request_rate and one.replicas > 1):
         of, fewer = sizings[one.split], one.replicas - 1
         if one.gpus // one.replicas * fewer < best.gpus:
             near.append(of.row(of.load_of(one), fewer))
-    found = best_of([one for one in near if not one.within and _nearly(one, asked)], asked)
-    yield from filter(None, [found])
+    return best_of([one for one in near if not one.within and _nearly(one, asked)], asked)
 
 
 def _nearly(row: ServingConfig, asked: ServingQuestion) -> bool:

@@ -332,7 +332,8 @@ TABS = {
         Field("expert_parallel", "Groups with whole experts (expert parallel)", "",
               "of the GPUs that share the model; several with commas; empty: all share each expert", 8),
         Field("attention_data_parallel", "Groups with attention of their own (attention data parallel)",
-              "", "each of so many GPUs as share the model; several with commas; empty: one", 8),
+              "", "each of so many GPUs as share the model; several with commas; empty: one, and "
+              "where caches would be copied as many as a machine has GPUs", 8),
         Field("arrivals", "Arrivals at a rate", "", "or a table that is sent as a file above",
               choices={"": "at random", EVEN: "evenly"}, may_be_sent=True),
         Field("draft_tokens", "Drafted tokens of a step", "", "speculative decoding; empty: none"),
