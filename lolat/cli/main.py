@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 
@@ -69,6 +70,7 @@ def lolat(context: click.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `lolat` command."""
+    gc.set_threshold(10_000)  # Python's 700 take a tenth of a short command
     sys.exit(common.run(lolat, arguments, "lolat"))
 
 

@@ -322,9 +322,8 @@ class Server:
         """Return the times of a load's counted requests."""
         requests, found = self.simulate(load, overheads)
         arrival, first, end, away = (times[requests.counted] for times in found[:4])
-        events = np.array(found.events, float)
         api, outputs = overheads.front_ms, requests.outputs[requests.counted].astype(float)
-        step = self.mean_step(events)
+        step = self.mean_step(found.events)
         api += overheads.poll_steps * float(step @ each_ms(overheads))
         ttft, e2e = first - arrival + api, end - arrival + api
         several = outputs > 1
@@ -380,10 +379,9 @@ def of_requests(
     The schedule is that of `overheads`; the times with other overheads follow from the parts.
     """
     requests, found = server.simulate(load, overheads)
-    events = np.array(found.events, float)
     attention = each_ms(overheads)[STEP_PARTS.index("attention")]
-    parts = server.parts.of(events, server.rule, attention)
-    at = events[:, :2].ravel()
+    parts = server.parts.of(found.events, server.rule, attention)
+    at = found.events[:, :2].ravel()
     total = np.cumsum(parts, 0)
     both = np.repeat(np.vstack([np.zeros(parts.shape[1]), total]), 2, axis=0)[1:-1]
     arrival, first, end = (times[requests.counted] for times in found[:3])
@@ -399,4 +397,4 @@ def of_requests(
     is_pooled = load.request_rate and not isinstance(load.arrivals, Trace)
     is_pooled = is_pooled or not load.requests
     tpot = decoded.sum(0) / after.sum() if is_pooled else (decoded / after).mean(0)
-    return tpot, (of_first - until(arrival)).mean(0), server.mean_step(events)
+    return tpot, (of_first - until(arrival)).mean(0), server.mean_step(found.events)

@@ -128,7 +128,7 @@ def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:
     It is the published one, the other FP8, or bfloat16 if the published one is asked for. Types are
     compared if they were timed on the same GPU.
     """
-    here, found = of.deployment, dict[str, float]()
+    here, load, found = of.deployment, of.load_of(row), dict[str, float]()
     others = {"bfloat16" if here.dtype == here.decoder.dtype else here.decoder.dtype}
     for dtype in others.union(FP8 if here.dtype in FP8 else ()) - {here.dtype}:
         with suppress(InputError):  # a type that this GPU or framework lacks
@@ -137,9 +137,13 @@ def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:
             )
             used = [*operations_of(of.gpu, here).items(), *operations_of(of.gpu, other).items()]
             sources = {operation.like for (name, _), operation in used if name in CALLED}
-            its = replace(of, deployment=other).row(of.load_of(row), row.replicas)
-            if its.fits and not its.saturated and its.tpot_ms and len(sources) == 1:
-                found[dtype] = its.tpot_ms
+            its = replace(of, deployment=other)
+            times = (one.unshared_ms(load, row.concurrency / row.groups) for one in (its, of))
+            if len(sources) > 1 or all(a > FASTER * b for a, b in zip(*times, strict=True)):
+                continue
+            there = its.row(load, row.replicas)
+            if there.fits and not there.saturated and there.tpot_ms:
+                found[dtype] = there.tpot_ms
     best = min(found, key=found.__getitem__, default="")
     if best and found[best] < FASTER * ms:
         why = "by an assumed overhead" if unfitted(of.gpu, here) else "as its kernels were timed"

@@ -79,7 +79,9 @@ class StepTable(NamedTuple):
 
 def between(row: Sequence[float], at: float) -> float:
     """Interpolate a row of CONTEXTS + 1 values; beyond its end the last interval goes on."""
-    i = min(int(at), CONTEXTS - 1)
+    i = int(at)
+    if i >= CONTEXTS:
+        i = CONTEXTS - 1
     return row[i] + (at - i) * (row[i + 1] - row[i])
 
 
@@ -130,15 +132,15 @@ class Event(NamedTuple):
 
 
 class Simulated(NamedTuple):
-    """(requests,) ms of arrivals, first tokens and ends (nan: later), and in which each was preempted; the
-    events.
+    """(requests,) ms of arrivals, first tokens and ends (nan: later), and in which each was preempted;
+    (events, fields of Event).
     """
 
     arrival_ms: np.ndarray
     first_ms: np.ndarray
     end_ms: np.ndarray
     away_ms: np.ndarray
-    events: list[Event]
+    events: np.ndarray
 
 
 def simulate(table: StepTable, rule: Rule, requests: Requests) -> Simulated:
@@ -175,7 +177,8 @@ class _Server:
         self.coming: deque[tuple[float, int]] = deque()
         self.again: dict[int, float] = {}  # tokens to compute again after a preemption
         self.reserved = 0.0
-        self.events: list[Event] = []
+        self.preempts_at = math.inf if rule.reserves else rule.cache
+        self.events: list[tuple[float, ...]] = []
         self.following = 0
         self.counted = range(number)[requests.counted]
         self.staying = len(self.counted)
@@ -189,7 +192,7 @@ class _Server:
             if one < len(requests.ages) and self._has_room(one):
                 done = min(int(requests.ages[one] / self.per_step), max(self.left[one] - 1, 0))
                 self.left[one] -= done
-                self.reserved += self._needs(one) * self.rule.reserves
+                self._reserve(one)
                 self._run(one, self.inputs[one] + 1.0 + done * self.per_step)
                 self.first[one] = 0.0
             else:
@@ -202,8 +205,14 @@ class _Server:
 
     def _needs(self, one: int) -> float:
         """Tokens of the cache that a request needs to be admitted."""
-        whole = self.inputs[one] + (self.left[one] + 1) * self.per_step
-        return whole if self.rule.reserves else self.again.get(one, self.inputs[one])
+        if self.rule.reserves:
+            return self.inputs[one] + (self.left[one] + 1) * self.per_step
+        return self.again.get(one, self.inputs[one])
+
+    def _reserve(self, one: int, sign: int = 1) -> None:
+        """Reserve the cache of a whole request, or free it, where servers reserve."""
+        if self.rule.reserves:
+            self.reserved += sign * self._needs(one)
 
     def _used(self) -> float:
         return self.reserved if self.rule.reserves else self.context + self.in_prompts
@@ -217,7 +226,7 @@ class _Server:
     def _run(self, one: int, tokens: float) -> None:
         """Let a request whose prompt is computed decode."""
         if self.left[one] <= 0:
-            self.reserved -= self._needs(one) * self.rule.reserves
+            self._reserve(one, -1)
             self._leave(one)
             return
         end = self.decoded + self.left[one]
@@ -240,7 +249,7 @@ class _Server:
 
     def _remove(self, one: int) -> None:
         self.context -= self._tokens_of(one)
-        self.reserved -= self._needs(one) * self.rule.reserves
+        self._reserve(one, -1)
         del self.running[one]
 
     def _preempt(self) -> None:
@@ -256,16 +265,18 @@ class _Server:
 
     def run(self) -> Simulated:
         """Run until all counted requests have left."""
+        coming, prompts, running = self.coming, self.prompts, self.running
         while self.staying:
-            self._admit()
-            if self.prompts:
+            if self.waiting or (coming and coming[0][0] <= self.seen):
+                self._admit()
+            if prompts:
                 self._prompt_step()
-            elif self.running:
+            elif running:
                 self._decode_steps()
             else:  # idle
-                self.t = self.seen = max(self.coming[0][0], self.t)
+                self.t = self.seen = max(coming[0][0], self.t)
         arrival, first, end, away = map(np.array, (self.arrival, self.first, self.end, self.away))
-        return Simulated(arrival, first, end, away, self.events)
+        return Simulated(arrival, first, end, away, np.array(self.events, float))
 
     def _admit(self) -> None:
         while self.coming and self.coming[0][0] <= self.seen:
@@ -276,7 +287,7 @@ class _Server:
             one = self.waiting.popleft()
             whole = self.again.get(one, float(self.inputs[one]))
             known = 0.0 if one in self.again else min(self.cached[one], whole - 1.0)
-            self.reserved += self._needs(one) * self.rule.reserves
+            self._reserve(one)
             self.prompts.append([one, known, whole])
             self.in_prompts += whole
             self.to_compute += whole - known
@@ -286,9 +297,9 @@ class _Server:
         rule, table = self.rule, self.table
         if rule.mixes:
             self._make_room()
-        decoding = len(self.running) * rule.mixes
+        decoding = len(self.running) if rule.mixes else 0
         budget = max(rule.tokens - decoding * (1 + rule.drafts), 1)
-        steps = self._equal_steps(decoding, budget)
+        steps = 1 if self.to_compute <= budget else self._equal_steps(decoding, budget)
         most, new, attention, ended = budget * steps, 0.0, 0.0, []
         for prompt in self.prompts:
             take = min(prompt[2] - prompt[1], most - new)
@@ -299,22 +310,21 @@ class _Server:
             new += take
             if prompt[1] >= prompt[2]:
                 ended.append(int(prompt[0]))
-        if steps > 1:  # each at least as long as a prompt of as many tokens
-            alone = attention_of_prompt(table.prefill, table.unit, 0.0, budget)
-            attention = max(attention, steps * alone)
         self.to_compute -= new
-        context, grows = self.context / decoding if decoding else 0.0, (steps - 1) * self.per_step
-        attention, new = attention / steps, new / steps
-        first, last = (
-            attention + table.step_ms(decoding, rule.drafts, at, int(new), len(ended))
-            for at in (context, context + grows)
-        )
-        start = self._advance(steps * (first + last) / 2.0, last)
-        context += grows / 2.0
-        step = Event(start, self.t, steps, decoding, context, new, len(ended), attention)
-        self.events.append(step)
-        if decoding:
-            self._decode(steps)
+        context = self.context / decoding if decoding else 0.0
+        if steps == 1:
+            last = attention + table.step_ms(decoding, rule.drafts, context, int(new), len(ended))
+            time = last
+        else:  # each at least as long as a prompt of as many tokens
+            alone = attention_of_prompt(table.prefill, table.unit, 0.0, budget)
+            attention, new = max(attention / steps, alone), new / steps
+            grows = (steps - 1) * self.per_step
+            first, last = (
+                attention + table.step_ms(decoding, rule.drafts, at, int(new), len(ended))
+                for at in (context, context + grows)
+            )
+            time, context = steps * (first + last) / 2.0, context + grows / 2.0
+        self._advance(time, last, steps, decoding, context, new, len(ended), attention)
         for one in ended:
             whole = self.prompts.popleft()[2]
             self.in_prompts -= whole
@@ -336,42 +346,48 @@ class _Server:
 
     def _decode_steps(self) -> None:
         """All steps until a sequence ends, a request comes that has room, or the cache is full."""
+        rule, table, each = self.rule, self.table, self.per_step
         self._make_room()
-        n, each, unit = len(self.running), self.per_step, self.table.unit
-        start, m = self.context / n, n * (1 + self.rule.drafts)
-        other, row = self.table.tokens[m] + self.table.head[m], self.table.decode[n]
+        n, unit = len(self.running), table.unit
+        start, m = self.context / n, n * (1 + rule.drafts)
+        other, row = table.tokens[m] + table.head[m], table.decode[n]
         steps = self._next_end() - self.decoded
-        if not self.rule.reserves and n > 1:
-            steps = min(steps, max(int((self.rule.cache - self.context) / (n * each)), 1))
+        if n > 1 and self.context + n * steps * each > self.preempts_at:
+            steps = max(int((self.preempts_at - self.context) / (n * each)), 1)
         first = other + between(row, start / unit)
-
-        def last(number: int) -> float:
-            return other + between(row, (start + (number - 1) * each) / unit)
-
-        def time(number: int) -> float:
-            return number * (first + last(number)) / 2.0
-
-        if self.coming and not self.waiting and n < self.rule.sequences:
+        if self.coming and not self.waiting and n < rule.sequences:
             gap = self.coming[0][0] - self.t
-            if gap < steps * first or gap < time(steps):  # steps get no shorter
-                at_gap = other + between(row, (start + gap / first * each) / unit)
-                number = max(math.ceil(2.0 * gap / (first + at_gap)), 0)
-                while time(number) < gap:
-                    number += 1
-                while number > 1 and time(number - 1) >= gap:
-                    number -= 1
-                steps = min(steps, max(number + self.rule.is_ahead, 1))
-        end, context = last(steps), start + (steps - 1) * each / 2.0
-        begin = self._advance(steps * (first + end) / 2.0, end)
-        self.events.append(Event(begin, self.t, steps, n, context, 0, 0, 0.0))
-        self._decode(steps)
+            at_gap = other + between(row, (start + gap / first * each) / unit)
+            until = max(
+                math.ceil(2.0 * gap / (first + at_gap)), 0
+            )  # not too many: steps get no shorter
+            while until < steps:
+                last = other + between(row, (start + (until - 1) * each) / unit)
+                if until * (first + last) >= 2.0 * gap:
+                    break
+                until += 1
+            steps = min(steps, max(until + rule.is_ahead, 1))
+        last = other + between(row, (start + (steps - 1) * each) / unit)
+        context = start + (steps - 1) * each / 2.0
+        self._advance(steps * (first + last) / 2.0, last, steps, n, context)
 
-    def _advance(self, time: float, last: float) -> float:
-        """Let `time` pass, in which the last step takes `last`; return its start."""
+    def _advance(
+        self, time: float, last: float, steps: int, sequences: int, context: float, new: float = 0.0,
+        ended: int = 0, prompt_ms: float = 0.0,
+    ) -> None:  # fmt: skip
+        """Let an event's `time` pass; sequences leave that end with its last step, which takes `last`."""
         start = self.t
-        self.t += time
-        self.seen = self.t - last * self.rule.is_ahead
-        return start
+        self.t = end = start + time
+        self.seen = end - last if self.rule.is_ahead else end
+        self.events.append((start, end, steps, sequences, context, new, ended, prompt_ms))
+        if not sequences:
+            return
+        self.decoded += steps
+        self.context += steps * sequences * self.per_step
+        while self.running and self.ends[0][0] <= self.decoded and self._next_end() <= self.decoded:
+            _, one = heapq.heappop(self.ends)
+            self._remove(one)
+            self._leave(one)
 
     def _next_end(self) -> int:
         while (found := self.running.get(self.ends[0][1])) is None or found[2] != self.ends[0][0]:
@@ -380,16 +396,7 @@ class _Server:
 
     def _make_room(self) -> None:
         """Preempt the latest requests until each running sequence can decode."""
-        while not self.rule.reserves and (n := len(self.running)) > 1:
-            if self._used() + n * self.per_step <= self.rule.cache:
-                return
+        n = len(self.running)
+        while self.context + self.in_prompts + n * self.per_step > self.preempts_at and n > 1:
             self._preempt()
-
-    def _decode(self, steps: int) -> None:
-        """Count decoded steps, and let sequences leave that end with the last one."""
-        self.decoded += steps
-        self.context += steps * len(self.running) * self.per_step
-        while self.running and self._next_end() <= self.decoded:
-            _, one = heapq.heappop(self.ends)
-            self._remove(one)
-            self._leave(one)
+            n -= 1

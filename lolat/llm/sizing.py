@@ -18,8 +18,10 @@ from lolat.llm.decoder import Decoder
 from lolat.llm.domain import interval, tail
 from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.load import Load, RequestTimes, Server, Trace
+from lolat.llm.margins import Margins
 from lolat.llm.question import PERCENTILES, ServingQuestion
 from lolat.llm.remarks import remarks_on, slower_links
+from lolat.llm.scheduler import Event
 from lolat.llm.serving import (
     STARTS,
     STEP_PARTS,
@@ -64,9 +66,8 @@ def answer(
     near = list[ServingConfig]()
     for n in bests if asked.has_limits and asked.request_rate else ():
         of = sizings[rows[n].split]
-        row = rows[n] = replace(rows[n], headroom_rate=of.headroom(rows[n]))
-        rows[n] = replace(row, sure_rate=of.sure_rate(row))
-        near += filter(None, [_near_miss(sizings, rows, rows[n])])
+        row = rows[n] = of.with_headroom(rows[n])
+        near += filter(None, [_near_miss(sizings, rows, row)])
     best = best_of([rows[n] for n in bests], asked)
     row = best or rows[0]
     links = slower_links(sizings.values())
@@ -212,10 +213,8 @@ class Sizing:
     deployment: Deployment
     asked: ServingQuestion
     rental: Rental | None
-    seen: dict[str, float] = field(
-        default_factory=lambda: {"inside": 0.0, "outside": math.inf}, init=False
-    )
-    """The largest rate of a replica that was seen to keep the limits, and the least that was not."""
+    found: dict[tuple[Load, int], ServingConfig] = field(default_factory=dict, init=False)
+    """Rows by their load and number of replicas."""
 
     @cached_property
     def server(self) -> Server:
@@ -239,6 +238,16 @@ class Sizing:
         each = self.server.largest_rate(self.asked.loads()[0], self.gpu.section.overheads)
         return each * self.deployment.attention_data_parallel
 
+    @cached_property
+    def margins(self) -> tuple[Margins, Margins]:
+        """The margins of the limits by the times, and by the ends of their intervals."""
+        limits = self.asked.max_tpot_ms, self.asked.max_ttft_ms
+        pairs = zip(limits, self.unshared_ms(self.asked.loads()[0], 1.0), strict=True)
+        margin = min((limit / ms for limit, ms in pairs if limit), default=math.inf) - 1.0
+        surely = replace(self.asked, sure=100.0 * self.asked.coverage)
+        largest = self.largest_rate
+        return Margins(self.asked, largest, margin), Margins(surely, largest, margin)
+
     def rows(self) -> list[ServingConfig]:
         """Return a row for each load, with limits the one with the best number of replicas."""
         usual = MOST_GPUS if self.asked.request_rate else int(self.gpu.section.sheet.gpus_per_node)
@@ -260,37 +269,36 @@ class Sizing:
         """
         if not self.fit:
             return self.row(load, 1)
-        rate, seen = load.request_rate, self.seen
-        high = min(max(math.ceil(rate / self.largest_rate), 1), most)
+        rate, margins = load.request_rate, self.margins[0]
+        least = min(max(math.ceil(rate / self.largest_rate), 1), most)
         if not self.asked.has_limits:
-            return self.row(load, high)
-        low = max(high - 1, min(int(rate / seen["outside"]), most - 1))  # too few
-        high = min(max(math.ceil(rate / seen["inside"]) if seen["inside"] else high, low + 1), most)
-        row = self._seen(load, high)
-        may_be_hopeless = not row.within and not isinstance(load.arrivals, Trace)
-        if may_be_hopeless and not (least := self.row(load, most)).within:
-            return least  # the fewest requests that a replica can get are too many
-        while not row.within and high < most:
-            low, high = high, min(2 * high, most)
-            row = self._seen(load, high)
-        while row.within and high - low > 1:
-            middle = (low + high) // 2
-            if (fewer := self._seen(load, middle)).within:
-                row, high = fewer, middle
-            else:
-                low = middle
+            return self.row(load, least)
+        inside, outside = self._known(load, margins)
+        low = max(least - 1, min(int(rate / outside), most - 1))  # too few
+        # The fewest requests that a replica can get may be too many.
+        for number in (rate / max(inside or margins.guess(), rate / most), 2.0 * least, most):
+            high = min(max(math.ceil(number), low + 1), most)
+            if (row := self._seen(load, high)).within or high == most:
+                break
+            low = high
+        if not row.within:
+            return row
+        high = margins.least(low, high, lambda each: rate / each, lambda n: self._seen(load, n))
+        row = self.row(load, high)
         held = _rented(self.rental, row.replicas, self.deployment.gpus)[2]
         fuller = self.row(load, min(held, most)) if held > row.replicas else row
         return fuller if fuller.within else row
 
     def _seen(self, load: Load, replicas: int) -> ServingConfig:
-        """Return a row, and keep what it tells about the rates of a replica within the limits."""
-        row, each = self.row(load, replicas), load.request_rate / replicas
-        if isinstance(load.arrivals, Trace):  # replicas of a trace have other requests
-            return row
-        end, nearer = ("inside", max) if row.within else ("outside", min)
-        self.seen[end] = nearer(self.seen[end], each)
+        """Return a row, and add its margins to those of its rate."""
+        row = self.row(load, replicas)
+        for margins in self.margins:
+            margins.add(load.request_rate / replicas, row)
         return row
+
+    def _known(self, load: Load, margins: Margins) -> tuple[float, float]:
+        """Return the known rates of a replica; none of a trace, as its replicas have other requests."""
+        return (0.0, math.inf) if isinstance(load.arrivals, Trace) else margins.known()
 
     def load_of(self, row: ServingConfig) -> Load:
         """Return the load that a row is of."""
@@ -298,47 +306,45 @@ class Sizing:
         loads = self.asked.loads()
         return next(one for one in loads if asked in (one.request_rate, one.concurrency))
 
-    def headroom(self, row: ServingConfig) -> float:
+    def with_headroom(self, row: ServingConfig) -> ServingConfig:
+        """Return a row with the most requests a second at which its GPUs keep the limits, and at which the
+        ends of the intervals do; no such rate if they do not at that of the row, or limits are of them.
+        """
+        most, surely = self._most_within(row, self.margins[0]), None
+        if self.asked.sure is None and row.is_sure(self.asked):
+            surely = self._most_within(row, self.margins[1])
+        return replace(row, headroom_rate=most, sure_rate=surely)
+
+    def _most_within(self, row: ServingConfig, margins: Margins) -> float:
         """Return the most requests a second at which the GPUs of a row keep the limits.
 
         It is a power of 1 + NEAR below the largest rate, whatever else was asked, or the rate of the row.
         """
-        load, own = self.load_of(row), row.request_rate or 0.0
-        largest = self.largest_rate * row.replicas
+        load, own, largest = self.load_of(row), row.request_rate or 0.0, self.largest_rate
 
-        def powers(rate: float) -> float:
-            return math.log(largest / rate, 1.0 + NEAR)
+        def power_at(each: float) -> float:
+            return math.log(largest / each, 1.0 + NEAR)
 
         def rate(power: int) -> float:
-            return largest / (1.0 + NEAR) ** power
+            return row.replicas * largest / (1.0 + NEAR) ** power
 
-        outside, inside = (self.seen[end] * row.replicas for end in ("outside", "inside"))
-        low = max(math.ceil(powers(outside)) - 1, -1) if outside < math.inf else -1
-        high = math.floor(powers(max(inside, own))) + 1  # such rates keep them
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._seen(replace(load, request_rate=rate(middle)), row.replicas).within:
-                high = middle
-            else:
-                low = middle
+        inside, outside = self._known(load, margins)
+        low = max(math.ceil(power_at(outside)) - 1, -1) if outside < math.inf else -1
+        high = math.floor(power_at(max(inside, own / row.replicas))) + 1  # such rates keep them
+        high = margins.least(
+            low, high, power_at,
+            lambda power: self._seen(replace(load, request_rate=rate(power)), row.replicas),
+        )  # fmt: skip
         return max(rate(high), own)
-
-    def sure_rate(self, row: ServingConfig) -> float | None:
-        """Return the most requests a second, up to those of `headroom`, at which the ends of the intervals
-        keep the limits; None if they do not at the rate of the row, and if limits are of these ends.
-        """
-        asked, load = self.asked, self.load_of(row)
-        if asked.sure is not None or not row.is_sure(asked):
-            return None
-        low, high = row.request_rate or 0.0, row.headroom_rate or 0.0
-        while high > (1.0 + NEAR) * low:
-            middle = math.sqrt(low * high)
-            at = self.row(replace(load, request_rate=middle), row.replicas)
-            low, high = (middle, high) if at.is_sure(asked) else (low, middle)
-        return low
 
     def row(self, load: Load, replicas: int) -> ServingConfig:
         """Return the row of a load that `replicas` share."""
+        key = load, replicas
+        if key not in self.found:
+            self.found[key] = self._new_row(load, replicas)
+        return self.found[key]
+
+    def _new_row(self, load: Load, replicas: int) -> ServingConfig:
         deployment, limits = self.deployment, self.asked.limits(self.gpu.section)
         groups, rate = replicas * deployment.attention_data_parallel, load.request_rate or None
         # Those that wait for a free sequence hold nothing.
@@ -372,6 +378,17 @@ class Sizing:
         """(STEP_PARTS + STARTS,) ms and events of the part of a prompt that is not cached."""
         cached = min(load.cached_tokens, load.input_tokens - 1.0)
         return self.server.prompt_parts(load.input_tokens - cached, cached)
+
+    def unshared_ms(self, load: Load, sequences: float) -> tuple[float, float]:
+        """Return ms of an output token in steps of so many sequences, and of a prompt, if neither waits."""
+        each = each_ms(self.gpu.section.overheads)
+        context = load.input_tokens + load.output_tokens / 2.0
+        step = self.server.mean_step(
+            np.array([Event(0.0, 0.0, 1, sequences, context, 0.0, 0, 0.0)])
+        )
+        return float(step @ each) / self.server.rule.tokens_per_step, float(
+            self.prompt(load) @ each
+        )
 
     def _timed(self, row: ServingConfig, load: Load, times: RequestTimes) -> dict[str, Any]:
         """Return the fields of a row that follow from the times of one group of a replica."""
