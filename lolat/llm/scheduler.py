@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -49,6 +49,18 @@ class Rule(NamedTuple):
         return (1.0 - self.accepted ** (self.drafts + 1)) / (1.0 - self.accepted)
 
 
+class Rows(dict[int, list[float]]):
+    """Rows by a whole number, made when they are first needed."""
+
+    def __init__(self, make: Callable[[int], list[float]]) -> None:
+        super().__init__()
+        self.make = make
+
+    def __missing__(self, number: int) -> list[float]:
+        row = self[number] = self.make(number)
+        return row
+
+
 class StepTable(NamedTuple):
     """The ms of a step's parts, as lists that are indexed by whole numbers.
 
@@ -59,7 +71,7 @@ class StepTable(NamedTuple):
 
     tokens: Sequence[float]
     head: Sequence[float]
-    decode: Sequence[Sequence[float]]
+    decode: Rows | Sequence[Sequence[float]]
     prefill: Sequence[float]
     unit: float
 
@@ -168,8 +180,8 @@ class _Server:
         self.t, self.seen, self.decoded = 0.0, 0.0, 0
         # A heap of (step of the end, request), preempted ones among them.
         self.ends: list[tuple[int, int]] = []
-        # Of a running request: (tokens in the cache, `decoded`) when it started, step of its end.
-        self.running: dict[int, tuple[float, int, int]] = {}
+        # Of a running request: tokens in its cache, less those of steps, when it started; step of its end.
+        self.running: dict[int, tuple[float, int]] = {}
         self.context = 0.0  # tokens in the cache of all running sequences
         self.prompts: deque[list[float]] = deque()  # [request, tokens done, tokens in all]
         self.in_prompts, self.to_compute = 0.0, 0.0  # tokens of these in all, and those not done
@@ -231,7 +243,7 @@ class _Server:
             return
         end = self.decoded + self.left[one]
         heapq.heappush(self.ends, (end, one))
-        self.running[one] = tokens, self.decoded, end
+        self.running[one] = tokens - self.decoded * self.per_step, end
         self.context += tokens
 
     def _leave(self, one: int) -> None:
@@ -244,8 +256,7 @@ class _Server:
             self.following += 1
 
     def _tokens_of(self, one: int) -> float:
-        tokens, since, _ = self.running[one]
-        return tokens + (self.decoded - since) * self.per_step
+        return self.running[one][0] + self.decoded * self.per_step
 
     def _remove(self, one: int) -> None:
         self.context -= self._tokens_of(one)
@@ -257,7 +268,7 @@ class _Server:
         one = next(reversed(self.running))
         self.again[one] = self._tokens_of(one)
         self.away[one] -= self.t
-        self.left[one] = self.running[one][2] - self.decoded
+        self.left[one] = self.running[one][1] - self.decoded
         self._remove(one)
         self.waiting.appendleft(one)
 
@@ -390,9 +401,9 @@ class _Server:
             self._leave(one)
 
     def _next_end(self) -> int:
-        while (found := self.running.get(self.ends[0][1])) is None or found[2] != self.ends[0][0]:
+        while (found := self.running.get(self.ends[0][1])) is None or found[1] != self.ends[0][0]:
             heapq.heappop(self.ends)  # preempted
-        return found[2]
+        return found[1]
 
     def _make_room(self) -> None:
         """Preempt the latest requests until each running sequence can decode."""

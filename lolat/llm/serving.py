@@ -18,7 +18,7 @@ from lolat.llm.decoder import BLOCK, CACHE_BYTES, DTYPES, WEIGHT_BYTES, Decoder,
 from lolat.llm.frameworks import FrameworkOverheads
 from lolat.llm.gpu import GPU, OWN_FITS, FittedKernel, ServingSection, dtypes_of, lacks
 from lolat.llm.kernels import HALF
-from lolat.llm.scheduler import CONTEXTS, Rule, StepTable
+from lolat.llm.scheduler import CONTEXTS, Rows, Rule, StepTable
 from lolat.units import GIB
 
 STEP_PARTS = ("products", "head", "attention", "experts", "all_reduce", "moved")
@@ -179,10 +179,14 @@ class StepParts(NamedTuple):
         tokens = np.interp(m, self.at, self.tokens @ each)
         head, attention = each[STEP_PARTS.index("head")], each[STEP_PARTS.index("attention")]
         low, share = _between(np.arange(most + 1), self.sequences)
-        rows = self.decode[low] + share[:, None] * (self.decode[low + 1] - self.decode[low])
+
+        def decode(n: int) -> list[float]:
+            first, second = self.decode[low[n]], self.decode[low[n] + 1]
+            return (attention * (first + share[n] * (second - first))).tolist()
+
         return StepTable(
-            tokens.tolist(), np.interp(m, self.at, head * self.head).tolist(),
-            (attention * rows).tolist(), (attention * self.prefill).tolist(), self.unit,
+            tokens.tolist(), np.interp(m, self.at, head * self.head).tolist(), Rows(decode),
+            (attention * self.prefill).tolist(), self.unit,
         )  # fmt: skip
 
     def of(self, events: np.ndarray, rule: Rule, attention: float = 1.0) -> np.ndarray:
