@@ -37,14 +37,12 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     of = cost.model if cost.sequence_length is None else cost.device
     several = len(cost.options) > 1
     title = f"{plain(cost.network)} · {_batch([cost])} · {cost.optimizer}{_run(cost)} · {plain(of)}"
-    sizes = {option.memory_bytes for option in cost.options}
-    least = cost.least_devices if len(sizes) > 1 or cost.sequence_length else 1
-    of_least = f" of {least}" if least > 1 else ""
+    of_best = f" of {cost.best.devices}" if cost.best.devices > 1 else ""
     is_asked = cost.samples is not None or cost.limits != TrainingLimits()
     before = [
         *([no_room(cost)] if cost.fits is False else []),
         title + (f" · {way}" if (way := _way(cost)) else ""),
-        f"{byte_size(cost.memory_bytes)} of memory on each device{of_least}, {fit_words(cost)}",
+        f"{byte_size(cost.memory_bytes)} of memory on each device{of_best}, {fit_words(cost)}",
         *_memory_lines(cost),
         *_iteration_lines(cost),
         *_smaller_lines(cost),
@@ -120,28 +118,28 @@ def _run(answer: Cost | Costs) -> str:
 
 def _iteration_lines(cost: Cost) -> Iterator[str]:
     """An iteration's time and its parts, the share of the peak, an epoch's other times."""
-    first = cost.first
-    parts = [f"{name} {milliseconds(ms)}" for name, ms in first.parts_ms.items() if ms]
-    where = f" on {plural(first.devices, 'device')}" if cost.options[1:] else ""
-    ends = map(milliseconds, first.interval_ms or ())
-    sure = f" ({percent(cost.coverage)} between {' .. '.join(ends)})" if first.interval_ms else ""
+    best = cost.best
+    parts = [f"{name} {milliseconds(ms)}" for name, ms in best.parts_ms.items() if ms]
+    where = f" on {plural(best.devices, 'device')}" if cost.options[1:] else ""
+    ends = map(milliseconds, best.interval_ms or ())
+    sure = f" ({percent(cost.coverage)} between {' .. '.join(ends)})" if best.interval_ms else ""
     yield (
-        f"{milliseconds(first.iteration_ms)} an iteration{where}{sure}, {digits(first.samples_per_s)} "
+        f"{milliseconds(best.iteration_ms)} an iteration{where}{sure}, {digits(best.samples_per_s)} "
         f"{SAMPLE[cost.data]}s/s{': ' * bool(parts)}{' · '.join(parts)}"
     )
-    if first.mfu is not None:
+    if best.mfu is not None:
         tune = cost.tune or ""
         each = "4" if tune.startswith("lora") else "2 or 6" if tune.startswith("frozen") else "6"
         how = f"{each} FLOPs a parameter and token, and attention's"
         how = how if cost.sequence_length else "FLOPs of the products of both passes"
-        tokens = f"{digits(first.tokens_per_s_per_gpu or 0.0)} tokens/s on each GPU, "
-        tokens *= first.tokens_per_s is not None
+        tokens = f"{digits(best.tokens_per_s_per_gpu or 0.0)} tokens/s on each GPU, "
+        tokens *= best.tokens_per_s is not None
         peak = "bfloat16" if cost.sequence_length else f"{cost.precision}{IN_TF32 * cost.tf32}"
-        yield f"{tokens}{percent(first.mfu)} of its peak in {peak} (MFU: {how})"
-    if first.startup_s:
-        yield f"the first epoch takes {duration(first.startup_s)} more to start"
-    if first.evaluation_s:
-        yield f"the evaluation takes {duration(first.evaluation_s)} of an epoch"
+        yield f"{tokens}{percent(best.mfu)} of its peak in {peak} (MFU: {how})"
+    if best.startup_s:
+        yield f"the first epoch takes {duration(best.startup_s)} more to start"
+    if best.evaluation_s:
+        yield f"the evaluation takes {duration(best.evaluation_s)} of an epoch"
 
 
 LEAST_SHOWN = 0.005

@@ -320,9 +320,9 @@ def with_modes(costs: Costs, again: Callable[[str, dict[str, Any]], Cost]) -> Co
     lasts = dict[str, float]()
     firsts = (c for c in costs.answers if c.channels_last is False and c.fits is not False)
     if costs.precision != BEST and (first := next(firsts, None)):
-        last = asked(Choice.of(first, first.first), channels_last=True)
+        last = asked(Choice.of(first, first.best), channels_last=True)
         if last is not None:
-            lasts[first.device] = last.first.iteration_ms / first.first.iteration_ms
+            lasts[first.device] = last.best.iteration_ms / first.best.iteration_ms
     return replace(costs, as_graph=as_graph, channels_last=lasts)
 
 

@@ -65,9 +65,9 @@ class Cost(Limited):
     unknown. `largest_batch`: the largest batch that fits; `smaller_batch`: if that was asked for ("auto"),
     the smallest power of two within 2 % of its speed.
 
-    For a decoder: `sequence_length`: tokens of a sequence; `batch_size`: sequences; `machine`: GPUs of each
-    of several machines; `would_fit`: options with which it would fit. The memory is that of the number of
-    devices that needs the least.
+    Batch size and memory are those of the `best` option. For a decoder: `sequence_length`: tokens of a
+    sequence; `batch_size`: sequences; `machine`: GPUs of each of several machines; `would_fit`: options
+    with which it would fit.
     """
 
     model: str
@@ -120,20 +120,15 @@ class Cost(Limited):
         return "samples" if self.sequence_length is None else "tokens"
 
     @property
-    def least_devices(self) -> int:
-        """The fewest devices of which each needs `memory_bytes`."""
-        return min((o.memory_bytes or self.memory_bytes, o.devices) for o in self.options)[1]
-
-    @property
     def timed(self) -> list[TrainingPrediction]:  # type: ignore[override]
         """The options that fit, if a time is known."""
         fitting = () if self.fits is False else self.options
         return [o for o in fitting if o.fits is not False and o.total_s is not None]
 
     @property
-    def first(self) -> TrainingPrediction:
-        """The first option that fits; the first of all if none does."""
-        return next((o for o in self.options if o.fits is not False), self.options[0])
+    def best(self) -> TrainingPrediction:
+        """The cheapest option, else the fastest, else the first that fits, else the least in memory."""
+        return headline(self.options, self.cheapest, self.fastest)
 
     def option(self, devices: int) -> TrainingPrediction:
         """Return the option with that number of devices."""
@@ -145,8 +140,8 @@ class Cost(Limited):
         if self.fits is False:
             return f"{title}: {no_room(self)}"
         if self.fastest is None:
-            on = f" on {plural(self.first.devices, 'device')}" * (self.first is not self.options[0])
-            title += f": {milliseconds(self.first.iteration_ms)} an iteration{on}"
+            on = f" on {plural(self.best.devices, 'device')}" * (self.best is not self.options[0])
+            title += f": {milliseconds(self.best.iteration_ms)} an iteration{on}"
         names = {"cheapest": self.cheapest, "fastest": self.fastest}
         best = (f"{n}: {self.summary(k)}" for n, k in names.items() if k)
         return "\n".join(filter(None, [title, self.missed, *best]))
@@ -186,7 +181,7 @@ def close_words(needed: float, available: float) -> str:
 def no_room(cost: Cost) -> str:
     """Return the sentence that an iteration does not fit, with the largest batch that does."""
     room = cost.available_bytes or 0, cost.largest_batch or 0
-    words = no_room_words(cost.memory_bytes, *room, cost.least_devices)
+    words = no_room_words(cost.memory_bytes, *room, cost.best.devices)
     return f"{words}{close_words(cost.memory_bytes, room[0])}{would_words(cost.would_fit)}"
 
 
@@ -299,8 +294,7 @@ def cost_on(device: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
     if largest and plan.available is None:
         raise no_memory(device.label)
     groups = list[Group]()
-    is_each = run.sharding != NONE and (largest or not is_decoder)
-    for some in [(k,) for k in numbers] if is_each else [numbers]:
+    for some in [numbers] if run.sharding == NONE else [(k,) for k in numbers]:
         most = None if plan.available is None else plan.largest(some, plan.available)
         own = run
         if most and largest:
@@ -313,7 +307,8 @@ def cost_on(device: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
     limits = TrainingLimits(asked.max_hours, asked.max_dollars)
     source = None if listed is None else listed.prices
     found = _answer(device, groups, limits, rent, source)
-    smaller = _smaller_batch(groups[0][0], found.options[0]) if largest else None
+    plan = _group_of(found.best, groups)[0]
+    smaller = _smaller_batch(plan, found.best) if largest else None
     padding = 1.0 - useful / length if length else 0.0
     return replace(found, smaller_batch=smaller, padding=padding)
 
@@ -337,6 +332,20 @@ Group = tuple[Plan, Sequence[int], int | None]
 """A plan, the numbers of devices with its batch size, and the largest that fits on them."""
 
 
+def _group_of(option: TrainingPrediction, groups: Sequence[Group]) -> Group:
+    return next(group for group in groups if option.devices in group[1])
+
+
+def headline(
+    options: Sequence[TrainingPrediction], cheapest: int | None, fastest: int | None
+) -> TrainingPrediction:
+    """Return the option that an answer is named after; `cheapest`, `fastest`: numbers of devices."""
+    if number := cheapest or fastest:
+        return next(o for o in options if o.devices == number)
+    able = (o for o in options if o.fits is not False)
+    return next(able, min(options, key=lambda o: (o.memory_bytes or 0, o.devices)))
+
+
 def _answer(
     device: Device, groups: Sequence[Group], limits: TrainingLimits,
     rent: Callable[[int], Rental | None], price_list: str | None,
@@ -344,14 +353,10 @@ def _answer(
     """Answer for the numbers of devices of groups; what does not fit has no price. `rent`: bytes that an
     iteration needs -> offers of devices that have them.
     """
-    found = [plan.memory(some, plan.run.batch_size) for plan, some, _ in groups]
-    each = [sum(memory.values()) for _, memory in found]
-    least = each.index(needed := min(each))
-    (plan, _, most), (moment, memory) = groups[least], found[least]
-    numbers, available = [k for _, some, _ in groups for k in some], plan.available
-    fits = None if available is None else needed <= available
-    options, warnings, rental = list[TrainingPrediction](), list[str](), None
-    for (of, some, _), size in zip(groups, each, strict=True):
+    numbers, available = [k for _, some, _ in groups for k in some], groups[0][0].available
+    options, rental = list[TrainingPrediction](), None
+    for of, some, _ in groups:
+        size = sum(of.memory(some, of.run.batch_size)[1].values())
         holds = None if available is None else size <= available
         rented = None if holds is False else rent(size)
         rental = rented or rental
@@ -359,16 +364,18 @@ def _answer(
             option = option_of(of, k, of.link(k, max(numbers)), of.rental(rented, k), limits)
             if option.memory_bytes is None:
                 option = replace(option, fits=holds, memory_bytes=size)
-            if option.fits is False and fits is not False:
-                warnings.append(_no_room_on(of, k, option.memory_bytes or size))
             options.append(option)
-    best = best_of([o for o in options if o.fits is not False], limits)
+    able = [o for o in options if o.fits is not False]
+    best = best_of(able, limits)
     named = {name: best[name] and best[name].devices for name in ("cheapest", "fastest")}
     about = ("batch_size", "accumulate", "samples", "epochs", "optimizer", "coverage", "sharding")
+    plan, some, most = _group_of(headline(options, **named), groups)
+    moment, memory = plan.memory(some, plan.run.batch_size)
+    lacking = (o for o in options if o.fits is False and able)
     warnings = [
         *plan.remarks(memory, numbers),
         *(w for o in options for w in o.warnings),
-        *warnings,
+        *(_no_room_on(_group_of(o, groups)[0], o) for o in lacking),
     ]
     about_plan = plan.about(numbers)
     if (
@@ -387,16 +394,17 @@ def _answer(
         model=plan.file.device, device=device.label, **about_plan,
         **{name: getattr(plan.run, name) for name in about}, **asdict(limits), **named,
         frontier=tuple(o.devices for o in best["frontier"]), options=tuple(options),
-        peak=moment, memory=memory, memory_bytes=needed, available_bytes=available, fits=fits,
-        largest_batch=most, would_fit=tuple(plan.would_fit(numbers)) if fits is False else (),
+        peak=moment, memory=memory, memory_bytes=sum(memory.values()), available_bytes=available,
+        fits=None if available is None else bool(able), largest_batch=most,
+        would_fit=() if able else tuple(plan.would_fit(numbers)),
         prices=rental.prices if rental else None, price_list=price_list,
         warnings=tuple(dict.fromkeys(warnings)),
     )  # fmt: skip
 
 
-def _no_room_on(plan: Plan, devices: int, needed: int) -> str:
-    """Return the remark that devices lack the needed bytes, with the largest batch and what would fit."""
-    room = plan.available or 0
+def _no_room_on(plan: Plan, option: TrainingPrediction) -> str:
+    """Return the remark that an option lacks memory, with the largest batch and what would fit."""
+    room, needed, devices = plan.available or 0, option.memory_bytes or 0, option.devices
     batch = plan.largest([devices], room)
     words = f"{byte_size(needed)} of {byte_size(room)}{close_words(needed, room)}"
     words += f"; batch {batch:,} fits" * bool(batch)

@@ -134,7 +134,7 @@ def _training(
     if cost.fits is False:
         return about | {"title": "does not fit", "lines": [no_room(cost)]}
     before, by_number, after = cost_parts(cost)
-    best = cost.option(cost.cheapest or cost.fastest or cost.first.devices)
+    best = cost.best
     title = cost.summary(best.devices)
     ends = [" .. ".join(map(duration, best.interval_s))] if best.interval_s else []
     lines = [f"{100 * cost.coverage:g} % sure of {end}" for end in ends]

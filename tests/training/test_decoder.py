@@ -317,6 +317,21 @@ def test_a_number_of_gpus_that_does_not_fit_says_so_beside_one_that_does(gpu: Mo
     assert ": 16 bytes a parameter" in both.recipe
 
 
+@pytest.mark.parametrize(("limits", "devices"), [({}, 4), ({"tokens": 2e8, "max_hours": 1.2}, 8)])
+def test_memory_and_iteration_are_those_of_the_number_that_is_named(
+    limits: dict[str, float], devices: int
+) -> None:
+    """Without data the first that fits, else the cheapest within an hour and a bit; AdamW has 8 bytes."""
+    asked = {"input_size": 4096, "sharding": "fsdp", "replicas": (1, 4, 8), "price_per_hour": 2.0}
+    found = serving_model("h100-vllm").cost("llama-3.1-8b", 1, **asked | limits)
+    assert found.best.devices == devices
+    assert found.memory["optimizer states"] == 8 * BILLIONS / devices
+    assert found.memory_bytes == found.best.memory_bytes == sum(found.memory.values())
+    said = " ".join(lines_of(cost_lines(found)))
+    assert f"of memory on each device of {devices}, " in said
+    assert f" an iteration on {devices} devices (" in said
+
+
 @pytest.mark.parametrize(("batch_size", "accumulate"), [(64, 1), (64, 3), (61, 1)])
 def test_smaller_micro_batches_keep_the_update(
     gpu: Model, batch_size: int, accumulate: int

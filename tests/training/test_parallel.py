@@ -262,7 +262,7 @@ def test_a_network_divides_its_states_and_waits_for_messages_of_zero() -> None:
     assert [(row["memory_bytes"], row["fits"]) for row in both.rows()] == [
         (sizes[0], False), (sizes[1], True)
     ]  # fmt: skip
-    assert (both.fits, both.memory_bytes, both.least_devices) == (True, sizes[1], 4)
+    assert (both.fits, both.memory_bytes, both.best.devices) == (True, sizes[1], 4)
     waits = {s: c.options[0].parts_ms["exchange"] for s, c in found.items()}
     assert (
         waits["none"] < waits["fsdp"]
