@@ -261,8 +261,8 @@ def _changed(file: DeviceFile, kernels: Roofline, wanted: Mode) -> DeviceFile:
         asked_in = f"what products take in {PRECISION_OF[wanted.dtype]} is from {sheet}"
         remark = Remark(f"measured in {PRECISION_OF[mode.dtype]}", asked_in)
     elif is_taken_out and is_timed:
-        without = "convolutions without the time in which GPUs turn such tensors"
-        remark = Remark("measured channels first", without)
+        less = "the conversion of tensors to channels last and back is taken off each convolution's time"
+        remark = Remark("measured channels first", less)
     # Training was measured in another mode.
     return file.but(training=None, predictors=formulas, estimated=remark)
 

@@ -175,16 +175,20 @@ class Rental:
         """The cheapest instance type of each kind of link for `devices` devices, the cheapest first.
 
         One machine links them best: if a type has exactly as many devices, these are single machines.
-        Else several instances may be needed. Some of their devices may be idle.
+        Else several instances may be needed. Some of their devices may be idle. A machine with the other
+        form of the card has another link: it is left out beside one with as many devices of the own form.
         """
         whole = [o for o in self.offers if o.devices >= devices]
-        is_exact = any(o.devices == devices for o in whole)
+        card = find_gpu(self.device)
+        other = {"PCIe": "SXM", "SXM": "PCIe"}.get(form_of(card.name) if card else "")
+        of_form = [o for o in whole if o.form != other], whole
+        held = (some for some in of_form if any(o.devices == devices for o in some))
 
         def price(offer: Offer) -> tuple[float, int, str]:
             instances = -(-devices // offer.devices)
             return instances * offer.price, instances, offer.instance_type
 
-        dearest_first = sorted(whole if is_exact else self.offers, key=price, reverse=True)
+        dearest_first = sorted(next(held, self.offers), key=price, reverse=True)
         by_link = {self.link(devices, offer): offer for offer in dearest_first}
         return sorted(by_link.values(), key=price)
 

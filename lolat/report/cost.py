@@ -8,13 +8,13 @@ from typing import Any
 
 from lolat.device.running import IN_TF32, LAYOUTS
 from lolat.graph.modes import COMPILED, EAGER
-from lolat.report.cost_table import ASSUMED, Row, across, columns, keeps, legend
+from lolat.report.cost_table import ASSUMED, SURE, Row, across, columns, keeps, legend
 from lolat.report.ranked import apart_words, grouped_notes, left_out_lines, levels_words
 from lolat.report.tables import Part, ReportTable
 from lolat.training.compare import Choice, Costs, choice_words, short_name
 from lolat.training.cost import NEAR_SPEED, NEARLY, Cost, close_words, no_room, would_words
 from lolat.training.model import TrainingLimits, TrainingPrediction
-from lolat.units import byte_size, digits, duration, milliseconds, percent, plain, plural
+from lolat.units import byte_size, digits, dollars, duration, milliseconds, percent, plain, plural
 
 SAMPLE = {"samples": "sample", "tokens": "sequence"}
 """The data -> what an iteration takes of it."""
@@ -272,9 +272,9 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
 def costs_lines(costs: Costs) -> Iterator[Part]:
     """The lines of several devices: a table, the cheapest first; the best; the devices left out."""
     title, table, bests, after = costs_parts(costs)
-    yield title
+    yield from (title, *bests)
     yield from ("", table) if table.rows else ()
-    yield from ("", *bests, *after)
+    yield from ("", *after)
     yield from left_out_lines(costs.left_out)
     told = [(short_name(c.device), c.warnings, c.options[0].interval_s) for c in costs.answers]
     of_all = [note for note in told[0][1] if all(note in notes for _, notes, _ in told)]
@@ -297,9 +297,42 @@ def costs_parts(costs: Costs) -> tuple[str, ReportTable, list[str], list[str]]:
             -pair[1].samples_per_s,
         ),
     )
-    table = ReportTable(columns(costs), listed)
+    shown, left = _readable(costs, listed)
+    table = ReportTable(columns(costs), shown)
     no_data = [no_data_words(costs)] * (not costs.samples and costs.limits == TrainingLimits())
-    return title, table, [*no_data, *_best_lines(costs, listed)], [*_after(costs, listed, table)]
+    return (
+        title,
+        table,
+        [*no_data, *_best_lines(costs, listed)],
+        [*left, *_after(costs, shown, table)],
+    )
+
+
+MOST_ROWS = 20
+"""The most rows of a table that shows all."""
+
+
+def _readable(costs: Costs, listed: Sequence[Row]) -> tuple[Sequence[Row], list[str]]:
+    """The rows to show, and a line on the others: of more than MOST_ROWS those that none is both faster and
+    cheaper than, and the cheapest of each device; none beyond the limits but the best.
+    """
+    if len(listed) <= MOST_ROWS or not costs.frontier:
+        return listed, []
+    bests, choices = {costs.cheapest, costs.fastest}, [Choice.of(*row) for row in listed]
+    kept = [keeps(row[1], costs.limits) for row in listed]
+    order = sorted(range(len(listed)), key=lambda n: SURE.index(kept[n]) > 1 if kept[n] else 0)
+    within = [n for n in order if kept[n] != "NO" or choices[n] in bests]
+    least = {short_name(choices[n].device): n for n in reversed(within)}
+    shown = {n for n in within if choices[n] in {*costs.frontier, *bests}} | {*least.values()}
+    whole = dict.fromkeys(short_name(c.device) for c in choices)
+    lost = ", ".join(name for name in whole if name not in least)
+    beaten, over = len(within) - len(shown), len(listed) - len(within)
+    words = [f"{plural(beaten, 'row')} slower and dearer than another"] * bool(beaten)
+    words += [f"{plural(over, 'row')} beyond the limits" + f" (all of {lost})" * bool(lost)] * bool(
+        over
+    )
+    left = f"Left out: {', '.join(words)}; --json has all, --on NAME shows those of one device"
+    return [listed[n] for n in sorted(shown)], [left]
 
 
 def _after(costs: Costs, listed: Sequence[Row], table: ReportTable) -> Iterator[str]:
@@ -343,9 +376,13 @@ def _loading_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
     rates = dict[str, list[str]]()
     for name, choice, _ in _bests(costs):
         for option in (o for c, o in listed if Choice.of(c, o) == choice):
-            rate = f"{digits(option.samples_per_s)} samples/s"
-            if option.tokens_per_s is not None:
-                rate = f"{digits(option.tokens_per_s)} tokens/s"
+            value, of = option.tokens_per_s, "tokens/s"
+            value, of = (option.samples_per_s, "samples/s") if value is None else (value, of)
+            rate = f"{digits(value)} {of}"
+            if one := costs.in_launch.get(name.lower()):
+                rate += (
+                    f" ({digits(value * choice.total_s / one.total_s)} with --launch {one.launch})"
+                )
             rates.setdefault(rate, []).append(name.lower())
     if rates:
         each = (f"{rate} for the {' and '.join(names)}" for rate, names in rates.items())
@@ -384,7 +421,7 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
     for name, choice, limits in _bests(costs):
         if choice is None:
             continue
-        (best,) = (row for row in listed if Choice.of(*row) == choice)
+        best = next(row for row in listed if Choice.of(*row) == choice)
         rivals = [row for row in listed if row[0].device != choice.device]
         rivals = [best, *(row for row in rivals if keeps(row[1], limits) != "NO")]
         values: dict[str, tuple[float, tuple[float, float] | None]] = {}
@@ -397,27 +434,32 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
                 continue
             if device not in values or value < values[device][0]:
                 values[device] = value, ends
-        words = choice_words(choice, costs.batches > 1)
+        words = choice_words(choice, costs.batches > 1) + _launch_words(costs, name.lower())
         more = _faster_words(costs.cheapest, choice) if costs.cheapest else ""
         of = short_name(choice.device)
         alike = apart_words(of, values, "; ") if of in values else ""
         more += _on_one(best, rivals, name)
         more += "".join(f"; {line}" for line in _smaller_lines(best[0]))
+        needed, room = best[1].memory_bytes, best[0].available_bytes
+        if needed and room and (close := close_words(needed, room)):
+            more += f"; {byte_size(needed)} of {byte_size(room)}{close}"
         yield f"{_best_line(name, words, best[1], limits)}{more}{alike}"
         yield from _sure_lines(
             name, best, listed, limits, lambda row: choice_words(Choice.of(*row), costs.batches > 1)
         )
-    yield from _graph_lines(costs)
 
 
-def _graph_lines(costs: Costs) -> Iterator[str]:
-    """Lines on how much a CUDA graph shortens the cheapest and the fastest, if these are host-bound."""
-    for name, graph in costs.as_graph.items():
-        best: Choice = getattr(costs, name)
-        if not (name == "fastest" and best == costs.cheapest) and graph.total_s < best.total_s:
-            words = choice_words(graph, costs.batches > 1)
-            share = graph.total_s / best.total_s
-            yield f"Host-bound, the {name}: --launch graph takes {share:.2f} times as long: {words}"
+def _launch_words(costs: Costs, name: str) -> str:
+    """A clause on another launch of the cheapest, or the fastest, that is much cheaper, or faster."""
+    best, one = getattr(costs, name), costs.in_launch.get(name)
+    if one is None or (name == "fastest" and best == costs.cheapest):
+        return ""
+    words = f" (with --launch {one.launch}" + f" in {one.precision}" * (
+        one.precision != best.precision
+    )
+    price = "" if one.dollars is None else f", {dollars(one.dollars)}"
+    less = percent(1.0 - one.total_s / best.total_s)
+    return f"{words}: {duration(one.total_s)}{price}, {less} less)"
 
 
 def _on_one(best: Row, rivals: Sequence[Row], name: str) -> str:

@@ -9,7 +9,7 @@ from lolat.hardware.links import CLUSTER, UNKNOWN_NETWORK
 from lolat.report.ranked import within_limit
 from lolat.report.tables import Column, ReportTable, ends_of
 from lolat.training.compare import Choice, Costs, short_name
-from lolat.training.cost import Cost
+from lolat.training.cost import CLOSE, Cost, is_close
 from lolat.training.model import TrainingLimits, TrainingPrediction
 from lolat.units import byte_size, digits, dollars, duration, milliseconds, percent, plain, quantity
 
@@ -22,6 +22,7 @@ MARKS = {
     "^": "several machines, whose gradients go over the network between them",
     "h": "host-bound: the host (an assumed one without --host-us) takes longer to launch the operations "
     "than the GPU to run them; --launch graph and larger batches shorten it",
+    "m": f"the estimated memory is within {percent(CLOSE)} of what the device has: too close to be sure",
 }
 """The marks of the last column."""
 NO_ROOM = "-"
@@ -68,6 +69,7 @@ def columns(of: Cost | Costs) -> list[Column]:
         are_so = (
             is_best, cost.estimated and not is_one, cost.in_domain is False and not is_one,
             bool(across(option)), cost.host_bound and not is_one,
+            has_memory and is_close(option.memory_bytes, cost.available_bytes),
         )  # fmt: skip
         return "".join(m if is_so else " " for m, is_so in zip(MARKS, are_so, strict=True)).rstrip()
 

@@ -15,7 +15,7 @@ from lolat.device.question import AUTO, as_whole, ask_each, each_batch, is_one, 
 from lolat.device.running import LAYOUTS
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
-from lolat.graph.modes import AMP, BFLOAT16, EAGER, FLOAT16, GRAPH
+from lolat.graph.modes import AMP, BFLOAT16, COMPILED, EAGER, FLOAT16, GRAPH
 from lolat.hardware.gpus import PRECISION_OF, device_names, find_gpu
 from lolat.hardware.prices import ALMOST, price_list, rental_of
 from lolat.io.results import Remark
@@ -82,9 +82,10 @@ class Costs(Limited):
 
     `answers`: the cost on each device that can answer; `left_out`: reasons why others cannot, by device.
     `cheapest`, `fastest`, `frontier`: choices, as in `Cost`. `precision`: as asked for; "best": each device
-    runs in its fastest precision and layout of images. `as_graph`: the "cheapest" and the "fastest" choice
-    if launched as a CUDA graph, of those that are host-bound. `channels_last`: the time of images channels
-    last by that of channels first, on the first device that runs in the latter by the user's precision.
+    runs in its fastest precision and layout of images. `in_launch`: the "cheapest" and the "fastest" choice
+    in another launch than eager, if it is at least a tenth cheaper, or faster. `channels_last`: the time of
+    images channels last by that of channels first, on the first device that runs in the latter by the
+    user's precision.
     """
 
     network: str
@@ -100,7 +101,7 @@ class Costs(Limited):
     fastest: Choice | None
     frontier: tuple[Choice, ...]
     precision: str | None = None
-    as_graph: Mapping[str, Choice] = field(default_factory=dict)
+    in_launch: Mapping[str, Choice] = field(default_factory=dict)
     channels_last: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -253,8 +254,10 @@ def compare(
     for one in _questions(asked):
         found = ask_each(by_label, partial(ask, one=one), left_out, on_progress)
         models_of |= {cost.device: by_label[label] for label, cost in found.items()}
-        # Two files of one GPU may answer alike in a third mode.
-        answers += {(c.device, c.precision, c.launch): c for c in found.values()}.values()
+        # Of two files of one GPU the fastest answers; each may have tried other precisions.
+        ranked = sorted(found.values(), key=partial(_rank, one), reverse=True)
+        best = {(short_name(c.device), c.launch): id(c) for c in ranked}.values()
+        answers += [c for c in found.values() if id(c) in best]
     if not answers:
         raise no_device(left_out)
     made = joined(answers, left_out, asked.precision or BEST)
@@ -302,28 +305,40 @@ def joined(
     )  # fmt: skip
 
 
-def with_modes(costs: Costs, again: Callable[[str, dict[str, Any]], Cost]) -> Costs:
-    """Add `as_graph` and `channels_last`; `again`: asks a device by its name, some arguments changed."""
+SHORTER = 0.9
+"""The largest share of a time or price that another launch is offered for."""
 
-    def asked(one: Choice, **more: Any) -> Cost | None:
+
+def with_modes(costs: Costs, again: Callable[[str, dict[str, Any]], Cost]) -> Costs:
+    """Add `in_launch` and `channels_last`; `again`: asks a device by its name, some arguments changed."""
+
+    def asked(one: Choice, **more: Any) -> list[Cost]:
         whole = one.devices * one.batch_size
         about = {"batch_size": one.batch_size, "replicas": one.devices, "global_batch_size": None,
-                 "checkpointing": one.checkpointing}  # fmt: skip
+                 "checkpointing": one.checkpointing, "accumulate": one.in_all // whole}  # fmt: skip
         with suppress(LolatError):
-            return again(one.device, about | {"accumulate": one.in_all // whole} | more)
-        return None
+            return [again(one.device, about | more)]
+        return []
 
-    bests = {"cheapest": costs.cheapest, "fastest": costs.fastest}
-    bound = {name: best for name, best in bests.items() if best and best.host_bound}
-    graphs = {name: asked(best, launch=GRAPH) for name, best in bound.items()}
-    as_graph = {name: Choice.of(c, c.options[0]) for name, c in graphs.items() if c}
+    eager = {c for c in (costs.cheapest, costs.fastest) if c and c.launch == EAGER}
+    others = {
+        c: [Choice.of(x, o) for w in (COMPILED, GRAPH) for x in asked(c, launch=w) for o in x.timed]
+        for c in eager
+    }
+    in_launch = dict[str, Choice]()
+    for name, value in ("cheapest", "dollars"), ("fastest", "total_s"):
+        best = getattr(costs, name)
+        for one in others.get(
+            best, ()
+        ):  # a graph is more work than a compiler: it has to gain on that
+            if (getattr(one, value) or inf) <= SHORTER * getattr(in_launch.get(name, best), value):
+                in_launch[name] = one
     lasts = dict[str, float]()
     firsts = (c for c in costs.answers if c.channels_last is False and c.fits is not False)
     if costs.precision != BEST and (first := next(firsts, None)):
-        last = asked(Choice.of(first, first.best), channels_last=True)
-        if last is not None:
+        for last in asked(Choice.of(first, first.best), channels_last=True):
             lasts[first.device] = last.best.iteration_ms / first.best.iteration_ms
-    return replace(costs, as_graph=as_graph, channels_last=lasts)
+    return replace(costs, in_launch=in_launch, channels_last=lasts)
 
 
 def _fastest(model: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
@@ -344,13 +359,16 @@ def _fastest(model: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
             errors.append(error)
     if not costs:
         raise errors[0]
+    return min(costs, key=partial(_rank, asked))
 
-    def rank(cost: Cost) -> tuple[bool, float]:
-        is_tried = bool(cost.channels_last) and not asked.channels_last
-        speed = cost.options[0].samples_per_s
-        return cost.fits is False, -speed * (NEAR_SPEED if is_tried else 1.0)
 
-    return min(costs, key=rank)
+def _rank(asked: TrainingQuestion, cost: Cost) -> tuple[bool, float]:
+    """Return the order of answers of one device: the fastest that fits is the least; a layout that was not
+    asked for has to be faster by 2 %.
+    """
+    is_tried = bool(cost.channels_last) and not asked.channels_last
+    speed = cost.options[0].samples_per_s
+    return cost.fits is False, -speed * (NEAR_SPEED if is_tried else 1.0)
 
 
 def _on_cards(device: Device, trained: Trained, asked: TrainingQuestion) -> Cost:

@@ -173,9 +173,12 @@ CLOSE = 0.1
 
 def close_words(needed: float, available: float) -> str:
     """Return a clause that the estimate is too close to what there is to be sure; "" if it is not."""
-    return f"; close, estimates are within {percent(CLOSE)}" * (
-        abs(needed - available) <= CLOSE * available
-    )
+    return f"; close, estimates are within {percent(CLOSE)}" * is_close(needed, available)
+
+
+def is_close(needed: float | None, available: float | None) -> bool:
+    """Return whether the estimate of memory is too close to what there is to be sure."""
+    return bool(needed and available and abs(needed - available) <= CLOSE * available)
 
 
 def no_room(cost: Cost) -> str:

@@ -188,9 +188,9 @@ def _costs(form: Form, costs: Costs, on: str) -> Beside:
     def named(of: Any) -> Any:
         return replace(of, device=keys.get(of.device, of.device))
 
-    graphs = {name: named(choice) for name, choice in costs.as_graph.items()}
+    launched = {name: named(choice) for name, choice in costs.in_launch.items()}
     made = joined([*map(named, costs.answers)], costs.left_out, costs.precision)
-    costs = replace(made, as_graph=graphs, channels_last=costs.channels_last)
+    costs = replace(made, in_launch=launched, channels_last=costs.channels_last)
     title, table, bests, after = costs_parts(costs)
     best = costs.cheapest or costs.fastest
     found, nothing = choice_words(best) if best else "", []

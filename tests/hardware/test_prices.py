@@ -231,3 +231,21 @@ def test_the_price_of_one_device_and_the_cheapest_for_several() -> None:
     assert Rental("v100", (offers["four"], offers["eight"]), "").of_one_device() == offers["eight"]
     assert rental.offers_for(4) == [offers["eight"]]
     assert rental.offers_for(3) == [offers["one"], offers["eight"]]
+
+
+def test_a_card_of_the_other_form_is_rented_only_without_the_own() -> None:
+    """Two A100 PCIe for $3 are the PCIe profile's, though NVLink joins the SXM cards for $3.1."""
+    rows = (
+        ("p", "A100-80GB-PCIe", 2, 3.0),
+        ("s", "A100-80GB-SXM", 2, 3.1),
+        ("e", "A100-80GB-SXM", 8, 20.0),
+    )
+    offers = {row[0]: Offer(*row) for row in rows}
+    for device, of_two in (
+        ("A100 PCIe 80 GB", "p"),
+        ("A100 SXM 80 GB", "s"),
+        ("NVIDIA A100 80GB", "p"),
+    ):
+        rental = Rental(device, tuple(offers.values()), "list")
+        assert rental.offers_for(2) == [offers[of_two]]
+        assert rental.offers_for(8) == [offers["e"]]

@@ -15,7 +15,7 @@ from lolat.errors import InputError
 from lolat.hardware.gpus import Gpu, find_gpu
 from lolat.report.cost import costs_lines
 from lolat.report.tables import lines_of
-from lolat.units import digits, dollars
+from lolat.units import digits, dollars, duration
 from tests.training.several import GPUS, PRICES, asked, compared, network
 
 
@@ -345,7 +345,6 @@ def test_the_fastest_says_how_much_it_gains_on_the_cheapest() -> None:
 
 @pytest.mark.parametrize("batch_size", [1, 512])
 def test_a_row_is_host_bound_if_a_faster_host_shortens_it(prices: str, batch_size: int) -> None:
-    """A graph is launched at once: the time is that of a device asked alone in its fastest precision."""
     found = asked(prices, "fp32", batch_size)
     for cost in found.answers:
         alone = package.load(cost.device).run_as("fp32")
@@ -354,18 +353,36 @@ def test_a_row_is_host_bound_if_a_faster_host_shortens_it(prices: str, batch_siz
             for us in (30, 40)
         )
         assert cost.host_bound == (quick < 0.9 * slow) == (batch_size == 1)
-    if batch_size != 1:
-        assert not found.as_graph
-        return
-    for name, choice in found.as_graph.items():
+
+
+@pytest.mark.parametrize("batch_size", [1, 64, 512])
+def test_another_launch_is_offered_where_it_saves_a_tenth(prices: str, batch_size: int) -> None:
+    """By the device asked alone; a graph has to save a tenth of what compiled code leaves, too."""
+    found = asked(prices, "fp32", batch_size)
+    printed = [*lines_of(costs_lines(found))]
+    for name, value in ("cheapest", "dollars"), ("fastest", "total_s"):
         best = getattr(found, name)
-        graphs = package.load(best.device).run_as("fp32", "graph")
-        alone = graphs.cost(network(), 1, 10_000, replicas=best.devices, prices=prices)
-        assert choice.total_s == pytest.approx(alone.options[0].total_s)
-    printed = "\n".join(lines_of(costs_lines(found)))
-    share = found.as_graph["fastest"].total_s / found.fastest.total_s
-    assert f"Host-bound, the fastest: --launch graph takes {share:.2f} times as long: " in printed
-    assert {*found.as_graph} == {"cheapest", "fastest"}
+        alone: dict[str, Any] = {
+            launch: package.load(best.device)
+            .run_as("fp32", launch)
+            .cost(network(), batch_size, 10_000, replicas=best.devices, prices=prices)
+            .options[0]
+            for launch in ("compiled", "graph")
+        }
+        expected, least = None, getattr(best, value)
+        for launch, option in alone.items():
+            if getattr(option, value) <= 0.9 * least:
+                expected, least = launch, getattr(option, value)
+        one = found.in_launch.get(name)
+        assert (one and one.launch) == expected
+        (line,) = (x for x in printed if x.startswith(f"{name.title()}: "))
+        is_told = one is not None and (name == "cheapest" or best != found.cheapest)
+        assert ("(with --launch" in line) == is_told
+        if is_told:
+            share = 1 - alone[one.launch].total_s / best.total_s
+            words = f"(with --launch {one.launch}: {duration(alone[one.launch].total_s)}"
+            assert words in line
+            assert f", {100 * share:.2g} % less)" in line
 
 
 def test_a_global_batch_is_in_the_largest_micro_batches_that_fit_with_their_gradients() -> None:
@@ -439,9 +456,15 @@ def test_the_cheapest_that_is_sure_and_the_speed_of_loading(prices: str) -> None
     (sure,) = (line for line in lines if line.startswith("Cheapest") and "sure:" in line)
     assert "sure: 2 x v100 in fp32" in sure
     assert dollars(two.dollars or 0) in sure
-    rates = [f"{digits(k * 512e3 / o.iteration_ms)} samples/s" for k, o in ((1, one), (2, two))]
+    compiled = package.load("v100-fp32").run_as(launch="compiled")
+    fast = compiled.cost(network(), 512, replicas=[1, 2], **about).options
+    first, second = (
+        f"{digits(k * 512e3 / o.iteration_ms)} samples/s ({digits(k * 512e3 / other.iteration_ms)} with "
+        "--launch compiled)"
+        for k, o, other in ((1, one, fast[0]), (2, two, fast[1]))
+    )
     assert (
-        f"Your input pipeline must deliver {rates[0]} for the cheapest, {rates[1]} for the fastest."
+        f"Your input pipeline must deliver {first} for the cheapest, {second} for the fastest."
         in [line for line in lines if line.startswith("Your")]
     )
 
@@ -466,3 +489,51 @@ def test_ways_to_checkpoint_are_compared_as_each_alone() -> None:
     printed = "\n".join(lines_of(costs_lines(several)))
     assert f"Cheapest: {best[1]} x h100-vllm in amp, {best[0]} checkpointing, " in printed
     assert not options.keys() & {("none", 2)}
+
+
+def test_a_long_table_leaves_out_what_no_one_would_take() -> None:
+    """All are in the answer; by hand: the frontier, and the cheapest row of each device within a limit."""
+    numbers, names = [1, 2, 3, 4, 6, 8], ["a100", "v100", "t4", "p4", "h100"]
+    about: dict[str, Any] = {
+        "samples": 10**8,
+        "replicas": numbers,
+        "precision": "fp32",
+        "price_per_hour": 2.0,
+    }
+    for limit in (None, 8.0):
+        found: Any = package.compare(network(), 64, names, max_hours=limit, **about)
+        rows: list[tuple[str, Any]] = [(c.device, o) for c in found.answers for o in c.options]
+        within = [(d, o) for d, o in rows if limit is None or o.interval_s[0] <= 3600 * limit]
+        good = {
+            (d, o.devices)
+            for d, o in within
+            if not any(x.total_s < o.total_s and x.dollars < o.dollars for _, x in rows)
+        }
+        of_each: dict[str, int] = {}
+        for d, o in sorted(
+            within, key=lambda row: (row[1].total_s > 3600 * (limit or 1e9), row[1].dollars)
+        ):
+            of_each.setdefault(d, o.devices)
+        expected = good | {*of_each.items()}
+        lines = [*lines_of(costs_lines(found))]
+        start = lines.index("") + 2
+        shown = [line.split() for line in lines[start : lines.index("", start)]]
+        assert {(row[0], int(row[2])) for row in shown} == {
+            (d.removesuffix("-fp32"), k) for d, k in expected
+        }
+        over = len(rows) - len(within)
+        (told,) = (line for line in lines if line.startswith("Left out: "))
+        assert f"{len(within) - len(expected)} rows slower and dearer than another" in told
+        assert (f", {over} rows beyond the limits" in told) == bool(over)
+        assert len(found.rows()) == len(rows) == 30
+
+
+def test_each_device_stands_once_in_its_best_precision() -> None:
+    """The H100 has a file of float32 and one of float16, which answers in AMP alone."""
+    found = package.compare("timm:resnet50", 4, "h100", samples=10**6, replicas=1)
+    alone = [
+        package.load("h100-fp32").cost("timm:resnet50", 4, 10**6, replicas=1, precision="best"),
+        package.load("h100-fp16").cost("timm:resnet50", 4, 10**6, replicas=1, precision="amp"),
+    ]
+    (one,) = found.answers
+    assert one.best.total_s == min(cost.best.total_s or 0.0 for cost in alone)

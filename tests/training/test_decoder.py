@@ -27,6 +27,7 @@ from lolat.training.decoder import FRAGMENTED, DecoderStep, tuned_recipe
 from lolat.training.parallel import Parallel
 from lolat.training.passes import DecoderPasses, Tuning
 from tests.llm.known_gpu import EIGHT, LARGE, document, section
+from tests.training.several import listed
 
 BILLIONS = 8_030_261_248  # parameters of Llama 3.1 8B, as published
 TABLES = 2 * 128256 * 4096
@@ -486,3 +487,17 @@ def test_the_first_number_that_fits_is_told_and_no_way_twice() -> None:
     ways = [way.replace("--sharding fsdp ", "") for way in large.would_fit]
     assert "--checkpointing full" in ways
     assert len(ways) == len({*ways})
+
+
+def test_memory_and_iteration_above_the_table_are_of_the_best_row(tmp_path: Path) -> None:
+    """Of four and eight H100 the four are cheaper where eight cost three times as much an hour."""
+    about: dict[str, Any] = {"input_size": 4096, "sharding": "fsdp", "tokens": 2e8}
+    model, prices = package.load("h100-vllm"), listed(tmp_path, "f,10,H100,4", "e,30,H100,8")
+    found = model.cost("llama-3.1-8b", 1, replicas=[4, 8], prices=prices, **about)
+    alone = model.cost("llama-3.1-8b", 1, replicas=4, price_per_hour=2.5, **about)
+    assert found.cheapest == 4
+    for name in ("memory_bytes", "memory", "peak", "largest_batch"):
+        assert getattr(found, name) == getattr(alone, name)
+    lines, its = ([*lines_of(cost_lines(x))] for x in (found, alone))
+    assert lines[1] == its[1]
+    assert lines[4].replace(" on 4 devices", "") == its[4]
