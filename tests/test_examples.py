@@ -106,6 +106,8 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
 
     yaml = pytest.importorskip("yaml")
     found = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+    (shown,) = re.findall(r"^```yaml[^\n]*\n(.*?)^```$", DOC, re.M | re.S)
+    assert yaml.safe_load(shown) == found
     assert found[True] == "pull_request"  # `on` is a truth value to YAML 1.1
     (job,) = found["jobs"].values()
     install, predict, report = [s for s in job["steps"] if "run" in s]
@@ -152,7 +154,7 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     assert told.returncode == 0, told.stderr
     written = summary.read_text(encoding="utf-8")
     title = r"network · batch 1 · [\dx]+ · fp32, TensorFlow"
-    assert re.fullmatch(rf"```\n{title}\n.* ms.*\n```\n", written, re.DOTALL)
+    assert re.fullmatch(rf"~~~\n{title}\n.* ms.*\n~~~\n", written, re.DOTALL)
 
 
 def test_the_commands_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
