@@ -16,9 +16,9 @@ OPENING = """\
 # Command line
 
 <!-- made by: python -m benchmarks.pages -->
-`lolat COMMAND --help` says the same. What an option is when it is not given stands in brackets behind it.
+`lolat COMMAND --help` says the same, with more examples. A default stands in brackets.
 
-- MODEL: a JSON file, `local` (the model learned last on this machine) or a name that `lolat models` lists.
+- MODEL: a profile: a JSON file, `local` (the one learned last here) or a name that `lolat models` lists.
 - NETWORK: [one of many kinds](../how-to/networks.md), such as `keras:ResNet50` or `mynet.onnx`.
 - SPACE: `nasbench201`, `fbnet` (224x224), `fbnet-cifar` (32x32), or
   `package.module:callable` that returns a `lolat.nas.Space`.
@@ -140,7 +140,7 @@ def lines() -> Iterator[str]:
         ]
         if also:
             yield from ("", f"And {', '.join(also)}.")
-        yield from ("", "```", *examples(command), "```")
+        yield from ("", "```", *examples(command)[:2], "```")
 
 
 def text() -> str:

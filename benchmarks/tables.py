@@ -105,8 +105,7 @@ def _outdated(topic: str, table: str) -> str:
 def pages() -> Iterator[Path]:
     """The pages that may show tables."""
     yield from (
-        ROOT / "README.md",
-        ROOT / "models/README.md",
+        *(ROOT / folder / "README.md" for folder in (".", "benchmarks", "models")),
         *sorted((ROOT / "docs").rglob("*.md")),
     )
 

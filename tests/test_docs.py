@@ -30,7 +30,7 @@ from tests.processes import python, script  # noqa: E402
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 TUTORIALS = [DOCS / "index.md", *sorted((DOCS / "tutorial").glob("*.md"))]
-OWN = [*PAGES, ROOT / "README.md", ROOT / "models" / "README.md"]
+OWN = [*PAGES, *(ROOT / folder / "README.md" for folder in (".", "benchmarks", "models"))]
 FENCED = re.compile(r"(?:^<!-- (not run): [^>]+ -->\n)?^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 """A block: whether it is marked as not run, its language and title, its lines."""
 
