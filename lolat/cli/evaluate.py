@@ -32,7 +32,7 @@ from lolat.parameters import EVALUATED_BATCHES
 @click.option("--predictions", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
                help="Of --table: write its rows with predicted_ms, low_ms, high_ms.")  # fmt: skip
 @click.option("--training", is_flag=True,
-               help="Of --table: its training steps, by a model of tables.")  # fmt: skip
+               help="Of --table: its training steps, by a profile made from tables.")  # fmt: skip
 @click.option("--tensor-parallel", type=common.WHOLE, metavar="N",
                help="GPUs that share the model. With --table: of rows that do not say it.")  # fmt: skip
 @common.parameter("served_model")

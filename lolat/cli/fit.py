@@ -39,10 +39,10 @@ BADLY = 0.5  # off by, that says that times are in other units or of several dev
                "or one for each file.")  # fmt: skip
 @common.parameter("served_model")
 def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
-    """Fit POINTS: a model file (again, with what it knows of training), or CSV tables (.csv, .csv.gz).
+    """Fit POINTS: a profile (again, with what it knows of training), or CSV tables (.csv, .csv.gz).
 
-    A model file and tables of networks timed on its device: all together; a file made from tables takes
-    their level. Rows that cannot be used are left out.
+    A profile is fitted again together with tables of networks timed on its device; one made from tables
+    takes their level alone. Rows that cannot be used are left out.
 
     Whole networks: network, batch_size, latency_ms; also as timm's benchmark.py writes them.
 
@@ -50,7 +50,7 @@ def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
 
     Epochs of training: network, batch_size, samples, optimizer, epoch_s.
 
-    Of language models: operations, with --facts; with these or the model file of their GPU served models,
+    Of language models: operations, with --facts; with these or the profile of their GPU served models,
     the JSON of `vllm bench serve --save-result` or of SGLang's bench_serving, and runs that train decoders.
 
     docs/reference/files.md has all columns.

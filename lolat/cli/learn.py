@@ -40,11 +40,10 @@ def learn(
     device: str, output: Path | None, backend: str | None, threads: int | None, mode: str,
     restart: bool, wait: bool, **options: bool,
 ) -> None:  # fmt: skip
-    """Measure about a hundred predefined blocks on this device and fit a model: a few minutes.
+    """Measure about a hundred predefined blocks on this device and fit a profile: a few minutes.
 
-    With --mode training also how long training takes (`lolat cost`): some minutes more. A model file of
-    this device that is there already is kept, and training added to it. A run that is interrupted goes on
-    where it was when the same command is given again.
+    With --mode training also how long training takes (`lolat cost`): some minutes more. It is added to
+    the profile that this device has already. The same command resumes an interrupted run.
     """
     from lolat.api import learning
     from lolat.io.paths import called, near
