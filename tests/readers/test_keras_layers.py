@@ -432,7 +432,20 @@ def test_settings_of_the_optimizer_are_told() -> None:
     net.compile(keras.optimizers.LossScaleOptimizer(adam))
     of = "of the compiled optimizer"
     assert read_model(net).training_only == (
+        "scaling of the loss by LossScaleOptimizer", f"the kind {of} (Adam): that of the question counts",
         f"gradient_accumulation_steps=8 {of}", f"use_ema=1 {of}", f"global_clipnorm=1.5 {of}",
+    )  # fmt: skip
+
+
+def test_what_a_step_does_with_kernels_besides_products_is_told() -> None:
+    plain = keras.Sequential([keras.Input((8,)), layers.Dense(8)])
+    plain.compile("sgd")
+    assert not read_model(plain).training_only
+    limited = layers.Dense(8, kernel_regularizer="l2", bias_constraint="non_neg")
+    spectral = layers.SpectralNormalization(layers.Dense(8))
+    assert read_model(keras.Sequential([keras.Input((8,)), limited, spectral])).training_only == (
+        "regularizers of 1 Dense", "constraints of 1 Dense",
+        "power iterations of 1 SpectralNormalization",
     )  # fmt: skip
 
 

@@ -109,11 +109,22 @@ def in_training_only(model: Any) -> Iterator[str]:
     """Yield effects of layers in training, and settings of the optimizer, that are not counted."""
     layers_of = list(model._flatten_layers())
     yield from switched(layers_of, "call")
-    optimizer = getattr(model, "optimizer", None)
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # inside a LossScaleOptimizer
+    compiled = getattr(model, "optimizer", None)
+    optimizer = getattr(compiled, "inner_optimizer", compiled)
+    if optimizer is not compiled:
+        yield "scaling of the loss by LossScaleOptimizer"
+    if (kind := type(optimizer).__name__) not in ("NoneType", "SGD"):
+        yield f"the kind of the compiled optimizer ({kind}): that of the question counts"
     for name in _OPTIMIZER:
         if value := getattr(optimizer, name, None):
             yield f"{name}={value:g} of the compiled optimizer"
+    for what in ("regularizer", "constraint"):
+        have = [
+            m for m in layers_of if any(v for k, v in vars(m).items() if k.endswith(f"_{what}"))
+        ]
+        yield from (f"{what}s of {name}" for name in several_of(have))
+    spectral = [m for m in layers_of if type(m).__name__ == "SpectralNormalization"]
+    yield from (f"power iterations of {name}" for name in several_of(spectral))
     synchronized = [m for m in layers_of if getattr(m, "synchronized", False) is True]
     yield from (f"drops of {name}" for name in several_of(filter(drop_rates, layers_of)))
     yield from (f"exchanges between devices of {name}" for name in several_of(synchronized))
