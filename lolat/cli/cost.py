@@ -105,10 +105,10 @@ def cost(
 def _answer_several(costs: Costs) -> None:
     """Print several answers; AnswerIsNo where none fits, and where none keeps the limits."""
     from lolat.report.cost import costs_lines
+    from lolat.training.compare import check_room
 
     common.answer(costs, costs_lines(costs))
-    if all(answer.fits is False for answer in costs.answers):
-        raise AnswerIsNo("it fits on none of these devices", code="no-room")
+    check_room(costs)
     check_kept(costs)
 
 

@@ -9,7 +9,7 @@ from lolat.hardware.links import CLUSTER, UNKNOWN_NETWORK
 from lolat.report.ranked import within_limit
 from lolat.report.tables import Column, ReportTable, ends_of
 from lolat.training.compare import Choice, Costs, short_name
-from lolat.training.cost import CLOSE, Cost, is_close
+from lolat.training.cost import CLOSE, Cost, close_words, is_close
 from lolat.training.model import TrainingLimits, TrainingPrediction
 from lolat.units import byte_size, digits, dollars, duration, milliseconds, percent, plain, quantity
 
@@ -79,8 +79,8 @@ def columns(of: Cost | Costs) -> list[Column]:
         Column("precision", lambda row: None if is_one else Choice.of(*row).way, is_text=True,
                page="varied" if is_alike else "below"),
         Column("devices" if is_one else "of it", lambda row: row[1].devices),
-        Column("batch", lambda row: row[1].batch_size if has_batch else None, "{:,}".format),
-        Column("accumulate", lambda row: row[0].accumulate if accumulates else None),
+        Column("batch", lambda row: row[1].batch_size if has_batch else None, "{:,}".format, page="below"),
+        Column("accumulate", lambda row: row[0].accumulate if accumulates else None, page="spare"),
         Column("in all", lambda row: Choice.of(*row).in_all if has_batch else None, "{:,}".format,
                page="spare"),
         Column("rented", lambda row: _rented(*row), is_text=True, page="spare"),
@@ -141,6 +141,29 @@ def across(option: TrainingPrediction) -> str:
     machines = f"{number if number > 1 else 'several'} separate machines"
     assumed = ASSUMED * (option.link is not None)
     return f", {machines} over {option.link_gbps:g} Gbit/s{assumed}"
+
+
+def facts_of_training(cost: Cost, option: TrainingPrediction) -> Iterator[tuple[str, str]]:
+    """(name, words) of what one row takes, needs, computes and rents."""
+    ends = [" .. ".join(map(duration, option.interval_s or ()))]
+    ends += [" .. ".join(map(dollars, option.dollars_interval or ()))]
+    if any(ends):
+        yield f"{percent(cost.coverage)} sure of", ", ".join(filter(None, ends))
+    needed, room = option.memory_bytes or cost.memory_bytes, cost.available_bytes
+    of_room = "" if room is None else f" of {byte_size(room)}{close_words(needed, room)}"
+    yield "Memory of a device", byte_size(needed) + of_room
+    if cost.checkpointing is not None:
+        yield "Checkpointing", cost.checkpointing
+    accumulated = f" x {cost.accumulate} accumulated" * (cost.accumulate > 1)
+    whole = f" on each device, {Choice.of(cost, option).in_all:,} in all" * (option.devices > 1)
+    yield "Batch", f"{option.batch_size:,}{accumulated}{whole}"
+    yield "Iteration", milliseconds(option.iteration_ms)
+    if option.tokens_per_s is not None:
+        yield "Tokens/s", digits(option.tokens_per_s)
+    if option.mfu is not None:
+        yield "MFU", f"{percent(option.mfu)} of the peak of the GPU"
+    if option.rented is not None and (name := _rented(cost, option)):
+        yield "Rented", f"{name}, {dollars(option.rented.price_per_hour)} an hour"
 
 
 def _money(value: float) -> str:

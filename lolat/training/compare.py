@@ -75,6 +75,11 @@ class Choice:
         parts = self.precision, launch, LAYOUTS[self.channels_last or None], again
         return ", ".join(filter(None, parts))
 
+    @property
+    def words(self) -> str:
+        """The devices, their time and price: "4 x a100, 2 h 10 min, $20"."""
+        return choice_words(replace(self, precision=None))
+
 
 @dataclass(frozen=True, repr=False)
 class Costs(Limited):
@@ -150,6 +155,12 @@ class Costs(Limited):
             for c in self.answers
             for row in c.rows()
         ]
+
+
+def check_room(costs: Costs) -> None:
+    """Raise AnswerIsNo if no device has enough memory."""
+    if all(cost.fits is False for cost in costs.answers):
+        raise AnswerIsNo("it fits on none of these devices", code="no-room")
 
 
 def choice_words(choice: Choice, with_batch: bool = False) -> str:

@@ -28,6 +28,7 @@ from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
 from lolat.parameters import BEST, POISSON
 from lolat.report.cost import cost_parts, costs_parts
+from lolat.report.cost_table import facts_of_training
 from lolat.report.explanation import budget_lines
 from lolat.report.llm import (
     EACH_LOAD,
@@ -44,10 +45,10 @@ from lolat.report.llm import (
 from lolat.report.ranked import apart_words, assumed_hosts, left_out_lines
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
 from lolat.report.tables import Column, ReportTable
-from lolat.training.compare import Costs, choice_words, joined, short_name, with_modes
-from lolat.training.cost import no_room
+from lolat.training.compare import Choice, Costs, check_room, joined, short_name, with_modes
+from lolat.training.cost import Cost, no_room
 from lolat.training.model import check_kept
-from lolat.units import by_text, digits, dollars, duration, milliseconds, plain, plural
+from lolat.units import by_text, digits, dollars, milliseconds, plain, plural
 from lolat.web.devices import ListedDevice
 from lolat.web.form import COMPARING, MODE, Form
 
@@ -131,24 +132,34 @@ def _training(
         "ask": lambda more: device.model.cost(trained, **asked | more),
         "command": _command("cost", form, device),
     }
+    if isinstance(cost, Costs):
+        several = _several(form, cost, f"On {plain(device.key)}, the cheapest first")
+        lines, after = several.pop("sentences"), several.pop("lines")
+        remarks = dict.fromkeys(note for one in cost.answers for note in one.warnings)
+        return about | several | {"lines": lines, "after": after, "remarks": [*remarks]}
     if cost.fits is False:
         return about | {"title": "does not fit", "lines": [no_room(cost)]}
     before, by_number, after = cost_parts(cost)
-    best = cost.best
-    title = cost.summary(best.devices)
-    ends = [" .. ".join(map(duration, best.interval_s))] if best.interval_s else []
-    lines = [f"{100 * cost.coverage:g} % sure of {end}" for end in ends]
-    try:
-        check_kept(cost)
-    except AnswerIsNo as no:
-        title, lines = BEYOND, [form.words(no)]
+    title, no = _unless_kept(form, cost, cost.summary(cost.best.devices))
     return about | {
         "title": title,
-        "lines": [*lines, before[0]],
+        "facts": [] if no else [*facts_of_training(cost, cost.best)],
+        "lines": [*no, before[0]],
         "after": [*before[1:], *after],
         "remarks": cost.warnings,
         "table": by_number.html(f"On {plain(device.key)}, by number of devices"),
     }
+
+
+def _unless_kept(form: Form, cost: Cost | Costs, title: str) -> tuple[str, list[str]]:
+    """A title and no words; where no option keeps the limits, or has room in memory, others, and why."""
+    try:
+        if isinstance(cost, Costs):
+            check_room(cost)
+        check_kept(cost)
+    except AnswerIsNo as no:
+        return ("does not fit" if no.code == "no-room" else BEYOND), [form.words(no)]
+    return title, []
 
 
 def beside(form: Form, question: Card, cards: list[Card], left_out: Mapping[str, str]) -> Beside:
@@ -160,11 +171,15 @@ def beside(form: Form, question: Card, cards: list[Card], left_out: Mapping[str,
         return {}
     if form.view == "llm":
         return _served_beside(form, question, cards, left_out)
-    costs = [card["cost"] for card in cards]
+    costs = [one for card in cards for one in _each(card["cost"])]
     on = ",".join(card["device"].argument for card in cards)
-    of = {card["cost"].device: card["ask"] for card in cards}
+    of = {one.device: card["ask"] for card in cards for one in _each(card["cost"])}
     found = joined(costs, {}, question["precision"])
     return _costs(form, with_modes(found, lambda name, more: of[name](more)), on)
+
+
+def _each(cost: Cost | Costs) -> Sequence[Cost]:
+    return cost.answers if isinstance(cost, Costs) else [cost]
 
 
 def trained_on_all(form: Form, question: Card, trained: Any) -> Beside:
@@ -191,20 +206,25 @@ def _costs(form: Form, costs: Costs, on: str) -> Beside:
     launched = {name: named(choice) for name, choice in costs.in_launch.items()}
     made = joined([*map(named, costs.answers)], costs.left_out, costs.precision)
     costs = replace(made, in_launch=launched, channels_last=costs.channels_last)
+    command = join(["lolat", "cost", form.network(), "--on", on, *form.options()])
+    found = _several(form, costs, "The cheapest first")
+    found["lines"] += left_out_lines(costs.left_out, None)
+    return found | {"notes": [], "command": command}
+
+
+def _several(form: Form, costs: Costs, caption: str) -> Card:
+    """Several trainings: the best as a title with its facts, sentences before the table, lines behind."""
     title, table, bests, after = costs_parts(costs)
     best = costs.cheapest or costs.fastest
-    found, nothing = choice_words(best) if best else "", []
-    try:
-        check_kept(costs)
-    except AnswerIsNo as no:
-        found, nothing = BEYOND, [form.words(no)]
+    found, no = _unless_kept(form, costs, best.words if best else "")
+    rows = ((c, o) for c in costs.answers for o in c.options if best and not no)
+    row = next((row for row in rows if Choice.of(*row) == best), None)
     return {
-        "title": found or "does not fit",
-        "sentences": [title, *nothing, *bests],
-        "table": table.html("The cheapest first") if table.rows else "",
-        "lines": [*after, *left_out_lines(costs.left_out, None)],
-        "notes": [],
-        "command": join(["lolat", "cost", form.network(), "--on", on, *form.options()]),
+        "title": found,
+        "facts": [*facts_of_training(*row)] if row else [],
+        "sentences": [*no, title, *bests],
+        "table": table.html(caption) if table.rows else "",
+        "lines": after,
     }
 
 

@@ -89,9 +89,10 @@ def language_model(name: str) -> str:
     return name
 
 
-def batch_on_each(text: str) -> int | str:
-    """A batch size, or "auto"."""
-    return AUTO if text == AUTO else numbers(text or "-", EVERY["batch_size"])
+def batch_on_each(text: str) -> Any:
+    """A batch size or a tuple of several, or "auto"."""
+    found = AUTO if text == AUTO else numbers(text.strip(", ") or "-", EVERY["batch_size"], 8)
+    return found[0] if len(found) == 1 else found
 
 
 def what_is_tuned(text: str) -> str:
@@ -108,8 +109,8 @@ def what_is_tuned(text: str) -> str:
 class Field:
     """A field; `default`: its first text; `may_be_empty`: though it has a default.
 
-    `most`: the numbers that it takes; `choices`: value -> words of a list; `parse`: reads its text if that
-    is no number. `may_be_sent`: in place of a choice a file may be sent.
+    `most`: the numbers, or choices, that it takes; `choices`: value -> words of a list; `parse`: reads its
+    text if that is no number. `may_be_sent`: in place of a choice a file may be sent.
     """
 
     name: str
@@ -126,14 +127,17 @@ class Field:
         """The value of a text. InputError if it has none or is none of `choices`."""
         if self.may_be_sent and text.startswith(UPLOAD):
             return text
-        if self.choices is not None and text not in self.choices:
+        words = re.split(r"\s*,\s*", text) if self.most > 1 else [text]
+        if self.choices is not None and not self.choices.keys() >= {*words}:
             known = ", ".join(value or words for value, words in self.choices.items())
             raise InputError(f"{shortened(text)!r} is not known; choose one of {known}")
         if not text and self.default and not self.may_be_empty:
             raise InputError("nothing is given")
         if self.parse is not None:
             return self.parse(text)
-        return (text or None) if self.choices else numbers(text, EVERY[self.name], self.most)
+        if not self.choices:
+            return numbers(text, EVERY[self.name], self.most)
+        return tuple(words) if words[1:] else text or None
 
     def word(self, text: str) -> str:
         """The value of a text as in an option of a command; "" if it is empty."""
@@ -240,26 +244,22 @@ RENTED = (
 """The fields of devices that are rented."""
 SURE = Field("sure", "Certainty, %", "", f"empty: the predicted time keeps the limit; {100 * COVERAGE:g}: "
              "so does the end of its interval")  # fmt: skip
-ACCUMULATE = Field("accumulate", "Batches for one update", "1", "gradient accumulation")
+BATCH = Field("batch_size", "Batch sizes on each device", "64",
+              "several with commas; auto: the largest that fits", parse=batch_on_each)  # fmt: skip
+UPDATE = (
+    Field("global_batch_size", "Global batch: samples of an update", "",
+          "of all devices together, such as 64; empty: one batch of each"),
+    Field("accumulate", "Batches for one update", "1", "gradient accumulation"),
+)  # fmt: skip
+AGAIN = _words("checkpointing")
+AGAIN |= {",".join(AGAIN): "each of these, compared"}
+CHECKPOINTING = Field("checkpointing", "Activation checkpointing", "none",
+                      "activations computed again: less memory, more time", 3, AGAIN)  # fmt: skip
+REPLICAS = Field("replicas", "Number of devices", "1,2,4,8", "several with commas", 16)
 SHARDED = {
     "none": "nothing", "zero1": "optimizer states (ZeRO 1)", "zero2": "gradients too (ZeRO 2)",
     "fsdp": "parameters too (FSDP)", "hybrid": "these inside a machine alone (hybrid)",
 }  # fmt: skip
-
-
-def _batch(default: str) -> Field:
-    hint = "auto: the largest that fits"
-    return Field("batch_size", "Batch size on each device", default, hint, parse=batch_on_each)
-
-
-def _tune(hint: str) -> Field:
-    return Field("tune", "What is trained", "", hint, parse=what_is_tuned)
-
-
-def _replicas(default: str) -> Field:
-    return Field("replicas", "Number of devices", default, "several with commas", 16)
-
-
 TABS = {
     "latency": Tab("Latency", (
         Field("batch_size", "Batch sizes", "1", "samples in one pass; several with commas: 1,8,32", 8),
@@ -278,19 +278,19 @@ TABS = {
         Field("samples", "Samples in the data set", "50000"),
         Field("epochs", "Epochs", "20"),
         *LIMITS,
-        _batch("64"),
+        BATCH,
+        *UPDATE,
+        replace(CHECKPOINTING, default="", choices={"": "as the network says"} | AGAIN),
         Field("precision", "Precision", BEST, "of fp32, tf32 and amp, and of both layouts; or one for all",
               choices={BEST: "each device's fastest"} | _words("precision", "as measured"),
               may_be_empty=True),
         *MODE[1:],
         Field("optimizer", "Optimizer", "sgd", choices=_words("optimizer")),
-        ACCUMULATE,
-        Field("checkpointing", "Activations computed again", "",
-              choices=_words("checkpointing", "as the network says")),
-        _tune("empty: as the network says; full, lora:16 (adapters), frozen (the last layer)"),
+        Field("tune", "What is trained", "", "empty: as the network says; full, lora:16 (adapters), "
+              "frozen (the last layer)", parse=what_is_tuned),
         Field("sharding", "Divided among the devices", "none",
               choices={s: SHARDED[s] for s in ("none", "zero1", "zero2", "fsdp")}),
-        _replicas("1,2,4,8"),
+        REPLICAS,
         *RENTED,
     )),
     "decoder": Tab("Training language models", (
@@ -299,15 +299,16 @@ TABS = {
               "if each is padded to a sequence; empty: packed"),
         Field("epochs", "Epochs", "1"),
         *LIMITS,
-        _batch("1"),
+        Field("tune", "What is trained", "", "empty: all; lora:16 (adapters), frozen:16 (all behind 16 "
+              "layers), frozen (the head)", parse=what_is_tuned),
+        replace(BATCH, default="1"),
+        *UPDATE,
+        CHECKPOINTING,
         Field("precision", "Precision", "", choices=_of(("amp", "bf16"), "mixed (amp)")),
         MODE[1],
         Field("optimizer", "Optimizer", "adamw", choices=_words("optimizer")),
-        ACCUMULATE,
-        Field("checkpointing", "Activations computed again", "none", choices=_words("checkpointing")),
-        _tune("empty: all; lora:16 (adapters), frozen:16 (all behind 16 layers), frozen (the head)"),
         Field("sharding", "Divided among the GPUs", "fsdp", choices=SHARDED),
-        _replicas("8"),
+        replace(REPLICAS, default="8"),
         *RENTED,
     ), OF_TRAINED),
     "llm": Tab("Serving language models", (
@@ -348,8 +349,8 @@ TABS = {
     ), OF_LANGUAGE_MODEL),
 }  # fmt: skip
 """Each tab by its view."""
-RARE = frozenset(["launch", "host_us", "channels_last", "accumulate", "checkpointing", "tune",
-                  "link_gbps", "memory_gib", "price_per_hour"])  # fmt: skip
+RARE = frozenset(["launch", "host_us", "channels_last", "accumulate", "mean_tokens", "link_gbps",
+                  "memory_gib", "price_per_hour"])  # fmt: skip
 """Fields that are folded until one of them is used."""
 SELDOM_SERVED = frozenset(["kv_dtype", "gpus", "cached_tokens", "expert_parallel",
                            "attention_data_parallel", "arrivals", "draft_tokens", "accepted",
@@ -465,7 +466,6 @@ class Form:
 
     def words(self, error: LolatError) -> str:
         """An error with the labels of fields in the place of the arguments' names."""
-
         return plain(error.worded(self._label))
 
     def line(self, text: str) -> str:

@@ -133,7 +133,11 @@ class Pages:
             "differ": differ,
             "compared": answers.compared(cards, not differ) if is_latency else [],
             "beside": found,
-            "briefs": [(c["title"], plain(c["device"].key)) for c in cards]
+            "briefs": [
+                (c["title"], plain(c["device"].key))
+                for c in cards
+                if form.view == "llm" or not found
+            ]
             or [(found["title"], "")],
             "chart": answers.chart(form, question, cards),
             "blocks": answers.blocks(cards) if is_latency else None,

@@ -134,7 +134,7 @@ def test_a_training_is_compared_in_the_precisions_of_the_command() -> None:
     with site(paths) as page:
         page.get("?view=training&network=Mine" + "".join(f"&model={n}" for n in names))
         assert "Precisions differ" not in page.answer()
-        titles = re.findall('<p class="big">([^<]*)', page.raw)
+        _, *titles = re.findall('<p class="big">([^<]*)', page.raw)  # behind the comparison's
     assert titles == [
         ", ".join(["1 device", duration(o.total_s or 0), dollars(o.dollars or 0)])
         for o in (cost.options[0] for cost in command.answers)
