@@ -20,8 +20,8 @@ from benchmarks import runner, tables
 
 MODULES = (
     "zoo.judge", "zoo.ablation", "zoo.spreads", "plain", "probe", "compare", "query", "nas_few", "gpus",
-    "networks", "published_networks", "published_figures", "h100_times", "justus", "training_runs",
-    "training_epochs", "training_estimate", "training_parts", "training_decoders",
+    "networks", "refined", "published_networks", "published_figures", "h100_times", "justus",
+    "training_runs", "training_epochs", "training_estimate", "training_parts", "training_decoders",
     "published", "llm", "savings",
 )  # fmt: skip
 

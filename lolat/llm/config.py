@@ -228,6 +228,9 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
     fields = {**_experts(config, kind), **kind.same}
     if architecture == "mpt":
         fields["norm_bias"] = biases[0]
+    if expert_dtype != dtype and not fields.get("experts"):
+        hint = "that is of experts, and it has none; leave quantization_config out for bfloat16"
+        raise config.refused("its quantization is mxfp4", "decoder-dtype", hint)
     return Decoder(
         name=name or architecture, architecture=architecture, hidden=hidden,
         vocab=config.get("vocab_size"), heads=heads, kv_heads=1 if latent else kv_heads, latent=latent,

@@ -139,6 +139,7 @@ def test_modules_that_are_not_converted_stay(
             {"quant_method": "gptq", "bits": 4, "modules_in_block_to_quantize": [["self_attn.o_proj"]]},
             compressed("int", 4, "group", target=r"re:.*mlp\.experts\..*_proj$"),
             {"quant_method": "fp8", "weight_block_size": [64, 64]}, {"bits": 4},
+            {"quant_method": "mxfp4"},
             {"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, compressed("int", 8, "channel", 8),
             compressed("int", 4, "channel", 8), compressed("float", 8, "channel"),
             compressed("float", 4, "tensor_group"),

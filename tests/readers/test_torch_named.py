@@ -499,7 +499,7 @@ def test_code_of_a_package_that_needs_values_is_refused_with_its_line(tmp_path: 
 @pytest.mark.parametrize(
     "name",
     ["efficientnet_b4", "efficientnet_v2_s", "swin_v2_t", "inception_v3", "vit_b_16", "regnet_y_128gf",
-     "s3d", "r3d_18"],
+     "s3d", "r3d_18", "deeplabv3_resnet50", "fcn_resnet101", "lraspp_mobilenet_v3_large"],
 )  # fmt: skip
 def test_a_network_has_the_macs_that_torchvision_publishes_at_its_own_size(name: str) -> None:
     weights = import_package("torchvision.models").get_model_weights(name)

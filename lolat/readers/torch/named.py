@@ -109,12 +109,17 @@ def _torchvision(name: str, weights: bool) -> Any:
             code="quantized",
         )
     builder = models.get_model_builder(known)
-    options = {w: None for w in signature(builder).parameters if w.startswith("weights")}
+    options: dict[str, Any] = {
+        w: None for w in signature(builder).parameters if w.startswith("weights")
+    }
+    segments = known in models.list_models(models.segmentation)
+    if segments and "aux_loss" in signature(builder).parameters:
+        options["aux_loss"] = True  # a second head, which published weights have and each call runs
     model = _built(f"torchvision:{name}", lambda: builder(**options), weights)
     if known not in models.list_models(models.detection):
         # Weights of one network differ in size; the larger sizes were tuned from the smallest.
         transforms = (w.transforms() for w in models.get_model_weights(known))
-        crop = min(getattr(t, "crop_size", SIDE) for t in transforms)
+        crop = min(getattr(t, "resize_size" if segments else "crop_size", SIDE) for t in transforms)
         frames = (16,) * (known in models.list_models(models.video))
         model.default_cfg = {"input_size": (3, *frames, *(crop * 2)[:2])}
     return model
