@@ -331,7 +331,7 @@ def _readable(costs: Costs, listed: Sequence[Row]) -> tuple[Sequence[Row], list[
     words += [f"{plural(over, 'row')} beyond the limits" + f" (all of {lost})" * bool(lost)] * bool(
         over
     )
-    left = f"Left out: {', '.join(words)}; --json has all, --on NAME shows those of one device"
+    left = f"Left out: {', '.join(words)}; the JSON has all, and so has a question about one device"
     return [listed[n] for n in sorted(shown)], [left]
 
 
