@@ -367,6 +367,19 @@ def test_weights_that_are_computed_anew_are_told(layer: nn.Module) -> None:
     assert same.warnings == ()
 
 
+def test_an_average_and_a_norm_of_weights_are_told() -> None:
+    def averaged(m: Any, x: Any) -> Any:
+        m.mean.mul_(0.99).add_(m.fc.weight, alpha=0.01)
+        return m.fc(x)
+
+    fc, mean = nn.Linear(1100, 1000, bias=False), nn.Buffer(torch.zeros(1000, 1100))
+    (told,) = does(averaged, (1100,), fc=fc, mean=mean).warnings
+    assert "2,200,000 elements from parameters" in told  # multiplied, then added to
+    (told,) = does(lambda m, x: m.fc(x) + (m.fc.weight**2).sum(), (1100,), fc=fc).warnings
+    assert "1,100,001 elements from parameters" in told
+    assert does(lambda m, x: x @ m.fc.weight.t(), (1100,), fc=fc).warnings == ()
+
+
 def test_tables_that_depend_on_parameters_alone_are_constants() -> None:
     def forward(m: Any, x: Any) -> Any:
         bias = m.table[torch.arange(9) % 4].view(3, 3).contiguous()

@@ -39,6 +39,7 @@ from lolat.readers.torch.layout import Layout, free_turns
 from lolat.readers.torch.lifetimes import Lifetimes, is_copied, shares
 from lolat.readers.torch.operations import AtenOperation, base_name
 from lolat.readers.torch.trained import (
+    anew_in_each_call,
     free_parameters,
     in_training_alone,
     in_training_only,
@@ -87,6 +88,7 @@ class Tracer(TorchDispatchMode):
         self.computed: set[int] = set()  # constants computed from others, which are not counted
         self.upcasts = 0  # operations that ask for float32 and have it already
         self.anew = 0  # operations whose weights are such constants
+        self.aside = 0  # elements of such constants
         self.fixed: list[list[int]] = []  # results of operations without such weights
         self.asked: set[int] = set()  # results whose gradient the code asks for (requires_grad_)
         self.bare: set[int] = set()  # results of normalizations without parameters
@@ -178,6 +180,8 @@ class Tracer(TorchDispatchMode):
         if bases and is_view and not isinstance(bases[0], FakeTensor):  # of a parameter or a buffer
             self.lifetimes.own(results[0])
         self.write(base_name(schema), named, results, is_view)
+        own = (t for t in overwritten if self.index(t) in self.writer.constants)
+        self.aside += sum(t.numel() for t in own)
         if overwritten and isinstance(overwritten[0], torch.Tensor):
             every, index = self.builder.operations, self.known[results[0]]
             if every and every[-1].outputs == (index,) and [*every[-1].inputs[:1]] == before:
@@ -242,6 +246,7 @@ class Tracer(TorchDispatchMode):
             learned = [] if op == "detach" or not self.gradients else made_of
             if found := [self.trainable[i] for i in learned if i in self.trainable]:
                 self.train(written[-1], {k: n for one in found for k, n in one.items()})
+            self.aside += prod(shape) * (bool(made_of) and not is_view)
             if (made_of and not is_view) or self.computed.intersection(made_of):
                 self.computed.add(written[-1])
         if op == "detach" or not self.gradients:
@@ -446,12 +451,7 @@ def traced(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) ->
     tracer.writer.mark_stops(tracer.writer.constants - tracer.trainable.keys())
     builder.free += free_parameters(tracer)
     builder.training_only += in_training_only(model, tracer)
-    if tracer.anew:
-        builder.warnings.append(
-            f"PyTorch computes the weights of {plural(tracer.anew, 'operation')} anew in each call "
-            "(weight_norm, a mask of pruning, another data type and the like), which is not "
-            "counted; merged or converted before (remove_parametrizations, prune.remove) they cost nothing"
-        )
+    builder.warnings += anew_in_each_call(tracer, model)
     multiplying = sum(o.kind in KERNELS for o in builder.operations)
     outputs = tracer.writer.prune(outputs)
     if unused := multiplying - sum(o.kind in KERNELS for o in builder.operations):

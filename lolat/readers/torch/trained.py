@@ -21,6 +21,10 @@ _SWITCH = re.compile(
 """Names of attributes in transformers, timm, torchvision and others that turn on checkpointing."""
 
 
+ASIDE, LEAST_ASIDE = 0.25, 1 << 20
+"""Least elements that are remarked on: a fraction of the parameters, and a number."""
+
+
 def otherwise(model: Any, tracer: Tracer, alone: Sequence[str]) -> Iterator[str]:
     """Yield reasons why training a module cannot be counted; `alone`: layers that only training runs."""
     if alone:
@@ -37,6 +41,21 @@ def otherwise(model: Any, tracer: Tracer, alone: Sequence[str]) -> Iterator[str]
     if switches and not tracer.parts:
         how = ", ".join(dict.fromkeys(switches))
         yield f"activations are computed again where a trace does not show it ({how})"
+
+
+def anew_in_each_call(tracer: Tracer, model: Any) -> Iterator[str]:
+    """Yield what PyTorch computes from parameters alone in each call: it is not counted."""
+    if tracer.anew:
+        yield (
+            f"PyTorch computes the weights of {plural(tracer.anew, 'operation')} anew in each call "
+            "(weight_norm, a mask of pruning, another data type and the like), which is not "
+            "counted; merged or converted before (remove_parametrizations, prune.remove) they cost nothing"
+        )
+    elif tracer.aside > max(ASIDE * sum(p.numel() for p in model.parameters()), LEAST_ASIDE):
+        yield (
+            f"PyTorch computes {tracer.aside:,} elements from parameters and buffers alone in each call "
+            "(an average of weights, their norm and the like), which is not counted"
+        )
 
 
 def free_parameters(tracer: Tracer) -> list[tuple[int, tuple[int, ...]]]:
