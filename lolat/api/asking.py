@@ -118,4 +118,4 @@ def compare(
     asked |= {"prices": listed, "replicas": asked.get("replicas") or ()}
     check_names(TrainingQuestion, asked)
     question = TrainingQuestion(batch_size, **asked)
-    return training.compare(models, network, question, left_out, on_progress)
+    return training.compare(models, network, question, left_out, on_progress, is_alike=ALL in names)

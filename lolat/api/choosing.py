@@ -378,7 +378,16 @@ def _of_chip(name: str, gpu: Gpu) -> Model | None:
     return None
 
 
+MAX_Q = " Max-Q"
 NO_TIMES = "a price, but no times of networks here"
+
+
+def _as_rented(model: Model) -> Model:
+    """Return the model of the full card for a Max-Q, which is in workstations and not for rent."""
+    gpu = model.file.gpu
+    if gpu is None or not gpu.name.endswith(MAX_Q):
+        return model
+    return load(device_name(find_gpu(gpu.name.removesuffix(MAX_Q)) or gpu))
 
 
 def with_a_price(
@@ -390,7 +399,7 @@ def with_a_price(
     `of_decoders`: the models are of language models.
     """
     listed = price_list(prices)
-    others = [m for m in models if not m.file.is_cpu]
+    others = [_as_rented(m) for m in models if not m.file.is_cpu]
     # A card with less memory too, since the network is not known yet.
     rentals = {m.label: rental_of(m.file, None, listed, step_bytes=0) for m in others}
     priced = {m.label: m for m in others if rentals[m.label]}

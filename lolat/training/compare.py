@@ -242,11 +242,12 @@ as weights, gradients and states in two bytes have to be asked for. AMP is tried
 
 def compare(
     models: Sequence[Device], network: Any, asked: TrainingQuestion, left_out: Mapping[str, str],
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress | None = None, is_alike: bool = False,
 ) -> Costs:  # fmt: skip
     """Compare devices for one training, with each batch size.
 
-    `left_out`: reasons why other devices cannot answer, by device. `on_progress`: called with (done, all,
+    `left_out`: reasons why other devices cannot answer, by device. `is_alike`: without a launch asked for,
+    compiled devices run eager too. `on_progress`: called with (done, all,
     name) for each device. InputError if no device can answer.
     """
     trained = read_question(network, asked.input_size)
@@ -259,6 +260,9 @@ def compare(
     def ask(model: Device, one: TrainingQuestion) -> Cost:
         if why := _too_small(model, one):
             raise AnswerIsNo(why)
+        is_compiled = model.file.has_latencies and model.file.mode.launch == COMPILED
+        if is_alike and is_compiled and one.launch is None:
+            one = replace(one, launch=EAGER)
         return _shared(partial(_fastest, model, trained), one)
 
     answers, models_of = list[Cost](), dict[str, Device]()

@@ -219,6 +219,22 @@ def test_all_gpus_with_a_price_once(prices: str) -> None:
         "a100-fp32", "v100-fp32", "a100-sxm-80gb", "h100-pcie", "rtx-a6000"
     }  # fmt: skip
     assert all("no price" in why for why in unpriced.values())
+    Path(prices).write_text(
+        f"{PRICES}x,5,RTXPro6000,1\n"
+    )  # a full card, though a Max-Q was measured
+    priced, _ = with_a_price(models, prices)
+    assert "rtx-pro-6000" in {m.label for m in priced}
+    assert not any(m.file.product.endswith("Max-Q") for m in priced)
+
+
+def test_a_compiled_profile_is_compared_eager_where_all_are_asked(prices: str) -> None:
+    Path(prices).write_text(f"{PRICES}x,5,RTX5090,1\nx,5,RTXPro6000,1\n")
+    ask = {"batch_size": 64, "samples": 1000, "prices": prices}
+    every = package.compare(network(), on="all", **ask)
+    assert {cost.launch for cost in every.answers} == {"eager"}
+    assert {"rtx-5090-amp", "rtx-pro-6000"} <= {cost.device for cost in every.answers}
+    named = package.compare(network(), on=["rtx-5090-amp", "rtx-pro-6000"], **ask)
+    assert {cost.launch for cost in named.answers} == {"eager", "compiled"}
 
 
 @pytest.mark.parametrize(
