@@ -21,7 +21,15 @@ from lolat.hardware.prices import ALMOST, price_list, rental_of
 from lolat.io.results import Remark
 from lolat.parameters import BEST
 from lolat.readers.children import OnProgress
-from lolat.training.cost import NEAR_SPEED, Cost, Trained, best_of, cost_on, read_question
+from lolat.training.cost import (
+    NEAR_SPEED,
+    Cost,
+    Trained,
+    best_of,
+    cost_on,
+    is_close,
+    read_question,
+)
 from lolat.training.model import Limited, TrainingPrediction
 from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import tuned
@@ -219,7 +227,7 @@ def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
 
 def _shared(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) -> Cost:
     """Answer for a device's part of a global batch: in micro-batches of the size asked for, of AUTO the
-    largest equal ones that fit, else of one sample.
+    largest equal ones that fit, smaller ones where these hardly do and cost no time, else of one sample.
     """
     if asked.global_batch_size is None:
         return ask(asked)
@@ -232,6 +240,12 @@ def _shared(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) ->
         most = min(found.largest_batch or 1, micro - 1)
         micro = max(n for n in range(1, most + 1) if part % n == 0)
         found = ask(replace(own, batch_size=micro, accumulate=part // micro))
+    while micro > 1 and is_close(found.best.memory_bytes, found.available_bytes):
+        micro = max(n for n in range(1, micro) if part % n == 0)
+        surer = ask(replace(own, batch_size=micro, accumulate=part // micro))
+        if surer.best.samples_per_s < NEAR_SPEED * found.best.samples_per_s:
+            break
+        found = surer
     return found
 
 

@@ -179,6 +179,18 @@ def test_the_parts_of_a_global_batch_are_the_largest_that_fit() -> None:
     assert (cost.batch_size, cost.accumulate, cost.fits) == (16, 2, True)
 
 
+def test_a_micro_batch_that_hardly_fits_is_halved_where_that_costs_no_time() -> None:
+    model = package.load("p4-fp32")
+    room = (model.cost(network(), 256).memory_bytes / 2**30 + 0.5) / 0.94 + 1e-6
+    ask: dict[str, Any] = {"global_batch_size": 512, "replicas": 1, "memory_gib": room}
+    (cost,) = model.cost(network(), "auto", **ask).answers
+    (hardly,) = model.cost(network(), 256, **ask).answers
+    assert hardly.memory_bytes > 0.9 * hardly.available_bytes > cost.memory_bytes
+    assert cost.batch_size * cost.accumulate == 512
+    slower = hardly.options[0].samples_per_s / cost.options[0].samples_per_s
+    assert slower < 1.0 / 0.98
+
+
 def test_the_largest_batch_that_fits() -> None:
     """Its memory is within the card's, and that of one sample more is not."""
     model, gpu = package.load("v100-fp32"), find_gpu("v100-pcie-32gb")
