@@ -180,11 +180,11 @@ def _found(name: str) -> tuple[Gpu | None, str]:
         words = re.sub(glued, apart, words)
     sizes = [int(size) for size in re.findall(r"\b(\d+) ?gb\b", words)]
     for pattern, gpu in _sheets():
-        if "sxm" in words and "PCIe" in gpu.name:
+        if not pattern.search(words) or ("sxm" in words and "PCIe" in gpu.name):
             continue
         rest = re.sub(r"\b\d+ ?gb\b", "", pattern.sub(" ", words, count=1))
         fits = [abs(size - (gpu.memory_gib or 0.0)) <= SIZE_OFF * size for size in sizes]
-        if pattern.search(words) and not OTHER_CARD.search(rest) and (any(fits) or not fits):
+        if not OTHER_CARD.search(rest) and (any(fits) or not fits):
             return gpu, rest
     return None, words
 

@@ -48,9 +48,8 @@ class Margins:
         below = self.seen.get(outside, -1.0)
         if outside >= self.largest:
             outside, below = self.largest, -1.0
-        if (
-            above == math.inf or inside >= outside
-        ):  # no limits of times, or a log whose parts differ
+        # No limits of times, or a log whose parts differ.
+        if above == math.inf or inside >= outside:
             return max(inside, outside)
         found = inside + (outside - inside) * above / (above - below)
         lower, higher = max((one for one in points if one[0] < inside), default=(inside, above))

@@ -383,12 +383,9 @@ class Sizing:
         """Return ms of an output token in steps of so many sequences, and of a prompt, if neither waits."""
         each = each_ms(self.gpu.section.overheads)
         context = load.input_tokens + load.output_tokens / 2.0
-        step = self.server.mean_step(
-            np.array([Event(0.0, 0.0, 1, sequences, context, 0.0, 0, 0.0)])
-        )
-        return float(step @ each) / self.server.rule.tokens_per_step, float(
-            self.prompt(load) @ each
-        )
+        event = Event(0.0, 0.0, 1, sequences, context, 0.0, 0, 0.0)
+        step = float(self.server.mean_step(np.array([event])) @ each)
+        return step / self.server.rule.tokens_per_step, float(self.prompt(load) @ each)
 
     def _timed(self, row: ServingConfig, load: Load, times: RequestTimes) -> dict[str, Any]:
         """Return the fields of a row that follow from the times of one group of a replica."""
