@@ -18,6 +18,7 @@ from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.modes import EAGER, LAUNCHES
 from lolat.hardware.gpus import (
     CPU,
+    MAX_Q,
     Gpu,
     card_of,
     device_name,
@@ -26,7 +27,7 @@ from lolat.hardware.gpus import (
     is_card,
 )
 from lolat.hardware.prices import Prices, price_list, rental_of
-from lolat.io.paths import LOCAL, find_model, list_models
+from lolat.io.paths import LOCAL, SHIPPED, find_model, list_models
 from lolat.io.progress import Progress, Warn
 from lolat.llm.frameworks import FRAMEWORKS
 from lolat.units import plain
@@ -378,12 +379,11 @@ def _of_chip(name: str, gpu: Gpu) -> Model | None:
     return None
 
 
-MAX_Q = " Max-Q"
 NO_TIMES = "a price, but no times of networks here"
 
 
 def _as_rented(model: Model) -> Model:
-    """Return the model of the full card for a Max-Q, which is in workstations and not for rent."""
+    """Return the model of the full card for a Max-Q."""
     gpu = model.file.gpu
     if gpu is None or not gpu.name.endswith(MAX_Q):
         return model
@@ -399,7 +399,10 @@ def with_a_price(
     `of_decoders`: the models are of language models.
     """
     listed = price_list(prices)
-    others = [_as_rented(m) for m in models if not m.file.is_cpu]
+    places = {name: where for name, _, where in reversed(list_models())}
+    others = [
+        _as_rented(m) if places.get(m.label) == SHIPPED else m for m in models if not m.file.is_cpu
+    ]
     # A card with less memory too, since the network is not known yet.
     rentals = {m.label: rental_of(m.file, None, listed, step_bytes=0) for m in others}
     priced = {m.label: m for m in others if rentals[m.label]}

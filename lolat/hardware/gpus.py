@@ -228,6 +228,10 @@ def is_other_chip(gpu: Gpu | None, form: str) -> bool:
     return gpu is not None and other is not None and other.multiprocessors != gpu.multiprocessors
 
 
+MAX_Q = " Max-Q"
+"""The end of the names of low-power cards of workstations, which are not for rent."""
+
+
 def is_same_gpu(accelerator: str, device: str, gpu: Gpu | None) -> bool:
     """True if the accelerator of a price list is the device's card, in any form and of any memory.
 
@@ -237,7 +241,7 @@ def is_same_gpu(accelerator: str, device: str, gpu: Gpu | None) -> bool:
     other = find_gpu(accelerator)
     if gpu is None or other is None:
         return device_key(accelerator) == device_key(device)
-    return card_of(other.name) == str(card_of(gpu.name)).removesuffix(" Max-Q")
+    return card_of(other.name) == str(card_of(gpu.name)).removesuffix(MAX_Q)
 
 
 def dtype_named(precision: str) -> str:

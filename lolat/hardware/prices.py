@@ -17,6 +17,7 @@ from lolat.errors import InputError, arg
 from lolat.hardware.environment import Environment, Hardware
 from lolat.hardware.gpus import (
     CPU,
+    MAX_Q,
     Gpu,
     card_of,
     find_gpu,
@@ -300,7 +301,7 @@ def rental_of(
         offers = tuple(o for o in offers if _has_room(o, memory_gib or 0.0, step_bytes or 0.0))
         offers, taken = _processors(offers, hardware.environment)
     names = [*dict.fromkeys(o.accelerator or CPU for o in offers)]
-    if gpu and gpu.name.endswith("Max-Q"):
+    if gpu and gpu.name.endswith(MAX_Q):
         taken = " (lists do not mark the Max-Q)"
     source = f"{', '.join(names)}{taken} in {listed.prices}"
     return Rental(device, offers, source, own) if offers else None

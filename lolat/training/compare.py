@@ -260,9 +260,9 @@ def compare(
 ) -> Costs:  # fmt: skip
     """Compare devices for one training, with each batch size.
 
-    `left_out`: reasons why other devices cannot answer, by device. `is_alike`: without a launch asked for,
-    compiled devices run eager too. `on_progress`: called with (done, all,
-    name) for each device. InputError if no device can answer.
+    `left_out`: reasons why other devices cannot answer, by device. `on_progress`: called with (done, all,
+    name) for each device. `is_alike`: without a launch asked for, compiled devices run eager too.
+    InputError if no device can answer.
     """
     trained = read_question(network, asked.input_size)
     if isinstance(trained, Graph):
@@ -271,13 +271,16 @@ def compare(
     by_label = {model.label: model for model in models}
     left_out = {name: why for name, why in left_out.items() if name not in by_label}
 
-    def ask(model: Device, one: TrainingQuestion) -> Cost:
-        if why := _too_small(model, one):
-            raise AnswerIsNo(why)
+    def fastest(model: Device, one: TrainingQuestion) -> Cost:
         is_compiled = model.file.has_latencies and model.file.mode.launch == COMPILED
         if is_alike and is_compiled and one.launch is None:
             one = replace(one, launch=EAGER)
-        return _shared(partial(_fastest, model, trained), one)
+        return _fastest(model, trained, one)
+
+    def ask(model: Device, one: TrainingQuestion) -> Cost:
+        if why := _too_small(model, one):
+            raise AnswerIsNo(why)
+        return _shared(partial(fastest, model), one)
 
     answers, models_of = list[Cost](), dict[str, Device]()
     for one in _questions(asked):
@@ -290,9 +293,7 @@ def compare(
     if not answers:
         raise no_device(left_out)
     made = joined(answers, left_out, asked.precision or BEST)
-    return with_modes(
-        made, lambda name, more: _fastest(models_of[name], trained, replace(asked, **more))
-    )
+    return with_modes(made, lambda name, more: fastest(models_of[name], replace(asked, **more)))
 
 
 def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Costs:
@@ -357,9 +358,8 @@ def with_modes(costs: Costs, again: Callable[[str, dict[str, Any]], Cost]) -> Co
     in_launch = dict[str, Choice]()
     for name, value in ("cheapest", "dollars"), ("fastest", "total_s"):
         best = getattr(costs, name)
-        for one in others.get(
-            best, ()
-        ):  # a graph is more work than a compiler: it has to gain on that
+        # A graph is more work than a compiler: it has to gain on that.
+        for one in others.get(best, ()):
             if (getattr(one, value) or inf) <= SHORTER * getattr(in_launch.get(name, best), value):
                 in_launch[name] = one
     lasts = dict[str, float]()

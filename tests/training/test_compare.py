@@ -245,6 +245,14 @@ def test_a_compiled_profile_is_compared_eager_where_all_are_asked(prices: str) -
     every = package.compare(network(), on="all", **ask)
     assert {cost.launch for cost in every.answers} == {"eager"}
     assert {"rtx-5090-amp", "rtx-pro-6000"} <= {cost.device for cost in every.answers}
+    Path(prices).write_text(f"{PRICES.splitlines()[0]}\nx,5,RTXPro6000,1\n")
+    lasts = package.compare(network(), on="all", precision="amp", **ask).channels_last
+    card, eager = package.load("rtx-pro-6000"), {"precision": "amp", "launch": "eager"}
+    last, first = (
+        card.cost(network(), 64, samples=1000, channels_last=way, **eager).best.iteration_ms
+        for way in (True, None)
+    )
+    assert lasts == {"rtx-pro-6000": pytest.approx(last / first)}
     named = package.compare(network(), on=["rtx-5090-amp", "rtx-pro-6000"], **ask)
     assert {cost.launch for cost in named.answers} == {"eager", "compiled"}
 
