@@ -137,13 +137,14 @@ SHEET_NUMBERS = tuple(name for name in SHEET_FIELDS if name not in ("bf16", "lin
 
 
 @cache
-def _sheets() -> tuple[tuple[re.Pattern[str], Gpu], ...]:
+def _sheets() -> tuple[tuple[str, Gpu], ...]:
+    """The words of each sheet, a regular expression that begins with a plain word, and the sheet."""
     table = read_table(
         Path(__file__).with_name("gpus.csv"), ("name", "words", *SHEET_NUMBERS), rows="GPU"
     )
     return tuple(
         (
-            re.compile(rf"\b(?:[rg]tx ?)?(?:{row['words']})(?![a-z0-9])"),
+            row["words"],
             Gpu(
                 row["name"],
                 **{n: row.number(n) if row[n] else None for n in SHEET_NUMBERS},
@@ -179,7 +180,10 @@ def _found(name: str) -> tuple[Gpu | None, str]:
     for glued, apart in GLUED.items():
         words = re.sub(glued, apart, words)
     sizes = [int(size) for size in re.findall(r"\b(\d+) ?gb\b", words)]
-    for pattern, gpu in _sheets():
+    for its_words, gpu in _sheets():
+        if re.split(r"\W", its_words, maxsplit=1)[0] not in words:
+            continue  # most of them, so that few patterns are compiled
+        pattern = re.compile(rf"\b(?:[rg]tx ?)?(?:{its_words})(?![a-z0-9])")
         if not pattern.search(words) or ("sxm" in words and "PCIe" in gpu.name):
             continue
         rest = re.sub(r"\b\d+ ?gb\b", "", pattern.sub(" ", words, count=1))

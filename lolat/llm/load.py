@@ -178,8 +178,17 @@ class Load:
         """Tokens of a request, on average."""
         return self.input_tokens + self.output_tokens
 
-    def drawn(self, at_once: int, front_ms: float) -> Requests:
-        """Return the requests, `at_once` of them at any time, at a rate on average."""
+    @property
+    def new_tokens(self) -> float:
+        """Tokens of a prompt that are computed."""
+        return self.input_tokens - min(self.cached_tokens, self.input_tokens - 1.0)
+
+    def drawn(self, at_once: int, front_ms: float, running: int | None = None) -> Requests:
+        """Return the requests, `at_once` of them at any time, at a rate on average.
+
+        `running`: those of a steady load that decode from the start; None: all at once.
+        """
+        running = at_once if running is None else min(running, at_once)
         rng = np.random.default_rng(SEED)
         trace = self.arrivals if isinstance(self.arrivals, Trace) else None
         is_closed, is_steady = not self.request_rate, not self.requests
@@ -211,7 +220,7 @@ class Load:
                 strata = (np.arange(BLOCK) + 0.5) / (BLOCK / 2.0) - 1.0
                 varies = VARIES * _shuffled(rng, strata, number, at_once)
                 outputs = outputs + np.rint(outputs * varies)
-            ages = rng.permutation((np.arange(at_once) + 0.5) / at_once) * outputs[:at_once]
+            ages = rng.permutation((np.arange(running) + 0.5) / running) * outputs[:running]
         cached = np.minimum(self.cached_tokens, inputs - 1.0)
         cached[: self.distinct_prompts] = 0.0
         return Requests(inputs, outputs, cached, arrivals, at_once, front_ms, ages, counted)
@@ -287,15 +296,33 @@ class Server:
 
     def simulate(self, load: Load, overheads: FrameworkOverheads) -> tuple[Requests, Simulated]:
         """Simulate a load."""
-        at_once, most = int(min(max(load.concurrency, 1.0), MOST_AT_ONCE)), self.rule.sequences
+        at_once = int(min(max(load.concurrency, 1.0), MOST_AT_ONCE))
+        table = self._table(load, overheads, at_once)
+        running = None if load.request_rate else self.most_running(load)
+        if load.request_rate and not load.requests:
+            at_once = self._steady(load, table)
+        requests = load.drawn(at_once, overheads.front_ms, running)
+        return requests, simulate(table, self.rule, requests)
+
+    def _table(self, load: Load, overheads: FrameworkOverheads, at_once: int) -> StepTable:
+        most = self.rule.sequences
         key = overheads, most if load.request_rate else min(most, at_once)
         if key not in self._tables:
             self._tables[key] = self.parts.table(*key)
-        table = self._tables[key]
-        if load.request_rate and not load.requests:
-            at_once = self._steady(load, table)
-        requests = load.drawn(at_once, overheads.front_ms)
-        return requests, simulate(table, self.rule, requests)
+        return self._tables[key]
+
+    def most_running(self, load: Load) -> int:
+        """Return the requests that decode at once while others always wait.
+
+        There is room for their tokens, and each step has room for the prompts that follow them.
+        """
+        rule = self.rule
+        each = load.tokens - load.output_tokens / 2.0 * (not rule.reserves)
+        most = min(rule.sequences, rule.cache / each)
+        if rule.mixes:
+            steps = max((load.output_tokens - 1.0) / rule.tokens_per_step, 1.0)
+            most = min(most, rule.tokens / (1 + rule.drafts + load.new_tokens / steps))
+        return max(int(most), 1)
 
     def _steady(self, load: Load, table: StepTable) -> int:
         """Return the requests at once under a load at a rate, if none waits: those of Little's law.
@@ -303,8 +330,8 @@ class Server:
         Prompts take a fraction of the time from all that decode.
         """
         rule, n, per_ms = self.rule, 1, 1e-3 * load.request_rate
-        cached = min(load.cached_tokens, load.input_tokens - 1.0)
-        new, context = load.input_tokens - cached, load.input_tokens + load.output_tokens / 2.0
+        new, context = load.new_tokens, load.input_tokens + load.output_tokens / 2.0
+        cached = load.input_tokens - new
         most = max(min(rule.sequences, int(rule.cache / context), MOST_AT_ONCE), 1)
         for _ in range(STEADY):
             step = table.step_ms(n, rule.drafts, context)
@@ -363,12 +390,20 @@ class Server:
 
     def largest_rate(self, load: Load, overheads: FrameworkOverheads) -> float:
         """Return the requests a second that leave while others always wait for a place."""
-        each = load.tokens - load.output_tokens / 2.0 * (not self.rule.reserves)
-        running = min(self.rule.sequences, self.rule.cache / each)
-        one = replace(load, request_rate=0.0, concurrency=MORE_WAIT * running + 1.0, requests=0)
-        requests, found = self.simulate(one, overheads)
-        stay = (found.end_ms - found.arrival_ms)[requests.counted].mean() + overheads.front_ms
-        return 1e3 * requests.at_once / float(stay)
+        running, front_ms = self.most_running(load), overheads.front_ms
+        at_once = min(math.ceil(MORE_WAIT * running), MOST_AT_ONCE) + 1
+        one = replace(load, request_rate=0.0, requests=0)
+        requests = one.drawn(at_once, front_ms, running)
+        first = running // 2  # until these have left, it is not steady
+        requests = replace(requests, counted=slice(first + max(running, BLOCK)))
+        found = simulate(self._table(one, overheads, at_once), self.rule, requests)
+        ends = np.sort(found.end_ms[~np.isnan(found.end_ms)])
+        events = found.events[found.events[:, 0] >= ends[first]]
+        left = len(ends) - first - 1.0
+        if any(requests.outputs > 1):  # tokens are counted with less noise
+            decoded = self.rule.tokens_per_step * np.sum(events[:, 2] * events[:, 3])
+            left = decoded / np.mean(requests.outputs - 1.0)
+        return float(1e3 * left / (events[-1, 1] - events[0, 0]))
 
 
 def of_requests(

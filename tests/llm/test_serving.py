@@ -223,6 +223,32 @@ def test_the_largest_rate_is_that_of_a_server_that_too_many_requests_reach(
     assert 1e3 * (len(end) - 1) / (end[-1] - end[0]) == pytest.approx(most, rel=0.025)
 
 
+def test_long_prompts_fill_each_step_of_a_server() -> None:
+    """Each step has as many tokens as it takes; a request takes those of its prompt and its answer."""
+    one = server(longest=8100.0, sheet=msgspec.structs.replace(SHEET, memory_gib=900.0))
+    budget, (prompt, output) = one.rule.tokens, (8000, 100)
+    each_step = budget / (prompt + output - 1)
+    decode = round(each_step * (output - 1))
+    table = one.parts.table(OVERHEADS, one.rule.sequences)
+    step = table.step_ms(decode, 0, prompt + output / 2, budget - decode, 1)
+    step += each_step * attention_of_prompt(table.prefill, table.unit, 0.0, prompt)
+    assert one.rule.cache / (prompt + output) > 3 * decode  # many more could decode at once
+    rate = one.largest_rate(Load(prompt, output), OVERHEADS)
+    assert rate == pytest.approx(1e3 * each_step / step, rel=0.03)
+    many = one.times(Load(prompt, output, concurrency=4 * decode), OVERHEADS)
+    assert many.requests_per_s == pytest.approx(rate, rel=0.03)
+
+
+def test_the_largest_rate_of_prompts_alone() -> None:
+    """One token of output: a prompt after the other fills the steps."""
+    one = server(longest=1001.0)
+    rate = one.largest_rate(Load(1000, 1), OVERHEADS)
+    table, steps = one.parts.table(OVERHEADS, one.rule.sequences), one.rule.tokens / 1000
+    step = table.step_ms(0, 0, 0.0, one.rule.tokens, round(steps))
+    step += steps * attention_of_prompt(table.prefill, table.unit, 0.0, 1000)
+    assert rate == pytest.approx(1e3 * steps / step, rel=0.03)
+
+
 def test_one_long_request_of_a_log_takes_no_more_memory_than_its_own() -> None:
     """199 requests of 1,500 tokens and one of 20,000, against the throughput of 200 equal ones."""
     sheet, arrivals = msgspec.structs.replace(SHEET, memory_gib=24.0), tuple(map(float, range(200)))
@@ -233,8 +259,9 @@ def test_one_long_request_of_a_log_takes_no_more_memory_than_its_own() -> None:
         one = Server(GPU(section(sheet=sheet)), Deployment(EIGHT, 1, 1, B, B, B), load.longest,
                      tokens=load.tokens)  # fmt: skip
         rates.append(one.largest_rate(load, OVERHEADS))
-    assert rates[0] == pytest.approx(one.largest_rate(Load(1000, 500), OVERHEADS), rel=0.03)
-    assert 0.85 < rates[1] / rates[0] < 1.01
+    # Requests of a load differ a little, and some are preempted; equal ones leave in turn.
+    assert rates[0] == pytest.approx(one.largest_rate(Load(1000, 500), OVERHEADS), rel=0.07)
+    assert 0.8 < rates[1] / rates[0] < 1.01
 
 
 def test_arrivals(tmp_path: Path) -> None:
