@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -247,6 +248,19 @@ def _turned(graph: Graph) -> tuple[set[int], set[int]]:
     return views, copies
 
 
+def _as_padded(graph: Graph, position: int, tensor: int) -> float:
+    """Return the elements of the padded copy of a tensor that an operation of PyTorch keeps, for one of it.
+
+    0: it keeps the tensor itself.
+    """
+    o = graph.operations[position]
+    pads = o.attributes.get("pad_before", ())
+    if graph.framework != "torch" or not pads or tensor != o.inputs[0]:
+        return 0.0
+    sides = graph.tensors[tensor].shape[-len(pads) :]
+    return math.prod(1.0 + sum(pad) / n for pad, n in zip(pads, sides, strict=True))
+
+
 Kept = dict[int, list[tuple[int, int]]]
 """Tensor -> (position of an operation that keeps it, the view of it that the operation reads)."""
 
@@ -294,7 +308,8 @@ def saved_parts(
 
     They are those of `saved_tensors`, each freed behind the first operation that keeps it, tensors `held`
     to the end, the vectors of each step of a recurrent layer, the indices of maxima, and the masks of
-    dropouts, a byte an element. Autocast keeps its copy in place of the tensor.
+    dropouts, a byte an element. Autocast keeps its copy in place of the tensor, and a convolution that of
+    its padding; a reflected one keeps the tensor besides.
     """
     part, sizes = backward_of(graph), element_bytes(graph, mode)
     kept, again = np.zeros((2, len(graph.operations)))
@@ -308,10 +323,12 @@ def saved_parts(
         whole, copies = dict[int, int](), []
         for t, readers in tensors.items():
             for i, read in readers:
-                converted = {t: after for t, _, after in lowered.conversions(graph.operations[i])}
-                if read in converted:
-                    copies.append((i, size(read, converted[read])))
-                else:
+                o = graph.operations[i]
+                converted = {t: after for t, _, after in lowered.conversions(o)}
+                padded = _as_padded(graph, i, read)
+                if padded or read in converted:
+                    copies.append((i, (padded or 1.0) * size(read, converted.get(read, 0.0))))
+                if (padded and "filled" not in o.attributes) or not (padded or read in converted):
                     whole.setdefault(t, i)
         return whole, copies
 

