@@ -97,7 +97,7 @@ def of_its_source(file: DeviceFile) -> tuple[str, ...]:
     """The remarks of a model file from published times, or changed by a data sheet or as of now."""
     remarks = [*filter(None, (file.document.get("as_now"), file.of_form, file.estimated))]
     if file.kernels and file.gpu and file.gpu.dies:
-        remarks.append(f"a card is {file.gpu.dies:g} GPUs, and the time is that of one of them")
+        remarks.append(file.gpu.dies_remark)
     return *remarks, *(file.warnings if file.environment.of_layers else ())
 
 

@@ -96,6 +96,12 @@ class Gpu:
         return int(self.memory_gib * GIB * (1.0 - UNUSABLE_SHARE)) - UNUSABLE_BYTES
 
     @property
+    def dies_remark(self) -> str:
+        """The remark on a card of several GPUs; "" for others."""
+        of = f"a card is {self.dies or 0:g} GPUs, and the time is that of one of them"
+        return of if self.dies else ""
+
+    @property
     def tf32(self) -> float:
         """The speedup of convolutions in TF32 over float32; 1 without TF32 units."""
         ours, float32 = self.rate(TF32), self.rate(FLOAT32)

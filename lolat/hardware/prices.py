@@ -300,6 +300,8 @@ def rental_of(
     if names == [CPU]:
         offers = tuple(o for o in offers if _has_room(o, memory_gib or 0.0, step_bytes or 0.0))
         offers, taken = _processors(offers, hardware.environment)
+    if gpu and gpu.dies:  # a card is so many devices
+        offers = tuple(replace(o, count=int(o.count * gpu.dies)) for o in offers)
     names = [*dict.fromkeys(o.accelerator or CPU for o in offers)]
     if gpu and gpu.name.endswith(MAX_Q):
         taken = " (lists do not mark the Max-Q)"

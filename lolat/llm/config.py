@@ -182,6 +182,7 @@ _WRITES = re.compile(
     "(?!.*(Eagle|EAGLE|Medusa|MTP)).*(For(CausalLM|ConditionalGeneration)|LMHeadModel)"
 )
 """Matches classes (`architectures`) that write text, and not drafts for another language model."""
+TIED = "tie_word_embeddings"
 _OTHERS = {
     "needs sparse attention": r"deepseek_v(3[2-9]|[4-9]\d*)|glm_moe_dsa",
     "needs attention of another form":
@@ -202,8 +203,11 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
     given, name, shown = _given(source)
     whole, inner = given, given.get("text_config")
     if isinstance(inner, Mapping):
-        keys = (*KEYS.split("|"), "quantization", "tie_word_embeddings", "torch_dtype", "dtype")
+        keys = (*KEYS.split("|"), "quantization", TIED, "torch_dtype", "dtype")
         shared = {key: given[key] for key in keys if key in given and inner.get(key) is None}
+        if len({one[TIED] for one in (given, inner) if one.get(TIED) is not None}) > 1:
+            why = f"{TIED} is {given[TIED]}, and {inner[TIED]} in its text_config"
+            raise Config(given, shown).refused(why, hint="frameworks differ in which one they take")
         given = {**inner, **shared}
     towers = tuple(key for key, value in whole.items() if _is_tower(key, value))
     architecture, kind = _kind_of(Config(given, shown))
@@ -237,7 +241,7 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
         linear=_linear(config) if any(layer.linear for layer in kinds) else None,
         head_dim=head_dim or hidden // heads, kinds=kinds,
         intermediate=0 if all(layer.experts for layer in kinds) else config.get(kind.width),
-        tied=config.get("tie_word_embeddings", bool, False), context=_context(config),
+        tied=config.get(TIED, bool, False), context=_context(config),
         qkv_bias=biases[0], output_bias=biases[1], feed_forward_bias=biases[2],
         head_norm=kind.head_norm if config.get("use_qk_norm", bool, True) else "",
         group=group_of(config),
@@ -359,6 +363,12 @@ def _layers(config: Config, kind: _Kind, is_unquantized: IsUnquantized) -> tuple
     dense = set(config.get("mlp_only_layers", list[Count], []))
     dense.update(range(config.get("first_k_dense_replace", Count, 0)))
     step = config.get("decoder_sparse_step|interleave_moe_layer_step", Size, 1)
+    moe = {i for i in range(number) if i not in dense and (i + 1) % step == 0}
+    if kind.expert_width and {*config.get("moe_layers", list[Count], moe)} != moe:
+        raise config.refused(
+            f"moe_layers names other layers than interleave_moe_layer_step {step}, which servers follow",
+            hint="expected them to agree",
+        )
     every = config.get("moe_layer_freq", Any, 1)
     if kind.expert_width and every != 1:  # servers follow it, transformers does not
         given = shortened(repr(every))
@@ -367,7 +377,7 @@ def _layers(config: Config, kind: _Kind, is_unquantized: IsUnquantized) -> tuple
         )
     found: Counter[LayerGroup] = Counter()
     for i in range(number):
-        experts = kind.expert_width != "" and i not in dense and (i + 1) % step == 0
+        experts = kind.expert_width != "" and i in moe
         attention = "linear" if linear[i] else "latent" if kind.latent else ""
         stays = unquantized_parts(config, is_unquantized, i, experts, attention)
         found[LayerGroup(1, windows[i], experts, linear[i], stays)] += 1

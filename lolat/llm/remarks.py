@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lolat.arrays import np
 from lolat.errors import InputError
+from lolat.hardware.gpus import find_gpu
 from lolat.llm.decoder import DTYPES, Decoder
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfitted
 from lolat.llm.gpu import IN_GENERAL, OWN_FITS
@@ -69,7 +70,8 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
     if chosen.tpot_ms:
         yield from _faster(of, chosen, chosen.tpot_ms)
         yield from _fewer_gpus(of, chosen)
-    yield from filter(None, [here.decoder.tower_remark])
+    card = find_gpu(of.device)
+    yield from filter(None, [here.decoder.tower_remark, card.dies_remark if card else ""])
     yield from _not_timed(of)
     yield from _true(
         (not served, f"no served {kind if here.decoder.kind in OWN_FITS else 'model'} on this GPU and "

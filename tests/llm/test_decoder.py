@@ -154,6 +154,23 @@ def test_experts_in_some_layers_by_frequency_are_refused(given: Any) -> None:
         read_decoder(small("deepseek_v3", moe_layer_freq=given))
 
 
+def test_experts_in_other_layers_than_the_step_names_are_refused() -> None:
+    """Transformers follows the list, vLLM the step."""
+    layers = {"num_hidden_layers": 4, "interleave_moe_layer_step": 2}
+    agreeing = read_decoder(small("llama4_text", **layers, moe_layers=[1, 3]))
+    assert sum(one.number for one in agreeing.kinds if one.experts) == 2
+    with pytest.raises(InputError, match="moe_layers names other layers"):
+        read_decoder(small("llama4_text", **layers, moe_layers=[0, 1]))
+
+
+@pytest.mark.parametrize(("whole", "text"), [(True, False), (False, True)])
+def test_embeddings_tied_in_one_place_alone_are_refused(whole: bool, text: bool) -> None:
+    inner = small("qwen3", tie_word_embeddings=text)
+    with pytest.raises(InputError, match=f"tie_word_embeddings is {whole}, and {text} in its text"):
+        read_decoder({"text_config": inner, "tie_word_embeddings": whole})
+    assert read_decoder({"text_config": inner, "tie_word_embeddings": text}).tied == text
+
+
 # Billions of parameters, and of them active, as published.
 PUBLISHED = {
     "llama-3.1-8b": (8.03, 8.03), "llama-3.1-70b": (70.55, 70.55), "llama-3.1-405b": (405.85, 405.85),

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from lolat import load
+from lolat.api.choosing import serving_models
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo
 from lolat.llm.config import read_decoder
@@ -274,3 +275,18 @@ def test_cached_tokens_of_a_trace_are_of_its_own_prompts(tmp_path: Path) -> None
         answer = of().llm(LARGE, arrivals=str(table), cached_tokens=cached, tensor_parallel=1)
         assert said(answer, "cached tokens").startswith(told)
         assert bool(said(answer, "cached tokens")) == bool(told)
+
+
+def test_a_card_of_two_gpus_is_told(tmp_path: Path) -> None:
+    """A card's price buys two of the GPUs that are answered for, each with half of its 128 GB."""
+    table = tmp_path / "prices.csv"
+    table.write_text("InstanceType,AcceleratorName,AcceleratorCount,Price\nfour,MI250,4,4.00\n")
+    (card,) = serving_models("mi250").values()
+    served = card.llm(LARGE, concurrency=8, tensor_parallel=2, prices=str(table))
+    trained = card.cost(
+        LARGE, 1, input_size=128, tokens=1e6, replicas=8, sharding="fsdp", prices=str(table)
+    )
+    for answer in (served, trained):
+        assert said(answer, "a card is 2 GPUs")
+    rented = trained.options[0].rented
+    assert (rented.price_per_hour, rented.instances, rented.idle_devices) == (4.0, 1, 0)

@@ -508,6 +508,40 @@ def test_modules_without_sizes_code_or_dense_weights_are_refused(network: Any, s
         lolat.read(network if isinstance(network, type | tuple) else (network, torch.zeros(1, 8)))
 
 
+def _energy(x: Any) -> Any:
+    return LAYER(x).tanh().sum()
+
+
+@pytest.mark.parametrize(
+    "forces",
+    [
+        lambda _, x: torch.autograd.grad(_energy(x.requires_grad_()), x)[0],
+        lambda _, x: torch.func.vmap(torch.func.grad(_energy))(x),
+        lambda _, x: torch.func.vmap(torch.func.grad_and_value(_energy))(x)[0],
+        lambda _, x: torch.func.vjp(LAYER, x)[1](torch.ones(len(x), 4))[0],
+        lambda _, x: torch.func.jacrev(_energy)(x), lambda _, x: torch.func.hessian(_energy)(x),
+    ],
+)  # fmt: skip
+def test_gradients_in_the_forward_pass_are_refused(forces: Any) -> None:
+    """Energies and forces, or an equation as a loss: the backward pass would not be counted."""
+    refused((Does(forces), torch.zeros(1, 8)), "computes gradients", "cost counts both passes")
+
+
+def test_a_derivative_forward_is_counted() -> None:
+    """The product of the layer, and those of the tangents of its input and its weight (FlopCounterMode)."""
+    both = Does(lambda _, x: torch.func.jvp(LAYER, (x,), (x,)))
+    assert total(lolat.read((both, torch.zeros(1, 8)))).flops == 3 * 8 * 4
+
+
+def test_tensors_that_are_saved_elsewhere_are_told() -> None:
+    def forward(_: Any, x: Any) -> Any:
+        with torch.autograd.graph.save_on_cpu():
+            return LAYER(x)
+
+    graph = lolat.read((Does(forward), torch.zeros(1, 8)))
+    assert "save_on_cpu" in graph.training_only[0]
+
+
 def test_sparse_gradients_are_not_counted() -> None:
     network = nn.Sequential(nn.Embedding(9, 8, sparse=True), LAYER)
     with pytest.raises(NetworkError, match="sparse gradients"):

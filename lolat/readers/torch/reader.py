@@ -265,6 +265,9 @@ def _unread(model: Any, name: str, cause: Exception, numbers: Sequence[int]) -> 
         )
     if "scalar types" in str(cause):
         remedy = "expected token ids as whole numbers: tensors with dtype=torch.long"
+    if "does not require grad" in str(cause):
+        why = "its forward computes gradients (torch.autograd.grad, torch.func), which are not counted"
+        remedy = "expected the network that they are of, for which cost counts both passes"
     most = _most_positions(model)
     if 0 < most < max(numbers, default=most + 1) and str(most) in str(cause):
         remedy = f"expected {arg(LENGTH)} at most {most} (max_position_embeddings)"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import torch
+from torch._functorch import eager_transforms
 from torch.autograd import grad_mode
 from torch.nn.modules import transformer
 from torch.overrides import TorchFunctionMode
@@ -45,18 +46,36 @@ def _masks_as_run() -> Any:
     return mock.patch.multiple(masks, **usual) if usual else contextlib.nullcontext()
 
 
-def _own_functions(tracer: Tracer) -> Any:
-    """Tell the tracer of a user's torch.autograd.Function, whose backward pass is its own."""
+@contextlib.contextmanager
+def _backward_watched(tracer: Tracer) -> Iterator[None]:
+    """Tell the tracer of a backward pass of a user's own: torch.autograd.Function, hooks of saved tensors.
+
+    Gradients by torch.func fail as those by torch.autograd.grad do, as nothing is recorded.
+    """
     apply = vars(torch.autograd.Function)["apply"]
+    hooks: Any = torch.autograd.graph.saved_tensors_hooks
+    enter, told = hooks.__enter__, tracer.builder.training_only
 
     def applied(function: Any, *args: Any, **kwargs: Any) -> Any:
         if not function.__module__.startswith("torch."):
-            tracer.builder.training_only.append(
+            told.append(
                 f"what the code of {function.__name__} (torch.autograd.Function) keeps and computes"
             )
         return apply.__func__(function, *args, **kwargs)
 
-    return mock.patch.object(torch.autograd.Function, "apply", classmethod(applied))
+    def entered(context: Any) -> Any:
+        told.append(f"what {type(context).__name__} (torch.autograd.graph) does with saved tensors")
+        return enter(context)
+
+    def unrecorded(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("element 0 of tensors does not require grad")
+
+    with (
+        mock.patch.object(torch.autograd.Function, "apply", classmethod(applied)),
+        mock.patch.object(hooks, "__enter__", entered),
+        mock.patch.object(eager_transforms, "_autograd_grad", unrecorded),
+    ):
+        yield
 
 
 @contextlib.contextmanager
@@ -114,7 +133,7 @@ def watched(tracer: Tracer) -> Iterator[None]:
         mock.patch.object(torch.autocast, "__enter__", cast),
         mock.patch.object(torch.inference_mode, "__enter__", entered),
         mock.patch.object(torch.inference_mode, "__exit__", left),
-        _own_functions(tracer),
+        _backward_watched(tracer),
         mock.patch.object(grad_mode, "torch", SimpleNamespace(**told)),
         mock.patch.object(torch._C, "_set_grad_enabled", enabled),
     ):
