@@ -180,7 +180,7 @@ class ServingConfig(Result):
         if self.tpot_ms is None:
             return f"{what}: it does not fit"
         token, first = map(milliseconds, self.judged(percentile))
-        at = "" if percentile is None else f" at P{percentile}"
+        at = " on average" if percentile is None else f" at P{percentile}"
         return f"{what}: {first} to the first token, {token} each{at}"
 
     def rows(self) -> list[dict[str, Any]]:
