@@ -56,6 +56,7 @@ def operations_parameters(graph: Graph) -> tuple[int, ...]:
             number = int(a["rows"] * a["out_features"])
         elif kind_of(o.kind).vectors and o.inputs:
             number = o.vectors * _channels(graph, o)
+        number = min(number, a.get("owns", number))
         own = a.get("tied") == "kernel" and "bias" in a
         outputs: Any = a.get("out_features", a.get("out_channels", 0))
         tied = round(a["bias"] * outputs) if own else 0

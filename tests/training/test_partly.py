@@ -13,7 +13,7 @@ import pytest
 import lolat
 from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph
-from lolat.graph.analysis import as_trained
+from lolat.graph.analysis import as_trained, weights_bytes
 from lolat.graph.backward import backward_of
 from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
@@ -335,6 +335,55 @@ def test_other_adapters_of_peft(peft: Any, name: str) -> None:
     graph = read(network, TOKENS)
     learned = [p.numel() for p in network.parameters() if p.requires_grad]
     assert (numbers_of(graph).trained, variables(graph)) == (sum(learned), len(learned))
+
+
+class Kronecker(nn.Module):
+    """A layer of 64 x 64 from the product of two matrices, and one of equal rows, as often as asked."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.left, self.right = nn.Parameter(torch.rand(8, 8)), nn.Parameter(torch.rand(8, 8))
+        self.row, self.times = nn.Parameter(torch.rand(1, 64)), times
+
+    def forward(self, x: Any) -> Any:
+        for _ in range(self.times):
+            x = F.linear(F.linear(x, torch.kron(self.left, self.right)), self.row.repeat(64, 1))
+        return x
+
+
+@pytest.mark.parametrize("name", ["LoKr", "FourierFT", "VeRA", "OFT", "pruned", "1", "3"])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_weights_computed_from_fewer_parameters_are_not_more(
+    peft: Any, name: str, frozen: bool
+) -> None:
+    """The module's own parameters, and its buffers that are weights, once: A and B of VeRA."""
+    layers, x = ["up", "down"], TOKENS
+    config = {
+        "LoKr": lambda: peft.LoKrConfig(r=4, target_modules=layers),
+        "FourierFT": lambda: peft.FourierFTConfig(n_frequency=10, target_modules=layers),
+        "VeRA": lambda: peft.VeraConfig(r=4, target_modules=["up"]),
+        "OFT": lambda: peft.OFTConfig(r=4, target_modules=["up"], oft_block_size=0),
+    }.get(name)
+    if name == "pruned":
+        from torch.nn.utils import prune
+
+        network = prune.random_unstructured(nn.Linear(8, 640), "weight", 0.5)
+    elif config is None:
+        network, x = Kronecker(int(name)), torch.rand(4, 64)
+    else:
+        network = peft.get_peft_model(Blocks(), config())
+    if frozen:
+        network.requires_grad_(False)
+    graph = lolat.read((network, (x,)))
+    weights = {
+        id(b): b.numel()
+        for n, b in network.named_buffers()
+        if n.endswith(("A.default", "B.default"))
+    }
+    every = sum(p.numel() for p in network.parameters())
+    learned = sum(p.numel() for p in network.parameters() if p.requires_grad)
+    assert numbers_of(graph) == (learned, every - learned + sum(weights.values()))
+    assert weights_bytes(graph) == 4 * (every + sum(weights.values()))
 
 
 def test_adapters_that_multiply_more_in_training_are_refused(peft: Any) -> None:

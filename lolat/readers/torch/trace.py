@@ -46,7 +46,7 @@ from lolat.readers.torch.trained import (
     in_training_only,
     otherwise,
 )
-from lolat.readers.torch.watched import OnCpu, eagerly, evaluated, watched
+from lolat.readers.torch.watched import OnCpu, eagerly, evaluated, following_modules, watched
 from lolat.units import plural
 
 _HOLDERS = (
@@ -89,6 +89,11 @@ class Tracer(TorchDispatchMode):
         self.inside = Counter[int]()
         self.cut = dict[int, int]()  # id of one with more elements -> a result
         self.still: set[int] = set()  # frozen parameters
+        # Constants -> ids and elements of the parameters that they are, or are computed from.
+        self.made_of: dict[int, dict[int, int]] = {}
+        self.counted = Counter[
+            int
+        ]()  # ids of those, and of buffers -> elements that operations have
         self.computed: set[int] = set()  # constants computed from others, which are not counted
         self.upcasts = 0  # operations that ask for float32 and have it already
         self.anew = 0  # operations whose weights are such constants
@@ -134,6 +139,8 @@ class Tracer(TorchDispatchMode):
             self.constants.append(value)
             self.lifetimes.own(value)
             self.learn(value, found)
+            if isinstance(value, torch.nn.Parameter):
+                self.made_of[found] = {id(value): value.numel()}
             if value.requires_grad:
                 self.train(found, {id(value): value.numel()})
             elif isinstance(value, torch.nn.Parameter):
@@ -217,7 +224,8 @@ class Tracer(TorchDispatchMode):
                 not shares(results[0], named.get("self")),
             )  # fmt: skip
             written = operations.write(call)
-            owned = self.parameters(named)
+            weights = self.weights(sources, start)
+            owned = self.parameters(named, weights)
             *others, largest = sorted(key for key, _ in owned) or [(0, 0, 0)]
             own_bias = not self.biases.issuperset(others)
             self.biases.update(others)
@@ -225,7 +233,6 @@ class Tracer(TorchDispatchMode):
                 use = range(start, len(self.builder.operations)), any(yes for _, yes in owned)
                 self.uses.setdefault(largest[::-1], []).append(use)
                 self.learned += [(key[-1], written, yes and self.gradients) for key, yes in owned]
-            weights = self.weights(sources, start)
             self.anew += not self.computed.isdisjoint(weights)
             is_fixed = not self.still.issuperset(weights)
             is_fixed &= self.trainable.keys().isdisjoint(weights)
@@ -250,6 +257,8 @@ class Tracer(TorchDispatchMode):
             learned = [] if op == "detach" or not self.gradients else made_of
             if found := [self.trainable[i] for i in learned if i in self.trainable]:
                 self.train(written[-1], {k: n for one in found for k, n in one.items()})
+            parts = [self.made_of.get(i, {}) for i in made_of]
+            self.made_of[written[-1]] = {k: n for one in parts for k, n in one.items()}
             self.aside += prod(shape) * (bool(made_of) and not is_view)
             if (made_of and not is_view) or self.computed.intersection(made_of):
                 self.computed.add(written[-1])
@@ -268,12 +277,13 @@ class Tracer(TorchDispatchMode):
         """
         trained = sum(key[0] for key, is_learned in owned if is_learned)
         rest = sum(key[0] for key, _ in owned) - trained
-        inside, found = dict[int, int](), 0
-        for i in self.computed.intersection(weights):
+        inside, found, computed = dict[int, int](), 0, self.computed.intersection(weights)
+        for i in computed:
             parts = self.trainable.get(i, {})
             if parts.keys().isdisjoint(key[-1] for key, _ in owned):
                 rest += self.writer.elements(i)
                 inside |= parts if self.gradients else {}
+        number = self.count(owned, computed)
         every = self.builder.operations
         is_tied = bool(inside) and "tied" in every[-1].attributes  # has them from its first use
         for key, elements in () if is_tied else inside.items():
@@ -282,9 +292,9 @@ class Tracer(TorchDispatchMode):
             found += new
             if self.inside[key] < elements:  # as of weight_norm, whose scales come on top
                 self.cut[key] = every[-1].outputs[0]
-        made: dict[str, Any] = {}
+        made: dict[str, Any] = {"owns": number} if number is not None and not is_tied else {}
         if is_fixed or found < rest:
-            made = {TRAINED: trained + found} | ({COMPUTED: True} if inside else {})
+            made |= {TRAINED: trained + found} | ({COMPUTED: True} if inside else {})
         if any(key[-1] in self.packed for key, _ in owned):
             made |= {PACKED: True}
         if self.part is not None:
@@ -293,6 +303,20 @@ class Tracer(TorchDispatchMode):
             every[i] = changed(every[i], **made)
         if not owned:
             self.bare.update(t for o in every[start:] for t in o.outputs if kind_of(o.kind).vectors)
+
+    def count(self, owned: Sequence[Any], computed: Set[int]) -> int | None:
+        """The number of an operation's parameters if its weights are `computed` from fewer; else None.
+
+        `owned`: the parameters that it reads. Those that an operation before has are not in the number.
+        """
+        for key, _ in owned:
+            self.counted[key[-1]] = max(key[0], self.counted[key[-1]])
+        every, new = sum(map(self.writer.elements, computed)), 0
+        for key, elements in (pair for i in computed for pair in self.made_of.get(i, {}).items()):
+            more = max(min(elements - self.counted[key], every - new), 0)
+            self.counted[key] += more
+            new += more
+        return sum(key[0] for key, _ in owned) + new if new < every else None
 
     @contextlib.contextmanager
     def again(self, reentrant: bool = False) -> Iterator[None]:
@@ -317,13 +341,20 @@ class Tracer(TorchDispatchMode):
             and "float" in tensors[i].dtype and len(tensors[i].shape) > 1
         ]  # fmt: skip
 
-    def parameters(self, named: dict[str, Any]) -> list[tuple[tuple[int, int, int], bool]]:
-        """A key of each parameter of an operation (elements, offset, id), and True if it is learned."""
+    def parameters(
+        self, named: dict[str, Any], weights: Sequence[int]
+    ) -> list[tuple[tuple[int, int, int], bool]]:
+        """A key of each parameter of an operation (elements, offset, id), and True if it is learned.
+
+        A buffer among its `weights` is one that is not.
+        """
+        buffers = {i for i in weights if i not in self.computed and not self.made_of.get(i)}
         found = []
         for value in pytree.tree_leaves(named):
             *seen, root = self.viewed(value)
             is_learned = self.writer.held.isdisjoint(self.known[t] for t in seen)
-            if isinstance(root, torch.nn.Parameter):
+            is_buffer = self.index(value) in buffers and any(root is one for one in self.constants)
+            if isinstance(root, torch.nn.Parameter) or is_buffer:
                 key = (value.numel(), value.storage_offset(), id(root))
                 found.append((key, is_learned and root.requires_grad))
         return found
@@ -390,42 +421,6 @@ class Tracer(TorchDispatchMode):
             return name, above
         return "", path
 
-    @contextlib.contextmanager
-    def follow_modules(self) -> Iterator[None]:
-        """Keep the modules that are being called in `stack`."""
-        entered: dict[Any, contextlib.ExitStack] = {}
-
-        def enter(module: Any, args: Any) -> None:
-            cls = type(module)
-            self.called.add(module)
-            path = self.modules.get(module, self.stack[-1][0])
-            if self.has_batch_elsewhere(module, args[0] if args else None):
-                self.misread.append(path or cls.__name__)
-            self.stack.append((path, f"{cls.__module__}.{cls.__qualname__}"))
-            if getattr(module, "gradient_checkpointing", False) is True and any(
-                c.__name__ == "GradientCheckpointingLayer" for c in cls.__mro__
-            ):  # of transformers, which does so in training alone
-                function = getattr(module, "_gradient_checkpointing_func", None)
-                whole = bool(getattr(function, "keywords", {}).get("use_reentrant"))
-                entered[module] = contextlib.ExitStack()
-                entered[module].enter_context(self.again(whole))
-
-        def leave(module: Any, args: Any, output: Any) -> None:
-            self.stack.pop()
-            if module in entered:
-                entered.pop(module).close()
-
-        hooks = torch.nn.modules.module
-        handles = [
-            hooks.register_module_forward_pre_hook(enter),
-            hooks.register_module_forward_hook(leave, always_call=True),
-        ]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
 
 def dtype_name(tensor: Any) -> str:
     """float32, int64 ... of a tensor."""
@@ -467,7 +462,8 @@ def traced(
     builder.operations[:] = free_turns(builder.operations, builder.tensors)
     builder.upcasts = tracer.upcasts
     builder.autocast &= any(p.dtype == torch.float32 for p in model.parameters())
-    graph = completed(builder, outputs, sum(p.numel() for p in model.parameters()))
+    own = {id(p): p.numel() for p in model.parameters()}  # and buffers that are weights
+    graph = completed(builder, outputs, sum((tracer.counted | own).values()))
     return graph, next(iter(tracer.misread), "")
 
 
@@ -503,7 +499,7 @@ def _called(
     on_cpu = OnCpu() if all(w.device.type == "cpu" for w in weights) else contextlib.nullcontext()
     with evaluated(model), eagerly(), torch.inference_mode(), watched(tracer), mode, on_cpu:
         args, kwargs = pytree.tree_map_only(torch.Tensor, of_samples, arguments)
-        with tracer.follow_modules(), sizes.watching(), tracer:
+        with following_modules(tracer), sizes.watching(), tracer:
             result = model(*args, **kwargs)
             tracer.lifetimes.end()
         leaves = pytree.tree_leaves(result)

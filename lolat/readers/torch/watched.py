@@ -141,6 +141,43 @@ def watched(tracer: Tracer) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def following_modules(tracer: Tracer) -> Iterator[None]:
+    """Keep the modules that are being called in the tracer's `stack`."""
+    entered: dict[Any, contextlib.ExitStack] = {}
+
+    def enter(module: Any, args: Any) -> None:
+        cls = type(module)
+        tracer.called.add(module)
+        path = tracer.modules.get(module, tracer.stack[-1][0])
+        if tracer.has_batch_elsewhere(module, args[0] if args else None):
+            tracer.misread.append(path or cls.__name__)
+        tracer.stack.append((path, f"{cls.__module__}.{cls.__qualname__}"))
+        if getattr(module, "gradient_checkpointing", False) is True and any(
+            c.__name__ == "GradientCheckpointingLayer" for c in cls.__mro__
+        ):  # of transformers, which does so in training alone
+            function = getattr(module, "_gradient_checkpointing_func", None)
+            whole = bool(getattr(function, "keywords", {}).get("use_reentrant"))
+            entered[module] = contextlib.ExitStack()
+            entered[module].enter_context(tracer.again(whole))
+
+    def leave(module: Any, args: Any, output: Any) -> None:
+        tracer.stack.pop()
+        if module in entered:
+            entered.pop(module).close()
+
+    hooks = torch.nn.modules.module
+    handles = [
+        hooks.register_module_forward_pre_hook(enter),
+        hooks.register_module_forward_hook(leave, always_call=True),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextlib.contextmanager
 def eagerly() -> Iterator[None]:
     """Silence PyTorch, and turn off its compiler and its fused encoder layer.
 
