@@ -67,7 +67,6 @@ def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
         readers / "torch/detectors.py",
         readers / "torch/lifetimes.py",
         readers / "torch/operations.py",
-        readers / "torch/sizes.py",
         readers / "torch/trace.py",
         readers / "torch/watched.py",
         readers / "onnx/quantized.py",

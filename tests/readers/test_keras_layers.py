@@ -157,7 +157,7 @@ def test_a_learned_query() -> None:
     """An attention of one query for all samples; the layer with projections takes one sample alone."""
     graph = graph_of(lambda x: Queried(layers.MultiHeadAttention(2, 4))(x), (9, 8))
     (remark,) = graph.warnings
-    assert remark.startswith("it does not take a batch of two"), "as TensorFlow does not"
+    assert remark.startswith("it does not take a batch of 16"), "as TensorFlow does not"
     macs, moved = multi_head(1, 9, 8, 2, 4, 4)
     assert " ".join(kinds(graph)) == ATTENTION
     assert six(replace(graph, warnings=()), 1)[2:] == (macs, moved, 4 * 72, 8)

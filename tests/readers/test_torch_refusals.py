@@ -410,10 +410,10 @@ def _kept(module: Any, x: Any) -> Any:
 @pytest.mark.parametrize(
     ("forward", "said"),
     [
-        (lambda _, x: TOWERS[0](x) @ TOWERS[1](x).T, "a batch of two has "),
-        (lambda _, x: torch.stack([LAYER(one) for one in x]), "a batch of two has "),
-        (lambda _, x: LAYER(x[:1]), "has 32 MACs in 1 layers, not 64"),
-        (lambda _, x: LAYER(x.view(1, 8)), "does not take a batch of two"),
+        (lambda _, x: TOWERS[0](x) @ TOWERS[1](x).T, "a batch of 16 has "),
+        (lambda _, x: torch.stack([LAYER(one) for one in x]), "a batch of 16 has "),
+        (lambda _, x: LAYER(x[:1]), "has 32 MACs in 1 layers, not 512"),
+        (lambda _, x: LAYER(x.view(1, 8)), "does not take a batch of 16"),
         (_kept, "depends on 1 layer, which PyTorch runs all the same"),
         (lambda _, x: LAYER(x), ""),
     ],
@@ -461,13 +461,13 @@ def test_the_nodes_of_a_graph_are_a_batch_unless_there_is_an_axis_in_front() -> 
     assert any("batch size 1 only" in w for w in told)
 
 
-def test_a_batch_of_two_is_of_the_inputs_that_the_module_takes() -> None:
+def test_a_batch_of_several_is_of_the_inputs_that_the_module_takes() -> None:
     """Indices, and steps in front of the batch."""
     steps_first = Does(lambda m, x: m.lstm(x)[0])
     steps_first.lstm = nn.LSTM(8, 4)
     for network in (nn.Sequential(nn.Embedding(50, 8), LAYER), steps_first):
         remarks = lolat.read(network, (7,) if network is not steps_first else (7, 8)).warnings
-        assert not [w for w in remarks if "batch of two" in w]
+        assert not [w for w in remarks if "batch of 16" in w]
 
 
 def test_a_computed_kernel_is_no_parameter() -> None:

@@ -17,7 +17,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import completed
 from lolat.graph.backward import TRAINED
 from lolat.graph.kinds import COMPUTE
-from lolat.readers.batch import batch_remarks
+from lolat.readers.batch import SAMPLES, batch_remarks
 from lolat.readers.keras import remarks
 from lolat.readers.keras.named import without_weights
 from lolat.readers.keras.trace import KerasReader, calling, functional_of, inference
@@ -55,9 +55,9 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
         variables = {id(v): v for one in model._flatten_layers() for v in one._trainable_variables}
         number = sum(prod(v.shape) for v in variables.values()) + sum(reader.packed.values())
         graph = completed(reader.builder, found, number, *reader.variables)
-        two = KerasReader(graph.name, model)
+        several = KerasReader(graph.name, model)
         reader.builder.warnings += batch_remarks(
-            graph, lambda: two.builder.build(two.read(*_called(model, sizes, samples=2)))
+            graph, lambda: several.builder.build(several.read(*_called(model, sizes, SAMPLES)))
         )
         return reader.builder.build(found)
 

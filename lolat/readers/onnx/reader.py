@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
-from lolat.readers.batch import ONLY, batch_remarks
+from lolat.readers.batch import ONLY, SAMPLES, batch_remarks
 from lolat.readers.onnx.inputs import Input, inputs_of, set_sizes
 from lolat.readers.onnx.patterns import node_name
 from lolat.readers.size import as_sizes
@@ -74,10 +74,10 @@ def _graph(model: Any, name: str, input_size: Any) -> Graph:
     parameters = _without_large_constants(model, name)
     remarks: list[str] = []
     inputs = inputs_of(model.graph, parameters, as_sizes(input_size), name, remarks)
-    two = None
+    several = None
     if inputs and not any(one.fixed for one in inputs.values()):
-        two = type(model)()
-        two.CopyFrom(model)
+        several = type(model)()
+        several.CopyFrom(model)
     most = max((one.fixed for one in inputs.values()), default=0)
     try:
         graph = _of_samples(model, name, inputs, parameters)
@@ -94,9 +94,9 @@ def _graph(model: Any, name: str, input_size: Any) -> Graph:
     ]  # fmt: skip
     if inputs and all(one.batch_axis is None for one in inputs.values()):
         remarks.append(f"its inputs have no batch axis, {ONLY}")
-    if two is not None:
-        read_two = partial(_of_samples, two, name, inputs, parameters, samples=2)
-        graph = replace(graph, warnings=(*graph.warnings, *batch_remarks(graph, read_two)))
+    if several is not None:
+        read_several = partial(_of_samples, several, name, inputs, parameters, samples=SAMPLES)
+        graph = replace(graph, warnings=(*graph.warnings, *batch_remarks(graph, read_several)))
     return replace(graph, warnings=(*remarks, *graph.warnings))
 
 

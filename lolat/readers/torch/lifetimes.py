@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -69,14 +68,3 @@ def is_copied(op: str, before: Any, after: Any) -> bool:
     """True if `contiguous`, `to` or `type_as` has copied its tensor instead of returning it."""
     reordered = op == "contiguous" and before.stride() != after.stride()
     return reordered or (op in ("to", "type_as") and before.dtype != after.dtype)
-
-
-def held(values: Any, depth: int = 4) -> Iterator[Any]:
-    """The tensors in objects that a network returns, such as a cache of keys and values."""
-    for value in values:
-        inside = value
-        if hasattr(value, "__dict__") and not isinstance(value, (torch.Tensor, type)):
-            inside = list(vars(value).values())
-            yield from (v for v in inside if isinstance(v, torch.Tensor))
-        if depth and isinstance(inside, (list, tuple)):
-            yield from held(inside, depth - 1)

@@ -216,25 +216,18 @@ _PUBLISHED = {"torchvision", "timm", "transformers"}
 
 def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[Graph, str]:
     """The graph with the batch on an axis of the inputs; the first layer that has it elsewhere, or ""."""
-    from lolat.readers.torch.sizes import AskedSizes
-    from lolat.readers.torch.trace import read_with, traced
+    from lolat.readers.torch.trace import read_with_several, traced
 
     errors, sized = list[Exception](), list[str]()
     for call in _calls(model, name, size, example, axis, sized):
         try:
-            one = AskedSizes()
-            graph, misread = traced(model, name, call, axis, one)
+            graph, misread = traced(model, name, call, axis)
             sized += _as_image(model, size, graph) if example is None else []
             sized += _longer(model, graph)
             graph = replace(graph, warnings=(*graph.warnings, *sized))
             if not misread and type(model).__module__.partition(".")[0] not in _PUBLISHED:
-                two = AskedSizes(one)
-                reading = partial(read_with, model, name, call, axis)
-                remarks = [*batch_remarks(graph, partial(reading, two, 2))]
-                for n in two.turns():
-                    remarks = remarks or [
-                        *batch_remarks(graph, partial(reading, AskedSizes(), n), n)
-                    ]
+                several = partial(read_with_several, model, name, call, axis)
+                remarks = batch_remarks(graph, several)
                 graph = replace(graph, warnings=(*graph.warnings, *remarks))
             return graph, misread
         except LolatError:

@@ -33,12 +33,12 @@ from lolat.graph.backward import (
     learns,
 )
 from lolat.graph.kinds import IN_PLACE, KERNELS, kind_of
+from lolat.readers.batch import SAMPLES
 from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns
-from lolat.readers.torch.lifetimes import Lifetimes, held, is_copied, shares
+from lolat.readers.torch.lifetimes import Lifetimes, is_copied, shares
 from lolat.readers.torch.operations import AtenOperation, base_name
-from lolat.readers.torch.sizes import AskedSizes
 from lolat.readers.torch.trained import (
     anew_in_each_call,
     free_parameters,
@@ -54,9 +54,6 @@ _HOLDERS = (
     "torch.nn.modules.activation.MultiheadAttention",
 )  # fmt: skip
 """Modules of PyTorch's own that are several operations."""
-
-Arguments = tuple[Any, Any, Set[int]]
-"""Positional and named arguments, at batch size 1, and the ids of the tensors in them without a batch."""
 
 
 class Tracer(TorchDispatchMode):
@@ -427,15 +424,14 @@ def dtype_name(tensor: Any) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def traced(
-    model: Any, name: str, call: Arguments, axis: int, sizes: AskedSizes
-) -> tuple[Graph, str]:
+def traced(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) -> tuple[Graph, str]:
     """Trace a call of a module; return its graph, and the first layer with its batch elsewhere, or "".
 
-    `sizes` notes those for which the code asks. Raises whatever the module's code raises, and NetworkError
-    if no output depends on the inputs.
+    `call`: positional and named arguments, at batch size 1 on their `axis`, and the ids of the tensors in
+    them that have no batch. Raises whatever the module's code raises, and NetworkError if no output depends
+    on the inputs.
     """
-    tracer, outputs = _called(model, name, call, axis, sizes)
+    tracer, outputs = _called(model, name, call, axis)
     builder = tracer.builder
     outputs = [i for i in dict.fromkeys(outputs) if i not in tracer.writer.constants]
     if not outputs:
@@ -467,16 +463,17 @@ def traced(
     return graph, next(iter(tracer.misread), "")
 
 
-def read_with(
-    model: Any, name: str, call: Arguments, axis: int, sizes: AskedSizes, samples: int
-) -> Graph:
-    """Trace a call with several samples, as a graph at batch size 1; it raises what the code raises."""
-    tracer, outputs = _called(model, name, call, axis, sizes, samples)
+def read_with_several(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) -> Graph:
+    """Trace a call with SAMPLES, as a graph at batch size 1.
+
+    `call`, `axis`: as of `traced`. Raises whatever the module's code raises.
+    """
+    tracer, outputs = _called(model, name, call, axis, samples=SAMPLES)
     return tracer.builder.build(tracer.writer.prune(outputs))
 
 
 def _called(
-    model: Any, name: str, call: Arguments, axis: int, sizes: AskedSizes, samples: int = 1
+    model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int, samples: int = 1
 ) -> tuple[Tracer, list[int]]:
     """Call a module in evaluation mode; return the tracer that watched, and the graph's outputs.
 
@@ -499,11 +496,22 @@ def _called(
     on_cpu = OnCpu() if all(w.device.type == "cpu" for w in weights) else contextlib.nullcontext()
     with evaluated(model), eagerly(), torch.inference_mode(), watched(tracer), mode, on_cpu:
         args, kwargs = pytree.tree_map_only(torch.Tensor, of_samples, arguments)
-        with following_modules(tracer), sizes.watching(), tracer:
+        with following_modules(tracer), tracer:
             result = model(*args, **kwargs)
             tracer.lifetimes.end()
         leaves = pytree.tree_leaves(result)
         outputs = [i for t in leaves if (i := tracer.index(t)) is not None]
-        roots = (tracer.viewed(t)[-1] for t in held(leaves))  # a window of keys keeps all of them
-        builder.kept += [i for t in roots if (i := tracer.known.get(t)) is not None]
+        held = (tracer.viewed(t)[-1] for t in _held(leaves))  # a window of keys keeps all of them
+        builder.kept += [i for t in held if (i := tracer.known.get(t)) is not None]
     return tracer, outputs
+
+
+def _held(values: Any, depth: int = 4) -> Iterator[Any]:
+    """The tensors in objects that a network returns, such as a cache of keys and values."""
+    for value in values:
+        held = value
+        if hasattr(value, "__dict__") and not isinstance(value, (torch.Tensor, type)):
+            held = list(vars(value).values())
+            yield from (v for v in held if isinstance(v, torch.Tensor))
+        if depth and isinstance(held, (list, tuple)):
+            yield from _held(held, depth - 1)
