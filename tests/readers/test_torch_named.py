@@ -136,16 +136,17 @@ class TestTransformers:
         assert "alone" not in " ".join(graph.warnings)
 
     def test_more_tokens_than_positions_are_told(self, tmp_path: Path) -> None:
-        """BERT's code adds a table of 128 rows; the shapes of GPT-2, given as a module too, do not tell."""
+        """The tables of BERT and GPT-2 have 128 rows; Llama's rotary positions have none."""
         import torch
 
-        with pytest.raises(NetworkError, match="expected sequence_length at most 128"):
-            read(config(tmp_path, BERT), 129)
-        module = open_network(config(tmp_path, GPT)).model
-        for steps in (128, 129):
+        for network in (BERT, GPT):
+            with pytest.raises(NetworkError, match="expected sequence_length at most 128"):
+                read(config(tmp_path, network), 129)
+        module = open_network(config(tmp_path, LLAMA)).model
+        for steps in (64, 65):
             remarks = lolat.read((module, torch.zeros(1, steps, dtype=torch.int64))).warnings
-            told = sum("longer than the 128 positions" in text for text in remarks)
-            assert told == (steps > 128)
+            told = sum("longer than the 64 positions" in text for text in remarks)
+            assert told == (steps > 64)
 
     def test_an_adapter_beside_it_is_not_left_out_in_silence(self, tmp_path: Path) -> None:
         file = config(tmp_path, BERT)

@@ -527,6 +527,36 @@ def test_gradients_in_the_forward_pass_are_refused(forces: Any) -> None:
     refused((Does(forces), torch.zeros(1, 8)), "computes gradients", "cost counts both passes")
 
 
+TABLE = nn.Embedding(50, 8)
+ANY_LENGTH: dict[str, Any] = {
+    "plain": lambda x, steps: TABLE(steps),
+    "of each sample": lambda x, steps: TABLE(steps[None].expand(len(x), -1)),
+    "shifted": lambda x, steps: TABLE(steps + 2),
+    "indexed": lambda x, steps: TABLE.weight[steps],
+    "selected": lambda x, steps: TABLE.weight.index_select(0, steps),
+    "limited": lambda x, steps: TABLE(steps.clamp(max=49)),
+    "in place": lambda x, steps: TABLE(steps.clone().remainder_(50)),
+    "backward": lambda x, steps: TABLE(49 - steps.flip(0) // 2),
+}
+
+
+@pytest.mark.parametrize("length", [48, 50, 51])
+@pytest.mark.parametrize("name", ANY_LENGTH)
+def test_positions_behind_a_table_are_refused_where_pytorch_raises(name: str, length: int) -> None:
+    """The module has no sizes that differ: a table of 50 rows gives any number of them."""
+
+    def forward(_: Any, x: Any) -> Any:
+        return LAYER(x + ANY_LENGTH[name](x, torch.arange(x.shape[1])))
+
+    network, x = Does(forward), torch.zeros(1, length, 8)
+    try:
+        network(x)
+    except IndexError:
+        refused((network, x), "of a table of 50 rows", "sequence_length")
+    else:
+        lolat.read((network, x))
+
+
 def test_a_derivative_forward_is_counted() -> None:
     """The product of the layer, and those of the tangents of its input and its weight (FlopCounterMode)."""
     both = Does(lambda _, x: torch.func.jvp(LAYER, (x,), (x,)))

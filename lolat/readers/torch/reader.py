@@ -206,7 +206,7 @@ def _longer(model: Any, graph: Graph) -> Iterator[str]:
     """A remark if there are more tokens than positions, which no shape tells."""
     inputs, most = [graph.tensors[i] for i in graph.inputs], _most_positions(model)
     lengths = (t.shape[1] for t in inputs if len(t.shape) == 2 and t.dtype.startswith("int"))
-    if most and max(lengths, default=0) > most:
+    if 0 < most < max(lengths, default=0):
         yield f"longer than the {most} positions that its configuration gives it"
 
 
@@ -261,6 +261,8 @@ def _unread(model: Any, name: str, cause: Exception, numbers: Sequence[int]) -> 
     if "does not require grad" in str(cause):
         why = "its forward computes gradients (torch.autograd.grad, torch.func), which are not counted"
         remedy = "expected the network that they are of, for which cost counts both passes"
+    if why.startswith("position "):
+        remedy = f"expected {arg(LENGTH)} or a table for as many positions"
     most = _most_positions(model)
     if 0 < most < max(numbers, default=most + 1) and str(most) in str(cause):
         remedy = f"expected {arg(LENGTH)} at most {most} (max_position_embeddings)"

@@ -39,6 +39,7 @@ from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns
 from lolat.readers.torch.lifetimes import Lifetimes, is_copied, shares
 from lolat.readers.torch.operations import AtenOperation, base_name
+from lolat.readers.torch.positions import Positions
 from lolat.readers.torch.trained import (
     anew_in_each_call,
     free_parameters,
@@ -70,7 +71,7 @@ class Tracer(TorchDispatchMode):
         self.known: Any = WeakTensorKeyDictionary()
         self.constants: list[Any] = []  # those of no operation, so that no other gets their ids
         self.views: Any = WeakTensorKeyDictionary()  # tensor -> the tensor of which it is a view
-        self.lifetimes = Lifetimes(builder)
+        self.lifetimes, self.positions = Lifetimes(builder), Positions()
         self.modules = modules  # module -> its path
         attentions = (m for m in modules if isinstance(m, torch.nn.MultiheadAttention))
         self.packed = {id(p) for m in attentions for p in m.parameters(recurse=False)}
@@ -187,6 +188,7 @@ class Tracer(TorchDispatchMode):
             is_view &= not is_copied(base_name(schema), bases[0], results[0])
         if bases and is_view and not isinstance(bases[0], FakeTensor):  # of a parameter or a buffer
             self.lifetimes.own(results[0])
+        self.positions.follow(schema.name.removeprefix("aten::"), named, results[0])
         self.write(base_name(schema), named, results, is_view)
         own = (t for t in overwritten if self.index(t) in self.writer.constants)
         self.aside += sum(t.numel() for t in own)

@@ -1,0 +1,53 @@
+"""Checks that the positions which PyTorch code counts are rows of the tables in which it looks them up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+_SAME = {"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "expand", "repeat", "t", "transpose",
+         "permute", "clone", "_to_copy", "detach", "alias"}  # fmt: skip
+"""Operations whose result has the largest value of their first operand."""
+
+
+class Positions:
+    """The largest values of whole numbers from torch.arange, by tensor; tensors that are read have none."""
+
+    def __init__(self) -> None:
+        self.largest: Any = WeakTensorKeyDictionary()
+
+    def follow(self, op: str, named: Mapping[str, Any], result: Any) -> None:
+        """Note the largest value of an operation's result; IndexError if a table has no such row."""
+        for rows, positions in _looked_up(op, named):
+            if (
+                isinstance(positions, torch.Tensor)
+                and (most := self.largest.get(positions, 0)) >= rows
+            ):
+                raise IndexError(f"position {most:,} of a table of {rows} rows")
+        source, other, found = named.get("self"), named.get("other"), None
+        if isinstance(source, torch.Tensor) and op.endswith("_"):  # it is overwritten
+            self.largest.pop(source, None)
+        elif op == "arange" and not result.is_floating_point():
+            start, step = named.get("start", 0), named.get("step", 1)
+            found = start + max(result.numel() - 1, 0) * step if step > 0 else None
+        elif isinstance(source, torch.Tensor):
+            found = self.largest.get(source)
+            if op == "add" and found is not None and isinstance(other, int):
+                found += other * named.get("alpha", 1)
+            elif op not in _SAME:
+                found = None
+        if found is not None and not result.is_floating_point():
+            self.largest[result] = found
+
+
+def _looked_up(op: str, named: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
+    """Yield the numbers of rows of tables, and the tensors with positions that an operation reads there."""
+    if op == "embedding":
+        yield len(named["weight"]), named["indices"]
+    elif op == "index_select":
+        yield named["self"].shape[named["dim"]], named["index"]
+    elif op == "index":
+        yield from zip(named["self"].shape, named["indices"], strict=False)
