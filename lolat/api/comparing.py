@@ -280,7 +280,7 @@ def compare_kernels(model: Model, asked: Comparison) -> list[Compared]:
     from lolat.llm.gpu import operation_ms, specs_of
 
     section, found = model.language_models, []
-    for (name, dtype), rows in rows_of(asked.path).items():
+    for (name, dtype), rows in rows_of(asked.path, asked.question.devices, "only").items():
         operation = section.operations.get(name, {}).get(dtype)
         if operation is None:
             asked.left_out.add(f"nothing is known of {name} of {dtype}", rows=len(rows))

@@ -295,7 +295,7 @@ def _language_models(asked: Asked) -> DeviceFile:
         )
     else:
         sheet = read_sheet(asked.facts, asked.name)
-        section = of_kernels(sheet, asked.framework, kernels, asked.stem, asked.warn)
+        section = of_kernels(sheet, asked.framework, kernels, asked.stem, asked.warn, asked.name)
         source = ", ".join(Path(p).name for p in [*kernels, *served]) or "data sheet"
         where = {"device": "unknown", "source": source}
         label = f"{asked.name} ({section.framework}, from {source})"

@@ -30,11 +30,17 @@ def of_sheet(name: str) -> Model:
 
 
 def section(
-    sheet: Sheet, framework: str | None, kernels: Sequence[str], stem: str, warn: Warn
+    sheet: Sheet,
+    framework: str | None,
+    kernels: Sequence[str],
+    stem: str,
+    warn: Warn,
+    device: str = "",
 ) -> ServingSection:
     """The section on language models of a data sheet and tables of operations, `kernels`.
 
-    Without `framework`, the one that the tables' names or `stem`, the model's name, has.
+    `device`: that of the rows, in tables of several. Without `framework`, the one that the tables' names or
+    `stem`, the model's name, has.
     """
     from lolat.llm.fit import read_operations, section_from
     from lolat.llm.frameworks import FRAMEWORKS, frameworks_in
@@ -45,9 +51,10 @@ def section(
         raise InputError(
             f"{arg('framework')} {framework!r}: expected one of {', '.join(FRAMEWORKS)}"
         )
+    timed = read_operations(*kernels, devices=[device] if device else (), warn=warn)
     bundled = {name: (path, read(path)) for name, path, _ in list_models()}
     others = {n: section_of(f.llm, str(p)) for n, (p, f) in bundled.items() if f.llm is not None}
-    return section_from(sheet, framework, read_operations(*kernels, warn=warn), others)
+    return section_from(sheet, framework, timed, others)
 
 
 def section_of_sheet(

@@ -76,6 +76,8 @@ PEAKS = {
     "NVLink 1": 80.0, "NVLink 2": 150.0, "NVLink 3": 300.0, "NVLink 4": 450.0, "NVLink 5": 900.0,
     # Rates: PCI-SIG's base specifications, 16 lanes of 8, 16 and 32 GT/s at 128/130.
     "PCIe 3.0 x16": 15.75, "PCIe 4.0 x16": 31.5, "PCIe 5.0 x16": 63.0,
+    # A MI300X has seven links, one to each other card of a machine: half of 128 GB/s each (AMD).
+    "Infinity Fabric": 448.0,
 }  # fmt: skip
 """The link of a data sheet (`lolat.hardware.gpus`) -> its peak in GB/s one way.
 
@@ -100,14 +102,14 @@ def assumed_link(device: str, devices: int, machine: int = MACHINE, instance: st
     named = f"{card_of(device)} {form}" if form else f"{device} {AMOUNT.sub('', instance)}"
     gpu, within = find_gpu(named) or find_gpu(device), None
     if gpu is not None and gpu.link in PEAKS:
-        share = NVLINK_SHARE if gpu.link.startswith("NVLink") else PCIE_SHARE
+        share = PCIE_SHARE if gpu.link.startswith("PCIe") else NVLINK_SHARE
         within = Link(8 * PEAKS[gpu.link] * share, name=gpu.link)
     fastest = FASTEST_GBPS if within is None else within.gbps
     if devices > machine:
         for word, gbps, _ in _known(instance):
             if gbps:
                 return Link(min(gbps, fastest), name=f"the network of {word}")
-        if machine >= MACHINE and within is not None and gpu is not None and "NVLink" in gpu.link:
+        if machine >= MACHINE and gpu is not None and within and not gpu.link.startswith("PCIe"):
             return _cluster_link(within)
         apart = fastest if machine >= MACHINE else min(fastest, FASTEST_APART_GBPS)
         return Link(NETWORK_GBPS, name=UNKNOWN_NETWORK, fastest_gbps=apart)

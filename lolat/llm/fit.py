@@ -9,7 +9,7 @@ CENTERS radial basis functions follows the residuals, and vanishes far from time
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ import numpy as np
 
 from lolat.device.intervals import normal_quantile
 from lolat.errors import InputError
+from lolat.hardware.gpus import find_gpu
+from lolat.hardware.links import PEAKS
 from lolat.hardware.specs import sheet_rows
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import ABOVE_ZERO, Row, read_table, say_unread
@@ -159,13 +161,16 @@ TimedTables = dict[str, TimedOperations]
 def read_sheet(path: str | Path, device: str) -> Sheet:
     """Read the data sheet of `device` in a table with the columns of `Sheet`; InputError if it lacks one.
 
-    Missing multiprocessors follow from the rate of a multiprocessor in the most similar GPU of the table.
+    Missing multiprocessors follow from the rate of a multiprocessor in the most similar GPU of the table, a
+    missing link from the bundled data sheet of the device.
     """
-    rows = sheet_rows(path, device, SHEET)
-    sheet = _sheet_columns(rows[device])
+    rows, known = sheet_rows(path, device, SHEET), find_gpu(device)
+    sheet = _sheet_columns(rows[device], SHEET)
+    if known and known.link in PEAKS:
+        sheet.setdefault("link_gb_s", PEAKS[known.link])
     if "multiprocessors" not in sheet:
         every = map(_sheet_columns, rows.values())
-        others = [one for one in every if "multiprocessors" in one]
+        others = [one for one in every if {"multiprocessors", *SHEET} <= {*one}]
         if not others:
             what = "has no multiprocessors; expected their number, from its data sheet"
             raise InputError(f"{path}: {device} {what}", code="multiprocessors")
@@ -176,20 +181,23 @@ def read_sheet(path: str | Path, device: str) -> Sheet:
     return Sheet(**sheet)
 
 
-def _sheet_columns(row: Row) -> dict[str, float]:
+def _sheet_columns(row: Row, needed: Collection[str] = ()) -> dict[str, float]:
     expected = f"a number above 0 for {row['device']}"
-    names = [column.name for column in msgspec.structs.fields(Sheet) if row.get(column.name)]
+    every = (column.name for column in msgspec.structs.fields(Sheet))
+    names = [name for name in every if row.get(name) or name in needed]
     return {name: row.number(name, ABOVE_ZERO, expected=expected) for name in names}
 
 
-def read_operations(*paths: str | Path, warn: Warn = nobody) -> TimedTables:
+def read_operations(
+    *paths: str | Path, devices: Collection[str] = (), warn: Warn = nobody
+) -> TimedTables:
     """Read sizes and (rows,) ms by operation and data type; InputError names a wrong row.
 
-    `warn`: is told the columns that are not read.
+    `devices`: see `rows_of`; `warn`: is told the columns that are not read.
     """
     made: TimedTables = {}
     for path in paths:
-        found = rows_of(path)
+        found = rows_of(path, devices)
         for (name, dtype), rows in found.items():
             ms = np.array([row.milliseconds() for row in rows])
             made.setdefault(name, {})[dtype] = sizes_of(name, rows), ms
@@ -197,11 +205,19 @@ def read_operations(*paths: str | Path, warn: Warn = nobody) -> TimedTables:
     return made
 
 
-def rows_of(path: str | Path) -> dict[tuple[str, str], list[Row]]:
-    """Group a table's rows by operation and data type (for attention: queries/cache); InputError."""
+def rows_of(
+    path: str | Path, devices: Collection[str] = (), argument: str = "name"
+) -> dict[tuple[str, str], list[Row]]:
+    """Group a table's rows by operation and data type (for attention: queries/cache); InputError.
+
+    `devices`, `argument`: of a table of several devices, see `Table.of_devices`.
+    """
     found: dict[tuple[str, str], list[Row]] = {}
     expected = "expected op, dtype, latency_ms, and the sizes of the operation"
-    for row in read_table(path, ("op", "dtype", "latency_ms"), expected):
+    table = read_table(path, ("op", "dtype", "latency_ms"), expected)
+    if len({*filter(None, table.cells("device"))}) > 1:
+        table = table.of_devices(devices, argument)
+    for row in table:
         name = _operation(row)
         allowed: dict[str, Mapping[str, Any]] = {"dtype": WEIGHT_BYTES}
         if KERNEL_MODELS[name].cached:

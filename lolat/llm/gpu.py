@@ -242,6 +242,10 @@ def _is_known(name: str, dtype: str, one: FittedKernel) -> bool:
     return is_variant and {*kernel.terms(dtype, one.variant)} == {*one.terms}
 
 
+LINK_GB_S = 32.0
+"""The link of a GPU whose data sheet has none: about PCI Express 4.0 with 16 lanes."""
+
+
 def short(value: float) -> float:
     """Round a fitted number to the four digits that a file keeps."""
     return float(f"{value:.4g}")
@@ -250,7 +254,7 @@ def short(value: float) -> float:
 def specs_of(sheet: Sheet) -> GpuRates:
     """Convert a sheet to rates per ms; a data type that the GPU lacks gets the rate of bfloat16."""
     rates = {t: 1e9 * (getattr(sheet, peak) or sheet.bf16_tflops) for t, peak in PEAKS.items()}
-    link = sheet.link_gb_s or 32.0
+    link = sheet.link_gb_s or LINK_GB_S
     return GpuRates(sheet.multiprocessors, 1e6 * sheet.bandwidth_gb_s, 1e6 * link, rates)
 
 

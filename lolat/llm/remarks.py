@@ -13,7 +13,7 @@ from lolat.errors import InputError
 from lolat.hardware.gpus import find_gpu
 from lolat.llm.decoder import DTYPES, Decoder
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfitted
-from lolat.llm.gpu import IN_GENERAL, OWN_FITS
+from lolat.llm.gpu import IN_GENERAL, LINK_GB_S, OWN_FITS
 from lolat.llm.load import REQUESTS, Trace
 from lolat.llm.serving import (
     FP8,
@@ -73,7 +73,10 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
     card = find_gpu(of.device)
     yield from filter(None, [here.decoder.tower_remark, card.dies_remark if card else ""])
     yield from _not_timed(of)
+    is_unlinked = gpu.section.sheet.link_gb_s is None and any(r.gpus > r.replicas for r in rows)
     yield from _true(
+        (is_unlinked, f"the data sheet has no link_gb_s: {LINK_GB_S:g} GB/s between GPUs are assumed, "
+         "those of PCI Express 4.0"),
         (not served, f"no served {kind if here.decoder.kind in OWN_FITS else 'model'} on this GPU and "
          "framework is known: its scheduling and kernel launches are assumed to be those of other GPUs"),
         (served and is_unseen(gpu, here), f"no served {kind} on this GPU and framework is known: its times "
@@ -184,17 +187,20 @@ def _first_token(of: Sizing) -> list[str]:
 
 def slower_links(every: Iterable[Sizing]) -> str:
     """Remark on prompts most of whose time is all-reduces of a timed host; "" without any."""
-    slow, host = list[str](), ""
+    slow, why = list[str](), ""
     for of in (one for one in every if one.fit and one.deployment.gpus > 1):
         exchange = of.gpu.operation("all_reduce", "bfloat16")
         parts = of.prompt(of.asked.loads()[0]) * each_ms(of.gpu.section.overheads)
         share = parts[STEP_PARTS.index("all_reduce")] / parts.sum()
-        host = exchange.like or of.device
+        link = of.gpu.section.sheet.link_gb_s
+        why = f"over links of {digits(link or LINK_GB_S)} GB/s" + " (assumed)" * (link is None)
+        if not exchange.like:
+            why = f"as they were timed on one host of {of.device}"
         if share > MOST_EXCHANGE and exchange.like != IN_GENERAL:
             slow.append(f"{percent(share)} on {of.deployment.gpus}")
     return bool(slow) * (
-        f"all-reduces take most of a prompt's time ({', '.join(slow)} GPUs), as they were timed on one "
-        f"host of {host}; on a host with faster links the first token takes less"
+        f"all-reduces take most of a prompt's time ({', '.join(slow)} GPUs), {why}; on a host with faster "
+        "links the first token takes less"
     )
 
 

@@ -103,6 +103,10 @@ class Deployment:
         """Return the data type of the products around attention."""
         return "bfloat16" if "attention" in layer.unquantized else self.dtype
 
+    def routed_dtype(self, layer: LayerGroup) -> str:
+        """Return the data type of the weights of routed experts."""
+        return "bfloat16" if "experts" in layer.unquantized else self.expert_dtype
+
     @cached_property
     def starts(self) -> np.ndarray:
         """(STARTS,) numbers of the events in a step."""
@@ -137,7 +141,7 @@ class Deployment:
         whole = d.weight_bytes(self.dtype, self.expert_dtype) / parts
         whole += d.replicated * each * (1.0 - 1.0 / parts)
         for layer in (layer for layer in d.kinds if layer.experts):
-            dtype = "bfloat16" if "experts" in layer.unquantized else self.expert_dtype
+            dtype = self.routed_dtype(layer)
             experts += layer.number * d.of_layer(layer)["experts"][0] * d.expert_bytes(dtype)
         return whole + experts * (1.0 / self.gpus - 1.0 / parts)
 
@@ -250,11 +254,13 @@ def _products(gpu: GPU, deployment: Deployment, m: np.ndarray) -> dict[str, np.n
         rows = [p for p in deployment.products if p.dtype == dtype]
         n, k, times = np.array([(p.n, p.k, p.times) for p in rows]).T
         made["products"] = made["products"] + gpu.ms("gemm", dtype, m[:, None], n, k) @ times
-    if routed := sum(layer.number for layer in d.kinds if layer.experts):
-        made["experts"] = routed * gpu.ms(
-            "moe", deployment.expert_dtype, every, d.hidden, d.expert_width, d.experts, d.top_k,
+    for layer in (one for one in d.kinds if one.experts):
+        each = layer.number * gpu.ms(
+            "moe", deployment.routed_dtype(layer), every, d.hidden, d.expert_width, d.experts, d.top_k,
             gpus / deployment.expert_parallel, deployment.expert_parallel, SKEW,
         )  # fmt: skip
+        made["experts"] = made.get("experts", 0.0) + each
+    routed = sum(layer.number for layer in d.kinds if layer.experts)
     parts, made["all_reduce"] = deployment.tensor_parallel, np.zeros(len(m))
     exchanged = 2 * d.layers - (0 if gpus == parts else routed)
     if parts > 1:
@@ -316,7 +322,7 @@ def operations_of(gpu: GPU, deployment: Deployment) -> dict[tuple[str, str], Fit
             used |= {(f"mla_{which}", deployment.kv_dtype) for which in ("prefill", "decode")}
         else:
             used |= {(f"{which}_attention", deployment.kv_dtype) for which in ("prefill", "decode")}
-    used |= {("moe", deployment.expert_dtype)} if d.experts else set()
+    used |= {("moe", deployment.routed_dtype(layer)) for layer in d.kinds if layer.experts}
     used |= {("all_reduce", "bfloat16")} if deployment.gpus > 1 else set()
     return {(name, dtype): gpu.operation(name, dtype) for name, dtype in sorted(used)}
 

@@ -19,6 +19,7 @@ from lolat.llm.fit import (
     complete,
     fit_operation,
     read_operations,
+    read_sheet,
     section_from,
 )
 from lolat.llm.frameworks import frameworks_in
@@ -219,6 +220,41 @@ def test_from_tables_to_a_file(write: Write, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         lolat.fit([out, of_others])
     assert caught.value.code == "served"
+
+
+def test_a_table_of_several_gpus_is_of_the_named_one(write: Write) -> None:
+    """Mixed, the terms are those of neither."""
+    rows = [GEMM.strip() + f",{device}\n" for device in ("gpu", "bare") for _ in range(2)]
+    slow = [row.replace("0.1", "0.3") for row in rows[2:]]
+    both = write("k-vllm.csv", HEAD.strip() + ",device\n" + "".join(rows[:2] + slow))
+    own = write("one-vllm.csv", HEAD + GEMM * 2)
+    specs = write("devices.csv", SHEETS)
+    found, alone = (
+        lolat.fit([table], name="gpu", facts=specs).language_models for table in (both, own)
+    )
+    assert found.operations["gemm"]["bfloat16"].rows == 2
+    assert found.operations == alone.operations
+    with pytest.raises(InputError, match="has rows of gpu, bare"):
+        read_operations(both)
+
+
+@pytest.mark.parametrize("missing", ["bf16_tflops", "memory_gib"])
+def test_an_empty_cell_of_a_data_sheet_is_named(missing: str, write: Write) -> None:
+    cells = {"bf16_tflops": "1000", "memory_gib": "80"} | {missing: ""}
+    row = "gpu,100,2000,{memory_gib},{bf16_tflops},,\n".format(**cells)
+    path = write("devices.csv", SHEETS.partition("\n")[0] + "\n" + row)
+    with pytest.raises(InputError, match=f"{missing} is empty"):
+        read_sheet(path, "gpu")
+
+
+@pytest.mark.parametrize(("device", "link"), [("h100-sxm", 450.0), ("l4", 31.5), ("other", None)])
+def test_a_sheet_without_a_link_has_that_of_a_known_gpu(
+    device: str, link: float | None, write: Write
+) -> None:
+    """NVIDIA's sheets: 900 GB/s both ways; PCI Express 4.0 with 16 lanes."""
+    row = f"{device},100,2000,80,1000,,\n"
+    path = write("devices.csv", SHEETS.partition("\n")[0] + "\n" + row)
+    assert read_sheet(path, device).link_gb_s == link
 
 
 SHEET_RATES = {

@@ -110,7 +110,8 @@ def test_prompts_that_mostly_exchange_are_told(like: str) -> None:
     slower, fast = of(operations=operations | {"all_reduce": {"bfloat16": made}}), of()
     found, other = (one.llm(LARGE, **asked) for one in (slower, fast))
     remark = said(found, "all-reduces take most of a prompt's time")
-    assert f"on one host of {like or 'made-up'};" in remark
+    of_host, of_link = "as they were timed on one host of made-up;", "over links of 400 GB/s;"
+    assert (of_link if like else of_host) in remark
     shares = dict(map(reversed, re.findall(r"([\d.]+) % on (\d)", remark)))
     for row, quick in zip(found.served[1:], other.served[1:], strict=True):
         least = 1.0 - quick.prefill_ms / row.prefill_ms
@@ -290,3 +291,12 @@ def test_a_card_of_two_gpus_is_told(tmp_path: Path) -> None:
         assert said(answer, "a card is 2 GPUs")
     rented = trained.options[0].rented
     assert (rented.price_per_hour, rented.instances, rented.idle_devices) == (4.0, 1, 0)
+
+
+def test_an_assumed_link_is_told() -> None:
+    """Two GPUs exchange by it, one GPU does not."""
+    unlinked = of(sheet=msgspec.structs.replace(SHEET, link_gb_s=None))
+    words = "the data sheet has no link_gb_s: 32 GB/s"
+    assert said(unlinked.llm(LARGE, tensor_parallel=2), words)
+    assert not said(unlinked.llm(LARGE, tensor_parallel=1), words)
+    assert not said(of().llm(LARGE, tensor_parallel=2), words)

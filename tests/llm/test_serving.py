@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from lolat.llm.serving import (
     Product,
     deployment_of,
     each_ms,
+    operations_of,
     requests_that_fit,
     step_parts,
 )
@@ -82,6 +84,19 @@ def test_products_of_a_small_llama(parallel: int) -> None:
     # Normalization with its addition 4 tensors, rotation of queries and keys 4, activation 3.
     moved = 2 * 2 * (2 * 4 * 512 + 4 * (8 + 4) * 64 / p + 3 * 1024 / p)
     assert made.moved_bytes == moved
+
+
+def test_experts_that_stay_in_bfloat16_are_timed_so() -> None:
+    """All that a quantized model leaves out, against the model whose experts are of that type."""
+    kept = replace(MIXED.with_bfloat16("experts"), dtype=F, expert_dtype=F)
+    other = replace(MIXED, dtype=F, expert_dtype=B)
+    gpu = GPU(section())
+    one, two = (
+        step_parts(gpu, Deployment(d, 1, 1, F, d.expert_dtype, B), 64, 8, 960.0).table(OVERHEADS, 8)
+        for d in (kept, other)
+    )
+    assert list(one.tokens) == pytest.approx(list(two.tokens))
+    assert operations_of(gpu, Deployment(kept, 1, 1, F, F, B)).keys() >= {("moe", B)}
 
 
 def test_products_of_a_small_mixture() -> None:
