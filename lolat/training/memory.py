@@ -447,9 +447,10 @@ def memory_at_peak(
     parts = state_parts(recipe, numbers.trained, numbers.frozen, shards) | moving
     parts[BUCKETS] = (several and shards == Shards()) * recipe.gradient * numbers.trained
     if shards.parameters > 1:
-        parts[GATHERED] = (2 * recipe.weight + recipe.gradient) * max(
-            trained_parameters(graph), default=0
-        )
+        trained = np.array([0, *trained_parameters(graph)])
+        frozen = np.maximum(np.array([0, *operations_parameters(graph)]) - trained, 0)
+        each = (2 * recipe.weight + recipe.gradient) * trained + 2 * recipe.frozen * frozen
+        parts[GATHERED] = float(each.max())
     return moment, {name: int(size) for name, size in parts.items() if size >= 1}
 
 

@@ -15,13 +15,13 @@ from lolat.device.question import as_whole
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors
-from lolat.graph.modes import DEFAULT_MODE, Mode
+from lolat.graph.modes import DEFAULT_MODE, FLOAT_BYTES, Mode
 from lolat.hardware.links import Link
 from lolat.hardware.prices import Rented
 from lolat.io.results import Remark, Result
 from lolat.optimizers import Optimizer, optimizer_named
 from lolat.parameters import COVERAGE, PARAMETERS
-from lolat.training.parallel import NONE, Parallel, gradients
+from lolat.training.parallel import FSDP, NONE, Parallel, frozen_weights, gradients
 from lolat.units import dollars, duration, plain, plural
 
 # ---- The question.
@@ -374,11 +374,13 @@ def predict(
     run: TrainingRun,
     devices: int = 1,
     link: Link | None = None,
+    frozen_bytes: float = FLOAT_BYTES,
 ) -> TrainingPrediction:
     """Predict training on `devices` devices; several need the `link` that joins them.
 
-    Samples are divided among the devices, rounded up. InputError for batches that together are larger than
-    the data set, and for an optimizer that was not measured.
+    `frozen_bytes`: of a frozen parameter, which FSDP gathers as the others. Samples are divided among the
+    devices, rounded up. InputError for batches that together are larger than the data set, and for an
+    optimizer that was not measured.
     """
     run.check_batch(devices)
     optimizer = optimizer_named(run.optimizer)
@@ -388,7 +390,10 @@ def predict(
     alone = micro.accumulated(run.accumulate, optimizer)
     sizes, backward_ms = gradients(graph, micro.backward, model.mode or DEFAULT_MODE)
     share = micro.forward / max(sum(backward_ms), 1e-9)
-    passes = sizes, backward_ms, sizes, [share * ms for ms in backward_ms], run.accumulate
+    forward_ms, weights, again = [share * ms for ms in backward_ms], sizes, sizes
+    if run.sharding == FSDP:
+        weights, again = (frozen_weights(graph, frozen_bytes, len(sizes)) + sizes).tolist()
+    passes = sizes, backward_ms, weights, forward_ms, run.accumulate, again
     (waited_ms, hidden_ms), (short, _), (long, _) = (
         replace(parallel, link=each).exchange_ms(*passes)
         for each in ((None,) * 3 if link is None else (link, *link.ends))

@@ -15,6 +15,8 @@ import numpy as np
 
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
+from lolat.graph.analysis import operations_parameters
+from lolat.graph.backward import backward_of
 from lolat.graph.modes import DEFAULT_MODE, Mode
 from lolat.hardware.links import MACHINE, Link
 from lolat.parameters import SHARDINGS
@@ -66,6 +68,20 @@ def gradients(
     return [size * numbers[i] for i in learned], parts.tolist()
 
 
+def frozen_weights(graph: Graph, each: float, parts: int) -> np.ndarray:
+    """(2, parts) bytes of frozen parameters, of `each` so many, beside the `parts` of `gradients`.
+
+    They are read by the forward pass, and again by the backward pass where a gradient goes through.
+    """
+    trained = np.array(trained_parameters(graph), float)
+    frozen = each * np.maximum(np.array(operations_parameters(graph), float) - trained, 0.0)
+    both = np.array([frozen, frozen * backward_of(graph).first])
+    learned = np.flatnonzero(trained) if parts > 1 else np.zeros(1, int)
+    found = np.add.reduceat(both, learned, axis=1)
+    found[:, 0] += both[:, : learned[0]].sum(1)
+    return found
+
+
 NONE, ZERO1, ZERO2, FSDP, HYBRID = SHARDINGS
 GATHERED = 0.5
 """Share of a network's rate that gathers of a layer at a time reach between machines, beside the products
@@ -107,14 +123,15 @@ class Parallel:
     def exchange_ms(
         self, gradients: Sequence[float], backward_ms: Sequence[float],
         weights: Sequence[float] = (), forward_ms: Sequence[float] = (), batches: int = 1,
+        again: Sequence[float] | None = None,
     ) -> tuple[float, float]:  # fmt: skip
         """Return the ms that an iteration waits for messages, and the ms of messages that it hides.
 
         `gradients`, `weights`: bytes of each part's messages, in the order of the forward pass;
         `backward_ms`, `forward_ms`: ms of each part in a batch, of which an iteration has `batches`.
         Gradients of zero2 and fsdp leave each batch, others once in an iteration; fsdp gathers the
-        parameters of a part before each of its passes, zero1 and zero2 gather them all once after the
-        update.
+        parameters of a part before each of its passes (`again`: bytes before the backward one, if others),
+        zero1 and zero2 gather them all once after the update.
         """
         if self.devices == 1 or self.link is None:
             return 0.0, 0.0
@@ -140,7 +157,7 @@ class Parallel:
             scattering = batches * exposed_ms(gradients, backward, ring, 0.0, 0.0)
             if self.sharding == ZERO2:
                 return scattering + gathering
-            both = [g + w for g, w in zip(gradients, weights, strict=True)]
+            both = [g + w for g, w in zip(gradients, again or weights, strict=True)]
             every = batches * (exposed_ms(both, backward, ring, 0.0, 0.0) + gathering)
             # Each part's shards, on a stream of their own, once the last batch has their sums.
             return every + exposed_ms(gradients, backward, between, 0.0, 0.0)

@@ -144,7 +144,7 @@ class NetworkPlan:
 
     def predicted(self, devices: int, link: Link | None) -> TrainingPrediction:
         """Predict training on `devices` devices, joined by `link`, without a price."""
-        found = predict(self.training, self.graph, self.run, devices, link)
+        found = predict(self.training, self.graph, self.run, devices, link, self.recipe.frozen)
         each_s = found.samples_per_s / devices
         useful = self.useful / self.length if self.length else 1.0
         return replace(
