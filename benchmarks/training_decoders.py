@@ -64,7 +64,7 @@ class Runs:
                     section, sheet=msgspec.structs.replace(section.sheet, **SHEET_40)
                 )
             self.gpus[device] = GPU(section)
-            for row in read_runs(path, device, devices=[device])[0]:
+            for row in read_runs(path, assumed_link(device, 1), devices=[device])[0]:
                 self.rows.append(_linked(row, gbps))
                 self.device.append(device)
         self.half = np.array([row.step.passes.decoder.name in FIRST_HALF for row in self.rows])

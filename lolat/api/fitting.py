@@ -318,6 +318,7 @@ def _language_models(asked: Asked) -> DeviceFile:
         names = dict.fromkeys([*file.environment.sources, *(Path(p).name for p in served)])
         file = file.but(environment={**file.recorded, "source": ", ".join(names)})
     if runs:
+        file = file.but(llm=msgspec.to_builtins(section))  # its data sheet may have a link
         section = _with_level(section, runs, file, asked.warn)
     return file.but(llm=msgspec.to_builtins(section))
 
@@ -330,8 +331,8 @@ def _with_level(
     from lolat.training.decoder_rows import RUNS as EXPECTED_RUNS
     from lolat.training.decoder_rows import level_of, read_runs
 
-    card, gib = file.kind, card_gib(file.kind, section)
-    read = [read_runs(path, card, gib, [file.product]) for path in runs]
+    gib = card_gib(file.kind, section)
+    read = [read_runs(path, file.link, gib, [file.product]) for path in runs]
     rows = [row for found, _ in read for row in found]
     for row, error in (one for _, refused in read for one in refused):
         warn(f"line {row.line} is left out: {error}")

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from lolat.hardware.gpus import CPU, SHEET_FIELDS, Gpu, find_gpu
+from lolat.hardware.links import Link, assumed_link
 from lolat.units import GIB
 
 GPU = "gpu"
@@ -98,6 +99,16 @@ class Hardware:
             return known
         own = {name: value for name, value in given.items() if name in SHEET_FIELDS}
         return replace(known or Gpu(self.kind), **own)
+
+    @property
+    def link_gb_s(self) -> float | None:
+        """Peak of the link in an own data sheet, in GB/s one way; None: that of the card."""
+        return None
+
+    @cached_property
+    def link(self) -> Link:
+        """The link inside a machine."""
+        return assumed_link(self.kind, 1, own_gb_s=self.link_gb_s)
 
     @property
     def available_bytes(self) -> int | None:

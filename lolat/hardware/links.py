@@ -23,6 +23,10 @@ from lolat.parameters import PARAMETERS
 NETWORK_GBPS = 10.0
 """Assumed bandwidth between machines and between unknown devices: a cloud's Ethernet."""
 LATENCY_MS = 0.005  # of a message between two GPUs, or two machines over RDMA
+OWN_LINK = "the link of its data sheet"
+"""The name of the link of an own data sheet."""
+ALIKE = 0.05
+"""Difference below which the rate of an own data sheet is that of a card's usual link."""
 UNKNOWN_NETWORK = "the network between machines"
 """The name of a link between machines whose network is not known."""
 CLUSTER = "the network of a cluster"
@@ -56,9 +60,14 @@ class Link:
         PARAMETERS["link_gbps"].check(self.gbps)
 
     @property
+    def is_within(self) -> bool:
+        """True if it is the known link inside a machine."""
+        return self.name in PEAKS or self.name == OWN_LINK
+
+    @property
     def ends(self) -> tuple[Link, Link]:
         """The fastest and the slowest link that it may be."""
-        off = OFF_WITHIN if self.name in PEAKS else OFF_BETWEEN
+        off = OFF_WITHIN if self.is_within else OFF_BETWEEN
         off = OFF_GIVEN if self.name is None else off
         fast, slow = (
             replace(self, gbps=self.gbps / factor, latency_ms=self.latency_ms * factor)
@@ -89,9 +98,19 @@ AMOUNT = re.compile(r"\d+ ?gb\b|x\d+\b", re.IGNORECASE)
 """A machine's memory and its number of cards, in the name of its type."""
 
 
-def assumed_link(device: str, devices: int, machine: int = MACHINE, instance: str = "") -> Link:
+def own_rate(device: str, gb_s: float | None) -> float | None:
+    """The GB/s of a data sheet's link; None without one, and if a card of that name has it in any form."""
+    forms = [find_gpu(f"{card_of(device)} {form}") for form in ("", "SXM", "PCIe")]
+    usual = [PEAKS.get(gpu.link, 0.0) for gpu in forms if gpu is not None]
+    return None if gb_s and any(abs(gb_s - peak) < ALIKE * peak for peak in usual) else gb_s
+
+
+def assumed_link(
+    device: str, devices: int, machine: int = MACHINE, instance: str = "", own_gb_s: float | None = None
+) -> Link:  # fmt: skip
     """The link of `devices` devices of that name, `machine` of them in each machine, of type `instance`.
 
+    `own_gb_s`: the peak of the link inside a machine by an own data sheet, in place of the card's.
     The slowest part limits an exchange over several machines: the network between them, which the devices
     of a machine share, or the link within. The network is known if a word of the instance's type is one of
     networks.csv. Else machines of MACHINE GPUs with NVLink are those of a cluster (`_cluster_link`); others
@@ -101,9 +120,10 @@ def assumed_link(device: str, devices: int, machine: int = MACHINE, instance: st
     form = form_in(instance)
     named = f"{card_of(device)} {form}" if form else f"{device} {AMOUNT.sub('', instance)}"
     gpu, within = find_gpu(named) or find_gpu(device), None
-    if gpu is not None and gpu.link in PEAKS:
-        share = PCIE_SHARE if gpu.link.startswith("PCIe") else NVLINK_SHARE
-        within = Link(8 * PEAKS[gpu.link] * share, name=gpu.link)
+    name = OWN_LINK if own_gb_s else gpu.link if gpu else ""
+    if peak := own_gb_s or PEAKS.get(name):
+        share = NVLINK_SHARE if peak > PEAKS["PCIe 5.0 x16"] else PCIE_SHARE
+        within = Link(8 * peak * share, name=name)
     fastest = FASTEST_GBPS if within is None else within.gbps
     if devices > machine:
         for word, gbps, _ in _known(instance):
@@ -117,12 +137,11 @@ def assumed_link(device: str, devices: int, machine: int = MACHINE, instance: st
     return within or Link(NETWORK_GBPS, name=name, fastest_gbps=fastest)
 
 
-def given_link(device: str, devices: int, gbps: float, machine: int = MACHINE) -> Link:
+def given_link(within: Link, devices: int, gbps: float, machine: int = MACHINE) -> Link:
     """The link of devices that have a link of `gbps` each; those of a `machine` use all of theirs.
 
-    Nothing is faster between machines than inside one.
+    Nothing is faster between machines than the link `within` one.
     """
-    within = assumed_link(device, min(devices, machine))
     return Link(gbps if devices <= machine else min(machine * gbps, max(within.gbps, gbps)))
 
 

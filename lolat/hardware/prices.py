@@ -164,13 +164,14 @@ class Rental:
     """The `offers` of `device`.
 
     `prices`: the name of the price list, or of the option that gave the price; `memory_gib`: memory of the
-    device.
+    device; `link_gb_s`: see `Hardware`.
     """
 
     device: str
     offers: tuple[Offer, ...]
     prices: str
     memory_gib: float | None = None
+    link_gb_s: float | None = None
 
     def offers_for(self, devices: int) -> list[Offer]:
         """The cheapest instance type of each kind of link for `devices` devices, the cheapest first.
@@ -222,9 +223,8 @@ class Rental:
     def link(self, devices: int, offer: Offer) -> Link:
         """The link of `devices` devices of an offer, assumed by its names and the device's."""
         machine = offer.devices if offer.instance_type else MACHINE
-        return assumed_link(
-            f"{self.device} {offer.accelerator}", devices, machine, offer.instance_type
-        )
+        name = f"{self.device} {offer.accelerator}"
+        return assumed_link(name, devices, machine, offer.instance_type, self.link_gb_s)
 
 
 def instances_of(rental: Rental | None) -> tuple[int, ...]:
@@ -259,16 +259,16 @@ def rental_of(
     `memory_gib`: the least memory of a device; `step_bytes`: memory that a network takes. GPUs: those of
     its name with as much memory (`memory_gib`, or that of its data sheet) or more, but for a form
     (SXM, PCIe) that is another chip, or a PCIe card for an SXM where others are offered; without
-    `memory_gib` also those with less that hold `step_bytes`.
-    Processors: those with that memory, not ARM for x86 or the reverse, and at least the model's threads,
-    since a smaller machine would be slower; if none has as many threads, all others of them. InputError if
-    both price and list are given.
+    `memory_gib` also those with less that hold `step_bytes`. Processors: those with that memory, not ARM
+    for x86 or the reverse, and at least the model's threads, since a smaller machine would be slower; if
+    none has as many threads, all others of them. InputError if both price and list are given.
     """
     check_price(price_per_hour, prices)
     device, gpu = hardware.kind, hardware.gpu
     own = None if gpu is None else gpu.memory_gib
     if price_per_hour is not None:
-        return Rental(device, (Offer("", "", 0, price_per_hour, source=GIVEN),), GIVEN)
+        given = Offer("", "", 0, price_per_hour, source=GIVEN)
+        return Rental(device, (given,), GIVEN, link_gb_s=hardware.link_gb_s)
     listed, needed = price_list(prices), memory_gib or own or 0.0
     enough = None if memory_gib else step_bytes
 
@@ -306,7 +306,7 @@ def rental_of(
     if gpu and gpu.name.endswith(MAX_Q):
         taken = " (lists do not mark the Max-Q)"
     source = f"{', '.join(names)}{taken} in {listed.prices}"
-    return Rental(device, offers, source, own) if offers else None
+    return Rental(device, offers, source, own, hardware.link_gb_s) if offers else None
 
 
 def _processors(

@@ -431,7 +431,7 @@ def option_of(
     """
     if rental is None:
         if link is None and devices > 1:
-            link = assumed_link(plan.file.kind, devices)
+            link = assumed_link(plan.file.kind, devices, own_gb_s=plan.file.link_gb_s)
         return plan.predicted(devices, link).bought(limits)
 
     form = form_of(rental.device)

@@ -16,12 +16,7 @@ from lolat.errors import InputError, arg
 from lolat.graph.analysis import largest_fitting
 from lolat.graph.modes import EAGER, Launch
 from lolat.hardware.gpus import UNUSABLE_BYTES, find_gpu
-from lolat.hardware.links import (
-    MACHINE,
-    Link,
-    assumed_link,
-    given_link,
-)
+from lolat.hardware.links import MACHINE, Link, given_link
 from lolat.hardware.prices import Rental
 from lolat.io.results import Remark
 from lolat.llm.domain import UNTIMED
@@ -161,8 +156,7 @@ class DecoderPlan:
 
     def parallel(self, devices: int, link: Link | None = None) -> Parallel:
         """Return so many GPUs that train together."""
-        within = assumed_link(self.file.kind, min(devices, self.machine))
-        return Parallel(devices, link, self.run.sharding, within, self.machine)
+        return Parallel(devices, link, self.run.sharding, self.file.link, self.machine)
 
     def on_machines(self, rental: Rental | None) -> DecoderPlan:
         """Return the plan on the machines of a rental, which a hybrid divides a model inside of."""
@@ -174,7 +168,7 @@ class DecoderPlan:
         gbps = self.run.link_gbps
         if gbps is None or devices <= self.machine < most:
             return None
-        return given_link(self.file.kind, devices, gbps, self.machine)
+        return given_link(self.file.link, devices, gbps, self.machine)
 
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:
         """Return the offers for so many GPUs, None if these do not hold the training.
@@ -299,7 +293,7 @@ class DecoderPlan:
         if link is not None and most > self.machine and link.gbps < self.machine * gbps:
             yield (
                 f"--link-gbps {gbps:g}: {self.machine} x {gbps:g} = {self.machine * gbps:g} Gbit/s between "
-                f"machines, at most the {link.gbps:g} of {assumed_link(self.file.kind, self.machine).name}"
+                f"machines, at most the {link.gbps:g} of {self.file.link.name}"
             )
 
     def about(self, numbers: Sequence[int]) -> dict[str, Any]:

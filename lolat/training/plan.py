@@ -19,7 +19,7 @@ from lolat.graph.kinds import CONVOLUTIONS
 from lolat.graph.modes import DEFAULT_MODE, FLOAT32, TF32
 from lolat.graph.network import ON_CPU
 from lolat.hardware.gpus import PRECISION_OF, Gpu
-from lolat.hardware.links import MACHINE, PEAKS, Link, assumed_link
+from lolat.hardware.links import MACHINE, Link
 from lolat.hardware.prices import Rental
 from lolat.io.results import Remark
 from lolat.optimizers import optimizer_named
@@ -129,12 +129,13 @@ class NetworkPlan:
 
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:
         """Return the offers for so many devices: of one machine, if the given link is one inside it."""
-        return rental.of_machines(devices) if rental and self._is_inside(devices) else rental
+        return rental.of_machines(devices) if rental and self._is_inside else rental
 
-    def _is_inside(self, devices: int) -> bool:
-        """Return True if the given link is as fast as that inside a machine of such GPUs."""
-        within = assumed_link(self.file.kind, min(devices, MACHINE))
-        return within.name in PEAKS and (self.run.link_gbps or 0.0) >= within.gbps
+    @property
+    def _is_inside(self) -> bool:
+        """True if the given link is as fast as that inside a machine of such GPUs."""
+        within = self.file.link
+        return within.is_within and (self.run.link_gbps or 0.0) >= within.gbps
 
     def would_fit(self, numbers: Sequence[int]) -> Iterator[str]:
         """Yield the options of smaller micro-batches with which an iteration fits, if any."""
@@ -216,7 +217,7 @@ class NetworkPlan:
                 "gradients of frozen weights save",
             )
         most = max(numbers)
-        if most > MACHINE and self._is_inside(most):
+        if most > MACHINE and self._is_inside:
             yield Remark(
                 f"--link-gbps {self.run.link_gbps:g} is as fast as the link inside a machine",
                 f"expected that of the network between the machines of {most} GPUs, such as 100",

@@ -28,6 +28,7 @@ COLUMNS = (
     "model,gpus,sequence_length,micro_batch_size,gradient_accumulation,precision,sharding,"
     "activation_checkpointing,tokens_per_s_per_gpu"
 )
+LINK = Model(document()).file.link
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def table(folder: Path, *rows: str) -> str:
 
 def test_a_row_is_an_iteration_with_all_its_micro_batches(folder: Path) -> None:
     path = table(folder, "8,2048,4,3,amp_bf16,full_shard,true,50000", "1,512,2,,bf16,,,9000")
-    (first, second), refused = read_runs(path, "")
+    (first, second), refused = read_runs(path, LINK)
     assert not refused
     assert first.ms == pytest.approx(1e3 * 3 * 4 * 2048 / 50000)
     assert (first.parallel.sharding, first.parallel.devices, first.batches) == ("fsdp", 8, 3)
@@ -58,14 +59,14 @@ def test_a_column_may_have_the_name_of_the_option(folder: Path) -> None:
     names = {"activation_checkpointing": "checkpointing", "gradient_accumulation": "accumulate"}
     for name, option in names.items():
         path.write_text(path.read_text().replace(name, option))
-    (run,), _ = read_runs(path, "")
+    (run,), _ = read_runs(path, LINK)
     assert (run.step.passes.checkpointing, run.batches) == ("full", 3)
 
 
 def logged_ms(folder: Path, *history: Any, **more: Any) -> float:
     """The ms of an iteration of two GPUs, each of 4 sequences of 1,024 tokens, by a trainer's log."""
     (folder / "trainer_state.json").write_text(json.dumps({"log_history": history, **more}))
-    rows, _ = read_runs(table(folder, "2,1024,4,1,bf16,zero2,none,trainer_state.json"), "")
+    rows, _ = read_runs(table(folder, "2,1024,4,1,bf16,zero2,none,trainer_state.json"), LINK)
     return rows[0].ms
 
 
@@ -92,7 +93,7 @@ def test_the_log_of_a_trainer_gives_the_tokens(folder: Path) -> None:
     whys = {"empty": "no log of", "missing": "no such file", "stopped": "the run did not end"}
     for log_file, why in whys.items():
         with pytest.raises(InputError, match=rf"{log_file}.json: {why}.*relative to the table"):
-            read_runs(table(folder, f"2,1024,4,1,bf16,zero2,none,{log_file}.json"), "")
+            read_runs(table(folder, f"2,1024,4,1,bf16,zero2,none,{log_file}.json"), LINK)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_the_error_of_an_encoder_has_the_columns_of_a_table_of_networks(folder: 
     bert = {"model_type": "bert", "architectures": ["BertForPreTraining"]}
     (folder / "small.json").write_text(json.dumps(bert))
     with pytest.raises(InputError, match="no decoder") as error:
-        read_runs(table(folder, "8,512,16,2,amp,,,4096"), "")
+        read_runs(table(folder, "8,512,16,2,amp,,,4096"), LINK)
     header = str(error.value).rpartition(" with the columns ")[2]
     row = f"transformers:{folder}/small.json,16,512,8,2,amp,adamw,64"
     (folder / "networks.csv").write_text(f"{header}\n{row}\n")
@@ -138,13 +139,13 @@ def test_a_gpu_is_called_as_cost_calls_it(folder: Path) -> None:
 
 def test_fp8_is_left_out_and_a_wrong_cell_named(folder: Path) -> None:
     rows, refused = read_runs(
-        table(folder, "1,512,2,1,amp_fp8,,,9000", "1,512,2,1,bf16,,,9000"), ""
+        table(folder, "1,512,2,1,amp_fp8,,,9000", "1,512,2,1,bf16,,,9000"), LINK
     )
     assert (len(rows), len(refused)) == (1, 1)
     with pytest.raises(InputError, match=r"sharding.*full_shard"):
-        read_runs(table(folder, "8,512,2,1,bf16,half,,9000"), "")
+        read_runs(table(folder, "8,512,2,1,bf16,half,,9000"), LINK)
     with pytest.raises(InputError, match="micro_batch_size"):
-        read_runs(table(folder, "8,512,x,1,bf16,,,9000"), "")
+        read_runs(table(folder, "8,512,x,1,bf16,,,9000"), LINK)
 
 
 @pytest.mark.parametrize(("column", "cell"), [("optimizer", "adamx"), ("tune", "frozen:99")])
@@ -154,7 +155,7 @@ def test_a_wrong_optimizer_or_tune_is_told_with_its_line(
     path = Path(table(folder, "1,512,2,1,bf16,,,9000"))
     path.write_text(path.read_text().replace("\n", f",{column}\n", 1).rstrip() + f",{cell}\n")
     with pytest.raises(InputError, match=rf"^{path}, line 2: {column} '?{cell}") as error:
-        read_runs(path, "")
+        read_runs(path, LINK)
     assert str(error.value).count("line 2") == 1
 
 
@@ -162,10 +163,37 @@ def test_a_wrong_optimizer_or_tune_is_told_with_its_line(
 def test_a_link_of_a_row_is_that_of_a_cost(folder: Path, gpus: int) -> None:
     path = Path(table(folder, f"{gpus},1024,1,1,amp,full_shard,,9000"))
     path.write_text(path.read_text().replace("\n", ",link_gbps\n", 1).rstrip() + ",10\n")
-    (row,), _ = read_runs(path, "")
+    (row,), _ = read_runs(path, LINK)
     asked = {"replicas": gpus, "sharding": "fsdp", "input_size": 1024, "link_gbps": 10}
     cost = Model(document()).cost(folder / "small.json", 1, **asked)
     assert row.predicted_ms(GPU(section())) == pytest.approx(cost.options[0].iteration_ms)
+
+
+@pytest.mark.parametrize(
+    ("device", "gb_s", "link", "gbps"),
+    [("mychip", 450, "the link of its data sheet", 2880), ("mychip", 32, "the link of its data sheet", 128),
+     ("mychip", None, "a network, as no link of these devices is known", 10),
+     ("H100 SXM", 448, "NVLink 4", 2880), ("H100 SXM", 200, "the link of its data sheet", 1280)],
+)  # fmt: skip
+def test_the_link_in_an_own_data_sheet_joins_a_machine(
+    folder: Path, device: str, gb_s: float | None, link: str, gbps: float
+) -> None:
+    """0.8 of a link as fast as NVLink, 0.5 of PCI Express: in cost, rented or not, and in fit."""
+    sheet = msgspec.structs.replace(section().sheet, link_gb_s=gb_s)
+    made = document(section(sheet=sheet)) | {"device": device}
+    (folder / "gpu.json").write_text(json.dumps(made))
+    asked = {"replicas": 8, "sharding": "fsdp", "input_size": 1024}
+    for price in (None, 2.0):
+        (found,) = Model(made).cost(LLAMA, 1, price_per_hour=price, **asked).options
+        assert (found.link, found.link_gbps) == (link, pytest.approx(gbps))
+    (given,) = Model(made).cost(LLAMA, 1, link_gbps=gbps, **asked).options
+    assert found.iteration_ms == pytest.approx(given.iteration_ms)
+    (other,) = Model(made).cost(LLAMA, 1, link_gbps=77, **asked).options
+    assert (other.link, other.link_gbps) == (None, 77)
+    (folder / "small.json").write_text(json.dumps(LLAMA))
+    each = found.tokens_per_s_per_gpu
+    fitted = package.fit([folder / "gpu.json", table(folder, f"8,1024,1,1,amp,fsdp,,{each}")])
+    assert fitted.file.document["llm"]["trained"]["level"] == pytest.approx(1.0, rel=1e-3)
 
 
 def test_runs_that_no_card_can_hold_are_left_out(folder: Path) -> None:
@@ -183,7 +211,7 @@ def test_runs_that_no_card_can_hold_are_left_out(folder: Path) -> None:
 @pytest.mark.parametrize("number", [1, 2, 5, 200])
 def test_an_interval_at_a_level_is_that_of_one_more_run(folder: Path, number: int) -> None:
     """Student's prediction interval, by scipy, and the usual width where there is one run."""
-    rows, _ = read_runs(table(folder, "8,1024,4,2,amp,full_shard,,1"), "")
+    rows, _ = read_runs(table(folder, "8,1024,4,2,amp,full_shard,,1"), LINK)
     alone = rows[0].predicted_ms(GPU(section()))
     off = 0.3 * np.random.default_rng(7).standard_normal(number)
     made, _ = level_of(section(), [replace(rows[0], ms=alone * math.exp(each)) for each in off])
@@ -200,7 +228,7 @@ def test_an_interval_at_a_level_is_that_of_one_more_run(folder: Path, number: in
 
 def test_a_run_tells_the_level_of_runs_of_its_kind_alone(folder: Path) -> None:
     """Eight GPUs that share parameters, 60 % slower: a LoRA on one card may be as fast as before."""
-    rows, _ = read_runs(table(folder, "8,1024,4,2,amp,full_shard,,1"), "")
+    rows, _ = read_runs(table(folder, "8,1024,4,2,amp,full_shard,,1"), LINK)
     slow = replace(rows[0], ms=1.6 * rows[0].predicted_ms(GPU(section())))
     made = {**document(), "llm": msgspec.to_builtins(level_of(section(), [slow])[0])}
     asked = {"batch_size": 1, "input_size": 1024, "samples": 1000}
@@ -216,7 +244,7 @@ def test_a_run_tells_the_level_of_runs_of_its_kind_alone(folder: Path) -> None:
 def slower(folder: Path, factor: float) -> str:
     """Runs that take so many times as long as predicted, but for one that takes ten times."""
     sizes = [f"8,{n},4,2,amp_bf16,full_shard,false," for n in (512, 1024, 2048, 4096)]
-    rows, _ = read_runs(table(folder, *(size + "1" for size in sizes)), "")
+    rows, _ = read_runs(table(folder, *(size + "1" for size in sizes)), LINK)
     tokens = [2 * 4 * r.step.passes.length / r.predicted_ms(GPU(section())) * 1e3 for r in rows]
     times = [factor, factor, factor, 10 * factor]
     return table(folder, *(f"{s}{t / f}" for s, t, f in zip(sizes, tokens, times, strict=True)))
@@ -285,6 +313,6 @@ def test_a_fit_under_a_name_keeps_the_card_unless_it_tells_the_form(
 
 
 def test_runs_of_another_gpu_are_refused(folder: Path) -> None:
-    rows, _ = read_runs(slower(folder, 5.0), "")
+    rows, _ = read_runs(slower(folder, 5.0), LINK)
     with pytest.raises(InputError, match="5 times as long"):
         level_of(section(), rows)
