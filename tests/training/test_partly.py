@@ -671,3 +671,48 @@ def test_what_is_not_trained_has_its_forward_pass_in_memory() -> None:
     cost = lolat.load("epyc-2t-torch").cost(lolat.read((network, torch.zeros(1, 3, 32, 32))), batch)
     two_results = 2 * 4 * batch * 64 * 32 * 32
     assert two_results <= cost.memory_bytes <= 1.2 * two_results
+
+
+class Freezing(nn.Module):
+    """Freezes its first layers in its own `train()`, as mmdetection's backbones, or in its forward pass."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.modes = how, list[bool]()
+        self.stem, self.head = nn.Sequential(nn.Linear(8, 32), nn.Linear(32, 16)), nn.Linear(16, 4)
+
+    def train(self, mode: bool = True) -> Any:
+        super().train(mode)
+        self.modes.append(mode)
+        if self.how.startswith("train"):
+            if mode and self.how == "train, by values":
+                bool(self.head.weight.sum() > 0)
+            self.head.weight.data.mul_(2)
+            self.stem.eval().requires_grad_(False)
+        return self
+
+    def forward(self, x: Any) -> Any:
+        if self.how == "forward":
+            self.stem.requires_grad_(False)
+        return self.head(self.stem(x))
+
+
+@pytest.mark.parametrize("how", ["train", "forward"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_what_its_own_code_freezes_is_not_trained(how: str, inside: bool) -> None:
+    """PyTorch's own step after `train()`; the module itself stays in its mode, with its values."""
+    network, outer = Freezing(how), nn.Linear(4, 2)
+    whole = nn.Sequential(network, outer) if inside else network
+    values = [p.detach().clone() for p in whole.parameters()]
+    graph = read(whole, TOKENS)
+    assert all(p.requires_grad for p in whole.parameters())
+    assert all(m.training for m in whole.modules())
+    assert network.modes == []
+    assert all(map(torch.equal, values, whole.parameters()))
+    agree(whole, TOKENS, graph)
+
+
+def test_a_train_of_its_own_that_cannot_be_called_is_told() -> None:
+    graph = lolat.read((Freezing("train, by values"), (TOKENS,)))
+    assert any("Freezing.train()" in told for told in graph.training_only)
+    assert numbers_of(graph).trained == 8 * 32 + 32 + 32 * 16 + 16 + 16 * 4 + 4

@@ -67,22 +67,28 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     `size`: () for what the module says; (H,) for H x H (or H steps) with the module's own channels; a
     whole shape without the batch; several shapes. `example`: inputs to call it with (a tensor, a tuple or
     a dict of them; the first axis is the batch, or the second where the module's layers have their steps in
-    front), of the size if one is given. The module is read as in evaluation mode and stays as it is. Raises
-    NetworkError.
+    front), of the size if one is given. The module is read as in evaluation mode, with the parameters that
+    it trains after `train()`, and stays as it is. Raises NetworkError.
     """
     import_torch()
     _refuse(model)
     how = tuple(_run_as(model))
     model = getattr(model, "_orig_mod", model)  # inside torch.compile
     from lolat.readers.torch.detectors import Detector, is_detector
+    from lolat.readers.torch.watched import trained_as_by_its_code
 
     name = name or type(model).__name__
-    if is_detector(model):
-        parts = Detector(model)
-        graph = parts.noted(_read(parts, name, size, parts.images(example)))
-    else:
-        graph = _read(model, name, size, example)
-    return replace(graph, warnings=(*graph.warnings, *how))
+    with trained_as_by_its_code(model, _PUBLISHED) as untrained:
+        if is_detector(model):
+            parts = Detector(model)
+            graph = parts.noted(_read(parts, name, size, parts.images(example)))
+        else:
+            graph = _read(model, name, size, example)
+    more = {
+        "warnings": (*graph.warnings, *how),
+        "training_only": (*graph.training_only, *untrained),
+    }
+    return replace(graph, **more)
 
 
 def _refuse(model: Any) -> None:
@@ -211,7 +217,7 @@ def _longer(model: Any, graph: Graph) -> Iterator[str]:
 
 
 _PUBLISHED = {"torchvision", "timm", "transformers"}
-"""Packages whose networks take any batch."""
+"""Packages whose networks take any batch, and whose `train()` freezes nothing."""
 
 
 def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[Graph, str]:

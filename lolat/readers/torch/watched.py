@@ -6,7 +6,7 @@ import contextlib
 import copy
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 
 from lolat.readers.ops import quietly
+from lolat.units import one_line
 
 if TYPE_CHECKING:
     from lolat.readers.torch.trace import Tracer
@@ -50,6 +51,8 @@ def _masks_as_run() -> Any:
 def _backward_watched(tracer: Tracer) -> Iterator[None]:
     """Tell the tracer of a backward pass of a user's own: torch.autograd.Function, hooks of saved tensors.
 
+    It learns the results whose gradient the code asks for; a parameter is frozen and trained as asked.
+
     Gradients by torch.func fail as those by torch.autograd.grad do, as nothing is recorded.
     """
     apply = vars(torch.autograd.Function)["apply"]
@@ -67,12 +70,20 @@ def _backward_watched(tracer: Tracer) -> Iterator[None]:
         told.append(f"what {type(context).__name__} (torch.autograd.graph) does with saved tensors")
         return enter(context)
 
+    def asked(tensor: Any, requires_grad: bool = True) -> Any:
+        if isinstance(tensor, torch.nn.Parameter):
+            tensor.requires_grad = requires_grad
+        elif requires_grad and tensor in tracer.known:
+            tracer.asked.add(tracer.known[tensor])
+        return tensor
+
     def unrecorded(*_: Any, **__: Any) -> Any:
         raise RuntimeError("element 0 of tensors does not require grad")
 
     with (
         mock.patch.object(torch.autograd.Function, "apply", classmethod(applied)),
         mock.patch.object(hooks, "__enter__", entered),
+        mock.patch.object(torch.Tensor, "requires_grad_", asked),
         mock.patch.object(eager_transforms, "_autograd_grad", unrecorded),
     ):
         yield
@@ -117,18 +128,12 @@ def watched(tracer: Tracer) -> Iterator[None]:
         if not torch.is_inference_mode_enabled():  # as PyTorch makes a fake tensor of a parameter
             enable(yes)
 
-    def asked(tensor: Any, requires_grad: bool = True) -> Any:
-        if requires_grad and tensor in tracer.known:
-            tracer.asked.add(tracer.known[tensor])
-        return tensor
-
     # To whoever else asks there are no gradients, as it is.
     told = vars(torch) | {"is_grad_enabled": lambda: tracer.gradients}
     with (
         _masks_as_run(),
         mock.patch.object(checkpoint, "_checkpoint_without_reentrant_generator", again),
         mock.patch.object(checkpoint, "CheckpointFunction", SimpleNamespace(apply=reentrant)),
-        mock.patch.object(torch.Tensor, "requires_grad_", asked),
         mock.patch.object(transformer, "_detect_is_causal_mask", _is_causal),
         mock.patch.object(torch.autocast, "__enter__", cast),
         mock.patch.object(torch.inference_mode, "__enter__", entered),
@@ -242,3 +247,32 @@ def evaluated(model: Any) -> Iterator[None]:
                 holder.extend(held) if isinstance(holder, list) else holder.update(held)
             attributes.clear()
             attributes.update(values)
+
+
+@contextlib.contextmanager
+def trained_as_by_its_code(model: Any, published: Set[str]) -> Iterator[list[str]]:
+    """Freeze the parameters that a module's own `train()` freezes; at the end all are as they were.
+
+    A copy without values runs it, as it may merge weights. Yields a remark if that fails. `published`:
+    packages whose `train()` freezes nothing.
+    """
+    before, failed = [(p, p.requires_grad) for p in model.parameters()], list[str]()
+    trains = {type(m): getattr(type(m).train, "__module__", "") for m in model.modules()}
+    without = {"torch", *published}
+    if own := [c for c, home in trains.items() if home.partition(".")[0] not in without]:
+        copies: Any = {id(b): torch.empty_like(b, device="meta") for b in model.buffers()}
+        for p, learns in before:
+            copies[id(p)] = torch.nn.Parameter(torch.empty_like(p, device="meta"), learns)
+        try:
+            with quietly():
+                copy.deepcopy(model, dict(copies)).train()
+            for p, _ in before:
+                p.requires_grad_(copies[id(p)].requires_grad)
+        except Exception as error:  # whatever the module's code raises
+            names = ", ".join(f"{c.__name__}.train()" for c in own)
+            failed.append(f"what {names} freezes, as a copy cannot run it ({one_line(error)})")
+    try:
+        yield failed
+    finally:
+        for p, learns in before:
+            p.requires_grad_(learns)
