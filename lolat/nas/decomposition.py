@@ -82,7 +82,9 @@ class CandidateNetworks:
         """Build the network of these values; InputError if the function fails or returns no network."""
         chosen = dict(zip(self.choices, values, strict=True))
         try:
-            return read(self.function(**chosen), self.input_size)
+            network = self.function(**chosen)
+            if not (isinstance(network, tuple) and self.input_size):
+                return read(network, self.input_size)
         except Exception as error:
             given = ", ".join(f"{n}={v!r}" for n, v in chosen.items())
             remedy = "fix the function, or leave out a choice"
@@ -92,6 +94,10 @@ class CandidateNetworks:
                 f"{self.place} failed for {given}: {brief(error)}; expected a network for every "
                 f"combination of choices: {remedy}"
             ) from error
+        raise InputError(
+            f"{self.place} returns networks with their inputs, and input_size would change the size of "
+            "these; expected no input_size"
+        )
 
     def __len__(self) -> int:
         return len(self._graphs)

@@ -137,6 +137,20 @@ def test_an_input_size_that_lacks_is_asked_for() -> None:
         Space.from_factory(lambda w: torch.nn.Conv2d(3, w, 3), {"w": (3, 4)}).prepare()
 
 
+def test_inputs_of_the_function_are_its_choice_and_need_no_input_size() -> None:
+    """A convolution 3 x 3 of 3 channels to 8: 9 x 3 x 8 multiply-accumulates at each place."""
+    torch = pytest.importorskip("torch")
+
+    def sized(side: int) -> Any:
+        return torch.nn.Conv2d(3, 8, 3, padding=1), torch.zeros(1, 3, side, side)
+
+    space = Space.from_factory(sized, {"side": (16, 32)})
+    flops = [count(space.network((row,))).total().flops for row in (0, 1)]
+    assert flops == [9 * 3 * 8 * side**2 for side in (16, 32)]
+    with pytest.raises(InputError, match=r"sized .* expected no input_size"):
+        Space.from_factory(sized, {"side": (16, 32)}, input_size=64).prepare()
+
+
 def test_too_many_networks_are_refused_before_they_are_built(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
