@@ -281,6 +281,11 @@ class DecoderPlan:
             more = "transformers' own choice for it is eager, which keeps "
             more += byte_size(step.passes.eager_bytes) + " more"
             yield Remark("attention is taken to be fused (flash_attention_2)", more)
+        elif any(0 < window < length for window in step.passes.windows):
+            yield Remark(
+                "sliding windows are taken to skip the rest (flash_attention_2)",
+                "transformers' own choice, sdpa, computes the whole sequence, which takes longer",
+            )
         if decoder.tower_remark:
             yield decoder.tower_remark
         if 0 < decoder.context < length:

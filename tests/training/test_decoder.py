@@ -26,7 +26,7 @@ from lolat.training.cost import close_words
 from lolat.training.decoder import FRAGMENTED, DecoderStep, tuned_recipe
 from lolat.training.parallel import Parallel
 from lolat.training.passes import DecoderPasses, Tuning
-from tests.llm.known_gpu import EIGHT, LARGE, document, section
+from tests.llm.known_gpu import EIGHT, LARGE, LLAMA, document, section
 from tests.training.several import listed
 
 BILLIONS = 8_030_261_248  # parameters of Llama 3.1 8B, as published
@@ -380,6 +380,20 @@ def test_a_network_faster_than_nvlink_says_what_is_taken() -> None:
     assert "8 x 400 = 3200 Gbit/s" in fast[0]
     assert "2880 of NVLink 4" in fast[0]
     assert not any("8 x" in w for w in slow)
+
+
+def test_windows_that_skip_are_those_of_flash_attention(gpu: Model) -> None:
+    """transformers gives SDPA a window as a mask, unless the sequence is shorter."""
+    torch, package_of = pytest.importorskip("torch"), import_package("transformers")
+    masked = package_of.masking_utils.create_sliding_window_causal_mask
+    for window, length in ((32, 64), (65, 64), (None, 64)):
+        sizes = {**LLAMA, "model_type": "mistral", "sliding_window": window}
+        known = package_of.MistralConfig(**sizes, attn_implementation="sdpa")
+        inputs = torch.zeros(1, length, known.hidden_size)
+        given = {"attention_mask": None, "past_key_values": None}
+        mask = masked(known, inputs, **given) if window else None
+        said = gpu.cost(sizes, 1, input_size=length).options[0].warnings
+        assert any("sliding windows" in w for w in said) == (mask is not None)
 
 
 def test_the_sum_of_each_micro_batch_between_machines_is_told(gpu: Model) -> None:
