@@ -89,9 +89,7 @@ class Tracer(TorchDispatchMode):
         self.still: set[int] = set()  # frozen parameters
         # Constants -> ids and elements of the parameters that they are, or are computed from.
         self.made_of: dict[int, dict[int, int]] = {}
-        self.counted = Counter[
-            int
-        ]()  # ids of those, and of buffers -> elements that operations have
+        self.counted = Counter[int]()  # ids of those, and of buffers -> elements in operations
         self.computed: set[int] = set()  # constants computed from others, which are not counted
         self.upcasts = 0  # operations that ask for float32 and have it already
         self.anew = 0  # operations whose weights are such constants
