@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from lolat.errors import InputError, arg
@@ -172,6 +172,11 @@ ATTENTION = {
     "linear": ["linear_attn.out_proj"],
 }
 """The matrices of attention, by its kind."""
+OTHERS = {
+    **dict.fromkeys(("q_proj", "k_proj", "v_proj"), ("qkv_proj",)),
+    "gate_proj": ("gate_up_proj", "w1"), "up_proj": ("gate_up_proj", "w3"), "down_proj": ("w2",),
+}  # fmt: skip
+"""Other names of a matrix: those of Mixtral, and of several as one, as Phi-3 and vLLM have them."""
 
 
 def unquantized_parts(
@@ -186,9 +191,15 @@ def unquantized_parts(
     }
     found = set[str]()
     for part, names in parts.items():
-        kept = [name for name in names if is_unquantized(f"model.layers.{layer}.{name}")]
+        kept = [name for name in names if any(map(is_unquantized, _called(layer, name)))]
         if kept and len(kept) < len(names):
             why = f"{', '.join(kept)} of layer {layer} are not quantized, and the others of {part} are"
             raise config.refused(why, "decoder-dtype", _WITHOUT)
         found |= {part} if kept else set()
     return frozenset(found)
+
+
+def _called(layer: int, name: str) -> Iterator[str]:
+    """Yield the names of a matrix of a layer."""
+    where, _, last = f"model.layers.{layer}.{name}".rpartition(".")
+    yield from (f"{where}.{one}" for one in (last, *OTHERS.get(last, ())))

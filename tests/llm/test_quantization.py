@@ -104,6 +104,9 @@ def test_a_quantized_cache_is_read(quantization: dict[str, Any], dtype: str | No
          {("attention",): 124, ("attention", "feed_forward"): 2}),
         ("llama-3.1-8b", ["model.layers.1"], {(): 31, ("attention", "feed_forward"): 1}),
         ("llama-3.1-8b", ["language_model.model.layers.*.mlp*"], {("feed_forward",): 32}),
+        ("llama-3.1-8b", ["re:.*qkv_proj", "re:.*o_proj"], {("attention",): 32}),
+        ("llama-3.1-8b", ["model.layers.*.mlp.gate_up_proj", "re:.*down_proj"], {("feed_forward",): 32}),
+        ("mixtral-8x7b", [rf"re:.*experts\.\d+\.w{n}" for n in (1, 2, 3)], {("experts",): 32}),
         ("minimax-m2.5", ["gate", "lm_head"], {(): 62}),
         ("minimax-m2.5", ["model.layers.*.block_sparse_moe.experts"], {("experts",): 62}),
         ("glm-4.6", [r"re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*mlp\.(gate|up|down)_proj"],
@@ -146,6 +149,7 @@ def test_modules_that_are_not_converted_stay(
             compressed("int", 4, "group", format="marlin-24"),
             compressed("float", 8, "channel", 8, sparsity_config={"sparsity_structure": "2:4"}),
             {"quant_method": "fp8", "modules_to_not_convert": ["re:.*down_proj"]},
+            {"quant_method": "fp8", "modules_to_not_convert": ["re:.*gate_up_proj"]},
             {**compressed("float", 8, "tensor", 8), "config_groups": {
                 str(bits): compressed("float", bits, "group", bits)["config_groups"]["group_0"]
                 for bits in (4, 8)}},
