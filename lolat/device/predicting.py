@@ -95,9 +95,8 @@ def other_framework(environment: Environment, framework: str, name: str = "") ->
 
 def of_its_source(file: DeviceFile) -> tuple[str, ...]:
     """The remarks of a model file from published times, or changed by a data sheet or as of now."""
-    remarks = [*filter(None, (file.document.get("as_now"), file.of_form, file.estimated))]
-    if file.kernels and file.gpu and file.gpu.dies:
-        remarks.append(file.gpu.dies_remark)
+    dies = file.gpu.dies_remark if file.kernels and file.gpu else ""
+    remarks = filter(None, (file.document.get("as_now"), file.of_form, file.estimated, dies))
     return *remarks, *(file.warnings if file.environment.of_layers else ())
 
 

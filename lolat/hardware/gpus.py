@@ -98,8 +98,9 @@ class Gpu:
     @property
     def dies_remark(self) -> str:
         """The remark on a card of several GPUs; "" for others."""
-        of = f"a card is {self.dies or 0:g} GPUs, and the time is that of one of them"
-        return of if self.dies else ""
+        if not self.dies:
+            return ""
+        return f"a card is {self.dies:g} GPUs, and the time is that of one of them"
 
     @property
     def tf32(self) -> float:
@@ -180,6 +181,12 @@ def device_name(gpu: Gpu) -> str:
 
 
 @cache
+def _first_word(pattern: str) -> str:
+    """The plain word with which a regular expression begins."""
+    return re.split(r"\W", pattern, maxsplit=1)[0]
+
+
+@cache
 def _found(name: str) -> tuple[Gpu | None, str]:
     """The sheet of exactly the card in a name, and the words of the name beside the card and its memory."""
     words = " ".join(re.findall(r"[a-z0-9]+", name.casefold()))
@@ -187,7 +194,7 @@ def _found(name: str) -> tuple[Gpu | None, str]:
         words = re.sub(glued, apart, words)
     sizes = [int(size) for size in re.findall(r"\b(\d+) ?gb\b", words)]
     for its_words, gpu in _sheets():
-        if re.split(r"\W", its_words, maxsplit=1)[0] not in words:
+        if _first_word(its_words) not in words:
             continue  # most of them, so that few patterns are compiled
         pattern = re.compile(rf"\b(?:[rg]tx ?)?(?:{its_words})(?![a-z0-9])")
         if not pattern.search(words) or ("sxm" in words and "PCIe" in gpu.name):

@@ -8,6 +8,7 @@ parts together (Megatron-LM, Shoeybi et al. 2019).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -254,13 +255,15 @@ def _products(gpu: GPU, deployment: Deployment, m: np.ndarray) -> dict[str, np.n
         rows = [p for p in deployment.products if p.dtype == dtype]
         n, k, times = np.array([(p.n, p.k, p.times) for p in rows]).T
         made["products"] = made["products"] + gpu.ms("gemm", dtype, m[:, None], n, k) @ times
+    numbers = Counter[str]()
     for layer in (one for one in d.kinds if one.experts):
-        each = layer.number * gpu.ms(
-            "moe", deployment.routed_dtype(layer), every, d.hidden, d.expert_width, d.experts, d.top_k,
+        numbers[deployment.routed_dtype(layer)] += layer.number
+    for dtype, number in numbers.items():
+        made["experts"] = made.get("experts", 0.0) + number * gpu.ms(
+            "moe", dtype, every, d.hidden, d.expert_width, d.experts, d.top_k,
             gpus / deployment.expert_parallel, deployment.expert_parallel, SKEW,
         )  # fmt: skip
-        made["experts"] = made.get("experts", 0.0) + each
-    routed = sum(layer.number for layer in d.kinds if layer.experts)
+    routed = numbers.total()
     parts, made["all_reduce"] = deployment.tensor_parallel, np.zeros(len(m))
     exchanged = 2 * d.layers - (0 if gpus == parts else routed)
     if parts > 1:

@@ -376,8 +376,7 @@ class Sizing:
 
     def prompt(self, load: Load) -> np.ndarray:
         """(STEP_PARTS + STARTS,) ms and events of the part of a prompt that is not cached."""
-        cached = min(load.cached_tokens, load.input_tokens - 1.0)
-        return self.server.prompt_parts(load.input_tokens - cached, cached)
+        return self.server.prompt_parts(load.new_tokens, load.input_tokens - load.new_tokens)
 
     def unshared_ms(self, load: Load, sequences: float) -> tuple[float, float]:
         """Return ms of an output token in steps of so many sequences, and of a prompt, if neither waits."""

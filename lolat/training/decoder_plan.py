@@ -274,8 +274,8 @@ class DecoderPlan:
                 "machines sum their gradients once in an iteration, as FSDP2 does with "
                 "set_requires_all_reduce; FSDP1 does so after each micro-batch, which takes longer"
             )
-        if self.file.gpu and self.file.gpu.dies:
-            yield self.file.gpu.dies_remark
+        if dies := self.file.gpu and self.file.gpu.dies_remark:
+            yield dies
         decoder, length = self.trained
         if decoder.score_cap:
             more = "transformers' own choice for it is eager, which keeps "

@@ -51,9 +51,8 @@ def _masks_as_run() -> Any:
 def _backward_watched(tracer: Tracer) -> Iterator[None]:
     """Tell the tracer of a backward pass of a user's own: torch.autograd.Function, hooks of saved tensors.
 
-    It learns the results whose gradient the code asks for; a parameter is frozen and trained as asked.
-
-    Gradients by torch.func fail as those by torch.autograd.grad do, as nothing is recorded.
+    The tracer learns the results whose gradient the code asks for; a parameter is frozen and trained as
+    asked. Gradients by torch.func fail as those by torch.autograd.grad do, as nothing is recorded.
     """
     apply = vars(torch.autograd.Function)["apply"]
     hooks: Any = torch.autograd.graph.saved_tensors_hooks
