@@ -215,6 +215,8 @@ class Sizing:
     rental: Rental | None
     found: dict[tuple[Load, int], ServingConfig] = field(default_factory=dict, init=False)
     """Rows by their load and number of replicas."""
+    simulated: dict[Load, RequestTimes] = field(default_factory=dict, init=False)
+    """Times by the load of a group, which several numbers of replicas share."""
 
     @cached_property
     def server(self) -> Server:
@@ -372,7 +374,9 @@ class Sizing:
         one = replace(load, request_rate=load.request_rate / groups, concurrency=float(each))
         if isinstance(load.arrivals, Trace):
             one = replace(one, arrivals=load.arrivals.every(groups))
-        return one, self.server.times(one, self.gpu.section.overheads)
+        if one not in self.simulated:
+            self.simulated[one] = self.server.times(one, self.gpu.section.overheads)
+        return one, self.simulated[one]
 
     def prompt(self, load: Load) -> np.ndarray:
         """(STEP_PARTS + STARTS,) ms and events of the part of a prompt that is not cached."""

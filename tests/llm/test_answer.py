@@ -17,7 +17,7 @@ from lolat.errors import AnswerIsNo, InputError, ModelFileError
 from lolat.llm.answer import BREAKDOWN, best_of
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import DTYPES
-from lolat.llm.load import Trace
+from lolat.llm.load import Load, RequestTimes, Server, Trace
 from lolat.llm.question import ServingQuestion
 from lolat.report.llm import llm_lines, llm_parts, row_words
 from lolat.report.tables import lines_of
@@ -578,6 +578,22 @@ def test_each_rate_has_its_own_best_row() -> None:
     _, table, _ = llm_parts(answer)
     marked = [n for n, row in enumerate(table.cells) if row[-1] == "best"]
     assert marked == [*answer.bests]
+
+
+def test_rates_of_which_each_replica_has_as_much_are_simulated_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    simulated = list[float]()
+
+    def times(server: Server, load: Load, *rest: Any) -> RequestTimes:
+        simulated.append(load.request_rate)
+        return whole(server, load, *rest)
+
+    whole = Server.times
+    monkeypatch.setattr(Server, "times", times)
+    asked = {"max_tpot_ms": 20.0, "max_ttft_ms": 500.0, "tensor_parallel": 1}
+    MODEL.llm(LARGE, 2000, 500, request_rate=(2, 4, 8, 16), **asked)
+    assert sorted(set(simulated)) == sorted(simulated)
 
 
 def test_a_load_that_saturates_is_told() -> None:
