@@ -29,5 +29,4 @@ class AddressesAndReadme(MetadataHookInterface):
             metadata["urls"] |= {"Repository": address, "Issues": f"{address}/issues"}
             text = re.sub(r"(\]\()(?!\w+:|#)", rf"\1{file}", text)
             text = re.sub(r'(src=")(?!\w+:)', rf"\1{file.replace('/blob/', '/raw/')}", text)
-            text = text.replace("ADDRESS", address)
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
