@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lolat.errors import AnswerIsNo
 from lolat.io.results import Result
-from lolat.units import milliseconds, plain, plural
+from lolat.units import digits, milliseconds, plain, plural
 
 if TYPE_CHECKING:
     from lolat.llm.question import ServingQuestion
@@ -167,6 +167,13 @@ class ServingConfig(Result):
         return requests_words(self.request_rate or self.concurrency, is_rate)
 
     @property
+    def shortage(self) -> str:
+        """The part of its load that a row with times serves, in words; "" if it serves all."""
+        if self.saturated:
+            return f"which serves {digits(self.largest_rate or 0.0)} requests/s"
+        return "" if self.fits else f"with room for {self.largest_concurrency:,} at once"
+
+    @property
     def is_good(self) -> bool:
         """True if the row serves its load within the limits."""
         return self.fits and not self.saturated and self.within is not False
@@ -255,8 +262,10 @@ class ServingAnswer(Result):
         return None if self.best is None else self.served[self.best]
 
     def no_room(self) -> AnswerIsNo:
-        """Return the error for a language model that fits on none of the GPUs."""
-        return AnswerIsNo(f"{self.words()}; {self.warnings[0]}", self.to_dict(), code="no-room")
+        """Return the error for GPUs that do not hold the language model, or none of its loads."""
+        near = max(self.served, key=lambda row: (row.largest_rate or 0.0, row.largest_concurrency))
+        why = f"; {self.warnings[0]}" if near.tpot_ms is None else f", {near.shortage}"
+        return AnswerIsNo(near.words(self.percentile) + why, self.to_dict(), code="no-room")
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each configuration, with a column for each part of the breakdown."""

@@ -189,13 +189,14 @@ def side_by_side(
             rows.setdefault(getattr(row, load), []).append(row)
         best[name] = {n: one for n in sorted(rows) if (one := best_of(rows[n], asked))}
     every = set[float]().union(*best.values())
+    loads = every.union(getattr(asked, load))
     most = max(every, key=lambda n: (sum(n in some for some in best.values()), n), default=0.0)
     able = [name for name, some in best.items() if most in some]
     serve = "all" if len(able) == len(found) else f"{len(able)} of"
     load_words = requests_words(most, is_rate)
     remark = f"the devices are compared under {load_words}, the largest load that {serve} "
     remark += f"{len(found)} serve"
-    if more := min((n for n in every if n > most), default=None):
+    if more := min((n for n in loads if n > most), default=None):
         others = ", ".join(name for name in able if more not in best[name])
         remark += f"; {requests_words(more, is_rate)} are too many for {others}"
     for name, some in best.items():
@@ -206,7 +207,7 @@ def side_by_side(
         else:
             held = requests_words(max(some), is_rate)
             left_out[name] = f"at most {held}, not {most:,} as on the others"
-    if len(every) < 2 or not getattr(asked, load):
+    if not every or len(loads) < 2 or not getattr(asked, load):
         return ComparedModels(several, left_out, asked)
     by_load = {name: [*some.values()] for name, some in best.items()}
     return ComparedModels(several, left_out, asked, (remark,), by_load)

@@ -31,7 +31,7 @@ from lolat.llm.serving import (
     requests_that_fit,
 )
 from lolat.parameters import COVERAGE, MOST_GPUS
-from lolat.units import GIB, digits, milliseconds, percent, plural
+from lolat.units import GIB, milliseconds, percent, plural
 
 if TYPE_CHECKING:
     from lolat.hardware.prices import Rental
@@ -69,7 +69,7 @@ def answer(
         row = rows[n] = of.with_headroom(rows[n])
         near += filter(None, [_near_miss(sizings, rows, row)])
     best = best_of([rows[n] for n in bests], asked)
-    row = best or rows[0]
+    row = best or max(rows, key=lambda row: row.tpot_ms is not None)
     links = slower_links(sizings.values())
     remarks = [*remarks_on(sizings[row.split], rows, row), *_left_out(never, asked)]
     remarks += filter(None, [links, "" if rental else remark])
@@ -185,13 +185,11 @@ def _no(made: ServingAnswer, asked: ServingQuestion, links: str) -> AnswerIsNo:
     if near.tpot_ms is None:  # however many replicas
         gpus = f"on up to {plural(max(r.gpus // r.replicas for r in made.served), 'GPU')} a replica"
         room = f"; {made.warnings[0]}"
-    elif near.saturated:
-        room = f", which serves {digits(near.largest_rate or 0.0)} requests/s"
+    elif near.shortage:
+        room = f", {near.shortage}"
     elif asked.sure is not None:
         ends = (milliseconds(end[1]) for end in reversed(near.judged_ends(asked.percentile)) if end)
         room = f", {asked.sure:g} % sure of up to {' and '.join(ends)}"
-    elif not near.fits:
-        room = f", with room for {near.largest_concurrency:,} at once"
     elif _nearly(near, asked):
         room = f", which misses by {percent(math.expm1(near.off(asked)))}, less than the error"
     if asked.request_rate and _is_hopeless(near):

@@ -39,6 +39,7 @@ from lolat.report.llm import (
     limit_legend,
     llm_parts,
     loads_table,
+    row_words,
     unpriced_lines,
     verdict_lines,
 )
@@ -325,7 +326,10 @@ def _served_beside(
         table = best.html("The cheapest configuration of each")
     if several.by_load:
         table = loads_table(several).html(EACH_LOAD.removesuffix(":"))
-    noes = by_text((plain(key), c["title"]) for c in cards if (key := c["device"].key) not in of)
+    others = [c for c in cards if c["device"].key not in of]
+    noes = by_text(
+        (plain(c["device"].key), row_words(c["row"]) if c["answer"] else c["title"]) for c in others
+    )
     on = [d.argument for d in (form.beside_all if form.is_all else (c["device"] for c in cards))]
     return {
         "title": cards[0]["title"],

@@ -166,6 +166,33 @@ def test_rows_of_different_loads_are_never_beside_each_other() -> None:
     )
 
 
+def test_gpus_whose_requests_wait_for_memory_are_left_out_for_that() -> None:
+    """By hand: 8.03 G parameters, and 2 x 8 x 128 values of 1,536 tokens in 32 layers, of 2 bytes each."""
+    sheets = {
+        name: msgspec.structs.replace(SHEET, memory_gib=n) for name, n in (("a", 26), ("b", 28))
+    }
+    tight = {name: Model(document(section(sheet=one))) for name, one in sheets.items()}
+    models, asked = {"large": Model(files()["large"]), **tight}, {"tensor_parallel": 1}
+    found = compare(asks(models), LARGE, concurrency=100, **asked)
+    assert [*found.answers] == ["large"]
+    rooms = [re.findall(r", with room for (\d+) at once$", found.left_out[name]) for name in sheets]
+    for name, (room,) in zip(sheets, rooms, strict=True):
+        free = sheets[name].memory_gib * 2**30 - 2 * 8.03e9
+        assert 0.5 < int(room) / (free / (2 * 2 * 8 * 128 * 32 * 1536)) < 1.0
+    with pytest.raises(
+        AnswerIsNo, match=f"a: .*room for {rooms[0][0]} .*b: .*room for {rooms[1][0]} "
+    ):
+        compare(asks(tight), LARGE, concurrency=100, **asked)
+    (remark,) = compare(asks(tight), LARGE, concurrency=(8, 100), **asked).remarks
+    assert remark.endswith("that all 2 serve; 100 concurrent requests are too many for a, b")
+
+
+def test_the_row_of_a_question_has_times_if_one_has() -> None:
+    """The weights take 15 GiB, of which a GPU of 10 GiB holds none and four hold all."""
+    row = Model(files()["small"]).llm(LARGE, concurrency=500, tensor_parallel=(1, 4)).chosen
+    assert (row.tensor_parallel, row.fits, bool(row.tpot_ms)) == (4, False, True)
+
+
 def test_within_limits_each_has_its_best_row_or_its_reason() -> None:
     models = {name: Model(known) for name, known in files().items() if name != "small"}
     times = {n: m.llm(LARGE, concurrency=8, tensor_parallel=1).chosen for n, m in models.items()}

@@ -115,6 +115,8 @@ def test_devices_stand_side_by_side_under_one_load(gpu: Path, tmp_path: Path) ->
     with site([gpu, tmp_path / "small.json"]) as page:
         page.get(f"{TAB}{SMALL}&model=gpu&model=small&concurrency=1,64&tensor_parallel=1")
         beside = page.raw.partition('id="beside"')[2].partition("</section>")[0]
+        page.get(f"{TAB}{SMALL}&model=gpu&model=small&concurrency=64&tensor_parallel=1")
+    assert "small: waits for memory" in page.raw.partition('id="beside"')[2]
     assert "compared under 1 concurrent request," in beside
     (row,) = lolat.load(gpu).llm("llama-3.1-8b", concurrency=1, tensor_parallel=1).served
     rows = re.findall(r">1</td>.*?>([\d.]+ ms)<.*?>([\d.]+ ms)<", beside.partition("</table>")[0])
