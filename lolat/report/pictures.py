@@ -105,19 +105,27 @@ def _named_rows(axes: Axes, names: Sequence[str], height: float) -> Any:
     return ax
 
 
-Points = Mapping[str, list[tuple[float, float, tuple[float, float] | None]]]
+Ends = tuple[float, float] | None
+Points = Mapping[str, list[tuple[float, float, Ends]]]
 """Name of a curve -> its points: (x, y, interval)."""
 
 
 def _curves(points: Points, ax: Any, x: str, y: str) -> Any:
-    """A curve with its band of intervals for each name, on logarithmic axes."""
+    """A curve with the intervals of its points for each name, on logarithmic axes.
+
+    A single curve has them as a band; several have bars, as bands over each other are told apart by none.
+    """
     earlier = [*ax.get_xticks()] if ax.lines and ax.get_xscale() == "log" else []
     for name, unordered in points.items():
         xs, ys, intervals = zip(*sorted(unordered, key=lambda p: p[0]), strict=True)
         (line,) = ax.plot(xs, ys, marker="o", markersize=3, label=name)
-        if all(intervals):
-            ends = zip(*intervals, strict=True)
-            ax.fill_between(xs, *ends, color=line.get_color(), alpha=0.15, lw=0)
+        if all(intervals) and len(points) == 1 and not earlier:
+            ax.fill_between(
+                xs, *zip(*intervals, strict=True), color=line.get_color(), alpha=0.15, lw=0
+            )
+        elif all(intervals):
+            at = [x * 1.02 ** [*points].index(name) for x in xs]  # beside those of other curves
+            ax.vlines(at, *zip(*intervals, strict=True), color=line.get_color(), alpha=0.4, lw=1)
     every = sorted({p[0] for some in points.values() for p in some}.union(earlier))
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
@@ -144,9 +152,11 @@ def _bars(times: Mapping[str, tuple[float, tuple[float, float] | None]], axes: A
 def _draw_predictions(answers: Any, axes: Axes) -> Any:
     """Curves over the batch sizes; bars of networks and devices where there is one size.
 
-    Those that do not fit are left out where others do; the title counts them.
+    Those that do not fit are left out where others do; the title counts them. Those that wait for a host
+    are hollow.
     """
     points: dict[str, list[Any]] = defaultdict(list)
+    waiting: dict[str, list[tuple[float, float]]] = defaultdict(list)
     networks = {p.query.network for p in answers}
     differ = len({p.precision for p in answers}) > 1
     without = sum(p.fits is False for p in answers)
@@ -154,12 +164,22 @@ def _draw_predictions(answers: Any, axes: Axes) -> Any:
         of = f"{plain(p.query.network)} on " if len(networks) > 1 else ""
         name = f"{of}{plain(p.query.model.label)}{f', {p.precision}' * differ}"
         points[name].append((p.batch_size, p.latency_ms, p.interval_ms))
+        if p.host_bound:
+            waiting[name].append((p.batch_size, p.latency_ms))
     if any(len(some) > 1 for some in points.values()):
         ax = _curves(points, axes(3.6), "batch size", "ms a batch")
+        colors = {line.get_label(): line.get_color() for line in ax.lines}
+        for name, some in waiting.items():
+            about = {"s": 16, "facecolor": "white", "edgecolor": colors[name], "zorder": 3}
+            ax.scatter(*zip(*some, strict=True), **about)
     else:
         ax = _bars({name: some[0][1:] for name, some in points.items()}, axes, "ms a batch")
+        for name, bar in zip(points, ax.patches, strict=True):
+            if name in waiting:
+                bar.set(facecolor="white", edgecolor=LINES[0])
     title = ["" if len(networks) > 1 else plain(next(iter(networks), ""))]
     title += [f"without room in memory: {without} of {len(answers)}"] * bool(without)
+    title += ["hollow: host-bound, the device waits for its host"] * bool(waiting)
     ax.set_title("\n".join(filter(None, title)))
     return ax
 
@@ -191,7 +211,9 @@ def _draw_compared(found: Any, axes: Axes) -> Any:
             return _draw_dollars(priced, models, asked, axes)
     if found.by_load:
         ax = _over_loads(points, found, axes)
-        ax.set_title(f"{models}, the best row of each")
+        marks = _mark_gpus(ax, {name: [(p[:2], row) for p, row in zip(points[name], rows, strict=True)]
+                                for name, rows in of_device.items()})  # fmt: skip
+        ax.set_title(f"{models}, the best row of each ({marks})")
     else:
         bars = {name: some[0][1:] for name, some in points.items()}
         ax = _bars(bars, axes, f"ms per output token{_at(found.percentile)}")
@@ -210,15 +232,28 @@ def _draw_dollars(
     ax = _curves(points, axes(3.6), "requests a second", "US$ an hour")
     ax.set_yscale("linear")
     ax.set_ylim(0.0)
-    colors = {line.get_label(): line.get_color() for line in ax.lines}
-    for name, rows in of_device.items():
-        below = 3 - 11 * [*of_device].index(name)  # devices at one point
-        for row in rows:
-            at, color = (row.request_rate, row.dollars_per_hour), colors[name]
-            split = f"{row.replicas}x{row.gpus // row.replicas}" if row.replicas > 1 else row.gpus
-            ax.annotate(split, at, (3, below), textcoords="offset points", color=color)
-    ax.set_title(f"{models}, the cheapest row of each (GPUs; 2x4: two replicas of 4)\n{asked}")
+    marks = _mark_gpus(ax, {name: [((row.request_rate, row.dollars_per_hour), row) for row in rows]
+                            for name, rows in of_device.items()})  # fmt: skip
+    ax.set_title(f"{models}, the cheapest row of each ({marks})\n{asked}")
     return ax
+
+
+def _mark_gpus(ax: Any, of_device: Mapping[str, Sequence[tuple[tuple[float, float], Any]]]) -> str:
+    """Write the number of GPUs at the first point of each curve and where it changes; its legend.
+
+    `of_device`: name of a curve -> (point, row of a served model).
+    """
+    colors = {line.get_label(): line.get_color() for line in ax.lines}
+    for number, (name, some) in enumerate(of_device.items()):
+        before, below = "", 3 - 11 * number  # devices at one point
+        for at, row in sorted(some, key=lambda one: one[0]):
+            split = (
+                f"{row.replicas}x{row.gpus // row.replicas}" if row.replicas > 1 else f"{row.gpus}"
+            )
+            if split != before:
+                ax.annotate(split, at, (3, below), textcoords="offset points", color=colors[name])
+            before = split
+    return "numbers: GPUs; 2x4: two replicas of 4"
 
 
 def _point(row: Any, percentile: int | None) -> tuple[float, float, tuple[float, float] | None]:

@@ -212,7 +212,7 @@ def table_of_predictions(
     )
     if max_ms is not None and "likely" in {_keeps(p, max_ms, sure) for p in predictions}:
         yield "likely: the time keeps the limit, perhaps barely; its whole interval does not (--sure 90)"
-    yield from _cheapest([] if differ else predictions, max_ms, sure)
+    yield from cheapest_lines([] if differ else predictions, max_ms, sure)
     yield from _rented(predictions)
     yield from grouped_notes([
         (f"{plain(p.query.network)} on {_device(p)}", p.warnings, p.interval_ms) for p in predictions
@@ -226,7 +226,9 @@ def _keeps(prediction: Prediction, max_ms: float, sure: bool) -> str:
     return within_limit(prediction.latency_ms, prediction.interval_ms, max_ms, sure)
 
 
-def _cheapest(predictions: Sequence[Prediction], max_ms: float | None, sure: bool) -> Iterator[str]:
+def cheapest_lines(
+    predictions: Sequence[Prediction], max_ms: float | None = None, sure: bool = False
+) -> Iterator[str]:
     """A sentence on the cheapest device for each network and batch size; within a limit of time, or if the
     devices have sizes of their own (auto), on the cheapest device and size for each network.
     """

@@ -15,7 +15,6 @@ from lolat.api.model import Model
 from lolat.api.predicting import priced
 from lolat.arrays import np
 from lolat.device.budget import budget, value_words
-from lolat.device.prediction import Prediction
 from lolat.device.question import Question
 from lolat.device.running import precisions_differ
 from lolat.errors import AnswerIsNo
@@ -43,6 +42,7 @@ from lolat.report.llm import (
     unpriced_lines,
     verdict_lines,
 )
+from lolat.report.prediction import cheapest_lines, range_word
 from lolat.report.ranked import apart_words, assumed_hosts, left_out_lines
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
 from lolat.report.tables import Column, ReportTable
@@ -430,7 +430,12 @@ def _on_the_line(loads: Sequence[tuple[str, ServingConfig]]) -> str:
 # ---- Latency: the devices beside each other.
 
 
-Compared = tuple[int, float, list[tuple[int, Card, Prediction]], str]
+MARKS = {
+    "host-bound": "host-bound: the device waits for its host, which starts the operations",
+    "outside": "outside: the network is outside the measured range, so that its time is extrapolated",
+    "not known": "not known: the device's file does not say what was measured",
+}
+"""A word of `range_word` -> its meaning."""
 
 
 def differ(form: Form, question: Card, cards: list[Card]) -> str:
@@ -447,17 +452,19 @@ def differ(form: Form, question: Card, cards: list[Card]) -> str:
     return precisions_differ(models, remedy)
 
 
-def compared(cards: list[Card], is_alike: bool) -> list[Compared]:
-    """A comparison of the devices at each batch size; none for a single answer.
+def compared(form: Form, cards: list[Card], is_alike: bool) -> Card | None:
+    """A comparison of the devices at each batch size; None for a single answer.
 
-    It has the batch size; the longest time of all intervals; (number, card, prediction) of each device, the
-    fastest first and those without room last; a sentence on devices that cannot be told apart, if the
-    precisions are alike.
+    `groups`: a batch size; the longest time of all intervals; (number, card, prediction) of each device,
+    the fastest first and those without room last. `sentences`, if the precisions are alike: on devices that
+    cannot be told apart, and on the cheapest. `marks`: what the words behind the devices mean;
+    `has_prices`: there is a price; `command`: of all devices.
     """
     of_size = list(zip(*(c["predictions"] for c in cards), strict=True))
     if len(cards) * len(of_size) < 2:
-        return []
-    groups = []
+        return None
+    groups, every = [], [p for predictions in of_size for p in predictions]
+    sentences = [*filter(None, [assumed_hosts(every) if is_alike else ""])]
     for predictions in of_size:
         lines = [(i, cards[i], p) for i, p in enumerate(predictions)]
         lines.sort(key=lambda line: (line[2].fits is False, line[2].latency_ms))
@@ -468,11 +475,20 @@ def compared(cards: list[Card], is_alike: bool) -> list[Compared]:
             for name, (_, _, p) in zip(names, lines, strict=True)
             if p.fits is not False
         }
-        alike = assumed_hosts(predictions) if is_alike else ""
-        if is_alike and not alike and names[0] in times:
-            alike = apart_words(names[0], times, f"The fastest, {names[0]}, ")
-        groups.append((predictions[0].batch_size, longest, lines, alike))
-    return groups
+        size = predictions[0].batch_size
+        groups.append((size, longest, lines))
+        if is_alike and names[0] in times and not assumed_hosts(predictions):
+            at = f" at batch {size:,}" if of_size[1:] else ""
+            alike = apart_words(names[0], times, f"The fastest{at}, {names[0]}, ")
+            sentences += [alike] * bool(alike)
+    on = ",".join(card["device"].argument for card in cards)
+    return {
+        "groups": groups,
+        "sentences": [*sentences, *(cheapest_lines(every) if is_alike else ())],
+        "marks": [words for word, words in MARKS.items() if word in map(range_word, every)],
+        "has_prices": any(p.dollars_per_million for p in every),
+        "command": join(["lolat", "predict", form.network(), "--on", on, *form.options()]),
+    }
 
 
 def blocks(cards: list[Card]) -> dict[str, Any]:

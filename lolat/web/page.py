@@ -11,15 +11,24 @@ from lolat import __version__
 from lolat.device.prediction import domain_words, interval_words
 from lolat.errors import LolatError
 from lolat.report.bottlenecks import page
-from lolat.report.prediction import counts_words, per_second
-from lolat.units import between, byte_size, dollars, milliseconds, percent, plain, shapes_text
+from lolat.report.prediction import counts_words, per_second, range_word
+from lolat.units import (
+    between,
+    byte_size,
+    digits,
+    dollars,
+    milliseconds,
+    percent,
+    plain,
+    shapes_text,
+)
 from lolat.web import answers
 from lolat.web.devices import ListedDevice, devices, every_device
 from lolat.web.form import Form
 from lolat.web.networks import UPLOAD, Decoders, NetworkCache
 
-WORDS = [between, byte_size, counts_words, dollars, domain_words, interval_words, milliseconds, per_second,
-         percent, plain, shapes_text]  # fmt: skip
+WORDS = [between, byte_size, counts_words, digits, dollars, domain_words, interval_words, milliseconds,
+         per_second, percent, plain, range_word, shapes_text]  # fmt: skip
 """The filters with which the templates write numbers."""
 
 Query = Iterable[tuple[str, str]]
@@ -131,7 +140,7 @@ class Pages:
             "failed": [(device, form.words(why)) for device, why in failed],
             "is_file": any(one.startswith(UPLOAD) for one in (spec, arrivals)),
             "differ": differ,
-            "compared": answers.compared(cards, not differ) if is_latency else [],
+            "compared": answers.compared(form, cards, not differ) if is_latency else None,
             "beside": found,
             "briefs": [
                 (c["title"], plain(c["device"].key))

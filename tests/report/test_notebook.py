@@ -202,7 +202,7 @@ def test_a_picture_tells_what_memory_rules_out(axes: Any) -> None:
     most = int(GPU.predict("timm:resnet18", "auto").batch_size)
     GPU.predict("timm:resnet18", [1, most, 2 * most]).plot(axes)
     assert [line.get_xdata().tolist() for line in axes.lines] == [[1, most]]
-    assert axes.get_title("left").endswith("\nwithout room in memory: 1 of 3")
+    assert "\nwithout room in memory: 1 of 3\n" in axes.get_title("left")
     axes.clear()
     GPU.predict("timm:resnet18", 2 * most).plot(axes)
     assert "does not fit" in axes.get_title("left")
@@ -224,9 +224,38 @@ def test_curves_are_the_batch_sizes_and_loads(axes: Any) -> None:
     assert drawn == [
         [[p.batch_size, p.latency_ms] for p in some] for some in (SIZES[:3], SIZES[3:])
     ]  # type: ignore[index]
-    (band,) = {tuple(axes.collections[0].get_paths()[0].get_extents().intervaly)}
+    ends = [bar.get_segments() for bar in axes.collections[:2]]  # bars, as bands would overlap
+    for some, segments in zip((SIZES[:3], SIZES[3:]), ends, strict=True):  # type: ignore[index]
+        assert [tuple(s[:, 1]) for s in segments] == [p.interval_ms for p in some]
+        assert [s[0, 0] for s in segments] == pytest.approx([p.batch_size for p in some], rel=0.03)
+    axes.clear()
+    GPU.predict("timm:resnet50", [1, 8, 64]).plot(axes)
+    band = axes.collections[0].get_paths()[0].get_extents().intervaly
     low, high = zip(*(p.interval_ms or (0, 0) for p in SIZES[:3]), strict=True)  # type: ignore[index]
-    assert band == pytest.approx((min(low), max(high)))
+    assert tuple(band) == pytest.approx((min(low), max(high)))
+
+
+def test_what_waits_for_a_host_is_hollow(axes: Any) -> None:
+    from matplotlib.colors import to_hex
+
+    sizes = [1, 16, 256]
+    found = lolat.predict(
+        "timm:resnet50", on=["rtx-4090", "l4"], batch_size=sizes, precision="fp16"
+    )
+    waits = {
+        (p.batch_size, p.latency_ms) for p in found if (p.host_ms or 0.0) > 0.98 * p.latency_ms
+    }
+    assert 0 < len(waits) < len(found)
+    found.plot(axes)
+    dots = [d for d in axes.collections if hasattr(d, "get_sizes") and len(d.get_sizes())]
+    assert {tuple(at) for d in dots for at in d.get_offsets().tolist()} == waits
+    assert {to_hex(color) for d in dots for color in d.get_facecolor()} == {"#ffffff"}
+    assert "hollow: host-bound" in axes.get_title("left")
+    axes.clear()
+    large = lolat.predict("timm:resnet50", on=["rtx-4090", "t4"], batch_size=256, precision="fp16")
+    large.plot(axes)
+    assert "hollow" not in axes.get_title("left")
+    assert "#ffffff" not in {to_hex(bar.get_facecolor()) for bar in axes.patches}
 
 
 def test_served_models_are_curves_over_the_load(axes: Any) -> None:
@@ -323,6 +352,24 @@ def test_each_load_of_compared_devices_is_a_row_and_a_point(axes: Any) -> None:
     found.plot(axes)
     drawn = {line.get_label(): [*map(tuple, line.get_xydata().tolist())] for line in axes.lines}
     assert drawn == points
+
+
+def test_the_number_of_gpus_stands_where_it_changes(axes: Any) -> None:
+    """The fastest row of 16 requests may be on more GPUs than that of one, which shortens its time."""
+    names = ["h100-vllm", "a100-vllm"]
+    found = lolat.compare("qwen3-8b", on=names, concurrency=[1, 16, 64])
+    used: dict[str, list[int]] = {name: [] for name in names}
+    for row in found.rows():
+        used[row["name"]].append(row["gpus"])
+    assert len({*used["h100-vllm"]}) > 1
+    found.plot(axes)
+    changes = [
+        str(n)
+        for of in used.values()
+        for before, n in zip([0, *of], of, strict=False)
+        if n != before
+    ]
+    assert [text.get_text() for text in axes.texts] == changes
 
 
 def test_under_rates_the_dollars_an_hour_are_drawn_with_the_number_of_gpus(axes: Any) -> None:

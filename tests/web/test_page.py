@@ -109,6 +109,36 @@ def test_a_gpu_has_its_dollars_and_its_largest_batch() -> None:
     assert fits == [True, False]
 
 
+def test_devices_have_their_dollars_at_each_batch_size() -> None:
+    prices = {"t4-fp32": 0.526, "rtx-4090-amp": 0.74}  # US$ an hour, g4dn.xlarge and RunPod's
+    names, sizes = [*prices], (1, 8)
+    paths = [places.repository_root() / "models" / f"{name}.json" for name in names]
+    times = {
+        (name, size): lolat.load(path).predict(synthetic.network(), size).latency_ms
+        for name, path in zip(names, paths, strict=True)
+        for size in sizes
+    }
+    paid = {of: ms / of[1] * 1e6 / 3.6e6 * prices[of[0]] for of, ms in times.items()}
+    with site(paths) as page:
+        page.get("?network=Mine&batch_size=1,8&model=t4-fp32&model=rtx-4090-amp")
+        table = page.raw.partition('<table id="compared">')[2].partition("</table>")[0]
+        rows = re.findall(
+            r"</b> ([\w-]+)(?:<small.*?</small>)?</th>.*?<td>([^<]*)</td></tr>", table, re.S
+        )
+        shown = {(name, size): usd for (name, usd), size in zip(rows, (1, 1, 8, 8), strict=True)}
+        assert shown == {of: digits(usd) for of, usd in paid.items()}
+        page.get(
+            "?network=Mine&batch_size=1,8&model=rtx-4090-amp"
+        )  # one device has no verdict by host
+        least = min(sizes, key=lambda size: paid["rtx-4090-amp", size])
+        assert (
+            f"at batch {least}, ${digits(paid['rtx-4090-amp', least])} a million" in page.answer()
+        )
+    with site([]) as page:
+        page.get("?network=Mine&model=T4")  # typed in the field of other GPUs
+        assert 'id="f-model-other"' in page.raw
+
+
 @pytest.mark.parametrize("view", ["latency", "training"])
 def test_float32_and_half_precision_side_by_side_are_remarked(view: str) -> None:
     names = "h100-fp32", "rtx-4090-amp"
@@ -166,7 +196,10 @@ def test_what_is_outside_says_why(
     page.get(BOTH)
     wanted = lolat.load(laptop).predict(strange())
     assert wanted.in_domain is False
-    assert page.answer().count(domain_words(wanted)) == 4, "on each card and in each row"
+    assert page.answer().count(domain_words(wanted)) == 2, "on each card"
+    table = page.raw.partition('<table id="compared">')[2].partition("</table>")[0]
+    assert table.count('<small class="outside">outside</small>') == 2
+    assert "outside: the network is outside the measured range, so that" in page.answer()
     assert "a_new_kind" in page.answer()
 
 
@@ -271,7 +304,7 @@ def test_the_link_gives_the_same_view(page: Site, view: str) -> None:
     first, link = page.raw, page.link()
     assert page.get(link.removeprefix("/")) == first
     devices = 1 if TABS[view].subject.is_decoder else 2
-    assert len(page.commands()) == devices + (view == "training")  # one of the comparison
+    assert len(page.commands()) == devices + (view in ("latency", "training"))  # of the comparison
 
 
 def test_a_model_that_cannot_answer_says_so_at_the_devices(page: Site, tmp_path: Path) -> None:
@@ -330,7 +363,9 @@ def test_the_models_that_are_ticked_at_first(tmp_path: Path, laptop: Path, write
     assert ticked() == ["epyc-2t", "rtx-4090-amp"]
     with site([]) as page:  # a GPU is known by its name as a command knows it, any name in any case
         page.get("?model=RTX-4090&model=Epyc-2T&model=t4&model=toaster&network=Mine")
-        assert [line.split()[2] for line in page.commands()] == ["rtx-4090-amp", "epyc-2t", "t4"]
+        every, *each = [line.split() for line in page.commands()]
+        assert [line[2] for line in each] == ["rtx-4090-amp", "epyc-2t", "t4"]
+        assert every[2:5] == ["keras:Mine", "--on", "rtx-4090-amp,epyc-2t,t4"]
         assert page.errors()["model"].startswith("'toaster': not in the list")
     assert ticked(laptop) == ["laptop"]
     form = Path("v100-sxm-16gb")  # known by its data sheet, it has no file
@@ -361,7 +396,7 @@ def test_models_of_one_name_are_told_apart_and_read_again(write: Write) -> None:
     assert len(places.list_models()) == 2
     with site([]) as page:
         page.get("?model=gpu-2&model=gpu&network=Mine")
-        first, second = page.commands()
+        _, first, second = page.commands()
         assert first.startswith(f"lolat predict {shipped} ")
         assert second.startswith("lolat predict gpu ")
         local.write_text(json.dumps(synthetic.document(device="another one")))
