@@ -144,8 +144,8 @@ _KINDS = {
     "phi3": _Kind({}, _NO_BIAS, "sliding_window", same={"fused": True}),
     "olmo2": _Kind(head_norm="whole", same=_WIDE_NORM),
     "mpt": _Kind(
-        {**_TIED, "use_bias": True}, ("use_bias", "use_bias", "use_bias"),
-        same={"gated": False, "fused": True},
+        {**_TIED, "use_bias": True}, ("use_bias", "use_bias", "use_bias"), "sliding_window",
+        same={"fused": True},
     ),
     "gpt_oss": _Kind(
         {"head_dim": 64, "attention_bias": True, "sliding_window": 128,
@@ -231,7 +231,7 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
     kinds = _layers(config, kind, is_unquantized)
     fields = {**_experts(config, kind), **kind.same}
     if architecture == "mpt":
-        fields["norm_bias"] = biases[0]
+        fields |= {"norm_bias": biases[0], "gated": config.get("gated", bool)}
     if expert_dtype != dtype and not fields.get("experts"):
         hint = "that is of experts, and it has none; leave quantization_config out for bfloat16"
         raise config.refused("its quantization is mxfp4", "decoder-dtype", hint)
@@ -253,16 +253,32 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
 
 
 def _named_as_llama(config: Config) -> Mapping[str, Any]:
-    """Return MPT's configuration with Llama's keys; `positions`: learned ones, none where ALiBi is on."""
-    attention = config.part("attn_config")
+    """Return MPT's configuration with Llama's keys; `positions`: learned ones, none where ALiBi is on;
+    `gated`: True for a feed-forward with a gate. Keys are those of llm-foundry.
+    """
+    attention, feed = config.part("attn_config"), config.part("ffn_config")
     given = {key: config.given.get(name) for key, name in _MPT.items()}
     learned = config.get("learned_pos_emb", bool, True) and not attention.get("alibi", bool, False)
-    biases = not config.get("no_bias", bool, False)
+    usual = {"multihead_attention": given["num_attention_heads"], "multiquery_attention": 1}
+    heads_of = attention.get("attn_type", str, "multihead_attention")
+    kv_heads = attention.get("kv_n_heads", Size, usual.get(heads_of, _REQUIRED))
+    layers = feed.get("ffn_type", str, "mptmlp")
+    if layers not in ("mptmlp", "mptglu"):
+        raise config.refused(
+            f"its ffn_type is {shortened(layers)}", hint="expected mptmlp or mptglu"
+        )
+    if config.given.get("block_overrides"):
+        raise config.refused("it has block_overrides", hint="expected layers that are all alike")
+    if heads_of == "multiquery_attention" and kv_heads != 1:
+        raise config.refused(f"its attn_type is {heads_of}, and its kv_n_heads {kv_heads}")
+    ratio = config.get("expansion_ratio", Annotated[float, msgspec.Meta(gt=0, le=1024)], 4.0)
+    width = ratio * config.get("d_model")
     return {
-        **config.given, **given, "use_bias": biases,
-        "intermediate_size": config.get("d_model") * config.get("expansion_ratio", Size, 4),
-        "num_key_value_heads": attention.get("kv_n_heads", Size, given["num_attention_heads"]),
+        **config.given, **given, "gated": layers == "mptglu", "num_key_value_heads": kv_heads,
+        "use_bias": not config.get("no_bias", bool, False),
+        "intermediate_size": feed.get("ffn_hidden_size", Size, int(width) if width % 1 == 0 else width),
         "positions": config.get("max_seq_len") if learned else 0,
+        "sliding_window": max(attention.get("sliding_window_size", int, 0), 0),
     }  # fmt: skip
 
 

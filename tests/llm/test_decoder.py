@@ -416,6 +416,55 @@ def test_mpt_with_rotation_by_alibi_has_the_parameters_of_transformers_own_model
     assert read_decoder(config).parameters == parameters
 
 
+MPT_7B = {
+    "model_type": "mpt", "d_model": 4096, "n_heads": 32, "n_layers": 32, "expansion_ratio": 4,
+    "vocab_size": 50368, "max_seq_len": 2048, "no_bias": True, "attn_config": {"alibi": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "kv_heads", "of_layer"),
+    [
+        ({"attn_config": {"alibi": True, "attn_type": "multiquery_attention"}}, 1, 8 * 4096),
+        ({"ffn_config": {"ffn_type": "mptglu", "ffn_hidden_size": 14336}}, 32, 3 * 14336),
+        ({"ffn_config": {"ffn_type": "mptglu"}, "expansion_ratio": 3.5}, 32, 3 * 14336),
+        ({"ffn_config": {"ffn_type": "mptmlp", "ffn_hidden_size": 11008}}, 32, 2 * 11008),
+    ],
+)
+def test_mpt_has_the_heads_and_the_feed_forward_that_llm_foundry_builds(
+    changes: dict[str, Any], kv_heads: int, of_layer: int
+) -> None:
+    """By hand: its MultiQueryAttention has one key and one value head of 128; its MPTGLU a third matrix."""
+    decoder = read_decoder({**MPT_7B, **changes})
+    attention = 4096 * (2 * 4096 + 2 * kv_heads * 128)
+    assert (decoder.kv_heads, decoder.head_dim) == (kv_heads, 128)
+    table = 50368 * 4096
+    assert decoder.parameters == table + 32 * (attention + 4096 * of_layer + 2 * 4096) + 4096
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"ffn_config": {"ffn_type": "mb_moe", "moe_num_experts": 8}}, "ffn_type is mb_moe"),
+        ({"attn_config": {"attn_type": "multiquery_attention", "kv_n_heads": 8}}, "kv_n_heads 8"),
+        ({"attn_config": {"attn_type": "grouped_query_attention"}}, "no kv_n_heads"),
+        ({"block_overrides": {"order": []}}, "block_overrides"),
+        ({"expansion_ratio": 2.6875001}, "intermediate_size is 11008"),
+    ],
+)
+def test_an_mpt_that_is_built_otherwise_is_refused_by_name(
+    changes: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(InputError, match=named):
+        read_decoder({**MPT_7B, **changes})
+
+
+def test_the_window_of_mpt_limits_its_cache() -> None:
+    """2 x 4,096 values of 2 bytes a token in each of 32 layers, of 1,000 tokens the last 256."""
+    decoder = read_decoder({**MPT_7B, "attn_config": {"alibi": True, "sliding_window_size": 256}})
+    assert decoder.cache_bytes(1000) == 32 * 2 * 4096 * 2 * 256
+
+
 def test_mpt_with_learned_positions_has_the_parameters_of_published_runs() -> None:
     """llm-foundry states 6,658,859,008 parameters of its 7B with biases, 2,048 positions among them."""
     sizes = {"d_model": 4096, "n_heads": 32, "n_layers": 32, "vocab_size": 50368}
