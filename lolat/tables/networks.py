@@ -14,6 +14,7 @@ from pathlib import Path
 from lolat.errors import InputError
 from lolat.graph.modes import BFLOAT16, FLOAT16, MODE_COLUMNS, Mode
 from lolat.io.documents import read_json
+from lolat.io.forms import BY_NAME
 from lolat.io.progress import Warn
 from lolat.io.tables import (
     ABOVE_ZERO,
@@ -33,9 +34,10 @@ from lolat.tables.left_out import LeftOut
 from lolat.units import as_number, plural, shortened
 
 NETWORK_COLUMNS = ("network", "model")
-SIZE_COLUMNS = (
-    "sequence_length", "seq_len", "input_size", "pixels", "resolution", "image_size", "img_size",
-    "imgsz", "infer_img_size", "train_img_size",
+TOKENS = ("sequence_length", "seq_len")
+PIXELS = (
+    "input_size", "pixels", "resolution", "image_size", "img_size", "imgsz", "infer_img_size",
+    "train_img_size",
 )  # fmt: skip
 BATCH_COLUMNS = ("batch_size", "batch", "infer_batch_size", "train_batch_size")
 TIME_COLUMNS = (
@@ -245,9 +247,9 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
     other = WAYS[not mode.training]
     columns = [
         next((name for name in names if row.get(name) and not name.startswith(other)), "")
-        for names in (NETWORK_COLUMNS, BATCH_COLUMNS, SIZE_COLUMNS, TIMED_COLUMNS, MILLIONS)
+        for names in (NETWORK_COLUMNS, BATCH_COLUMNS, TIMED_COLUMNS, MILLIONS)
     ]
-    name, batch, size, time, millions = columns
+    name, batch, time, millions = columns
     if not (name and time):
         raise row.refused("no time" if name else "no network")
     samples = row.whole(batch, 1, LARGEST_SIZE, default=1)
@@ -266,7 +268,7 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
     spec = _spec(row[name], path, name == "model", mode.training)
     return TimedNetwork(
         row[name],
-        (spec, row.whole(size, 1, LARGEST_SIZE) if size else None, mode),
+        (spec, size_of(row, spec, mode.training), mode),
         samples,
         ms,
         1e6 * row.number(millions, ABOVE_ZERO) if millions else None,
@@ -276,6 +278,22 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
         row.number("link_gbps", ABOVE_ZERO, default=0.0) if gpus > 1 else 0.0,
         (version_of(str(path)) or "2").startswith("1."),
     )
+
+
+def size_of(row: Row, network: str, training: bool) -> int | None:
+    """The pixels or tokens of a row's network; None if the row does not say.
+
+    InputError for tokens of a network from a package of images.
+    """
+    package, other = network.partition(":")[0], WAYS[not training]
+    of_images = package in BY_NAME
+    columns = (*PIXELS, *TOKENS) if of_images else (*TOKENS, *PIXELS)
+    column = next((c for c in columns if row.get(c) and not c.startswith(other)), None)
+    if of_images and column in TOKENS:
+        raise row.refused(
+            f"{column} is {row[column]!r}, and {network} takes images; expected input_size, or no size"
+        )
+    return row.whole(column, 1, LARGEST_SIZE) if column else None
 
 
 def accumulated(row: Row) -> int:

@@ -24,7 +24,7 @@ from lolat.io.documents import NotNegative, Number, converted
 from lolat.io.progress import Warn
 from lolat.io.tables import COPIES, Table, read_table
 from lolat.optimizers import Optimizer, optimizer_named
-from lolat.tables.networks import SIZE_COLUMNS, on_several
+from lolat.tables.networks import on_several, size_of
 from lolat.training.iteration import PASS_TERMS, pass_rows, shares
 from lolat.training.memory import numbers_of
 from lolat.training.model import Iteration, TrainingPredictor, TrainingRun, unmeasured
@@ -193,8 +193,7 @@ def _timed_epochs(
             raise row.refused("run on several devices; expected epochs of one")
         seconds = row.number("epoch_s", 1e-9, 1e12, "a time above 0, in seconds")
         batch_size, samples = row.whole("batch_size"), row.whole("samples")
-        size = next((row.whole(column) for column in SIZE_COLUMNS if row.get(column)), None)
-        network = row["network"], size
+        network = row["network"], size_of(row, row["network"], training=True)
         try:
             mode = Mode().of_row(row, row.where).inference
             first = first or mode
@@ -208,7 +207,7 @@ def _timed_epochs(
         optimizer = optimizer_named(run.optimizer)
         values = (network[0], batch_size, samples, optimizer.name, seconds)
         point = dict(zip(EPOCH_COLUMNS, values, strict=True))
-        point |= {"input_size": size} if size else {}
+        point |= {"input_size": network[1]} if network[1] else {}
         if point not in points:
             points.append(point)
             rows.append(epoch_row(graphs[network], batch_size, samples, optimizer))

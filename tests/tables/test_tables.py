@@ -127,6 +127,16 @@ def test_names_as_the_published_tables_have_them(
     assert asked == [("timm:vit", 160)]
 
 
+def test_tokens_are_no_pixels(tmp_path: Path, asked: list[tuple[str, Any]]) -> None:
+    """As `lolat predict timm:x --sequence-length 128`, which is refused."""
+    rows = "x,128,,3", "x,,96,3", "x,77,160,3"
+    path = table(tmp_path, "\n".join(["model,sequence_length,input_size,latency_ms", *rows]) + "\n")
+    read = read_networks(path)
+    compare(read)
+    assert asked == [("timm:x", 96), ("timm:x", 160)]
+    assert "sequence_length is '128', and timm:x takes images" in str(read.left_out)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

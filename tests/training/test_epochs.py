@@ -128,6 +128,15 @@ def test_epochs_of_several_devices_are_refused(tmp_path: Path) -> None:
         epochs_document(str(path), "m", None, lambda name, _: read(name), print)
 
 
+def test_a_length_of_images_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "e.csv"
+    path.write_text(
+        "network,batch_size,samples,optimizer,epoch_s,seq_len\nkeras:VGG16,8,100,sgd,1,128\n"
+    )
+    with pytest.raises(InputError, match="line 2: seq_len is '128', and keras:VGG16 takes images"):
+        epochs_document(str(path), "m", None, lambda name, _: synthetic.network(), print)
+
+
 @pytest.mark.parametrize(
     "change", [{"epoch_s": float("nan")}, {"samples": 4}, {"optimizer": "unknown"}]
 )
