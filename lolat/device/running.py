@@ -253,7 +253,8 @@ def _changed(file: DeviceFile, kernels: Roofline, wanted: Mode) -> DeviceFile:
             formulas[name] = replaced(formula, mode=wanted, elsewhere=elsewhere).to_dict()
     remark = file.estimated
     is_timed = kernels.measured and remark is None
-    if wanted.dtype != mode.dtype and not (wanted.half and mode.half) and is_timed:
+    is_alike = wanted.half and mode.half and gpu and gpu.rate(wanted.dtype) == gpu.rate(mode.dtype)
+    if wanted.dtype != mode.dtype and is_timed and not is_alike:
         assert gpu is not None  # or the precision was refused
         rate, peak = gpu.rate(wanted.dtype) or 0.0, gpu.peak(wanted.dtype) or 0.0
         sustained = f", of which its power sustains {rate:.3g}" if rate < 0.99 * peak else ""
@@ -327,7 +328,7 @@ def _in_its_precision(model: D, graph: Graph) -> D:
             code="no-precision",
         )
     if own is None or model.asked.precision == own or {model.asked.precision, own} <= HALVES:
-        return model  # fp16 and bf16 move equal bytes and use the same units
+        return model  # fp16 and bf16 move equal bytes
     if model.asked.precision is not None:
         raise InputError(
             f"{arg('precision')} {model.asked.precision}: the network is in {own} itself; expected {own}, "

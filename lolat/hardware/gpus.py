@@ -59,9 +59,9 @@ class Gpu:
     """A data sheet: GiB, GB/s, TFLOPS, MiB, watts. None: the GPU has no such units, or the sheet is silent.
 
     `cores`: units that add one float32 product per clock; `vector_tflops`: rate of float32 without units
-    for matrices; `half_tflops`: rate of float16, and of bfloat16 if `bf16`; `link`: a key of
-    `lolat.hardware.links.PEAKS`; `dies`: GPUs on a card, of one of which all the rest is; `turns`: in half
-    precision all convolutions are computed channels last, as since Hopper.
+    for matrices; `half_tflops`: rate of float16, and of bfloat16 if `bf16` without `bf16_tflops`; `link`: a
+    key of `lolat.hardware.links.PEAKS`; `dies`: GPUs on a card, of one of which all the rest is; `turns`:
+    in half precision all convolutions are computed channels last, as since Hopper.
     """
 
     name: str
@@ -76,6 +76,7 @@ class Gpu:
     fp8_tflops: float | None = None
     fp4_tflops: float | None = None
     bf16: bool = False
+    bf16_tflops: float | None = None
     l2_mib: float | None = None
     power_w: float | None = None
     link: str = ""
@@ -112,8 +113,9 @@ class Gpu:
 
     def peak(self, dtype: str) -> float | None:
         """TFLOPS in a data type of a mode; None without units for it."""
-        half = self.half_tflops if dtype != BFLOAT16 or self.bf16 else None
-        return {FLOAT32: self.fp32_tflops, TF32: self.tf32_tflops}.get(dtype, half)
+        bfloat16 = self.bf16_tflops or (self.half_tflops if self.bf16 else None)
+        own = {FLOAT32: self.fp32_tflops, TF32: self.tf32_tflops, BFLOAT16: bfloat16}
+        return own.get(dtype, self.half_tflops)
 
     def rate(self, dtype: str) -> float | None:
         """TFLOPS in a data type of a mode that its power sustains."""

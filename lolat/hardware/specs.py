@@ -30,6 +30,7 @@ KEPT = {
     "bandwidth_gb_s": ("bandwidth_gb_s", 1.0), "multiprocessors": ("multiprocessors", 1.0),
     "fp32_vector_gflops": ("vector_tflops", 1e3), "fp32_matrix_gflops": ("fp32_tflops", 1e3),
     "tf32_gflops": ("tf32_tflops", 1e3), "half_tflops": ("half_tflops", 1.0),
+    "bf16_tflops": ("bf16_tflops", 1.0),
     "l2_mb": ("l2_mib", 1.0), "power_w": ("power_w", 1.0),
 }  # fmt: skip
 """Column of a table of data sheets -> (field of `Gpu`, number of the column's units in one of the field's).

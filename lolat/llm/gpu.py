@@ -10,6 +10,7 @@ import msgspec
 
 from lolat.arrays import np
 from lolat.errors import InputError, ModelFileError, arg
+from lolat.graph.modes import BFLOAT16
 from lolat.io.documents import NotNegative, Number, Positive, converted
 from lolat.llm.decoder import DTYPES
 from lolat.llm.frameworks import (
@@ -66,11 +67,11 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def sheet_of(gpu: Gpu, link_gb_s: float | None) -> Sheet | None:
     """Return the sheet of a bundled GPU; None if it lacks bfloat16, or a value is missing."""
-    memory, bandwidth, half = gpu.memory_gib, gpu.bandwidth_gb_s, gpu.half_tflops
-    if not (gpu.bf16 and half and memory and bandwidth and gpu.multiprocessors):
+    memory, bandwidth, rate = gpu.memory_gib, gpu.bandwidth_gb_s, gpu.peak(BFLOAT16)
+    if not (rate and memory and bandwidth and gpu.multiprocessors):
         return None
     return Sheet(
-        multiprocessors=gpu.multiprocessors, bandwidth_gb_s=bandwidth, memory_gib=memory, bf16_tflops=half,
+        multiprocessors=gpu.multiprocessors, bandwidth_gb_s=bandwidth, memory_gib=memory, bf16_tflops=rate,
         fp8_tflops=gpu.fp8_tflops, fp4_tflops=gpu.fp4_tflops, link_gb_s=link_gb_s,
     )  # fmt: skip
 

@@ -168,7 +168,7 @@ def test_a_data_sheet_is_kept(lolat: Command, tmp_path: Path) -> None:
     """Its memory says what fits, and its rates another precision."""
     operations, facts = made_up.write_tables(tmp_path)
     head, row = made_up.FACTS.splitlines()
-    facts.write_text(f"{head},memory_gb,half_tflops\n{row},24,90\n")
+    facts.write_text(f"{head},memory_gb,half_tflops,bf16_tflops\n{row},24,90,45\n")
     out = tmp_path / "m.json"
     lolat.done("fit", operations, "--facts", facts, "--name", "desk", "--output", out)
     model = Model.load(out)
@@ -177,6 +177,11 @@ def test_a_data_sheet_is_kept(lolat: Command, tmp_path: Path) -> None:
     found = model.run_as("amp").predict(synthetic.network(), 8)
     assert found.available_bytes == int(24 * 2**30 * 0.94) - 2**29
     assert (found.precision, found.in_domain) == ("amp", False)
+    b = GraphBuilder("product", "torch")
+    x = b.input((8192, 8192))
+    x = b.add("dense", [x], (8192, 8192), in_features=8192, out_features=8192, bias=False)
+    half, bfloat16 = (model.run_as(p).predict(b.build([x])) for p in ("fp16", "bf16"))
+    assert bfloat16.latency_ms / half.latency_ms == pytest.approx(90 / 45, rel=0.05)
 
 
 @pytest.mark.parametrize("tile", [1, 64])

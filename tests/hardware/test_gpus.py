@@ -6,7 +6,8 @@ import pytest
 
 import lolat
 from lolat.errors import InputError
-from lolat.graph.modes import FLOAT16
+from lolat.graph import Graph, GraphBuilder
+from lolat.graph.modes import BFLOAT16, FLOAT16
 from lolat.hardware.environment import Environment, Hardware
 from lolat.hardware.gpus import (
     PRECISION_OF,
@@ -112,6 +113,37 @@ def test_rates_are_those_of_the_makers_sheets() -> None:
     assert rates == [19.5, 156, 312, 312, 312]
     assert [v100.rate(t) for t in ("float32", "tf32", "amp", "bfloat16")] == [14, None, 112, None]
     assert [p100.rate(t) for t in ("float32", "amp")] == [9.3, None]
+
+
+def product(side: int) -> Graph:
+    """A square matrix times another one."""
+    b = GraphBuilder("product", "torch")
+    x = b.input((side, side))
+    return b.build(
+        [b.add("dense", [x], (side, side), in_features=side, out_features=side, bias=False)]
+    )
+
+
+def test_bfloat16_has_the_rate_that_a_sheet_gives_it() -> None:
+    """AMD, MI100: 184.6 TFLOPS in float16, 92.3 in bfloat16; MI210 and MI250 have one rate for both."""
+    gpus = {name: find_gpu(name) for name in ("MI100", "MI210", "MI250", "MI300X")}
+    peaks = {name: [gpu.peak(t) for t in (FLOAT16, BFLOAT16)] for name, gpu in gpus.items() if gpu}
+    assert peaks["MI100"] == [184.6, 92.3]
+    assert all(half == bfloat16 for name, (half, bfloat16) in peaks.items() if name != "MI100")
+    (served,) = (sheet_of(gpu, None) for gpu in [gpus["MI100"]] if gpu)
+    assert served is not None
+    assert served.bf16_tflops == 92.3
+
+
+def test_products_take_as_much_longer_in_bfloat16_as_its_rate_is_lower() -> None:
+    """Power sustains a larger share of the lower rate, so that the time is less than twice as long."""
+    device, network = lolat.load("mi100"), product(8192)
+    half = device.run_as("fp16")
+    ms, longer = half.predict(network).latency_ms, device.run_as("bf16").predict(network).latency_ms
+    assert 1.5 < longer / ms < 2.0
+    assert longer > 2 * 8192**3 / 92.3e9
+    assert half.run_as("bf16").predict(network).latency_ms == pytest.approx(longer)
+    assert device.run_as("bf16").run_as("fp16").predict(network).latency_ms == pytest.approx(ms)
 
 
 def test_a_gpu_of_little_power_sustains_less_than_its_sheet() -> None:

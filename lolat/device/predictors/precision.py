@@ -48,7 +48,17 @@ def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
     changes = {"mode": mode, "elsewhere": math.hypot(formula.elsewhere, PRECISION_SPREAD)}
     changes["most"] = most * 1e9 / 2, gpu.bandwidth_gb_s * 1e6
     if mode.half and before.half:
-        changes["elsewhere"] = formula.elsewhere  # the same units
+        faster = rate / (gpu.rate(before.dtype) or rate)
+        if faster == 1.0:
+            changes["elsewhere"] = formula.elsewhere  # the same units
+        else:
+            classes = formula.classes | {
+                name: terms | {"rate": faster * terms["rate"]}
+                for name, terms in formula.classes.items()
+                if name in SHARES_IN_HALF
+            }
+            formula = formula.of_terms(classes)
+            changes["sustained"] = formula.sustained and faster * formula.sustained
     elif not (mode.half or before.half):
         # Convolutions stay as measured: PyTorch computes them in TF32 in both.
         changes["tf32"] = max(formula.tf32, gpu.tf32)
