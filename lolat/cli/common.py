@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import math
 import os
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lolat.cli.mistakes import check_commas, options_of, unknown_command, unknown_option
 from lolat.cli.progress import QUIET, is_quiet
 from lolat.cli.progress import complain as complain
 from lolat.cli.progress import counting as counting
@@ -38,24 +38,6 @@ COMMAND, KIND = "lolat.command", "lolat.kind"
 """Keys in the `meta` of a context: the innermost running command; whether the call has --json; the kind of
 answer, if not the first."""
 QUIET_NAMES = ("-q", "--quiet")
-RENAMED = {"--scores": "--accuracy"}
-"""Former name of an option -> its name."""
-SYNONYMS = {
-    "gpus": ("--replicas", "--tensor-parallel"), "num-gpus": ("--replicas", "--tensor-parallel"),
-    "world-size": ("--replicas",), "tp": ("--tensor-parallel",), "amp": ("--precision amp",),
-    "fp16": ("--precision fp16", "--dtype fp16"), "bf16": ("--precision bf16", "--dtype bf16"),
-    "zero": ("--sharding zero1, zero2 or fsdp",), "fsdp": ("--sharding fsdp",),
-    "lora": ("--tune lora:RANK",), "seq-len": ("--sequence-length",), "max-length": ("--sequence-length",),
-    "gradient-accumulation": ("--accumulate",), "gradient-accumulation-steps": ("--accumulate",),
-    "gradient-checkpointing": ("--checkpointing full",), "budget": ("--max-dollars", "--max-ms"),
-    "rate": ("--request-rate",), "qps": ("--request-rate",), "rps": ("--request-rate",),
-}  # fmt: skip
-"""An option in the words of others, without dashes -> the options for it, of one command or another."""
-COMMAND_SYNONYMS = {
-    "train": "cost", "training": "cost", "finetune": "cost", "fine-tune": "cost", "price": "prices",
-    "inference": "predict", "latency": "predict", "list": "models", "devices": "models",
-}  # fmt: skip
-"""A command in the words of others -> its name."""
 
 
 def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
@@ -117,12 +99,7 @@ def _text_and_code(error: Exception, command: click.Command, name: str) -> tuple
     if isinstance(error, click.UsageError):
         called = error.ctx.command_path if error.ctx is not None else name
         if isinstance(error, click.NoSuchOption):
-            given, has = error.option_name, _options(error.ctx)
-            if given in RENAMED and RENAMED[given] in has:
-                return f"{given} is now {RENAMED[given]}; see: {called} --help", 2
-            for meant in SYNONYMS.get(given.strip("-").replace("_", "-"), ()):
-                if meant.split()[0] in has:
-                    return f"No such option {given!r}: it is {meant} here; see: {called} --help", 2
+            return f"{unknown_option(error)}; see: {called} --help", 2
         return f"{error.format_message().rstrip('.')}; see: {called} --help", 2
     if isinstance(error, OSError):
         where = f" {error.filename}" if error.filename else ""
@@ -131,11 +108,6 @@ def _text_and_code(error: Exception, command: click.Command, name: str) -> tuple
         f"unexpected {type(error).__name__}: {error}; this is a fault of LoLat: please report it with "
         "your command (CONTRIBUTING.md says how); LOLAT_DEBUG=1 shows where it is from"
     ), 1
-
-
-def _options(context: click.Context | None) -> set[str]:
-    """The options of the command that a context is of."""
-    return {option for p in context.command.params for option in p.opts} if context else set()
 
 
 def words_of(error: LolatError, command: click.Command | None = None) -> str:
@@ -204,11 +176,7 @@ class LazyGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """The command that is called; UsageError with the ones that are like it where there is none."""
         if args[0] not in self.table and not args[0].startswith("-"):
-            meant = COMMAND_SYNONYMS.get(args[0].casefold())
-            near = difflib.get_close_matches(args[0], self.table, n=3)
-            near = [meant] if meant in self.table else near
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise click.UsageError(f"No such command {args[0]!r}{hint}", ctx)
+            raise click.UsageError(unknown_command(args[0], self.table), ctx)
         name, command, rest = super().resolve_command(ctx, args)
         ctx.meta[COMMAND] = command  # an error names the options that it has
         return name, command, rest
@@ -354,8 +322,13 @@ class Command(click.Command):
     answers: Mapping[str, str] = {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; UsageError for an option with one value that is given twice."""
+        """Read the arguments; UsageError for an option with one value that is given twice, and for values
+        with spaces between them.
+        """
         _, _, given = self.make_parser(ctx).parse_args(list(args))
+        if any(map(str.isdecimal, args)):
+            lists = {o for p in self.params if isinstance(p.type, List) for o in p.opts}
+            check_commas(args, lists, ctx)
         for param in given:
             is_single = isinstance(param, click.Option) and not (param.multiple or param.is_flag)
             if is_single and given.count(param) > 1:
@@ -480,7 +453,7 @@ def model_and_networks(
     for one in on:
         if one.isdecimal():
             context = click.get_current_context()
-            hint = f", and the number as --replicas {one}" * ("--replicas" in _options(context))
+            hint = f", and the number as --replicas {one}" * ("--replicas" in options_of(context))
             raise click.UsageError(f"--on {one}: expected names of devices{hint}", context)
     is_network = looks_like_network(first) or (not rest and bool(on or most))
     networks = tuple(arguments if is_network else rest)

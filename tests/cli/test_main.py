@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks import command_line
 from lolat import parameters
+from lolat.cli import mistakes
 from lolat.cli.common import run
 from lolat.cli.main import COMMANDS
 from lolat.cli.main import lolat as group
@@ -185,10 +186,63 @@ def remarking(error: BaseException | None) -> click.Command:
      ("cost v100 net.json --batch-size 8 --devices 8", "--replicas 8"),
      ("cost v100 net.json --batch-size 8 --amp", "--precision amp"),
      ("cost v100 net.json --batch-size 8 --zero 3", "--sharding"), ("train v100 net.json", "cost"),
-     ("llm v100 net.json --tp 2", "--tensor-parallel")],
+     ("llm v100 net.json --tp 2", "--tensor-parallel"),
+     ("predict v100 net.json --nhwc", "it is --channels-last here"),
+     ("predict v100 net.json --dtype fp16", "it is --precision here"),
+     ("llm v100 net.json --precision fp16", "it is --dtype here"),
+     ("report v100 net.json --compile", "it is --launch compiled here"),
+     ("predict net.json --gpu a100", "it is --on here"),
+     ("explain net.json --on a100,l4", "it is MODEL (an argument: one device) here"),
+     ("prices --accelerator a100", "printed whole"),
+     ("predict v100 net.json --against b.json", "it is NETWORK (a further"),
+     ("predict v100 net.json --max-ratio 2", "it is --max-ms here"),
+     ("nas score fbnet v100 --output a.csv --value v", "lolat nas search --objective")],
 )  # fmt: skip
-def test_the_words_of_others_are_translated(lolat: Command, call: str, meant: str) -> None:
+def test_the_words_of_others_and_former_ones_are_translated(
+    lolat: Command, call: str, meant: str
+) -> None:
     assert meant in lolat.refused(*call.split())
+
+
+def every_option() -> set[str]:
+    """The options of all commands, and the arguments, as `--help` names them."""
+    context, words = click.Context(group), set[str]()
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        inner = (
+            [command.get_command(context, n) for n in command.list_commands(context)]
+            if isinstance(command, click.Group)
+            else [command]
+        )
+        words |= {o for one in inner for p in one.params for o in p.opts}
+    return words | {"MODEL", "NETWORK"}
+
+
+def test_what_is_meant_is_an_option_of_some_command() -> None:
+    meant = {one for ones in mistakes.MEANT.values() for one in ones if not one[0].islower()}
+    assert {one.split()[0] for one in meant} - every_option() == set()
+
+
+@pytest.mark.parametrize(
+    ("call", "far"),
+    [("predict v100 net.json --fast", "--csv"), ("nas search fbnet v100 --sore", "--score"),
+     ("evaluate v100 --width 3", "--wait")],
+)  # fmt: skip
+def test_an_option_that_is_spelled_otherwise_is_no_suggestion(
+    lolat: Command, call: str, far: str
+) -> None:
+    line = lolat.refused(*call.split())
+    assert "No such option" in line
+    assert "did you mean" not in line
+    assert far not in line
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["predict v100 net.json --batch-size 1 16 64", "report v100 net.json --batch-size 1 16 64"],
+)
+def test_values_with_spaces_between_them_are_shown_with_commas(lolat: Command, call: str) -> None:
+    assert "--batch-size 1,16,64" in lolat.refused(*call.split())
 
 
 @pytest.mark.parametrize(

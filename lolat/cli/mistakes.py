@@ -1,0 +1,86 @@
+"""Names what is meant by an unknown option or command, and by values with spaces between them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Sequence
+from itertools import takewhile
+
+import click
+
+_ON = ("--on", "MODEL (an argument: one device)")
+MEANT: dict[str, tuple[str, ...]] = {
+    "gpus": ("--replicas", "--tensor-parallel", *_ON), "num-gpus": ("--replicas", "--tensor-parallel"),
+    "world-size": ("--replicas",), "tp": ("--tensor-parallel",), "amp": ("--precision amp",),
+    "fp16": ("--precision fp16", "--dtype fp16"), "bf16": ("--precision bf16", "--dtype bf16"),
+    "half": ("--precision fp16", "--dtype fp16"), "dtype": ("--precision",), "precision": ("--dtype",),
+    "nhwc": ("--channels-last",), "memory-format": ("--channels-last",),
+    "compile": ("--launch compiled",), "compiled": ("--launch compiled",), "jit": ("--launch compiled",),
+    "graph": ("--launch graph",), "cuda-graph": ("--launch graph",), "cuda-graphs": ("--launch graph",),
+    "on": _ON, "gpu": _ON, "device": _ON, "devices": _ON, "hardware": _ON,
+    "accelerator": (*_ON, "the list is printed whole"),
+    "b": ("--batch-size",), "bs": ("--batch-size",), "o": ("--output",), "format": ("--json",),
+    "image-size": ("--input-size",), "img-size": ("--input-size",), "resolution": ("--input-size",),
+    "shape": ("--input-size",), "input-shape": ("--input-size",),
+    "zero": ("--sharding zero1, zero2 or fsdp",), "fsdp": ("--sharding fsdp",),
+    "lora": ("--tune lora:RANK",), "seq-len": ("--sequence-length", "--input-tokens"),
+    "max-length": ("--sequence-length",),
+    "gradient-accumulation": ("--accumulate",), "gradient-accumulation-steps": ("--accumulate",),
+    "gradient-checkpointing": ("--checkpointing full",), "budget": ("--max-dollars", "--max-ms"),
+    "rate": ("--request-rate",), "qps": ("--request-rate",), "rps": ("--request-rate",),
+    "batch-size": ("--concurrency",), "users": ("--concurrency",), "input-len": ("--input-tokens",),
+    "output-len": ("--output-tokens",), "latency": ("--max-ms",), "confidence": ("--coverage",),
+    # Former names, as the changelog lists them.
+    "scores": ("--accuracy",), "max-ratio": ("--max-ms",), "value": ("ask `lolat nas search --objective`",),
+    "against": ("NETWORK (a further argument of `lolat predict`)",),
+}  # fmt: skip
+"""An option in the words of others, without dashes -> the options and arguments for it, of one command or
+another; words in lower case are for every command."""
+COMMANDS_MEANT = {
+    "train": "cost", "training": "cost", "finetune": "cost", "fine-tune": "cost", "price": "prices",
+    "inference": "predict", "latency": "predict", "list": "models", "devices": "models",
+}  # fmt: skip
+"""A command in the words of others -> its name."""
+ALIKE = 0.7
+"""Two names are a typing error apart from this ratio of `difflib` on: --width is not --wait."""
+
+
+def options_of(context: click.Context | None) -> set[str]:
+    """The options of the command that a context is of."""
+    return {option for p in context.command.params for option in p.opts} if context else set()
+
+
+def unknown_option(error: click.NoSuchOption) -> str:
+    """The message for an unknown option: the one for it by meaning, else those of a similar name."""
+    given, has = error.option_name, options_of(error.ctx)
+    words, name = f"No such option {given!r}", given.strip("-").replace("_", "-")
+    arguments = error.ctx.command.params if error.ctx else ()
+    taken = has | {word for p in arguments for word in str(p.metavar).strip(".[]").split("] ")}
+    for meant in MEANT.get(name, ()):
+        if meant[0].islower():
+            return f"{words}: {meant}"
+        if meant.split()[0] in taken:
+            return f"{words}: it is {meant} here"
+    names = {option.strip("-"): option for option in sorted(has) if option.startswith("--")}
+    near = [option for at, option in names.items() if len(name) > 1 and at.startswith(name)]
+    near = near or [names[at] for at in difflib.get_close_matches(name, names, 3, ALIKE)]
+    return f"{words}; did you mean {' or '.join(near)}?" if near else words
+
+
+def unknown_command(given: str, known: Iterable[str]) -> str:
+    """The message for an unknown command, with those that are like it."""
+    known = [*known]
+    meant = COMMANDS_MEANT.get(given.casefold())
+    near = [meant] if meant in known else difflib.get_close_matches(given, known, n=3)
+    return f"No such command {given!r}" + f"; did you mean {' or '.join(near)}?" * bool(near)
+
+
+def check_commas(words: Sequence[str], lists: Collection[str], context: click.Context) -> None:
+    """UsageError for numbers with spaces between them behind one of the options that take a list."""
+    for at, option in enumerate(words):
+        values = [*takewhile(str.isdecimal, words[at + 1 :])] if option in lists else []
+        if len(values) > 1:
+            raise click.UsageError(
+                f"{option} {' '.join(values)}: expected commas between values: {option} {','.join(values)}",
+                context,
+            )
