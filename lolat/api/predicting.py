@@ -28,7 +28,7 @@ from lolat.graph.analysis import Analysis
 from lolat.hardware.prices import Prices, price_list, rental_of
 from lolat.io.results import Several
 from lolat.parameters import BEST
-from lolat.units import digits, milliseconds, percent, plain, plural
+from lolat.units import digits, milliseconds, percent, plain, plural, shortened
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
@@ -150,7 +150,17 @@ def read_network(network: Any, input_size: InputSize) -> Graph | Analysis:
         return network
     from lolat.readers import read  # late: a network that was read needs none
 
-    return read(network.graph if isinstance(network, Analysis) else network, input_size)
+    try:
+        return read(network.graph if isinstance(network, Analysis) else network, input_size)
+    except NetworkError as error:
+        from lolat.llm.names import is_decoder
+
+        if error.code != "unknown-network" or not is_decoder(network):
+            raise
+        words = (
+            "a language model; `lolat llm` answers for its serving, `lolat cost` for its training"
+        )
+        raise error.reworded(f"no network {shortened(str(network))!r}: {words}") from error
 
 
 def priced(

@@ -13,6 +13,7 @@ import click
 from lolat.cli import common
 from lolat.device.question import BudgetQuestion, ExplainQuestion, LatencyQuestion, Question
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
+from lolat.io.forms import is_file, looks_like_network
 from lolat.io.writing import check_file
 
 if TYPE_CHECKING:
@@ -105,8 +106,10 @@ def predict(
     question = LatencyQuestion(**asked)
     model, networks = common.model_and_networks(arguments, on)
     if model is None and not on:
+        order = sorted(networks, key=lambda n: looks_like_network(n) or is_file(n))
+        meant = f"; did you mean {' '.join(order)}?" * (order != [*networks])
         raise InputError(
-            f"no device is given; expected MODEL in front of the networks, or {arg('on')}",
+            f"no device is given; expected MODEL in front of the networks, or {arg('on')}{meant}",
             code="no-device",
         )
     opened = functools.partial(

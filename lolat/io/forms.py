@@ -25,10 +25,11 @@ FRAMEWORK_FILES = (KERAS_FILE, ONNX_FILE)
 FILES = (*FRAMEWORK_FILES, GRAPH_FILE)
 """Endings of files; `lolat read` writes the last one."""
 
+FUNCTION = "package.module:callable (a function that returns a Keras or PyTorch network)"
 EXPECTED_FILES = "a .keras or .onnx file, or what `lolat read` wrote (.json)"
 EXPECTED = (
     "keras:NAME (such as keras:ResNet50), timm:NAME, torchvision:NAME, transformers:CONFIG.json, "
-    f"package.module:callable (a function that returns a Keras or PyTorch network), {EXPECTED_FILES}"
+    f"{FUNCTION}, {EXPECTED_FILES}"
 )
 """All forms, for a message."""
 
@@ -86,8 +87,9 @@ def not_a_network(spec: str, named: Iterable[str] = ()) -> NetworkError:
             f"write its package in front (timm:{shown}, torchvision:{shown}); of a network of Hugging Face "
             f"give the file of its configuration, transformers:config.json ({CONFIGS}); "
         ) * bool(BARE.fullmatch(spec))
-        hint = f"did you mean {' or '.join(known)}? " if (known := [*named]) else hint
-        words = f"no network {shown!r}: {hint}expected {EXPECTED}"
+        known = " or ".join(named)
+        meant = f"did you mean {known}?" if known else f"{hint}expected {EXPECTED}"
+        words = f"no network {shown!r}: {meant}"
     return NetworkError(words, code="unknown-network", network=spec)
 
 

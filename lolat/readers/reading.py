@@ -20,7 +20,13 @@ from lolat.io import forms
 from lolat.io.documents import read_json
 from lolat.io.forms import is_file, is_function
 from lolat.readers.cache import Cache, bundled_as, bundled_graph, nearest
-from lolat.readers.code import attribute_of, brief
+from lolat.readers.code import (
+    attribute_of,
+    brief,
+    meant_here,
+    missing_arguments,
+    without_arguments,
+)
 from lolat.readers.size import as_sizes, is_of_size, options_of
 from lolat.units import shapes_text, shortened
 
@@ -120,6 +126,9 @@ def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
         return Network(graph.name, graph, lambda: graph)
     if is_function(spec):
         return _of_object(_of_function(spec, weights), name, size)
+    if meant := meant_here(spec):
+        words = f"no network {shortened(spec)!r}: {meant}"
+        raise NetworkError(words, code="unknown-network", network=spec)
     raise forms.not_a_network(spec, bundled_as(spec))
 
 
@@ -159,9 +168,13 @@ def _of_function(spec: str, weights: bool) -> Any:
     from lolat.readers.ops import quietly
 
     with quietly():
-        value = attribute_of(spec, "network", forms.EXPECTED)
+        value = attribute_of(spec, "network", forms.FUNCTION)
         if {"keras", "torch"} & _packages(value) and not isinstance(value, type):
             return value  # a network itself, not a function that makes one
+        if needed := missing_arguments(value):
+            given = ", ".join(f"{name}=..." for name in needed)
+            remedy = without_arguments(f"{spec.partition(':')[2]}({given})")
+            raise NetworkError(f"{shortened(spec)} needs {', '.join(needed)}; {remedy}")
         if weights or "torch" not in sys.modules:
             return value()
         from lolat.readers.torch.named import without_weights

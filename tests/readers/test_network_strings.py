@@ -185,9 +185,11 @@ def test_keras_missing_says_what_to_install(
         ("config.json", "it is a configuration of transformers; expected transformers:config.json"),
         ("missing.json", "missing.json: no such file; expected what `lolat read"),
         ("nets.py:small", "expected nets:small"),
+        ("folder", "it is a folder; expected the path of a file in it"),
     ],
 )
 def test_what_a_user_meant_is_told(here: Path, spec: str, said: str) -> None:
+    (here / "folder").mkdir()
     (here / "config.json").write_text('{"model_type": "llama", "hidden_size": 64}')
     with pytest.raises(InputError) as error:
         lolat.read(spec)

@@ -67,6 +67,12 @@ def test_channels_in_the_order_of_another_framework_are_put_right(here: Path) ->
         lolat.read("lolat_torch_nets:made", (32, 48, 3))
 
 
+@pytest.mark.parametrize("size", [(1, 3, 32, 48), (8, 3, 32, 48)])
+def test_a_size_with_the_batch_in_front_is_told(size: tuple[int, ...]) -> None:
+    with pytest.raises(NetworkError, match=r"leave out the batch: input_size 3,32,48"):
+        lolat.read(nn.Sequential(nn.Conv2d(3, 4, 3)), size)
+
+
 @pytest.mark.parametrize("name", ["made", "Net", "pair"])
 def test_a_module_from_a_file_of_the_users(here: Path, name: str, capfd: Any) -> None:
     size = None if name == "pair" else 9

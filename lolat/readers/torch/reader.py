@@ -253,6 +253,9 @@ def _unread(model: Any, name: str, cause: Exception, numbers: Sequence[int]) -> 
     )
     if len(numbers) == 1 and _first_layer(model)[0] in ("Linear", ""):  # of patches, it may be
         remedy += f" (an image of 3 channels is {arg('input_size')} 3,{numbers[0]},{numbers[0]})"
+    if len(numbers) == 4 and (numbers[0] == 1 or numbers[1] == 3):
+        without = ",".join(map(str, numbers[1:]))
+        remedy = f"leave out the batch: {arg('input_size')} {without}, if that is an image"
     if len(numbers) == 3 and numbers[-1] in (1, 3, 4) and numbers[0] > 4:
         *sides, channels = map(str, numbers)
         remedy = (
