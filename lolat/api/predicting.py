@@ -173,9 +173,10 @@ def priced(
     if rental is not None:
         offer = rental.of_one_device()
         in_use = ", all in use" if offer.devices > 1 else ""
-        held = (
-            f" ({offer.devices} x {plain(offer.accelerator)}{in_use})" if offer.accelerator else ""
-        )
+        gib, own = rental.rented(1, offer).memory_gib, model.file.gpu
+        of_gib = f"; {gib:g} GiB, this card has {own.memory_gib:g}" if gib and own else ""
+        held = f" ({offer.devices} x {plain(offer.accelerator)}{in_use}{of_gib})"
+        held *= bool(offer.accelerator)
         instance = f"{plain(offer.instance_type)}{held}"
         return replace(prediction, price_per_hour=offer.price / offer.devices, instance=instance)
     if not is_given:

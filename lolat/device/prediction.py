@@ -240,14 +240,15 @@ class Prediction(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row: network, device, precision, launch, batch_size, latency_ms, low_ms, high_ms, coverage,
-        in_domain, predictor, fits, dollars_per_million and the six counts."""
+        in_domain, predictor, fits, samples_per_s, dollars_per_million and the six counts."""
         low, high = self.interval_ms or (None, None)
         row = {
             "network": self.query.network, "device": self.query.model.label,
             "precision": self.precision, "launch": self.launch,
             "batch_size": self.batch_size, "latency_ms": self.latency_ms, "low_ms": low, "high_ms": high,
         }  # fmt: skip
-        row |= {n: getattr(self, n) for n in ("coverage", "in_domain", "predictor", "fits")}
+        names = ("coverage", "in_domain", "predictor", "fits", "samples_per_s")
+        row |= {n: getattr(self, n) for n in names}
         price = self.dollars_per_million
         row["dollars_per_million"] = None if price is UNSET else price
         return [row | {name: self.counts[name] for name in FEATURES}]

@@ -63,7 +63,9 @@ def without_arguments(call: str) -> str:
 def missing_arguments(made: Any) -> list[str]:
     """The arguments without a default of a function or class; [] if its signature is not known."""
     try:
-        given = inspect.signature(made.__init__ if isinstance(made, type) else made).parameters
+        given = inspect.signature(
+            getattr(made, "__init__", made) if isinstance(made, type) else made
+        ).parameters
     except (TypeError, ValueError):
         return []
     named = [p for p in given.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]

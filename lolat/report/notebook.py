@@ -194,14 +194,9 @@ def _blocks(found: Prediction) -> list[dict[str, Any]]:
     return rows
 
 
-PREDICTED = "host_bound", "fits", "samples_per_s"
-
-
 def _predictions(answers: Any) -> list[dict[str, Any]]:
     return [
-        p.rows()[0]
-        | {name: getattr(p, name) for name in PREDICTED}
-        | {"memory_gib": p.memory_bytes / GIB}
+        p.rows()[0] | {"host_bound": p.host_bound, "memory_gib": p.memory_bytes / GIB}
         for p in answers
     ]
 

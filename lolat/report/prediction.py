@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from shlex import quote
 from typing import Any
@@ -168,25 +168,26 @@ def table_of_predictions(
 ) -> Iterator[Part]:
     """A row for each prediction, then the notes, each once with the predictions that have it.
 
-    "vs. first": the time of a sample over that of the first row; "$ a million": for a million samples. GPUs
-    in precisions that differ, or bound by assumed hosts, are not compared.
+    "vs. first": the time of a sample over that of the first network and device, at the same batch size if
+    it has that; "$ a million": for a million samples. GPUs in precisions that differ, or bound by assumed
+    hosts, are not compared.
     `max_ms`: a column says which rows keep it; `sure`: by the upper end of their intervals.
     """
-    several_batches = len({p.batch_size for p in predictions}) > 1
-    differ = precisions_differ(p.query.model for p in predictions)
-    first = 0.0 if differ else predictions[0].latency_ms / predictions[0].batch_size
+    differ, first = precisions_differ(p.query.model for p in predictions), predictions[0]
+    of_first = (first.query.network, _device(first))
+    by_size = {p.batch_size: p for p in predictions if (p.query.network, _device(p)) == of_first}
+    is_alone = len(by_size) == len(predictions)
+    are_batches = any(p.batch_size > 1 for p in predictions)
     coverages = {p.coverage for p in predictions} - {None}
     between = "".join(f"{100 * (c or 0.0):g} % sure of" for c in coverages)
     limit = "" if max_ms is None else f"<= {max_ms:g} ms"
 
     def relative(p: Prediction) -> str | None:
-        pair = predictions[0], p
-        if _device(pair[0]) != _device(p) and any(map(by_assumed_host, pair)):
+        other = by_size.get(p.batch_size, first)
+        are_hosts = _device(other) != _device(p) and any(map(by_assumed_host, (other, p)))
+        if is_alone or differ or are_hosts or not (p.samples_per_s and other.samples_per_s):
             return None
-        return f"{p.latency_ms / p.batch_size / first:.2f}x" if first else None
-
-    def sample_ms(p: Prediction) -> float | None:
-        return p.latency_ms / p.batch_size if several_batches else None
+        return f"{other.samples_per_s / p.samples_per_s:.2f}x"
 
     def memory(p: Prediction) -> str:
         return byte_size(p.memory.total_bytes) + " DOES NOT FIT" * (p.fits is False)
@@ -198,7 +199,7 @@ def table_of_predictions(
         Column("batch", lambda p: p.batch_size),
         Column("ms", lambda p: p.latency_ms, digits),
         Column(between, lambda p: p.interval_ms, ends_of(digits)),
-        Column("ms a sample", sample_ms, digits),
+        Column("samples/s", lambda p: p.samples_per_s if are_batches else None, digits),
         Column("vs. first", relative),
         Column("$ a million", lambda p: p.dollars_per_million or None, digits),
         Column(limit, lambda p: max_ms and _keeps(p, max_ms, sure), is_text=True),
@@ -238,15 +239,16 @@ def cheapest_lines(
     by_size = len(sizes) > 1 and len(devices) > 1 and has_all and max_ms is None
     at = "" if len(sizes) == 1 else " at batch {}"
     for network, size in product(networks, sizes if by_size else [None]):
-        ranked = {
-            _device(p) + at.format(p.batch_size) * (size is None): (
-                price,
-                scaled(p.interval_ms, price / (p.latency_ms or 1.0)),
-            )
+        priced = {
+            _device(p) + at.format(p.batch_size) * (size is None): (p, price)
             for p in predictions
             if not isinstance(price := p.dollars_per_million, UnsetType)
             and (plain(p.query.network), size or p.batch_size) == (network, p.batch_size)
             and (max_ms is None or _keeps(p, max_ms, sure) in ("yes", "likely"))
+        }
+        ranked = {
+            name: (price, scaled(p.interval_ms, price / (p.latency_ms or 1.0)))
+            for name, (p, price) in priced.items()
         }
         if ranked:
             best = min(ranked, key=lambda name: ranked[name][0])
@@ -254,8 +256,17 @@ def cheapest_lines(
             of = f" for {network}" if len(networks) > 1 else ""
             yield (
                 f"Cheapest{within}{of}: {best}, ${digits(ranked[best][0])} a million samples"
-                f"{apart_words(best, ranked, '; ')}"
+                f"{_with_one_host(best, priced)}{apart_words(best, ranked, '; ')}"
             )
+
+
+def _with_one_host(best: str, priced: Mapping[str, tuple[Prediction, float]]) -> str:
+    """The remark that another device is the cheapest if all have the slowest of the assumed hosts."""
+    waits = {name: p.host_ms for name, (p, _) in priced.items() if p.host_ms and by_assumed_host(p)}
+    slowest = max(waits.values(), default=0.0)
+    other = min(priced, key=lambda n: priced[n][1] * slowest / waits.get(n, slowest or 1.0))
+    said = f", by assumed hosts that differ (with the slowest for all: {other})"
+    return said * (other != best and bool(waits))
 
 
 def _rented(predictions: Sequence[Prediction]) -> Iterator[str]:

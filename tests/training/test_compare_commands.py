@@ -196,6 +196,57 @@ def test_assumed_hosts_do_not_compare_gpus(lolat: Command, net: str) -> None:
         assert re.search(r"v100-fp32 .* \d\.\d\dx ", out)
 
 
+def test_the_cheapest_by_hosts_that_differ_says_so(lolat: Command, prices: str, net: str) -> None:
+    """The hosts of these two are assumed to take 12 and 20 us: with 20 us given for both another one is."""
+    Path(prices).write_text(f"{PRICES}new,1.0,RTX4090,1\nold,0.8,RTX3090,1\n")
+    ask = ("predict", net, "--on", "rtx-4090,rtx-3090", "--prices", prices)
+
+    def cheapest(*more: object) -> str:
+        (line,) = (x for x in lolat.done(*ask, *more).out.splitlines() if x.startswith("Cheapest"))
+        return line
+
+    with_one = {
+        name: re.match(r"Cheapest: (\S+),", cheapest("--host-us", us))[1]
+        for name, us in (("fast", 12), ("slow", 20))
+    }
+    assert with_one == {"fast": "rtx-3090-amp", "slow": "rtx-3090-amp"}
+    assert cheapest().startswith("Cheapest: rtx-4090-amp, ")
+    assert "by assumed hosts that differ (with the slowest for all: rtx-3090-amp)" in cheapest()
+    assert "hosts" not in cheapest("--host-us", 20)
+    assert "hosts" not in cheapest("--batch-size", 1024)
+
+
+def test_each_batch_is_compared_with_the_first_device_at_that_batch(
+    lolat: Command, net: str, tmp_path: Path
+) -> None:
+    table = tmp_path / "out.csv"
+    ask = ("predict", net, "--on", "a100,v100", "--batch-size", "64,256", "--csv", table)
+    lines = lolat.done(*ask).out.splitlines()
+    with open(table, newline="") as file:
+        rows = list(csv.DictReader(file))
+    ms = {(row["device"], row["batch_size"]): float(row["latency_ms"]) for row in rows}
+    for row in rows:
+        name, size = row["device"], row["batch_size"]
+        per_s = 1e3 * int(size) / ms[name, size]
+        assert float(row["samples_per_s"]) == pytest.approx(per_s, rel=1e-5)
+        ratio = ms[name, size] / ms["a100-fp32", size]
+        shown = rf" {name} .* {size} .* {re.escape(digits(per_s))} +{ratio:.2f}x "
+        assert [line for line in lines if re.search(shown, line)], shown
+    assert ms["v100-fp32", "64"] != ms["a100-fp32", "64"]
+    alone = lolat.done("predict", "a100-fp32", net, "--batch-size", "64,256").out
+    assert "vs. first" not in alone  # the samples a second say it
+
+
+def test_a_price_of_a_card_with_another_memory_is_told(
+    lolat: Command, tmp_path: Path, net: str
+) -> None:
+    """The A100 by its bare name is the PCIe card of 40 GB, which the list has not."""
+    prices = listed(tmp_path, "large,2,A100-80GB,1", "v,1,V100-32GB,1")
+    out = lolat.done("predict", net, "--on", "a100,v100", "--prices", prices).out
+    assert "a100-fp32: large (1 x A100-80GB; 80 GiB, this card has 40), $2.00" in out
+    assert "v100-fp32: v (1 x V100-32GB), $1.00" in out
+
+
 def test_channels_last_is_offered_where_it_is_faster(lolat: Command, net: str) -> None:
     """Convolutions in half precision turn tensors that come channels first."""
     ask = ("cost", "a100-sxm-80gb", net, "--batch-size", 64)
