@@ -18,7 +18,7 @@ from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph, GraphBuilder, Operation, once
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
-from lolat.graph.kinds import KERNELS, MULTIPLYING, VIEWS, kind_of
+from lolat.graph.kinds import INDEXED, KERNELS, MULTIPLYING, VIEWS, kind_of
 from lolat.graph.modes import (
     AMP,
     DEFAULT_MODE,
@@ -157,8 +157,8 @@ class Memory:
         return self.weights_bytes + self.activations_bytes
 
 
-INDEXED, INDEX_BYTES = ("max_pool", "global_max_pool"), 8
-"""Kinds for which eager PyTorch also writes the position of each maximum, and bytes of a position."""
+INDEX_BYTES = 8
+"""Bytes of the position of an element."""
 
 
 @once
@@ -216,12 +216,13 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
 def weights_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> int:
     """Bytes of the parameters, and of the running means and variances of batch norms.
 
-    A parameter has 2 bytes in half precision, and 4 or more under autocast, whose copies do not count.
+    A parameter has 2 bytes in half precision, and 4 or more under autocast, whose copies do not count. What
+    a graph has beside them is added.
     """
     size = SIZES.get(own_dtype(graph) or "", 4.0)
     if mode.half:
         size = max(size, 4.0) if mode.dtype == AMP else 2.0
-    total = size * free_elements(graph)
+    total = size * free_elements(graph) + graph.beside[mode.half and mode.dtype != AMP]
     for o, number in zip(graph.operations, operations_parameters(graph), strict=True):
         a = o.attributes
         if o.kind == "batch_norm" and o.inputs and "tied" not in a:

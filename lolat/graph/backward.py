@@ -73,12 +73,22 @@ class Backward:
         by_shape = o.kind == "average_pool" and graph.framework == "keras"  # of TensorFlow
         saves = "" if by_number or by_shape or is_view(graph, o) else _saves(o)
         read = o.inputs[:1] if o.kind == "prelu" else o.inputs  # a slope is a parameter
-        return {*read * ("input" in saves), *o.outputs * ("output" in saves)}
+        if saves == kinds.INTEGERS:
+            return {t for t in read if graph.tensors[t].dtype.startswith("int")}
+        read = read[1:] if saves == kinds.OTHERS else read * (kinds.INPUT in saves)
+        return {*read, *o.outputs * (kinds.OUTPUT in saves)}
 
 
 def _saves(operation: Operation) -> str:
     is_result = kinds.IN_PLACE in operation.attributes and operation.kind in kinds.INVERTIBLE
-    return kinds.OUTPUT if is_result else kind_of(operation.kind).saves
+    saves: str = operation.attributes.get("saved", kind_of(operation.kind).saves)
+    return kinds.OUTPUT if is_result else saves
+
+
+def saves_positions(graph: Graph, operation: Operation) -> bool:
+    """Return True if PyTorch keeps the position of each element that an operation has chosen."""
+    by_kind = operation.kind in kinds.INDEXED or kinds.POSITIONS in _saves(operation)
+    return by_kind and graph.framework == "torch"
 
 
 def drops(graph: Graph, operation: Operation) -> bool:

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 Value = TypeVar("Value")
 HALF, FLOAT32 = "half", "float32"
 INPUT, OUTPUT, BOTH = "input", "output", "input output"
+OTHERS, INTEGERS, POSITIONS = "others", "integers", "positions"
 
 
 class Kind(NamedTuple):
@@ -146,6 +147,8 @@ POOLINGS = _of("pool")
 VIEWS = _of("view")
 SLICES = frozenset(name for name, kind in KINDS.items() if kind.work == "parts")
 STORED, AHEAD, IN_PLACE = "stored", "ahead", "in_place"  # attributes, see ATTRIBUTES
+INDEXED = frozenset(["max_pool", "global_max_pool"])
+"""Kinds for which eager PyTorch also writes the position of each maximum."""
 INVERTIBLE = frozenset(["leaky_relu", "elu", "selu", "celu"])
 """Kinds whose result PyTorch saves if they run in place. Other kinds then save a copy of their input."""
 READ_IN_PART = _of("selection", "embedding")
@@ -199,6 +202,8 @@ ATTRIBUTES = {
     "filled": "True for a padding whose result eager PyTorch fills before it copies the input into it",
     "copied": "True for an identity that eager PyTorch copies",
     "in_place": "True if eager PyTorch writes the result into the first input",
+    "saved": "the tensors that autograd keeps, if not those of the kind: INPUT, OUTPUT, BOTH; OTHERS: the "
+    "inputs behind the first; INTEGERS: those of integers; POSITIONS: of the elements that were chosen",
     # training of a part (lolat.graph.backward)
     "trained": "number of the parameters that are trained, if not all",
     "computed": "True if the kernel is computed from trained parameters",

@@ -88,7 +88,9 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     parameters in float32, as `torch.autocast` does. `training_only`: effects in training that are not
     counted, such as stochastic depth. `still`: constants that are not trained. `free`: (elements of a
     parameter that is no operation's weight, constants computed from it; () if it is not trained).
-    `upcasts`: number of operations that ask for float32 and have it.
+    `upcasts`: number of operations that ask for float32 and have it. `beside`: bytes of parameters and
+    buffers beyond `lolat.graph.analysis.weights_bytes` of the rest, in their own data types, and with all
+    floats in half precision; those of the buffers.
     """
 
     name: str
@@ -107,6 +109,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     still: tuple[int, ...] = ()
     free: tuple[tuple[Size, tuple[int, ...]], ...] = ()
     upcasts: Size = 0
+    beside: tuple[int, int, int] = (0, 0, 0)
     schema: Literal["lolat-network"] = "lolat-network"
     version: Literal[1] = 1
 

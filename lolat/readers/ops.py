@@ -69,7 +69,7 @@ NAMES = {
     # reductions
     "reduce": "mean sum max min amax amin aminmax var std var_mean std_mean prod argmax argmin "
     "logsumexp any all norm linalg_vector_norm linalg_norm frobenius_norm nansum nanmean median "
-    "count_nonzero trace cosine_similarity moments",
+    "count_nonzero trace moments",
     "cumulative": "cumsum cumprod cummax cummin logcumsumexp nancumsum nancumprod",
     "sort": "argsort topk top_k kthvalue argpartition in_top_k",
     # moving data

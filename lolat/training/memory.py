@@ -11,7 +11,6 @@ from lolat.arrays import np
 from lolat.graph import Graph, once
 from lolat.graph.analysis import (
     INDEX_BYTES,
-    INDEXED,
     alive_bytes,
     copied_at,
     operations_parameters,
@@ -28,6 +27,7 @@ from lolat.graph.backward import (
     is_view,
     learns,
     open_outputs,
+    saves_positions,
 )
 from lolat.graph.kinds import IN_PLACE, KERNELS, MULTIPLYING, SLICES, VIEWS
 from lolat.graph.modes import (
@@ -348,7 +348,7 @@ def saved_parts(
             continue
         if drops(graph, o):
             kept[i] += graph.tensors[o.outputs[0]].elements(batch_size)
-        elif o.kind in INDEXED and graph.framework == "torch":
+        elif saves_positions(graph, o):
             kept[i] += INDEX_BYTES * graph.tensors[o.outputs[0]].elements(batch_size)
         elif o.kind in RECURRENT:
             a, read = o.attributes, graph.tensors[o.inputs[0]]
@@ -445,6 +445,7 @@ def memory_at_peak(
         {AT_LOSS: before | loss, AT_FORWARD: passing}, accumulate,
     )  # fmt: skip
     parts = state_parts(recipe, numbers.trained, numbers.frozen, shards) | moving
+    parts[WEIGHTS] += graph.beside[-1]  # of buffers
     parts[BUCKETS] = (several and shards == Shards()) * recipe.gradient * numbers.trained
     if shards.parameters > 1:
         trained = np.array([0, *trained_parameters(graph)])

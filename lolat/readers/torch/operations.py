@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from lolat.graph.kinds import GATES, by_name
 from lolat.readers.ops import ALWAYS_DROPS, KIND_OF, Call, Writer, affine, normalized, sizes_of
 from lolat.readers.torch.layout import Layout, as_product, joins
+from lolat.readers.torch.saved import saved
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class AtenOperation:
     def write(self, op: str, inputs: Sequence[int] | None = None, **parameters: Any) -> list[int]:
         """Write the operation as a call; `inputs`: None for all operands."""
         inputs = self.operands if inputs is None else inputs
+        parameters |= saved(self.op, self.arguments)
         return self.writer.write(self.call(op, inputs, self.shapes, **parameters))
 
     def call(
@@ -392,9 +394,7 @@ def _hardtanh(o: AtenOperation) -> list[int]:
 
 def _extreme(o: AtenOperation) -> list[int]:
     """max or min: a reduction of one tensor, or element-wise on two."""
-    if "other" in o.arguments:
-        return o.write("maximum" if o.op == "max" else "minimum")
-    return o.write("reduce")
+    return o.write(f"{o.op}imum" if "other" in o.arguments else "reduce")
 
 
 def _dropout(o: AtenOperation) -> list[int]:

@@ -38,6 +38,7 @@ from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns
 from lolat.readers.torch.lifetimes import Lifetimes, is_copied, shares
+from lolat.readers.torch.memory import with_buffers
 from lolat.readers.torch.operations import AtenOperation, base_name
 from lolat.readers.torch.positions import Positions
 from lolat.readers.torch.trained import (
@@ -460,7 +461,7 @@ def traced(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) ->
     builder.autocast &= any(p.dtype == torch.float32 for p in model.parameters())
     own = {id(p): p.numel() for p in model.parameters()}  # and buffers that are weights
     graph = completed(builder, outputs, sum((tracer.counted | own).values()))
-    return graph, next(iter(tracer.misread), "")
+    return with_buffers(model, graph), next(iter(tracer.misread), "")
 
 
 def read_with_several(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) -> Graph:

@@ -1,0 +1,34 @@
+"""Bytes that a module's parameters and buffers take beyond those that its graph tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import structs
+
+from lolat.graph import Graph
+from lolat.graph.analysis import weights_bytes
+from lolat.graph.modes import FLOAT16, FLOAT_BYTES, HALF_BYTES, SIZES, Mode, own_dtype
+
+LEAST, LEAST_BYTES = 0.01, 4096
+"""The least share of all bytes, and the least bytes, that are told: not the counters of normalizations."""
+
+
+def with_buffers(model: Any, graph: Graph) -> Graph:
+    """Return the graph with `beside`: tables in buffers, integers, parameters of several data types.
+
+    Weights that a known library quantizes have their bytes in the graph.
+    """
+    if any("bits" in o.attributes for o in graph.operations):
+        return graph
+    every = {id(t): t for t in (*model.parameters(), *model.buffers())}.values()
+    sizes = [(t.numel(), t.element_size(), t.is_floating_point()) for t in every]
+    own = sum(number * size for number, size, _ in sizes)
+    half = sum(number * (HALF_BYTES if is_float else size) for number, size, is_float in sizes)
+    each = SIZES.get(own_dtype(graph) or "", FLOAT_BYTES)
+    others = sum(p.numel() * (p.element_size() - each) for p in model.parameters())
+    more = [own - weights_bytes(graph), half - weights_bytes(graph, Mode(FLOAT16))]
+    more.append(more[0] - round(others))
+    least = max(LEAST * own, LEAST_BYTES)
+    beside = tuple(size * (abs(size) > least) for size in more)
+    return structs.replace(graph, beside=beside) if any(beside) else graph
