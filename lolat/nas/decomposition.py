@@ -76,7 +76,7 @@ class CandidateNetworks:
         self._graphs: list[Graph] = []
         self._number: dict[Row, int] = {}
         self._totals: dict[int, np.ndarray] = {}  # batch size -> (networks so far, COLUMNS)
-        self._progress, self._expected = Progress(), 0
+        self._progress, self._expected, self._left = Progress(), 1, 0
 
     def build(self, values: Sequence[Any], name: str = "") -> Graph:
         """Build the network of these values; InputError if the function fails or returns no network."""
@@ -118,17 +118,18 @@ class CandidateNetworks:
                 self.build([v[c] for v, c in zip(self.choices.values(), row, strict=True)])
             )
             self._number[row] = len(self._graphs) - 1
-            if self._expected:
+            if not self._left:  # of as many again, if they are more than was expected
                 text = f"building networks of {self.name} ({len(self)} so far)"
                 self._progress.start(text, self._expected)
-                self._expected = 0
+                self._left = self._expected
+            self._left -= 1
             self._progress.step()
         return self._number[row]
 
     def expect(self, more: int, progress: Progress) -> None:
         """Begin a stage of about `more` networks; `progress` shows it once one is built."""
         rest = math.prod(map(len, self.choices.values())) - len(self)
-        self._progress, self._expected = progress, max(min(more, rest), 1)
+        self._progress, self._expected, self._left = progress, max(min(more, rest), 1), 0
 
     def totals(self, batch_size: int) -> np.ndarray:
         """(networks built, COLUMNS) counts at `batch_size`."""

@@ -12,6 +12,7 @@ from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
+from lolat.io.progress import Progress
 from lolat.nas import Space
 
 CHAIN = {
@@ -83,6 +84,28 @@ def test_each_network_is_built_once_and_far_fewer_than_all() -> None:
     rows = space.sample(30, seed=9)
     whole = [count(independent(**space.values(row))).total() for row in rows]
     np.testing.assert_array_equal(space.counts(rows), np.array(whole))
+
+
+class Stages(Progress):
+    """Keeps the total and the steps of each stage."""
+
+    def __init__(self) -> None:
+        self.stages: list[list[int]] = []
+
+    def start(self, text: str, total: int) -> None:
+        self.stages.append([total, 0])
+
+    def step(self) -> None:
+        self.stages[-1][1] += 1
+
+
+def test_no_stage_builds_more_networks_than_it_announces() -> None:
+    """The positions interact, so that more are built than the choices of each alone let expect."""
+    shown = Stages()
+    space = Space.from_factory(chain, CHAIN)
+    space.prepare(shown)
+    assert sum(steps for _, steps in shown.stages) == space.decomposition.built
+    assert [(total, steps) for total, steps in shown.stages if steps > total] == []
 
 
 def test_a_change_of_a_choice_in_the_middle_is_another_space() -> None:
