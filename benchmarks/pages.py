@@ -58,7 +58,8 @@ def python_page() -> str:
     head = (
         "`import lolat` loads no framework. Names that end in `_ms` are milliseconds. An error is a "
         "`lolat.LolatError` whose message says how to fix it. Answers are frozen dataclasses with "
-        "`to_dict()`, see Results. Names that are not on this page may change."
+        "`to_dict()`, see Results. An argument without a word here is the option of that name of the "
+        "[command](command-line.md). Names that are not on this page may change."
     )
     lines = ["# Python", MADE, head, "## Functions"]
     for name in (n for n, v in public.items() if inspect.isfunction(v)):
@@ -104,7 +105,7 @@ def counts() -> str:
 
 
 def published_devices() -> str:
-    """The bundled models fitted to published times: device, how it runs networks, median error."""
+    """The bundled profiles fitted to published times: device, how it runs networks, median error."""
     from lolat.device.file import read
     from lolat.device.running import mode_words
     from lolat.hardware.environment import FittedOn
@@ -115,7 +116,7 @@ def published_devices() -> str:
         if where == SHIPPED and (file := read(path)).environment.fitted_on != FittedOn():
             error = file.errors(file.default)["median"]
             rows.append([f"`{name}`", file.product, mode_words(file), f"{100 * error:.1f} %"])
-    return tables.lines(["model", "device", "how it runs networks", "error"], rows)
+    return tables.lines(["profile", "device", "how it runs networks", "error"], rows)
 
 
 def bundled_devices() -> str:
@@ -163,11 +164,9 @@ NAMES = re.compile(r"(?:(?<=[.;])\s|^)(?=`[^`]+`(?:,\s`[^`]+`)*:\s)")
 
 
 def _doc(thing: Any) -> str:
-    """A docstring as Markdown: examples become blocks, names a list, a list of options a link."""
-    text, _, options = (inspect.getdoc(thing) or "").partition("\n\n- `")
-    text = text.removesuffix(":") + " ([meanings](command-line.md))." * bool(
-        options and text[-1] == ":"
-    )
+    """A docstring as Markdown: examples become blocks, names a list; options are in the page's head."""
+    text = (inspect.getdoc(thing) or "").partition("\n\n- `")[0]
+    text = re.sub(r"\s+The\s(?:other\s)?arguments\sare\s[^:.]+:$", "", text)
     text = re.sub(r"<(?=\w)", "&lt;", text)  # else a browser takes it for a tag
     text = INDENTED.sub(lambda m: f"```\n{inspect.cleandoc(m[0])}\n```\n", text)
     return "\n\n".join(map(_listed, text.split("\n\n")))
@@ -176,7 +175,7 @@ def _doc(thing: Any) -> str:
 def _listed(paragraph: str) -> str:
     """A paragraph that tells of three names or more, as a list; what a call returns follows it."""
     told, *returned = re.split(
-        r"(?<=\.)\s(?=Returns? |Raises |The (?:other )?arguments )", paragraph, maxsplit=1
+        r"(?<=\.)\s(?=Returns? |Raises |The other arguments )", paragraph, maxsplit=1
     )
     first, *items = NAMES.split(told)
     if len(items) < 3:

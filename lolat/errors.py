@@ -84,7 +84,7 @@ class InputError(LolatError):
 
 
 class ModelFileError(InputError):
-    """A model file that is missing, damaged or something else."""
+    """A profile that is missing, damaged or something else."""
 
     code = "model-file"
 
@@ -116,7 +116,7 @@ class DeviceError(InputError):
 
 
 class AnswerIsNo(LolatError):
-    """The question is right and its answer is no: a time is exceeded, a model no longer holds.
+    """The question is right and its answer is no: a time is exceeded, a profile no longer holds.
 
     `answer`: the object that `--json` prints; None if it was printed before.
     """

@@ -155,7 +155,7 @@ _EVERY = (
     Parameter("channels_last", "Images lie channels last in memory "
               "(memory_format=torch.channels_last); channels first if not given. torch.compile lays them "
               "so itself.", bool, default=False),
-    _word("predictor", PREDICTORS, "Another formula of the model than its default."),
+    _word("predictor", PREDICTORS, "Another formula of the profile than its default."),
     # Its latency.
     Parameter("coverage", f"Share of true values inside the interval; {COVERAGE:g} if not given.", float,
               0, 1, is_open=True, metavar="SHARE"),
@@ -192,12 +192,11 @@ _EVERY = (
     Parameter("mean_tokens", "Mean tokens of the samples, each of which is padded to --sequence-length; if "
               "not given, samples are packed. If they are padded to the longest of a batch, give the mean "
               "of these longest as --sequence-length.", float, 1, MOST_TOKENS),
-    _amount("link_gbps", "GBPS", "Gbit/s of each device's link to the others; if not given, as such "
-            "devices are linked in one machine, and between machines as the instance type says, else half "
-            "of NVLink between machines of eight GPUs that have it, and 10 between others."),
-    _amount("memory_gib", "GIB", "Memory of each device, all but half a GiB, of networks 6 % too, for an "
-            "iteration; devices with less are left out. If not given, by the data sheet, or what was free "
-            "when a CPU was learned."),
+    _amount("link_gbps", "GBPS", "Gbit/s of each device's link to the others; if not given, the usual one "
+            "inside a machine, and between machines that of the instance type (docs/how-to/cost.md)."),
+    _amount("memory_gib", "GIB", "Memory of each device, of which 0.5 GiB stays free, for networks 6 % "
+            "too; devices with less are left out. If not given, by the data sheet, or what was free when a "
+            "CPU was learned."),
     _amount("max_hours", "HOURS",
             "Name the cheapest option that takes no longer; exit code 3 if there is none. Without "
             "data: how much is trained in it."),

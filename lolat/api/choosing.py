@@ -295,10 +295,10 @@ def _card(name: str) -> Gpu | None:
 
 
 def load(path: str | os.PathLike[str]) -> Model:
-    """Load a model of a device.
+    """Load a device's profile.
 
     `path`: a JSON file, "local" (the one learned last on this machine), a name of `lolat.models()`, or a
-    GPU's ("a100", "RTX 4090"), which stands for the model of its networks, the eager one first; a GPU
+    GPU's ("a100", "RTX 4090"), which stands for the profile of its networks, the eager one first; a GPU
     without times is known by a card of its chip, or by its data sheet. Returns a `Model`. Raises
     ModelFileError where there is none, or the file is something else or damaged, and InputError for a GPU
     with an incomplete sheet.

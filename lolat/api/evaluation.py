@@ -33,11 +33,11 @@ Rows = list[dict[str, Any]] | UnsetType
 
 @dataclass(frozen=True, repr=False)
 class TableEvaluation(Result):
-    """A table's times compared; `content`: "networks", "operations", "blocks", "served" or "runs";
-    `skipped`: reason -> rows left out; `warnings`: remarks on the table.
+    """A table's times compared with the predictions.
 
-    In JSON the key of that name has the rows as they stand in the table, with latency_ms, predicted_ms,
-    interval_ms and in_domain; `summary` has relative errors, and how many rows there are.
+    `content`: "networks", "operations", "blocks", "served" or "runs"; in JSON the key of that name has the
+    table's rows, with latency_ms, predicted_ms, interval_ms and in_domain. `summary`: relative errors, and
+    the number of rows. `skipped`: reason -> rows left out. `warnings`: remarks on the table.
     """
 
     KEYS = ("networks", "operations", "blocks", "served", "runs", "summary", "skipped", "warnings")

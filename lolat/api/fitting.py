@@ -85,9 +85,9 @@ def fit(
     on_progress: OnProgress | None = None,
     warn: Warn | None = None,
 ) -> Model:
-    """Fit a model to what somebody has measured: to tables of one device, or to a model file again.
+    """Fit a profile to what somebody has measured: to tables of one device, or to a profile again.
 
-    `tables`: a model file, or CSV tables, as `lolat fit` takes them (docs/reference/files.md); none: the
+    `tables`: a profile, or CSV tables, as `lolat fit` takes them (docs/reference/files.md); none: the
     data sheet of `name`, from `facts` or of a known GPU. `output`: the device's JSON file, whose other
     sections stay; None writes none. `name`: the device's, also in tables. `facts`: a CSV of data sheets.
     `framework`: "vllm", "trtllm" or "sglang"; else the one in a table's name or `output`, or vLLM.

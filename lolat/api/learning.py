@@ -40,14 +40,14 @@ def learn(
     wait: bool = False,
     progress: Progress | None = None,
 ) -> Model:
-    """Measure about a hundred predefined blocks on this device and fit a model: a few minutes.
+    """Measure 80 blocks and 13 networks on this device and fit a profile: two to three minutes.
 
-    `device`: "cpu" or "gpu". `output`: the model file; models/local/<device>.json (or your data folder) if
+    `device`: "cpu" or "gpu". `output`: the profile; models/local/<device>.json (or your data folder) if
     None. `backend`: tensorflow, torch or onnxruntime; if None, the usual one that is installed. `options`:
     of the backend, such as "compile", "half" or "threads=2". `training`: measure forward, backward and
-    update too. `restart`: throw away the measurements of an interrupted run, and a model of another device
-    or backend in `output`. `wait`: for a calm moment, ten minutes at most. `progress`: gets stages, steps
-    and notes.
+    update too. `restart`: throw away the measurements of an interrupted run, and a profile of another
+    device or backend in `output`. `wait`: for a calm moment, ten minutes at most. `progress`: gets stages,
+    steps and notes.
 
     Returns the `Model`. After Ctrl-C the same call goes on. Raises MissingPackageError or DeviceError where
     there is nothing to measure with, InputError where `output` cannot be written or is of another device or

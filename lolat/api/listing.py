@@ -58,7 +58,7 @@ class Models(Result):
 
 
 def models() -> Models:
-    """The models that `load` takes by name: learned here or bundled.
+    """The profiles that `load` takes by name: learned here or bundled.
 
     Returns `Models`, which can be iterated. Raises InputError where their folder cannot be read.
     """

@@ -63,12 +63,13 @@ class EvaluatedNetwork:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(Result):
-    """Networks measured on this machine and compared with the model; `failures`: what could not be.
+    """Networks measured on this machine and compared with the profile.
 
-    `summary`: relative errors (0.05 is 5 %), and how it ranks. `ratio`: time of the model's own networks
-    meanwhile over that learned, the median; None if it has none. `ratio_taken_out`: the errors of
-    predictions times that ratio. `limit`: how far the ratio may be from 1. `verdict`: good, fair or poor.
-    `cause`: machine, domain, level, noise or formula (docs/how-to/measure.md).
+    `failures`: reasons why others could not be, by network. `summary`: relative errors (0.05 is 5 %), and
+    how it ranks. `ratio`: time of the profile's own networks meanwhile over that learned, the median; None
+    if it has none. `ratio_taken_out`: the errors of predictions times that ratio. `limit`: how far the
+    ratio may be from 1. `verdict`: good (a median error up to 8 %), fair (up to 15 %) or poor. `cause`:
+    machine, domain, level, noise or formula (docs/how-to/measure.md).
     """
 
     KEYS = (
@@ -132,11 +133,12 @@ class Evaluation(Result):
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis(Result):
-    """A model checked on this machine: `verdict` is ok, drifted, another machine or unsettled.
+    """A profile checked on this machine.
 
-    `ratio`: new over learned time, the median over the networks; the model holds where it is within `limit`
-    of 1: 10 %, or what the model's own repeated measurements differ by where that is more; `spread`: the
-    least and the largest ratio. `differences`: from when it was learned.
+    `verdict`: ok, drifted, another machine or unsettled. `ratio`: new over learned time, the median over
+    the networks. `limit`: how far it may be from 1: 10 %, or what the profile's repeated measurements
+    differ by if that is more. `spread`: the least and the largest ratio. `differences`: from when it was
+    learned.
     """
 
     model: str

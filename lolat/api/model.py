@@ -46,7 +46,7 @@ KEPT_ANSWERS = 1000  # answers of `llm`
 
 
 class Model(Device):
-    """A model of a device: it predicts, explains and plans for networks of any framework.
+    """A device's profile: it predicts, explains and plans for networks of any framework.
 
     A network is a Keras model, a `torch.nn.Module` (or a pair of one and inputs to call it with), a path to
     a `.keras` or `.onnx` file, an ONNX `ModelProto`, a name such as "keras:ResNet50", "timm:resnet50" or
@@ -73,11 +73,12 @@ class Model(Device):
     def predict(self, network: Any, asked: LatencyQuestion) -> Prediction | Predictions:
         """Predict the latency of one forward pass of a network, block by block.
 
-        `network`: see the class. `batch_size`: "auto" stands for the most that fit in memory and keep
+        `network`: see `Model`. `batch_size`: "auto" stands for the most that fit in memory and keep
         `max_ms`, 1 where no batch keeps it. A list of networks or of batch sizes gives `Predictions`, one
-        for each, for which a network is read once. `predictor`: one of the model's `predictors`. Without a
-        `coverage` there is no interval where the model has too few points for one. `precision`, `launch`,
-        `host_us`, `channels_last`: see `run_as`; "best": the fastest precision. `sure`: True or False.
+        for each, for which a network is read once. `predictor`: one of the profile's `predictors`. Without
+        a `coverage` there is no interval where the profile has too few points for one. `precision`,
+        `launch`, `host_us`, `channels_last`: see `run_as`; "best": the fastest precision. `sure`: True or
+        False.
 
         Returns a `Prediction`: latency_ms, interval_ms, in_domain, blocks and more; `report()` has the
         table of blocks. Raises NetworkError where the network cannot be read (one of several is in
@@ -246,14 +247,14 @@ class Model(Device):
         wait: bool = False,
         progress: Progress | None = None,
     ) -> Evaluation:
-        """Measure networks on this machine and compare them with what the model predicts: some minutes.
+        """Measure networks on this machine and compare them with what the profile predicts: some minutes.
 
-        `networks`: a name, file or "package.module:callable", or several, as the model's framework runs
+        `networks`: a name, file or "package.module:callable", or several, as the profile's framework runs
         them; ten of keras.applications if none. `batch_size`: one or several. `wait`: for a calm moment,
         ten minutes at most. `progress`: is told how far it is (start, step, note).
 
         Returns an `Evaluation`. Raises MissingPackageError where the framework is not installed, InputError
-        where the model is not of this kind of device.
+        where the profile is not of this kind of device.
         """
         from lolat.api.measuring import evaluate
 
@@ -274,7 +275,7 @@ class Model(Device):
         return evaluate_table(self, [*map(os.fspath, several(table))], asked)
 
     def doctor(self, *, progress: Progress | None = None) -> Diagnosis:
-        """Measure some of the model's own networks again, within 20 seconds: does it still hold here?
+        """Measure some of the profile's networks again, within 20 seconds: does it still hold here?
 
         Returns a `Diagnosis`: `holds`, and the `ratio` of now to then. Raises what `evaluate` does.
         """
@@ -283,7 +284,7 @@ class Model(Device):
         return doctor(self, progress or Progress())
 
     def as_now(self, *, progress: Progress | None = None) -> Model:
-        """Measure some of the model's own networks again, in some ten seconds: the machine as it is now.
+        """Measure some of the profile's networks again, in ten seconds: the machine as it is now.
 
         Returns a `Model` whose latencies are as many times as long as these networks now take, with
         intervals by what they differ. Raises what `doctor` does, and InputError on another machine.

@@ -50,8 +50,8 @@ def evaluate(
     machine is meanwhile; beside the error stands what it is with the machine's speed taken out.
 
     They are run with the backend that MODEL was learned with, and its options. With --table nothing is run:
-    it is a table as `lolat fit` takes it. Without NETWORK, and of tensorflow only: ten of
-    keras.applications; a few minutes.
+    it is a table as `lolat fit` takes it. Without NETWORK, by a profile of TensorFlow: ten of
+    keras.applications, in a few minutes.
     """
     from lolat.io.writing import write_text
     from lolat.report.evaluation import evaluation_lines, table_lines
@@ -82,7 +82,7 @@ def evaluate(
     common.answer(answer, table_lines(answer))
 
 
-# ---- `lolat doctor`: measure a few blocks again and say whether the model still holds.
+# ---- `lolat doctor`: measure a few blocks again and say whether the profile still holds.
 
 
 @common.command("lolat doctor local", answers={"diagnosis": "lolat.api.measuring:Diagnosis"})

@@ -1,4 +1,4 @@
-"""`lolat fit`: a model from points that somebody has measured already."""
+"""`lolat fit`: a profile from points that somebody has measured already."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BADLY = 0.5  # off by, that says that times are in other units or of several dev
 )
 @click.argument("tables", metavar="[POINTS]...", nargs=-1, type=click.Path())
 @common.output_option(
-    required=True, more="The device's model file: made, or its latencies are added or replaced."
+    required=True, more="The device's profile: made, or its latencies are added or replaced."
 )
 @click.option("--name", "--device", "name", metavar="NAME",
                help="What the device is called; also its row in --facts, and in tables of several "

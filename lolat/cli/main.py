@@ -12,7 +12,7 @@ from lolat import __version__
 from lolat.cli import common
 
 COMMANDS = {
-    "learn": ("lolat.cli.learn:learn", "Measure this device and learn a model of it."),
+    "learn": ("lolat.cli.learn:learn", "Measure this device and fit a profile of it."),
     "predict": ("lolat.cli.predict:predict", "How long a network takes."),
     "report": ("lolat.cli.predict:report", "The same block by block, with the bottlenecks."),
     "explain": (
@@ -21,9 +21,9 @@ COMMANDS = {
     ),
     "budget": ("lolat.cli.predict:budget", "The widest, largest or most that stays within a time."),
     "read": ("lolat.cli.show:read", "A network as a file, which needs no framework again."),
-    "evaluate": ("lolat.cli.evaluate:evaluate", "Measure networks and compare with the model."),
-    "doctor": ("lolat.cli.evaluate:doctor", "Whether a model still holds on this machine."),
-    "fit": ("lolat.cli.fit:fit", "A model from points that are measured already."),
+    "evaluate": ("lolat.cli.evaluate:evaluate", "Measure networks and compare with the profile."),
+    "doctor": ("lolat.cli.evaluate:doctor", "Whether a profile still holds on this machine."),
+    "fit": ("lolat.cli.fit:fit", "A profile from times that are measured already."),
     "llm": ("lolat.cli.llm:llm", "Speed and cost of serving a language model."),
     "mlp": ("lolat.cli.mlp:mlp", "Single layers, by a deep network (Justus et al. 2018)."),
     "nas": ("lolat.cli.nas:nas", "Search spaces: fit from ten measurements, score, search."),
@@ -33,15 +33,15 @@ COMMANDS = {
     ),
     "prices": ("lolat.cli.cost:prices", "What instances cost an hour."),
     "serve": ("lolat.cli.show:serve", "Latency, training and its cost as a page in the browser."),
-    "show": ("lolat.cli.show:show", "What a model says of its device."),
-    "models": ("lolat.cli.show:models", "The models that there are."),
+    "show": ("lolat.cli.show:show", "What a profile says of its device."),
+    "models": ("lolat.cli.show:models", "The profiles that there are."),
 }
 """Each command: where it is, and what it does in a few words."""
 FIRST = """\
 LoLat predicts a neural network's latency and cost on CPUs and GPUs. Try:
 
   lolat predict epyc-2t keras:ResNet50     an answer now, for a bundled device
-  lolat learn cpu                          measure this device once: a few minutes
+  lolat learn cpu                          measure this device once: two to three minutes
   lolat report local keras:ResNet50        then ask about it: block by block, with the bottlenecks
   lolat --help                             all commands"""
 
@@ -59,7 +59,7 @@ LoLat predicts a neural network's latency and cost on CPUs and GPUs. Try:
 def lolat(context: click.Context) -> None:
     """Predict a neural network's latency and cost on CPUs and GPUs, yours or those you don't have.
 
-    MODEL is a learned model: a JSON file, `local` (the one learned last on this machine) or a name
+    MODEL is a device's profile: a JSON file, `local` (the one learned last on this machine) or a name
     from `lolat models`. NETWORK is keras:ResNet50 (any name of keras.applications), timm:resnet50 (any of
     timm's, or torchvision:), transformers:CONFIG.json, a .keras or .onnx file, what `lolat read` wrote,
     or package.module:callable, which returns a Keras or PyTorch network.

@@ -55,7 +55,7 @@ class NasFit:
 @common.space_argument
 @click.argument("samples", metavar="SAMPLES", type=click.Path())
 @common.output_option(
-    required=True, more="The device's model file: made, or the space is added to its knowledge."
+    required=True, more="The device's profile: made, or the space is added to its knowledge."
 )
 @click.option("--name", metavar="NAME", help="What the device is called.")
 def fit(space: str, samples: str, output: Path, name: str | None) -> None:

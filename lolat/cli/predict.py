@@ -1,4 +1,4 @@
-"""`lolat predict` and `report`, `explain` and `budget`: a network's latency from a model file."""
+"""`lolat predict` and `report`, `explain` and `budget`: a network's latency from a profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lolat show`, `models`, `read` and `serve`: what is in a model file, a network as a file, the page."""
+"""`lolat show`, `models`, `read` and `serve`: what is in a profile, a network as a file, the page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def show(model: str, formula: bool) -> None:
 
 @common.command("lolat models", answers={"models": "lolat.api.listing:Models"})
 def models() -> None:
-    """The models that can be named, learned here or bundled, by the questions that they answer."""
+    """The profiles that can be named, learned here or bundled, by the questions that they answer."""
     from lolat.report.device import models_lines
 
     listed = lolat.models()
@@ -93,7 +93,7 @@ def read(network: str, input_size: tuple[int, ...], output: Path) -> None:
 def serve(models: tuple[str, ...], port: int) -> None:
     """Latency, what fits in a time, training and its cost, as a page in the browser; Ctrl-C ends it.
 
-    The page is for this machine alone (127.0.0.1), and nothing leaves it. It lists the models that
+    The page is for this machine alone (127.0.0.1), and nothing leaves it. It lists the profiles that
     `lolat models` does, and first any MODEL that is given.
     """
     from lolat.web.server import serve as run

@@ -82,15 +82,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     `inputs`, `outputs`: tensor indices. `warnings`: remarks of its reader for the user. `framework`: keras,
     torch, onnx, or "" if not known. `channels_first`: True if the channels of images are on axis 1, as in
     PyTorch and ONNX; else they are on the last axis. `kept`: tensors that the caller keeps besides the
-    outputs, such as a decoder's keys and values. `storages`: (tensors that share memory in PyTorch, the
-    last tensor that is written before the memory is freed); -1 for the memory of parameters. `training`:
-    reasons why its training cannot be counted. `autocast`: True if its code computes in half precision with
-    parameters in float32, as `torch.autocast` does. `training_only`: effects in training that are not
-    counted, such as stochastic depth. `still`: constants that are not trained. `free`: (elements of a
-    parameter that is no operation's weight, constants computed from it; () if it is not trained).
-    `upcasts`: number of operations that ask for float32 and have it. `beside`: bytes of parameters and
-    buffers beyond `lolat.graph.analysis.weights_bytes` of the rest, in their own data types, and with all
-    floats in half precision; those of the buffers.
+    outputs, such as a decoder's keys and values. `training`: reasons why its training cannot be counted.
     """
 
     name: str
@@ -103,13 +95,19 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     channels_first: bool = False
     kept: tuple[int, ...] = ()
     storages: tuple[tuple[tuple[int, ...], int], ...] = ()
+    """(tensors that share memory in PyTorch, the last tensor that is written before the memory is freed);
+    -1 for the memory of parameters."""
     training: tuple[str, ...] = ()
-    autocast: bool = False
-    training_only: tuple[str, ...] = ()
-    still: tuple[int, ...] = ()
+    autocast: bool = False  # its code computes in half precision with parameters in float32
+    training_only: tuple[str, ...] = ()  # effects that are not counted, such as stochastic depth
+    still: tuple[int, ...] = ()  # constants that are not trained
     free: tuple[tuple[Size, tuple[int, ...]], ...] = ()
-    upcasts: Size = 0
+    """(elements of a parameter that is no operation's weight, constants computed from it; () if it is not
+    trained)."""
+    upcasts: Size = 0  # number of operations that ask for float32 and have it
     beside: tuple[int, int, int] = (0, 0, 0)
+    """Bytes of parameters and buffers beyond `lolat.graph.analysis.weights_bytes` of the rest, in their own
+    data types, and with all floats in half precision; those of the buffers."""
     schema: Literal["lolat-network"] = "lolat-network"
     version: Literal[1] = 1
 

@@ -17,7 +17,9 @@ VERSION = 1
 
 
 class Result:
-    """An answer. A subclass is a frozen dataclass with `repr=False` and `words`; its JSON: see `keys`."""
+    """The class of all answers, which are frozen dataclasses; a notebook shows them as tables."""
+
+    # A subclass has `repr=False` and `words`; its JSON: see `keys`.
 
     __slots__ = ()
     _view: ClassVar[Any] = None

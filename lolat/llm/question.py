@@ -69,9 +69,9 @@ class ServingQuestion:
         1, "Groups of the GPUs, each of which shares whole experts.", most=MOST_GPUS, metavar="N[,N]",
         example="1,8")
     attention_data_parallel: int | Sequence[int] = declared(
-        (), "Groups with attention of their own requests, each of --tensor-parallel GPUs: together their "
-        "product; all share the experts. If neither is given: 1, and all GPUs of a node for experts whose "
-        "cache tensor parallel would copy.",
+        (), "Replicas of attention, each on --tensor-parallel GPUs; all these GPUs share the "
+        "experts. If neither is given: 1, and all GPUs of a node for experts whose cache tensor parallel "
+        "would copy.",
         most=MOST_GPUS, metavar="N[,N]", example="1,8")
     dtype: str = declared(
         "", f"Data type of the weights: {', '.join(DTYPES)}; else as published.", metavar="TYPE")

@@ -43,8 +43,8 @@ class BestCandidate:
 class Ranking(Result):
     """The fastest candidates of a space, and how many have a latency and keep `max_ms`.
 
-    `scored`: candidates with a latency; `within`: those within `max_ms`. `source` tells where the latencies
-    are from. `interval_ms`, `coverage`, `in_domain`, `host_bound`, `warnings`: those of the fastest one.
+    `scored`: candidates with a latency; `within`: those within `max_ms`. `source`: what the latencies are
+    from. `interval_ms`, `coverage`, `in_domain`, `host_bound`, `warnings`: those of the fastest one.
     `memory_bytes`, `fits`: those of the slowest one that is written.
     """
 

@@ -61,7 +61,7 @@ def models_lines(listed: Models) -> Iterator[Part]:
         return f"cannot be read: {m.problem}" if m.problem else ", ".join(m.answers_for)
 
     columns = [
-        Column("model", lambda m: m.name + " (local)" * (m.origin == LOCAL), plain, is_text=True),
+        Column("profile", lambda m: m.name + " (local)" * (m.origin == LOCAL), plain, is_text=True),
         Column("answers for", answers, plain, is_text=True),
         Column("as it runs them", lambda m: m.runs, plain, is_text=True),
         Column("batch", lambda m: m.batch_sizes or None, span),

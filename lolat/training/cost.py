@@ -65,9 +65,9 @@ class Cost(Limited):
     unknown. `largest_batch`: the largest batch that fits; `smaller_batch`: if that was asked for ("auto"),
     the smallest power of two within 2 % of its speed.
 
-    Batch size and memory are those of the `best` option. For a decoder: `sequence_length`: tokens of a
-    sequence; `batch_size`: sequences; `machine`: GPUs of each of several machines; `would_fit`: options
-    with which it would fit.
+    Batch size and memory are those of the `best` option. A decoder's answer also has `sequence_length`
+    (tokens of a sequence; `batch_size` counts sequences), `machine` (GPUs of each of several machines) and
+    `would_fit` (options with which it would fit).
     """
 
     model: str
