@@ -24,6 +24,8 @@ TRAINED, STOPPED, ASKED, CHECKPOINT = "trained", "stopped", "asked", "checkpoint
 REENTRANT, SELECTIVE = "reentrant", "selective"
 COMPUTED = "computed"
 """The kernel is computed from trained parameters, among others: it has a gradient, however few they are."""
+REMADE = "remade"
+"""Elements of the kernel, if each call computes it anew: PyTorch keeps it for the input's gradient."""
 PACKED = "packed"
 """The projections of a query, key and value as one parameter, which is the weight of no linear layer."""
 _AFTER = kinds.NORMALIZATIONS | frozenset(kinds.GATES)

@@ -208,6 +208,7 @@ ATTRIBUTES = {
     "trained": "number of the parameters that are trained, if not all",
     "computed": "True if the kernel is computed from trained parameters",
     "owns": "number of its parameters, if its kernel is computed from fewer than it has elements",
+    "remade": "number of its kernel's elements, if each call computes them anew",
     "packed": "True for the projections of query, key and value as one parameter",
     "stopped": "True if no gradient goes through the results",
     "asked": "True if the result has a gradient though nothing before it is trained",

@@ -19,6 +19,7 @@ from lolat.graph.analysis import (
 )
 from lolat.graph.backward import (
     CHECKPOINT,
+    REMADE,
     SELECTIVE,
     TRAINED,
     backward_of,
@@ -29,7 +30,7 @@ from lolat.graph.backward import (
     open_outputs,
     saves_positions,
 )
-from lolat.graph.kinds import IN_PLACE, KERNELS, MULTIPLYING, SLICES, VIEWS
+from lolat.graph.kinds import CONVOLUTIONS, IN_PLACE, KERNELS, MULTIPLYING, SLICES, VIEWS
 from lolat.graph.modes import (
     AMP,
     BFLOAT16,
@@ -307,9 +308,9 @@ def saved_parts(
     """(operations,) bytes that are kept until the backward pass of each, and that its part adds again.
 
     They are those of `saved_tensors`, each freed behind the first operation that keeps it, tensors `held`
-    to the end, the vectors of each step of a recurrent layer, the indices of maxima, and the masks of
-    dropouts, a byte an element. Autocast keeps its copy in place of the tensor, and a convolution that of
-    its padding; a reflected one keeps the tensor besides.
+    to the end, kernels that each call computes, the vectors of each step of a recurrent layer, the
+    positions of maxima, and the masks of dropouts, a byte an element. Autocast keeps its copy in place of
+    the tensor, and a convolution that of its padding; a reflected one keeps the tensor besides.
     """
     part, sizes = backward_of(graph), element_bytes(graph, mode)
     kept, again = np.zeros((2, len(graph.operations)))
@@ -346,6 +347,8 @@ def saved_parts(
         again[i] = parts.get(o.attributes.get(CHECKPOINT, -1), 0.0)
         if not part.runs[i]:
             continue
+        if part.first[i] or o.kind in CONVOLUTIONS:
+            kept[i] += o.attributes.get(REMADE, 0) * sizes[o.outputs[0]]
         if drops(graph, o):
             kept[i] += graph.tensors[o.outputs[0]].elements(batch_size)
         elif saves_positions(graph, o):

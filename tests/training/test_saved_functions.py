@@ -47,6 +47,45 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+class Integers(nn.Module):
+    """A frozen kernel of integers with an adapter of rank 8, as in QLoRA."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("kernel", torch.zeros(WIDTH, WIDTH, dtype=torch.int8))
+        self.down = nn.Linear(WIDTH, 8, bias=False)
+        self.up = nn.Linear(8, WIDTH, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        return F.linear(x, self.kernel.to(x.dtype)) + self.up(self.down(x))
+
+
+REMADE = {
+    "weight_norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(WIDTH, WIDTH)),
+    "spectral_norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(WIDTH, WIDTH)),
+    "integers": Integers,
+}
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("kind", REMADE)
+def test_a_kernel_that_each_call_computes_is_kept_for_the_gradient_of_its_input(
+    kind: str, first: bool
+) -> None:
+    layers = [REMADE[kind]() for _ in range(2)]
+    network = nn.Sequential(*([] if first else [nn.Linear(WIDTH, WIDTH)]), *layers)
+    found = saved_bytes(lolat.read((network, (torch.rand(1, WIDTH),))), BATCH)
+    assert found == pytest.approx(saved_by_pytorch(network, torch.rand(BATCH, WIDTH)), rel=0.02)
+
+
+@pytest.mark.parametrize("groups", [1, 64])
+def test_so_is_that_of_a_convolution(groups: int) -> None:
+    layer = nn.utils.parametrizations.weight_norm(nn.Conv1d(64, 64, 9, padding=4, groups=groups))
+    network = nn.Sequential(nn.Conv1d(64, 64, 1), layer)
+    found = saved_bytes(lolat.read((network, (torch.rand(1, 64, 32),))), BATCH)
+    assert found == pytest.approx(saved_by_pytorch(network, torch.rand(BATCH, 64, 32)), rel=0.02)
+
+
 class Network(nn.Module):
     def __init__(self, function: Callable[[Any], Any]) -> None:
         super().__init__()

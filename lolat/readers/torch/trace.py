@@ -28,6 +28,7 @@ from lolat.graph.backward import (
     COMPUTED,
     PACKED,
     REENTRANT,
+    REMADE,
     TRAINED,
     changed,
     learns,
@@ -295,6 +296,7 @@ class Tracer(TorchDispatchMode):
             made |= {TRAINED: trained + found} | ({COMPUTED: True} if inside else {})
         if any(key[-1] in self.packed for key, _ in owned):
             made |= {PACKED: True}
+        made |= {REMADE: sum(map(self.writer.elements, computed))} if computed else {}
         if self.part is not None:
             made |= {CHECKPOINT: self.part[0]} | ({REENTRANT: True} if self.part[1] else {})
         for i in range(start, len(every)) if made else ():
