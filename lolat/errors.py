@@ -16,7 +16,7 @@ from typing import Any, Self
 
 _MARKED = re.compile("\x01([a-z_]+)\x01")
 """A name that `arg` marked: it stands between control characters, which no message has otherwise."""
-_OPTION = re.compile("--([a-z]+(?:-[a-z]+)*)")
+_OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: (\w+(?:[.:]\w+)*))?")
 
 
 def arg(name: str) -> str:
@@ -29,11 +29,13 @@ def worded(message: str, name: Callable[[str], str] = str) -> str:
     return _MARKED.sub(lambda match: name(match[1]), message)
 
 
-def without_options(line: str, name: Callable[[str], str] = str) -> str:
-    """A line of an answer with its options named by `name`, as in `worded`; a command stays as it is."""
+def without_options(line: str, name: Callable[[str, str], str]) -> str:
+    """A line of an answer with its options, and the word behind each, "" if there is none, as `name` writes
+    them; a command stays as it is.
+    """
     if "lolat " in line:
         return line
-    return _OPTION.sub(lambda match: name(match[1].replace("-", "_")), line)
+    return _OPTION.sub(lambda match: name(match[1].replace("-", "_"), match[2] or ""), line)
 
 
 class LolatError(Exception):

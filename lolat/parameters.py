@@ -16,7 +16,7 @@ from inspect import Signature, cleandoc, signature
 from numbers import Integral, Real
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from lolat.errors import InputError, arg
+from lolat.errors import InputError, arg, without_options
 
 COVERAGE = 0.9  # share of true values inside an interval, if not given
 PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
@@ -302,3 +302,16 @@ def asks(
         return ask
 
     return decorate
+
+
+def in_python(line: str) -> str:
+    """A line of an answer with arguments for options: `launch="graph"`; a command stays as it is."""
+
+    def written(name: str, word: str) -> str:
+        choices = PARAMETERS[name].choices if name in PARAMETERS else ()
+        if word in (*choices, BEST):
+            return f'{name}="{word}"'
+        is_value = word.isupper() or word.replace(".", "").isdigit()
+        return f"{name}={word}" if is_value else f"{name} {word}".rstrip()
+
+    return without_options(line.replace("--json (.to_dict())", ".to_dict()"), written)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from lolat.api.model import Model
-from lolat.device.question import AUTO, InputSize, LatencyQuestion, several
+from lolat.device.question import InputSize, LatencyQuestion, several
 from lolat.errors import InputError, arg
 from lolat.parameters import asks, check_names
 
@@ -97,7 +97,7 @@ def compare(
     if batch_size is None:
         if not all(map(is_decoder, configs_of(network))):
             raise InputError(
-                f"{arg('batch_size')}: none; expected a number, or {AUTO}, for training"
+                f"{arg('batch_size')}: none; to train, expected a number; for latency ask lolat.predict"
             )
         able = serving_models(",".join(names), left_out=left_out).items()
         return compare_served({n: m.llm for n, m in able}, network, left_out, **asked)

@@ -27,7 +27,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import Analysis
 from lolat.hardware.prices import Prices, price_list, rental_of
 from lolat.io.results import Several
-from lolat.parameters import BEST
+from lolat.parameters import BEST, in_python
 from lolat.units import digits, milliseconds, percent, plain, plural, shortened
 
 if TYPE_CHECKING:
@@ -68,9 +68,8 @@ class Predictions(Several):
         words = f"{plural(len(times), 'prediction')}{ends and f': {ends}'}"
         if not_fit := sum(p.fits is False for p in self.answers):
             words += f", {not_fit} of which {'does' if not_fit == 1 else 'do'} not fit into memory"
-        return "\n".join(
-            filter(None, ["; ".join([words, *lost]), differ, assumed_hosts(self.answers)])
-        )
+        lines = "; ".join([words, *lost]), differ, assumed_hosts(self.answers)
+        return "\n".join(map(in_python, filter(None, lines)))
 
 
 def predict_all(

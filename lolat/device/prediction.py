@@ -258,10 +258,6 @@ class Prediction(Result):
         folded: Self = self._shown().folded(self, depth)
         return folded
 
-    def report(self) -> str:
-        """The table of blocks with the bottlenecks, as `lolat report` prints it."""
-        return str(self._shown().report(self))
-
     def write_csv(self, path: str | os.PathLike[str]) -> None:
         """Write `block_rows` as a CSV table. InputError if the file cannot be written."""
         self._shown().write_csv(path, self.block_rows())

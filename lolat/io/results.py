@@ -44,6 +44,10 @@ class Result:
         """
         return self._shown().frame(self)
 
+    def report(self) -> str:
+        """The lines and tables that the command prints; of a prediction those of `lolat report`."""
+        return str(self._shown().report(self))
+
     def plot(self, ax: Any = None) -> Any:
         """Draw the answer on matplotlib axes, new ones if none are given, and return them.
 

@@ -126,7 +126,7 @@ def learned(device: Device, path: str, name: str) -> Iterator[str]:
 def device_lines(device: Device) -> Iterator[str]:
     """The lines on a device's errors."""
     if device.predictors:
-        yield from _titled("how far off, each held out of the fit", _errors(device))
+        yield from _titled("how far off, each held out of the fit", error_lines(device))
 
 
 def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
@@ -135,7 +135,7 @@ def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
         yield from ("", title, *shown)
 
 
-def _errors(device: Device) -> Iterator[str]:
+def error_lines(device: Device) -> Iterator[str]:
     """The errors of the default formula, and how well the machine repeats itself."""
     errors, noise = device.predictors[device.default].error, device.file.noise
     fitted_on = device.file.environment.fitted_on

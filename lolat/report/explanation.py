@@ -8,7 +8,8 @@ from operator import attrgetter
 
 from lolat.device.attribution import Attribution, Counterfactual, Explanation, Term
 from lolat.device.budget import BudgetAnswer, value_words
-from lolat.device.prediction import CALL
+from lolat.device.prediction import CALL, Prediction
+from lolat.device.predictors.roofline import Roofline
 from lolat.graph.counts import MEANINGS, MEMBERS
 from lolat.report.prediction import further, latency, note_lines, room_lines, totals
 from lolat.report.rows import TERMS, color_of, named_parts
@@ -24,6 +25,8 @@ SIZES = {
 }
 """Head of a column of counts -> the terms in it: a formula has the count itself, or its kinds."""
 TOP_BLOCKS = 5
+LEAST = 0.0005
+"""The share of a time from which a cause is told: less is 0.0 % of it."""
 MOST_COUNTS = 6
 
 
@@ -39,12 +42,13 @@ def explanation_lines(explanation: Explanation) -> Iterator[Part]:
         block = explanation.blocks[0]
         words = f"{milliseconds(block.latency_ms)}, {percent(block.share)} of the network"
         yield f"{plain(block.name)}: {words}"
-        yield replace(term_table(block.terms, block.latency_ms), indent=2)
+        yield replace(term_table(prediction, block.terms, block.latency_ms), indent=2)
         yield "operation by operation"
         yield replace(operation_table(block, explanation.operations), indent=2)
     else:
         yield "where the time goes"
-        terms = term_table(explanation.total.terms, prediction.latency_ms, prediction.call_ms)
+        ms, call_ms = prediction.latency_ms, prediction.call_ms
+        terms = term_table(prediction, explanation.total.terms, ms, call_ms)
         yield replace(terms, indent=2)
         yield f"the longest of {plural(len(explanation.blocks), 'block')}"
         yield replace(_block_table(explanation.blocks), indent=2)
@@ -74,18 +78,26 @@ def rate(term: Term) -> tuple[str, str]:
     return count, f"{milliseconds(term.rate_ms * scale)}/{prefix}"
 
 
-def term_table(terms: Sequence[Term], whole_ms: float, call_ms: float | None = None) -> ReportTable:
-    """A row for each term that costs something, the call, and their sum, `whole_ms`."""
-    costly = sorted((t for t in terms if t.latency_ms > 0.0), key=lambda t: -t.latency_ms)
+def term_table(
+    of: Prediction, terms: Sequence[Term], whole_ms: float, call_ms: float | None = None
+) -> ReportTable:
+    """A row for each term that costs more than LEAST of the whole, the call, and their sum, `whole_ms`.
+
+    No row has a cost of one unit where the formula has none: by a roofline the longer of computing and
+    moving counts, so that a time over its count is no rate of the device.
+    """
+    costly = sorted(
+        (t for t in terms if t.latency_ms > LEAST * whole_ms), key=lambda t: -t.latency_ms
+    )
     rows = [(TERMS[t.name], color_of(t.name), *rate(t), t.latency_ms) for t in costly]
-    if call_ms is not None:
+    if call_ms:
         call = "one call of the framework", color_of(CALL), "1", milliseconds(call_ms), call_ms
         rows.append(call)
     rows.append(("together", "", "", "", whole_ms))
     columns = [
         Column("cause", lambda row: row[0], is_text=True, color=lambda row: row[1]),
         Column("count", lambda row: row[2]),
-        Column("each", lambda row: row[3]),
+        Column("each", lambda row: "" if of.predictor == Roofline.name else row[3]),
         Column("ms", lambda row: row[4], digits),
         Column("share", lambda row: row[4] / (whole_ms or 1.0), percent),
     ]

@@ -8,10 +8,11 @@ from os import PathLike
 from typing import Any
 
 from lolat.device.prediction import Prediction
-from lolat.errors import MissingPackageError, without_options
+from lolat.errors import MissingPackageError
 from lolat.graph.counts import GROUPS
 from lolat.io.results import Result, plain_data
 from lolat.io.writing import write_text
+from lolat.parameters import in_python
 from lolat.report import (
     bottlenecks,
     cost,
@@ -31,12 +32,12 @@ from lolat.report.tables import Part, ReportTable, element, lines_of, one_by_one
 from lolat.report.tables import write_csv as write_csv
 from lolat.units import GIB
 
-# ---- A prediction
+# ---- Text and pages
 
 
-def report(answer: Prediction) -> str:
-    """The lines and tables of `lolat report`."""
-    return "\n".join(lines_of(prediction.report_lines(answer)))
+def report(answer: Result) -> str:
+    """The lines and tables that the command prints, with arguments in place of options."""
+    return "\n".join(map(in_python, lines_of(_parts(answer))))
 
 
 def write_page(answer: Prediction, path: str | PathLike[str], depth: int | None = None) -> None:
@@ -68,13 +69,17 @@ REPORTS: Mapping[str, Callable[[Any], Iterable[Part]]] = {
 """Class of an answer -> its lines and tables, as the command prints them."""
 
 
+def _parts(answer: Result) -> Iterable[Part]:
+    """The parts of an answer as the command prints them; its words if it has none."""
+    parts: Callable[[Any], Iterable[Part]] | None = of_class(REPORTS, answer)
+    return [answer.words()] if parts is None else parts(answer)
+
+
 def html(answer: Result) -> str:
     """The lines and tables that the command prints; one paragraph for an answer that has none."""
-    parts = of_class(REPORTS, answer)
-    shown = [answer.words()] if parts is None else parts(answer)
     body = [
-        _table(part) if isinstance(part, ReportTable) else element("p", without_options(part))
-        for part in shown
+        _table(part) if isinstance(part, ReportTable) else element("p", in_python(part))
+        for part in _parts(answer)
         if part
     ]
     return f"<div>{''.join(body)}</div>"
@@ -87,7 +92,7 @@ def _table(table: ReportTable) -> str:
         cells = (
             element(
                 tag,
-                without_options(texts[i]),
+                in_python(texts[i]),
                 style=f"text-align: {'left' if column.is_text else 'right; white-space: nowrap'}",
             )
             for i, column in table.shown

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lolat.device.prediction import Prediction
-from lolat.errors import InputError, MissingPackageError, arg, without_options
+from lolat.errors import InputError, MissingPackageError, arg
 from lolat.io.results import Result
+from lolat.parameters import in_python
 from lolat.report import explanation, prediction
 from lolat.report.rows import COLORS, TERMS, block_rows
 from lolat.units import milliseconds, plain, plural
@@ -277,7 +278,7 @@ def _draw_savings(found: Any, axes: Axes) -> Any:
     changes = found.counterfactuals
     if not changes:
         raise InputError(f"no picture: {explanation.NO_CHANGE} saves time", code="no-picture")
-    ax = _named_rows(axes, [plain(without_options(c.change)) for c in changes], 0.3)
+    ax = _named_rows(axes, [plain(in_python(c.change)) for c in changes], 0.3)
     ax.barh(range(len(changes)), [change.saves_ms for change in changes], color=LINES[0])
     of = f", block {plain(found.block)}" if found.block else ""
     network, _, mode = f"{found.prediction.title}{of}".rpartition(" · ")

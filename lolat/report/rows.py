@@ -39,9 +39,10 @@ GLOSSARY = {TERMS[term]: words for term, words in _OF_TERMS.items()} | {
     "block": "A part of the network between two points where only one tensor is alive.",
     "latency": "The time of one forward pass whose input is already on the device.",
     f"{percent(COVERAGE)} sure": f"The true time of {percent(COVERAGE)} of networks like the measured ones "
-    "lies in the interval. Its width comes from the errors on blocks held out of the fit; outside the "
-    "measured range it is wider.",
-    "measured range": "The kinds and sizes of layers that were measured on the device.",
+    "lies in the interval. Its width comes from the errors on blocks, or networks, held out of the fit; "
+    "outside the measured range it is wider.",
+    "measured range": "The kinds and sizes of layers in the blocks, operations or networks that the "
+    "device's profile was fitted to.",
 }
 """The words of the page of a report, each explained."""
 COLORS = {

@@ -180,8 +180,8 @@ OF_NETWORK = Subject("Network", (
     Field(SIZE, "Input size", "", "such as 160 or 160,160,3; empty: the network's own", 6),
     Field(LENGTH, "Sequence length", "", "tokens of a text or steps; empty: the network's own"),
 ), lambda: [n.removeprefix("keras:") for n in bundled_networks()], FILES, 200 * 2**20,
-   "Its layers alone are read, not its weights, and no code is run. The server keeps the file in memory "
-   "until it ends.",
+   "A .json is made by `lolat read`, of PyTorch too. Layers alone are read, no weights, and no code is "
+   "run. The server keeps the file in memory until it ends.",
    "lolat predict MODEL FILE",
 )  # fmt: skip
 """ONNX files hold the weights, which are of no use here."""
@@ -471,13 +471,13 @@ class Form:
     def line(self, text: str) -> str:
         """A line of an answer with the labels of fields in the place of options; a command stays."""
 
-        def label(name: str) -> str:
-            return self._label(name) if name in self.fields else f"--{name.replace('_', '-')}"
+        def label(name: str, word: str) -> str:
+            return f"{self._label(name, '--' + name.replace('_', '-'))} {word}".rstrip()
 
         return plain(without_options(text, label))
 
-    def _label(self, name: str) -> str:
-        return f'"{self.fields[name].label}"' if name in self.fields else name
+    def _label(self, name: str, other: str = "") -> str:
+        return f'"{self.fields[name].label}"' if name in self.fields else other or name
 
     def refuse(self, error: LolatError, otherwise: str, before: str = "") -> None:
         """Put an error at the field that it names, or at the one named `otherwise`."""

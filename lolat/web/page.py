@@ -90,7 +90,9 @@ class Pages:
         try:
             spec, model = question["network"], answers.asked_of(device, question)
             found = model.predict(self.networks.get(spec, form.size()), question["batch_size"][0])
-            return page(replace(found, query=replace(found.query, reader=self._at_size(spec))))
+            as_asked = {"spec": form.network(), "input_size": form.size()}
+            query = replace(found.query, reader=self._at_size(spec), **as_asked)
+            return page(replace(found, query=query))
         except LolatError:
             return None
 

@@ -250,7 +250,9 @@ def test_python_compares_as_the_command_does(lolat: Command) -> None:
     assert isinstance(costs, Costs)
     with pytest.raises(InputError, match="batch_size 1: of training"):
         package.compare("eight.json", 1, files, concurrency=8)
-    with pytest.raises(InputError, match="batch_size: none; expected a number"):
+    with pytest.raises(
+        InputError, match=r"batch_size: none; .*expected a number.* ask lolat\.predict"
+    ):
         package.compare("timm:resnet50", on="h100")
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import html
+import json
 import re
 from dataclasses import replace
+from datetime import date
 
 import pytest
 
@@ -15,6 +18,7 @@ from lolat.graph.counts import COLUMNS, GROUPS
 from lolat.report.bottlenecks import page
 from lolat.report.rows import COLORS, color_of
 from tests import synthetic
+from tests.processes import ROOT
 from tests.report.pages import Page
 
 MODEL = Model(synthetic.document())
@@ -45,11 +49,37 @@ def test_every_count_has_the_color_of_its_group() -> None:
 
 def test_the_doubts_of_a_noisy_device_are_told() -> None:
     noisy = "times on this machine repeat within 52 %"
-    for warnings, told in (([noisy], f"<li>{noisy}</li>"), ([], "There is nothing to remark.")):
+    for warnings in ([noisy], []):
         model = Model(synthetic.document(warnings=warnings))
         doubts = page(model.predict(synthetic.network())).partition('id="doubts"')[2]
-        assert told in doubts.partition("</section>")[0]
-        assert (noisy in doubts) == bool(warnings)
+        assert (f"<li>{noisy}</li>" in doubts.partition("</section>")[0]) == bool(warnings)
+
+
+def test_the_page_has_the_held_out_error_the_day_and_its_command() -> None:
+    answer = lolat.load("rtx-4090-amp").predict("timm:resnet50", 64)
+    text = html.unescape(page(answer))
+    doubts = text.partition('id="doubts"')[2].partition("</section>")[0]
+    document = json.loads((ROOT / "models" / "rtx-4090-amp.json").read_text())
+    error = document["predictors"]["kernels"]["error"]["left_out"]["median"]
+    assert f"held out of the fit, networks: {100 * error:.1f} % at the median" in doubts
+    assert "fitted to 1,416 networks" in doubts
+    (words,) = re.findall("<footer[^>]*>(.*)</footer>", text)
+    assert words == (
+        f"Made on {date.today():%Y-%m-%d} by LoLat {lolat.__version__}: lolat report rtx-4090-amp "
+        "timm:resnet50 --batch-size 64 --html report.html"
+    )
+
+
+def test_a_cause_of_a_gpu_has_no_cost_of_a_unit_and_no_share_of_nothing() -> None:
+    """Its formula takes the longer of computing and moving: time / MACs would beat the card's peak."""
+    answer = lolat.load("rtx-4090-amp").predict("timm:resnet50", 64)
+    tables = page(answer).split("Where the time of ")[1:]
+    assert len(tables) == 2 * (len(answer.blocks) - 1)  # the caption, and the label of its region
+    for table in tables[1::2]:
+        table = table.partition("</table>")[0]
+        assert ">each<" not in table
+        assert ">0.0 %<" not in table
+    assert ">each<" in page(MODEL.predict(synthetic.network()))
 
 
 EVIL = "</script><script>alert(1)</script><!-- \u2028 & \" ' ]]> <img src=x onerror=alert(2)>"

@@ -12,13 +12,16 @@ from functools import partial
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from msgspec.structs import replace
 
 import lolat
-from lolat.errors import InputError, MissingPackageError, without_options
+from lolat.cli.main import lolat as commands
+from lolat.errors import InputError, MissingPackageError
 from lolat.graph.width import widths
 from lolat.io.results import Result
 from lolat.llm.compare import compare
+from lolat.parameters import in_python
 from lolat.report import pictures
 from lolat.report.notebook import REPORTS
 from lolat.report.pictures import PICTURES
@@ -53,7 +56,7 @@ def test_html_has_the_lines_and_cells_of_the_terminal(
     answer = ANSWERS[name]
     shown = html.unescape(re.sub("<[^>]+>", " ", answer._repr_html_()))
     kind = next(c.__name__ for c in type(answer).__mro__ if c.__name__ in REPORTS)
-    printed = "\n".join(map(without_options, lines_of(REPORTS[kind](answer))))
+    printed = "\n".join(map(in_python, lines_of(REPORTS[kind](answer))))
     assert len(printed) > 100
     assert "".join(shown.split()) == "".join(printed.split())
 
@@ -233,6 +236,21 @@ def test_curves_are_the_batch_sizes_and_loads(axes: Any) -> None:
     band = axes.collections[0].get_paths()[0].get_extents().intervaly
     low, high = zip(*(p.interval_ms or (0, 0) for p in SIZES[:3]), strict=True)  # type: ignore[index]
     assert tuple(band) == pytest.approx((min(low), max(high)))
+
+
+def test_several_have_the_report_of_their_command() -> None:
+    found = lolat.predict("timm:resnet18", on=["rtx-4090-amp", "t4"], batch_size=[1, 8])
+    out = (
+        CliRunner()
+        .invoke(
+            commands, ["predict", "timm:resnet18", "--on", "rtx-4090-amp,t4", "--batch-size", "1,8"]
+        )
+        .stdout
+    )
+    lines = found.report().splitlines()
+    same = [line for line in out.splitlines() if "--" not in line]
+    assert [line for line in lines if line in same] == same
+    assert len(lines) == len(out.splitlines()) > len(same) > 5
 
 
 def test_what_waits_for_a_host_is_hollow(axes: Any) -> None:
@@ -439,8 +457,11 @@ def test_a_front_is_drawn_with_its_intervals(axes: Any) -> None:
 def test_html_speaks_python_and_leaves_commands() -> None:
     found = lolat.predict("timm:resnet18", on=["rtx-4090-amp", "h100-fp32"], batch_size=64)
     shown = found._repr_html_()
-    assert "(one for all: precision fp16;" in shown
+    assert "(one for all: precision=&quot;fp16&quot;;" in shown
     assert "--" not in shown
+    assert "(prices=FILE)" in shown
+    assert in_python("all: --json (.to_dict()), or --sure 90") == "all: .to_dict(), or sure=90"
+    assert in_python("--launch graph and --host-us is, --lr") == 'launch="graph" and host_us is, lr'
     assert "timm:resnet50 --batch-size 64 --html report.html" in BLOCKS._repr_html_()
 
 

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping
+from datetime import date
 from hashlib import sha256
 from importlib.resources import files
 from string import Template
 
+from lolat import __version__
 from lolat.device.attribution import Explanation, explain
 from lolat.device.prediction import CALL, Prediction, domain_words, interval_words, memory_words
 from lolat.device.question import Question
+from lolat.device.running import fitted_on_words
 from lolat.device.summary import headline
+from lolat.report.device import error_lines
 from lolat.report.explanation import NO_CHANGE, STAR, change_table, operation_table, term_table
 from lolat.report.prediction import counts_words, per_second
 from lolat.report.rows import (
@@ -56,6 +60,7 @@ def page(prediction: Prediction, depth: int | None = None) -> str:
         body=_body(prediction, depth),
         changes=_changes(prediction),
         doubts=_doubts(prediction),
+        made=element("footer", _made(prediction), class_="dim"),
         words="".join(element("dt", word) + element("dd", text) for word, text in GLOSSARY.items()),
         style=_file("page.css"),
         script=script,
@@ -66,6 +71,13 @@ def page(prediction: Prediction, depth: int | None = None) -> str:
 
 def _file(name: str) -> str:
     return files("lolat.report.bottlenecks").joinpath(name).read_text(encoding="utf-8")
+
+
+def _made(prediction: Prediction) -> str:
+    """The day, the version, and the command that makes the page again."""
+    command = prediction.arguments
+    words = "" if command is None else f": lolat report {command} --html report.html"
+    return f"Made on {date.today():%Y-%m-%d} by LoLat {__version__}{words}"
 
 
 # ---- The answer
@@ -171,7 +183,7 @@ def _detail(answer: Prediction, row: BlockRow) -> str:
     question = Question(answer.batch_size, answer.predictor)
     explanation = explain(query.model, query.graph, question, block=answer.names[row.blocks[0]])
     (block,) = explanation.blocks
-    terms = term_table(block.terms, block.latency_ms)
+    terms = term_table(answer, block.terms, block.latency_ms)
     operations = operation_table(block, explanation.operations)
     return (
         terms.html(f"Where the time of {label} goes")
@@ -201,8 +213,13 @@ def _changes(answer: Prediction) -> str:
 
 
 def _doubts(answer: Prediction) -> str:
-    """The warnings of a prediction, and those of its model, where LoLat measured the device."""
+    """The warnings of a prediction, and those of its model, where LoLat measured the device; then the
+    errors held out of the fit, and what the model was fitted to.
+    """
     file = answer.query.model.file
     of_model = () if file.environment.source else file.warnings
-    lines = [*dict.fromkeys((*answer.warnings, *of_model))] or ["There is nothing to remark."]
+    lines = [*dict.fromkeys((*answer.warnings, *of_model))]
+    lines += [f"held out of the fit, {line}" for line in error_lines(answer.query.model)]
+    if fitted_on := fitted_on_words(file):
+        lines.append(f"fitted to {fitted_on}")
     return f"<ul>{''.join(element('li', plain(line)) for line in lines)}</ul>"
