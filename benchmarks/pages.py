@@ -77,7 +77,7 @@ def python_page() -> str:
         SearchResult, Ranking,
     ]  # fmt: skip
     lines += ["## Results", _doc(Result)]
-    for name in ("frame", "plot", "rows", "to_dict", "words"):
+    for name in ("frame", "plot", "report", "rows", "to_dict", "words"):
         method = getattr(Result, name)
         lines += [f"### answer.{name}", _call(f"answer.{name}", method), _doc(method)]
     for kind in results:

@@ -11,7 +11,8 @@ times are kept, and the median compared. `keras`: networks of keras.applications
 timm, exported by PyTorch and quantized by ONNX Runtime's own tools in three ways, in sessions of their own;
 the ratio of two of them is known where the machine's speed is not; no constant was chosen on them.
 `asked` compares for the learnings in benchmarks/asked: a folder each, with `model.json.xz` as `lolat learn`
-wrote it, fitted again with today's formula, and `script-N.json` of scripts that ran N minutes later.
+wrote it, fitted again with today's formula, and `script-N.json` of scripts that ran N minutes later. `now`
+in such a file is what `--now` measured right before the script.
 """
 
 from __future__ import annotations
@@ -156,6 +157,8 @@ if __name__ == "__main__":
 else:
     import lolat
     from benchmarks.runner import Errors, Tables, benchmark, percent
+    from lolat.device.running import as_now
+    from lolat.io.results import Remark
 
     def errors(known: lolat.Model, ms: Mapping[str, float]) -> Errors:
         """The errors of a model's predictions for networks of keras.applications."""
@@ -190,11 +193,17 @@ else:
                 file = Path(folder, "model.json")
                 file.write_bytes(lzma.decompress(packed.read_bytes()))
                 known = lolat.fit(file)
-            for times in sorted(packed.parent.glob("script-*.json")):
-                e = errors(known, measured(times))
+            scripts = packed.parent.glob("script-*.json")
+            for times in sorted(scripts, key=lambda file: int(file.stem.partition("-")[2])):
                 name = f"{packed.parent.name}, {int(times.stem.partition('-')[2])} min later"
-                held = percent(float(np.mean(e.inside)), 0)
-                rows.append([name, str(len(e.off)), e.median, e.bias, e.within, held, e.width])
+                models = {name: known}
+                if now := json.loads(times.read_text()).get("now"):
+                    remark = Remark("as the machine is now", f"{now['ratio']:.2f} times")
+                    models[f"{name}, --now"] = as_now(known, now["spread"], remark, now["ratio"])
+                for which, model in models.items():
+                    e = errors(model, measured(times))
+                    held = percent(float(np.mean(e.inside)), 0)
+                    rows.append([which, str(len(e.off)), e.median, e.bias, e.within, held, e.width])
         columns = ["learned, asked", "networks", "median error", "bias", "within 10 %"]
         return {"asked": ([*columns, "inside the 90 % interval", "its width"], rows)}
 

@@ -175,7 +175,8 @@ def test_each_public_name_is_documented_and_typed() -> None:
     for name, method in inspect.getmembers(lolat.Model, inspect.isfunction):
         if not name.startswith("_"):
             assert inspect.getdoc(method), name
-            of = "answer" if name in ("frame", "plot", "rows", "to_dict", "words") else "Model"
+            of_answers = ("frame", "plot", "report", "rows", "to_dict", "words")
+            of = "answer" if name in of_answers else "Model"
             assert f"### {of}.{name}\n" in page, name
 
 
