@@ -27,8 +27,9 @@ def with_buffers(model: Any, graph: Graph) -> Graph:
     half = sum(number * (HALF_BYTES if is_float else size) for number, size, is_float in sizes)
     each = SIZES.get(own_dtype(graph) or "", FLOAT_BYTES)
     others = sum(p.numel() * (p.element_size() - each) for p in model.parameters())
-    more = [own - weights_bytes(graph), half - weights_bytes(graph, Mode(FLOAT16))]
-    more.append(more[0] - round(others))
+    in_own = own - weights_bytes(graph)
+    in_half = half - weights_bytes(graph, Mode(FLOAT16))
+    of_buffers = in_own - round(others)
     least = max(LEAST * own, LEAST_BYTES)
-    beside = tuple(size * (abs(size) > least) for size in more)
+    beside = tuple(size * (abs(size) > least) for size in (in_own, in_half, of_buffers))
     return structs.replace(graph, beside=beside) if any(beside) else graph
