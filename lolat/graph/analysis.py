@@ -166,11 +166,12 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
     """Bytes of tensors alive while each operation runs, (2, operations): [0] fixed, [1] of each sample.
 
     A tensor lives from its first use to its last. Inputs, outputs and `kept` tensors live to the end. A
-    view takes no memory. In eager PyTorch, `Graph.storages` says which tensors share memory, and how long
-    it lives. Copies that autocast converts live while their operation runs, unless a compiler fuses them.
+    view takes no memory, nor does a parameter, whose bytes are weights. In eager PyTorch, `Graph.storages`
+    says which tensors share memory, and how long it lives. Copies that autocast converts live while their
+    operation runs, unless a compiler fuses them.
     """
     is_eager = graph.framework == "torch" and mode.launch == EAGER
-    storages = graph.storages if is_eager else ()
+    storages = [one for one in graph.storages if is_eager or one[1] < 0]
     of_view = {t: min(tensors) for tensors, _ in storages for t in tensors}
     first: dict[int, int] = dict.fromkeys(graph.inputs, 0)
     last: dict[int, int] = {}

@@ -96,7 +96,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     kept: tuple[int, ...] = ()
     storages: tuple[tuple[tuple[int, ...], int], ...] = ()
     """(tensors that share memory in PyTorch, the last tensor that is written before the memory is freed);
-    -1 for the memory of parameters."""
+    -1 for the memory of parameters, in any framework."""
     training: tuple[str, ...] = ()
     autocast: bool = False  # its code computes in half precision with parameters in float32
     training_only: tuple[str, ...] = ()  # effects that are not counted, such as stochastic depth

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -163,6 +164,45 @@ def test_a_keras_layer_called_twice_is_kept_once() -> None:
     inner = keras.Sequential([keras.layers.Dense(8), keras.layers.BatchNormalization()])
     network = keras.Model(image, inner(norm(layer(norm(layer(inner(image)))))))
     assert analyze(read_model(network)).memory(1).weights_bytes == 4 * network.count_params()
+
+
+def test_a_parameter_that_is_read_as_a_tensor_is_a_weight_alone(tmp_path: Path) -> None:
+    """A table that is added takes its bytes once, in ONNX, Keras, and PyTorch with a compiler."""
+    from lolat.readers.keras import import_keras
+    from lolat.readers.onnx import read_file
+    from tests.readers.onnx_networks import model, node, saved
+
+    torch = pytest.importorskip("torch")
+    elements, bytes_of = 64 * 96, 4 * 64 * 96
+    table = np.zeros((64, 96), np.float32)
+    file = model([node("Add", "x p", "y")], x=("N", 64, 96), p=table)
+    keras = import_keras()
+
+    class Positions(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.table = self.add_weight(shape=(64, 96), name="table")
+
+        def call(self, x: Any) -> Any:
+            return x + self.table
+
+    class Added(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Parameter(torch.zeros(64, 96))
+
+        def forward(self, x: Any) -> Any:
+            return x + self.table
+
+    image = keras.Input((64, 96))
+    networks = [
+        read_file(saved(tmp_path, file)), lolat.read(keras.Model(image, Positions()(image))),
+        lolat.read(Added(), (64, 96)),
+    ]  # fmt: skip
+    for graph in networks:
+        assert parameters(graph) == elements
+        for mode in (Mode(), Mode(launch="graph")):
+            found = analyze(graph).memory(1, mode)
+            assert (found.weights_bytes, found.activations_bytes) == (bytes_of, 2 * bytes_of)
 
 
 @pytest.mark.slow

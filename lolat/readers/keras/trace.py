@@ -166,7 +166,9 @@ class KerasReader:
         if known is not None:
             return known
         made = self.writer.constant(tuple(value.shape))
-        self.variables += [made] * bool(getattr(value, "trainable", False))
+        if getattr(value, "trainable", False):
+            self.variables.append(made)
+            self.writer.builder.storages.append(((made,), -1))
         return made
 
     def unmasked(self, call: LayerCall) -> list[int]:

@@ -147,6 +147,8 @@ class OnnxReader:
         if value not in self.index:
             shape, dtype = self.shape(value), _dtype(value)
             tensor = self.writer.constant(shape, dtype)
+            if value.producer() is None:  # it is in the file
+                self.builder.storages.append(((tensor,), -1))
             if value.name in self.grown and len(shape) > 1 and shape[0] == 1:
                 tensor = self.writer.repeated(tensor)
             self.index[value] = tensor
