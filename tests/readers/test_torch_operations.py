@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -400,3 +401,24 @@ def test_one_sample_on_the_second_axis_of_a_layer_with_steps_first() -> None:
     assert any("the batch is the second axis" in said for said in graph.warnings)
     rows = lolat.read((nn.LSTM(8, 8, batch_first=True), torch.zeros(5, 1, 8)))
     assert not any("second axis" in said for said in rows.warnings)
+
+
+def test_results_in_a_dataclass_are_results() -> None:
+    """A network may return its tensors in a dataclass, also in one within another."""
+
+    @dataclasses.dataclass
+    class Inner:
+        y: torch.Tensor
+
+    @dataclasses.dataclass
+    class Outer:
+        inner: Inner
+        z: list[torch.Tensor]
+
+    def forward(m: Any, x: Any) -> Any:
+        h = m.layer(x)
+        return Outer(Inner(h), [h.relu()])
+
+    graph = does(forward, (6,), layer=nn.Linear(6, 4))
+    assert [o.kind for o in graph.operations] == ["dense", "relu"]
+    assert len(graph.outputs) == 2

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from lolat.graph import GraphBuilder
 
@@ -68,3 +71,23 @@ def is_copied(op: str, before: Any, after: Any) -> bool:
     """True if `contiguous`, `to` or `type_as` has copied its tensor instead of returning it."""
     reordered = op == "contiguous" and before.stride() != after.stride()
     return reordered or (op in ("to", "type_as") and before.dtype != after.dtype)
+
+
+def leaves_of(result: Any) -> Iterator[Any]:
+    """The values that a network returns, in the containers that PyTorch knows and in dataclasses."""
+    for leaf in pytree.tree_leaves(result):
+        if is_dataclass(leaf) and not isinstance(leaf, type):
+            yield from leaves_of([getattr(leaf, field.name) for field in fields(leaf)])
+        else:
+            yield leaf
+
+
+def held_by(values: Any, depth: int = 4) -> Iterator[Any]:
+    """The tensors in objects that a network returns, such as a cache of keys and values."""
+    for value in values:
+        held = value
+        if hasattr(value, "__dict__") and not isinstance(value, (torch.Tensor, type)):
+            held = list(vars(value).values())
+            yield from (v for v in held if isinstance(v, torch.Tensor))
+        if depth and isinstance(held, (list, tuple)):
+            yield from held_by(held, depth - 1)

@@ -38,7 +38,7 @@ from lolat.readers.batch import SAMPLES
 from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns
-from lolat.readers.torch.lifetimes import Lifetimes, is_copied, shares
+from lolat.readers.torch.lifetimes import Lifetimes, held_by, is_copied, leaves_of, shares
 from lolat.readers.torch.memory import with_buffers
 from lolat.readers.torch.operations import AtenOperation, base_name
 from lolat.readers.torch.positions import Positions
@@ -502,19 +502,8 @@ def _called(
         with following_modules(tracer), tracer:
             result = model(*args, **kwargs)
             tracer.lifetimes.end()
-        leaves = pytree.tree_leaves(result)
+        leaves = [*leaves_of(result)]
         outputs = [i for t in leaves if (i := tracer.index(t)) is not None]
-        held = (tracer.viewed(t)[-1] for t in _held(leaves))  # a window of keys keeps all of them
+        held = (tracer.viewed(t)[-1] for t in held_by(leaves))  # a window of keys keeps all of them
         builder.kept += [i for t in held if (i := tracer.known.get(t)) is not None]
     return tracer, outputs
-
-
-def _held(values: Any, depth: int = 4) -> Iterator[Any]:
-    """The tensors in objects that a network returns, such as a cache of keys and values."""
-    for value in values:
-        held = value
-        if hasattr(value, "__dict__") and not isinstance(value, (torch.Tensor, type)):
-            held = list(vars(value).values())
-            yield from (v for v in held if isinstance(v, torch.Tensor))
-        if depth and isinstance(held, (list, tuple)):
-            yield from _held(held, depth - 1)
