@@ -68,7 +68,7 @@ def before_fit(file: DeviceFile) -> dict[str, Any]:
     return {**kept, "environment": where, "warnings": [*file.warnings]}
 
 
-def _exchanged(file: DeviceFile) -> DeviceFile:
+def exchanged(file: DeviceFile) -> DeviceFile:
     """The file as before its fit in another precision, which it keeps instead."""
     before = file.document["before"]
     where = {n: v for n, v in file.recorded.items() if n not in MODE_WORDS} | before["environment"]
@@ -186,7 +186,7 @@ def _in_mode(model: D, asked: RunAs) -> D:
         def nearness(its: Mode) -> tuple[bool, bool]:
             return its.dtype == wanted.dtype, its.half == wanted.half
 
-        old = _exchanged(file)
+        old = exchanged(file)
         if nearness(old.mode) > nearness(mode):
             return _in_mode(_asked(model, old, RunAs()), replace(asked, launch=wanted.launch))
     kernels = file.kernels

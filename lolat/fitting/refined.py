@@ -16,9 +16,12 @@ from msgspec.structs import replace
 
 from lolat.device.file import DeviceFile
 from lolat.device.predictors.roofline import OwnStep, Roofline
+from lolat.device.running import before_fit, exchanged
 from lolat.errors import InputError
 from lolat.fitting.cross_validation import errors
 from lolat.fitting.roofline import common_ratio
+from lolat.hardware.gpus import PRECISION_OF
+from lolat.io.results import Remark
 from lolat.tables.counted import Counted
 from lolat.tables.networks import TimedNetwork
 from lolat.units import plural
@@ -87,10 +90,10 @@ def refined(
             formulas[0] = replace(formulas[0], own_steps=own, own_level=level)
         else:
             formulas = [formula.scaled(factor) for formula in formulas]
-        name = "training_residuals" if training else "residuals"
-        before = np.array(max(getattr(formulas[0], name), others.tolist(), key=len))
-        wider = max(1.0, float(np.median(np.abs(others)) / np.median(np.abs(before))))
-        formulas[0] = replace(formulas[0], **{name: tuple((wider * before).round(5).tolist())})
+            file = _carried(file, factor, others)
+        formulas[0] = _widened(
+            formulas[0], "training_residuals" if training else "residuals", others
+        )
         error = errors(ms / np.exp(others), ms)
         judged = formulas[-1 if training else 0]
         formulas[-1 if training else 0] = replace(judged, error=judged.error | {"left_out": error})
@@ -101,6 +104,27 @@ def refined(
         )
     where = {**file.recorded, **_about(file, [*(known | keyed)], rows, source)}
     return file.with_formulas(*formulas).but(environment=where, warnings=remarks)
+
+
+def _widened(formula: Roofline, name: str, others: np.ndarray) -> Roofline:
+    """Return a formula whose residuals `name` are as large as the errors `others`, if those are larger."""
+    before = np.array(max(getattr(formula, name), others.tolist(), key=len))
+    wider = max(1.0, float(np.median(np.abs(others)) / np.median(np.abs(before))))
+    return replace(formula, **{name: tuple((wider * before).round(5).tolist())})
+
+
+def _carried(file: DeviceFile, factor: float, others: np.ndarray) -> DeviceFile:
+    """Scale what a file says in its precision before the fit too, unless own networks were timed in it."""
+    if "before" not in file.document or (old := exchanged(file)).environment.own_networks:
+        return file
+    formulas = [f.scaled(factor) for f in old.formulas.values() if isinstance(f, Roofline)]
+    formulas = [_widened(formula, "residuals", others) for formula in formulas]
+    how = Remark(
+        f"own networks were timed in {PRECISION_OF[file.mode.dtype]} alone",
+        "their level is taken for other precisions too",
+    )
+    old = old.with_formulas(*formulas).but(estimated=str(how))
+    return file.but(before=before_fit(old))
 
 
 def _about(file: DeviceFile, keys: Sequence[str], rows: Rows, source: str) -> dict[str, Any]:

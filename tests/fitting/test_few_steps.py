@@ -223,6 +223,30 @@ def test_the_log_of_a_run_sets_the_level_of_its_precision(tmp_path: Path) -> Non
         assert (width(two, net) > 1.5 * width(fitted, net)) is is_wider
 
 
+@pytest.mark.parametrize(("timed", "asked"), [("fp16", "amp"), ("fp32", "fp16"), ("fp32", "amp")])
+def test_own_rows_set_the_level_of_every_precision(tmp_path: Path, timed: str, asked: str) -> None:
+    """Rows that take 1.5 times as long as the file says are of a slower host, in whatever precision."""
+    bundled, batch_size = lolat.load("rtx-4090-amp"), 256
+    lines = ["network,batch_size,latency_ms,precision"]
+    for number, (width, tokens) in enumerate(sizes(6, 3)):
+        network = tmp_path / f"{chr(97 + number)}.json"
+        network.write_text(json.dumps(encoder(width, tokens).to_dict()))
+        ms = 1.5 * bundled.predict(str(network), batch_size, precision=timed).latency_ms
+        lines.append(f"{network},{batch_size},{ms},{timed}")
+    (path := tmp_path / "own.csv").write_text("\n".join(lines))
+    fitted = lolat.fit(["rtx-4090-amp", path])
+    level = {}
+    for precision in (timed, asked):
+        now, was = (
+            model.predict(str(tmp_path / "a.json"), batch_size, precision=precision)
+            for model in (fitted, bundled)
+        )
+        level[precision] = now.latency_ms / was.latency_ms
+    assert 1.2 < level[timed] < 1.55
+    assert level[asked] == pytest.approx(level[timed], rel=0.1)
+    assert any(f"own networks were timed in {timed} alone" in text for text in now.warnings)
+
+
 def test_a_network_trained_in_part_is_left_out_by_name(tmp_path: Path) -> None:
     """Its step is no step of what is counted; a forward pass of it is as any other."""
     told: list[str] = []
