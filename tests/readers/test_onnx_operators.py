@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("onnx")
 
+import ml_dtypes
 from onnx import TensorProto, helper
 
 import lolat
@@ -201,6 +202,43 @@ def test_what_runs_in_integers(tmp_path: Path, zero: Any, second: str, names: li
     assert [s.name for s in int8_steps(graph) if s.name != "other"][:2] == names
     assert all("bits" in o.attributes for o in graph.operations if o.kind == "conv")
     assert analyze(graph).memory(1).weights_bytes == 9 + 4  # one kernel and its scale
+
+
+OPTIMIZED = """
+import sys, onnx, onnxruntime
+options = onnxruntime.SessionOptions()
+options.optimized_model_filepath = sys.argv[2]
+onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+print(*(node.op_type for node in onnx.load(sys.argv[2]).graph.node))
+"""
+
+
+@pytest.mark.parametrize("op", ["Conv", "MatMul", "Gemm"])
+@pytest.mark.parametrize("kernel", ["int8", "int4", "float"])
+def test_a_product_runs_in_integers_where_onnx_runtime_runs_it_so(
+    tmp_path: Path, kernel: str, op: str
+) -> None:
+    """Between tensors in 8 bits, by the kernel's type: as ONNX Runtime's own optimizer has it."""
+    pytest.importorskip("onnxruntime")
+    shape, x = ((4, 4, 3, 3), ("N", 4, 8, 8)) if op == "Conv" else ((4, 4), ("N", 4))
+    nodes = [node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z", "d")]
+    of_kernel = {"w": np.ones(shape, np.float32)}
+    if kernel != "float":
+        dtype = np.int8 if kernel == "int8" else ml_dtypes.int4
+        of_kernel = {"k": np.ones(shape, dtype), "o": np.zeros((), dtype)}
+        nodes.append(node("DequantizeLinear", "k s o", "w"))
+    nodes += [
+        node(op, "d w", "c"), node("QuantizeLinear", "c s z", "r"),
+        node("DequantizeLinear", "r s z", "y"),
+    ]  # fmt: skip
+    made = model(nodes, x=x, opset=21, s=np.float32(0.1), z=np.uint8(3), **of_kernel)
+    graph = graph_of(tmp_path, made)
+    done = python(OPTIMIZED, tmp_path / "network.onnx", tmp_path / "optimized.onnx")
+    assert done.returncode == 0, done.stderr
+    in_float = op in done.stdout.split()
+    assert in_float is (kernel == "int4" or (kernel, op) == ("float", "MatMul"))
+    steps = [s.name for s in int8_steps(graph) if s.name in ("convolution", "product")]
+    assert bool(steps) is not in_float
 
 
 def test_weights_of_4_bits_have_scales_and_zero_points(tmp_path: Path) -> None:

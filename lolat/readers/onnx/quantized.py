@@ -119,12 +119,19 @@ class _Rewriting:
         kind = self.types.get(zero, TensorProto.UINT8)
         return {TensorProto.UINT8: STATIC, TensorProto.INT8: SIGNED}.get(kind, "")
 
-    def scheme(self, node: Any, width: int) -> str:
-        """The scheme of a float operator between values in 8 bits; "" for any other."""
+    def scheme(self, node: Any) -> str:
+        """The scheme of a float operator between values in 8 bits; "" for any other.
+
+        ONNX Runtime multiplies operands of 8 bits as integers. It quantizes the float kernel of a
+        convolution or a Gemm itself.
+        """
         found = {s for name in node.input if (s := self.schemes.get(name))}
         rounded = self.read_in_float.isdisjoint(node.output)
-        is_product = node.op_type in MULTIPLYING and width == 8 and len(node.input) > 1
-        return found.pop() if len(found) == 1 and (rounded or is_product) else ""
+        multiplies = node.op_type in MULTIPLYING
+        bits = {self.bits.get(name, 0) for name in node.input[:2]}
+        if multiplies and not bits <= ({8} if node.op_type == "MatMul" else {8, 0}):
+            return ""
+        return found.pop() if len(found) == 1 and (rounded or multiplies) else ""
 
     def nodes(self, node: Any) -> Iterator[Any]:
         """Yield the nodes that replace a node; one that is not quantized stays, marked."""
@@ -140,7 +147,7 @@ class _Rewriting:
         if node.op_type in _PASSING:
             self.bits[node.output[0]] = width
             self.keep(node)
-        yield self.marked(node, width, self.scheme(node, width))
+        yield self.marked(node, width, self.scheme(node))
 
     def in_float(self, node: Any) -> Iterator[Any]:
         """Yield the operator in float, and constants in place of scales that the node computed."""
