@@ -106,8 +106,8 @@ def random_draws(table: Table, device: str, count: int, draws: int) -> list[np.n
 
 
 FIGURES = (
-    "ten, random", "worst draw", "twenty", "fifty: Spearman", "fifty: median error",
-    "in 90 % interval (ten)",
+    "LoLat, ten samples", "worst draw", "twenty samples", "fifty samples", "median error, fifty samples",
+    "inside the 90 % interval, ten samples",
 )  # fmt: skip
 
 
@@ -148,6 +148,6 @@ def few_shot(data: Path, draws: str = "50", space: str = "") -> Tables:
     """Rank correlations from ten, twenty and fifty measured networks, on 22 devices."""
     made = {}
     for name in [space] if space else sorted(CHOSEN_ON, reverse=True):
-        heads = ["device", *(["HELP, ten"] if name == "nasbench201" else []), *FIGURES]
+        heads = ["device", *(["HELP, ten samples"] if name == "nasbench201" else []), *FIGURES]
         made[name] = (heads, list(lines(read(data / FILES[name], name), int(draws))))
     return made

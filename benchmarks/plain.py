@@ -195,7 +195,8 @@ else:
                 known = lolat.fit(file)
             scripts = packed.parent.glob("script-*.json")
             for times in sorted(scripts, key=lambda file: int(file.stem.partition("-")[2])):
-                name = f"{packed.parent.name}, {int(times.stem.partition('-')[2])} min later"
+                minutes = int(times.stem.partition("-")[2])
+                name = f"{packed.parent.name} learning, {minutes} min later"
                 models = {name: known}
                 if now := json.loads(times.read_text()).get("now"):
                     remark = Remark("as the machine is now", f"{now['ratio']:.2f} times")
@@ -204,7 +205,7 @@ else:
                     e = errors(model, measured(times))
                     held = percent(float(np.mean(e.inside)), 0)
                     rows.append([which, str(len(e.off)), e.median, e.bias, e.within, held, e.width])
-        columns = ["learned, asked", "networks", "median error", "bias", "within 10 %"]
+        columns = ["learning, asked", "networks", "median error", "bias", "within 10 %"]
         return {"asked": ([*columns, "inside the 90 % interval", "its width"], rows)}
 
     @benchmark("quantized", "accuracy", "extended")

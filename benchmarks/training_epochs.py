@@ -115,14 +115,18 @@ def training_epochs(data: Path, draws: str = "20") -> Tables:
     every = table(data / "benchmarked_insights_epochs.csv")
     half = np.random.default_rng(7).permutation(len(every.times))
     development, test = every.some(half[:120]), every.some(half[120:])
-    parts = {"all rows": every, "development split": development, "test split": test}
+    parts = {
+        "of all rows": every,
+        "rows of the development split": development,
+        "rows of the test split": test,
+    }
     names = sorted(set(every.families))
     lines = [
-        [f"{number}, {words}", *judge(some, number, int(draws), part)]
+        [f"{number} {words}", *judge(some, number, int(draws), part)]
         for part, (words, some) in enumerate(parts.items())
         for number in (10, 20, 40, 80)
     ]
     far = [unseen(every, name, 40, int(draws)) for name in names]
-    lines.append(["40, of the other families only", "", "", "", *far, ""])
-    heads = ["rows fitted on, of", "median", "worst draw", "90 % within", *names, "inside"]
+    lines.append(["40 rows of the other families", "", "", "", *far, ""])
+    heads = ["fitted to", "median", "worst draw", "90 % within", *names, "inside"]
     return {"epochs": (heads, lines)}

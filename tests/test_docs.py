@@ -286,7 +286,7 @@ def test_shipped_models_load_and_are_listed() -> None:
 # ---- figures
 
 
-FIGURE = re.compile(r"([+-]?\d[\d.,]*)( %| ms)?<!-- ([\w-]+)#([\w-]+): (.+?): (.+?) -->")
+FIGURE = re.compile(r"([+-]?\d[\d.,]*)( %| ms| µs| s)?<!-- ([\w-]+)#([\w-]+): (.+?): (.+?) -->")
 
 
 @pytest.mark.parametrize("page", [p for p in OWN if "#" in p.read_text("utf-8")], ids=named)

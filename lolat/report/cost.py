@@ -202,8 +202,8 @@ def _card_lines(options: Iterable[TrainingPrediction]) -> Iterator[str]:
     if rented:
         cards = {f"{plain(r.accelerator)} with {r.memory_gib:g} GiB" for r in rented}
         yield (
-            f"Rented with another memory than the model's device has: {', '.join(sorted(cards))}; it fits, "
-            "and is taken to be as fast"
+            f"Rented: {', '.join(sorted(cards))}, other memory than the profile's device has; the training "
+            "fits, and the same speed is assumed"
         )
 
 
