@@ -17,6 +17,7 @@ from scipy.optimize import least_squares
 
 import lolat
 from benchmarks.runner import Errors, Table, Tables, benchmark, percent
+from lolat.hardware.environment import Hardware
 from lolat.hardware.gpus import UNUSABLE_BYTES
 from lolat.hardware.links import MACHINE, assumed_link
 from lolat.llm.gpu import GPU
@@ -64,7 +65,7 @@ class Runs:
                     section, sheet=msgspec.structs.replace(section.sheet, **SHEET_40)
                 )
             self.gpus[device] = GPU(section)
-            for row in read_runs(path, assumed_link(device, 1), devices=[device])[0]:
+            for row in read_runs(path, Hardware(device), devices=[device])[0]:
                 self.rows.append(_linked(row, gbps))
                 self.device.append(device)
         self.half = np.array([row.step.passes.decoder.name in FIRST_HALF for row in self.rows])

@@ -345,7 +345,7 @@ def compare_runs(model: Model, asked: Comparison) -> list[Compared]:
     gpu, level = GPU(section), 1.0 if section.trained is None else section.trained.level
     gib = card_gib(card, section)
     devices = asked.question.devices or (model.file.product,)
-    rows, refused = read_runs(asked.path, model.file.link, gib, devices, "only")
+    rows, refused = read_runs(asked.path, model.file, gib, devices, "only")
     for _, error in refused:
         asked.left_out.add(str(error), error.code)
     found = []

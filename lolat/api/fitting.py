@@ -332,7 +332,7 @@ def _with_level(
     from lolat.training.decoder_rows import level_of, read_runs
 
     gib = card_gib(file.kind, section)
-    read = [read_runs(path, file.link, gib, [file.product]) for path in runs]
+    read = [read_runs(path, file, gib, [file.product]) for path in runs]
     rows = [row for found, _ in read for row in found]
     for row, error in (one for _, refused in read for one in refused):
         warn(f"line {row.line} is left out: {error}")

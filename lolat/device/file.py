@@ -26,7 +26,6 @@ from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, Mode
 from lolat.hardware.environment import GPU, Environment, Hardware
 from lolat.hardware.gpus import CPU, card_of
-from lolat.hardware.links import own_rate
 from lolat.io.documents import Positive, read_json, to_json
 from lolat.io.paths import STATE, AnyPath, bundled_folder, list_models, near, shown_path
 from lolat.io.writing import write_bytes
@@ -109,11 +108,6 @@ class DeviceFile(Hardware):
         self.recorded: Mapping[str, Any] = document["environment"]
         where = msgspec.convert(self.recorded, Environment)
         super().__init__(self.device.partition(" (")[0], where)
-
-    @property
-    def link_gb_s(self) -> float | None:
-        """See `Hardware.link_gb_s`; the data sheet is that of the language models."""
-        return own_rate(self.kind, (self.llm or {}).get("sheet", {}).get("link_gb_s"))
 
     def but(self, **parts: Any) -> DeviceFile:
         """The file with other parts; those that are None are left out."""

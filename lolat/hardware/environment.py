@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from lolat.hardware.gpus import CPU, SHEET_FIELDS, Gpu, find_gpu
-from lolat.hardware.links import Link, assumed_link
+from lolat.hardware.links import MACHINE, Link, assumed_link, own_rate
 from lolat.units import GIB
 
 GPU = "gpu"
@@ -80,8 +80,11 @@ class Environment(Struct, frozen=True, rename={"fitted_on": "held"}):
 class Hardware:
     """A device's hardware: `product` is its name, without the brackets that say how it was measured;
     `is_cpu`: true for a CPU that LoLat measured; `kind`: CPU, the card of a device with a user's
-    name, or the name, as in lists of prices and links.
+    name, or the name, as in lists of prices and links; `llm`: its section on language models, whose data
+    sheet has the link of an own device and the size of its machines.
     """
+
+    llm: Mapping[str, Any] | None = None
 
     def __init__(self, product: str, environment: Environment | None = None) -> None:
         self.product = product
@@ -103,12 +106,24 @@ class Hardware:
     @property
     def link_gb_s(self) -> float | None:
         """Peak of the link in an own data sheet, in GB/s one way; None: that of the card."""
-        return None
+        return own_rate(self.kind, (self.llm or {}).get("sheet", {}).get("link_gb_s"))
+
+    @property
+    def machine(self) -> int:
+        """Devices in one machine, by an own data sheet, else MACHINE."""
+        return int((self.llm or {}).get("sheet", {}).get("gpus_per_node", MACHINE))
+
+    def link_of(
+        self, devices: int, accelerator: str = "", machine: int | None = None, instance: str = ""
+    ) -> Link:
+        """The link of so many devices; of rented ones by their name and their instance."""
+        name = f"{self.kind} {accelerator}"
+        return assumed_link(name, devices, machine or self.machine, instance, self.link_gb_s)
 
     @cached_property
     def link(self) -> Link:
         """The link inside a machine."""
-        return assumed_link(self.kind, 1, own_gb_s=self.link_gb_s)
+        return self.link_of(1)
 
     @property
     def available_bytes(self) -> int | None:

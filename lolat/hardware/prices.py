@@ -26,7 +26,7 @@ from lolat.hardware.gpus import (
     is_other_chip,
     is_same_gpu,
 )
-from lolat.hardware.links import MACHINE, Link, assumed_link, form_in
+from lolat.hardware.links import MACHINE, Link, form_in
 from lolat.io.tables import Row, read_table
 from lolat.parameters import PARAMETERS
 from lolat.units import plain, plural
@@ -161,17 +161,16 @@ class Rented:
 
 @dataclass(frozen=True)
 class Rental:
-    """The `offers` of `device`.
+    """The `offers` of a device.
 
     `prices`: the name of the price list, or of the option that gave the price; `memory_gib`: memory of the
-    device; `link_gb_s`: see `Hardware`.
+    device.
     """
 
-    device: str
+    hardware: Hardware
     offers: tuple[Offer, ...]
     prices: str
     memory_gib: float | None = None
-    link_gb_s: float | None = None
 
     def offers_for(self, devices: int) -> list[Offer]:
         """The cheapest instance type of each kind of link for `devices` devices, the cheapest first.
@@ -181,7 +180,7 @@ class Rental:
         form of the card has another link: it is left out beside one with as many devices of the own form.
         """
         whole = [o for o in self.offers if o.devices >= devices]
-        card = find_gpu(self.device)
+        card = find_gpu(self.hardware.kind)
         other = {"PCIe": "SXM", "SXM": "PCIe"}.get(form_of(card.name) if card else "")
         of_form = [o for o in whole if o.form != other], whole
         held = (some for some in of_form if any(o.devices == devices for o in some))
@@ -222,9 +221,8 @@ class Rental:
 
     def link(self, devices: int, offer: Offer) -> Link:
         """The link of `devices` devices of an offer, assumed by its names and the device's."""
-        machine = offer.devices if offer.instance_type else MACHINE
-        name = f"{self.device} {offer.accelerator}"
-        return assumed_link(name, devices, machine, offer.instance_type, self.link_gb_s)
+        machine = offer.devices if offer.instance_type else None
+        return self.hardware.link_of(devices, offer.accelerator, machine, offer.instance_type)
 
 
 def instances_of(rental: Rental | None) -> tuple[int, ...]:
@@ -268,7 +266,7 @@ def rental_of(
     own = None if gpu is None else gpu.memory_gib
     if price_per_hour is not None:
         given = Offer("", "", 0, price_per_hour, source=GIVEN)
-        return Rental(device, (given,), GIVEN, link_gb_s=hardware.link_gb_s)
+        return Rental(hardware, (given,), GIVEN)
     listed, needed = price_list(prices), memory_gib or own or 0.0
     enough = None if memory_gib else step_bytes
 
@@ -306,7 +304,7 @@ def rental_of(
     if gpu and gpu.name.endswith(MAX_Q):
         taken = " (lists do not mark the Max-Q)"
     source = f"{', '.join(names)}{taken} in {listed.prices}"
-    return Rental(device, offers, source, own, hardware.link_gb_s) if offers else None
+    return Rental(hardware, offers, source, own) if offers else None
 
 
 def _processors(

@@ -185,7 +185,10 @@ def _sheet_columns(row: Row, needed: Collection[str] = ()) -> dict[str, float]:
     expected = f"a number above 0 for {row['device']}"
     every = (column.name for column in msgspec.structs.fields(Sheet))
     names = [name for name in every if row.get(name) or name in needed]
-    return {name: row.number(name, ABOVE_ZERO, expected=expected) for name in names}
+    found = {name: row.number(name, ABOVE_ZERO, expected=expected) for name in names}
+    if "gpus_per_node" in found:
+        row.whole("gpus_per_node")
+    return found
 
 
 def read_operations(

@@ -11,6 +11,7 @@ import msgspec
 from lolat.arrays import np
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.graph.modes import BFLOAT16
+from lolat.hardware.links import MACHINE
 from lolat.io.documents import NotNegative, Number, Positive, converted
 from lolat.llm.decoder import DTYPES
 from lolat.llm.frameworks import (
@@ -62,7 +63,7 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fp8_tflops: Positive | None = None
     fp4_tflops: Positive | None = None
     link_gb_s: Positive | None = None
-    gpus_per_node: Positive = 8
+    gpus_per_node: Annotated[float, msgspec.Meta(ge=1, multiple_of=1)] = MACHINE
 
 
 def sheet_of(gpu: Gpu, link_gb_s: float | None) -> Sheet | None:

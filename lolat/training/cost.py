@@ -16,7 +16,7 @@ from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import as_trained
 from lolat.hardware.gpus import form_of, has_several_chips
-from lolat.hardware.links import MACHINE, Link, assumed_link
+from lolat.hardware.links import MACHINE, Link
 from lolat.hardware.prices import (
     Offer,
     Rental,
@@ -431,10 +431,10 @@ def option_of(
     """
     if rental is None:
         if link is None and devices > 1:
-            link = assumed_link(plan.file.kind, devices, own_gb_s=plan.file.link_gb_s)
+            link = plan.file.link_of(devices)
         return plan.predicted(devices, link).bought(limits)
 
-    form = form_of(rental.device)
+    form = form_of(rental.hardware.kind)
 
     def on(offer: Offer) -> TrainingPrediction:
         its = link or (rental.link(devices, offer) if devices > 1 else None)

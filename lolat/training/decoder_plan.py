@@ -116,7 +116,7 @@ class DecoderPlan:
     checkpointing: str
     tuning: Tuning
     launch: Launch
-    machine: int = MACHINE
+    machine: int
 
     @classmethod
     def of(
@@ -141,6 +141,7 @@ class DecoderPlan:
         return cls(
             device.file, precision, section, trained, run, available, gib, useful,
             asked.recomputed or "none", tuning, device.asked.launch or EAGER,  # type: ignore[arg-type]
+            device.file.machine,
         )  # fmt: skip
 
     @cached_property
@@ -160,8 +161,9 @@ class DecoderPlan:
 
     def on_machines(self, rental: Rental | None) -> DecoderPlan:
         """Return the plan on the machines of a rental, which a hybrid divides a model inside of."""
-        found = [o.devices for o in rental.offers if o.instance_type] if rental else []
-        return replace(self, machine=min(max(found, default=MACHINE), MACHINE))
+        offers = rental.offers if rental else ()
+        found = [min(o.devices, MACHINE) for o in offers if o.instance_type]
+        return replace(self, machine=max(found, default=self.machine))
 
     def link(self, devices: int, most: int) -> Link | None:
         """Return the link of GPUs whose own is given; one machine keeps its link beside several."""

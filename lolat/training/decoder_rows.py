@@ -13,7 +13,8 @@ import numpy as np
 from lolat.errors import InputError, LolatError
 from lolat.fitting.refined import OTHER_GPU, check_level
 from lolat.graph.modes import EAGER, LAUNCHES
-from lolat.hardware.links import MACHINE, Link, given_link
+from lolat.hardware.environment import Hardware
+from lolat.hardware.links import Link, given_link
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.llm.gpu import GPU, ServingSection, TrainingLevel, short
 from lolat.llm.names import find_decoder
@@ -76,20 +77,20 @@ class TrainedRow:
 
 def read_runs(
     path: str | Path,
-    within: Link,
+    hardware: Hardware,
     gib: float = math.inf,
     devices: Collection[str] = (),
     argument: str = "name",
 ) -> tuple[list[TrainedRow], list[tuple[Row, LolatError]]]:
     """Read the runs of devices in a table, and rows that are not predicted, each with the reason.
 
-    `within`: the link inside a machine; `gib`: memory of a GPU; `devices`, `argument`: see
-    `Table.of_devices`. InputError names a cell that is wrong.
+    `hardware`: that of the device; `gib`: memory of a GPU; `devices`, `argument`: see `Table.of_devices`.
+    InputError names a cell that is wrong.
     """
     found, refused = list[TrainedRow](), list[tuple[Row, LolatError]]()
     for row in read_table(path, COLUMNS, RUNS).of_devices(devices, argument):
         try:
-            run = _run_of(row, Path(path).parent, within)
+            run = _run_of(row, Path(path).parent, hardware)
             run.check_memory(gib)
             found.append(run)
         except InputError as error:
@@ -100,7 +101,7 @@ def read_runs(
     return found, refused
 
 
-def _run_of(row: Row, folder: Path, within: Link) -> TrainedRow:
+def _run_of(row: Row, folder: Path, hardware: Hardware) -> TrainedRow:
     gpus, length, batch = (int(row.number(c, 1, 1e9, "a whole number")) for c in COLUMNS[1:4])
     batches = accumulated(row)
     precision, sharding, checkpointing, launch = (_word(row, column) for column in WORDS)
@@ -117,23 +118,23 @@ def _run_of(row: Row, folder: Path, within: Link) -> TrainedRow:
     tuning = Tuning.named(row.get("tune") or "full", decoder.layers)
     passes = DecoderPasses(decoder, length, batch, checkpointing, tuning, launch)  # type: ignore[arg-type]
     step = DecoderStep(passes, tuned_recipe(precision, updates, tuning))
-    link = row_link(within, gpus, row.number("link_gbps", ABOVE_ZERO, default=0.0))
+    link = row_link(hardware, gpus, row.number("link_gbps", ABOVE_ZERO, default=0.0))
+    parallel = Parallel(gpus, link, sharding, hardware.link, hardware.machine)
     column, sequences = COLUMNS[-1], batch * batches
     if row[column].endswith(".json"):
         tokens = length * logged_rate(row, column, folder, sequences * gpus) / gpus
     else:
         tokens = row.number(column, ABOVE_ZERO, expected="tokens a second of a GPU, or a log")
     ms = 1e3 * sequences * length / tokens
-    return TrainedRow(step, Parallel(gpus, link, sharding, within), batches, ms, row)
+    return TrainedRow(step, parallel, batches, ms, row)
 
 
-def row_link(within: Link, gpus: int, gbps: float) -> Link | None:
-    """Return the link of the GPUs of a run, which is `within` a machine; `gbps`: that of each if the row
-    states it, else 0.
-    """
-    if gpus > MACHINE and not gbps:
+def row_link(hardware: Hardware, gpus: int, gbps: float) -> Link | None:
+    """Return the link of the GPUs of a run; `gbps`: that of each if the row states it, else 0."""
+    within, machine = hardware.link, hardware.machine
+    if gpus > machine and not gbps:
         gbps = min(CLUSTER_GBPS.get(within.name or "", USUAL_GBPS), within.gbps)
-    return None if gpus == 1 else given_link(within, gpus, gbps) if gbps else within
+    return None if gpus == 1 else given_link(within, gpus, gbps, machine) if gbps else within
 
 
 def _word(row: Row, column: str) -> str:

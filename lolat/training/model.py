@@ -385,7 +385,7 @@ def predict(
     run.check_batch(devices)
     optimizer = optimizer_named(run.optimizer)
     micro = model.iteration(graph, run.batch_size, optimizer)
-    parallel = Parallel(devices, link, run.sharding)
+    parallel = Parallel(devices, link, run.sharding, machine=model.file.machine)
     micro = replace(micro, update=micro.update / parallel.shards.states)
     alone = micro.accumulated(run.accumulate, optimizer)
     sizes, backward_ms = gradients(graph, micro.backward, model.mode or DEFAULT_MODE)

@@ -23,7 +23,7 @@ def predicted_step(
     run = TrainingRun(
         row.batch_size, optimizer=row.optimizer if updates else "sgd", accumulate=row.accumulate
     )
-    link = row_link(training.file.link, row.gpus, row.link_gbps)
+    link = row_link(training.file, row.gpus, row.link_gbps)
     return predict(training, as_trained(graph), run, row.gpus, link)
 
 

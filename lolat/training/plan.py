@@ -19,7 +19,7 @@ from lolat.graph.kinds import CONVOLUTIONS
 from lolat.graph.modes import DEFAULT_MODE, FLOAT32, TF32
 from lolat.graph.network import ON_CPU
 from lolat.hardware.gpus import PRECISION_OF, Gpu
-from lolat.hardware.links import MACHINE, Link
+from lolat.hardware.links import Link
 from lolat.hardware.prices import Rental
 from lolat.io.results import Remark
 from lolat.optimizers import optimizer_named
@@ -217,7 +217,7 @@ class NetworkPlan:
                 "gradients of frozen weights save",
             )
         most = max(numbers)
-        if most > MACHINE and self._is_inside:
+        if most > self.file.machine and self._is_inside:
             yield Remark(
                 f"--link-gbps {self.run.link_gbps:g} is as fast as the link inside a machine",
                 f"expected that of the network between the machines of {most} GPUs, such as 100",

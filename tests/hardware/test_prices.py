@@ -226,9 +226,12 @@ def test_the_price_of_one_device_and_the_cheapest_for_several() -> None:
     """Who rents one pays $1.5, not an eighth of $8; four of eight are cheaper than four for $9."""
     prices = {"one": (1, 1.5), "eight": (8, 8.0), "four": (4, 9.0)}
     offers = {n: Offer(n, "V100", *price) for n, price in prices.items()}
-    rental = Rental("v100", tuple(offers.values()), "list")
+    rental = Rental(Hardware("v100"), tuple(offers.values()), "list")
     assert rental.of_one_device() == rental.offers_for(1)[0] == offers["one"]
-    assert Rental("v100", (offers["four"], offers["eight"]), "").of_one_device() == offers["eight"]
+    assert (
+        Rental(Hardware("v100"), (offers["four"], offers["eight"]), "").of_one_device()
+        == offers["eight"]
+    )
     assert rental.offers_for(4) == [offers["eight"]]
     assert rental.offers_for(3) == [offers["one"], offers["eight"]]
 
@@ -246,6 +249,6 @@ def test_a_card_of_the_other_form_is_rented_only_without_the_own() -> None:
         ("A100 SXM 80 GB", "s"),
         ("NVIDIA A100 80GB", "p"),
     ):
-        rental = Rental(device, tuple(offers.values()), "list")
+        rental = Rental(Hardware(device), tuple(offers.values()), "list")
         assert rental.offers_for(2) == [offers[of_two]]
         assert rental.offers_for(8) == [offers["e"]]

@@ -257,6 +257,14 @@ def test_a_sheet_without_a_link_has_that_of_a_known_gpu(
     assert read_sheet(path, device).link_gb_s == link
 
 
+@pytest.mark.parametrize("number", ["0", "0.5", "7.5", "four"])
+def test_a_machine_has_whole_gpus(number: str, write: Write) -> None:
+    row = f"gpu,100,2000,80,1000,,,{number}\n"
+    path = write("devices.csv", SHEETS.partition("\n")[0] + ",gpus_per_node\n" + row)
+    with pytest.raises(InputError, match=f"line 2: gpus_per_node is '{number}'; expected a "):
+        read_sheet(path, "gpu")
+
+
 SHEET_RATES = {
     "l40s": (733, None), "h100-sxm": (1978, None), "h200": (1978, None), "b200": (4500, 9000),
     "rtx-4090": (330.3, None), "l4": (242, None), "a100-sxm-80gb": (None, None), "a10g": (None, None),

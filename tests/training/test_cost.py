@@ -20,6 +20,7 @@ from lolat.device.question import RunAs
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.network import ON_CPU
+from lolat.hardware.environment import Hardware
 from lolat.hardware.prices import Offer, Rental, price_list
 from lolat.report.cost import cost_lines
 from lolat.report.tables import lines_of
@@ -57,7 +58,7 @@ EIGHT = Offer("eight", "G", 8, 40.0)
 def test_rented_instances(
     offers: tuple[Offer, ...], devices: int, name: str, instances: int, price: float, idle: int
 ) -> None:
-    found = Rental("G", offers, "list").rented(devices)
+    found = Rental(Hardware("G"), offers, "list").rented(devices)
     assert (found.instance_type, found.instances, found.idle_devices) == (name, instances, idle)
     assert found.price_per_hour == pytest.approx(price)
 

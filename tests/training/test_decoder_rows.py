@@ -23,12 +23,13 @@ from lolat.training.decoder_plan import half_width
 from lolat.training.decoder_rows import COLUMNS as RUN_COLUMNS
 from lolat.training.decoder_rows import level_of, read_runs
 from tests.llm.known_gpu import LLAMA, document, section
+from tests.training.several import network as net
 
 COLUMNS = (
     "model,gpus,sequence_length,micro_batch_size,gradient_accumulation,precision,sharding,"
     "activation_checkpointing,tokens_per_s_per_gpu"
 )
-LINK = Model(document()).file.link
+GPUS = Model(document()).file
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def table(folder: Path, *rows: str) -> str:
 
 def test_a_row_is_an_iteration_with_all_its_micro_batches(folder: Path) -> None:
     path = table(folder, "8,2048,4,3,amp_bf16,full_shard,true,50000", "1,512,2,,bf16,,,9000")
-    (first, second), refused = read_runs(path, LINK)
+    (first, second), refused = read_runs(path, GPUS)
     assert not refused
     assert first.ms == pytest.approx(1e3 * 3 * 4 * 2048 / 50000)
     assert (first.parallel.sharding, first.parallel.devices, first.batches) == ("fsdp", 8, 3)
@@ -59,14 +60,14 @@ def test_a_column_may_have_the_name_of_the_option(folder: Path) -> None:
     names = {"activation_checkpointing": "checkpointing", "gradient_accumulation": "accumulate"}
     for name, option in names.items():
         path.write_text(path.read_text().replace(name, option))
-    (run,), _ = read_runs(path, LINK)
+    (run,), _ = read_runs(path, GPUS)
     assert (run.step.passes.checkpointing, run.batches) == ("full", 3)
 
 
 def logged_ms(folder: Path, *history: Any, **more: Any) -> float:
     """The ms of an iteration of two GPUs, each of 4 sequences of 1,024 tokens, by a trainer's log."""
     (folder / "trainer_state.json").write_text(json.dumps({"log_history": history, **more}))
-    rows, _ = read_runs(table(folder, "2,1024,4,1,bf16,zero2,none,trainer_state.json"), LINK)
+    rows, _ = read_runs(table(folder, "2,1024,4,1,bf16,zero2,none,trainer_state.json"), GPUS)
     return rows[0].ms
 
 
@@ -93,7 +94,7 @@ def test_the_log_of_a_trainer_gives_the_tokens(folder: Path) -> None:
     whys = {"empty": "no log of", "missing": "no such file", "stopped": "the run did not end"}
     for log_file, why in whys.items():
         with pytest.raises(InputError, match=rf"{log_file}.json: {why}.*relative to the table"):
-            read_runs(table(folder, f"2,1024,4,1,bf16,zero2,none,{log_file}.json"), LINK)
+            read_runs(table(folder, f"2,1024,4,1,bf16,zero2,none,{log_file}.json"), GPUS)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_the_error_of_an_encoder_has_the_columns_of_a_table_of_networks(folder: 
     bert = {"model_type": "bert", "architectures": ["BertForPreTraining"]}
     (folder / "small.json").write_text(json.dumps(bert))
     with pytest.raises(InputError, match="no decoder") as error:
-        read_runs(table(folder, "8,512,16,2,amp,,,4096"), LINK)
+        read_runs(table(folder, "8,512,16,2,amp,,,4096"), GPUS)
     header = str(error.value).rpartition(" with the columns ")[2]
     row = f"transformers:{folder}/small.json,16,512,8,2,amp,adamw,64"
     (folder / "networks.csv").write_text(f"{header}\n{row}\n")
@@ -139,13 +140,13 @@ def test_a_gpu_is_called_as_cost_calls_it(folder: Path) -> None:
 
 def test_fp8_is_left_out_and_a_wrong_cell_named(folder: Path) -> None:
     rows, refused = read_runs(
-        table(folder, "1,512,2,1,amp_fp8,,,9000", "1,512,2,1,bf16,,,9000"), LINK
+        table(folder, "1,512,2,1,amp_fp8,,,9000", "1,512,2,1,bf16,,,9000"), GPUS
     )
     assert (len(rows), len(refused)) == (1, 1)
     with pytest.raises(InputError, match=r"sharding.*full_shard"):
-        read_runs(table(folder, "8,512,2,1,bf16,half,,9000"), LINK)
+        read_runs(table(folder, "8,512,2,1,bf16,half,,9000"), GPUS)
     with pytest.raises(InputError, match="micro_batch_size"):
-        read_runs(table(folder, "8,512,x,1,bf16,,,9000"), LINK)
+        read_runs(table(folder, "8,512,x,1,bf16,,,9000"), GPUS)
 
 
 @pytest.mark.parametrize(("column", "cell"), [("optimizer", "adamx"), ("tune", "frozen:99")])
@@ -155,7 +156,7 @@ def test_a_wrong_optimizer_or_tune_is_told_with_its_line(
     path = Path(table(folder, "1,512,2,1,bf16,,,9000"))
     path.write_text(path.read_text().replace("\n", f",{column}\n", 1).rstrip() + f",{cell}\n")
     with pytest.raises(InputError, match=rf"^{path}, line 2: {column} '?{cell}") as error:
-        read_runs(path, LINK)
+        read_runs(path, GPUS)
     assert str(error.value).count("line 2") == 1
 
 
@@ -163,7 +164,7 @@ def test_a_wrong_optimizer_or_tune_is_told_with_its_line(
 def test_a_link_of_a_row_is_that_of_a_cost(folder: Path, gpus: int) -> None:
     path = Path(table(folder, f"{gpus},1024,1,1,amp,full_shard,,9000"))
     path.write_text(path.read_text().replace("\n", ",link_gbps\n", 1).rstrip() + ",10\n")
-    (row,), _ = read_runs(path, LINK)
+    (row,), _ = read_runs(path, GPUS)
     asked = {"replicas": gpus, "sharding": "fsdp", "input_size": 1024, "link_gbps": 10}
     cost = Model(document()).cost(folder / "small.json", 1, **asked)
     assert row.predicted_ms(GPU(section())) == pytest.approx(cost.options[0].iteration_ms)
@@ -196,6 +197,54 @@ def test_the_link_in_an_own_data_sheet_joins_a_machine(
     assert fitted.file.document["llm"]["trained"]["level"] == pytest.approx(1.0, rel=1e-3)
 
 
+@pytest.mark.parametrize("price", [None, 2.0])
+@pytest.mark.parametrize(("node", "gpus"), [(4, 4), (4, 8), (8, 16), (72, 16), (72, 72), (72, 144)])
+def test_the_machines_of_an_own_data_sheet_hold_its_gpus(
+    folder: Path, node: int, gpus: int, price: float | None
+) -> None:
+    """NVL4 and NVL72: GPUs of a machine have its link, others 10 Gbit/s, or what is given times the GPUs of
+    a machine; a table's runs are on the same machines, and networks are trained on them.
+    """
+    sheet = msgspec.structs.replace(section().sheet, link_gb_s=900, gpus_per_node=node)
+    chip = document(section(sheet=sheet)) | {"device": "nvl"}
+    crosses, asked = gpus > node, {"replicas": gpus, "price_per_hour": price}
+    ((found,), (given,)) = (
+        Model(chip)
+        .cost(LLAMA, 1, input_size=1024, sharding="fsdp", link_gbps=link, **asked)
+        .options
+        for link in (None, 100.0)
+    )
+    assert found.link_gbps == pytest.approx(10 if crosses else 0.8 * 8 * 900)
+    assert given.link_gbps == pytest.approx(min(100 * node, 0.8 * 8 * 900) if crosses else 100)
+    (folder / "small.json").write_text(json.dumps(LLAMA))
+    (folder / "gpu.json").write_text(json.dumps(chip))
+    rates = ((given, 100), (found, 10 / node if crosses else 900 * 0.8 * 8))
+    for of, gbps in rates:
+        path = table(folder, f"{gpus},1024,1,1,amp,fsdp,,{of.tokens_per_s_per_gpu}")
+        text = Path(path).read_text().replace("_gpu\n", "_gpu,link_gbps\n").rstrip()
+        Path(path).write_text(f"{text},{gbps}\n" if crosses or of is given else text + ",\n")
+        fitted = package.fit([folder / "gpu.json", path])
+        assert fitted.file.document["llm"]["trained"]["level"] == pytest.approx(1.0, rel=1e-3)
+    network = package.load("a100-fp32").file.but(device="nvl", llm=chip["llm"])
+    (of_network,) = Model(network.document).cost(net(), 1, **asked).options
+    assert of_network.link_gbps == found.link_gbps
+
+
+def test_a_hybrid_divides_a_model_inside_the_machines_of_the_data_sheet() -> None:
+    """Of two machines each as much as of one; a rented machine of eight divides it among eight."""
+    sheet = msgspec.structs.replace(section().sheet, gpus_per_node=4)
+    of = Model(document(section(sheet=sheet)) | {"device": "H100 SXM"})
+    asked: dict[str, Any] = {"input_size": 1024, "price_per_hour": 2.0}
+    hybrid, one, two = (
+        of.cost(LLAMA, 1, replicas=k, sharding=how, **asked)
+        for k, how in ((8, "hybrid"), (4, "fsdp"), (8, "fsdp"))
+    )
+    assert hybrid.memory_bytes == one.memory_bytes > two.memory_bytes
+    rented = of.cost(LLAMA, 1, replicas=8, sharding="hybrid", input_size=1024)
+    assert rented.best.rented
+    assert rented.memory_bytes == two.memory_bytes
+
+
 def test_runs_that_no_card_can_hold_are_left_out(folder: Path) -> None:
     """1,000 sequences of 4,096 tokens: their logits alone are a hundred times what the card has."""
     path = table(folder, "1,4096,1000,1,amp,,,9000", "1,512,2,1,amp,,,9000")
@@ -211,7 +260,7 @@ def test_runs_that_no_card_can_hold_are_left_out(folder: Path) -> None:
 @pytest.mark.parametrize("number", [1, 2, 5, 200])
 def test_an_interval_at_a_level_is_that_of_one_more_run(folder: Path, number: int) -> None:
     """Student's prediction interval, by scipy, and the usual width where there is one run."""
-    rows, _ = read_runs(table(folder, "8,1024,4,2,amp,full_shard,,1"), LINK)
+    rows, _ = read_runs(table(folder, "8,1024,4,2,amp,full_shard,,1"), GPUS)
     alone = rows[0].predicted_ms(GPU(section()))
     off = 0.3 * np.random.default_rng(7).standard_normal(number)
     made, _ = level_of(section(), [replace(rows[0], ms=alone * math.exp(each)) for each in off])
@@ -228,7 +277,7 @@ def test_an_interval_at_a_level_is_that_of_one_more_run(folder: Path, number: in
 
 def test_a_run_tells_the_level_of_runs_of_its_kind_alone(folder: Path) -> None:
     """Eight GPUs that share parameters, 60 % slower: a LoRA on one card may be as fast as before."""
-    rows, _ = read_runs(table(folder, "8,1024,4,2,amp,full_shard,,1"), LINK)
+    rows, _ = read_runs(table(folder, "8,1024,4,2,amp,full_shard,,1"), GPUS)
     slow = replace(rows[0], ms=1.6 * rows[0].predicted_ms(GPU(section())))
     made = {**document(), "llm": msgspec.to_builtins(level_of(section(), [slow])[0])}
     asked = {"batch_size": 1, "input_size": 1024, "samples": 1000}
@@ -244,7 +293,7 @@ def test_a_run_tells_the_level_of_runs_of_its_kind_alone(folder: Path) -> None:
 def slower(folder: Path, factor: float) -> str:
     """Runs that take so many times as long as predicted, but for one that takes ten times."""
     sizes = [f"8,{n},4,2,amp_bf16,full_shard,false," for n in (512, 1024, 2048, 4096)]
-    rows, _ = read_runs(table(folder, *(size + "1" for size in sizes)), LINK)
+    rows, _ = read_runs(table(folder, *(size + "1" for size in sizes)), GPUS)
     tokens = [2 * 4 * r.step.passes.length / r.predicted_ms(GPU(section())) * 1e3 for r in rows]
     times = [factor, factor, factor, 10 * factor]
     return table(folder, *(f"{s}{t / f}" for s, t, f in zip(sizes, tokens, times, strict=True)))
@@ -313,6 +362,6 @@ def test_a_fit_under_a_name_keeps_the_card_unless_it_tells_the_form(
 
 
 def test_runs_of_another_gpu_are_refused(folder: Path) -> None:
-    rows, _ = read_runs(slower(folder, 5.0), LINK)
+    rows, _ = read_runs(slower(folder, 5.0), GPUS)
     with pytest.raises(InputError, match="5 times as long"):
         level_of(section(), rows)
