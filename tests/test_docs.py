@@ -271,6 +271,8 @@ def test_shipped_models_load_and_are_listed() -> None:
     for path in shipped:
         model = api.load(path)
         assert f"`{path.stem}`" in text
+        told = [*model.file.warnings, *(model.file.training or {}).get("warnings", ())]
+        assert not re.search("(run|learn|measure).* again|programs", " ".join(told)), path.stem
         if model.predictors == {}:
             assert model.llm("llama-3.1-8b", dtype="bfloat16").chosen.fits
             continue

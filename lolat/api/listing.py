@@ -19,9 +19,9 @@ from lolat.units import plain
 @dataclass(frozen=True)
 class ListedModel:
     """A model that can be named. `answers_for`: what it knows, in a word each; `runs`: precision, framework
-    and launch of its networks, or framework and data types of its language models; `batch_sizes`: the
-    smallest and the largest of its table; `error`: its median error on what was held out of the fit; None
-    where the file does not say. `problem`: why it cannot be read, None where it can.
+    and launch of its networks and the name of a CPU, or framework and data types of its language models;
+    `batch_sizes`: the smallest and the largest of its table; `error`: its median error on what was held out
+    of the fit; None where the file does not say. `problem`: why it cannot be read, None where it can.
     """
 
     name: str
@@ -79,7 +79,7 @@ def _listed(name: str, path: Path, origin: str) -> ListedModel:
             dtypes = ", ".join(dtypes_of(section["operations"]))
             runs = f"{section['framework']}: {dtypes}" if dtypes else section["framework"]
         if file.has_latencies:
-            runs = mode_words(file)
+            runs = mode_words(file) + f", on {file.product}" * file.is_cpu
             error = file.errors(file.default).get("median")
             if carried := load(str(path)).file.of_form:
                 runs += f", as {carried.partition(': ')[0]}"

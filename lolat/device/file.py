@@ -24,7 +24,7 @@ from lolat.device.predictors.formula import Formula
 from lolat.device.shape import FORMAT_VERSION, SCHEMA, SECTIONS, Noise, StoredPoint, validate
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, Mode
-from lolat.hardware.environment import GPU, Environment, Hardware
+from lolat.hardware.environment import GPU, Environment, Hardware, with_generation
 from lolat.hardware.gpus import CPU, card_of
 from lolat.io.documents import Positive, read_json, to_json
 from lolat.io.paths import STATE, AnyPath, bundled_folder, list_models, near, shown_path
@@ -88,7 +88,6 @@ class DeviceFile(Hardware):
         """`document`: of a valid file."""
         self.document = document
         self.name: str = document["name"]
-        self.device: str = document["device"]
         self.has_latencies = "predictors" in document
         self.formulas: dict[str, Formula] = {
             name: msgspec.convert(entry, PREDICTORS[name])
@@ -107,6 +106,7 @@ class DeviceFile(Hardware):
         self.spaces: dict[str, dict[str, Any]] = document.get("spaces", {})
         self.recorded: Mapping[str, Any] = document["environment"]
         where = msgspec.convert(self.recorded, Environment)
+        self.device = with_generation(document["device"], where.processor or {})
         super().__init__(self.device.partition(" (")[0], where)
 
     def but(self, **parts: Any) -> DeviceFile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +19,7 @@ from lolat.device.domain import (
     extrapolated_half_width,
     fit_again,
 )
-from lolat.device.file import DeviceFile
+from lolat.device.file import DeviceFile, read
 from lolat.device.intervals import interval_around, normal_quantile
 from lolat.device.prediction import Prediction, Query, end_ms, no_room_words
 from lolat.device.predictors.formula import CONSTANT, Formula
@@ -32,13 +33,12 @@ from lolat.device.running import (
     as_written,
 )
 from lolat.device.shape import Noise
-from lolat.errors import AnswerIsNo, InputError, arg
+from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
 from lolat.graph.counts import COLUMNS, FEATURES, quantized_remark
 from lolat.graph.kinds import GATES
 from lolat.graph.modes import lost_upcasts, other_dtype
-from lolat.hardware.environment import Environment
 from lolat.hardware.gpus import PRECISION_OF
 from lolat.io.paths import list_models
 from lolat.io.results import Remark
@@ -72,25 +72,36 @@ BACKEND_OF = {"keras": "tensorflow", "torch": "torch", "onnx": "onnxruntime"}
 """Framework of a network (`Graph.framework`) -> the backend that runs it."""
 
 
-def other_framework(environment: Environment, framework: str, name: str = "") -> Iterator[str]:
+def other_framework(file: DeviceFile, framework: str, known: str = "networks") -> Iterator[str]:
     """A remark on a network whose framework is another than that of the measurements.
 
-    `environment`, `name`: the model's; `framework`: the network's `Graph.framework`. No remark if either is
-    unknown. Counts are the same in every framework, latencies are not.
+    `framework`: the network's `Graph.framework`; `known`: one of `answers_for`, which a model named in its
+    place knows. No remark if either is unknown. Counts are the same in every framework, latencies are not.
     """
-    backend, learned = BACKEND_OF.get(framework), environment.framework
-    if None in (backend, learned) or learned == backend:
+    where = file.environment
+    backend, learned = BACKEND_OF.get(framework), where.framework
+    if backend is None or learned in (None, backend):
         return
-    learn = f"lolat learn {environment.device} --backend {backend}"
-    remedy = learn if environment.is_learned else ""  # not for published times
-    if name and any(f"{name}-{backend}" == other for other, _, _ in list_models()):
-        remedy = f"the model {name}-{backend}"
+    other = _learned_with(backend, file.name.removesuffix(f"-{learned}"), known)
+    learn = f"lolat learn {where.device} --backend {backend}" if where.is_learned else ""
+    remedy = f"the model {other}" if other else learn  # none for published times
     yield Remark(
         f"the model was learned with {learned}, and {backend} "
         + ("is the usual backend of Keras" if framework == "keras" else "runs this network"),
         f"the answer is for the same network run by {learned}"
         + (f"; for {backend}: {remedy}" if remedy else ""),
     )
+
+
+def _learned_with(backend: str, device: str, known: str) -> str | None:
+    """The listed model of a device, by its name without framework, that was learned with `backend`."""
+    for name, path, _ in list_models():
+        if name in (device, f"{device}-{backend}"):
+            with contextlib.suppress(LolatError):  # a damaged one
+                file = read(path)
+                if file.environment.framework == backend and known in file.answers_for:
+                    return name
+    return None
 
 
 def of_its_source(file: DeviceFile) -> tuple[str, ...]:
@@ -190,7 +201,7 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     about = extrapolation, file.noise, coverage, int(counts[:, _OPS].sum()), graph
     half, doubts = widened_half_width(formula, steps, *about, {**terms_ms, CONSTANT: call_ms})
     remarks = [*extrapolation.remarks, *doubts, *[STEPS_ALONE] * steps_alone]
-    remarks += (*other_framework(where, graph.framework, model.label), *of_its_source(file))
+    remarks += (*other_framework(file, graph.framework), *of_its_source(file))
     remarks += [LAID_BY_COMPILER] * (model.asked.channels_last and mode.fused)
     remarks += (*lost_upcasts(graph, mode), *of_counts)  # last: less important than the interval
     interval = interval_around(latency, half)

@@ -150,7 +150,7 @@ def error_lines(device: Device) -> Iterator[str]:
     if noise.floor is not None:
         repeated = noise.repeatability
         times = "" if repeated is None else f"; times repeat within {percent(repeated)}"
-        yield f"this machine: blocks measured again differ by {percent(noise.floor)}{times}"
+        yield f"the machine: blocks measured again differ by {percent(noise.floor)}{times}"
 
 
 def section_lines(file: DeviceFile) -> Iterator[str]:

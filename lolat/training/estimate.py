@@ -256,7 +256,7 @@ class EstimatedTraining(TrainingPredictor):
         elif not self.formula.training_optimizer and not own:
             untold = "the tables do not say whether their training steps contain an update"
             remarks.append(f"{untold}; one is added")
-        remarks += other_framework(self.file.environment, graph.framework)
+        remarks += other_framework(self.file, graph.framework, "training")
         remarks += of_its_source(self.file)
         remarks += lost_upcasts(graph, self.file.mode)
         return tuple(dict.fromkeys((*remarks, *count(graph).warnings)))

@@ -348,7 +348,7 @@ class MeasuredTraining(TrainingPredictor):
         """See `TrainingPredictor`."""
         if self.passes:
             return self.passes.warnings(graph, batch_size, optimizer)
-        remarks = [*other_framework(self.file.environment, graph.framework)]
+        remarks = [*other_framework(self.file, graph.framework, "training")]
         if unknown := ", ".join(unmeasured(graph, self.section.kinds)):
             remarks.append(f"no block measured in training has the operations {unknown}")
         remarks += other_dtype(graph)

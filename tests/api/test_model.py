@@ -314,10 +314,37 @@ def test_a_network_of_another_framework_is_remarked_on(
     assert (written.latency_ms, written.interval_ms) == (by_hand.latency_ms, by_hand.interval_ms)
 
 
-def test_the_model_of_the_other_framework_is_named_where_it_comes_along() -> None:
+@pytest.mark.parametrize(
+    ("asked", "written_in", "other"),
+    [
+        ("epyc-2t", "torch", "epyc-2t-torch"),
+        ("models/epyc-zen5-2t.json", "torch", "epyc-zen5-2t-torch"),
+        ("epyc-2t-torch", "keras", "epyc-2t"),
+        ("epyc-2t-onnxruntime", "torch", "epyc-2t-torch"),
+        ("epyc-2t-torch", "onnx", "epyc-2t-onnxruntime"),
+    ],
+)
+def test_the_model_of_the_other_framework_is_named_where_it_comes_along(
+    asked: str, written_in: str, other: str
+) -> None:
+    graph = msgspec.structs.replace(synthetic.network(), framework=written_in)
+    model = Model.load(asked)
+    assert model.predict(graph).warnings[-1].endswith(f": the model {other}")
+
+
+def test_a_model_that_was_not_learned_with_training_is_not_named_for_a_training() -> None:
+    def remedy(written_in: str) -> str:
+        graph = msgspec.structs.replace(synthetic.network(), framework=written_in)
+        remarks = Model.load("epyc-2t").cost(graph, 8).warnings
+        return next(remark for remark in remarks if "was learned with" in remark)
+
+    # epyc-2t-torch has a section on training, epyc-2t-onnxruntime has none.
+    assert remedy("torch").endswith("for torch: the model epyc-2t-torch")
+    assert remedy("onnx").endswith("for onnxruntime: lolat learn cpu --backend onnxruntime")
+
+
+def test_a_framework_whose_model_is_not_there_has_to_be_learned() -> None:
     graph = msgspec.structs.replace(synthetic.network(), framework="torch")
-    named = [Model.load(name).predict(graph).warnings[-1] for name in ("epyc-2t", "epyc-zen5-2t")]
-    assert [text.rpartition(" ")[2] for text in named] == ["epyc-2t-torch", "epyc-zen5-2t-torch"]
     elsewhere = Model(synthetic.document()).predict(graph).warnings[-1]
     assert elsewhere.endswith("lolat learn cpu --backend torch")
 

@@ -82,9 +82,9 @@ def test_what_learning_says_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     document["environment"] = document["environment"] | {"seconds": 174.6}
     document["noise"] = document["noise"] | {"repeatability": 0.061}
     lines = list(device.learned(Model(document), "my models/a.json", "my models/a.json"))
-    assert lines[0].startswith("AMD EPYC, 2 threads · tensorflow 2.21.0")
+    assert lines[0].startswith("AMD EPYC Zen 4, 2 threads · tensorflow 2.21.0")
     assert lines[0].endswith(" · 118 points measured in 175 s")
-    wanted = "  this machine: blocks measured again differ by 4.8 %; times repeat within 6.1 %"
+    wanted = "  the machine: blocks measured again differ by 4.8 %; times repeat within 6.1 %"
     assert wanted in lines
     assert "written: my models/a.json" in lines
     assert lines[-2].startswith(

@@ -97,5 +97,5 @@ def saved(path: str, weights: bool) -> Any:
     except Exception as error:  # a damaged file can fail anywhere in Keras
         raise NetworkError(
             f"{shown!r} cannot be opened: {one_line(error)}; expected a file that model.save wrote; a "
-            "network with code of its own (a Lambda layer) as package.module:callable"
+            "network with code of its own (an own or a Lambda layer) as package.module:callable"
         ) from error
