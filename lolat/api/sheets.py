@@ -51,7 +51,7 @@ def section(
         raise InputError(
             f"{arg('framework')} {framework!r}: expected one of {', '.join(FRAMEWORKS)}"
         )
-    timed = read_operations(*kernels, devices=[device] if device else (), warn=warn)
+    timed = read_operations(*kernels, devices=[device] if device else (), warn=warn, sheet=sheet)
     bundled = {name: (path, read(path)) for name, path, _ in list_models()}
     others = {n: section_of(f.llm, str(p)) for n, (p, f) in bundled.items() if f.llm is not None}
     return section_from(sheet, framework, timed, others)

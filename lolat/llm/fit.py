@@ -41,10 +41,11 @@ from lolat.llm.gpu import (
     short,
     specs_of,
 )  # fmt: skip
+from lolat.llm.kernels import PEAKS as RATES
 from lolat.llm.kernels import GpuRates, Rows
-from lolat.llm.operations import KERNEL_MODELS
+from lolat.llm.operations import KERNEL_MODELS, WORK
 from lolat.parameters import COVERAGE
-from lolat.units import as_number
+from lolat.units import as_number, percent
 
 OUTLIER_ERRORS = {"gemm": 0.05, "all_reduce": 0.04}
 OFF_OTHERS = 0.1
@@ -192,20 +193,50 @@ def _sheet_columns(row: Row, needed: Collection[str] = ()) -> dict[str, float]:
 
 
 def read_operations(
-    *paths: str | Path, devices: Collection[str] = (), warn: Warn = nobody
+    *paths: str | Path,
+    devices: Collection[str] = (),
+    warn: Warn = nobody,
+    sheet: Sheet | None = None,
 ) -> TimedTables:
     """Read sizes and (rows,) ms by operation and data type; InputError names a wrong row.
 
-    `devices`: see `rows_of`; `warn`: is told the columns that are not read.
+    `devices`: see `rows_of`; `warn`: is told the columns that are not read; `sheet`: that of the GPU, whose
+    rates no row exceeds.
     """
     made: TimedTables = {}
     for path in paths:
         found = rows_of(path, devices)
         for (name, dtype), rows in found.items():
             ms = np.array([row.milliseconds() for row in rows])
-            made.setdefault(name, {})[dtype] = sizes_of(name, rows), ms
+            sizes = sizes_of(name, rows)
+            if sheet and name in WORK:
+                _refuse_faster(rows, dtype, ms, sheet, *WORK[name](sizes, dtype))
+            made.setdefault(name, {})[dtype] = sizes, ms
         say_unread((rows[0] for rows in found.values()), warn)
     return made
+
+
+CACHED, BOOST = 256e6, 1.1
+"""Bytes that may come from a cache (MI300X's is the largest), and the share of a data sheet's rate that
+clocks above the sheet's may reach."""
+
+
+def _refuse_faster(
+    rows: Sequence[Row], dtype: str, ms: np.ndarray, sheet: Sheet, flops: Any, moved: Any
+) -> None:
+    """InputError for a row that computes or moves more in its time than the data sheet allows."""
+    peaks = filter(None, (getattr(sheet, RATES[one]) for one in dtype.split("/")))
+    for did, found, unit, most in (
+        ("computes", 1e-9 * flops / ms, "TFLOPS", max(peaks, default=math.inf)),
+        ("moves", 1e-6 * (moved - CACHED) / ms, "GB/s", sheet.bandwidth_gb_s),
+    ):
+        worst = int(found.argmax())
+        if found[worst] > BOOST * most:
+            raise rows[worst].refused(
+                f"{rows[worst]['op']} in {dtype} {did} {found[worst]:,.0f} {unit}, "
+                f"{percent(found[worst] / most)} of the data sheet's; expected latency_ms in "
+                "milliseconds, and the data sheet of the GPU that it was timed on"
+            )
 
 
 def rows_of(

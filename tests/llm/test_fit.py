@@ -265,6 +265,45 @@ def test_a_machine_has_whole_gpus(number: str, write: Write) -> None:
         read_sheet(path, "gpu")
 
 
+FAST = {
+    # 2 x 4096^3 = 137.4 GFLOP; 1000 TFLOPS take 0.1374 ms, FP8 half of that
+    "computes": "gemm,bfloat16,,{},4096,4096,4096,,,,,,,,\n",
+    "fp8": "gemm,fp8,,{},4096,4096,4096,,,,,,,,\n",
+    # 4 x 8192 x 8193 / 2 x 32 x 128 = 549.8 GFLOP; 0.5498 ms
+    "prompt": "prefill_attention,bfloat16,bfloat16,{},,,,1,8192,32,8,128,,,\n",
+    # 2 x 64 x 8192 x 8 x 128 x 2 = 2147 MB, of which a cache may hold 256; 2000 GB/s take 0.946 ms
+    "moves": "decode_attention,bfloat16,bfloat16,{},,,,64,8192,32,8,128,,,\n",
+    # 524 MB from weights of 16384 x 16000, 268 of them from memory; 0.134 ms
+    "weights": "gemm,bfloat16,,{},1,16384,16000,,,,,,,,\n",
+}  # fmt: skip
+LEAST = {"computes": 0.1374, "fp8": 0.0687, "prompt": 0.5498, "moves": 0.9457, "weights": 0.1341}
+
+
+@pytest.mark.parametrize("what", FAST)
+def test_a_row_that_beats_its_data_sheet_is_refused(what: str, write: Write) -> None:
+    """A tenth is left to clocks above the sheet's; half of the time names the row and twice the rate."""
+    for share, is_refused in ((0.93, False), (0.88, True), (0.5, True)):
+        row = FAST[what].format(share * LEAST[what])
+        asked = [write("k-vllm.csv", HEAD + GEMM + row)], None
+        sheet = {"name": "gpu", "facts": write("devices.csv", SHEETS)}
+        if not is_refused:
+            lolat.fit(*asked, **sheet)
+            continue
+        with pytest.raises(InputError, match=rf"line 3: .*, {100 / share:.0f}[.0-9]* % of"):
+            lolat.fit(*asked, **sheet)
+
+
+def test_what_a_cache_holds_may_beat_the_bandwidth_of_memory(write: Write) -> None:
+    """134 MB in a fifth of the time that memory takes; no rate of FP8 is known of the other sheet."""
+    row = "decode_attention,bfloat16,bfloat16,0.0134,,,,4,8192,32,8,128,,,\n"
+    fp8 = FAST["fp8"].format(0.01)
+    for name, own in (("gpu", row), ("bare", fp8)):
+        made = lolat.fit(
+            [write("k-vllm.csv", HEAD + own)], name=name, facts=write("devices.csv", SHEETS)
+        )
+        assert made.language_models.operations
+
+
 SHEET_RATES = {
     "l40s": (733, None), "h100-sxm": (1978, None), "h200": (1978, None), "b200": (4500, 9000),
     "rtx-4090": (330.3, None), "l4": (242, None), "a100-sxm-80gb": (None, None), "a10g": (None, None),
