@@ -51,8 +51,10 @@ VISION = "total_input_vision_tokens"
 SWITCHED_OFF = ("", "none", "null", "false", "0", "[]")
 INFERENCEMAX = (10, 0.8)
 """`rounds` and `range_ratio`, as of Framework, of the benchmark that published rows with a date are of."""
-BACKENDS = {"vllm": "vllm", "sglang": "sglang", "trt": "trtllm", "tensorrt": "trtllm"}
-"""Begin of a benchmark's key `backend` -> the framework; others name a protocol."""
+BACKENDS = {
+    "vllm": "vLLM", "sglang": "SGLang", "trt": "TensorRT-LLM", "tensorrt": "TensorRT-LLM", "openai": "",
+}  # fmt: skip
+"""Begin of a benchmark's key `backend` -> the framework's title; "" for a protocol; else the key is it."""
 DEVIATIONS = 4.0
 """Standard deviations of the requests at once under a rate, beyond which a limit holds none back."""
 PERCENTILE = re.compile(r"(median|p[\d.]+)_(ttft|tpot|e2el)_ms")
@@ -190,7 +192,7 @@ def _of_json(
                 n: f"{ms:.10g}" for n, ms in found.items() if PERCENTILE.fullmatch(n) and ms > 0
             }
             yield replace(row, row=_cells(row) | more)
-            frameworks |= {_framework_of(found)} - {"", framework}
+            frameworks |= {_framework_of(found)} - {""}
             if tower := find_decoder(row.model).tower_remark:
                 warn(f"{path}: {tower}")
             if words := ", ".join(() if row.lengths else _varying(found)):
@@ -209,20 +211,19 @@ def _of_json(
         raise error.reworded(f"{where}: {error.message}") from None
     if unread:
         warn(f"{path}: keys that are not read: {', '.join(sorted(unread))}")
-    for other in frameworks if framework in FRAMEWORKS else ():
-        titles = FRAMEWORKS[other].title, FRAMEWORKS[framework].title
-        words = "by its keys a benchmark of {}; its times are taken as those of {}".format(*titles)
-        warn(f"{path}: {words}")
+    own = FRAMEWORKS[framework].title if framework in FRAMEWORKS else ""
+    for other in sorted(frameworks - {own}) if own else ():
+        warn(f"{path}: by its keys a benchmark of {other}; its times are taken as those of {own}")
 
 
 def _framework_of(found: Mapping[str, Any]) -> str:
-    """Return the framework that a benchmark names; "" if it names none."""
+    """Return the title of the framework that a benchmark names; "" if it names none."""
     if found.get("framework"):
         return ""  # the row's own word, by which it was left out or not
     if found.get("server_info"):  # of SGLang's server alone
-        return "sglang"
+        return "SGLang"
     backend = str(found.get("backend") or "").casefold()
-    return next((name for begin, name in BACKENDS.items() if backend.startswith(begin)), "")
+    return next((name for begin, name in BACKENDS.items() if backend.startswith(begin)), backend)
 
 
 def _cells(row: ServedRow) -> dict[str, str]:
@@ -365,7 +366,7 @@ def _check(every: Mapping[str, Any], parallel: int | None, model: str | None, ra
         "with `vllm bench serve --metadata tensor_parallel=N`",
         f"{arg('served_model')} NAME",
     )
-    if _framework_of(every) == "sglang":
+    if _framework_of(every) == "SGLang":
         how = "of a newer bench_serving, which saves the key server_info"
     shares &= every.get("cached_tokens") is None and every.get("disable_radix_cache") is not True
     for wrong, expected, code in (

@@ -390,6 +390,9 @@ def test_every_line_of_a_result_is_compared(write: Write, tmp_path: Path) -> Non
         (VLLM, "vllm", ""), (SGLANG, "sglang", ""), (VLLM | {"backend": "openai"}, "sglang", ""),
         (VLLM, "sglang", "a benchmark of vLLM"), (SGLANG | {"backend": "vllm"}, "vllm", "of SGLang"),
         (VLLM | {"backend": "tensorrt-llm"}, "vllm", "of TensorRT-LLM"),
+        *((VLLM | {"backend": other}, "vllm", f"benchmark of {other}; its times are taken as those of vLLM")
+          for other in ("tgi", "lmdeploy", "deepspeed-mii", "scalellm", "llama.cpp")),
+        *((VLLM | {"backend": same}, "vllm", "") for same in ("openai-chat", "openai-audio", "vllm-chat")),
     ],
 )  # fmt: skip
 def test_a_result_of_another_framework_is_told(
