@@ -184,7 +184,8 @@ def plural(count: int, word: str) -> str:
 
 def user_line(error: BaseException) -> str:
     """ " at net.py:12": the last line of the user's own code; "" where there is none."""
-    others = (os.path.dirname(__file__) + os.sep, f"-packages{os.sep}")
+    python = os.path.dirname(os.__file__) + os.sep
+    others = (os.path.dirname(__file__) + os.sep, python, f"-packages{os.sep}", "<frozen ")
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f for f in frames if not any(part in f.filename for part in others)]
     return f" at {os.path.relpath(lines[-1].filename)}:{lines[-1].lineno}" if lines else ""

@@ -62,7 +62,7 @@ def lolat(context: click.Context) -> None:
     MODEL is a device's profile: a JSON file, `local` (the one learned last on this machine) or a name
     from `lolat models`. NETWORK is keras:ResNet50 (any name of keras.applications), timm:resnet50 (any of
     timm's, or torchvision:), transformers:CONFIG.json, a .keras or .onnx file, what `lolat read` wrote,
-    or package.module:callable, which returns a Keras or PyTorch network.
+    or a function that returns a Keras or PyTorch network: net.py:function or package.module:function.
     """
     if context.invoked_subcommand is None:
         click.echo(FIRST)

@@ -24,8 +24,14 @@ KERAS_FILE, ONNX_FILE, GRAPH_FILE = ".keras", ".onnx", ".json"
 FRAMEWORK_FILES = (KERAS_FILE, ONNX_FILE)
 FILES = (*FRAMEWORK_FILES, GRAPH_FILE)
 """Endings of files; `lolat read` writes the last one."""
+EXTRAS = {
+    "keras": "tensorflow", "tensorflow": "tensorflow", "torch": "torch", "torchvision": "timm",
+    "timm": "timm", TRANSFORMERS: "transformers", "onnx": "onnx",
+}  # fmt: skip
+"""A package that a network's code imports -> the extra of LoLat that has it."""
 
-FUNCTION = "package.module:callable (a function that returns a Keras or PyTorch network)"
+CODE_FILE = ".py"
+FUNCTION = "package.module:callable or file.py:callable, which returns a Keras or PyTorch network"
 EXPECTED_FILES = "a .keras or .onnx file, or what `lolat read` wrote (.json)"
 EXPECTED = (
     "keras:NAME (such as keras:ResNet50), timm:NAME, torchvision:NAME, transformers:CONFIG.json, "
@@ -41,11 +47,11 @@ CONFIGS = "https://huggingface.co/NAME/raw/main/config.json"
 
 
 def is_function(spec: str) -> bool:
-    """True for `package.module:attribute`, unless a file has that name."""
-    module, colon, attribute = spec.partition(":")
-    names = [*module.split("."), *attribute.split(".")]
-    is_named = bool(colon) and module not in PACKAGES and all(n.isidentifier() for n in names)
-    return is_named and not os.path.exists(spec)
+    """True for `package.module:attribute` and `file.py:attribute`, unless a file has that name."""
+    module, colon, attribute = spec.rpartition(":")
+    names = ("" if module.endswith(CODE_FILE) else f"{module}.") + attribute
+    is_named = bool(colon) and module not in PACKAGES
+    return is_named and all(map(str.isidentifier, names.split("."))) and not os.path.exists(spec)
 
 
 def is_file(spec: str, endings: str | tuple[str, ...] = FILES) -> bool:

@@ -1,4 +1,4 @@
-"""`package.module:attribute`: an object of the user's own code, imported quietly."""
+"""`package.module:attribute` or `file.py:attribute`: an object of the user's own code, imported quietly."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import MissingPackageError, NetworkError
-from lolat.io.forms import TORCH_PACKAGES
-from lolat.units import did_you_mean, one_line
+from lolat.errors import InputError, MissingPackageError, NetworkError
+from lolat.io.forms import CODE_FILE, EXTRAS, TORCH_PACKAGES
+from lolat.units import did_you_mean, one_line, user_line
 
 
 def attribute_of(spec: str, what: str, expected: str) -> Any:
-    """Import the object that `module:attribute` names; the working directory is searched too.
+    """Import the object that `module:attribute` or `file.py:attribute` names.
 
-    `what`, `expected`: the object's purpose ("network") and the expected form, for messages. NetworkError
-    if there is no such object.
+    A module is searched in the working directory too. `what`, `expected`: the object's purpose ("network")
+    and the expected form, for messages. NetworkError if there is no such object.
     """
-    module, _, attribute = spec.partition(":")
+    module, _, attribute = spec.rpartition(":")
+    ending = CODE_FILE if module.endswith(CODE_FILE) else ""
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     _import_before(module)
     try:
-        value: Any = importlib.import_module(module)
+        value: Any = _of_file(module) if ending else importlib.import_module(module)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the module raises, SystemExit too
-        why = f"{brief(error)}; looked in {os.getcwd()} and among the installed packages"
-        if module.endswith(".py"):
-            expected = f"{module.removesuffix('.py').replace('/', '.')}:{attribute}"
-        here = {file.stem: f"{file.stem}:{attribute}" for file in Path().glob("*.py")}
-        is_missing = isinstance(error, ModuleNotFoundError) and error.name == module
-        is_name = is_missing and not module.endswith(".py")
-        hint = did_you_mean(module, here if is_name else {}, f"expected {expected}")
-        raise NetworkError(
-            f"cannot import {module!r} for {what} {spec!r}: {why}; {hint}", code="user-code"
-        ) from error
+        hint, is_lost = "", bool(ending) and not os.path.isfile(module)
+        if isinstance(error, ModuleNotFoundError):
+            hint = f"; looked in {os.getcwd()} and among the installed packages"
+            is_lost = f"{module}.".startswith(f"{error.name}.")
+        if is_lost:
+            stems = (file.stem + ending for file in Path().glob(f"*{CODE_FILE}"))
+            here = {name: f"{name}:{attribute}" for name in stems}
+            hint += f"; {did_you_mean(module, here, f'expected {expected}')}"
+        action = f"cannot import {module!r} for {what} {spec!r}"
+        raise failed(action, error, hint, code="user-code") from error
     for part in attribute.split("."):
         if not hasattr(value, part):
             names = {name: name for name in vars(value) if name[0] != "_"}
@@ -53,6 +54,27 @@ def attribute_of(spec: str, what: str, expected: str) -> Any:
             )
         value = getattr(value, part)
     return value
+
+
+def _of_file(path: str) -> Any:
+    """Run a Python file as a module, which finds its neighbors and the rest of its package."""
+    file = Path(path).resolve(strict=True)
+    root = next(folder for folder in file.parents if not (folder / "__init__.py").is_file())
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    name = ".".join(file.relative_to(root).with_suffix("").parts)
+    spec: Any = importlib.util.spec_from_file_location(name, file)
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def failed(action: str, error: BaseException, hint: str = "", code: str = "network") -> InputError:
+    """The error for an exception of the user's code: its line there, or the package to install."""
+    why = f"{action}: {brief(error)}{user_line(error)}"
+    if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+        return MissingPackageError(why, EXTRAS[error.name])
+    return NetworkError(why + hint, code=code)
 
 
 def without_arguments(call: str) -> str:
@@ -77,11 +99,9 @@ def meant_here(spec: str) -> str:
     if call := re.fullmatch(r"[\w.]+:([\w.]+\(.*\))", spec):
         return without_arguments(call[1])
     for file in (spec, f"{spec}.py", os.path.join(spec, "__init__.py")):
-        if file.endswith(".py") and os.path.isfile(file):
-            module = os.path.relpath(file).removesuffix(".py").removesuffix(f"{os.sep}__init__")
-            module = module.replace(os.sep, ".")
-            names = " or ".join(f"{module}:{name}" for name in _makers(file)[:3])
-            return f"it is a module; name its function or class: {names or f'{module}:FUNCTION'}"
+        if file.endswith(CODE_FILE) and os.path.isfile(file):
+            names = " or ".join(f"{file}:{name}" for name in _makers(file)[:3])
+            return f"it is a module; name its function or class: {names or f'{file}:FUNCTION'}"
     return "it is a folder; expected the path of a file in it" if os.path.isdir(spec) else ""
 
 
@@ -113,8 +133,9 @@ def _import_before(module: str) -> None:
     """
     text = ""
     with contextlib.suppress(Exception):
-        source = importlib.util.find_spec(module)
-        text = Path(str(source and source.origin)).read_text(encoding="utf-8", errors="replace")
+        by_path = module.endswith(CODE_FILE)
+        file = module if by_path else getattr(importlib.util.find_spec(module), "origin", "")
+        text = Path(file).read_text(encoding="utf-8", errors="replace")
     if "keras" in text or "tensorflow" in text:
         with contextlib.suppress(MissingPackageError):
             from lolat.readers.keras import import_keras

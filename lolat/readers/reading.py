@@ -23,6 +23,7 @@ from lolat.readers.cache import Cache, bundled_as, bundled_graph, nearest
 from lolat.readers.code import (
     attribute_of,
     brief,
+    failed,
     meant_here,
     missing_arguments,
     without_arguments,
@@ -87,9 +88,10 @@ def read_now(spec: str, size: Any) -> Graph:
     except LolatError:
         raise
     except (Exception, SystemExit) as error:
-        why = brief(error)
-        on_cpu = "; build it on the CPU, since it is never executed" if _NO_GPU.search(why) else ""
-        raise NetworkError(f"{shortened(spec)} cannot be read ({why}){on_cpu}") from error
+        on_cpu = "; build it on the CPU, since it is never executed" * bool(
+            _NO_GPU.search(brief(error))
+        )
+        raise failed(f"{shortened(spec)} cannot be read", error, on_cpu) from error
 
 
 def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
@@ -125,7 +127,7 @@ def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
         graph = _of_document(spec, size)
         return Network(graph.name, graph, lambda: graph)
     if is_function(spec):
-        return _of_object(_of_function(spec, weights), name, size)
+        return _of_object(_of_function(spec, weights), spec.rpartition(":")[2], size)
     if meant := meant_here(spec):
         words = f"no network {shortened(spec)!r}: {meant}"
         raise NetworkError(words, code="unknown-network", network=spec)
@@ -164,7 +166,7 @@ def _of_its_size(graph: Graph, size: Any, name: str) -> Graph:
 
 
 def _of_function(spec: str, weights: bool) -> Any:
-    """The network that `module:callable` names or returns; PyTorch's has no weights unless asked for."""
+    """The network that the user's code has or returns; PyTorch's has no weights unless asked for."""
     from lolat.readers.ops import quietly
 
     with quietly():
@@ -173,7 +175,7 @@ def _of_function(spec: str, weights: bool) -> Any:
             return value  # a network itself, not a function that makes one
         if needed := missing_arguments(value):
             given = ", ".join(f"{name}=..." for name in needed)
-            remedy = without_arguments(f"{spec.partition(':')[2]}({given})")
+            remedy = without_arguments(f"{spec.rpartition(':')[2]}({given})")
             raise NetworkError(f"{shortened(spec)} needs {', '.join(needed)}; {remedy}")
         if weights or "torch" not in sys.modules:
             return value()

@@ -219,7 +219,9 @@ def _refused(inputs: Mapping[str, InputForm], size: Any, network: str, fixed: bo
         f"give a number {'where it says ?' if is_open else 'of pixels or tokens'}, or the whole shape "
         f"without the batch, with {arg(SIZE)}, for example 224 or 3,224,224"
     )
-    if fixed and not is_open:
+    if is_named(size) and not _of_steps(inputs):
+        remedy = f"{arg(LENGTH)} is of tokens and steps, of which it has none: leave it out"
+    elif fixed and not is_open:
         given = SIZE if of_images(size) or not is_named(size) else LENGTH
         remedy = f"its file fixes them: leave {arg(given)} out, or export with open sizes"
     elif is_named(size) or len({form.is_image for form in is_open}) > 1:

@@ -148,8 +148,52 @@ def test_what_is_wrong_with_a_callable(here: Path, spec: str, code: str) -> None
     ["import lolat_no_such_package", "1 / 0", "def broken(:", "import sys; sys.exit(3)"],
 )  # fmt: skip
 def test_a_module_that_cannot_be_imported(here: Path, text: str) -> None:
-    (here / "lolat_nets_bad.py").write_text(text)
-    assert refused("lolat_nets_bad:make") == "user-code"
+    (here / "lolat_nets_bad.py").write_text(f"\n{text}\n")
+    for spec in ("lolat_nets_bad:make", "lolat_nets_bad.py:make"):
+        with pytest.raises(InputError) as caught:
+            lolat.read(spec)
+        assert caught.value.code == "user-code"
+        said = str(caught.value).replace("py, line ", "py:")
+        assert said.isprintable()
+        assert "lolat_nets_bad.py:2" in said
+        assert "expected package" not in said
+
+
+def test_the_line_that_raises_is_named(here: Path) -> None:
+    line = MODULE.splitlines().index('    raise RuntimeError("no\\nway")') + 1
+    for spec in ("lolat_nets:raises", "lolat_nets.py:raises"):
+        with pytest.raises(InputError, match=f"RuntimeError: no at lolat_nets.py:{line}$"):
+            lolat.read(spec)
+
+
+@pytest.mark.parametrize("text", ["import torch", "def make():\n    import torch"])
+def test_a_framework_that_the_users_code_lacks_is_installed_by_a_line(
+    here: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    (here / "lolat_nets_torch.py").write_text(text)
+    with pytest.raises(MissingPackageError, match=r"pip install .*\[torch\]'$"):
+        lolat.read("lolat_nets_torch:make")
+
+
+def test_a_function_of_a_file_by_its_path(here: Path) -> None:
+    folder = here / "my nets" / "lolat_nets_inner"
+    folder.mkdir(parents=True)
+    (folder.parent / "a net.v2.py").write_text("from lolat_nets_beside import good")
+    (folder.parent / "lolat_nets_beside.py").write_text(MODULE)
+    (folder / "__init__.py").touch()
+    (folder / "layers.py").write_text(MODULE)
+    (folder / "net.py").write_text("from .layers import Holder, good")
+    for spec in (
+        "my nets/a net.v2.py:good",
+        f"{folder}/net.py:Holder.make",
+        "./lolat_nets.py:good",
+    ):
+        graph = lolat.read(spec)
+        assert graph.name == spec.rpartition(":")[2]
+        assert [o.kind for o in graph.operations] == ["dense"]
+    with pytest.raises(InputError, match=r"did you mean lolat_nets\.py:good\?$"):
+        lolat.read("lolat_net.py:good")
 
 
 # ---- other strings -------------------------------------------------------------------------------
@@ -184,7 +228,6 @@ def test_keras_missing_says_what_to_install(
     [
         ("config.json", "it is a configuration of transformers; expected transformers:config.json"),
         ("missing.json", "missing.json: no such file; expected what `lolat read"),
-        ("nets.py:small", "expected nets:small"),
         ("folder", "it is a folder; expected the path of a file in it"),
     ],
 )

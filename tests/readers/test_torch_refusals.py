@@ -44,6 +44,14 @@ class Chooses(Net):
             return y
         return -y
 
+class Wrong(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wrong = nn.Linear(10, 5)
+
+    def forward(self, x):
+        return self.wrong(x)  # LINE
+
 def pair():
     return Net(), torch.zeros(4, 3, 9, 9)
 """
@@ -67,6 +75,29 @@ def test_channels_in_the_order_of_another_framework_are_put_right(here: Path) ->
         lolat.read("lolat_torch_nets:made", (32, 48, 3))
 
 
+def test_channels_behind_a_rearrangement_are_not_taken_for_the_inputs() -> None:
+    """PixelUnshuffle(4) makes 3 x 16 = 48 channels of an image's 3."""
+    stem = nn.Sequential(nn.PixelUnshuffle(4), nn.Conv2d(48, 8, 3))
+    graph = lolat.read(stem, 32)
+    assert graph.shapes(graph.inputs) == [(1, 3, 32, 32)]
+    assert "its first convolution, 1 (48)" in " ".join(graph.warnings)
+    with pytest.raises(NetworkError, match=r"channels of its first convolution, 1 \(48\): 48x"):
+        lolat.read(stem)
+    four = nn.Sequential(nn.PixelUnshuffle(2), nn.Conv2d(4, 8, 3))
+    with pytest.raises(NetworkError, match=r"taken from its first convolution, 1 \(4\); give them"):
+        lolat.read(four, 32)
+    wrong = nn.Sequential(stem, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(10, 5))
+    with pytest.raises(NetworkError, match=r"\[1, 8\] X \[10, 5\]"):
+        lolat.read(wrong, 32)
+
+
+@pytest.mark.parametrize("numbers", [(3, 32, 32), 32, None])
+def test_a_length_of_a_network_without_steps_is_left_out(numbers: Any) -> None:
+    sizes = {"input_size": numbers, "sequence_length": 77}
+    with pytest.raises(NetworkError, match=r"sequence_length .*: leave it out$"):
+        lolat.read(nn.Conv2d(3, 4, 3), {k: n for k, n in sizes.items() if n})
+
+
 @pytest.mark.parametrize("size", [(1, 3, 32, 48), (8, 3, 32, 48)])
 def test_a_size_with_the_batch_in_front_is_told(size: tuple[int, ...]) -> None:
     with pytest.raises(NetworkError, match=r"leave out the batch: input_size 3,32,48"):
@@ -87,6 +118,9 @@ def test_the_line_of_the_users_code_is_named(here: Path) -> None:
     line = MODULE.splitlines().index("        if y.sum() > 0:  # LINE") + 1
     with pytest.raises(NetworkError, match=f"at lolat_torch_nets.py:{line};"):
         lolat.read("lolat_torch_nets:Chooses", 9)
+    line = MODULE.splitlines().index("        return self.wrong(x)  # LINE") + 1
+    with pytest.raises(NetworkError, match=f"at lolat_torch_nets.py:{line}; mend its code there"):
+        lolat.read("lolat_torch_nets:Wrong", (3, 9, 9))
 
 
 def _raises(m: Any, x: Any) -> Any:

@@ -240,19 +240,23 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
             raise
         except Exception as error:  # whatever the module's code raises
             errors.append(error)
-    # The first call is of floating-point numbers; where indices are needed, that error says less.
-    raise _unread(model, name, errors[-1 if "indices" in str(errors[0]) else 0], numbers_of(size))
+    # The first call is of floating-point numbers and guessed channels; where they are wrong, it says less.
+    is_wrong = any(words in str(errors[0]) for words in ("indices", "channels, but got"))
+    raise _unread(model, name, errors[-1 if is_wrong else 0], numbers_of(size))
 
 
 def _unread(model: Any, name: str, cause: Exception, numbers: Sequence[int]) -> NetworkError:
     """The error of a module whose code raised an exception on an input of these `numbers`."""
-    code, why = "network", shortened(one_line(cause))
-    remedy = (
+    code, why = "network", shortened(one_line(cause)).rstrip(".")
+    line = user_line(cause)
+    remedy = "mend its code there, or " * bool(line) + (
         f"give {arg('input_size')} that fits (of several inputs a list, or a pair of the module and its "
         "inputs), and a forward whose operations depend on shapes alone"
     )
     if len(numbers) == 1 and _first_layer(model)[0] in ("Linear", ""):  # of patches, it may be
         remedy += f" (an image of 3 channels is {arg('input_size')} 3,{numbers[0]},{numbers[0]})"
+    if len(numbers) == 1 and "channels, but got" in str(cause) and (guess := _guess(model)):
+        remedy = f"its channels were taken from {guess}; give them too: {arg('input_size')} C,H,W"
     if len(numbers) == 4 and (numbers[0] == 1 or numbers[1] == 3):
         without = ",".join(map(str, numbers[1:]))
         remedy = f"leave out the batch: {arg('input_size')} {without}, if that is an image"
@@ -283,7 +287,7 @@ def _unread(model: Any, name: str, cause: Exception, numbers: Sequence[int]) -> 
                 f"read its parts ({parts}) as networks of their own, from a function "
                 "(package.module:callable) that returns a part and its inputs"
             )
-    where = user_line(cause) or _package_line(cause)
+    where = line or _package_line(cause)
     error = NetworkError(f"network {name!r} cannot be read: {why}{where}; {remedy}", code=code)
     error.__cause__ = cause
     return error
@@ -313,7 +317,9 @@ def _calls(
     if example is not None:
         yield _of_one(model, example, name, size, axis, remarks)
         return
-    inputs = {"the input": _form(model, numbers_of(size))}
+    guess = "" if len(numbers_of(size)) > 1 else _guess(model)
+    title = f"the input, with the channels of {guess}" if guess else "the input"
+    inputs = {title: _form(model, numbers_of(size))}
     if size and not numbers_of(size):
         inputs, size = _whole_shapes(size), ()
     _check_number(model, len(inputs), name)
@@ -333,12 +339,19 @@ def _calls(
         [number] * (f.is_index is not True) + [torch.int64] * (f.is_index is not False)
         for f in inputs.values()
     )
-    for chosen in itertools.product(*types):
+
+    def call(chosen: Sequence[Any]) -> tuple[Any, Any, Set[int]]:
         args = (  # without memory: nothing looks at the values
             torch.empty((), dtype=dtype, device=device).expand(*shape[:axis], 1, *shape[axis:])
             for shape, dtype in zip(shapes, chosen, strict=True)
         )
-        yield tuple(args), {}, frozenset()
+        return tuple(args), {}, frozenset()
+
+    yield from map(call, itertools.product(*types))
+    if guess and size:
+        remarks.append(f"read with 3 channels, as its code does not take those of {guess}")
+        shapes = [(3, *shapes[0][1:])]
+        yield call([number])
 
 
 def _check_number(model: Any, given: int, name: str) -> None:
@@ -426,6 +439,15 @@ def _form(model: Any, size: tuple[int, ...]) -> InputForm:
     elif kind in _RECURRENT:
         shape = (None, int(layer.input_size))
     return InputForm(shape, _channels(kind, len(shape)), kind == "Embedding")
+
+
+def _guess(model: Any) -> str:
+    """The name of the convolution that the channels of images are taken from, unless it reads 3; or ""."""
+    kind, layer = _first_layer(model)
+    if kind != "Conv2d" or layer.in_channels == 3 or hasattr(model, "default_cfg"):
+        return ""
+    name = next(name for name, module in model.named_modules() if module is layer)
+    return f"its first convolution, {name or kind} ({layer.in_channels})"
 
 
 def _channels(kind: str, rank: int) -> int:
