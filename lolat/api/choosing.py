@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shlex import quote
 
@@ -303,7 +304,15 @@ def load(path: str | os.PathLike[str]) -> Model:
     ModelFileError where there is none, or the file is something else or damaged, and InputError for a GPU
     with an incomplete sheet.
     """
-    full = full_name(os.fspath(path))
+    name = os.fspath(path)
+    model = _loaded(full_name(name))
+    if _card(name):
+        model.serving = partial(serving_model, name)
+    return model
+
+
+def _loaded(full: str) -> Model:
+    """The model of a full name; raises as `load`."""
     try:
         model = Model.load(full)
     except ModelFileError as error:

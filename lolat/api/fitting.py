@@ -226,8 +226,7 @@ def _say_replaced(output: AnyPath, warn: Warn) -> None:
 def _answered_by(facts: str, tell: Warn) -> tuple[str, ...]:
     """The questions that the data sheets of a table can answer: networks, language models or both.
 
-    `tell`: warns of the columns that the other question needs. Both if columns of both are missing: the
-    reader of the table then names them.
+    `tell`: warns of the columns that the other question needs. InputError if columns of both are missing.
     """
     from lolat.llm.fit import SHEET
     from lolat.llm.gpu import Sheet
@@ -238,13 +237,16 @@ def _answered_by(facts: str, tell: Warn) -> tuple[str, ...]:
         tell(f"{plain(facts)}: columns that are not read: {shortened(', '.join(unread))}")
     lacks = {what: [c for c in of if c not in columns] for what, of in needed.items()}
     answers = tuple(what for what, names in lacks.items() if not names)
+    if not answers:
+        each = "; ".join(f"for {what} {', '.join(names)}" for what, names in lacks.items())
+        raise InputError(f"{plain(facts)} lacks columns: {each}", code="facts")
     if len(answers) == 1:
         (other,) = {*needed} - {*answers}
         tell(
             f"{plain(facts)}: no {', '.join(lacks[other])}: the file answers for {answers[0]}, and not for "
             f"{other}"
         )
-    return answers or (*needed,)
+    return answers
 
 
 # ---- Language models.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
@@ -51,8 +51,10 @@ class Model(Device):
     A network is a Keras model, a `torch.nn.Module` (or a pair of one and inputs to call it with), a path to
     a `.keras` or `.onnx` file, an ONNX `ModelProto`, a name such as "keras:ResNet50", "timm:resnet50" or
     "package.module:callable", or a `Graph`. `label`: the path or name that it was loaded by, as a command
-    takes it; `source`: its file.
+    takes it; `source`: its file; `serving`: loads the model that serves by the GPU's name it was loaded by.
     """
+
+    serving: Callable[[], Model] | None = None
 
     # ---- The latency of a network
 
@@ -201,6 +203,11 @@ class Model(Device):
         """The last answers of `llm`."""
         return {}
 
+    @cached_property
+    def _serving(self) -> Model:
+        """The model that knows language models: without them that of the GPU's name, as of `lolat llm`."""
+        return self.serving() if self.serving and self.file.llm is None else self
+
     @asks(ServingQuestion)
     def llm(self, config: Any, asked: ServingQuestion) -> ServingAnswer:
         """Times of a served language model on such GPUs, and the cost of a million tokens.
@@ -220,7 +227,8 @@ class Model(Device):
         if key not in self._served:
             if len(self._served) >= KEPT_ANSWERS:
                 self._served.clear()
-            device, section = self.file.product, self.language_models
+            served = self._serving
+            device, section = served.file.product, served.language_models
             # A price list knows GPUs of one name by their memory, as A100-80GB.
             named = Hardware(f"{device}-{section.sheet.memory_gib:.0f}gb")
             rental = rental_of(named, asked.price_per_hour, listed)

@@ -303,8 +303,8 @@ def parse_table(
 
 
 def column_name(text: str) -> str:
-    """A column's name in lower case, with _ for spaces and brackets: latency_ms for Latency (ms)."""
-    return "_".join(re.findall(r"[^\s()\[\]]+", text.lower()))
+    """A column's name in lower case, with _ for spaces, brackets and /: latency_ms for Latency (ms)."""
+    return "_".join(re.findall(r"[^\s()\[\]/]+", text.lower()))
 
 
 def to_csv(header: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:

@@ -35,8 +35,10 @@ RUNS = (
 COLUMNS = ("model", "gpus", "sequence_length", "micro_batch_size", "tokens_per_s_per_gpu")
 OF_STEPS = "network,batch_size,sequence_length,gpus,gradient_accumulation,precision,optimizer,samples_per_s"
 """Columns of a table of networks (`lolat.tables.networks`) for a run of a network that is no decoder."""
+HALF = ("amp", "bf16")
 WORDS: dict[str, dict[str, str]] = {
-    "precision": {"": "amp", "amp_bf16": "amp", "amp": "amp", "bf16": "bf16"},
+    "precision": {"": "amp", "amp_bf16": "amp", "amp": "amp", "bf16": "bf16",
+                  **{word: one for word, one in PARAMETERS["precision"].others.items() if one in HALF}},
     "sharding": {**{name: name for name in SHARDINGS}, "": NONE, **PARAMETERS["sharding"].others},
     "activation_checkpointing": {**{name: name for name in CHECKPOINTING}, "": "none", "false": "none",
                                  "true": "full"},

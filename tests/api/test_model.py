@@ -21,6 +21,7 @@ from lolat.errors import InputError, ModelFileError, arg
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS, FEATURES
 from tests import synthetic
+from tests.cli.commands import Command
 from tests.strategies import graphs, models
 
 BREAKPOINT, SLOPE = 6.0, 0.5
@@ -416,6 +417,17 @@ def test_a_model_of_networks_leads_to_those_that_serve() -> None:
         with pytest.raises(ModelFileError) as caught:
             ask()
         assert "ask `h100-sglang` or `h100-trtllm` or `h100-vllm`" in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["h200-nvl", "rtx-4090", "mi300x"])
+def test_a_gpu_by_its_data_sheet_serves_in_python_as_in_the_command(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = "llm", name, "llama-3.1-8b", "--concurrency", 8, "--json"
+    command = json.loads(Command(capsys).done(*asked).out)
+    found = json.loads(json.dumps(choosing.load(name).llm("llama-3.1-8b", concurrency=8).to_dict()))
+    assert found["rows"] == command["rows"]
+    assert found["warnings"] == command["warnings"]
 
 
 def test_a_missing_argument_and_a_function_are_refused_with_the_remedy() -> None:

@@ -293,6 +293,6 @@ def test_a_gpu_that_another_name_serves_is_named(lolat: Command) -> None:
     error = lolat("llm", "h200-vllm", "qwen3-32b").err
     assert "did you mean h200? it is known with vLLM" in error
     with pytest.raises(
-        LolatError, match="for language models ask `b200-sglang` or `b200-trtllm` or"
+        LolatError, match="by several frameworks: b200-vllm, b200-sglang, b200-trtllm"
     ):
         package.load("b200").llm("qwen3-32b")

@@ -265,6 +265,20 @@ def test_a_machine_has_whole_gpus(number: str, write: Write) -> None:
         read_sheet(path, "gpu")
 
 
+def test_a_sheet_for_neither_question_names_the_columns_of_both(write: Write) -> None:
+    path = write(
+        "devices.csv", "device,memory_gib,bandwidth_gb_s,multiprocessors\nchip,80,3000,132\n"
+    )
+    with pytest.raises(InputError, match=r"fp32_matrix_gflops; for language models bf16_tflops$"):
+        lolat.fit([], name="chip", facts=path, framework="vllm")
+
+
+def test_headers_of_a_data_sheet_may_have_units(write: Write) -> None:
+    rows = "gpu,100,2000,80,1000,2000,400\n"
+    units = "Device,Multiprocessors,Bandwidth (GB/s),Memory [GiB],BF16 TFLOPS,FP8 (TFLOPS),Link (GB/s)\n"
+    assert read_sheet(write("devices.csv", units + rows), "gpu") == SHEET
+
+
 FAST = {
     # 2 x 4096^3 = 137.4 GFLOP; 1000 TFLOPS take 0.1374 ms, FP8 half of that
     "computes": "gemm,bfloat16,,{},4096,4096,4096,,,,,,,,\n",

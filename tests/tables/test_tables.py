@@ -164,6 +164,7 @@ def test_a_table_that_cannot_be_compared(tmp_path: Path, text: str, words: str) 
     ("header", "cells", "ms"),
     [
         ("Network,Batch size,Latency (ms)", "a,4,8", 8.0),
+        ("Network,Batch size,Latency/ms", "a,4,8", 8.0),
         ("network,batch,latency_s", "a,4,0.008", 8.0),
         ("network,batch,latency_us", "a,4,8000", 8.0),
         ("model,batch_size,samples_per_s", "a,4,500", 8.0),

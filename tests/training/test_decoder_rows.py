@@ -197,6 +197,15 @@ def test_the_link_in_an_own_data_sheet_joins_a_machine(
     assert fitted.file.document["llm"]["trained"]["level"] == pytest.approx(1.0, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("word", "weight"), [("bfloat16", 2), ("bf16-mixed", 4), ("mixed", 4), ("BF16", 2)]
+)
+def test_a_precision_has_the_words_of_the_command(folder: Path, word: str, weight: int) -> None:
+    """A weight has 2 bytes in pure bfloat16, 4 in mixed precision."""
+    ((run,), _) = read_runs(table(folder, f"1,512,2,1,{word},,,9000"), GPUS)
+    assert run.step.recipe.weight == weight
+
+
 @pytest.mark.parametrize("price", [None, 2.0])
 @pytest.mark.parametrize(("node", "gpus"), [(4, 4), (4, 8), (8, 16), (72, 16), (72, 72), (72, 144)])
 def test_the_machines_of_an_own_data_sheet_hold_its_gpus(
