@@ -39,7 +39,7 @@ from lolat.io.tables import Row, is_table, read_table, say_unread
 from lolat.microbench import blocks, learn_training
 from lolat.readers import read as read_network
 from lolat.readers.children import OnProgress
-from lolat.tables.blocks import points_of
+from lolat.tables.blocks import points_of, read_points
 from lolat.tables.kinds import (
     BLOCKS,
     EPOCHS,
@@ -162,6 +162,8 @@ class Asked:
         """The error of files that cannot be fitted together; ModelFileError if one is no model at all."""
         for path in self.paths(MODEL):
             load(path)
+        for path in self.paths(BLOCKS):  # so is a table of other columns: they are named
+            read_points(path)
         files = ", ".join(f"{path} ({content.name})" for path, content in self.contents)
         return InputError(
             f"{files or 'no file'} cannot be fitted like this; {TOGETHER}", code=NOT_TOGETHER

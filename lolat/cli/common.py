@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.mistakes import check_commas, options_of, unknown_command, unknown_option
+from lolat.cli.mistakes import (
+    check_commas,
+    options_of,
+    unknown_command,
+    unknown_option,
+    with_number_meant,
+)
 from lolat.cli.progress import QUIET, is_quiet
 from lolat.cli.progress import complain as complain
 from lolat.cli.progress import counting as counting
@@ -197,7 +203,21 @@ class Whole(click.IntRange):
         with contextlib.suppress(ValueError):
             if isinstance(value, str) and float(value).is_integer():
                 value = int(float(value)) if "e" in value.casefold() else value
-        return super().convert(value, param, ctx)
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            with_number_meant(error, value, self.min, self.max)
+
+
+class Number(click.FloatRange):
+    """A number in a range."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Text into a float."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            with_number_meant(error, value, self.min, self.max)
 
 
 class Auto(click.ParamType):
@@ -326,8 +346,9 @@ class Command(click.Command):
         with spaces between them.
         """
         _, _, given = self.make_parser(ctx).parse_args(list(args))
-        if any(map(str.isdecimal, args)):
-            lists = {o for p in self.params if isinstance(p.type, List) for o in p.opts}
+        if any(map(str.isdecimal, args)) or ", " in " ".join(args):
+            taking = (p for p in self.params if isinstance(p.type, List) or p.name == "on")
+            lists = {option for p in taking for option in p.opts}
             check_commas(args, lists, ctx)
         for param in given:
             is_single = isinstance(param, click.Option) and not (param.multiple or param.is_flag)
@@ -396,9 +417,7 @@ def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
         about["type"] = str
     elif of.kind is float:
         most = None if math.isinf(of.most) else of.most
-        about["type"] = click.FloatRange(
-            of.least, most, of.is_open, of.is_open and most is not None
-        )
+        about["type"] = Number(of.least, most, of.is_open, of.is_open and most is not None)
         of_ms = " of milliseconds, for example 1000" if "MS" in of.metavar else ""
         about["type"].name = f"number{of_ms}"  # click's words for another text
     else:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Collection, Iterable, Sequence
 from itertools import takewhile
+from string import ascii_letters
+from typing import Any, NoReturn
 
 import click
+
+from lolat.units import as_amount, as_number
 
 _ON = ("--on", "MODEL (an argument: one device)")
 MEANT: dict[str, tuple[str, ...]] = {
@@ -30,6 +35,9 @@ MEANT: dict[str, tuple[str, ...]] = {
     "rate": ("--request-rate",), "qps": ("--request-rate",), "rps": ("--request-rate",),
     "batch-size": ("--concurrency",), "users": ("--concurrency",), "input-len": ("--input-tokens",),
     "output-len": ("--output-tokens",), "latency": ("--max-ms",), "confidence": ("--coverage",),
+    "max-latency": ("--max-ms",), "network": ("NETWORK (an argument behind MODEL, the device)",),
+    "model": ("NETWORK (an argument behind MODEL, the device)",),
+    "html": ("a network's page is of `lolat report --html`",),
     # Former names, as the changelog lists them.
     "scores": ("--accuracy",), "max-ratio": ("--max-ms",), "value": ("ask `lolat nas search --objective`",),
     "against": ("NETWORK (a further argument of `lolat predict`)",),
@@ -76,11 +84,32 @@ def unknown_command(given: str, known: Iterable[str]) -> str:
 
 
 def check_commas(words: Sequence[str], lists: Collection[str], context: click.Context) -> None:
-    """UsageError for numbers with spaces between them behind one of the options that take a list."""
+    """UsageError for values with spaces between them behind one of the options that take a list: numbers,
+    or words that end in a comma.
+    """
     for at, option in enumerate(words):
-        values = [*takewhile(str.isdecimal, words[at + 1 :])] if option in lists else []
+        behind = words[at + 1 :] if option in lists else []
+        values = [*takewhile(str.isdecimal, behind)]
+        if goes_on := [*takewhile(lambda word: word.endswith(","), behind)]:
+            last = (word for word in behind[len(goes_on) :][:1] if word[0] != "-")
+            values = [word.rstrip(",") for word in (*goes_on, *last)]
         if len(values) > 1:
+            given, meant = " ".join(words[at + 1 :][: len(values)]), ",".join(values)
+            how = "no spaces" if goes_on else "commas"
             raise click.UsageError(
-                f"{option} {' '.join(values)}: expected commas between values: {option} {','.join(values)}",
-                context,
+                f"{option} {given}: expected {how} between values: {option} {meant}", context
             )
+
+
+def with_number_meant(error: click.BadParameter, value: Any, least: Any, most: Any) -> NoReturn:
+    """Raise the error with the number that was meant by a value with a unit, or by a percentage for a share
+    and the other way round, if it lies between `least` and `most`.
+    """
+    text = str(value).strip().lstrip("$")
+    bare = text.rstrip(f"%{ascii_letters} ")
+    scaled = as_number(text) * 100.0, as_number(text) / 100.0
+    for number in (as_amount(text), as_number(bare), *scaled * (most in (1, 100))):
+        if (least or 0) < number < (math.inf if most is None else most):
+            words = f"{error.message.rstrip('.')}; did you mean {number:.12g}?"
+            raise click.BadParameter(words, error.ctx, error.param) from error
+    raise error

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from lolat.errors import InputError
+from lolat.errors import InputError, ModelFileError
 from lolat.io.tables import is_table, read_table
 from lolat.tables.networks import NETWORK_COLUMNS, TIMED_COLUMNS
 from lolat.units import plain
@@ -46,6 +46,11 @@ def content_of(path: str | Path) -> Content:
     # A server's benchmark is JSON too; of any other file the reader of model files says what is wrong.
     with suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
         start = file.read(100_000)
+        if start.strip() and start.lstrip()[0] not in "{[" and not str(path).endswith(".json"):
+            raise ModelFileError(
+                f"{plain(str(path))} is no profile (JSON) and, by its name, no table; expected a CSV table "
+                "whose name ends in .csv or .csv.gz"
+            )
         if '"total_output_tokens"' in start:
             return SERVED
         if '"log_history"' in start:
