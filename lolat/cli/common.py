@@ -469,10 +469,14 @@ def model_and_networks(
     or no networks.
     """
     first, *rest = arguments
-    for one in on:
-        if one.isdecimal():
+    for one in ",".join(on).split(","):
+        count, _, device = one.partition("x")
+        if count.isdecimal():  # 2, or 2xa100
             context = click.get_current_context()
-            hint = f", and the number as --replicas {one}" * ("--replicas" in options_of(context))
+            hint = f" ({device})" * bool(device)
+            hint += f", and the number as --replicas {count}" * (
+                "--replicas" in options_of(context)
+            )
             raise click.UsageError(f"--on {one}: expected names of devices{hint}", context)
     is_network = looks_like_network(first) or (not rest and bool(on or most))
     networks = tuple(arguments if is_network else rest)

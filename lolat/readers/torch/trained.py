@@ -49,7 +49,7 @@ def anew_in_each_call(tracer: Tracer, model: Any) -> Iterator[str]:
         yield (
             f"PyTorch computes the weights of {plural(tracer.anew, 'operation')} anew in each call "
             "(weight_norm, a mask of pruning, another data type and the like), which is not "
-            "counted; merged or converted before (remove_parametrizations, prune.remove) they cost nothing"
+            "counted; once it is trained, they can be merged (remove_parametrizations, prune.remove)"
         )
     elif tracer.aside > max(ASIDE * sum(p.numel() for p in model.parameters()), LEAST_ASIDE):
         yield (
