@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
@@ -97,48 +97,61 @@ class FewShotModel(LatencyEstimator):
         """The pieces of the space, by assumption."""
         return {pieces.name: pieces for pieces in self.space.assumptions()}
 
-    def _explained(
-        self, rows: np.ndarray
-    ) -> Iterator[tuple[slice, list[tuple[PieceCosts, np.ndarray, np.ndarray]]]]:
-        """Yield some networks at a time; for each fit their occurrences of pieces and their ms."""
-        for begin in range(0, len(rows), CHUNK):
-            some = slice(begin, begin + CHUNK)
-            used = {costs.assumption for costs in self.section.costs}
-            counts = {name: self.pieces[name].counts(rows[some]) for name in used}
-            yield some, [
-                (costs, counts[costs.assumption], counts[costs.assumption] @ np.array(costs.costs_ms))
-                for costs in self.section.costs
-            ]  # fmt: skip
-
     def latency(self, candidates: Any) -> np.ndarray:
-        """See `LatencyEstimator`; the weighted geometric mean over the fits."""
+        """See `LatencyEstimator`; the median, by all fits and how likely each is."""
         rows = self.grid.checked(candidates)
-        logarithms = np.zeros(len(rows))
-        for some, explained in self._explained(rows):
-            for costs, _, times in explained:
-                logarithms[some] += costs.weight * np.log(times)
-        return np.exp(logarithms)
+        return np.exp(self._logarithms(rows, None if len(self._costs) == 1 else 0.5))
 
     def interval(self, candidates: Any, coverage: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return (n,) lower and upper ends in ms, which hold a reading with probability `coverage`.
+        """Return (n,) lower and upper ends in ms, which hold a reading with probability `coverage`."""
+        rows, middle = np.asarray(candidates), np.log(self.latency(candidates))
+        ends = (self._logarithms(rows, 0.5 + side * coverage / 2.0) for side in (-1.0, 1.0))
+        low, high = (np.exp(middle + np.clip(end - middle, -WIDEST, WIDEST)) for end in ends)
+        return low, high
 
-        The logarithm's variance has three parts: fits disagree, costs are uncertain, times are noisy.
+    @cached_property
+    def _costs(self) -> dict[str, list[PieceCosts]]:
+        """The fits under each assumption."""
+        names = dict.fromkeys(costs.assumption for costs in self.section.costs)
+        return {n: [c for c in self.section.costs if c.assumption == n] for n in names}
+
+    def _logarithms(self, rows: np.ndarray, chance: float | np.ndarray | None) -> np.ndarray:
+        """Return (n,) logarithms of ms that a reading stays below with probability `chance`.
+
+        `chance` None: the mean under the first assumption. Assumptions may disagree by far, such as on an
+        operation that nothing reads: a mean over them is a time that none of them expects.
         """
-        from scipy.stats import t
+        found = np.zeros(len(rows))
+        for begin in range(0, len(rows), CHUNK):
+            some = slice(begin, begin + CHUNK)
+            each = [self._assumed(name, rows[some], chance is None) for name in self._costs]
+            weights, middles, spreads = map(np.array, zip(*each, strict=True))
+            part = chance[some] if isinstance(chance, np.ndarray) else chance
+            found[some] = (
+                middles[0] if part is None else mixed_quantile(weights, middles, spreads, part)
+            )
+        return found
 
-        middle, section = self.latency(candidates), self.section
-        rows = np.asarray(candidates)
-        variance = np.zeros(len(rows))
-        for some, explained in self._explained(rows):
-            for costs, counts, times in explained:
-                spread = counts @ np.transpose(section.spreads_ms[costs.assumption])
-                of_costs = np.sum(spread**2, axis=1) / times**2
-                between = (np.log(times) - np.log(middle[some])) ** 2
-                variance[some] += costs.weight * (of_costs + between + costs.noise**2)
-        variance += section.step_ms**2 / 12.0 / middle**2
-        width = t.ppf(0.5 + coverage / 2.0, FREEDOM) * np.sqrt(variance)
-        factor = np.exp(np.minimum(width, WIDEST))
-        return middle / factor, middle * factor
+    def _assumed(
+        self, name: str, rows: np.ndarray, middle_only: bool
+    ) -> tuple[float, np.ndarray, np.ndarray]:
+        """Return an assumption's weight, and (n,) means and deviations of the latency's logarithm.
+
+        The variance has three parts: fits disagree, costs are uncertain, times are noisy and rounded.
+        """
+        counts, fits, section = self.pieces[name].counts(rows), self._costs[name], self.section
+        weights = np.array([fit.weight for fit in fits])
+        logs = np.log([counts @ np.array(fit.costs_ms) for fit in fits])
+        middle = weights @ logs / weights.sum()
+        if middle_only:
+            return float(weights.sum()), middle, middle
+        of_costs = np.sum((counts @ np.transpose(section.spreads_ms[name])) ** 2, axis=1)
+        noise = np.array([[fit.noise**2] for fit in fits])
+        each = of_costs * np.exp(-2.0 * logs) + (logs - middle) ** 2 + noise
+        variance = weights @ each / weights.sum() + section.step_ms**2 / 12.0 * np.exp(
+            -2.0 * middle
+        )
+        return float(weights.sum()), middle, np.sqrt(variance)
 
     def inside(self, latencies: np.ndarray) -> np.ndarray:
         """(n,) True for latencies between the fastest and the slowest sample, each moved out by SLACK."""
@@ -161,16 +174,35 @@ class FewShotModel(LatencyEstimator):
 
     def error_of(self, share: float) -> float:
         """Return the relative error that a share of the space's networks should keep to."""
-        from scipy.stats import t
-
-        low, high = self.interval(self.space.sample(2000), 0.5)
-        levels = t.ppf(0.5 + (np.arange(100) + 0.5) / 200.0, FREEDOM) / t.ppf(0.75, FREEDOM)
-        errors = np.outer(np.log(high / low) / 2.0, levels)
+        rows = self.space.sample(2000)
+        chances = (np.random.default_rng(0).permutation(len(rows)) + 0.5) / len(rows)
+        errors = np.abs(self._logarithms(rows, chances) - np.log(self.latency(rows)))
         return float(np.expm1(np.quantile(errors, share)))
 
     def write(self, path: AnyPath, device: str | None = None) -> None:
         """Write the model into the device file at `path`, which may be new; errors as of `put`."""
         put(path, {"spaces": {self.space.name: msgspec.to_builtins(self.section)}}, device)
+
+
+HALVINGS = 30  # of the interval between the quantiles of all parts; it is 28 wide at most
+
+
+def mixed_quantile(
+    weights: np.ndarray, middles: np.ndarray, spreads: np.ndarray, chance: float | np.ndarray
+) -> np.ndarray:
+    """Return (n,) quantiles of mixtures of Student's t distributions with FREEDOM degrees of freedom.
+
+    `weights`: (parts,), their sum is 1; `middles`, `spreads`: (parts, n).
+    """
+    from scipy.special import stdtr, stdtrit
+
+    parts = middles + stdtrit(FREEDOM, chance) * spreads
+    low, high = parts.min(axis=0), parts.max(axis=0)
+    for _ in range(HALVINGS if len(parts) > 1 else 0):
+        middle = (low + high) / 2.0
+        below = weights @ stdtr(FREEDOM, (middle - middles) / spreads) < chance
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return np.asarray((low + high) / 2.0)
 
 
 def from_model(model: Device, space: Space) -> FewShotModel:
@@ -250,18 +282,22 @@ class Answer(NamedTuple):
 
 
 def answers(
-    estimator: LatencyEstimator, space: Space, model: Device, rows: np.ndarray
+    estimator: LatencyEstimator,
+    space: Space,
+    model: Device,
+    rows: np.ndarray,
+    coverage: float | None = None,
 ) -> list[Answer]:
     """Answer for each row: by the samples if they are the estimator, else by the device's `predict`."""
     if isinstance(estimator, FewShotModel):
-        times = estimator.latency(rows)
-        columns = (times, *estimator.interval(rows, COVERAGE), estimator.inside(times))
+        times, coverage = estimator.latency(rows), coverage or COVERAGE
+        columns = (times, *estimator.interval(rows, coverage), estimator.inside(times))
         each = zip(*(column.tolist() for column in columns), strict=True)
         return [
-            Answer(ms, (low, high), COVERAGE, inside, None, None, None, tuple(estimator.warnings))
+            Answer(ms, (low, high), coverage, inside, None, None, None, tuple(estimator.warnings))
             for ms, low, high, inside in each
         ]
-    question = Question(estimator.batch_size, estimator.predictor)
+    question = Question(estimator.batch_size, estimator.predictor, coverage=coverage)
     whole = [predict(model, space.network(row), question) for row in rows]
     return [Answer(*(getattr(one, name) for name in Answer._fields)) for one in whole]
 

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize
 from scipy.stats import spearmanr
+from scipy.stats import t as student
 
 from lolat import nas
 from lolat.api.model import Model
@@ -20,10 +21,10 @@ from lolat.device.file import made
 from lolat.errors import InputError, ModelFileError
 from lolat.nas import FewShotModel, Space, fit
 from lolat.nas.cost_prior import FREEDOM, WeightedFit, outlying, weighted_fits
-from lolat.nas.fewshot import Samples, read_samples, rounding
+from lolat.nas.fewshot import Samples, mixed_quantile, read_samples, rounding
 from lolat.nas.spaces import SPACES
 from tests import synthetic
-from tests.nas.few_devices import FIXED, PHONE, everything, some_cells
+from tests.nas.few_devices import FIXED, PHONE, edges, everything, needed_edges, some_cells
 from tests.nas.test_space import small
 
 CELLS, LAYERS = SPACES["nasbench201"](), SPACES["fbnet"]()
@@ -138,6 +139,39 @@ def test_intervals_hold_about_as_many_readings_as_they_say(cells: FewShotModel) 
     half, most = cells.interval(rows, 0.5), cells.interval(rows, 0.95)
     assert (most[0] < half[0]).all()
     assert (half[1] < most[1]).all()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 6])
+def test_what_samples_cannot_tell_does_not_move_the_answer(seed: int) -> None:
+    """Each operation of the samples is read, so that they hardly tell whether an unread one runs."""
+    archs = [a for a in some_cells(400, seed) if needed_edges(a) == opened(a)][:10]
+    rows, times = exact(archs)
+    times *= np.exp(0.03 * np.random.default_rng(seed).standard_normal(10))
+    model = fit(CELLS, Samples(tuple(archs), rows, times, 0.0))
+    unread, wanted = exact([a for a in some_cells(4000, seed) if not needed_edges(a)])
+    assert model.latency(unread) == pytest.approx(wanted, rel=0.2)
+    low, high = model.interval(unread, 0.9)
+    assert ((low < wanted) & (wanted < high)).mean() > 0.8
+    assert np.median(high / wanted) < 1.5
+
+
+def opened(arch: str) -> set[tuple[int, int]]:
+    return {edge for edge, operation in edges(arch).items() if operation != "none"}
+
+
+@pytest.mark.parametrize("chance", [0.05, 0.5, 0.95])
+@pytest.mark.parametrize(("share", "apart"), [(0.1, 3.0), (0.4, 0.2), (0.75, 1.0)])
+def test_quantiles_of_a_mixture(chance: float, share: float, apart: float) -> None:
+    """The oracle is a root of the distribution by scipy."""
+    weights, middles, spreads = [share, 1.0 - share], [2.0 - apart, 2.0], [0.3, 0.05]
+
+    def below(x: float) -> float:
+        parts = zip(weights, middles, spreads, strict=True)
+        return sum(w * student.cdf(x, FREEDOM, m, s) for w, m, s in parts) - chance
+
+    columns = (np.array(values)[:, None] for values in (middles, spreads))
+    (found,) = mixed_quantile(np.array(weights), *columns, chance)
+    assert found == pytest.approx(brentq(below, -20.0, 20.0), abs=1e-6)
 
 
 def test_few_samples_and_absurd_ones_are_warned_of() -> None:
