@@ -9,6 +9,7 @@ types. Every answer has `schema`, "lolat-" and its name here, and `version` besi
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import operator
 import pkgutil
@@ -94,7 +95,10 @@ def _hint(kind: type, name: str) -> Any:
     function = getattr(found, "fget", None) or getattr(found, "func", None)
     if function is not None:
         return typing.get_type_hints(function)["return"]
-    return typing.get_type_hints(kind)[name]
+    # Alone, as hints beside it may name what is imported for checks of types.
+    owner = next(one for one in kind.__mro__ if name in inspect.get_annotations(one))
+    field = {"__module__": owner.__module__, "__annotations__": {name: owner.__annotations__[name]}}
+    return typing.get_type_hints(type("Field", (), field))[name]
 
 
 def _typed(hint: Any) -> Any:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lolat.errors import AnswerIsNo
-from lolat.io.results import Result
+from lolat.io.results import Result, of
+from lolat.llm.question import ServingQuestion
 from lolat.units import digits, milliseconds, plain, plural
-
-if TYPE_CHECKING:
-    from lolat.llm.question import ServingQuestion
 
 BREAKDOWN = ("weights", "products", "attention", "experts", "all_reduce", "small", "launches", "scheduling",
              "prompts", "waiting")  # fmt: skip
@@ -122,7 +120,7 @@ class ServingConfig(Result):
             return [self.tpot_interval_ms, self.ttft_interval_ms]
         return [(self.intervals_ms or {}).get(f"{t}_p{percentile}") for t in ("tpot", "ttft")]
 
-    def off(self, asked: ServingQuestion | ServingAnswer) -> float:
+    def off(self, asked: ServingQuestion) -> float:
         """Return the logarithm of the largest factor of a time to its limit; infinite: it cannot serve."""
         if not self.fits or self.saturated:
             return math.inf
@@ -132,7 +130,7 @@ class ServingConfig(Result):
         pairs = zip(times, (asked.max_tpot_ms, asked.max_ttft_ms), strict=True)
         return max((math.log(ms / limit) for ms, limit in pairs if limit and ms), default=-math.inf)
 
-    def is_sure(self, asked: ServingQuestion | ServingAnswer, end: int = 1) -> bool:
+    def is_sure(self, asked: ServingQuestion, end: int = 1) -> bool:
         """Return True if the intervals of the times end within the limits; `end` 0: if they begin there."""
         limits = asked.max_tpot_ms, asked.max_ttft_ms
         pairs = zip(self.judged_ends(asked.percentile), limits, strict=True)
@@ -207,12 +205,11 @@ class ServingConfig(Result):
 class ServingAnswer(Result):
     """The answer of `Model.llm`: a row for each configuration, and the best one.
 
-    `parameters`: those of the language model; `active`: those that a token uses. `coverage`: that of the
-    intervals. `best`: the index of the row with the cheapest output tokens within the limits; None if no
-    row keeps them. `bests`: the best of each load. `chosen`: the best row, else the first. `percentile`:
-    the one for which the limits hold; None: the means. `sure`: the certainty of the limits in percent;
-    None: they hold for the predicted times. `min_tokens_per_s`: the limit asked for, 1000 / `max_tpot_ms`.
-    `near`: rows on fewer GPUs than the best of their rate that miss the limits by less than the error.
+    `parameters`: those of the language model; `active`: those that a token uses. `asked`: the question,
+    whose limits, `percentile`, `sure` and `coverage` are keys in JSON. `best`: the index of the row with
+    the cheapest output tokens within the limits; None if no row keeps them. `bests`: the best of each load.
+    `chosen`: the best row, else the first. `near`: rows on fewer GPUs than the best of their rate that miss
+    the limits by less than the error.
     """
 
     model: str
@@ -220,22 +217,18 @@ class ServingAnswer(Result):
     framework: str
     parameters: int
     active: int
-    coverage: float
-    max_tpot_ms: float | None
-    max_ttft_ms: float | None
+    asked: ServingQuestion
     served: tuple[ServingConfig, ...]
     best: int | None
     prices: str | None
     warnings: tuple[str, ...]
     chosen: ServingConfig
-    percentile: int | None = None
     bests: tuple[int, ...] = ()
-    sure: float | None = None
-    min_tokens_per_s: float | None = None
     near: tuple[ServingConfig, ...] = ()
-    KEYS = ("model", "device", "framework", "parameters", "active", "coverage", "max_tpot_ms",
-            "min_tokens_per_s", "max_ttft_ms", "percentile", "sure", "rows=served", "best", "bests",
-            "headroom_rate", "headroom", "near", "prices", "warnings")  # fmt: skip
+    KEYS = ("model", "device", "framework", "parameters", "active",
+            *of("asked", "coverage", "max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "percentile",
+                "sure"), "rows=served", "best", "bests", "headroom_rate", "headroom", "near", "prices",
+            "warnings")  # fmt: skip
 
     @property
     def headroom_rate(self) -> float | None:
@@ -247,14 +240,9 @@ class ServingAnswer(Result):
         """The fraction by which the rate of the best row can rise within the limits."""
         return self.chosen.headroom
 
-    @property
-    def has_limits(self) -> bool:
-        """True if the question has limits."""
-        return self.chosen.within is not None
-
     def words(self) -> str:
-        """Return the chosen row in words."""
-        return self.chosen.words(self.percentile)
+        """Return the chosen row in words, and what is unusual in the question."""
+        return "; ".join([self.chosen.words(self.asked.percentile), *self.asked.unusual])
 
     @property
     def compared(self) -> ServingConfig | None:
@@ -265,7 +253,7 @@ class ServingAnswer(Result):
         """Return the error for GPUs that do not hold the language model, or none of its loads."""
         near = max(self.served, key=lambda row: (row.largest_rate or 0.0, row.largest_concurrency))
         why = f"; {self.warnings[0]}" if near.tpot_ms is None else f", {near.shortage}"
-        return AnswerIsNo(near.words(self.percentile) + why, self.to_dict(), code="no-room")
+        return AnswerIsNo(near.words(self.asked.percentile) + why, self.to_dict(), code="no-room")
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each configuration, with a column for each part of the breakdown."""

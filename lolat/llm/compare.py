@@ -116,10 +116,10 @@ class ComparedModels(Result):
 
     def words(self) -> str:
         """Return the cheapest and the fastest device in words."""
-        leaders = self.leaders(self.answers)
-        rows = {word: self.answers[name] for word, name in leaders.items() if name}
-        of = f"of {plural(len(self.answers), 'answer')}"
-        return "\n".join(f"{word} {of}: {r.words(self.percentile)}" for word, r in rows.items())
+        leaders, of = self.leaders(self.answers), f"of {plural(len(self.answers), 'answer')}"
+        return "\n".join(
+            f"{w} {of}: {self.of[name].words()}" for w, name in leaders.items() if name
+        )
 
 
 def compare(

@@ -55,13 +55,14 @@ LONGEST_TRACE = 7 * 86400.0
 class Trace:
     """Recorded requests: seconds of arrivals, tokens of prompts and answers, as equally long tuples.
 
-    `unread`: the names of the table's other columns.
+    `unread`: the names of the table's other columns; `source`: the table's file.
     """
 
     arrival_s: tuple[float, ...]
     input_tokens: tuple[int, ...]
     output_tokens: tuple[int, ...]
     unread: tuple[str, ...] = ()
+    source: str = ""
 
     @property
     def rate(self) -> float:
@@ -121,7 +122,7 @@ def read_trace(path: str | Path) -> Trace:
             raise InputError(f"{path}: {why}", code="trace")
     inputs, outputs = (tuple(row.whole(name) for row in rows) for name in tokens)
     unread = tuple(name for name in rows[0] if name not in names)
-    return Trace(tuple(arrivals), inputs, outputs, unread)
+    return Trace(tuple(arrivals), inputs, outputs, unread, Path(path).name)
 
 
 def _seconds(row: Row, column: str) -> float:

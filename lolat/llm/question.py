@@ -22,7 +22,7 @@ from lolat.parameters import (
     declared,
     parameters_of,
 )
-from lolat.units import plain
+from lolat.units import percent, plain, plural
 
 if TYPE_CHECKING:
     from lolat.hardware.prices import Prices
@@ -168,6 +168,21 @@ class ServingQuestion:
     def coverage(self) -> float:
         """The share of true values inside the intervals."""
         return COVERAGE if self.sure is None else self.sure / 100.0
+
+    @property
+    def unusual(self) -> list[str]:
+        """Words on cached tokens, drafts, arrivals and limits of a step that were asked for."""
+        arrivals, accepted = self.arrivals, percent(self.accepted or 0.0)
+        source = arrivals if isinstance(arrivals, str) else plain(arrivals.source)
+        given = (
+            (self.cached_tokens, f"{self.cached_tokens:,} tokens of each prompt cached"),
+            (self.draft_tokens, f"{self.draft_tokens} tokens drafted a step, each accepted at {accepted}, "
+             "drafting itself free"),
+            (arrivals != POISSON and source, f"arrivals {source}"),
+            (self.max_num_seqs, f"at most {plural(self.max_num_seqs or 0, 'request')} a step"),
+            (self.max_num_batched_tokens, f"at most {self.max_num_batched_tokens or 0:,} tokens a step"),
+        )  # fmt: skip
+        return [words for is_given, words in given if is_given]
 
     @property
     def has_limits(self) -> bool:

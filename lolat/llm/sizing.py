@@ -74,10 +74,9 @@ def answer(
     remarks = [*remarks_on(sizings[row.split], rows, row), *_left_out(never, asked)]
     remarks += filter(None, [links, "" if rental else remark])
     made = ServingAnswer(
-        decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters,
-        asked.coverage, asked.max_tpot_ms, asked.max_ttft_ms, tuple(rows),
-        rows.index(best) if best else None, rental.prices if rental else None, tuple(remarks), row,
-        asked.percentile, tuple(bests), asked.sure, asked.min_tokens_per_s, tuple(near),
+        decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, asked,
+        tuple(rows), rows.index(best) if best else None, rental.prices if rental else None, tuple(remarks),
+        row, tuple(bests), tuple(near),
     )  # fmt: skip
     if asked.has_limits and best is None:
         raise _no(made, asked, links)

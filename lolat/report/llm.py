@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from lolat.llm.answer import ServingAnswer, ServingConfig, requests_words
 from lolat.llm.compare import ComparedModels
+from lolat.llm.question import ServingQuestion
 from lolat.report.ranked import apart_words, left_out_lines, scaled, within_limit
 from lolat.report.tables import Column, Page, Part, ReportTable
 from lolat.units import between, digits, dollars, milliseconds, percent, plain, quantity
@@ -45,8 +46,9 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str]]
     """Lines before the table; the table, a row for each configuration; advice and prices."""
     device = [plain(answer.device), answer.framework, _load_words(answer.chosen)]
     before = [_subject(answer, _types(answer.chosen)), " · ".join(device)]
-    bests = {id(answer.served[n]) for n in answer.bests if answer.has_limits or answer.served[1:]}
-    called = "best" if answer.has_limits else "cheapest" if answer.chosen.rented else "most a GPU"
+    limited = answer.asked.has_limits
+    bests = {id(answer.served[n]) for n in answer.bests if limited or answer.served[1:]}
+    called = "best" if limited else "cheapest" if answer.chosen.rented else "most a GPU"
     said = {id(row): row_words(row, called * (id(row) in bests)) for row in answer.served}
     remark = Column("", lambda row: said[id(row)], is_text=True, page="front")
     table = ReportTable([*_columns(answer, answer.served), remark], answer.served, stacked=True)
@@ -78,11 +80,13 @@ def _subject(answer: ServingAnswer, *more: str) -> str:
     size = f"{quantity(answer.parameters)} parameters"
     if answer.active < answer.parameters:
         size += f", {quantity(answer.active)} active"
-    return " · ".join([plain(answer.model), size, *more, _tokens(answer.chosen)])
+    return " · ".join([plain(answer.model), size, *more, _tokens(answer)])
 
 
-def _tokens(row: ServingConfig) -> str:
-    return f"{row.input_tokens:,} tokens in, {row.output_tokens:,} out"
+def _tokens(answer: ServingAnswer) -> str:
+    """The tokens of a request, and what is unusual in the question."""
+    tokens = f"{answer.chosen.input_tokens:,} tokens in, {answer.chosen.output_tokens:,} out"
+    return " · ".join([tokens, *answer.asked.unusual])
 
 
 def _types(row: ServingConfig) -> str:
@@ -93,7 +97,7 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
     """The question, a row a model, the cheapest and the fastest, and who cannot answer."""
     first, *_ = found.of.values()
     several = len({of.model for of in found.of.values()}) > 1
-    yield f"{_tokens(first.chosen) if several else _subject(first)} · {_load_words(first.chosen)}"
+    yield f"{_tokens(first) if several else _subject(first)} · {_load_words(first.chosen)}"
     table = (EACH_LOAD, loads_table(found)) if found.by_load else (compared_table(found),)
     yield from ("", *table, "")
     yield from verdict_lines(found)
@@ -105,9 +109,9 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
     yield from unpriced_lines(found)
     for name in found.leading:
         for row in found.by_load.get(name) or [found.answers[name]]:
-            yield from (f"{plain(name)}: {line}" for line in _headroom(row, found.of[name]))
+            yield from (f"{plain(name)}: {line}" for line in _headroom(row, found.asked))
     yield from compared_near(found)
-    yield from limit_legend(first)
+    yield from limit_legend(found.asked)
     yield from _shared_out([*found.answers.values()])
     yield from left_out_lines(found.left_out)
 
@@ -122,7 +126,7 @@ def compared_near(found: ComparedModels) -> Iterator[str]:
             of = best.get(found.leaders(best)["cheapest"] or "") if best else None
             most = (of and of.dollars_per_hour) or 0.0
             if name in found.leading or (row.dollars_per_hour or math.inf) <= most:
-                yield from (f"{plain(name)}: {line}" for line in near_lines([row], found.of[name]))
+                yield from (f"{plain(name)}: {line}" for line in near_lines([row], found.asked))
 
 
 def verdict_lines(found: ComparedModels) -> Iterator[str]:
@@ -211,7 +215,7 @@ def _columns_of(
     found: ComparedModels, names: Mapping[int, str], rows: Sequence[ServingConfig]
 ) -> list[Column]:
     first, *_ = found.of.values()
-    at = "" if first.percentile is None else f" P{first.percentile}"
+    at = "" if found.percentile is None else f" P{found.percentile}"
     pages: dict[str, Page] = {"GPUs": "front", PRICE: "front", f"whole request{at}": "hidden"}
     pages |= {"a GPU": "hidden", "in all": "hidden"}
     several = len({of.model for of in found.of.values()}) > 1
@@ -250,8 +254,9 @@ def _columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Colum
     A configuration whose weights do not fit has no times.
     """
 
-    first, token, at = answer.max_ttft_ms, answer.max_tpot_ms, answer.percentile
-    fewest = answer.min_tokens_per_s
+    asked = answer.asked
+    first, token, at = asked.max_ttft_ms, asked.max_tpot_ms, asked.percentile
+    fewest = asked.min_tokens_per_s
     experts, groups = (any(row.split[n] > 1 for row in rows) for n in (1, 2))
     arrives, of = answer.chosen.request_rate is not None, "" if at is None else f" P{at}"
 
@@ -262,7 +267,7 @@ def _columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Colum
         ms = judged(row, index)
         if limit is None or ms is None or row.saturated:
             return None
-        return within_limit(ms, row.judged_ends(at)[index], limit, answer.sure is not None)
+        return within_limit(ms, row.judged_ends(at)[index], limit, asked.sure is not None)
 
     def token_limit() -> str:
         if fewest is not None:
@@ -270,7 +275,7 @@ def _columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Colum
         return "" if token is None else f"token{of} <= {round(token, 2):g} ms"
 
     def ends(index: int) -> Column:
-        name = f"{percent(answer.coverage)} between"
+        name = f"{percent(asked.coverage)} between"
         return Column(name, lambda r: r.judged_ends(at)[index], lambda e: between(*e), page="below")
 
     return [
@@ -304,7 +309,8 @@ def facts(row: ServingConfig, answer: ServingAnswer) -> Iterator[tuple[str, str]
     """(name, words) of what a configuration is, gives and costs; nothing if the model does not fit."""
     if row.tpot_ms is None:
         return
-    at = "" if answer.percentile is None else f" P{answer.percentile}"
+    asked = answer.asked
+    at = "" if asked.percentile is None else f" P{asked.percentile}"
     splits = {"tensor": row.tensor_parallel, "expert": row.expert_parallel,
               "attention data": row.attention_data_parallel}  # fmt: skip
     split = ", ".join(f"{name} parallel {n}" for name, n in splits.items() if n > 1)
@@ -318,22 +324,23 @@ def facts(row: ServingConfig, answer: ServingAnswer) -> Iterator[tuple[str, str]
             "Price",
             f"{dollars(usd)} an hour, {dollars(HOURS * usd)} a month, {million} a million output tokens",
         )
-    (token, first), both = row.judged(answer.percentile), row.judged_ends(answer.percentile)
-    ends = [f", {percent(answer.coverage)} between {between(*e)}" if e else "" for e in both]
+    (token, first), both = row.judged(asked.percentile), row.judged_ends(asked.percentile)
+    ends = [f", {percent(asked.coverage)} between {between(*e)}" if e else "" for e in both]
     yield f"First token{at}", milliseconds(first) + ends[1]
     yield f"Tokens/s a request{at}", f"{digits(1e3 / token)} ({milliseconds(token)} each{ends[0]})"
     if row.headroom_rate is not None:
-        yield "Headroom", _room_words(row, answer)
+        yield "Headroom", _room_words(row, asked)
 
 
 def _advice(answer: ServingAnswer) -> Iterator[str]:
     """The best row, and prices."""
+    asked = answer.asked
     if answer.chosen.tpot_ms is None:
         return
-    if answer.has_limits and answer.best is not None:
+    if asked.has_limits and answer.best is not None:
         most = "most tokens a second from each GPU"
         how = "cheapest output tokens" if answer.chosen.rented else most
-        sure = f", as the ends of {answer.sure:g} % intervals keep them" if answer.sure else ""
+        sure = f", as the ends of {asked.sure:g} % intervals keep them" if asked.sure else ""
         bests = {row.request_rate: row for row in (answer.served[n] for n in answer.bests)}
         rates = dict.fromkeys(row.request_rate for row in answer.served)
         yield f"The best row{' of each rate' * (len(rates) > 1)} has the {how} within the limits{sure}."
@@ -341,21 +348,18 @@ def _advice(answer: ServingAnswer) -> Iterator[str]:
             if rate is not None and rate not in bests:
                 yield f"{requests_words(rate, True)}: no row keeps the limits."
             else:
-                yield from _headroom(bests[rate], answer)
-        yield from near_lines(answer.near, answer)
-        yield from limit_legend(answer)
+                yield from _headroom(bests[rate], asked)
+        yield from near_lines(answer.near, asked)
+        yield from limit_legend(asked)
         yield from _shared_out([*bests.values()])
     yield _price_words(answer.device, answer.prices, answer.served)
 
 
-def limit_legend(answer: ServingAnswer) -> Iterator[str]:
+def limit_legend(asked: ServingQuestion) -> Iterator[str]:
     """The words of the columns of limits explained."""
-    if answer.max_tpot_ms or answer.max_ttft_ms:
-        yield (
-            LEGEND
-            if answer.sure is None
-            else f"yes: the whole {answer.sure:g} % interval keeps the limit."
-        )
+    if asked.max_tpot_ms or asked.max_ttft_ms:
+        is_sure = f"yes: the whole {asked.sure or 0.0:g} % interval keeps the limit."
+        yield LEGEND if asked.sure is None else is_sure
 
 
 def _shared_out(rows: Sequence[ServingConfig]) -> Iterator[str]:
@@ -367,40 +371,40 @@ def _shared_out(rows: Sequence[ServingConfig]) -> Iterator[str]:
         )
 
 
-def _headroom(row: ServingConfig, answer: ServingAnswer) -> Iterator[str]:
+def _headroom(row: ServingConfig, asked: ServingQuestion) -> Iterator[str]:
     """The most requests a second within the limits, and dollars a month; nothing without a rate."""
     if row.headroom_rate is not None:
         usd, cost = row.dollars_per_hour, ""
         if usd is not None:
             cost = f", for {dollars(usd)} an hour, {dollars(HOURS * usd)} a month"
-        yield f"{row.load_words}: {_room_words(row, answer)}{cost}."
+        yield f"{row.load_words}: {_room_words(row, asked)}{cost}."
 
 
-def near_lines(near: Sequence[ServingConfig], answer: ServingAnswer) -> Iterator[str]:
+def near_lines(near: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator[str]:
     """Fewer GPUs that miss the limits by less than the error, and their dollars an hour."""
     for row in near:
         usd = row.dollars_per_hour
         price = "" if usd is None else f", {dollars(usd)} an hour"
-        yield f"{row.load_words}{price}: {missing_words(row, answer)}, less than the error of these times."
+        yield f"{row.load_words}{price}: {missing_words(row, asked)}, less than the error of these times."
 
 
-def missing_words(row: ServingConfig, answer: ServingAnswer) -> str:
+def missing_words(row: ServingConfig, asked: ServingQuestion) -> str:
     """The excess of a row over its limits, in words."""
-    return f"over the limits by {percent(math.expm1(row.off(answer)))}"
+    return f"over the limits by {percent(math.expm1(row.off(asked)))}"
 
 
-def _room_words(row: ServingConfig, answer: ServingAnswer) -> str:
+def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
     """The most requests a second within the limits, in words."""
     rate = _rounded_down(row.headroom_rate or 0.0)
-    is_limited = bool(answer.max_tpot_ms or answer.max_ttft_ms)
+    is_limited = bool(asked.max_tpot_ms or asked.max_ttft_ms)
     holds = "the limits hold" if is_limited else "the queue stays finite"
-    (ms, _), (ends, _) = row.judged(answer.percentile), row.judged_ends(answer.percentile)
+    (ms, _), (ends, _) = row.judged(asked.percentile), row.judged_ends(asked.percentile)
     is_in_error = ends and (row.headroom or 0.0) < ends[1] / ms - 1.0
     doubt = " (within the error of these times)" if is_limited or is_in_error else ""
     doubt = (
         f", surely up to {_rounded_down(row.sure_rate)}" if row.sure_rate and is_limited else doubt
     )
-    doubt = doubt if answer.sure is None else ""
+    doubt = doubt if asked.sure is None else ""
     return f"{holds} up to {rate} requests/s, {percent(row.headroom or 0.0)} more{doubt}"
 
 

@@ -150,7 +150,7 @@ def frame(answer: Result) -> Any:
 def _shown(answer: Result) -> list[str] | None:
     """The columns that are shown; times of a served model at the percentile that was asked for."""
     names: str | None = of_class(SHOWN, answer)
-    at = getattr(answer, "percentile", None)
+    at = getattr(getattr(answer, "asked", None), "percentile", None)
     if names == STEADY and is_rated(answer):
         names = AT_A_RATE
     if names is not None and at is not None:
@@ -179,7 +179,7 @@ def _compared(found: Any) -> list[dict[str, Any]]:
     for load, best in found.loads.items():
         for name, row in best.items():
             near = (one for one in found.near.get(name, ()) if one.request_rate == load)
-            fewer = [f"{one.gpus_words}: {llm.missing_words(one, found.of[name])}" for one in near]
+            fewer = [f"{one.gpus_words}: {llm.missing_words(one, found.asked)}" for one in near]
             words = llm.leads(found.leaders(best), name, row)
             rows.append(
                 row.rows()[0] | {"device": name, "remark": ", ".join(filter(None, [words, *fewer]))}

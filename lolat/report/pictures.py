@@ -266,7 +266,7 @@ def _point(row: Any, percentile: int | None) -> tuple[float, float, tuple[float,
 def _over_loads(points: Points, answer: Any, axes: Axes) -> Any:
     """Curves of the times per output token."""
     x = "requests a second" if is_rated(answer) else "concurrent requests"
-    return _curves(points, axes(3.6), x, f"ms per output token{_at(answer.percentile)}")
+    return _curves(points, axes(3.6), x, f"ms per output token{_at(answer.asked.percentile)}")
 
 
 def _at(percentile: int | None) -> str:
@@ -292,7 +292,7 @@ def _draw_serving(answer: Any, axes: Axes) -> Any:
     The time is that at the percentile asked for. Rows without room are left out where others have it.
     """
     points: dict[str, list[Any]] = defaultdict(list)
-    at = answer.percentile
+    at, most = answer.asked.percentile, answer.asked.max_tpot_ms
     timed = [row for row in answer.served if row.tpot_ms is not None]
     if not timed:
         raise InputError(f"no picture without a time: {answer.no_room()}", code="no-picture")
@@ -301,9 +301,9 @@ def _draw_serving(answer: Any, axes: Axes) -> Any:
         name = f"{plural(row.gpus // row.replicas, 'GPU')}{each}{row.split_words}"
         points[name].append(_point(row, at))
     ax = _over_loads(points, answer, axes)
-    limit = f"limit, {milliseconds(answer.max_tpot_ms or 0.0)}{_at(at)}"
-    if answer.max_tpot_ms is not None and limit not in [line.get_label() for line in ax.lines]:
-        ax.axhline(answer.max_tpot_ms, color="#555555", linestyle="--", linewidth=1, label=limit)
+    limit = f"limit, {milliseconds(most or 0.0)}{_at(at)}"
+    if most is not None and limit not in [line.get_label() for line in ax.lines]:
+        ax.axhline(most, color="#555555", linestyle="--", linewidth=1, label=limit)
         ax.legend()
     device = f"{plain(answer.device)} ({answer.framework})"
     ax.set_title(f"{plain(answer.model)} on {device}, {answer.chosen.dtype}")

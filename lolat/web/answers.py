@@ -265,7 +265,7 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
         title = plural(row.gpus, "GPU") + ("" if usd is None else f", {dollars(usd)} an hour")
     return {
         "title": title,
-        "then": _token_words(row, answer.percentile) if is_answer else "",
+        "then": _token_words(row, answer.asked.percentile) if is_answer else "",
         "lines": [*no, *before],
         "table": configurations.html(f"On {plain(device.key)}, by requests and GPUs"),
         "load": row.load_words,
@@ -338,7 +338,7 @@ def _served_beside(
         "lines": [
             *(f"{', '.join(names)}: {why}, as said below" for why, names in noes.items()),
             *compared_near(several),
-            *(line for answer in [*found.values()][:1] for line in limit_legend(answer)),
+            *limit_legend(several.asked),
             *several.remarks,
             *unpriced_lines(several),
             *left_out_lines(several.left_out, None),

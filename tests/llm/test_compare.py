@@ -275,6 +275,31 @@ def test_several_language_models_are_each_as_if_asked_alone(lolat: Command) -> N
         package.compare(["qwen3-8b", "qwen3-9b"], on=files)
 
 
+def test_an_answer_says_what_is_unusual_in_its_question(lolat: Command) -> None:
+    """In the first line of each printer, and in Python's words; a usual question adds nothing."""
+    Path("log.csv").write_text("arrival_s,input_tokens,output_tokens\n0,90,20\n3,50,20\n")
+    model = package.load("large.json")
+    drafts = {"draft_tokens": 3, "accepted": 0.7}
+    drafted = "3 tokens drafted a step, each accepted at 70 %, drafting itself free"
+    cached, log = "40 tokens of each prompt cached", "arrivals log.csv"
+    steps: dict[str, Any] = {"max_num_seqs": 1, "max_num_batched_tokens": 2048}
+    for asked, told in (
+        (drafts, [drafted]),
+        (drafts | {"cached_tokens": 40, "arrivals": "log.csv"}, [cached, drafted, log]),
+        (steps, ["at most 1 request a step", "at most 2,048 tokens a step"]),
+        ({"request_rate": 1.0, "arrivals": "even"}, ["arrivals even"]),
+        ({"concurrency": 1, "max_tpot_ms": 99.0}, []),
+    ):
+        alone = model.llm(LARGE, tensor_parallel=1, **asked)
+        several = package.compare(LARGE, on=["large.json", "slow.json"], tensor_parallel=1, **asked)
+        for answer, rest in ((alone, 0), (several, 1)):  # behind the tokens; then the kind of load
+            parts = answer.report().splitlines()[0].split(" · ")
+            (at,) = (n for n, part in enumerate(parts) if " tokens in, " in part)
+            assert parts[at + 1 : len(parts) - rest] == told
+        words = [alone.words(), *several.words().splitlines()]
+        assert all(("; ".join(["", *told]) in one) and one.count(";") == len(told) for one in words)
+
+
 def test_exit_codes(lolat: Command) -> None:
     no = lolat("llm", "large.json,slow.json", *ASK, "--max-tpot-ms", "0.01")
     assert (no.code, len(no.err.splitlines())) == (3, 1)
