@@ -134,12 +134,18 @@ def faster_lines(
             yield f"In {way} it takes {first / speed:.2f} times as long: {' '.join(options)}"
 
 
-@common.command("lolat prices", answers={"prices": "lolat.hardware.prices:Prices"})
+@common.command(
+    "lolat prices", "lolat prices h100", answers={"prices": "lolat.hardware.prices:Prices"}
+)
+@click.argument("gpu", required=False, metavar="[GPU]")
 @common.parameter("prices")
-def prices(prices: str | None) -> None:
-    """List what instances cost an hour, from FILE or a small built-in table."""
+def prices(gpu: str | None, prices: str | None) -> None:
+    """List what instances cost an hour, from FILE or a small built-in table; of a GPU those with that card,
+    in any form and of any memory, or without one for cpu.
+    """
     from lolat.hardware.prices import price_list
     from lolat.report.device import price_lines
 
     found = price_list(prices)
+    found = found.of_gpu(gpu) if gpu else found
     common.answer(found, price_lines(found))

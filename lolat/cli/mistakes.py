@@ -13,7 +13,7 @@ import click
 
 from lolat.units import as_amount, as_number
 
-_ON = ("--on", "MODEL (an argument: one device)")
+_ON = ("--on", "MODEL (an argument: one device)", "GPU (an argument)")
 MEANT: dict[str, tuple[str, ...]] = {
     "gpus": ("--replicas", "--tensor-parallel", *_ON), "num-gpus": ("--replicas", "--tensor-parallel"),
     "world-size": ("--replicas",), "tp": ("--tensor-parallel",), "amp": ("--precision amp",),
@@ -23,7 +23,7 @@ MEANT: dict[str, tuple[str, ...]] = {
     "compile": ("--launch compiled",), "compiled": ("--launch compiled",), "jit": ("--launch compiled",),
     "graph": ("--launch graph",), "cuda-graph": ("--launch graph",), "cuda-graphs": ("--launch graph",),
     "on": _ON, "gpu": _ON, "device": _ON, "devices": _ON, "hardware": _ON,
-    "accelerator": (*_ON, "the list is printed whole"),
+    "accelerator": _ON,
     "b": ("--batch-size",), "bs": ("--batch-size",), "o": ("--output",), "format": ("--json",),
     "image-size": ("--input-size",), "img-size": ("--input-size",), "resolution": ("--input-size",),
     "shape": ("--input-size",), "input-shape": ("--input-size",),

@@ -29,7 +29,7 @@ from lolat.hardware.gpus import (
 from lolat.hardware.links import MACHINE, Link, form_in
 from lolat.io.tables import Row, read_table
 from lolat.parameters import PARAMETERS
-from lolat.units import plain, plural
+from lolat.units import did_you_mean, plain, plural
 
 BUILT_IN = Path(__file__).with_name("prices.csv")
 """Some prices; each row has its source and date."""
@@ -76,6 +76,16 @@ class Prices:
 
     prices: str
     offers: tuple[Offer, ...]
+
+    def of_gpu(self, gpu: str) -> Prices:
+        """The offers with a GPU, in any form and of any memory; InputError if there are none."""
+        sheet, names = find_gpu(gpu), {o.accelerator or CPU: None for o in self.offers}
+        if found := tuple(o for o in self.offers if is_same_gpu(o.accelerator or CPU, gpu, sheet)):
+            return replace(self, offers=found)
+        like = {} if sheet else {name.casefold(): plain(name) for name in names}
+        every = f"expected one of {', '.join(map(plain, names))}"
+        hint = did_you_mean(gpu.casefold(), like, every)
+        raise InputError(f"{arg('gpu')} {plain(gpu)}: not in {self.prices}; {hint}")
 
 
 def price_list(prices: str | Path | Prices | None = None) -> Prices:

@@ -187,20 +187,17 @@ def _first_token(of: Sizing) -> list[str]:
 
 def slower_links(every: Iterable[Sizing]) -> str:
     """Remark on prompts most of whose time is all-reduces of a timed host; "" without any."""
-    slow, why = list[str](), ""
+    slow, host = list[str](), ""
     for of in (one for one in every if one.fit and one.deployment.gpus > 1):
         exchange = of.gpu.operation("all_reduce", "bfloat16")
         parts = of.prompt(of.asked.loads()[0]) * each_ms(of.gpu.section.overheads)
         share = parts[STEP_PARTS.index("all_reduce")] / parts.sum()
-        link = of.gpu.section.sheet.link_gb_s
-        why = f"over links of {digits(link or LINK_GB_S)} GB/s" + " (assumed)" * (link is None)
-        if not exchange.like:
-            why = f"as they were timed on one host of {of.device}"
+        host = exchange.like or of.device
         if share > MOST_EXCHANGE and exchange.like != IN_GENERAL:
             slow.append(f"{percent(share)} on {of.deployment.gpus}")
     return bool(slow) * (
-        f"all-reduces take most of a prompt's time ({', '.join(slow)} GPUs), {why}; on a host with faster "
-        "links the first token takes less"
+        f"all-reduces take most of a prompt's time ({', '.join(slow)} GPUs), as they were timed on one "
+        f"host of {host}; on a host with faster links the first token takes less"
     )
 
 
@@ -232,7 +229,7 @@ def _room(of: Sizing) -> str:
     tokens, least = int(asked.loads()[0].longest), _least(of, asked.dtype, 1)
     has_room = taken / here.gpus < GIB * room
     wanted = f", which leaves too little for the cache of {tokens:,} tokens" if has_room else ""
-    wanted += f": at least {plural(least, 'GPU')} (tensor_parallel {least})" if least else ""
+    wanted += f": at least {plural(least, 'GPU')} (--tensor-parallel {least})" if least else ""
     fewer = {} if has_room else _least_by_dtype(of, least or MOST_GPUS, 1)
     wanted += "".join(f"; {n} in {dtype}" for n, dtype in fewer.items())
     of_gpu = f"{room:.0f} of a GPU's {sheet.memory_gib:g}"
@@ -284,5 +281,5 @@ def _beyond(of: Sizing, rows: Sequence[ServingConfig]) -> list[str]:
          f"than {what}; the interval is wider"),
         (any(row.gpus > node * row.replicas for row in rows), "extrapolating: more GPUs than the "
          f"{node} of a node; links are assumed to be those within a node, and the interval reaches to "
-         f"links of {BETWEEN_GB_S:.0f} GB/s"),
+         f"links of {BETWEEN_GB_S:.0f} GB/s, as of InfiniBand, which many rented machines lack"),
     )  # fmt: skip

@@ -284,7 +284,7 @@ class Sizing:
             return row
         high = margins.least(low, high, lambda each: rate / each, lambda n: self._seen(load, n))
         row = self.row(load, high)
-        held = _rented(self.rental, row.replicas, self.deployment.gpus)[2]
+        held = self._rented(row.replicas)[2]
         fuller = self.row(load, min(held, most)) if held > row.replicas else row
         return fuller if fuller.within else row
 
@@ -401,7 +401,7 @@ class Sizing:
         # Replicas of a trace have each nth request: the answers of one are not those of all.
         is_trace = isinstance(load.arrivals, Trace)
         speed = done * (load.output_tokens if is_trace else float(times.output_tokens.mean()))
-        dollars, machines, _, rented = _rented(self.rental, row.replicas, self.deployment.gpus)
+        dollars, machines, _, rented = self._rented(row.replicas)
         concurrency = row.concurrency if rate is None else times.concurrency * groups
         held = self._memory_gib(load, min(concurrency / groups, self.fit))
         memory = held if rate else row.memory_gib
@@ -417,6 +417,33 @@ class Sizing:
             "utilization": min(rate / (self.largest_rate * row.replicas), 1.0) if rate else None,
             "saturated": is_saturated if rate else None, "e2e_ms": float(times.e2e_ms.mean()),
         }  # fmt: skip
+
+    def _rented(self, replicas: int) -> tuple[float | None, str | None, int, int | None]:
+        """Return US$ an hour and the name of the cheapest machines that hold each replica whole, None
+        without; the replicas that these hold, and their GPUs.
+
+        A replica of more GPUs than a node has takes whole nodes. A price that the user gives counts for one
+        GPU in any machine.
+        """
+        rental, parallel = self.rental, self.deployment.gpus
+        if rental and not rental.offers[0].instance_type:
+            gpus = replicas * parallel
+            return rental.offers[0].price * gpus, rental.prices, replicas, gpus
+        choices, nodes = [], -(-parallel // int(self.gpu.section.sheet.gpus_per_node))
+        for offer in rental.offers if rental else ():
+            if rental and (parts := offer.devices // -(-parallel // nodes)):
+                number = -(-replicas * nodes // parts)
+                other = rental.rented(1, offer).memory_gib  # than that of this GPU
+                with_more = f" ({other:g} GiB a GPU)" if other else ""
+                idle = number * offer.devices - replicas * parallel
+                name = offer.instance_type + with_more + f", {idle} idle" * bool(idle)
+                name = f"{number} x {name}" if number > 1 else name
+                held = number * parts // nodes, number * offer.devices
+                choices.append((number * offer.price, number, name, *held))
+        if not choices:
+            return None, None, replicas, None
+        price, _, name, held_replicas, gpus = min(choices)
+        return price, name, held_replicas, gpus
 
     def _percentiles(
         self, load: Load, times: RequestTimes, prompt: np.ndarray, at_rate: bool
@@ -479,31 +506,3 @@ def _called(deployment: Deployment) -> str:
     """Return the data type of the weights; experts in another one follow behind a +."""
     differs = deployment.decoder.experts and deployment.expert_dtype != deployment.dtype
     return f"{deployment.dtype}+{deployment.expert_dtype}" if differs else deployment.dtype
-
-
-def _rented(
-    rental: Rental | None, replicas: int, parallel: int
-) -> tuple[float | None, str | None, int, int | None]:
-    """Return US$ an hour and the name of the cheapest machines that hold each replica whole, None without;
-    the replicas that these hold, and their GPUs.
-
-    A price that the user gives counts for one GPU in any machine.
-    """
-    if rental and not rental.offers[0].instance_type:
-        gpus = replicas * parallel
-        return rental.offers[0].price * gpus, rental.prices, replicas, gpus
-    choices = []
-    for offer in rental.offers if rental else ():
-        if rental and (groups := offer.devices // parallel):
-            number = -(-replicas // groups)
-            other = rental.rented(1, offer).memory_gib  # than that of this GPU
-            with_more = f" ({other:g} GiB a GPU)" if other else ""
-            idle = number * offer.devices - replicas * parallel
-            name = offer.instance_type + with_more + f", {idle} idle" * bool(idle)
-            name = f"{number} x {name}" if number > 1 else name
-            held = number * groups, number * offer.devices
-            choices.append((number * offer.price, number, name, *held))
-    if not choices:
-        return None, None, replicas, None
-    price, _, name, groups, gpus = min(choices)
-    return price, name, groups, gpus

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lolat.llm.answer import ServingAnswer, ServingConfig, requests_words
-from lolat.llm.compare import ComparedModels
+from lolat.llm.compare import FAR, ComparedModels
 from lolat.llm.question import ServingQuestion
 from lolat.report.ranked import apart_words, left_out_lines, scaled, within_limit
 from lolat.report.tables import Column, Page, Part, ReportTable
@@ -100,8 +100,10 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
     yield f"{_tokens(first) if several else _subject(first)} · {_load_words(first.chosen)}"
     table = (EACH_LOAD, loads_table(found)) if found.by_load else (compared_table(found),)
     yield from ("", *table, "")
+    yield from far_lines(found)
     yield from verdict_lines(found)
-    rented = {name: plain(row.rented) for name, row in found.answers.items() if row.rented}
+    far = found.far
+    rented = {n: plain(r.rented) for n, r in found.answers.items() if r.rented and n not in far}
     if rented:
         tables = dict.fromkeys(plain(found.of[name].prices or "") for name in rented)
         prices = (f"{plain(name)} in {machines}" for name, machines in rented.items())
@@ -114,6 +116,19 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
     yield from limit_legend(found.asked)
     yield from _shared_out([*found.answers.values()])
     yield from left_out_lines(found.left_out)
+
+
+def far_lines(found: ComparedModels) -> Iterator[str]:
+    """The devices that are too far from the cheapest for the table, with their GPUs and prices."""
+    each = list[str]()
+    for name, row in found.far.items():
+        usd = row.dollars_per_million
+        each.append(f"{plain(name)} ({row.gpus_words}{'' if usd is None else f', {dollars(usd)}'})")
+    if each:
+        yield (
+            f"Not in the table, as they cost more than {FAR:g} times the cheapest, or without a price take "
+            f"more GPUs than those with one: {', '.join(each)}."
+        )
 
 
 def compared_near(found: ComparedModels) -> Iterator[str]:
@@ -152,6 +167,12 @@ def verdict_lines(found: ComparedModels) -> Iterator[str]:
                 facts.insert(0, f"{milliseconds(values[plain(best)][0])} a token")
             under = f" under {row.requests_words}" if found.by_load else ""
             apart = apart_words(plain(best), values, "; ")
+            if apart and word == "Cheapest" and row.request_rate is not None:  # see `_price_ends`
+                more = f"{row.replicas + 1} x {row.gpus // row.replicas} GPUs"
+                usd = (row.dollars_per_hour or 0.0) * (1.0 + 1.0 / row.replicas)
+                apart += (
+                    f": it may need {more}, about {dollars(usd)} an hour, to keep the limits surely"
+                )
             of_these = " of these" * (word == "Fastest")
             yield f"{word}{of_these}{under}: {plain(best)}, {', '.join(facts)}{apart}."
 
@@ -189,7 +210,8 @@ def compared_table(found: ComparedModels) -> ReportTable:
     def price(row: ServingConfig) -> tuple[float, bool]:
         return row.dollars_per_million or math.inf, names[id(row)] != leaders["cheapest"]
 
-    rows = sorted(found.answers.values(), key=price)
+    far = found.far
+    rows = sorted((row for n, row in found.answers.items() if n not in far), key=price)
     remark = Column("", lambda row: leads(leaders, names[id(row)], row), is_text=True, page="front")
     return ReportTable([*_columns_of(found, names, rows), remark], rows, stacked=True)
 
@@ -201,10 +223,10 @@ def leads(leaders: Mapping[str, str | None], name: str, row: ServingConfig) -> s
 
 def loads_table(found: ComparedModels) -> ReportTable:
     """The best row of each model under each load, by load."""
-    rows, names, told = list[ServingConfig](), dict[int, str](), dict[int, str]()
+    rows, names, told, far = list[ServingConfig](), dict[int, str](), dict[int, str](), found.far
     for best in found.loads.values():
         leaders = found.leaders(best)
-        for name, row in best.items():
+        for name, row in ((n, r) for n, r in best.items() if n not in far):
             rows.append(row)
             names[id(row)], told[id(row)] = name, leads(leaders, name, row)
     remark = Column("", lambda row: told[id(row)], is_text=True, page="front")

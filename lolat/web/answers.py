@@ -35,6 +35,7 @@ from lolat.report.llm import (
     compared_near,
     compared_table,
     facts,
+    far_lines,
     limit_legend,
     llm_parts,
     loads_table,
@@ -337,6 +338,7 @@ def _served_beside(
         "table": table,
         "lines": [
             *(f"{', '.join(names)}: {why}, as said below" for why, names in noes.items()),
+            *far_lines(several),
             *compared_near(several),
             *limit_legend(several.asked),
             *several.remarks,

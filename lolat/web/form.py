@@ -465,8 +465,8 @@ class Form:
         return any(f.name in self.errors or self.text(f.name) != f.default for f in self.rare)
 
     def words(self, error: LolatError) -> str:
-        """An error with the labels of fields in the place of the arguments' names."""
-        return plain(error.worded(self._label))
+        """An error with the labels of fields in the place of the names of arguments and options."""
+        return self.line(error.worded(self._label))
 
     def line(self, text: str) -> str:
         """A line of an answer with the labels of fields in the place of options; a command stays."""

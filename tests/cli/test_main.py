@@ -193,7 +193,7 @@ def remarking(error: BaseException | None) -> click.Command:
      ("report v100 net.json --compile", "it is --launch compiled here"),
      ("predict net.json --gpu a100", "it is --on here"),
      ("explain net.json --on a100,l4", "it is MODEL (an argument: one device) here"),
-     ("prices --accelerator a100", "printed whole"),
+     ("prices --accelerator a100", "it is GPU (an argument) here"),
      ("predict v100 net.json --against b.json", "it is NETWORK (a further"),
      ("predict v100 net.json --max-ratio 2", "it is --max-ms here"),
      ("nas score fbnet v100 --output a.csv --value v", "lolat nas search --objective")],
@@ -215,7 +215,7 @@ def every_option() -> set[str]:
             else [command]
         )
         words |= {o for one in inner for p in one.params for o in p.opts}
-    return words | {"MODEL", "NETWORK"}
+    return words | {"MODEL", "NETWORK", "GPU"}
 
 
 def test_what_is_meant_is_an_option_of_some_command() -> None:

@@ -237,7 +237,7 @@ def test_a_model_that_does_not_fit_is_an_answer(lolat: Command) -> None:
     no = lolat.refused("llm", "gpu.json", "llama-3.1-405b", "--request-rate", "3", "--max-tpot-ms", "100",
                        code=3)  # fmt: skip
     assert "no configuration on up to 8 GPUs a replica keeps 100 ms" in no
-    assert "at least 16 GPUs (tensor_parallel 16)" in no
+    assert "at least 16 GPUs (--tensor-parallel 16)" in no
     # 16 GB of weights fit in 70 GiB, and no cache of 128 KiB a token beside them for the longest request.
     long = {**LARGE, "max_position_embeddings": 10**7}
     answer = MODEL.llm(long, 10**6, 100, 1, 1)
@@ -446,8 +446,8 @@ def test_the_command_takes_a_price_list(lolat: Command) -> None:
 
 
 def test_a_group_of_gpus_is_rented_in_one_machine(tmp_path: Path) -> None:
-    """A pair costs 5 an hour, four cost 12: 16 GPUs that share a model are in no machine, and have no
-    price; two groups of four in two machines.
+    """A pair costs 5 an hour, four cost 12: 16 GPUs that share a model have no price without machines of
+    a whole node; two groups of four are in two machines.
     """
     prices = tmp_path / "prices.csv"
     prices.write_text(
@@ -462,6 +462,14 @@ def test_a_group_of_gpus_is_rented_in_one_machine(tmp_path: Path) -> None:
     for row in free[:3]:
         tokens_an_hour = 3600 * (row.tokens_per_s or 0.0)
         assert row.dollars_per_million == pytest.approx(row.dollars_per_hour / tokens_an_hour * 1e6)
+    for machine, usd, name in (
+        ("eight,h100,8,30", 60.0, "2 x eight"),
+        ("most,h100,16,50", 50.0, "most"),
+    ):
+        with prices.open("a") as rows:  # a node has eight
+            rows.write(f"{machine}\n")
+        (row,) = known.llm(LARGE, 100, 100, 8, 16, prices=str(prices)).served
+        assert (row.dollars_per_hour, row.rented, row.rented_gpus) == (usd, name, 16)
     limit = free[2].tpot_ms * 0.985  # two groups of four keep it, with half the requests each
     found = known.llm(LARGE, 100, 100, 8, 4, prices=str(prices), max_tpot_ms=limit, gpus=8)
     assert (found.chosen.replicas, found.chosen.gpus_words) == (2, "2 x 4 GPUs")

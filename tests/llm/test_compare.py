@@ -130,7 +130,31 @@ def test_under_a_rate_only_a_limit_that_may_break_makes_prices_uncertain() -> No
         # A request a second, of 512 output tokens: a million of them take 1e6 / 512 seconds.
         million = f"${30 / 3600 * 1e6 / 512:.2f} a million output tokens"
         first = f"Cheapest: one, 1 GPU, $30.00 an hour, {million}"
-        assert told == f"{first}{'; cannot be told apart from two' * alike}."
+        # With another replica it costs twice as much.
+        why = "it may need 2 x 1 GPUs, about $60.00 an hour, to keep the limits surely"
+        assert told == f"{first}{f'; cannot be told apart from two: {why}' * alike}."
+
+
+def test_of_many_devices_those_far_from_the_cheapest_are_one_line() -> None:
+    """At a rate all serve as many tokens: five times 10 dollars are 50. The fastest stays, at any price."""
+    model, known = Model(files()["large"]), Model(document())  # the latter has no price
+
+    def at(usd: float | None, gpus: int = 1) -> Callable[..., ServingAnswer]:
+        more = {"price_per_hour": None if usd is None else usd / gpus, "tensor_parallel": gpus}
+        return lambda config, **asked: (model if usd else known).llm(config, **asked | more)
+
+    of = {"ten": at(10.0), "fifty": at(50.0), "more": at(51.0), "fast": at(200.0, 4), "free": at(None, 4),
+          "many": at(None, 8)}  # fmt: skip
+    asked = {"request_rate": 0.5, "tensor_parallel": 1}
+    found = compare(of, LARGE, **asked)
+    assert [cells[0] for cells in compared_table(found).cells] == ["ten", "fifty", "fast", "free"]
+    text = "\n".join(lines_of(compared_lines(found)))
+    million = f"${51 / 3600 * 1e6 / (0.5 * 512):,.2f}"
+    assert f": more (1 GPU, {million}), many (8 GPUs)." in text
+    assert {*found.answers} == {*of}
+    few = compare({name: of[name] for name in ("ten", "more", "fast", "many")}, LARGE, **asked)
+    assert len(compared_table(few).rows) == 4
+    assert "Not in the table" not in "\n".join(lines_of(compared_lines(few)))
 
 
 def test_a_gpu_that_computes_no_bfloat16_is_left_out_of_several(lolat: Command) -> None:

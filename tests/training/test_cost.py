@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from pathlib import Path
@@ -21,7 +22,7 @@ from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.network import ON_CPU
 from lolat.hardware.environment import Hardware
-from lolat.hardware.prices import Offer, Rental, price_list
+from lolat.hardware.prices import BUILT_IN, Offer, Rental, price_list
 from lolat.report.cost import cost_lines
 from lolat.report.tables import lines_of
 from lolat.training import plan
@@ -364,6 +365,13 @@ def test_the_price_list_is_printed(lolat: Command, prices: str) -> None:
     offers = lolat.json("prices", "--prices", prices)["offers"]
     found = [(o["instance_type"], o["price"], o["region"]) for o in offers if o["count"]]
     assert {("one", 3.0, "there"), ("eight", 20.0, "there")} <= {*found}
+    with BUILT_IN.open() as table:
+        rows = [*csv.DictReader(table)]
+    cards = {"h100": ["H100", "H100-PCIe"], "RTX 4090": ["RTX4090"], "l4": ["L4"], "cpu": [""]}
+    for name, card in cards.items():
+        known = [row["InstanceType"] for row in rows if row["AcceleratorName"] in card]
+        assert [o["instance_type"] for o in lolat.json("prices", name)["offers"]] == known
+    assert "did you mean H100" in lolat.refused("prices", "h10")
 
 
 @pytest.mark.parametrize(
