@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lolat.io.results import topic
-from lolat.units import by_text, plain, plural
+from lolat.units import by_text, percent, plain, plural
 
 if TYPE_CHECKING:
     from lolat.device.prediction import Prediction
@@ -37,9 +37,9 @@ Ranked = Mapping[str, tuple[float, tuple[float, float] | None]]
 """Name -> a time or a price, and its interval, None if not known."""
 
 
-def apart_words(best: str, ranked: Ranked, before: str = "") -> str:
-    """The predicate "cannot be told apart from ..." on the best of a ranking, behind the words `before`; ""
-    if it can be from all.
+def apart_words(best: str, ranked: Ranked, before: str = "", why: str = "") -> str:
+    """The predicate "cannot be told apart from ..." on the best of a ranking, behind the words `before`, by
+    how much the others are off, and `why`, else by the intervals; "" if it can be from all.
 
     Two cannot be told apart if their logarithms differ by no more than the root of the sum of the squares
     of their intervals' half widths.
@@ -49,13 +49,19 @@ def apart_words(best: str, ranked: Ranked, before: str = "") -> str:
         return math.log(interval[1] / interval[0]) / 2 if interval and interval[0] > 0 else math.inf
 
     value, ends = ranked[best]
-    alike = [
-        name
+    alike = {
+        name: f"{name} ({percent(abs(other / value - 1.0))} {'less' if other < value else 'more'})"
         for name, (other, its) in ranked.items()
         if name != best
         and max(value, other) <= min(value, other) * math.exp(math.hypot(half(ends), half(its)))
-    ]
-    return f"{before}cannot be told apart from {_few(alike, MOST_APART)}" if alike else ""
+    }
+    others = _few([*alike.values()], MOST_APART)
+    why = why or (
+        "the intervals overlap"
+        if all(ranked[n][1] for n in (best, *alike))
+        else "not all have an interval"
+    )
+    return f"{before}cannot be told apart from {others}: {why}" if alike else ""
 
 
 def levels_words(own_runs: Mapping[str, int]) -> Iterator[str]:

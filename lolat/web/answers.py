@@ -92,14 +92,23 @@ def _latency(
     model = asked_of(device, question)
     listed, sizes = price_list(), question["batch_size"]
     predictions = [priced(model.predict(graph, size), device.model, listed) for size in sizes]
-    return {
-        "title": "does not fit"
-        if predictions[0].fits is False
-        else milliseconds(predictions[0].latency_ms),
-        "predictions": predictions,
-        "command": _command("predict", form, device),
-        "report": f"/report{form.link()[1:]}&{urlencode({'only': device.key})}",
-    }
+    return {"predictions": predictions, "command": _command("predict", form, device)}
+
+
+def show_largest(form: Form, cards: list[Card]) -> None:
+    """Give each card of latencies the prediction, title and report of one batch size.
+
+    It is the largest that fits on most of the devices: a small one is often bound by the host alone.
+    """
+    of_size = zip(*(c["predictions"] for c in cards), strict=True)
+    shown = max(of_size, key=lambda of: (sum(p.fits is not False for p in of), of[0].batch_size))
+    for found, p in zip(cards, shown, strict=True):
+        link = form.link(batch_size=str(p.batch_size))[1:]
+        found |= {
+            "shown": p,
+            "title": "does not fit" if p.fits is False else milliseconds(p.latency_ms),
+            "report": f"/report{link}&{urlencode({'only': found['device'].key})}",
+        }
 
 
 def _budget(
@@ -494,15 +503,14 @@ def compared(form: Form, cards: list[Card], is_alike: bool) -> Card | None:
 
 
 def blocks(cards: list[Card]) -> dict[str, Any]:
-    """The blocks at the first batch size: a row for each, with (ms, share) on each device."""
-    of_devices = [c["predictions"][0] for c in cards]
-    columns = [block_rows(p) for p in of_devices]
+    """The blocks at the shown batch size: a row for each that takes time, (ms, share) on each device."""
+    of_devices = [c["shown"] for c in cards]
     lines = []
-    for of_block in zip(*columns, strict=True):
-        row = of_block[0]
+    for of_block in zip(*map(block_rows, of_devices), strict=True):
+        row, cells = of_block[0], [(r.latency_ms, r.share) for r in of_block]
         most = TERMS[row.bound_by] if len(cards) == 1 else ""
-        cells = [(r.latency_ms, r.share) for r in of_block]
-        lines.append({"name": row.label, "summary": row.summary, "cells": cells, "most": most})
+        if any(ms > 0.0 for ms, _ in cells):  # the call of a GPU is in its launches
+            lines.append({"name": row.label, "summary": row.summary, "cells": cells, "most": most})
     return {
         "rows": lines,
         "longest": max((share for line in lines for _, share in line["cells"]), default=0.0) or 1.0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,9 +11,9 @@ from pathlib import Path
 from lolat.api.choosing import ALL, load, serving_model, serving_models
 from lolat.api.model import Model
 from lolat.errors import LolatError
-from lolat.hardware.gpus import is_card
+from lolat.hardware.gpus import device_names, is_card
 from lolat.io import paths as places
-from lolat.units import plain
+from lolat.units import did_you_mean, plain, shortened
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,19 @@ def key_of(name: str, listed: dict[str, ListedDevice], of_decoders: bool) -> str
             name = model.label
             listed.setdefault(name, _of_name(model))
     return name if name in listed else by_case.get(name.casefold(), name)
+
+
+def unlisted(
+    names: Iterable[str], every: Mapping[str, ListedDevice], listed: Mapping[str, ListedDevice]
+) -> str:
+    """The reasons why devices are not among those `listed` in a tab; `every`: those of all tabs."""
+    near, whys = {known.casefold(): known for known in (*listed, *device_names())}, list[str]()
+    for name in names:
+        known = every[name].model.file.answers_for if name in every else ()
+        hint = did_you_mean(name.casefold(), near, "choose one of the list")
+        why = f" answers {' and '.join(known)} only" if known else f": no such device; {hint}"
+        whys.append(f"{shortened(name)!r}{why}")
+    return "; ".join(whys)
 
 
 def _changed_ns(path: Path) -> int:

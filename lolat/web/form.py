@@ -31,7 +31,7 @@ from lolat.readers.cache import bundled_as, bundled_networks
 from lolat.readers.size import as_sizes
 from lolat.training.passes import Tuning
 from lolat.units import as_amount, plain, shortened
-from lolat.web.devices import ListedDevice, key_of
+from lolat.web.devices import ListedDevice, key_of, unlisted
 from lolat.web.networks import UPLOAD, sent_name
 
 # ---- The value of a text in a field; InputError if it has none.
@@ -42,12 +42,12 @@ EVERY = PARAMETERS | parameters_of(ServingQuestion)
 
 
 def numbers(text: str, of: Parameter, most: int = 1) -> Any:
-    """The numbers of a parameter in a text, with commas or spaces between them, as `as_amount` reads each.
+    """The numbers of a parameter in a text, as `as_amount` reads each; with , ; or spaces between.
 
     A tuple if `most` of them are more than one, else a number, None in an empty text.
     """
     is_one = most == 1 and as_amount(text) < inf
-    words = [text] if is_one else re.findall(r"[^,\s]+", text)
+    words = [text] if is_one else re.findall(r"[^,;\s]+", text)
     values = [as_amount(word) for word in words]
     if len(values) > most:
         wanted = f"at most {most} numbers" if most > 1 else "one number, such as 1000 or 2.5"
@@ -447,8 +447,7 @@ class Form:
                 self.errors[name] = self.words(error)
         question = None if self.errors or not (self.ticked or self.is_all) else values
         if self.refused:
-            names = ", ".join(map(repr, map(shortened, self.refused)))
-            self.errors["model"] = f"{names}: not in the list of this tab; choose others there"
+            self.errors["model"] = unlisted(self.refused, self.every, self.devices)
         elif self.devices and not (self.ticked or self.is_all):
             self.errors["model"] = "none is chosen; choose at least one"
         return question

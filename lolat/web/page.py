@@ -136,6 +136,8 @@ class Pages:
                 form.refuse(why, "model", f"{plain(device.key)}: ")
             return None
         is_latency, differ = form.view == "latency", answers.differ(form, question, cards)
+        if is_latency:
+            answers.show_largest(form, cards)
         return {
             "subject": subject,
             "cards": cards,

@@ -128,4 +128,12 @@ APART = [
 @pytest.mark.parametrize(("best", "other", "alike"), APART)
 def test_what_cannot_be_told_apart_from_the_best(best: Any, other: Any, alike: bool) -> None:
     told = apart_words("a", {"a": best, "b": other})
-    assert told == ("cannot be told apart from b" if alike else "")
+    # By hand, of 10.0: 11.5 is 15 % more, 20.0 100 %, 10.2 2 %, 50.0 400 %.
+    more = {11.5: "15 %", 20.0: "100 %", 10.2: "2.0 %", 50.0: "400 %"}.get(other[0])
+    why = "the intervals overlap" if other[1] else "not all have an interval"
+    assert told == (f"cannot be told apart from b ({more} more): {why}" if alike else "")
+
+
+def test_a_rival_below_the_best_is_less() -> None:
+    told = apart_words("a", {"a": (10.0, (8.0, 12.5)), "b": (9.0, (8.0, 10.0))}, "; ")
+    assert told == "; cannot be told apart from b (10 % less): the intervals overlap"

@@ -90,7 +90,10 @@ def test_devices_that_cannot_be_told_apart_are_told(
 ) -> None:
     with site([laptop, write("given", "twin", slower=1.02), board]) as page:
         page.get("?network=Mine&model=twin&model=laptop&model=board")
-        assert "The fastest, laptop, cannot be told apart from twin." in page.answer()
+        assert (
+            "The fastest, laptop, cannot be told apart from twin (2.0 % more): the intervals overlap."
+            in page.answer()
+        )
         page.get("?network=Mine&model=twin&model=board")
         assert "cannot be told apart" not in page.answer()
 
@@ -172,14 +175,20 @@ def test_a_training_is_compared_in_the_precisions_of_the_command() -> None:
     ]
 
 
-def test_what_is_of_the_first_batch_size_says_so(page: Site) -> None:
-    page.get(MINE + "&batch_size=2,8")
-    macs = lolat.load(page.commands()[0].split()[2]).predict(synthetic.network(), 2)
-    assert f"batch 2, 8 · at batch 2: {quantity(macs.counts['flops'], 'MACs')} ·" in page.answer()
-    rate = digits(2e3 / macs.latency_ms)
-    shown = f"{milliseconds(macs.latency_ms)} at batch 2, {rate} samples/s 90 % sure"
+@pytest.mark.parametrize("typed", ["2,8", "8,2", "2;8"])
+def test_what_is_of_one_batch_size_is_of_the_largest_and_says_so(page: Site, typed: str) -> None:
+    page.get(f"{MINE}&batch_size={typed.replace(';', '%3B')}")
+    macs = lolat.load(page.commands()[0].split()[2]).predict(synthetic.network(), 8)
+    sizes = ", ".join(typed[::2])
+    assert (
+        f"batch {sizes} · at batch 8: {quantity(macs.counts['flops'], 'MACs')} ·" in page.answer()
+    )
+    rate = digits(8e3 / macs.latency_ms)
+    shown = f"{milliseconds(macs.latency_ms)} at batch 8, {rate} samples/s 90 % sure"
     assert f"a laptop {shown}" in page.answer()
-    assert "Where the time goes, at batch 2" in page.answer()
+    assert "Where the time goes, at batch 8" in page.answer()
+    (report,) = re.findall(r'href="(/report[^"]*)"', page.raw)
+    assert "batch 8" in page.client.get(html.unescape(report)).text
     page.get(MINE + "&batch_size=8")
     assert "at batch" not in page.answer()
 
@@ -329,9 +338,10 @@ def test_a_model_that_cannot_answer_says_so_at_the_devices(page: Site, tmp_path:
     ("asked", "words"),
     [
         ("model=", "none is chosen"),
-        ("model=gone", "'gone': not in the list"),
-        ("model=gpu", "'gpu': not in the list"),  # language models alone
-        ("model=laptop&model=gone", "'gone': not in the list"),
+        ("model=gone", "'gone': no such device; choose one of the list"),
+        ("model=gpu", "'gpu' answers language models only"),
+        ("model=rtx-4091", "'rtx-4091': no such device; did you mean rtx-4090"),
+        ("model=laptop&model=gone", "'gone': no such device"),
     ],
 )
 def test_no_other_device_answers_for_one_that_is_asked(page: Site, asked: str, words: str) -> None:
@@ -367,7 +377,7 @@ def test_the_models_that_are_ticked_at_first(tmp_path: Path, laptop: Path, write
         every, *each = [line.split() for line in page.commands()]
         assert [line[2] for line in each] == ["rtx-4090-amp", "epyc-2t", "t4"]
         assert every[2:5] == ["keras:Mine", "--on", "rtx-4090-amp,epyc-2t,t4"]
-        assert page.errors()["model"].startswith("'toaster': not in the list")
+        assert page.errors()["model"].startswith("'toaster': no such device")
     assert ticked(laptop) == ["laptop"]
     form = Path("v100-sxm-16gb")  # known by its data sheet, it has no file
     assert ticked(form) == ["v100-sxm-16gb"]
