@@ -211,7 +211,7 @@ def report(
             csv, [of | row for of, p in zip(sizes, folded, strict=True) for row in p.block_rows()]
         )
     printed = folded[0] if len(folded) == 1 else replace(found, answers=tuple(folded))
-    common.answer(printed, one_by_one(found, lambda p: report_lines(p, depth)))
+    common.answer(printed, one_by_one(found, lambda p: report_lines(p, depth, html is not None)))
     for file in (csv, html):
         if file is not None:
             common.say(f"written: {file}")

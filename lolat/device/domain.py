@@ -34,6 +34,8 @@ networks on a CPU whose multiply-accumulates are of other kinds than the timed o
 transformers by a fit to 30 convolutional networks, and of these by a fit to transformers, on two CPUs."""
 MACS = tuple(name for name in COLUMNS if name.endswith("_macs"))
 """The kinds of multiply-accumulates."""
+SMALLER = "smaller than what was measured"
+"""The topic of a remark."""
 UNMEASURED_FACTOR = 4.0
 """Error factor of a kind of operation or a data type that no measured block has."""
 
@@ -71,7 +73,7 @@ class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
             most = f"networks were timed with {self.most_samples:,.0f} at most"
             return f"{step}{batch_size:,} samples; {most}"
         below = ", ".join(self.below(batch_size, latency_ms, operations))
-        return below and Remark(f"{step}smaller than what was measured", below)
+        return below and Remark(f"{step}{SMALLER}", below)
 
 
 class Domain(msgspec.Struct, frozen=True, omit_defaults=True):

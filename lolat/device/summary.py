@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from msgspec.structs import replace
 
 from lolat.device import Device
 from lolat.device.file import State, ago, moment
 from lolat.device.predictors.additive import FAMILY, AdditiveCosts
 from lolat.device.predictors.formula import Formula
+from lolat.device.running import fitted_on_words, mode_words
 from lolat.graph.counts import MEANINGS, MEMBERS
-from lolat.graph.modes import COMPILED
-from lolat.hardware.environment import Environment
 from lolat.units import milliseconds, percent, plain
 
 
@@ -103,41 +100,24 @@ def _language_models(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def headline(model: Device) -> str:
-    """A model in one line: its name, device, framework, date and noise."""
-    where, mode, floor = model.file.environment, model.file.mode, model.file.noise.floor
-    # The mode that was asked for.
-    where = replace(where, half=mode.half, compile=mode.launch == COMPILED)
-    parts = [f"{plain(model.name)}: {plain(model.device)}", *framework_of(where)]
+    """A model in one line: its name, device, measurements, flags, date and noise."""
+    file, where = model.file, model.file.environment
+    known = f"{plain(model.name)}: {plain(file.product)}"
+    parts = [", by ".join(filter(None, (known, fitted_on_words(file)))), *["XLA"] * where.jit]
+    parts += [plain(f"{k}={v}") for k, v in (where.flags or {}).items()]
     if where.date and (when := moment(where.date)):
         parts.append(f"learned {ago(where.date)}, {when:%Y-%m-%d %H:%M} UTC")
-    if floor is not None:
-        parts.append(f"noise {percent(floor)}")
+    if file.noise.floor is not None:
+        parts.append(f"noise {percent(file.noise.floor)}")
     return " · ".join(parts)
 
 
-SPECIAL = {
-    "compile": "compiled",
-    "jit": "XLA",
-    "channels_last": "channels last",
-    "half": "half precision",
-}
-"""Option of an environment -> its words if it is on."""
-
-
-def framework_of(where: Environment) -> Iterator[str]:
-    """The framework of an environment with its version, and the options that are on."""
-    if where.framework:
-        yield plain(" ".join(filter(None, (where.framework, where.framework_version))))
-    yield from (words for key, words in SPECIAL.items() if getattr(where, key))
-    yield from (plain(f"{k}={v}") for k, v in (where.flags or {}).items())
-
-
 def words_of(model: Device) -> str:
-    """The `repr` of a model: its headline, and the error of its default formula."""
+    """The `repr` of a model: its headline, how it runs networks, and the error of its default formula."""
     if not model.predictors:
         return f"{headline(model)}\nknows {', '.join(model.file.knows)}"
     errors = model.file.errors(model.default)
-    words = f"by default {model.default}"
+    words = f"{mode_words(model.file)}; by default {model.default}"
     if {"median", "points"} <= errors.keys():
         words += f": median error {percent(errors['median'])} on {errors['points']:,.0f} points"
     return f"{headline(model)}\n{words}"

@@ -213,7 +213,9 @@ def _of_steps(inputs: Mapping[str, InputForm]) -> list[str]:
 
 def _refused(inputs: Mapping[str, InputForm], size: Any, network: str, fixed: bool) -> NetworkError:
     """The error for inputs with open axes, or for a size that does not fit."""
-    shown = "; ".join(f"{name}: {_text(form.shape)}" for name, form in inputs.items())
+    texts = {name: _text(form.shape) for name, form in inputs.items()}
+    shown = "; ".join(f"{name}: {text}" for name, text in texts.items())
+    its = f"input is {shown.partition(': ')[2]}" if len(texts) == 1 else f"inputs are {shown}"
     is_open = [form for form in inputs.values() if form.open]
     remedy = (
         f"give a number {'where it says ?' if is_open else 'of pixels or tokens'}, or the whole shape "
@@ -226,7 +228,8 @@ def _refused(inputs: Mapping[str, InputForm], size: Any, network: str, fixed: bo
         remedy = f"its file fixes them: leave {arg(given)} out, or export with open sizes"
     elif is_named(size) or len({form.is_image for form in is_open}) > 1:
         remedy += f", for images, and {arg(LENGTH)} for tokens and steps alone"
-    return NetworkError(f"the inputs of {network!r} are {shown}; {remedy}", code="input-size")
+    needs = f"{network!r} needs {arg(SIZE)}: its {its}" if is_open else f"of {network!r} the {its}"
+    return NetworkError(f"{needs}; {remedy}", code="input-size")
 
 
 def _remarks(

@@ -13,8 +13,8 @@ from lolat.device import Device
 from lolat.device.file import DeviceFile
 from lolat.device.predictors.formula import CONSTANT
 from lolat.device.predictors.two_regime import TwoRegime
-from lolat.device.running import span
-from lolat.device.summary import Families, Rate, families_of, framework_of, headline
+from lolat.device.running import mode_words, span
+from lolat.device.summary import Families, Rate, families_of, headline
 from lolat.graph.counts import COLUMNS
 from lolat.hardware.prices import Offer, Prices
 from lolat.io.paths import LOCAL, SHIPPED, program
@@ -43,6 +43,8 @@ def wrapped(line: str, first: int = 0, others: int = 2) -> list[str]:
 def describe(device: Device) -> Iterator[str]:
     """The lines of `lolat show`."""
     yield headline(device)
+    if device.predictors:
+        yield f"it runs networks in {mode_words(device.file)}"
     yield from device_lines(device)
     is_learned = device.file.environment.is_learned
     yield from _titled("while learning" if is_learned else "notes", map(plain, device.file.notes))
@@ -84,10 +86,10 @@ OF_FRAMEWORK = {
 
 def learned(device: Device, path: str, name: str) -> Iterator[str]:
     """The lines at the end of `learn` and `fit`; commands find the device by `name`."""
-    file, where, count = device.file, device.file.environment, len(device.file.points)
-    took = "" if where.seconds is None else f" measured in {where.seconds:.0f} s"
-    points = [f"{plural(count, 'point')}{took}"] if count else []
-    yield from wrapped(" · ".join([plain(device.device), *framework_of(where), *points]))
+    file, where = device.file, device.file.environment
+    took = [] if where.seconds is None else [f"measured in {where.seconds:.0f} s"]
+    runs = [mode_words(file)] if device.predictors else []
+    yield from wrapped(" · ".join([headline(device), *runs, *took]))
     yield from device_lines(device)
     yield from section_lines(file)
     yield from ("", f"written: {plain(path)}")
@@ -126,7 +128,7 @@ def learned(device: Device, path: str, name: str) -> Iterator[str]:
 def device_lines(device: Device) -> Iterator[str]:
     """The lines on a device's errors."""
     if device.predictors:
-        yield from _titled("how far off, each held out of the fit", error_lines(device))
+        yield from _titled("how far off", error_lines(device))
 
 
 def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
@@ -146,7 +148,8 @@ def error_lines(device: Device) -> Iterator[str]:
     for key, name in names.items():
         figures = errors.get(key)
         if figures and (middle := figures.get("median")) is not None:
-            yield f"{name}: {percent(middle)} at the median, by the formula {device.default}"
+            off = f"{percent(middle)} off at the median ({device.default})"
+            yield f"on {name} that the fit had not seen, {off}"
     if noise.floor is not None:
         repeated = noise.repeatability
         times = "" if repeated is None else f"; times repeat within {percent(repeated)}"

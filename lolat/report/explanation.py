@@ -147,10 +147,15 @@ def _largest(part: Attribution) -> Term:
     return max(part.terms, key=lambda term: term.latency_ms)
 
 
+def marked(change: Counterfactual) -> str:
+    """The words of a change, with a star if it leaves the measured range."""
+    return change.change + " *" * (change.in_domain is False)
+
+
 def change_table(changes: Sequence[Counterfactual]) -> ReportTable:
     """A row for each change; a star for one that leaves the measured range."""
     columns = [
-        Column("change", lambda c: c.change + " *" * (c.in_domain is False), is_text=True),
+        Column("change", marked, is_text=True),
         Column("saves", lambda c: c.saves_ms, milliseconds),
         Column("of block", lambda c: c.of_block, percent),
         Column("of network", lambda c: c.of_network, percent),

@@ -278,11 +278,12 @@ def _draw_savings(found: Any, axes: Axes) -> Any:
     changes = found.counterfactuals
     if not changes:
         raise InputError(f"no picture: {explanation.NO_CHANGE} saves time", code="no-picture")
-    ax = _named_rows(axes, [plain(in_python(c.change)) for c in changes], 0.3)
+    ax = _named_rows(axes, [plain(in_python(explanation.marked(c))) for c in changes], 0.3)
     ax.barh(range(len(changes)), [change.saves_ms for change in changes], color=LINES[0])
     of = f", block {plain(found.block)}" if found.block else ""
     network, _, mode = f"{found.prediction.title}{of}".rpartition(" · ")
-    ax.set(xlabel="ms saved", title=f"{network}\n{mode}")
+    star = f"\n{explanation.STAR}" * any(c.in_domain is False for c in changes)
+    ax.set(xlabel=f"ms saved{star}", title=f"{network}\n{mode}")
     return ax
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import UnsetType
 
+from lolat.device.domain import SMALLER
 from lolat.device.prediction import (
     Prediction,
     domain_words,
@@ -19,6 +20,7 @@ from lolat.device.prediction import (
 from lolat.device.running import fitted_on_words, precisions_differ
 from lolat.device.summary import headline
 from lolat.graph.analysis import parameters
+from lolat.io.results import topic
 from lolat.report.ranked import (
     apart_words,
     assumed_hosts,
@@ -94,10 +96,12 @@ BAR = 12
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
-def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[Part]:
+def report_lines(
+    prediction: Prediction, depth: int | None = None, has_page: bool = False
+) -> Iterator[Part]:
     """The report: a head, a table of blocks with the bottlenecks marked, and a sentence on them.
 
-    `depth`: fold by modules, so many names deep.
+    `depth`: fold by modules, so many names deep; `has_page`: the page is written already.
     """
     yield from room_lines(prediction)
     yield prediction.title
@@ -111,7 +115,8 @@ def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[P
     yield bottleneck_sentence(prediction)
     yield from note_lines(prediction.warnings)
     command = prediction.arguments
-    page = "" if command is None else f" · lolat report {command} --html report.html"
+    is_known = command is not None and not has_page
+    page = f" · lolat report {command} --html report.html" * is_known
     yield f"Next: {further(prediction)}{page}"
 
 
@@ -163,6 +168,12 @@ def range_word(answer: Any) -> str:
     return "host-bound" if answer.host_bound else domain[answer.in_domain]
 
 
+def _range(prediction: Prediction) -> str:
+    """`range_word`; of a GPU's network that is smaller than the timed ones: "outside: small"."""
+    is_small = any(topic(remark) == SMALLER for remark in prediction.warnings)
+    return range_word(prediction) + ": small" * (is_small and not prediction.host_bound)
+
+
 def table_of_predictions(
     predictions: Sequence[Prediction], max_ms: float | None = None, sure: bool = False
 ) -> Iterator[Part]:
@@ -203,7 +214,7 @@ def table_of_predictions(
         Column("vs. first", relative),
         Column("$ a million", lambda p: p.dollars_per_million or None, digits),
         Column(limit, lambda p: max_ms and _keeps(p, max_ms, sure), is_text=True),
-        Column("measured range", range_word, is_text=True),
+        Column("measured range", _range, is_text=True),
         Column("memory", memory, is_text=True),
     ]  # fmt: skip
     yield ReportTable(columns, predictions)
@@ -230,14 +241,17 @@ def _keeps(prediction: Prediction, max_ms: float, sure: bool) -> str:
 def cheapest_lines(
     predictions: Sequence[Prediction], max_ms: float | None = None, sure: bool = False
 ) -> Iterator[str]:
-    """A sentence on the cheapest device for each network and batch size; within a limit of time, or if the
-    devices have sizes of their own (auto), on the cheapest device and size for each network.
+    """A sentence on the cheapest device for each network and batch size, one for sizes that are alike.
+
+    Within a limit of time, or if the devices have sizes of their own (auto): on the cheapest device and
+    size for each network.
     """
     networks = dict.fromkeys(plain(p.query.network) for p in predictions)
     sizes, devices = {p.batch_size: None for p in predictions}, {_device(p) for p in predictions}
     has_all = len(networks) * len(sizes) * len(devices) == len(predictions)
     by_size = len(sizes) > 1 and len(devices) > 1 and has_all and max_ms is None
     at = "" if len(sizes) == 1 else " at batch {}"
+    found = dict[tuple[str, str, str], dict[int | None, str]]()
     for network, size in product(networks, sizes if by_size else [None]):
         priced = {
             _device(p) + at.format(p.batch_size) * (size is None): (p, price)
@@ -252,12 +266,13 @@ def cheapest_lines(
         }
         if ranked:
             best = min(ranked, key=lambda name: ranked[name][0])
-            within = at.format(size) * by_size if max_ms is None else f" within {max_ms:g} ms"
             of = f" for {network}" if len(networks) > 1 else ""
-            yield (
-                f"Cheapest{within}{of}: {best}, ${digits(ranked[best][0])} a million samples"
-                f"{_with_one_host(best, priced)}{apart_words(best, ranked, '; ')}"
-            )
+            alike = _with_one_host(best, priced) + apart_words(best, ranked, "; ")
+            found.setdefault((of, best, alike), {})[size] = f"${digits(ranked[best][0])}"
+    for (of, best, alike), prices in found.items():
+        among = at.format(", ".join(map(str, prices))) * by_size
+        within = among if max_ms is None else f" within {max_ms:g} ms"
+        yield f"Cheapest{within}{of}: {best}, {', '.join(prices.values())} a million samples{alike}"
 
 
 def _with_one_host(best: str, priced: Mapping[str, tuple[Prediction, float]]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lolat.io.results import topic
-from lolat.units import by_text, percent, plain, plural
+from lolat.units import by_text, percent, plain
 
 if TYPE_CHECKING:
     from lolat.device.prediction import Prediction
@@ -100,8 +100,8 @@ def grouped_notes(
 ) -> Iterator[str]:
     """The notes on several answers, each with its name and interval, in at most MOST_NOTES lines.
 
-    The least sure answer is the first. If there are more, the lines are their number, the first note, and
-    where the others are.
+    The least sure answer is the first. If there are more, the lines are its first note, and the number of
+    the others.
     """
 
     def width(interval: tuple[float, float] | None) -> float:
@@ -122,11 +122,9 @@ def grouped_notes(
     if len(lines) <= MOST_NOTES:
         yield from lines
         return
-    noted = len({name for each in notes.values() for name in each})
-    of = f" on {noted} of {plural(len(names), 'answer')}; the least sure one has"
-    yield f"{plural(len(lines), 'note')}{of * (len(names) > 1)}:"
-    yield lines[0]
-    yield "all: --json (.to_dict()), or one network on one device; in words: docs/explanation/limits.md"
+    of = " on the least sure answer" * (len(names) > 1)
+    yield f"note{of}{lines[0].removeprefix('note')}"
+    yield f"{len(lines) - 1} more notes: --json (.to_dict()), or ask about one network on one device"
 
 
 def left_out_lines(left_out: Mapping[str, str], most: int | None = MOST_NOTES) -> Iterator[str]:

@@ -35,7 +35,9 @@ def test_a_model_fitted_again_has_the_same_numbers(lolat: Command, tmp_path: Pat
     assert again["name"] == "again"
     assert again["warnings"] == ["the machine was busy"]  # what was said of the points stays true
     assert found.err == "lolat: warning: the machine was busy\n"
-    assert found.out.splitlines()[0] == "a desk, 2 threads · tensorflow 2.21.0 · 105 points"
+    assert found.out.startswith(
+        "again: a desk, 2 threads, by 105 blocks, batch 1 to 4, TensorFlow 2.21.0 "
+    )
     assert f"written: {new}" in found.out
 
 
@@ -63,7 +65,9 @@ def fitted(lolat: Command, folder: Path) -> Path:
     operations, facts = made_up.write_tables(folder)
     out = folder / "desk.json"
     found = lolat.done("fit", operations, "--facts", facts, "--name", "desk", "--output", out)
-    assert found.out.splitlines()[0] == "desk (from 140 operations, float32) · torch"
+    assert found.out.startswith(
+        "desk: desk, by 140 operations, batch 1 to 253 · fp32, PyTorch, eager\n"
+    )
     told = lolat.text("show", out, "--formula")
     assert "kernels (default): each operation by the terms of its class (" in told
     assert found.err == ""

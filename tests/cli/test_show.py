@@ -18,7 +18,9 @@ from tests.readers.onnx_networks import node, saved
 
 def test_show(lolat: Command, model: Path) -> None:
     out = lolat.text("show", model)
-    assert out.startswith("desk: a desk, 2 threads · tensorflow 2.21.0 · noise 3.0 %\n")
+    assert out.startswith(
+        "desk: a desk, 2 threads, by 105 blocks, batch 1 to 4, TensorFlow 2.21.0 · noise 3.0 %\n"
+    )
     formula = lolat.text("show", model, "--formula")
     assert "  computing, " in formula
     assert "two-regime: t = " in formula

@@ -24,9 +24,12 @@ from tests import synthetic
 def test_the_age_of_a_model(date: object, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "now", lambda: datetime(2026, 3, 2, 0, 2, tzinfo=UTC))
     model = Model(synthetic.document(environment={"date": date}))
-    assert headline(model) == f"desk: a desk, 2 threads{words} · noise 3.0 %"
+    assert (
+        headline(model)
+        == f"desk: a desk, 2 threads, by 105 blocks, batch 1 to 4{words} · noise 3.0 %"
+    )
     model = Model(synthetic.document(environment={}, noise={}))
-    assert headline(model) == "desk: a desk, 2 threads"
+    assert headline(model) == "desk: a desk, 2 threads, by 105 blocks, batch 1 to 4"
 
 
 def test_the_errors_are_those_of_the_file() -> None:
@@ -35,8 +38,8 @@ def test_the_errors_are_those_of_the_file() -> None:
     lines = list(device.describe(model))
     for key, name in (("networks_left_out", "networks"), ("left_out", "single blocks")):
         assert (
-            f"  {name}: {100 * errors[key]['median']:.1f} % at the median, by the formula {model.default}"
-            in lines
+            f"  on {name} that the fit had not seen, {100 * errors[key]['median']:.1f} % off at the median "
+            f"({model.default})" in lines
         )
 
 
@@ -52,7 +55,9 @@ def test_the_formula() -> None:
         "families": {"flops": 8e-9, "weights": 0.0, "elements": 0.0, "ops": 0.0},
     }  # fmt: skip
     lines = list(device.formula_lines(Model(document)))
-    assert lines[0] == "desk: a desk, 2 threads · tensorflow 2.21.0 · noise 3.0 %"
+    assert lines[0] == (
+        "desk: a desk, 2 threads, by 105 blocks, batch 1 to 4, TensorFlow 2.21.0 · noise 3.0 %"
+    )
     assert "1 MAC is one multiply-accumulate" in lines[1]
     assert "  computing, 8.00 ms a GMAC. Multiplying and adding." in lines
     kinds = [line for line in lines if line.startswith("     2.00 x ") or " 0.50 x " in line]
@@ -82,8 +87,8 @@ def test_what_learning_says_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     document["environment"] = document["environment"] | {"seconds": 174.6}
     document["noise"] = document["noise"] | {"repeatability": 0.061}
     lines = list(device.learned(Model(document), "my models/a.json", "my models/a.json"))
-    assert lines[0].startswith("AMD EPYC Zen 4, 2 threads · tensorflow 2.21.0")
-    assert lines[0].endswith(" · 118 points measured in 175 s")
+    assert lines[0].startswith("epyc-2t: AMD EPYC Zen 4, 2 threads, by 118 blocks, ")
+    assert " · measured in 175 s" in " ".join(line.strip() for line in lines[:3])
     wanted = "  the machine: blocks measured again differ by 4.8 %; times repeat within 6.1 %"
     assert wanted in lines
     assert "written: my models/a.json" in lines

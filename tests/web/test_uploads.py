@@ -60,7 +60,7 @@ def test_a_file_that_leaves_its_size_open_waits_for_it(page: Site, tmp_path: Pat
     page.reader.read = read_now  # type: ignore[method-assign]
     send(page, "mine.onnx", onnx_file(tmp_path / "open.onnx", "side").read_bytes(), batch_size="7")
     error = page.errors()["input_size"]
-    assert "the inputs of 'mine.onnx' are x: 3x?x?; " in error
+    assert "'mine.onnx' needs \"Input size\": its input is 3x?x?; " in error
     assert 'with "Input size"' in error
     link = page.link().removeprefix("/")
     for side in (32, 48):

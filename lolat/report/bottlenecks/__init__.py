@@ -16,7 +16,6 @@ from lolat import __version__
 from lolat.device.attribution import Explanation, explain
 from lolat.device.prediction import CALL, Prediction, domain_words, interval_words, memory_words
 from lolat.device.question import Question
-from lolat.device.running import fitted_on_words
 from lolat.device.summary import headline
 from lolat.report.device import error_lines
 from lolat.report.explanation import NO_CHANGE, STAR, change_table, operation_table, term_table
@@ -44,6 +43,9 @@ HEADS = (("order", "#", "number"), ("name", "block", "block left"), ("", "", "ba
 def page(prediction: Prediction, depth: int | None = None) -> str:
     """The page of a prediction as HTML, folded `depth` names deep."""
     script, name = _file("page.js"), prediction.query.graph.name
+    shown = {
+        c for row in block_rows(prediction, depth) for c, ms in row.by_color.items() if ms > 0.0
+    }
     return Template(_file("page.html")).substitute(
         title=element("title", f"{name}: where the time goes"),
         heading=element("h1", name),
@@ -54,6 +56,7 @@ def page(prediction: Prediction, depth: int | None = None) -> str:
             f'<li title="{escape(GLOSSARY[TERMS[group]])}"><i class="swatch {color}" aria-hidden="true">'
             f"</i>{escape(TERMS[group])}</li>"
             for group, color in COLORS.items()
+            if color in shown
         ),
         cols="".join(f'<col class="{classes}">' for *_, classes in HEADS),
         head="".join(_head(*column) for column in HEADS),
@@ -112,10 +115,12 @@ def _interval(answer: Prediction) -> str:
         return ""
     most = 1.04 * answer.interval_ms[1]
     low, high, point = (100 * t / most for t in (*answer.interval_ms, answer.latency_ms))
+    ends = element("span", "0") + element("span", milliseconds(most))
     return element("p", interval_words(answer.interval_ms, answer.coverage)) + (
         '<svg class="range" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
         f'<rect class="band" x="{low:.3f}" y="4" width="{high - low:.3f}" height="6"></rect>'
         f'<rect class="point" x="{point - 0.25:.3f}" y="0" width="0.5" height="10"></rect></svg>'
+        f'<p class="dim ends" aria-hidden="true">{ends}</p>'
     )
 
 
@@ -213,13 +218,11 @@ def _changes(answer: Prediction) -> str:
 
 
 def _doubts(answer: Prediction) -> str:
-    """The warnings of a prediction, and those of its model, where LoLat measured the device; then the
-    errors held out of the fit, and what the model was fitted to.
+    """The warnings of a prediction, and those of its model, where LoLat measured the device; then its
+    errors on times held out of the fit.
     """
     file = answer.query.model.file
     of_model = () if file.environment.source else file.warnings
     lines = [*dict.fromkeys((*answer.warnings, *of_model))]
-    lines += [f"held out of the fit, {line}" for line in error_lines(answer.query.model)]
-    if fitted_on := fitted_on_words(file):
-        lines.append(f"fitted to {fitted_on}")
+    lines += [line[:1].upper() + line[1:] for line in error_lines(answer.query.model)]
     return f"<ul>{''.join(element('li', plain(line)) for line in lines)}</ul>"
