@@ -83,7 +83,10 @@ def passes_ms(model: Path, name: str, batch_size: int) -> tuple[float, float]:
 def test_from_networks_to_others(lolat: Command, tmp_path: Path) -> None:
     out = tmp_path / "desk.json"
     found = lolat.done("fit", table(tmp_path), "--name", "desk", "--output", out)
-    assert found.out.splitlines()[0] == "desk (from 30 networks, float32) · torch"
+    assert (
+        found.out.splitlines()[0]
+        == "desk: desk, by 30 networks, batch 4 to 16 · fp32, PyTorch, eager"
+    )
     document = read(out).document
     assert document["default"] == "kernels"
     other = network(tmp_path, 80, 5)
@@ -159,7 +162,10 @@ def test_copies_of_a_network_count_once(lolat: Command, tmp_path: Path) -> None:
     head, *rows = times.read_text().splitlines()
     twice.write_text("\n".join([head, *rows, *rows[:7]]))
     found = lolat.done("fit", twice, "--name", "desk", "--output", tmp_path / "desk.json")
-    assert found.out.splitlines()[0] == "desk (from 30 networks, float32) · torch"
+    assert (
+        found.out.splitlines()[0]
+        == "desk: desk, by 30 networks, batch 4 to 16 · fp32, PyTorch, eager"
+    )
     assert "7 of 37 rows are copies of others, and count once" in found.err
 
 
