@@ -216,6 +216,8 @@ def _refused(inputs: Mapping[str, InputForm], size: Any, network: str, fixed: bo
     texts = {name: _text(form.shape) for name, form in inputs.items()}
     shown = "; ".join(f"{name}: {text}" for name, text in texts.items())
     its = f"input is {shown.partition(': ')[2]}" if len(texts) == 1 else f"inputs are {shown}"
+    if len(texts) == 1 and " " in next(iter(texts)):  # where its channels are from
+        its = f"input, {shown}"
     is_open = [form for form in inputs.values() if form.open]
     remedy = (
         f"give a number {'where it says ?' if is_open else 'of pixels or tokens'}, or the whole shape "

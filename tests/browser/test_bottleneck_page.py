@@ -112,7 +112,7 @@ def test_the_numbers_are_the_models(opened: Any, model: Model, predictor: str) -
     assert f"Batch size {wanted.batch_size}: " in answer
     told = page.run("[...document.querySelectorAll('#doubts li')].map(l => l.textContent)")
     assert told == [*wanted.warnings] or (
-        not wanted.warnings and told[0].startswith("held out of the fit, points: ")
+        not wanted.warnings and told[0].startswith("On points that the fit had not seen")
     )
 
 

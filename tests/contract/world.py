@@ -178,7 +178,7 @@ def tables() -> dict[str, list[dict[str, object]]]:
                         "bandwidth_gb_s": 320, "fp32_matrix_gflops": 8000}]),
         ("llm_facts.csv", [{"device": name, "multiprocessors": 100, "bandwidth_gb_s": 2000,
                             "memory_gib": 80, "bf16_tflops": tflops} for name, tflops in
-                           (("v100", 1000), ("t4", 500))]),
+                           (("v100", 1000), ("t4", 900))]),
         ("other_facts.csv", [{"device": name, "multiprocessors": 80, "bandwidth_gb_s": 500,
                               "fp32_matrix_gflops": 15000} for name in ("v100", "t4")]),
         ("scores.csv", [{"arch": a, "score": i} for i, a in enumerate(some_cells(12, seed=2))]),

@@ -246,7 +246,7 @@ def test_open_channels_are_three() -> None:
     made = model([node("Conv", "x w", "y")], x=NAMED, w=(4, 3, 1, 1))
     for size in (8, (3, 8, 8)):
         assert lolat.read(made, size).input_sizes == [(3, 8, 8)]
-    refused(made, "x: ?x?x?")
+    refused(made, "its input is ?x?x?")
     last = model([node("Relu", "x", "y")], x=("N", None, None, 3))
     assert lolat.read(last, 8).input_sizes == [(8, 8, 3)]
 
@@ -337,7 +337,7 @@ def test_steps_in_front_are_no_batch(tmp_path: Path, x: Any, batched: bool) -> N
     of_one = (5, 1, 8) if batched else (5, 8)
     (out,) = ReferenceEvaluator(made).run(None, {"x": np.zeros(of_one, np.float32)})
     assert graph.tensors[graph.outputs[0]].elements() == out.size
-    refused(made, "x: ?x8")
+    refused(made, "its input is ?x8")
 
 
 @pytest.mark.parametrize(("name", "told"), [("T", True), ("num_frames", True), ("N", False)])

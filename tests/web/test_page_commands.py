@@ -199,7 +199,8 @@ def words_of(part: str) -> str:
 
 def check_latency(card: str, answer: Any, page: Site, number: int, count: int) -> None:
     found = answer.get("answers", [answer])
-    first = found[0]
+    able = [one for one in found if one["fits"] is not False] or found[:1]
+    first = max(able, key=lambda one: one["batch_size"])
     title = "does not fit" if first["fits"] is False else milliseconds(first["latency_ms"])
     assert f'<p class="big">{title}</p>' in card
     said = words_of(card)
@@ -211,9 +212,11 @@ def check_latency(card: str, answer: Any, page: Site, number: int, count: int) -
             assert " ".join(remark.split()) in in_words_of(said, "latency"), (remark, said)
     blocks = cells(page.raw.partition('<table id="blocks">')[2])
     column = 2 if count == 1 else 1 + number
-    assert [row[column] for row in blocks] == [
-        milliseconds(b["latency_ms"]) for b in first["blocks"]
-    ]
+    shown = [milliseconds(b["latency_ms"]) for b in first["blocks"]]
+    if len(blocks) < len(shown):  # the call of a device without one
+        assert shown[-1] == "0.000 ms"
+        shown = shown[:-1]
+    assert [row[column] for row in blocks] == shown
     if len(found) * count > 1:
         table = page.raw.partition('<table id="compared">')[2].partition("</table>")[0]
         rows = re.findall(r"<tr><th scope=\"row\".*?</tr>", table, re.S)
