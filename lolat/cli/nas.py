@@ -103,9 +103,10 @@ def run_options(function: Any) -> Any:
 @click.option(
     "--objective", required=True, metavar="SCORE",
     help="package.module:callable that scores one candidate (its parameter is named arch, candidate or "
-    "choices), or a CSV file with the columns arch,score.",
+    "choices; nan skips one, such as one that is too large), or a CSV file with the columns arch,score.",
 )  # fmt: skip
 @common.parameter("max_ms", "Only candidates within it.")
+@common.parameter("sure", **common.SURE)
 @click.option("--candidates", type=common.WHOLE, metavar="N",
                help="How many the callable scores, 200 if not given; in a larger space the search is "
                "evolutionary.")  # fmt: skip
@@ -125,6 +126,7 @@ def search(
     objective: str,
     output: Path | None,
     accuracy: str | None,
+    sure: float | None,
     **question: Any,
 ) -> None:
     """Find the fastest candidates of SPACE at each score, the best at each latency, on MODEL's device."""
@@ -140,8 +142,9 @@ def search(
             beside = None if output is None else str(output.with_suffix(".scores.csv"))
             accuracy = accuracy or beside or f"{of_space.name}.scores.csv"
         result = search_space(
-            of_space, loaded, objective, accuracy=accuracy, progress=bar, **question
-        )
+            of_space, loaded, objective, accuracy=accuracy, progress=bar, sure=sure is not None,
+            coverage=None if sure is None else sure / 100, **question,
+        )  # fmt: skip
     common.answer(result, front_lines(result))
     if output is not None:
         write_csv(output, result.rows())

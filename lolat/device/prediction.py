@@ -337,13 +337,13 @@ def bound_by(terms_ms: Mapping[str, float]) -> str:
     return most if ms > 0.0 else NOTHING
 
 
-def end_ms(prediction: Prediction, sure: bool) -> float:
+def end_ms(prediction: Any, sure: bool) -> float:
     """The latency, or if `sure` the upper end of its interval; InputError without an interval."""
     if not sure:
-        return prediction.latency_ms
+        return float(prediction.latency_ms)
     if prediction.interval_ms is None:
         raise InputError(
             f"{arg('sure')} needs an interval, and the model has too few points for one",
             code="too-few-points",
         )
-    return prediction.interval_ms[1]
+    return float(prediction.interval_ms[1])

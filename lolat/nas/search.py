@@ -14,16 +14,17 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from lolat.device import Device
+from lolat.device.prediction import end_ms
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
 from lolat.io.results import Result
 from lolat.io.writing import check_file
 from lolat.nas.estimators import LatencyEstimator
-from lolat.nas.fewshot import answers, estimator
+from lolat.nas.fewshot import Answer, FewShotModel, answers, estimator
 from lolat.nas.space import Grid, Space
 from lolat.nas.user_code import Objective, opened
-from lolat.parameters import check_given
+from lolat.parameters import COVERAGE, check_given
 
 CANDIDATES = 200
 EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
@@ -56,6 +57,8 @@ class SearchResult(Result):
     """The Pareto front of a space with `size` candidates, the fastest first.
 
     `source` tells where the latencies are from. `scored`, `unscored`: candidates with and without a score.
+    `sure`: the upper ends of the intervals keep `max_ms`. `improving`: the last tenth of an evolutionary
+    search's candidates had the best score.
     """
 
     space: str
@@ -68,6 +71,8 @@ class SearchResult(Result):
     scored: int
     unscored: int
     front: tuple[FrontCandidate, ...]
+    sure: bool = False
+    improving: bool = False
     fastest_ms: float | UnsetType = UNSET
 
     def words(self) -> str:
@@ -77,8 +82,14 @@ class SearchResult(Result):
         size = f"{self.size:,}" if self.size < 10**7 else f"{self.size:.2g}"
         return (
             f"{self.space}: {size} candidates, {self.method} search: {self.scored:,} scored{budget}"
-            f"{without}, {len(self.front)} on the front"
+            f"{without}, {len(self.front)} on the front{self._outside()}"
         )
+
+    def _outside(self) -> str:
+        """Return how many of the front are outside the measured range, in words."""
+        outside = sum(c.in_domain is False for c in self.front)
+        how_many = "all" if outside == len(self.front) else outside
+        return f", {how_many} of them outside the measured range" if outside else ""
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each network on the front, with its interval and its choice at each position."""
@@ -104,6 +115,8 @@ def search(
     objective: AnyPath | Callable[..., Any],
     *,
     max_ms: float | None = None,
+    sure: bool = False,
+    coverage: float | None = None,
     candidates: int | None = None,
     seed: int | None = None,
     lower_is_better: bool = False,
@@ -118,12 +131,15 @@ def search(
     `Model`, its file, or the name of a bundled one (of a GPU: `lolat.load("a100")`). `objective`: a CSV
     file with the columns arch and score; or a function that scores one candidate (its parameter is
     named arch, a text, candidate, a tuple of integers, or choices, a dict), or its name,
-    "package.module:callable". The other arguments are the options of `lolat nas search`.
+    "package.module:callable". `sure`: the upper end of a candidate's interval of `coverage` keeps `max_ms`.
+    The other arguments are the options of `lolat nas search`.
 
     AnswerIsNo if no candidate is within the time or has a score; InputError for a wrong argument.
     """
     shown = progress or Progress()
-    check_given(candidates=candidates, max_ms=max_ms, seed=seed)
+    check_given(candidates=candidates, max_ms=max_ms, coverage=coverage, seed=seed)
+    if sure and max_ms is None:
+        raise InputError(f"{arg('sure')} goes with {arg('max_ms')}")
     check_file(accuracy, "accuracy")
     of_space, loaded = opened(space, model)
     scores = Objective(of_space, objective, accuracy, shown)
@@ -137,25 +153,37 @@ def search(
         rows, method = fastest(latencies)[None], EVOLUTIONARY
     result = SearchResult(
         of_space.name, of_space.size, batch_size, latencies.predictor, latencies.source, method, max_ms,
-        0, 0, (),
+        0, 0, (), sure,
     )  # fmt: skip
-    times, limit = latencies.latency(rows), math.inf if max_ms is None else max_ms
-    if (least := float(times.min())) > limit:
+    limit = Limit.of(latencies, of_space, loaded, max_ms, sure, coverage)
+    ends = limit.ends(rows)
+    if (least := float(ends.min())) > limit.max_ms:
         table = None if scores.rows is None else objective
         raise none_within(replace(result, fastest_ms=least), least, table)
-    able = rows[times <= limit]
+    able = rows[ends <= limit.max_ms]
     scores.announce(most if method == EVOLUTIONARY else len(able))
-    archive = Archive(latencies, scores, -1.0 if lower_is_better else 1.0)
+    archive = Archive(limit, scores, -1.0 if lower_is_better else 1.0)
     if method == EVOLUTIONARY:
-        evolve(archive, able[0], most, limit, seed or 0)
+        evolve(archive, able[0], most, seed or 0)
     else:
         archive.add(able)
+    return _of_archive(result, archive, of_space, loaded)
+
+
+def _of_archive(
+    result: SearchResult, archive: Archive, space: Space, model: Device
+) -> SearchResult:
+    """Return the result of a search whose candidates are scored; AnswerIsNo if none is good."""
     unscored = int(np.isnan(archive.scores).sum())
     result = replace(result, scored=len(archive) - unscored, unscored=unscored)
     if not result.scored:
         words = f"gave no finite number for any of {unscored:,} candidates of {result.space}"
         raise AnswerIsNo(f"{arg('objective')} {words}; expected some", result.to_dict())
-    return replace(result, front=_whole_front(archive, of_space, loaded, limit))
+    found, least = archive.whole_front(space, model)
+    if not found:
+        raise none_within(replace(result, fastest_ms=least), least)
+    improving = result.method == EVOLUTIONARY and archive.improving()
+    return replace(result, front=found, improving=improving)
 
 
 def _refuse_beside_table(table: Any, **given: Any) -> None:
@@ -176,29 +204,48 @@ def none_within(result: Any, fastest_ms: float, table: object = None) -> AnswerI
     """
     of = result.space if table is None else f"{table}, a table of {result.space},"
     size = "" if result.batch_size == 1 else f" at batch size {result.batch_size}"
+    surely, most = (" for sure", "up to ") if getattr(result, "sure", False) else ("", "")
     return AnswerIsNo(
-        f"no candidate of {of} is within {result.max_ms:g} ms{size}; the fastest takes {fastest_ms:.3g} ms",
+        f"no candidate of {of} is within {result.max_ms:g} ms{size}{surely}; the fastest takes "
+        f"{most}{fastest_ms:.3g} ms",
         result.to_dict(),
     )
 
 
-def _whole_front(
-    archive: Archive, space: Space, model: Device, max_ms: float
-) -> tuple[FrontCandidate, ...]:
-    """Return the front by the device's answers for whole networks, which may differ from the estimates."""
-    numbers = archive.front()
-    rows = np.array([archive.rows[n] for n in numbers], int).reshape(-1, len(space.positions))
-    whole = answers(archive.estimator, space, model, rows)
-    times = np.array([round(answer.latency_ms, 9) for answer in whole])
-    scores = np.array([archive.scores[n] for n in numbers])
-    return tuple(
-        FrontCandidate(
-            space.arch(rows[i]), tuple(rows[i].tolist()), space.named(rows[i]), float(times[i]),
-            archive.sign * float(scores[i]), *whole[i][1:],
-        )
-        for i in front(times, scores)
-        if times[i] <= max_ms + 1e-9
-    )  # fmt: skip
+RATIOS = 16  # candidates whose intervals are looked at before a search
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The longest time of a candidate, kept by its latency, or if `sure` by the end of its interval.
+
+    Intervals are of `coverage`. `ratio`: an interval's end over the latency, where no samples tell it.
+    """
+
+    estimator: LatencyEstimator
+    max_ms: float
+    sure: bool
+    coverage: float | None
+    ratio: float = 1.0
+
+    @classmethod
+    def of(
+        cls, latencies: LatencyEstimator, space: Space, model: Device, max_ms: float | None, sure: bool,
+        coverage: float | None,
+    ) -> Limit:  # fmt: skip
+        """Make the limit; without samples `ratio` is the smallest of a few candidates."""
+        limit = cls(latencies, math.inf if max_ms is None else max_ms, sure, coverage)
+        if not sure or isinstance(latencies, FewShotModel):
+            return limit
+        rows = np.vstack([fastest(latencies), space.sample(RATIOS)])
+        whole = answers(latencies, space, model, rows, coverage)
+        return replace(limit, ratio=min(end_ms(one, sure) / one.latency_ms for one in whole))
+
+    def ends(self, rows: np.ndarray) -> np.ndarray:
+        """(n,) ms that keep the limit, or do not."""
+        if self.sure and isinstance(self.estimator, FewShotModel):
+            return self.estimator.interval(rows, self.coverage or COVERAGE)[1]
+        return self.estimator.latency(rows) * self.ratio
 
 
 # ---- The candidates that were scored, and those that are scored next.
@@ -235,8 +282,9 @@ def fastest(estimator: LatencyEstimator) -> np.ndarray:
 class Archive:
     """All scored candidates: `rows`, `latencies` in ms, `scores` times `sign` (large is good)."""
 
-    def __init__(self, estimator: LatencyEstimator, objective: Objective, sign: float) -> None:
-        self.estimator, self.objective, self.sign = estimator, objective, sign
+    def __init__(self, limit: Limit, objective: Objective, sign: float) -> None:
+        self.limit, self.objective, self.sign = limit, objective, sign
+        self.estimator = limit.estimator
         self.rows: list[np.ndarray] = []
         self.latencies: list[float] = []
         self.scores: list[float] = []
@@ -262,6 +310,39 @@ class Archive:
         """Return the indices of candidates that no other dominates."""
         return front(np.array(self.latencies), np.array(self.scores)).tolist()
 
+    def within(self, rows: np.ndarray) -> np.ndarray:
+        """Return those of `rows` that keep the limit."""
+        return rows[self.limit.ends(rows) <= self.limit.max_ms]
+
+    def improving(self) -> bool:
+        """Return whether the best score is of the last tenth."""
+        before = np.array(self.scores[: -(-9 * len(self) // 10)])
+        return bool(np.nanmax(self.scores) > np.nanmax(before, initial=-np.inf))
+
+    def whole_front(self, space: Space, model: Device) -> tuple[tuple[FrontCandidate, ...], float]:
+        """Return the front by the device's answers for whole networks, and the shortest that was seen.
+
+        These may differ from the estimates: one that does not keep the limit leaves its place to others.
+        """
+        whole: dict[int, Answer] = {}
+        times, scores, limit = np.array(self.latencies), np.array(self.scores), self.limit
+        while new := [n for n in front(times, scores).tolist() if n not in whole]:
+            rows = np.array([self.rows[n] for n in new])
+            whole |= zip(
+                new, answers(self.estimator, space, model, rows, limit.coverage), strict=True
+            )
+            for n in new:
+                late = end_ms(whole[n], limit.sure) > limit.max_ms + 1e-9
+                times[n] = math.nan if late else round(whole[n].latency_ms, 9)
+        found = tuple(
+            FrontCandidate(
+                space.arch(self.rows[n]), tuple(self.rows[n].tolist()), space.named(self.rows[n]),
+                float(times[n]), self.sign * float(scores[n]), *whole[n][1:],
+            )
+            for n in front(times, scores).tolist()
+        )  # fmt: skip
+        return found, min(end_ms(one, limit.sure) for one in whole.values())
+
 
 SPREAD = (
     0.3  # of a generation, drawn evenly over the latencies; the others are neighbors of the front
@@ -271,30 +352,30 @@ DRAWN = 16  # candidates drawn for each one of the first generation
 TRIES = 200  # draws, before fewer candidates than wanted have to do
 
 
-def evolve(archive: Archive, fast: np.ndarray, count: int, max_ms: float, seed: int) -> None:
+def evolve(archive: Archive, fast: np.ndarray, count: int, seed: int) -> None:
     """Score `count` candidates, those with a known score first: of all latencies, then near the front.
 
     `fast`: a candidate within the time.
     """
     random = np.random.default_rng(seed)
     known = archive.objective.space.parse(sorted(archive.objective.known))
-    archive.add(known[archive.estimator.latency(known) <= max_ms])
+    archive.add(archive.within(known))
     while (left := count - len(archive)) > 0:
-        new = _spread(archive, fast, math.ceil(SPREAD * left), max_ms, random)
+        new = _spread(archive, fast, math.ceil(SPREAD * left), random)
         if not len(new):
             break
         archive.add(new)
-        climb(archive, count, max_ms)
+        climb(archive, count)
 
 
-def climb(archive: Archive, count: int, max_ms: float) -> None:
+def climb(archive: Archive, count: int) -> None:
     """Score neighbors of the front, one choice apart, until none is left or `count` are scored.
 
     A linear fit to the scores predicts which are highest, or highest above the front; these go first.
     """
     grid, estimator = archive.estimator.grid, archive.estimator
     while len(archive) < count and (best := archive.front()):
-        near = _neighbors(archive, np.array([archive.rows[n] for n in best]), max_ms)
+        near = _neighbors(archive, np.array([archive.rows[n] for n in best]))
         if not len(near):
             break
         scores = np.array(archive.scores)
@@ -312,15 +393,14 @@ def climb(archive: Archive, count: int, max_ms: float) -> None:
         archive.add(near[list(first)[: min(CLIMBED, count - len(archive))]])
 
 
-def _neighbors(archive: Archive, rows: np.ndarray, max_ms: float) -> np.ndarray:
+def _neighbors(archive: Archive, rows: np.ndarray) -> np.ndarray:
     """Return unscored candidates within the time that differ from one of `rows` in one choice."""
     sizes = archive.estimator.grid.sizes
     near = np.repeat(rows[None], sum(sizes), axis=0)
     positions = np.repeat(np.arange(len(sizes)), sizes)
     choices = np.concatenate([np.arange(n) for n in sizes])
     near[np.arange(len(near)), :, positions] = choices[:, None]
-    near = near.reshape(-1, len(sizes))
-    near = near[archive.estimator.latency(near) <= max_ms]
+    near = archive.within(near.reshape(-1, len(sizes)))
     new = {row.tobytes(): row for row in near if row not in archive}
     return np.array(list(new.values()), near.dtype)
 
@@ -331,7 +411,7 @@ def _one_hot(grid: Grid, rows: np.ndarray) -> np.ndarray:
 
 
 def _spread(
-    archive: Archive, fast: np.ndarray, count: int, max_ms: float, random: np.random.Generator
+    archive: Archive, fast: np.ndarray, count: int, random: np.random.Generator
 ) -> np.ndarray:
     """Return candidates within the time, spread evenly over the latencies.
 
@@ -346,7 +426,7 @@ def _spread(
         rows = grid.sample(max(wanted, 16), random)
         toward = random.random(rows.shape) < 1.5 * random.random((len(rows), 1))
         rows = np.where(toward, rows, fast).astype(grid.dtype)
-        new.update({r.tobytes(): r for r in rows[latency(rows) <= max_ms] if r not in archive})
+        new.update({r.tobytes(): r for r in archive.within(rows) if r not in archive})
     pool = np.array(list(new.values())[:wanted], grid.dtype).reshape(-1, len(grid.sizes))
     if not len(pool):
         return pool

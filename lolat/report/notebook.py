@@ -128,6 +128,8 @@ SHOWN: Mapping[str, str] = {
 }  # fmt: skip
 """Class of an answer with wide rows -> the columns that are shown."""
 MOST_COLUMNS = 16
+CANDIDATES = dict.fromkeys(("SearchResult", "Ranking"), True)
+"""Classes of answers whose rows end with choices, all of which are shown."""
 
 
 def frame(answer: Result) -> Any:
@@ -144,7 +146,7 @@ def frame(answer: Result) -> Any:
             columns=[n for n in wanted if n not in RARE or (made[n].dropna() != 1).any()]
         )
     scalar = [c for c in made if not made[c].map(lambda v: isinstance(v, (list, dict))).any()]
-    return made[scalar[:MOST_COLUMNS]]
+    return made[scalar if of_class(CANDIDATES, answer) else scalar[:MOST_COLUMNS]]
 
 
 def _shown(answer: Result) -> list[str] | None:

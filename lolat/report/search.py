@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ def front_lines(result: SearchResult) -> Iterator[Part]:
         Column("candidate", _named, is_text=True),
     ]
     yield ReportTable(columns, result.front)
+    yield from _summary(result)
     if without := sum(c.fits is False for c in result.front):
         yield (
             f"{without} of {len(result.front)} DO NOT FIT in the device's memory; those that fit and "
@@ -38,6 +40,27 @@ def front_lines(result: SearchResult) -> Iterator[Part]:
         )
     named = [(f"row {n}", c.warnings, c.interval_ms) for n, c in enumerate(result.front, 1)]
     yield from grouped_notes(named)
+
+
+def _summary(result: SearchResult) -> Iterator[str]:
+    """The best of the front, and what may change it."""
+    best, within = result.front[-1], ""
+    if result.max_ms is not None:
+        within = f" within {result.max_ms:g} ms"
+        if result.sure and best.coverage:
+            within += f", {100 * best.coverage:g} % sure"
+    ends = "" if best.interval_ms is None else f" ({between(*best.interval_ms)})"
+    outside = ", OUTSIDE the measured range: time it first" if best.in_domain is False else ""
+    latency = f"{milliseconds(best.latency_ms)}{ends}"
+    yield f"Best{within}: {_named(best)}, {latency}, score {best.score:.6g}{outside}"
+    limit = result.max_ms or math.inf
+    if late := sum(c.interval_ms is not None and c.interval_ms[1] > limit for c in result.front):
+        yield (
+            f"{late} of {len(result.front)} may take longer than {limit:g} ms, by their intervals; "
+            "--sure leaves such out"
+        )
+    if result.improving:
+        yield "The best score still rose in the last tenth of the candidates: more --candidates may help"
 
 
 def _heading(result: SearchResult | Ranking) -> Iterator[str]:

@@ -224,9 +224,9 @@ def calls() -> Iterator[Call]:
         yield Call(f"nas score nasbench201 {model} --output all.csv --among archs.csv", among)
     tiny = {"--among": "tiny.csv", "--objective": "user_made:other", "--precision": "fp32"}
     yield Call("nas score user_made:space rtx-4090-amp --output all.csv", tiny)
-    yield Call(
-        "nas search user_made:space rtx-4090-amp --objective user_made:score --candidates 9", tiny
-    )
+    made = "nas search user_made:space rtx-4090-amp --objective user_made:score --candidates 9"
+    yield Call(made, tiny)
+    yield Call(f"{made} --max-ms 20", tiny)
     yield Call("learn cpu --output old.json --backend tensorflow")
     yield Call("nas fit nasbench201 cells.csv --output cells2.json")
     yield Call("mlp fit many_layers.csv --output old.json --epochs 2")

@@ -134,6 +134,48 @@ def test_the_same_seed_finds_the_same() -> None:
     assert runs[0] == runs[1] != runs[2]
 
 
+@pytest.mark.parametrize("coverage", [0.5, 0.95])
+@pytest.mark.parametrize("candidates", [40, 72])
+def test_the_ends_of_the_intervals_keep_the_time(coverage: float, candidates: int) -> None:
+    """The intervals are those of `predict`."""
+    ends = []
+    for row in ROWS:
+        interval = MODEL.predict(SPACE.network(row), coverage=coverage).interval_ms
+        assert interval is not None
+        ends.append(interval[1])
+    limit = float(np.quantile(ends, 0.4))
+    result = search(
+        SPACE, MODEL, score, max_ms=limit, sure=True, coverage=coverage, candidates=candidates
+    )
+    able = [i for i, end in enumerate(ends) if end <= limit]
+    found = {tuple(ROWS[i].tolist()) for i in able}
+    assert choices(result) <= found
+    if candidates == 72:
+        pairs = [(float(TIMES[i].round(9)), score(tuple(ROWS[i].tolist()))) for i in able]
+        assert choices(result) == {tuple(ROWS[able[i]].tolist()) for i in undominated(pairs)}
+    assert f"within {limit:g} ms, {100 * coverage:g} % sure: " in result.report()
+    with pytest.raises(InputError, match="sure"):
+        search(SPACE, MODEL, score, sure=True)
+    with pytest.raises(AnswerIsNo, match="for sure; the fastest takes up to"):
+        search(SPACE, MODEL, score, max_ms=min(ends) * 0.99, sure=True, coverage=coverage)
+
+
+def test_the_answer_tells_its_best_and_what_may_change_it() -> None:
+    """By hand: the score rises with the number of calls, or falls."""
+    for sign, rising in ((1, True), (-1, False)):
+        seen: list[int] = []
+        result = search(
+            CELLS, MODEL, lambda arch, n=sign, s=seen: s.append(1) or n * len(s), candidates=30
+        )
+        assert result.improving is rising
+        assert ("still rose" in result.report()) is rising
+    best, limit = result.front[-1], 1.01 * result.front[-1].latency_ms
+    assert f"Best: {best.arch}, " in result.report()
+    late = search(CELLS, MODEL, lambda arch: float(arch == best.arch), candidates=30, max_ms=limit)
+    many = sum(c.interval_ms is not None and c.interval_ms[1] > limit for c in late.front)
+    assert (f"{many} of {len(late.front)} may take longer than" in late.report()) is (many > 0)
+
+
 @pytest.mark.parametrize("candidates", [20, 100])
 def test_no_candidate_is_within_the_time(candidates: int) -> None:
     with pytest.raises(AnswerIsNo) as caught:

@@ -454,6 +454,12 @@ def test_a_front_is_drawn_with_its_intervals(axes: Any) -> None:
     assert ends == [[*c.interval_ms] for c in found.front if c.interval_ms]
 
 
+def test_every_choice_of_a_front_is_a_column() -> None:
+    space = lolat.nas.spaces.fbnet.space()
+    found = lolat.nas.search(space, GPU, lambda arch: arch.count("1"), candidates=3)
+    assert {p.name for p in space.positions} <= {*found.frame().columns}
+
+
 def test_html_speaks_python_and_leaves_commands() -> None:
     found = lolat.predict("timm:resnet18", on=["rtx-4090-amp", "h100-fp32"], batch_size=64)
     shown = found._repr_html_()
