@@ -16,7 +16,7 @@ from lolat import nas
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError
 from lolat.nas import Space, search, spaces
-from lolat.nas.search import SearchResult, front
+from lolat.nas.search import FrontCandidate, SearchResult, front
 from lolat.nas.user_code import Objective, find_space
 from tests import synthetic
 from tests.nas.test_space import small
@@ -341,3 +341,16 @@ def test_spaces_and_functions_by_name() -> None:
     for wrong in ("nothing", "tests.nas.test_space:none", "tests.nas.test_space:every"):
         with pytest.raises(InputError):
             find_space(wrong)
+
+
+def test_the_tutorial_names_the_columns_of_the_front() -> None:
+    """Those of a candidate with its three choices, in the order of the file."""
+    choices = {"width": 8, "depth": 2, "kernel": 3}
+    one = FrontCandidate(
+        "0-1-0", (0, 1, 0), choices, 1.0, 0.5, None, None, True, False, 64, True, ()
+    )
+    found = SearchResult(
+        "space", 8, 1, "extended", "formula", "exhaustive", 2.0, 8, 0, (one,)
+    ).rows()
+    page = Path(__file__).parents[2] / "docs" / "tutorial" / "search.md"
+    assert f"`{','.join(found[0])}`" in page.read_text(encoding="utf-8")
