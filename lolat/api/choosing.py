@@ -305,14 +305,7 @@ def load(path: str | os.PathLike[str]) -> Model:
     with an incomplete sheet.
     """
     name = os.fspath(path)
-    model = _loaded(full_name(name))
-    if _card(name):
-        model.serving = partial(serving_model, name)
-    return model
-
-
-def _loaded(full: str) -> Model:
-    """The model of a full name; raises as `load`."""
+    full = full_name(name)
     try:
         model = Model.load(full)
     except ModelFileError as error:
@@ -320,16 +313,21 @@ def _loaded(full: str) -> Model:
             raise
         model = _of_chip(full, gpu) or of_sheet(full)
         model.source = model.label = full
-        return model
-    kernels, name = model.file.kernels, model.file.product
-    if kernels is None or kernels.measured or model.file.environment.sheet is not None:
-        return model
-    gpu = find_gpu(name)
-    if gpu and (made := _of_chip(name, gpu)):
-        carried = Model(model.file.but(**made.file.document), model.source)
-        carried.label = model.label
-        return carried
+    else:
+        kernels, product = model.file.kernels, model.file.product
+        known = kernels is None or kernels.measured or model.file.environment.sheet is not None
+        gpu = None if known else find_gpu(product)
+        if gpu and (made := _of_chip(product, gpu)):
+            label, source = model.label, model.source
+            model = Model(model.file.but(**made.file.document), source)
+            model.label = label
+    model.serving = partial(_serving, name, model)
     return model
+
+
+def _serving(name: str, model: Model) -> Model:
+    """The model that serves language models by a GPU's name; by any other name that one itself."""
+    return serving_model(name) if _card(name) else model
 
 
 def open_here(
