@@ -193,7 +193,25 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, words) for name, (_, words) in self.table.items()])
 
 
-class Whole(click.IntRange):
+class _Meant(click.ParamType):
+    """A number in a range, whose error tells the one that was meant by another text."""
+
+    min: Any
+    max: Any
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Text into a number."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            with_number_meant(error, value, self.min, self.max)
+
+
+class Number(_Meant, click.FloatRange):
+    """A number in a range."""
+
+
+class Whole(_Meant, click.IntRange):
     """A whole number, also written as 1.2e6."""
 
     name = "whole number"
@@ -203,21 +221,7 @@ class Whole(click.IntRange):
         with contextlib.suppress(ValueError):
             if isinstance(value, str) and float(value).is_integer():
                 value = int(float(value)) if "e" in value.casefold() else value
-        try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter as error:
-            with_number_meant(error, value, self.min, self.max)
-
-
-class Number(click.FloatRange):
-    """A number in a range."""
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Text into a float."""
-        try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter as error:
-            with_number_meant(error, value, self.min, self.max)
+        return super().convert(value, param, ctx)
 
 
 class Auto(click.ParamType):

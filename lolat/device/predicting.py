@@ -7,6 +7,8 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -97,11 +99,18 @@ def _learned_with(backend: str, device: str, known: str) -> str | None:
     """The listed model of a device, by its name without framework, that was learned with `backend`."""
     for name, path, _ in list_models():
         if name in (device, f"{device}-{backend}"):
-            with contextlib.suppress(LolatError):  # a damaged one
-                file = read(path)
-                if file.environment.framework == backend and known in file.answers_for:
+            with contextlib.suppress(LolatError, OSError):  # a damaged one
+                framework, answers_for = _known_of(path, path.stat().st_mtime_ns)
+                if framework == backend and known in answers_for:
                     return name
     return None
+
+
+@lru_cache(maxsize=64)
+def _known_of(path: Path, changed_ns: int) -> tuple[str | None, tuple[str, ...]]:
+    """The framework that a model file was learned with, and what it answers; read again if it changed."""
+    file = read(path)
+    return file.environment.framework, file.answers_for
 
 
 def of_its_source(file: DeviceFile) -> tuple[str, ...]:

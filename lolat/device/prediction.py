@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from msgspec import UNSET, UnsetType
@@ -337,13 +337,23 @@ def bound_by(terms_ms: Mapping[str, float]) -> str:
     return most if ms > 0.0 else NOTHING
 
 
-def end_ms(prediction: Any, sure: bool) -> float:
+class Timed(Protocol):
+    """A latency in ms and its interval, None if that is not known."""
+
+    @property
+    def latency_ms(self) -> float: ...  # noqa: D102
+
+    @property
+    def interval_ms(self) -> tuple[float, float] | None: ...  # noqa: D102
+
+
+def end_ms(prediction: Timed, sure: bool) -> float:
     """The latency, or if `sure` the upper end of its interval; InputError without an interval."""
     if not sure:
-        return float(prediction.latency_ms)
+        return prediction.latency_ms
     if prediction.interval_ms is None:
         raise InputError(
             f"{arg('sure')} needs an interval, and the model has too few points for one",
             code="too-few-points",
         )
-    return float(prediction.interval_ms[1])
+    return prediction.interval_ms[1]

@@ -94,7 +94,7 @@ GENERATIONS = (
 )  # fmt: skip
 """Vendor and family of processors, the first and last number of their models, their generation.
 
-Of AMD and of Intel's servers as LLVM's Host.cpp has them, of Arm as /proc/cpuinfo and its manuals.
+The numbers are the makers': of AMD and Intel as the CPUID instruction gives them, of Arm those of MIDR_EL1.
 """
 
 
@@ -140,12 +140,17 @@ class Hardware:
     @property
     def link_gb_s(self) -> float | None:
         """Peak of the link in an own data sheet, in GB/s one way; None: that of the card."""
-        return own_rate(self.kind, (self.llm or {}).get("sheet", {}).get("link_gb_s"))
+        return own_rate(self.kind, self._sheet.get("link_gb_s"))
 
     @property
     def machine(self) -> int:
         """Devices in one machine, by an own data sheet, else MACHINE."""
-        return int((self.llm or {}).get("sheet", {}).get("gpus_per_node", MACHINE))
+        return int(self._sheet.get("gpus_per_node", MACHINE))
+
+    @property
+    def _sheet(self) -> Mapping[str, Any]:
+        """The data sheet of the language models; empty without one."""
+        return (self.llm or {}).get("sheet", {})
 
     def link_of(
         self, devices: int, accelerator: str = "", machine: int | None = None, instance: str = ""

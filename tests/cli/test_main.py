@@ -225,7 +225,7 @@ def test_what_is_meant_is_an_option_of_some_command() -> None:
 
 @pytest.mark.parametrize(
     ("call", "far"),
-    [("predict v100 net.json --fast", "--csv"), ("nas search fbnet v100 --sore", "--score"),
+    [("predict v100 net.json --fast", "--csv"), ("nas search fbnet v100 --skor", "--score"),
      ("evaluate v100 --width 3", "--wait")],
 )  # fmt: skip
 def test_an_option_that_is_spelled_otherwise_is_no_suggestion(
