@@ -30,7 +30,7 @@ NETWORK = (
     "latency_ms", "forward_ms", "backward_ms",
 )  # fmt: skip
 DEVICE = (
-    "device", "memory_gb", "bandwidth_gb_s", "multiprocessors", "cores_per_multiprocessor", "clock_mhz",
+    "device", "memory_gib", "bandwidth_gb_s", "multiprocessors", "cores_per_multiprocessor", "clock_mhz",
     "fp32_vector_gflops", "fp32_matrix_gflops", "l2_mb",
 )  # fmt: skip
 SIZES = {

@@ -106,6 +106,8 @@ def fit(
         on_progress, warn or nobody,
     )  # fmt: skip
     kinds = {*asked.kinds}
+    if asked.facts is not None:
+        _say_unread_facts(asked.facts, asked.warn)
     answers = () if paths or asked.facts is None else _answered_by(asked.facts, asked.warn)
     of_sheet = not paths and (facts is None or LANGUAGE in answers)
     of_language = bool({KERNELS, SERVED, RUNS} & kinds) or answers == (LANGUAGE,)
@@ -225,18 +227,23 @@ def _say_replaced(output: AnyPath, warn: Warn) -> None:
             )
 
 
+def _say_unread_facts(facts: str, tell: Warn) -> None:
+    """Warn of the columns of a table of data sheets that no question reads."""
+    from lolat.llm.gpu import Sheet
+
+    table = read_table(facts)
+    table.used.update({"device", *KEPT, *Sheet.__struct_fields__})
+    table.say_unread(tell)
+
+
 def _answered_by(facts: str, tell: Warn) -> tuple[str, ...]:
     """The questions that the data sheets of a table can answer: networks, language models or both.
 
     `tell`: warns of the columns that the other question needs. InputError if columns of both are missing.
     """
     from lolat.llm.fit import SHEET
-    from lolat.llm.gpu import Sheet
 
     columns, needed = read_table(facts).names, {NETWORKS.name: NEEDED_COLUMNS, LANGUAGE: SHEET}
-    known = {"device", *KEPT, *Sheet.__struct_fields__}
-    if unread := [name for name in columns if name and name not in known]:
-        tell(f"{plain(facts)}: columns that are not read: {shortened(', '.join(unread))}")
     lacks = {what: [c for c in of if c not in columns] for what, of in needed.items()}
     answers = tuple(what for what, names in lacks.items() if not names)
     if not answers:

@@ -114,8 +114,8 @@ def with_generation(name: str, processor: Mapping[str, Any]) -> str:
 class Hardware:
     """A device's hardware: `product` is its name, without the brackets that say how it was measured;
     `is_cpu`: true for a CPU that LoLat measured; `kind`: CPU, the card of a device with a user's
-    name, or the name, as in lists of prices and links; `llm`: its section on language models, whose data
-    sheet has the link of an own device and the size of its machines.
+    name, or the name, as in lists of prices and links; `llm`: its section on language models. An own data
+    sheet, the environment's or that section's, has the link and the size of machines.
     """
 
     llm: Mapping[str, Any] | None = None
@@ -149,8 +149,8 @@ class Hardware:
 
     @property
     def _sheet(self) -> Mapping[str, Any]:
-        """The data sheet of the language models; empty without one."""
-        return (self.llm or {}).get("sheet", {})
+        """The own data sheet, that of the language models first; empty without one."""
+        return {**(self.environment.sheet or {}), **(self.llm or {}).get("sheet", {})}
 
     def link_of(
         self, devices: int, accelerator: str = "", machine: int | None = None, instance: str = ""

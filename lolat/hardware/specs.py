@@ -14,7 +14,7 @@ import numpy as np
 
 from lolat.errors import InputError, arg
 from lolat.graph.modes import FLOAT32, TF32
-from lolat.hardware.gpus import OF_PEAK, Gpu, find_gpu
+from lolat.hardware.gpus import OF_PEAK, SHEET_FIELDS, Gpu, find_gpu
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.units import shortened
 
@@ -24,17 +24,23 @@ NEEDED_COLUMNS = ("multiprocessors", "fp32_matrix_gflops", "bandwidth_gb_s")
 PLAUSIBLE = {
     "multiprocessors": (1, 2000), "fp32_matrix_gflops": (20, 2e6), "bandwidth_gb_s": (2, 5e4)
 }  # fmt: skip
+LEAST_EACH = {"fp32_matrix_gflops": 2.0, "bandwidth_gb_s": 0.1}
+"""Least GFLOPS and GB/s of a multiprocessor or core: GPUs have 200 and 5 or more, in TFLOPS and TB/s less
+than 1 and 0.06."""
+MOST_FLOPS_A_BYTE = 5e3
+"""Most FLOPs in bfloat16 for a byte of bandwidth: GPUs have 40 to 420."""
 UNITS = {"multiprocessors": "number", "fp32_matrix_gflops": "GFLOPS", "bandwidth_gb_s": "GB/s"}
 KEPT = {
-    "memory_gib": ("memory_gib", 1.0), "memory_gb": ("memory_gib", 1.0),
-    "bandwidth_gb_s": ("bandwidth_gb_s", 1.0), "multiprocessors": ("multiprocessors", 1.0),
+    "memory_gib": ("memory_gib", 1.0), "bandwidth_gb_s": ("bandwidth_gb_s", 1.0),
+    "multiprocessors": ("multiprocessors", 1.0),
     "fp32_vector_gflops": ("vector_tflops", 1e3), "fp32_matrix_gflops": ("fp32_tflops", 1e3),
     "tf32_gflops": ("tf32_tflops", 1e3), "half_tflops": ("half_tflops", 1.0),
     "bf16_tflops": ("bf16_tflops", 1.0),
     "l2_mb": ("l2_mib", 1.0), "power_w": ("power_w", 1.0),
+    "link_gb_s": ("link_gb_s", 1.0), "gpus_per_node": ("gpus_per_node", 1.0),
 }  # fmt: skip
-"""Column of a table of data sheets -> (field of `Gpu`, number of the column's units in one of the field's).
-Rates exclude sparsity. Makers write GB of memory for GiB."""
+"""Column of a table of data sheets -> (field of `Gpu`, of a link or machine its own name; number of the
+column's units in one of the field's). Rates exclude sparsity."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,8 @@ def read_specs(path: str | Path, device: str) -> Specs:
 
     The bundled sheet of the device fills missing columns. InputError for no row or an implausible value.
     """
-    row, sheet = sheet_rows(path, device, NEEDED_COLUMNS)[device], given_sheet(path, device)
+    row = sheet_rows(path, device, NEEDED_COLUMNS)[device]
+    sheet = {name: v for name, v in given_sheet(path, device).items() if name in SHEET_FIELDS}
     for name in NEEDED_COLUMNS:
         low, high = PLAUSIBLE[name]
         if not low <= row.number(name) <= high:
@@ -110,8 +117,9 @@ def _specs_of(gpu: Gpu) -> Specs:
 
 
 def given_sheet(path: str | Path, device: str) -> dict[str, Any]:
-    """Fields of `Gpu` from a table of data sheets, for the model file of `device`."""
+    """The sheet in the model file of `device` from a table of data sheets: fields of KEPT."""
     row, above_zero = sheet_rows(path, device)[device], f"a number above 0 for {device}"
+    row.whole("gpus_per_node", default=1)
     return {
         name: row.number(column, ABOVE_ZERO, expected=above_zero) / unit
         for column, (name, unit) in KEPT.items()
@@ -120,9 +128,34 @@ def given_sheet(path: str | Path, device: str) -> dict[str, Any]:
 
 
 def sheet_rows(path: str | Path, device: str, needed: Sequence[str] = ()) -> Mapping[str, Row]:
-    """The rows of a table of data sheets by device; InputError if `device` is none of them."""
+    """The rows of a table of data sheets by device.
+
+    InputError if `device` is none of them, or has columns in TB/s or TFLOPS for GB/s or GFLOPS.
+    """
     rows = read_table(path, ("device", *needed), rows="device").by("device")
     if device not in rows:
         known = shortened(", ".join(rows))
         raise InputError(f"{path} has no device {device!r}; it has {known}", code="name")
+    _check_units(rows[device])
     return rows
+
+
+def _check_units(row: Row) -> None:
+    """InputError for columns that contradict each other, as those of no device do."""
+
+    def value(name: str) -> float:
+        return row.number(name, ABOVE_ZERO, expected=f"a number above 0 for {row['device']}")
+
+    for name, least in LEAST_EACH.items():
+        if row.get(name) and row.get("multiprocessors"):
+            units = value("multiprocessors")
+            if value(name) < least * units:
+                raise row.wrong(
+                    name, f"{UNITS[name]}: {least * units:,g} or more by {units:g} multiprocessors"
+                )
+    if row.get("bf16_tflops") and row.get("bandwidth_gb_s"):
+        most = MOST_FLOPS_A_BYTE * value("bandwidth_gb_s") / 1e3
+        if value("bf16_tflops") > most:
+            raise row.wrong(
+                "bf16_tflops", f"TFLOPS: at most {most:,g} by {row['bandwidth_gb_s']} GB/s"
+            )

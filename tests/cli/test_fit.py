@@ -141,13 +141,18 @@ def test_operations_that_were_not_in_the_fit(lolat: Command, tmp_path: Path) -> 
 # ---- Tables that cannot be right
 
 
-@pytest.mark.parametrize(("gflops", "bandwidth"), [(9.4, 500), (9400, 0.5), (9_400_000, 500)])
+@pytest.mark.parametrize(
+    ("units", "gflops", "bandwidth", "half"),
+    [(40, 9.4, 500, ""), (40, 9400, 0.5, ""), (40, 9_400_000, 500, ""), (78, 44, 4000, 148),
+     (78, 44_000, 4.0, 148), (78, 44_000, 4000, 148_000)],
+)  # fmt: skip
 def test_a_data_sheet_of_other_units_is_refused(
-    lolat: Command, tmp_path: Path, gflops: float, bandwidth: float
+    lolat: Command, tmp_path: Path, units: float, gflops: float, bandwidth: float, half: float | str
 ) -> None:
-    """TFLOPS, TB/s, MFLOPS."""
+    """TFLOPS, TB/s, MFLOPS; the H20 has 44 TFLOPS, 4 TB/s and 148 TFLOPS in bfloat16."""
     operations, facts = made_up.write_tables(tmp_path)
-    facts.write_text(f"{made_up.FACTS.splitlines()[0]}\ndesk,40,{gflops},{bandwidth}\n")
+    head = made_up.FACTS.splitlines()[0]
+    facts.write_text(f"{head},bf16_tflops\ndesk,{units},{gflops},{bandwidth},{half}\n")
     said = lolat.refused(
         "fit", operations, "--facts", facts, "--name", "desk", "--output", tmp_path / "m.json"
     )
@@ -172,7 +177,7 @@ def test_a_data_sheet_is_kept(lolat: Command, tmp_path: Path) -> None:
     """Its memory says what fits, and its rates another precision."""
     operations, facts = made_up.write_tables(tmp_path)
     head, row = made_up.FACTS.splitlines()
-    facts.write_text(f"{head},memory_gb,half_tflops,bf16_tflops\n{row},24,90,45\n")
+    facts.write_text(f"{head},memory_gib,half_tflops,bf16_tflops\n{row},24,90,45\n")
     out = tmp_path / "m.json"
     lolat.done("fit", operations, "--facts", facts, "--name", "desk", "--output", out)
     model = Model.load(out)
@@ -186,6 +191,22 @@ def test_a_data_sheet_is_kept(lolat: Command, tmp_path: Path) -> None:
     x = b.add("dense", [x], (8192, 8192), in_features=8192, out_features=8192, bias=False)
     half, bfloat16 = (model.run_as(p).predict(b.build([x])) for p in ("fp16", "bf16"))
     assert bfloat16.latency_ms / half.latency_ms == pytest.approx(90 / 45, rel=0.05)
+
+
+@pytest.mark.parametrize("with_operations", [True, False])
+def test_the_link_and_the_machine_of_a_data_sheet_are_kept(
+    lolat: Command, tmp_path: Path, with_operations: bool
+) -> None:
+    """Of networks alone too: 0.8 of its GB/s join 4 GPUs, the network between machines 5."""
+    operations, facts = made_up.write_tables(tmp_path)
+    head, row = made_up.FACTS.splitlines()
+    facts.write_text(f"{head},link_gb_s,gpus_per_node,memory_gb\n{row},450,4,24\n")
+    out, tables = tmp_path / "m.json", [operations] if with_operations else []
+    found = lolat.done("fit", *tables, "--facts", facts, "--name", "desk", "--output", out)
+    assert "columns that are not read: memory_gb (did you mean memory_gib?)" in found.err
+    inside, beyond = Model.load(out).cost(synthetic.network(), 8, replicas=[4, 5]).options
+    assert (inside.link, inside.link_gbps) == ("the link of its data sheet", 0.8 * 8 * 450)
+    assert beyond.link == "the network between machines"
 
 
 @pytest.mark.parametrize("tile", [1, 64])
