@@ -59,6 +59,9 @@ class TrainingQuestion(RunAs):
                 )
                 given = f"{arg('accumulate')} beside {arg('global_batch_size')}"
                 raise InputError(f"{given}: {why}", code="given-twice")
+        if self.samples is self.tokens is None and self.epochs != 1:
+            data = f"{arg('samples')} or {arg('tokens')}"
+            raise InputError(f"{arg('epochs')} without {data}: expected the data of an epoch too")
         check_price(self.price_per_hour, self.prices)
         limits = ("memory_gib", "max_hours", "max_dollars", "link_gbps")
         check_given(**{name: getattr(self, name) for name in limits})

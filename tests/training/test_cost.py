@@ -386,6 +386,8 @@ def test_the_price_list_is_printed(lolat: Command, prices: str) -> None:
         ({"validation_samples": -5}, "validation_samples -5: expected a whole number from 1"),
         ({"validation_samples": 2.5}, "validation_samples 2.5"),
         ({"validation_samples": 5, "samples": None}, "validation_samples without samples"),
+        ({"epochs": 3, "samples": None}, "epochs without samples or tokens"),
+        ({"epochs": 3, "samples": None, "max_dollars": 5}, "epochs without samples or tokens"),
         ({"optimizer": "x"}, "optimizer 'x': expected one of sgd"),
     ],
 )
