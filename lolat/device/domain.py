@@ -11,7 +11,7 @@ from shlex import quote
 import msgspec
 
 from lolat.arrays import np
-from lolat.device.intervals import LARGEST
+from lolat.device.intervals import LARGEST, assumed_half_width
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, MEANINGS, behavior
 from lolat.graph.kinds import VIEWS
@@ -185,16 +185,19 @@ class Extrapolation:
         return self.beyond + self.unmeasured + self.unlike
 
 
-def extrapolated_half_width(half_width: float, extrapolation: Extrapolation) -> float:
-    """Half width, a logarithm, of the interval of a network that partly extrapolates.
+def extrapolated_half_width(
+    half_width: float, extrapolation: Extrapolation, coverage: float
+) -> float:
+    """Half width, a logarithm, of the interval of `coverage` of a network that partly extrapolates.
 
     `half_width`: of the part inside; OUTSIDE_WIDENING times that for `beyond`, UNLIKE_FACTOR for `unlike`,
     UNMEASURED_FACTOR and more for `unmeasured`, whose share is uncertain too. The ends of the parts add up,
     since nothing says that their errors average out.
     """
     inside, twice = max(1.0 - extrapolation.share, 0.0), OUTSIDE_WIDENING * half_width
-    unlike = math.hypot(half_width, math.log(UNLIKE_FACTOR))
-    unmeasured = max(twice, math.log(UNMEASURED_FACTOR) * (1.0 + extrapolation.unmeasured))
+    unlike = math.hypot(half_width, assumed_half_width(math.log(UNLIKE_FACTOR), coverage))
+    unknown = assumed_half_width(math.log(UNMEASURED_FACTOR), coverage)
+    unmeasured = max(twice, unknown * (1.0 + extrapolation.unmeasured))
     parts = (
         (inside, half_width),
         (extrapolation.beyond, twice),

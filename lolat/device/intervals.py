@@ -157,6 +157,15 @@ def normal_quantile(coverage: float) -> float:
     return NormalDist().inv_cdf((1.0 + coverage) / 2.0)
 
 
+FACTOR_COVERAGE = 0.9
+"""The probability with which an assumed error factor holds."""
+
+
+def assumed_half_width(half: float, coverage: float) -> float:
+    """Half width of a normal error that is within `half` with FACTOR_COVERAGE; both are logarithms."""
+    return half * normal_quantile(coverage) / normal_quantile(FACTOR_COVERAGE)
+
+
 @cache
 def t_quantile(coverage: float, freedom: int) -> float:
     """The |t| that Student's t of `freedom` degrees stays within, with probability `coverage`.

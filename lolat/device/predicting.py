@@ -315,7 +315,7 @@ def widened_half_width(
         if coverage is not None:
             raise
         return None, (Remark("no interval", str(error)),)
-    widened = extrapolated_half_width(half_width, extrapolation)
+    widened = extrapolated_half_width(half_width, extrapolation, sure)
     int8 = int8_half_width(formula.int8, graph, sure) if graph and formula.int8 else 0.0
     machine = math.log1p(noise.repeatability or 0.0) * normal_quantile(sure)
     return math.hypot(widened, machine, int8), ()

@@ -31,6 +31,7 @@ from lolat.device.file import OF_TRAINING, DeviceFile
 from lolat.device.intervals import (
     LARGEST,
     Calibration,
+    assumed_half_width,
     conformal_quantile,
     normal_quantile,
     t_quantile,
@@ -291,8 +292,10 @@ class EstimatedTraining(TrainingPredictor):
             spread = normal_quantile(coverage) * float(np.std(off, ddof=1))
             half = min(max(half, spread * math.sqrt(1.0 + 1.0 / len(off))), LARGEST)
         half = math.hypot(half, math.log(self.formula.own_level))
-        half = extrapolated_half_width(half, self._extrapolation(graph, batch_size))
-        return max(half, steps.host_half) if steps.host_bound else half
+        half = extrapolated_half_width(half, self._extrapolation(graph, batch_size), coverage)
+        if not steps.host_bound:
+            return half
+        return max(half, assumed_half_width(steps.host_half, coverage))
 
     def _extrapolation(self, graph: Graph, batch_size: int) -> Extrapolation:
         """Return the fraction of an iteration that is unlike any measurement, with what inference knows."""

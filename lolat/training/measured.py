@@ -388,7 +388,7 @@ class MeasuredTraining(TrainingPredictor):
         inside = self._inside(graph, batch_size)
         if inside is None or 1.0 - inside < NEGLIGIBLE_SHARE:
             return half
-        return extrapolated_half_width(half, Extrapolation(beyond=1.0 - inside))
+        return extrapolated_half_width(half, Extrapolation(beyond=1.0 - inside), coverage)
 
     def _step_ms(self, graph: Graph, batch_size: int) -> float:
         """Return the ms of the loop for a step: a constant, and moving the batch."""

@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from lolat.arrays import np
-from lolat.device.intervals import normal_quantile
+from lolat.device.intervals import assumed_half_width
 from lolat.graph import work as c
 from lolat.graph.modes import AMP, EAGER, GRAPH, Launch, Mode
 from lolat.graph.work import CLASSES, Workload
@@ -66,7 +66,6 @@ FACTOR = {FITTED: 1.6, ASSUMED: 1.8, GIVEN: 1.3}
 """Error factor of the launch overhead, which holds with the probability FACTOR_COVERAGE. A fitted one may
 still be another host than the user's. GIVEN: on one host a BERT took 0.020 ms an addition, a ResNet-50
 0.021 and a ViT 0.014 (AITemplate, A100)."""
-FACTOR_COVERAGE = 0.9
 
 
 class Host(msgspec.Struct, frozen=True):
@@ -200,7 +199,7 @@ class Steps:
     def interval(self, half: float, coverage: float | None) -> tuple[float, float]:
         """(low, high) ms of the latency; `half`: half width of the device's times, a logarithm."""
         sure = COVERAGE if coverage is None else coverage
-        of_host = self.host_half * normal_quantile(sure) / normal_quantile(FACTOR_COVERAGE)
+        of_host = assumed_half_width(self.host_half, sure)
         low, high = (
             replace(
                 self,
