@@ -149,6 +149,8 @@ def search(
     if output is not None:
         write_csv(output, result.rows())
         common.say(f"written: {output}")
+    if accuracy is not None:
+        common.say(f"written: {accuracy}, with the scores, from which a later search goes on")
 
 
 def _opened(model: str, question: dict[str, Any]) -> Model:

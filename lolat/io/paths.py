@@ -161,6 +161,11 @@ def _models_in(folder: Path) -> list[Path]:
 
 def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str, str]:
     """The reason why no device profile has this name, and what is expected."""
+    if "," in name:
+        return (
+            "no such model, and one device is expected here",
+            "give one at a time (`lolat predict --on` takes several)",
+        )
     wrong = "is a folder" if name and os.path.isdir(name) else "no such model"
     if looks_like_network(name):
         wrong += ", it looks like a network, which comes after the model"
@@ -168,8 +173,6 @@ def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str,
     if len(names) > _FEW:
         there = f"`lolat models` lists the {len(names)} that there are"
     stem = Path(name).name.removesuffix(".json").lower()
-    if "," in name:
-        wrong += ", and one device is expected here (`lolat predict --on` takes several)"
     # Without its mode a profile's name is that of its GPU.
     near = [*names, LOCAL, *(known.rpartition("-")[0] for known in names), *others]
     shown = {known.lower(): shown_path(known) for known in near}

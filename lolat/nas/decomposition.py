@@ -4,7 +4,8 @@ A candidate's counts are a sum around the base, the first choice of every positi
 Alis, 1999): f(base) + the change by each choice alone + the further change by each pair of choices + ...
 Candidates are built and compared with their sums: first a set with every pair of neighbors' choices, then
 random ones, until twenty need no further table. A candidate that deviates is reduced to the fewest changes
-that still deviate, and their positions get a table of all their choices.
+that still deviate, and their positions get a table of all their choices: of more than MOST_TOGETHER
+positions if MOST_NETWORKS are enough for it, so that a space of no more candidates is always tabulated.
 
 The first and last choices of all positions are split first: this takes few networks, finds most
 interactions, and refuses a space that does not decompose before thousands of networks are built.
@@ -29,9 +30,13 @@ from lolat.io.progress import Progress
 from lolat.nas.tables import times_ms, totals
 from lolat.readers import read
 from lolat.readers.code import brief
+from lolat.units import percent
 
 MOST_NETWORKS = 3000  # that a function is called for
-MOST_TOGETHER = 4  # positions of one table: two widths, kernel, resolution
+MOST_TOGETHER = (
+    4  # positions of one table (two widths, kernel, resolution), unless it is a small one
+)
+MOST_TOLERANCE = 0.5  # that a refusal offers
 CHECKED_AT = (1, 8, 64)  # batch sizes, because of the thresholds of some counts
 COVERING_CHECKS, FRESH_CHECKS = 100, 20
 
@@ -56,10 +61,12 @@ class Decomposition:
 
     def __str__(self) -> str:
         pairs = ", ".join(" with ".join(names) for names in self.together) or "none"
-        off = "exact" if self.column is None else f"off by {self.deviation:.2g} of {self.column}"
+        off = "exact"
+        if self.column is not None:
+            off = f"up to {percent(self.deviation)} off in {MEANINGS[self.column].words}"
         return (
-            f"{self.built} networks built; positions that interact: {pairs}; {self.checked} of "
-            f"{self.size:,} whole networks against their sums: {off}"
+            f"{self.built} networks built; positions that interact: {pairs}; checked on {self.checked} "
+            f"of {self.size:,} networks: sums are {off}"
         )
 
 
@@ -73,6 +80,7 @@ class CandidateNetworks:
         self.name = self.place = getattr(function, "__name__", "factory")
         if code := getattr(function, "__code__", None):
             self.place += f" ({os.path.basename(code.co_filename)}, line {code.co_firstlineno})"
+        self.size = math.prod(map(len, choices.values()))
         self._graphs: list[Graph] = []
         self._number: dict[Row, int] = {}
         self._totals: dict[int, np.ndarray] = {}  # batch size -> (networks so far, COLUMNS)
@@ -104,9 +112,10 @@ class CandidateNetworks:
 
     def require(self, more: int, task: str) -> None:
         """Raise InputError if `more` networks would be too many."""
-        if len(self) + more > MOST_NETWORKS:
+        needed = min(len(self) + more, self.size)  # each candidate is built once
+        if needed > MOST_NETWORKS:
             raise InputError(
-                f"{self.place}: {task} takes {len(self) + more} networks, more than {MOST_NETWORKS}; "
+                f"{self.place}: {task} takes {needed} networks, more than {MOST_NETWORKS}; "
                 "give fewer positions or choices"
             )
 
@@ -119,7 +128,7 @@ class CandidateNetworks:
             )
             self._number[row] = len(self._graphs) - 1
             if not self._left:  # of as many again, if they are more than was expected
-                text = f"building networks of {self.name} ({len(self)} so far)"
+                text = f"building candidates of {self.name} ({len(self)} so far)"
                 self._progress.start(text, self._expected)
                 self._left = self._expected
             self._left -= 1
@@ -128,8 +137,8 @@ class CandidateNetworks:
 
     def expect(self, more: int, progress: Progress) -> None:
         """Begin a stage of about `more` networks; `progress` shows it once one is built."""
-        rest = math.prod(map(len, self.choices.values())) - len(self)
-        self._progress, self._expected, self._left = progress, max(min(more, rest), 1), 0
+        self._progress, self._left = progress, 0
+        self._expected = max(min(more, self.size - len(self)), 1)
 
     def totals(self, batch_size: int) -> np.ndarray:
         """(networks built, COLUMNS) counts at `batch_size`."""
@@ -220,11 +229,13 @@ class Decomposer:
             # A new table may change the sum of a candidate that was right by chance: check all again.
             while off := [row for row in checks if self._deviation(row)[0] > self.tolerance]:
                 self._add(self._reduced(off[0]))
-            # Random ones, which no table was made for.
+            # Random ones, which no table was made for; all if most are built anyway.
             fresh = [
                 tuple(int(random.integers(0, n)) for n in self.sizes) for _ in range(FRESH_CHECKS)
             ]
-            checks += fresh
+            if math.prod(self.sizes) <= 2 * len(self.networks):
+                fresh = [*np.ndindex(self.sizes)]
+            checks[:] = dict.fromkeys([*checks, *fresh])
             if all(self._deviation(row)[0] <= self.tolerance for row in fresh):
                 break
         worst, column = self._worst()
@@ -300,12 +311,19 @@ class Decomposer:
             without = tuple(c if p in fewer else 0 for p, c in enumerate(row))
             if self._deviation(without)[0] > self.tolerance:
                 changed = fewer
-        if len(changed) <= MOST_TOGETHER:
+        names = [self.names[p] for p in changed]
+        table = math.prod(len(self.networks.choices[name]) for name in names)
+        if len(changed) <= MOST_TOGETHER or table <= MOST_NETWORKS:
             return tuple(changed)
         error, column = self._worst()
+        far = f"{percent(error)} off" if error < 1.0 else f"off by {error:.2g} times the number"
+        accept = (
+            ", or accept it where the space is made: Space.from_factory(..., "
+            f"tolerance={1.2 * error:.2g})"
+        )
         raise InputError(
-            f"{self.networks.place} does not decompose: {', '.join(self.names[p] for p in changed)} change "
-            f"its {MEANINGS[column].words} together (sums are up to {100 * error:.2g} % off), and "
-            f"tables are of {MOST_TOGETHER} positions at most; make one position of some of them, or "
-            f"accept it where the space is made: Space.from_factory(..., tolerance={1.2 * error:.2g})"
+            f"{self.networks.place} does not decompose: {', '.join(names)} change its "
+            f"{MEANINGS[column].words} together (sums are up to {far}), and a table of all their choices "
+            f"takes {table:,} networks, more than {MOST_NETWORKS}; give fewer choices, or make one "
+            f"position of some that go together{accept if error <= MOST_TOLERANCE else ''}"
         )

@@ -25,6 +25,7 @@ from lolat.nas.search import none_within
 from lolat.nas.space import Space
 from lolat.nas.user_code import opened
 from lolat.parameters import COVERAGE, check_given
+from lolat.units import plain
 
 DEFAULT_TOP = 10  # of the result, unless another number is asked for
 MOST_ROWS = 10_000_000  # of the table
@@ -44,8 +45,8 @@ class Ranking(Result):
     """The fastest candidates of a space, and how many have a latency and keep `max_ms`.
 
     `scored`: candidates with a latency; `within`: those within `max_ms`. `source`: what the latencies are
-    from. `interval_ms`, `coverage`, `in_domain`, `host_bound`, `warnings`: those of the fastest one.
-    `memory_bytes`, `fits`: those of the slowest one that is written.
+    from; `device`: the model. `interval_ms`, `coverage`, `in_domain`, `host_bound`, `warnings`: those of
+    the fastest one. `memory_bytes`, `fits`: those of the slowest one that is written.
     """
 
     space: str
@@ -53,6 +54,7 @@ class Ranking(Result):
     batch_size: int
     predictor: str
     source: str
+    device: str
     max_ms: float | None
     scored: int
     within: int
@@ -69,8 +71,8 @@ class Ranking(Result):
     def words(self) -> str:
         """Return the number of candidates, and of those within the time, in words."""
         budget = "" if self.max_ms is None else f", {self.within:,} within {self.max_ms:g} ms"
-        size = "" if self.batch_size == 1 else f" at batch size {self.batch_size}"
-        return f"{self.space}: {self.scored:,} candidates{size}{budget}"
+        of = f"{self.space} on {plain(self.device)}, batch {self.batch_size}"
+        return f"{of}: {self.scored:,} candidates{budget}"
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each of the fastest: arch, latency_ms, and its choice at each position."""
@@ -160,8 +162,8 @@ def rank(
         count = of_space.grid.countable() if rows is None else len(rows)
         kept, within, fastest = _kept(latencies, rows, count, max_ms, best, shown)
         result = Ranking(
-            of_space.name, of_space.size, size, latencies.predictor, latencies.source, max_ms, count,
-            within, str(output), (), warnings=tuple(remarks),
+            of_space.name, of_space.size, size, latencies.predictor, latencies.source, loaded.name, max_ms,
+            count, within, str(output), (), warnings=tuple(remarks),
         )  # fmt: skip
         if not within and max_ms is not None:
             raise none_within(result, fastest, among)
@@ -215,7 +217,7 @@ def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Rankin
         return result
     slow = found.rows[[int(np.argmax(found.times))]]
     first, slowest = answers(found.latencies, space, model, np.concatenate([rows[:1], slow]))
-    of_first = {k: v for k, v in first._asdict().items() if k != "latency_ms"}
+    of_first = {k: v for k, v in first._asdict().items() if k not in ("latency_ms", "inside_share")}
     of_slowest = {"memory_bytes": slowest.memory_bytes, "fits": slowest.fits}
     told = {"warnings": (*result.warnings, *first.warnings)}
     return replace(result, **of_first | of_slowest | told)

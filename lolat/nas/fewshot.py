@@ -275,6 +275,7 @@ class Answer(NamedTuple):
     interval_ms: tuple[float, float] | None
     coverage: float | None
     in_domain: bool | None
+    inside_share: float | None
     host_bound: bool | None
     memory_bytes: int | None
     fits: bool | None
@@ -294,7 +295,9 @@ def answers(
         columns = (times, *estimator.interval(rows, coverage), estimator.inside(times))
         each = zip(*(column.tolist() for column in columns), strict=True)
         return [
-            Answer(ms, (low, high), coverage, inside, None, None, None, tuple(estimator.warnings))
+            Answer(
+                ms, (low, high), coverage, inside, None, None, None, None, tuple(estimator.warnings)
+            )
             for ms, low, high, inside in each
         ]
     question = Question(estimator.batch_size, estimator.predictor, coverage=coverage)

@@ -20,11 +20,12 @@ from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
 from lolat.io.results import Result
 from lolat.io.writing import check_file
-from lolat.nas.estimators import LatencyEstimator
+from lolat.nas.estimators import DECODED, LatencyEstimator
 from lolat.nas.fewshot import Answer, FewShotModel, answers, estimator
 from lolat.nas.space import Grid, Space
 from lolat.nas.user_code import Objective, opened
 from lolat.parameters import COVERAGE, check_given
+from lolat.units import plain
 
 CANDIDATES = 200
 EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
@@ -34,7 +35,8 @@ EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
 class FrontCandidate:
     """A network on the front: its score, and its latency and memory as `predict` answers.
 
-    `fits`: true if the device's memory suffices. If samples answer, memory is not known, and a network is
+    `inside_share`: share of the time inside the measured range. `fits`: true if the device's memory
+    suffices. If samples answer, memory is not known, and a network is
     `in_domain` between their fastest and slowest.
     """
 
@@ -46,6 +48,7 @@ class FrontCandidate:
     interval_ms: tuple[float, float] | None
     coverage: float | None
     in_domain: bool | None
+    inside_share: float | None
     host_bound: bool | None
     memory_bytes: int | None
     fits: bool | None
@@ -56,9 +59,9 @@ class FrontCandidate:
 class SearchResult(Result):
     """The Pareto front of a space with `size` candidates, the fastest first.
 
-    `source` tells where the latencies are from. `scored`, `unscored`: candidates with and without a score.
-    `sure`: the upper ends of the intervals keep `max_ms`. `improving`: the last tenth of an evolutionary
-    search's candidates had the best score.
+    `source` tells where the latencies are from, `device` is the model. `scored`, `unscored`: candidates
+    with and without a score. `sure`: the upper ends of the intervals keep `max_ms`. `improving`: the last
+    tenth of an evolutionary search's candidates had the best score.
     """
 
     space: str
@@ -66,6 +69,7 @@ class SearchResult(Result):
     batch_size: int
     predictor: str
     source: str
+    device: str
     method: str
     max_ms: float | None
     scored: int
@@ -77,13 +81,21 @@ class SearchResult(Result):
 
     def words(self) -> str:
         """Return the number of scored candidates, and of those on the front, in words."""
-        budget = "" if self.max_ms is None else f" within {self.max_ms:g} ms"
         without = f" ({self.unscored} more have no score)" if self.unscored else ""
         size = f"{self.size:,}" if self.size < 10**7 else f"{self.size:.2g}"
-        return (
-            f"{self.space}: {size} candidates, {self.method} search: {self.scored:,} scored{budget}"
-            f"{without}, {len(self.front)} on the front{self._outside()}"
-        )
+        of = f"{self.space} on {plain(self.device)}, batch {self.batch_size}: {size} candidates"
+        scored = f"{self.method} search: {self.scored:,} scored{self.budget_words()}"
+        if self.method == EXHAUSTIVE and not self.unscored:
+            scored = f"all {self.scored:,}{self.budget_words()} scored"
+        return f"{of}, {scored}{without}, {len(self.front)} on the front{self._outside()}"
+
+    def budget_words(self) -> str:
+        """Return the time that candidates keep, and how surely, in words; "" without one."""
+        if self.max_ms is None:
+            return ""
+        coverage = next((c.coverage for c in self.front if c.coverage), None)
+        surely = f" ({100 * coverage:g} % sure)" if self.sure and coverage else ""
+        return f" within {self.max_ms:g} ms{surely}"
 
     def _outside(self) -> str:
         """Return how many of the front are outside the measured range, in words."""
@@ -146,16 +158,14 @@ def search(
     if scores.rows is not None:
         _refuse_beside_table(objective, accuracy=accuracy, candidates=candidates, seed=seed)
     latencies = estimator(of_space, loaded, batch_size, predictor, shown)
-    most, rows, method = candidates or CANDIDATES, scores.rows, EXHAUSTIVE
-    if rows is None and of_space.size <= most:
-        rows = of_space.decode(np.arange(of_space.size))
-    elif rows is None:
-        rows, method = fastest(latencies)[None], EVOLUTIONARY
-    result = SearchResult(
-        of_space.name, of_space.size, batch_size, latencies.predictor, latencies.source, method, max_ms,
-        0, 0, (), sure,
-    )  # fmt: skip
     limit = Limit.of(latencies, of_space, loaded, max_ms, sure, coverage)
+    most, rows, method = candidates or CANDIDATES, scores.rows, EXHAUSTIVE
+    if rows is None:
+        rows, method = _to_score(limit, most)
+    result = SearchResult(
+        of_space.name, of_space.size, batch_size, latencies.predictor, latencies.source, loaded.name,
+        method, max_ms, 0, 0, (), sure,
+    )  # fmt: skip
     ends = limit.ends(rows)
     if (least := float(ends.min())) > limit.max_ms:
         table = None if scores.rows is None else objective
@@ -168,6 +178,17 @@ def search(
     else:
         archive.add(able)
     return _of_archive(result, archive, of_space, loaded)
+
+
+def _to_score(limit: Limit, most: int) -> tuple[np.ndarray, str]:
+    """Return the candidates within the time, or a fast one if they are more than `most`; and the method."""
+    grid, fast = limit.estimator.grid, fastest(limit.estimator)[None]
+    if grid.size <= DECODED:
+        every = grid.between(0, grid.size)
+        within = every[limit.ends(every) <= limit.max_ms]
+        if len(within) <= most:
+            return (within if len(within) else fast), EXHAUSTIVE
+    return fast, EVOLUTIONARY
 
 
 def _of_archive(

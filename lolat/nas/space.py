@@ -34,6 +34,7 @@ from lolat.units import plural, shortened
 
 MOST_INDEX = 2**63 - 1
 CHUNK = 8192  # candidates worked on at a time, so that their columns stay in a core's cache
+MOST_APART = 2**20  # candidates of a space whose samples do not repeat
 ROWS = 4096  # rows that are copied at a time, for the same reason
 
 Row = Sequence[int] | np.ndarray  # the integers of one candidate
@@ -269,8 +270,24 @@ class Space:
         return self.grid.decode(indices)
 
     def sample(self, count: int, seed: int | np.random.Generator = 0) -> np.ndarray:
-        """(count, positions) integers of candidates, drawn uniformly; they may repeat."""
-        return self.grid.sample(count, np.random.default_rng(seed))
+        """(count, positions) integers of candidates, drawn uniformly.
+
+        None repeats if the space has `count` and at most MOST_APART; in a larger space few do.
+        """
+        random = np.random.default_rng(seed)
+        rows = self.grid.sample(count, random)
+        if count <= self.size <= MOST_APART:
+            return self.grid.decode(self._apart(rows, random))
+        return rows
+
+    def _apart(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """(n,) indices of candidates; those that repeat an earlier one are replaced by others."""
+        indices = np.ravel_multi_index(tuple(rows.T.astype(np.int64)), self.grid.sizes)
+        again = np.ones(len(indices), bool)
+        again[np.unique(indices, return_index=True)[1]] = False
+        others = np.setdiff1d(np.arange(self.size), indices)
+        indices[again] = random.permutation(others)[: again.sum()]
+        return indices
 
     def parse(
         self, archs: Sequence[str], place: Callable[[int], str] = lambda i: f"network {i + 1}"

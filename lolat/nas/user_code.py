@@ -121,16 +121,17 @@ class Objective:
         """Read a table of scores; return (n, positions) integers of its networks."""
         table = read_table(os.fspath(path), columns, rows=rows)
         own = {"objective": self._name, "choices": self.space.fingerprint} if rows is None else {}
-        networks = self.space.parse_table(table)
         remedy = f"give another file as {arg('accuracy')}, or remove this one"
-        for network, row in zip(networks, table, strict=True):
-            score = math.nan if row["score"].lower() == "nan" else row.number("score")
+        for row in table:  # before it is parsed: another space has other texts
             if {name: row[name] for name in own} != own:
                 raise row.refused(
                     f"a score by {row['objective']}, of choices {row['choices']}; expected scores by "
                     f"{self._name}, of {self.space.name}'s present choices and networks "
                     f"({own['choices']}): {remedy}"
                 )
+        networks = self.space.parse_table(table)
+        for network, row in zip(networks, table, strict=True):
+            score = math.nan if row["score"].lower() == "nan" else row.number("score")
             known = self.known.setdefault(self.space.arch(network), score)
             if known != score and not (math.isnan(known) and math.isnan(score)):
                 raise row.refused(
@@ -157,7 +158,16 @@ class Objective:
 
     def _compute(self, row: np.ndarray, arch: str) -> float:
         """Call the function, and write its score to the file at once."""
-        with user_code(f"objective {arch}", "expected a number, or nan to skip the candidate"):
+        of = ", ".join(f"{name}={value}" for name, value in self.space.named(row).items())
+        kept = (
+            ""
+            if self.path is None or not self.known
+            else (
+                f"; the scores so far are in {shown_path(self.path)}, and the same search goes on from them"
+            )
+        )
+        expected = f"expected a number, or nan to skip the candidate{kept}"
+        with user_code(f"the objective of {arch} ({of})", expected):
             values: dict[str, Any] = {"arch": arch, "candidate": tuple(row.tolist())}
             values["choices"] = self.space.values(row)
             score = float(self.function(**{p: values[p] for p in self._named}))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from lolat.device.domain import NEGLIGIBLE_SHARE
 from lolat.report.prediction import note_lines, range_word
 from lolat.report.ranked import MOST_NOTES, grouped_notes
 from lolat.report.tables import Column, Part, ReportTable
@@ -27,7 +28,7 @@ def front_lines(result: SearchResult) -> Iterator[Part]:
         Column("latency", lambda c: c.latency_ms, milliseconds),
         Column(sure, lambda c: c.interval_ms, lambda ends: between(*ends)),
         Column("score", lambda c: c.score, "{:.6g}".format),
-        Column("measured range", range_word, is_text=True),
+        Column("measured range", _range, is_text=True),
         Column("memory", _memory, is_text=True),
         Column("candidate", _named, is_text=True),
     ]
@@ -44,20 +45,19 @@ def front_lines(result: SearchResult) -> Iterator[Part]:
 
 def _summary(result: SearchResult) -> Iterator[str]:
     """The best of the front, and what may change it."""
-    best, within = result.front[-1], ""
-    if result.max_ms is not None:
-        within = f" within {result.max_ms:g} ms"
-        if result.sure and best.coverage:
-            within += f", {100 * best.coverage:g} % sure"
+    best, within = result.front[-1], result.budget_words()
     ends = "" if best.interval_ms is None else f" ({between(*best.interval_ms)})"
     outside = ", OUTSIDE the measured range: time it first" if best.in_domain is False else ""
     latency = f"{milliseconds(best.latency_ms)}{ends}"
     yield f"Best{within}: {_named(best)}, {latency}, score {best.score:.6g}{outside}"
     limit = result.max_ms or math.inf
-    if late := sum(c.interval_ms is not None and c.interval_ms[1] > limit for c in result.front):
+    highs = [c.interval_ms[1] for c in result.front if c.interval_ms]
+    if late := sum(high > limit for high in highs):
+        remedy = "--sure leaves such out"
+        if late == len(result.front):
+            remedy = f"none is sure, the surest takes up to {milliseconds(min(highs))}"
         yield (
-            f"{late} of {len(result.front)} may take longer than {limit:g} ms, by their intervals; "
-            "--sure leaves such out"
+            f"{late} of {len(result.front)} may take longer than {limit:g} ms, by their intervals; {remedy}"
         )
     if result.improving:
         yield "The best score still rose in the last tenth of the candidates: more --candidates may help"
@@ -65,6 +65,14 @@ def _summary(result: SearchResult) -> Iterator[str]:
 
 def _heading(result: SearchResult | Ranking) -> Iterator[str]:
     yield from (result.words(), f"latencies by {result.source}", "")
+
+
+def _range(candidate: FrontCandidate) -> str:
+    """The place of a candidate to the measured range, in words."""
+    share = candidate.inside_share
+    mostly = share is not None and share <= 1.0 - NEGLIGIBLE_SHARE
+    word = range_word(candidate)
+    return f"mostly {word}" if mostly and word == "inside" else word
 
 
 def _memory(candidate: FrontCandidate) -> str | None:

@@ -141,17 +141,50 @@ def test_what_does_not_decompose_is_refused_with_what_to_do() -> None:
         built.append(1)
         return branches(**depths)
 
-    with pytest.raises(InputError, match=r"\(sums are up to .* position of some of them, or"):
+    with pytest.raises(
+        InputError, match=r"\(sums are up to .* position of some that go together, or"
+    ):
         Space.from_factory(counted, numbered(tuple(range(1, 13)), 6)).prepare()
     assert len(built) <= 2**6  # with all choices three neighbors alone make a table of 1331
+    choices = numbered((8, 9, 10, 11, 12), 6)  # five of them have 3125 combinations
     with pytest.raises(
         InputError, match=r"change its operations in line together .* accept it .*tolerance=0\."
     ) as info:
-        Space.from_factory(branches, numbered((1, 12), 6)).prepare()
+        Space.from_factory(branches, choices).prepare()
     tolerance = float(str(info.value).rpartition("=")[2].strip(")"))
-    found = Space.from_factory(branches, numbered((1, 12), 6), tolerance=tolerance).decomposition
+    found = Space.from_factory(branches, choices, tolerance=tolerance).decomposition
     assert found.column == "serial"
     assert 0.0 < found.deviation <= tolerance
+
+
+def test_far_off_sums_are_refused_without_an_offer_to_accept_them() -> None:
+    """An operation whose channels are the product of six choices: the sum is nowhere near."""
+
+    def product(**widths: int) -> Graph:
+        builder = GraphBuilder("product")
+        x = builder.input((1, 8, 8, 1))
+        return builder.build([Layers(builder).conv(x, int(np.prod([*widths.values()])), 1)])
+
+    with pytest.raises(InputError, match=r"off by .* times the number") as info:
+        Space.from_factory(product, numbered((1, 2, 3, 4), 6)).prepare()
+    assert "tolerance" not in str(info.value)
+
+
+def test_a_space_of_few_candidates_is_tabulated_whole() -> None:
+    """More positions interact than a larger space's tables have; no candidate is built twice."""
+    calls: Counter[tuple[int, ...]] = Counter()
+
+    def counted(**depths: int) -> Graph:
+        calls[tuple(depths.values())] += 1
+        return branches(**depths)
+
+    space = Space.from_factory(counted, numbered((1, 12), 6))
+    rows = space.decode(np.arange(64))
+    counts = space.counts(rows, 3)
+    assert max(calls.values()) == 1
+    assert len(calls) == space.decomposition.built <= 64
+    whole = [count(branches(**space.values(row))).total(3) for row in rows]
+    np.testing.assert_array_equal(counts, np.array(whole))
 
 
 def test_an_input_size_that_lacks_is_asked_for() -> None:

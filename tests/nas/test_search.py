@@ -135,7 +135,7 @@ def test_the_same_seed_finds_the_same() -> None:
 
 
 @pytest.mark.parametrize("coverage", [0.5, 0.95])
-@pytest.mark.parametrize("candidates", [40, 72])
+@pytest.mark.parametrize("candidates", [20, 40, 72])  # 29 keep the time: all are scored, or some
 def test_the_ends_of_the_intervals_keep_the_time(coverage: float, candidates: int) -> None:
     """The intervals are those of `predict`."""
     ends = []
@@ -150,10 +150,13 @@ def test_the_ends_of_the_intervals_keep_the_time(coverage: float, candidates: in
     able = [i for i, end in enumerate(ends) if end <= limit]
     found = {tuple(ROWS[i].tolist()) for i in able}
     assert choices(result) <= found
-    if candidates == 72:
+    assert (result.method, result.scored) == (
+        ("evolutionary", 20) if candidates == 20 else ("exhaustive", len(able))
+    )
+    if candidates > 20:
         pairs = [(float(TIMES[i].round(9)), score(tuple(ROWS[i].tolist()))) for i in able]
         assert choices(result) == {tuple(ROWS[able[i]].tolist()) for i in undominated(pairs)}
-    assert f"within {limit:g} ms, {100 * coverage:g} % sure: " in result.report()
+    assert result.report().count(f" within {limit:g} ms ({100 * coverage:g} % sure)") == 2
     with pytest.raises(InputError, match="sure"):
         search(SPACE, MODEL, score, sure=True)
     with pytest.raises(AnswerIsNo, match="for sure; the fastest takes up to"):
@@ -288,6 +291,30 @@ def without_some(candidate: tuple[int, ...]) -> float:
     return math.nan if candidate[0] else score(candidate)
 
 
+def test_scores_of_other_choices_are_refused(tmp_path: Path) -> None:
+    """Even of another number of choices, whose texts this space cannot read."""
+    path = tmp_path / "scores.csv"
+    search(CELLS, MODEL, smooth, accuracy=path, candidates=5)
+    with pytest.raises(InputError, match=r"present choices and networks .* remove this one"):
+        search(SPACE, MODEL, smooth, accuracy=path, candidates=5)
+
+
+def test_a_failed_score_names_its_choices_and_where_the_others_are(tmp_path: Path) -> None:
+    path, calls = tmp_path / "scores.csv", []
+
+    def failing(choices: dict[str, Any]) -> float:
+        calls.append(choices)
+        if len(calls) == 3:
+            raise RuntimeError("out of memory")
+        return 1.0
+
+    with pytest.raises(InputError) as info:
+        search(SPACE, MODEL, failing, accuracy=path, candidates=72)
+    chosen = ", ".join(f"{name}={value}" for name, value in calls[-1].items())
+    assert f"({chosen}) failed: RuntimeError: out of memory" in str(info.value)
+    assert f"the scores so far are in {path}" in str(info.value)
+
+
 def test_scores_by_another_function_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
     search(SPACE, MODEL, score, accuracy=path, candidates=5)
@@ -347,10 +374,10 @@ def test_the_tutorial_names_the_columns_of_the_front() -> None:
     """Those of a candidate with its three choices, in the order of the file."""
     choices = {"width": 8, "depth": 2, "kernel": 3}
     one = FrontCandidate(
-        "0-1-0", (0, 1, 0), choices, 1.0, 0.5, None, None, True, False, 64, True, ()
+        "0-1-0", (0, 1, 0), choices, 1.0, 0.5, None, None, True, 1.0, False, 64, True, ()
     )
     found = SearchResult(
-        "space", 8, 1, "extended", "formula", "exhaustive", 2.0, 8, 0, (one,)
+        "space", 8, 1, "extended", "formula", "epyc-2t", "exhaustive", 2.0, 8, 0, (one,)
     ).rows()
     page = Path(__file__).parents[2] / "docs" / "tutorial" / "search.md"
     assert f"`{','.join(found[0])}`" in page.read_text(encoding="utf-8")

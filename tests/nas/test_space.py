@@ -114,6 +114,18 @@ def test_a_candidate_by_its_values_and_its_macs_by_hand() -> None:
     assert space.counts(row[None])[0, 2] == macs
 
 
+@pytest.mark.parametrize("count", [10, 60, 72])
+def test_samples_of_a_small_space_do_not_repeat(count: int) -> None:
+    space = small()
+    assert space.size == 72
+    rows = space.sample(count, seed=3)
+    assert len({tuple(row) for row in rows.tolist()}) == count
+    assert rows.dtype == space.grid.dtype
+    drawn = space.grid.sample(count, np.random.default_rng(3))
+    first = np.sort(np.unique(drawn, axis=0, return_index=True)[1])
+    np.testing.assert_array_equal(rows[first], drawn[first])  # what did not repeat is as drawn
+
+
 def test_text_and_back() -> None:
     space, rows, _ = every()
     archs = [space.arch(row) for row in rows]

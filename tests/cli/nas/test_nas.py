@@ -234,7 +234,7 @@ def test_the_fastest_of_a_space(lolat: Command, model: Path, here: Path) -> None
     assert best == [row["arch"] for row in rows(here / "best.csv")]
     assert len(best) == 2
     lines = lolat.done(*ask).out.splitlines()
-    assert lines[0] == "tiny: 9 candidates"
+    assert lines[0] == "tiny on desk, batch 1: 9 candidates"
     assert lines[-1] == "written: best.csv"
 
 
