@@ -119,7 +119,7 @@ def run_jobs(
         elif journal.records:
             runner.progress.note(
                 f"going on from {near(run.journal)}: {len(journal.records)} measurements are there "
-                "already (`restart` throws them away)"
+                "already (--restart, in Python restart=True, throws them away)"
             )
         try:
             threads = threads_of(where)  # one has no other to wait for

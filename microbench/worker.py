@@ -153,6 +153,5 @@ def pick(device: str, options: Sequence[str]) -> tuple[str, str, dict[str, Any]]
         return backend, "" if name == ORDER["cpu"][0] else f"measuring with {name}", where
     if problems:
         raise problems[0]
-    raise MissingPackageError(
-        f"nothing is installed to measure with, for example {able[0]}", able[0]
-    )
+    first = "torch" if "torch" in able else able[0]
+    raise MissingPackageError(f"nothing is installed to measure with, for example {first}", first)

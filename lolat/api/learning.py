@@ -60,7 +60,7 @@ def learn(
         backends.check_trains(joined)
     if wait:
         learn_blocks.wait_until_calm(shown)
-    journal = target.with_name(target.name + ".journal.jsonl")
+    journal = target.with_name(target.name + paths.JOURNAL)
     run = learn_blocks.Run(joined, device, journal, time.time(), restart, shown)
     old = _model_in(target, here, restart)
     if not training or restart or old is None or not old.has_latencies:
@@ -119,7 +119,7 @@ def _learn_latencies(old: DeviceFile | None, target: Path, run: learn_blocks.Run
 def _add_training(file: DeviceFile, target: Path, run: learn_blocks.Run) -> DeviceFile:
     """Measure training on this device and write it to `target`, in `file`, a latency model's."""
     started = time.monotonic()
-    path = target.with_name(target.name + ".training.journal.jsonl")
+    path = target.with_name(target.name + ".training" + paths.JOURNAL)
     run = replace(run, journal=path, check=partial(_refuse_other, file))
     with journals.interruptible(path):
         section, journal = learn_training.measure_training(run)

@@ -142,7 +142,7 @@ class Model(Device):
 
     @asks(BudgetQuestion)  # type: ignore[misc] # as `cost`
     def budget(self, network: Any, asked: BudgetQuestion) -> BudgetAnswer | BudgetAnswers:
-        """The widest, largest or most of a network that stays within a time.
+        """The largest width, input or batch of a network that keeps a time limit.
 
         `max_ms`: the time, ms. `vary`: "width" (channel counts), "resolution" (pixels of the input) or
         "batch" (samples at once). `sure`: True where the upper end of the interval must stay within it.

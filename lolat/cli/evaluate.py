@@ -47,7 +47,7 @@ def evaluate(
     """Measure NETWORKs on this machine and compare them with what MODEL predicts.
 
     Each is timed in a loop of its own, in rounds with some of MODEL's own networks, which tell how fast the
-    machine is meanwhile; beside the error stands what it is with the machine's speed taken out.
+    machine is meanwhile; a second line has the errors corrected for that.
 
     They are run with the backend that MODEL was learned with, and its options. With --table nothing is run:
     it is a table as `lolat fit` takes it. Without NETWORK, by a profile of TensorFlow: ten of

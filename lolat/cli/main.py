@@ -19,7 +19,7 @@ COMMANDS = {
         "lolat.cli.predict:explain",
         "Which term costs the time, what a change would save.",
     ),
-    "budget": ("lolat.cli.predict:budget", "The widest, largest or most that stays within a time."),
+    "budget": ("lolat.cli.predict:budget", "The largest width, input or batch within a time."),
     "read": ("lolat.cli.show:read", "A network as a file, which needs no framework again."),
     "evaluate": ("lolat.cli.evaluate:evaluate", "Measure networks and compare with the profile."),
     "doctor": ("lolat.cli.evaluate:doctor", "Whether a profile still holds on this machine."),

@@ -249,7 +249,7 @@ def explain(model: Model, network: str, **question: Any) -> None:
 )
 @of_one(BudgetQuestion, "predictor", "coverage", max_ms=REQUIRED, vary=REQUIRED, sure=common.SURE)
 def budget(model: Model, network: str, sure: float | None, **question: Any) -> None:
-    """The widest, largest or most of NETWORK that stays within a time."""
+    """The largest width, input or batch of NETWORK that keeps a time limit."""
     from lolat.report.explanation import budget_lines
     from lolat.report.tables import one_by_one
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 import click
 
 from lolat.io.progress import Progress
-from lolat.units import plain
+from lolat.units import duration, plain
 
 QUIET = "lolat.quiet"
 """The key in the `meta` of a call's context that is true with --quiet."""
@@ -46,6 +46,7 @@ class Show(Progress):
         from rich.progress import Progress as Bar
 
         self.takes, self.text, self.total, self.done, self.time = takes, "", 0, 0, 0.0
+        self.began = 0.0
         self.quiet = is_quiet()  # asked here: another thread does not know the call
         self.on_terminal = sys.stderr.isatty() and not self.quiet
         self.bar = Bar(console=Console(stderr=True), disable=not self.on_terminal)
@@ -68,14 +69,15 @@ class Show(Progress):
             self._line(f"{text}: {total} step{'s' * (total != 1)}")
         else:
             self.bar.reset(self.task, total=total)
-        self.text, self.total, self.done = text, total, 0
+        self.text, self.total, self.done, self.began = text, total, 0, time.monotonic()
 
     def step(self) -> None:
         """One step is done."""
         self.done += 1
         self.bar.advance(self.task)
         if time.monotonic() - self.time >= EVERY_S:
-            self._line(f"{self.text}: {self.done} of {self.total}")
+            left = (time.monotonic() - self.began) / self.done * (self.total - self.done)
+            self._line(f"{self.text}: {self.done} of {self.total}, about {duration(left)} more")
 
     def note(self, text: str) -> None:
         """A remark."""

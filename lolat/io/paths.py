@@ -23,6 +23,7 @@ LOCAL = "local"
 SHIPPED = "shipped"
 OFF = "off"
 STATE = ".state.json"
+JOURNAL = ".journal.jsonl"
 """The ending of a file with the time of the last check; see `lolat.device.file`."""
 
 _FEW = 10  # names in a message
@@ -134,10 +135,15 @@ def cache_folder() -> Path | None:
 def _newest_local() -> Path:
     models = _models_in(local_folder())
     if not models:
+        learn = f"learn one with {_LEARN}"
+        if any(local_folder().glob(f"*{JOURNAL}")):
+            learn = (
+                "a learning that was interrupted is there: give its `lolat learn` again to go on"
+            )
         message = (
             f"local: no model has been learned on this machine yet (looked in "
-            f"{shown_path(local_folder())}); learn one with {_LEARN}, or name a model file; `lolat models` "
-            "lists the bundled ones"
+            f"{shown_path(local_folder())}); {learn}, or name a model file; `lolat models` lists the "
+            "bundled ones"
         )
         raise ModelFileError(message, code="unknown-model", model=LOCAL)
     return max(models, key=lambda path: path.stat().st_mtime)

@@ -180,6 +180,19 @@ def remarking(error: BaseException | None) -> click.Command:
     return click.Command("remark", callback=callback)
 
 
+def test_a_long_stage_tells_how_long_it_will_take(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """30 s a step: after the first of four, three are left."""
+    now = [1000.0]
+    monkeypatch.setattr("lolat.cli.progress.time.monotonic", lambda: now[0])
+    with progress() as show:
+        show.start("measuring", 4)
+        now[0] += 30.0
+        show.step()
+    assert "measuring: 1 of 4, about 90.0 s more" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("call", "meant"),
     [("cost v100 net.json --batch-size 8 --gpus 8", "--replicas"),

@@ -124,7 +124,7 @@ def test_going_on_is_said(device: FakeDevice, tmp_path: Path) -> None:
     notes = Watcher()
     asked = len(device.keys("sample"))
     points, *_ = measure(tmp_path / "j", progress=notes, now=1e9 + 60)
-    assert "16 measurements are there already (`restart` " in notes.notes[0]
+    assert "16 measurements are there already (--restart" in notes.notes[0]
     assert len(device.keys("sample")) == asked == 16
     assert len(points) == 4
     measure(tmp_path / "j", restart=True)

@@ -11,6 +11,8 @@ import pytest
 
 import lolat
 from lolat import nas
+from lolat.graph.counts import count
+from lolat.nas.user_code import find_space
 from tests.processes import script
 
 ROOT = Path(__file__).parents[2]
@@ -20,10 +22,10 @@ EXAMPLES = {
     for section in re.split(r"^##+ ", TEXT, flags=re.M)
     for number, code in enumerate(re.findall(r"^```python\n(.*?)^```$", section, re.M | re.S), 1)
 }
-RAY, FRAGMENT = ("ray_tune", 1), ("spaces", 2)
+RAY, FRAGMENTS = ("ray_tune", 1), {("spaces", 2), ("spaces", 3)}
 
 
-@pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - {RAY, FRAGMENT}), ids=str)
+@pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - {RAY} - FRAGMENTS), ids=str)
 def test_an_example_runs(
     name: tuple[str, int],
     tmp_path: Path,
@@ -73,3 +75,16 @@ def test_the_differentiable_term_is_the_expectation_over_all_networks(
     certain = torch.nn.functional.one_hot(torch.tensor(rows[777].astype(int)), 5).double()
     assert float(expected_ms(certain)) == pytest.approx(times[777])
     assert known["alpha"].grad.abs().min() > 0
+
+
+def test_the_tutorials_space_of_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first candidate by hand: a convolution on 32 x 32, one on 16 x 16, and a dense layer."""
+    pytest.importorskip("torch")
+    page = (ROOT / "docs/tutorial/search.md").read_text(encoding="utf-8")
+    found = re.search(r'^```python title="torch_space.py"\n(.*?)^```$', page, re.M | re.S)
+    assert found is not None
+    (tmp_path / "torch_space.py").write_text(found[1])
+    monkeypatch.chdir(tmp_path)
+    space = find_space("torch_space:space")
+    first = count(space.network([0, 0, 0])).total()
+    assert first.flops == 9 * 3 * 8 * 32**2 + 9 * 8 * 16 * 16**2 + 16 * 4
