@@ -4,8 +4,8 @@ A candidate's counts are a sum around the base, the first choice of every positi
 Alis, 1999): f(base) + the change by each choice alone + the further change by each pair of choices + ...
 Candidates are built and compared with their sums: first a set with every pair of neighbors' choices, then
 random ones, until twenty need no further table. A candidate that deviates is reduced to the fewest changes
-that still deviate, and their positions get a table of all their choices: of more than MOST_TOGETHER
-positions if MOST_NETWORKS are enough for it, so that a space of no more candidates is always tabulated.
+that still deviate, and their positions get a table of all their choices.
+If more than MOST_TOGETHER interact, a space of at most MOST_NETWORKS candidates is tabulated whole.
 
 The first and last choices of all positions are split first: this takes few networks, finds most
 interactions, and refuses a space that does not decompose before thousands of networks are built.
@@ -27,15 +27,14 @@ from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, MEANINGS
 from lolat.io.progress import Progress
-from lolat.nas.tables import times_ms, totals
+from lolat.nas.tables import CountTable, times_ms, totals
 from lolat.readers import read
 from lolat.readers.code import brief
 from lolat.units import percent
 
 MOST_NETWORKS = 3000  # that a function is called for
-MOST_TOGETHER = (
-    4  # positions of one table (two widths, kernel, resolution), unless it is a small one
-)
+MOST_TOGETHER = 4  # positions of one table: two widths, kernel, resolution
+MOST_CHECKED = 200  # candidates of a space that are all compared if half of them are built
 MOST_TOLERANCE = 0.5  # that a refusal offers
 CHECKED_AT = (1, 8, 64)  # batch sizes, because of the thresholds of some counts
 COVERING_CHECKS, FRESH_CHECKS = 100, 20
@@ -181,6 +180,27 @@ class ChangeTable:
         return changes
 
 
+@dataclass(frozen=True)
+class WholeTable:
+    """The counts of all candidates, by the choices at `positions`; `numbers`: as of `ChangeTable`."""
+
+    networks: CandidateNetworks
+    positions: tuple[int, ...]
+    numbers: np.ndarray
+
+    def at(self, batch_size: int) -> np.ndarray:
+        """See `CountTable`."""
+        return self.networks.totals(batch_size)[self.numbers]
+
+    def ms(self, formula: Roofline, batch_size: int) -> np.ndarray:
+        """See `CountTable`."""
+        return self.networks.ms(formula, batch_size, self.numbers)
+
+
+class UndecomposedError(InputError):
+    """More positions interact than a table has."""
+
+
 class Decomposer:
     """Finds the positions that interact, and `tables` that add up to a candidate's counts.
 
@@ -197,7 +217,7 @@ class Decomposer:
         self.networks, self.names, self.tolerance = networks, list(networks.choices), tolerance
         self.picks = picks or [range(len(v)) for v in networks.choices.values()]
         self.sizes = tuple(map(len, self.picks))
-        self.tables: dict[tuple[int, ...], ChangeTable] = {}
+        self.tables: dict[tuple[int, ...], CountTable] = {}
         self.found: Decomposition | None = None
         self._made: dict[tuple[tuple[int, ...], int], np.ndarray] = {}  # by positions, batch size
         self._checks: list[Row] = []
@@ -205,8 +225,30 @@ class Decomposer:
 
     def run(self, progress: Progress) -> Decomposition:
         """Find the interactions, once; InputError if they take too many positions or networks."""
-        if self.found is not None:
-            return self.found
+        if self.found is None:
+            try:
+                self.found = self._split(progress)
+            except UndecomposedError:
+                if self.networks.size > MOST_NETWORKS:
+                    raise
+                self.found = self._whole(progress)
+            progress.note(f"{self.networks.name}: {self.found}")
+        return self.found
+
+    def _whole(self, progress: Progress) -> Decomposition:
+        """Build all candidates; they are the one table."""
+        networks, positions = self.networks, tuple(p for p, n in enumerate(self.sizes) if n > 1)
+        networks.expect(networks.size, progress)
+        numbers = np.array(
+            [networks.number(row) for row in itertools.product(*map(range, self.sizes))]
+        )
+        shape = tuple(self.sizes[p] for p in positions)
+        self.tables = {positions: WholeTable(networks, positions, numbers.reshape(shape))}
+        together = (tuple(self.names[p] for p in positions),)
+        return Decomposition(together, networks.size, 0.0, None, len(networks), networks.size)
+
+    def _split(self, progress: Progress) -> Decomposition:
+        """Find the interactions; errors as of `run`."""
         networks = self.networks
         networks.expect(2 * len(self.sizes) + FRESH_CHECKS, progress)
         ends = Decomposer(networks, self.tolerance, [sorted({0, n - 1}) for n in self.sizes])
@@ -215,9 +257,7 @@ class Decomposer:
         more = sum(new.values()) - len(networks)
         self._require(max(new, key=new.__getitem__), more)
         networks.expect(more + FRESH_CHECKS, progress)
-        self.found = self.find(list(ends.tables))
-        progress.note(f"{networks.name}: {self.found}")
-        return self.found
+        return self.find(list(ends.tables))
 
     def find(self, known: Sequence[tuple[int, ...]]) -> Decomposition:
         """The interactions among the `picks`; positions in `known` are known to interact."""
@@ -233,8 +273,8 @@ class Decomposer:
             fresh = [
                 tuple(int(random.integers(0, n)) for n in self.sizes) for _ in range(FRESH_CHECKS)
             ]
-            if math.prod(self.sizes) <= 2 * len(self.networks):
-                fresh = [*np.ndindex(self.sizes)]
+            if math.prod(self.sizes) <= min(2 * len(self.networks), MOST_CHECKED):
+                fresh = [*itertools.product(*map(range, self.sizes))]
             checks[:] = dict.fromkeys([*checks, *fresh])
             if all(self._deviation(row)[0] <= self.tolerance for row in fresh):
                 break
@@ -312,8 +352,7 @@ class Decomposer:
             if self._deviation(without)[0] > self.tolerance:
                 changed = fewer
         names = [self.names[p] for p in changed]
-        table = math.prod(len(self.networks.choices[name]) for name in names)
-        if len(changed) <= MOST_TOGETHER or table <= MOST_NETWORKS:
+        if len(changed) <= MOST_TOGETHER:
             return tuple(changed)
         error, column = self._worst()
         far = f"{percent(error)} off" if error < 1.0 else f"off by {error:.2g} times the number"
@@ -321,9 +360,10 @@ class Decomposer:
             ", or accept it where the space is made: Space.from_factory(..., "
             f"tolerance={1.2 * error:.2g})"
         )
-        raise InputError(
+        raise UndecomposedError(
             f"{self.networks.place} does not decompose: {', '.join(names)} change its "
-            f"{MEANINGS[column].words} together (sums are up to {far}), and a table of all their choices "
-            f"takes {table:,} networks, more than {MOST_NETWORKS}; give fewer choices, or make one "
-            f"position of some that go together{accept if error <= MOST_TOLERANCE else ''}"
+            f"{MEANINGS[column].words} together (sums are up to {far}), and tables are of "
+            f"{MOST_TOGETHER} positions at most in a space of more than {MOST_NETWORKS} candidates; give "
+            f"fewer choices, or make one position of some that go together"
+            f"{accept if error <= MOST_TOLERANCE else ''}"
         )
