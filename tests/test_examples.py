@@ -79,7 +79,7 @@ def test_a_script_asks_before_it_trains(
     notes = [line for line in lines if line.startswith("  note: ")]
     assert notes == [f"  note: {w}" for w in asked.warnings]
     # The model was learned with TensorFlow.
-    assert any("torch runs this network" in n for n in notes) == (framework == "torch")
+    assert any("PyTorch runs this network" in n for n in notes) == (framework == "torch")
     (loss,) = [i for i, line in enumerate(lines) if "loss" in line]
     assert loss > 3  # first the answer, then the training
     # Without the option it trains as ever.
@@ -148,7 +148,7 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     broken = step(predict["run"], BUDGET_MS="0.001", NETWORK=file)
     assert broken.returncode == 3
     (line,) = broken.stderr.splitlines()
-    assert line.startswith("lolat: network · batch 1 · 3x64x64 · fp32, TensorFlow takes ")
+    assert line.startswith("lolat: network · batch 1 · 3x64x64 · fp32, TensorFlow may take ")
     assert "of --max-ms" in line
     told = step(report["run"], NETWORK=file)
     assert told.returncode == 0, told.stderr

@@ -214,10 +214,11 @@ def exceeded(predictions: Collection[Prediction], question: Question) -> list[st
         elif max_ms is not None and (most_ms := end_ms(prediction, sure)) > max_ms:
             surely, ratio = percent(prediction.coverage or 0.0), most_ms / max_ms
             over = f"{percent(ratio - 1.0)} more than" if ratio < 2.0 else f"{digits(ratio)} times"
-            most = f" ({surely} sure of at most {milliseconds(most_ms)})" if sure else ""
+            end = f" (upper end of the {surely} interval)" * sure
+            time = f" (predicted: {milliseconds(prediction.latency_ms)})" * sure
             lines.append(
-                f"{prediction.title}{on} takes {milliseconds(prediction.latency_ms)}{most}, "
-                f"{over} the {max_ms:g} ms of {arg('max_ms')}; "
+                f"{prediction.title}{on} {'may take' if sure else 'takes'} {milliseconds(most_ms)}{end}, "
+                f"{over} the {max_ms:g} ms of {arg('max_ms')}{time}; "
                 "`lolat report` says where the time goes"
             )
     return lines

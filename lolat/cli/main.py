@@ -54,7 +54,7 @@ LoLat predicts a neural network's latency and cost on CPUs and GPUs. Try:
 )
 @click.version_option(__version__, message="lolat %(version)s", help="LoLat's version.")
 @click.option("-q", "--quiet", is_flag=True, expose_value=False,
-              help="Nothing on stderr but errors: no progress, no remarks, no warnings.")  # fmt: skip
+              help="Only errors on stderr: no progress, no warnings. Notes of answers stay.")  # fmt: skip
 @click.pass_context
 def lolat(context: click.Context) -> None:
     """Predict a neural network's latency and cost on CPUs and GPUs, yours or those you don't have.

@@ -302,7 +302,7 @@ def _changes_of_network(
         inside = (f"{block.label}.", f"{block.label}/")  # without a last norm beside the module
         own = [p for p in block.operations if graph.operations[p].full_name.startswith(inside)]
         if changed := bypassed(graph, own or block.operations):
-            words = f"without {block.label}: its input and output have the same shape"
+            words = f"drop {block.label} (input and output shapes match)"
             yield ("drop", words, changed)
             break
     side = image_side(graph)
@@ -336,7 +336,7 @@ def _changes_of_operations(graph: Graph, positions: Sequence[int]) -> Iterator[C
 def _changes_of_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
     """No block, other operations in it, half of the channels inside, if possible."""
     if changed := bypassed(graph, positions):
-        words = "without this block: its input and output have the same shape"
+        words = "drop this block (input and output shapes match)"
         yield ("drop", words, changed)
     yield from _changes_of_operations(graph, positions)
     inside = Widths(graph, positions)

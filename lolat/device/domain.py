@@ -17,7 +17,7 @@ from lolat.graph.counts import COLUMNS, MEANINGS, behavior
 from lolat.graph.kinds import VIEWS
 from lolat.io.documents import NotNegative, Positive, Range
 from lolat.io.results import Remark
-from lolat.units import percent
+from lolat.units import digits, percent
 
 RANGE_SLACK = 2.0  # factor beyond the measured range that is still inside
 NEGLIGIBLE_SHARE = 0.05  # share of the time outside, below which a network is inside
@@ -34,7 +34,7 @@ networks on a CPU whose multiply-accumulates are of other kinds than the timed o
 transformers by a fit to 30 convolutional networks, and of these by a fit to transformers, on two CPUs."""
 MACS = tuple(name for name in COLUMNS if name.endswith("_macs"))
 """The kinds of multiply-accumulates."""
-SMALLER = "smaller than what was measured"
+SMALLER = "smaller than nearly everything that was measured"
 """The topic of a remark."""
 UNMEASURED_FACTOR = 4.0
 """Error factor of a kind of operation or a data type that no measured block has."""
@@ -54,13 +54,13 @@ class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
     def below(self, batch_size: int, latency_ms: float, operations: int) -> tuple[str, ...]:
         """The words for each figure of a forward pass that is RANGE_SLACK times below the minimum."""
         rows = (
-            (batch_size, self.batch_size, "samples"),
-            (latency_ms, self.latency_ms, "ms"),
-            (latency_ms / max(operations, 1), self.operation_ms, "ms an operation"),
+            (batch_size, self.batch_size, "batch {:,}"),
+            (latency_ms, self.latency_ms, "{} ms"),
+            (latency_ms / max(operations, 1), self.operation_ms, "{} ms an operation"),
         )
         return tuple(
-            f"{value:.4g} {unit} (nearly all that was measured: from {least:.4g})"
-            for value, least, unit in rows
+            f"{words.format(value if value is batch_size else digits(value))} ({least:.4g} and up)"
+            for value, least, words in rows
             if least is not None and value < least / RANGE_SLACK
         )
 

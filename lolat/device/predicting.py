@@ -31,6 +31,7 @@ from lolat.device.predictors.roofline import RECURRENT_MS, Roofline
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.question import AUTO, Question, as_whole
 from lolat.device.running import (
+    FRAMEWORK_TITLES,
     LAID_BY_COMPILER,
     as_written,
 )
@@ -87,11 +88,17 @@ def other_framework(file: DeviceFile, framework: str, known: str = "networks") -
     other = _learned_with(backend, file.name.removesuffix(f"-{learned}"), known)
     learn = f"lolat learn {where.device} --backend {backend}" if where.is_learned else ""
     remedy = f"the model {other}" if other else learn  # none for published times
+    its, own = (FRAMEWORK_TITLES.get(name, name) for name in (learned or "", backend))
+    as_read = (
+        f"the answer is for {its} running the operations of the file one by one; exporters fold batch "
+        "norms and split attention"
+        if framework == "onnx"
+        else f"the answer is for the same network run by {its}"
+    )
     yield Remark(
-        f"the model was learned with {learned}, and {backend} "
+        f"this profile is of {its}, and {own} "
         + ("is the usual backend of Keras" if framework == "keras" else "runs this network"),
-        f"the answer is for the same network run by {learned}"
-        + (f"; for {backend}: {remedy}" if remedy else ""),
+        as_read + (f"; for {own}: {remedy}" if remedy else ""),
     )
 
 

@@ -312,11 +312,16 @@ def no_room_words(
     )
 
 
-def memory_words(memory: Memory) -> str:
-    """The memory of a forward pass, and the operation at its peak."""
+def memory_words(prediction: Prediction) -> str:
+    """The memory of a forward pass, and the operation at its peak.
+
+    Autocast keeps copies of the weights that it has used before the peak, so that they depend on the batch.
+    """
+    memory = prediction.memory
+    copies = " and their half-precision copies" * (prediction.precision == "amp")
     at = f", most at {plain(memory.at)}" if memory.at else ""
     return (
-        f"{byte_size(memory.total_bytes)} of memory: {byte_size(memory.weights_bytes)} of weights, "
+        f"{byte_size(memory.total_bytes)} of memory: {byte_size(memory.weights_bytes)} of weights{copies}, "
         f"{byte_size(memory.activations_bytes)} of tensors at once{at}"
     )
 

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from lolat.device.attribution import Attribution, Counterfactual, Explanation, Term
 from lolat.device.budget import BudgetAnswer, value_words
-from lolat.device.prediction import CALL, Prediction
+from lolat.device.prediction import CALL, Prediction, end_ms
 from lolat.device.predictors.roofline import Roofline
 from lolat.graph.counts import MEANINGS, MEMBERS
 from lolat.report.prediction import further, latency, note_lines, room_lines, totals
@@ -178,12 +178,16 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
     if answer.channels is not None:
         changed = [f"{before} -> {after}" for before, after in answer.channels]
         more = f", ... ({len(changed)} counts)" if len(changed) > MOST_COUNTS else ""
-        yield f"  channels: {', '.join(changed[:MOST_COUNTS])}{more}"
+        is_split = len({before for before, _ in answer.channels}) < len(changed)
+        split = "; one count becomes two where heads of attention, or groups, must divide it"
+        yield f"  channels: {', '.join(changed[:MOST_COUNTS])}{more}{split * is_split}"
     yield f"  {totals(best.prediction)}"
     if larger is not None and larger.prediction.fits is False:
         yield f"next: {value_words(answer.vary, larger.value)} does not fit into the device's memory"
     elif larger is not None:
-        yield f"next: {value_words(answer.vary, larger.value)} takes {latency(larger.prediction)}"
+        over = end_ms(larger.prediction, answer.sure) - answer.budget_ms
+        beyond = f": {over:.1g} ms too long" if 0.0 < over < 0.01 * answer.budget_ms else ""
+        yield f"next: {value_words(answer.vary, larger.value)} takes {latency(larger.prediction)}{beyond}"
     else:
         yield f"next: {budget} is not exceeded by anything up to here; larger is not tried"
     yield f"now: {value_words(answer.vary, now.value)} takes {latency(now.prediction)}"

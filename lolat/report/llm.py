@@ -145,7 +145,7 @@ def compared_near(found: ComparedModels) -> Iterator[str]:
 
 
 def verdict_lines(found: ComparedModels) -> Iterator[str]:
-    """The cheapest and the fastest model: GPUs, dollars, and those that cannot be told apart from it."""
+    """The cheapest and the fastest model: GPUs, dollars, and those too close to call against it."""
     at = found.percentile
     times = {plain(n): (r.judged(at)[0], r.judged_ends(at)[0]) for n, r in found.answers.items()}
     prices = {

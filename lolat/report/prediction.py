@@ -17,20 +17,21 @@ from lolat.device.prediction import (
     memory_words,
     no_room_words,
 )
-from lolat.device.running import fitted_on_words, precisions_differ
-from lolat.device.summary import headline
+from lolat.device.running import precisions_differ
+from lolat.device.summary import headline, known_by
 from lolat.graph.analysis import parameters
 from lolat.io.results import topic
 from lolat.report.ranked import (
     apart_words,
     assumed_hosts,
     by_assumed_host,
+    device_words,
     grouped_notes,
     levels_words,
     scaled,
     within_limit,
 )
-from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, bottlenecks
+from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, bottlenecks, folded
 from lolat.report.tables import Column, Part, ReportTable, ends_of
 from lolat.units import byte_size, digits, milliseconds, plain, quantity
 
@@ -67,10 +68,9 @@ def summary(prediction: Prediction) -> Iterator[str]:
     yield from room_lines(prediction)
     yield f"{prediction.title}: {latency(prediction)}"
     model = prediction.query.model
-    if fitted_on := fitted_on_words(model.file):
-        yield f"{plain(model.label)}: {plain(model.file.product)}, by {fitted_on}"
+    yield known_by(model.label, model.file)
     yield totals(prediction)
-    yield memory_words(prediction.memory)
+    yield memory_words(prediction)
     yield from note_lines(prediction.warnings)
 
 
@@ -108,11 +108,11 @@ def report_lines(
     yield headline(prediction.query.model)
     yield latency(prediction)
     yield totals(prediction)
-    yield memory_words(prediction.memory)
+    yield memory_words(prediction)
     yield ""
     yield block_table(prediction, depth)
     yield ""
-    yield bottleneck_sentence(prediction)
+    yield bottleneck_sentence(prediction if depth is None else folded(prediction, depth))
     yield from note_lines(prediction.warnings)
     command = prediction.arguments
     is_known = command is not None and not has_page
@@ -133,10 +133,14 @@ def further(prediction: Prediction, block: str | None = None) -> str:
 def block_table(prediction: Prediction, depth: int | None = None) -> ReportTable:
     """The table of blocks or modules, the bottlenecks in bold red on a terminal."""
     shown = block_rows(prediction, depth)
-    bold = {block.name for block in bottlenecks(prediction)}
+    of = prediction if depth is None else folded(prediction, depth)
+    bold = {block.name for block in bottlenecks(of)}
     largest = max(row.share for row in shown)
-    alone = [prediction.blocks[row.blocks[0]].name if len(row.blocks) == 1 else "" for row in shown]
-    marked = [i for i, name in enumerate(alone) if name in bold]
+    names = [
+        prediction.blocks[row.blocks[0]].name if len(row.blocks) == 1 else row.label
+        for row in shown
+    ]
+    marked = [i for i, name in enumerate(names) if name in bold]
     columns = [
         Column("block", lambda row: row.label, is_text=True),
         Column("", lambda row: clipped(row.summary), is_text=True),
@@ -160,6 +164,8 @@ def bar(share: float, largest: float) -> str:
 
 
 # ---- Several predictions
+
+MOST_RENTED = 3
 
 
 def range_word(answer: Any) -> str:
@@ -185,8 +191,10 @@ def table_of_predictions(
     `max_ms`: a column says which rows keep it; `sure`: by the upper end of their intervals.
     """
     differ, first = precisions_differ(p.query.model for p in predictions), predictions[0]
-    of_first = (first.query.network, _device(first))
-    by_size = {p.batch_size: p for p in predictions if (p.query.network, _device(p)) == of_first}
+    of_first = (first.query.network, device_words(first))
+    by_size = {
+        p.batch_size: p for p in predictions if (p.query.network, device_words(p)) == of_first
+    }
     is_alone = len(by_size) == len(predictions)
     are_batches = any(p.batch_size > 1 for p in predictions)
     coverages = {p.coverage for p in predictions} - {None}
@@ -195,7 +203,7 @@ def table_of_predictions(
 
     def relative(p: Prediction) -> str | None:
         other = by_size.get(p.batch_size, first)
-        are_hosts = _device(other) != _device(p) and any(map(by_assumed_host, (other, p)))
+        are_hosts = device_words(other) != device_words(p) and any(map(by_assumed_host, (other, p)))
         if is_alone or differ or are_hosts or not (p.samples_per_s and other.samples_per_s):
             return None
         return f"{other.samples_per_s / p.samples_per_s:.2f}x"
@@ -205,7 +213,7 @@ def table_of_predictions(
 
     columns = [
         Column("network", lambda p: plain(p.query.network), is_text=True),
-        Column("device", _device, is_text=True, is_whole=True),
+        Column("device", device_words, is_text=True, is_whole=True),
         Column("as it runs", lambda p: p.runs_as, is_text=True),
         Column("batch", lambda p: p.batch_size),
         Column("ms", lambda p: p.latency_ms, digits),
@@ -220,14 +228,14 @@ def table_of_predictions(
     yield ReportTable(columns, predictions)
     yield from filter(None, [differ, assumed_hosts(predictions)])
     yield from levels_words(
-        {_device(p): p.query.model.file.environment.own_networks for p in predictions}
+        {device_words(p): p.query.model.file.environment.own_networks for p in predictions}
     )
     if max_ms is not None and "likely" in {_keeps(p, max_ms, sure) for p in predictions}:
         yield "likely: the time keeps the limit, perhaps barely; its whole interval does not (--sure 90)"
     yield from cheapest_lines([] if differ else predictions, max_ms, sure)
     yield from _rented(predictions)
     yield from grouped_notes([
-        (f"{plain(p.query.network)} on {_device(p)}", p.warnings, p.interval_ms) for p in predictions
+        (f"{plain(p.query.network)} on {device_words(p)}", p.warnings, p.interval_ms) for p in predictions
     ])  # fmt: skip
 
 
@@ -247,14 +255,17 @@ def cheapest_lines(
     size for each network.
     """
     networks = dict.fromkeys(plain(p.query.network) for p in predictions)
-    sizes, devices = {p.batch_size: None for p in predictions}, {_device(p) for p in predictions}
+    sizes, devices = (
+        {p.batch_size: None for p in predictions},
+        {device_words(p) for p in predictions},
+    )
     has_all = len(networks) * len(sizes) * len(devices) == len(predictions)
     by_size = len(sizes) > 1 and len(devices) > 1 and has_all and max_ms is None
     at = "" if len(sizes) == 1 else " at batch {}"
     found = dict[tuple[str, str, str], dict[int | None, str]]()
     for network, size in product(networks, sizes if by_size else [None]):
         priced = {
-            _device(p) + at.format(p.batch_size) * (size is None): (p, price)
+            device_words(p) + at.format(p.batch_size) * (size is None): (p, price)
             for p in predictions
             if not isinstance(price := p.dollars_per_million, UnsetType)
             and (plain(p.query.network), size or p.batch_size) == (network, p.batch_size)
@@ -280,20 +291,18 @@ def _with_one_host(best: str, priced: Mapping[str, tuple[Prediction, float]]) ->
     waits = {name: p.host_ms for name, (p, _) in priced.items() if p.host_ms and by_assumed_host(p)}
     slowest = max(waits.values(), default=0.0)
     other = min(priced, key=lambda n: priced[n][1] * slowest / waits.get(n, slowest or 1.0))
-    said = f", by assumed hosts that differ (with the slowest for all: {other})"
+    said = f", assuming different hosts (with the slowest host for all: {other})"
     return said * (other != best and bool(waits))
 
 
 def _rented(predictions: Sequence[Prediction]) -> Iterator[str]:
     """A line on the prices an hour, if a device has one and room."""
     rented = dict.fromkeys(
-        f"{_device(p)}: {p.instance}, ${digits(float(p.price_per_hour))}"
+        f"{device_words(p)}: {p.instance}, ${digits(float(p.price_per_hour))}"
         for p in predictions
         if not isinstance(p.price_per_hour, UnsetType) and p.fits is not False
     )
-    if rented:
-        yield f"Prices an hour of one device that is always busy: {'; '.join(rented)} (--prices FILE)"
-
-
-def _device(prediction: Prediction) -> str:
-    return plain(prediction.query.model.label)
+    if len(rented) > MOST_RENTED:
+        yield "Prices per hour, device always busy: `lolat prices` lists them (--prices FILE)"
+    elif rented:
+        yield f"Prices per hour, device always busy: {'; '.join(rented)} (--prices FILE)"

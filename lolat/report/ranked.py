@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from lolat.hardware.gpus import PRECISION_OF
 from lolat.io.results import topic
 from lolat.units import by_text, percent, plain
 
@@ -38,11 +39,11 @@ Ranked = Mapping[str, tuple[float, tuple[float, float] | None]]
 
 
 def apart_words(best: str, ranked: Ranked, before: str = "", why: str = "") -> str:
-    """The predicate "cannot be told apart from ..." on the best of a ranking, behind the words `before`, by
-    how much the others are off, and `why`, else by the intervals; "" if it can be from all.
+    """The words "too close to call against ..." on the best of a ranking, behind the words `before`, with
+    the differences of the others, the cheapest or fastest first, and `why`; "" if none is that close.
 
-    Two cannot be told apart if their logarithms differ by no more than the root of the sum of the squares
-    of their intervals' half widths.
+    Two are too close to call if their logarithms differ by no more than the root of the sum of the squares
+    of their intervals' half widths; with an unknown interval always.
     """
 
     def half(interval: tuple[float, float] | None) -> float:
@@ -50,18 +51,16 @@ def apart_words(best: str, ranked: Ranked, before: str = "", why: str = "") -> s
 
     value, ends = ranked[best]
     alike = {
-        name: f"{name} ({percent(abs(other / value - 1.0))} {'less' if other < value else 'more'})"
-        for name, (other, its) in ranked.items()
+        name: f"{name} ({'-' if other < value else '+'}{percent(abs(other / value - 1.0))})"
+        for name, (other, its) in sorted(ranked.items(), key=lambda one: one[1][0])
         if name != best
         and max(value, other) <= min(value, other) * math.exp(math.hypot(half(ends), half(its)))
     }
     others = _few([*alike.values()], MOST_APART)
-    why = why or (
-        "the intervals overlap"
-        if all(ranked[n][1] for n in (best, *alike))
-        else "not all have an interval"
-    )
-    return f"{before}cannot be told apart from {others}: {why}" if alike else ""
+    if not all(ranked[n][1] for n in (best, *alike)):
+        why = why or "not all have an interval"
+    because = f": {why}" if why else ""
+    return f"{before}too close to call against {others}{because}" if alike else ""
 
 
 def levels_words(own_runs: Mapping[str, int]) -> Iterator[str]:
@@ -76,13 +75,32 @@ def assumed_hosts(predictions: Sequence[Prediction]) -> str:
     without them.
     """
     labels = {plain(p.query.model.label): None for p in predictions}
-    bound = {plain(p.query.model.label): None for p in predictions if by_assumed_host(p)}
-    if len(labels) < 2 or not bound:
+    sizes: dict[tuple[int, ...], list[str]] = {}
+    for name in dict.fromkeys(map(device_words, predictions)):
+        its = [p for p in predictions if device_words(p) == name]
+        if bound := tuple(dict.fromkeys(p.batch_size for p in its if by_assumed_host(p))):
+            is_all = {p.batch_size for p in its} == {*bound}
+            sizes.setdefault(() if is_all else bound, []).append(name)
+    if len(labels) < 2 or not sizes:
         return ""
-    return (
-        f"Host-bound on {_few(list(bound), MOST_NAMES)}: these times compare assumed hosts, not GPUs (one "
-        "host for all: --host-us)"
+    bound_on = "; ".join(
+        f"{_few(names, MOST_NAMES)}{f' at batch {_few([*map(str, at)], MOST_NAMES)}' if at else ''}"
+        for at, names in sizes.items()
     )
+    return (
+        f"Host-bound on {bound_on}: these times compare assumed hosts, not GPUs (one host for all: "
+        "--host-us)"
+    )
+
+
+def device_words(prediction: Prediction) -> str:
+    """The device of a row: its model's name, without the precision in it if asked in another one.
+
+    "a100-fp32" asked in bf16 is "a100".
+    """
+    words = plain(prediction.query.model.label).split("-")
+    others = {*PRECISION_OF.values()} - {prediction.precision}
+    return "-".join(word for word in words if word not in others)
 
 
 def by_assumed_host(prediction: Prediction) -> bool:

@@ -468,7 +468,7 @@ def compared(form: Form, cards: list[Card], is_alike: bool) -> Card | None:
 
     `groups`: a batch size; the longest time of all intervals; (number, card, prediction) of each device,
     the fastest first and those without room last. `sentences`, if the precisions are alike: on devices that
-    cannot be told apart, and on the cheapest. `marks`: what the words behind the devices mean;
+    are too close to call, and on the cheapest. `marks`: what the words behind the devices mean;
     `has_prices`: there is a price; `command`: of all devices.
     """
     of_size = list(zip(*(c["predictions"] for c in cards), strict=True))
@@ -490,7 +490,7 @@ def compared(form: Form, cards: list[Card], is_alike: bool) -> Card | None:
         groups.append((size, longest, lines))
         if is_alike and names[0] in times and not assumed_hosts(predictions):
             at = f" at batch {size:,}" if of_size[1:] else ""
-            alike = apart_words(names[0], times, f"The fastest{at}, {names[0]}, ")
+            alike = apart_words(names[0], times, f"The fastest{at}, {names[0]}, is ")
             sentences += [alike] * bool(alike)
     on = ",".join(card["device"].argument for card in cards)
     return {

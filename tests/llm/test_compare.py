@@ -132,7 +132,7 @@ def test_under_a_rate_only_a_limit_that_may_break_makes_prices_uncertain() -> No
         first = f"Cheapest: one, 1 GPU, $30.00 an hour, {million}"
         # With another replica it costs twice as much.
         why = "it may need 2 x 1 GPUs, about $60.00 an hour, to keep the limits surely"
-        assert told == f"{first}{f'; cannot be told apart from two (47 % more): {why}' * alike}."
+        assert told == f"{first}{f'; too close to call against two (+47 %): {why}' * alike}."
 
 
 def test_of_many_devices_those_far_from_the_cheapest_are_one_line() -> None:

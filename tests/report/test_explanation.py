@@ -65,7 +65,7 @@ def test_operations_are_counted_as_they_are_started(launch: str, by_hand: int) -
     found = explain(run, synthetic.network(stages=1))
     assert found.total.by_term["ops"].count == by_hand
     assert sum(block.by_term["ops"].count for block in found.blocks) == by_hand
-    assert f"start its {by_hand} operations, the device" in " ".join(found.warnings)
+    assert f"launch {by_hand} operations, the device" in " ".join(found.warnings)
 
 
 def test_blocks_that_differ_by_rounding_stay_in_order() -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from lolat.api.choosing import load
 from lolat.api.model import Model
 from lolat.io.results import Remark
 from lolat.report import prediction as report
-from lolat.report.ranked import apart_words
+from lolat.report.ranked import apart_words, device_words
 from lolat.report.tables import lines_of
 from lolat.units import byte_size, milliseconds
 from tests import synthetic
@@ -125,14 +126,41 @@ APART = [
 
 
 @pytest.mark.parametrize(("best", "other", "alike"), APART)
-def test_what_cannot_be_told_apart_from_the_best(best: Any, other: Any, alike: bool) -> None:
+def test_what_is_too_close_to_the_best_to_call(best: Any, other: Any, alike: bool) -> None:
     told = apart_words("a", {"a": best, "b": other})
     # By hand, of 10.0: 11.5 is 15 % more, 20.0 100 %, 10.2 2 %, 50.0 400 %.
     more = {11.5: "15 %", 20.0: "100 %", 10.2: "2.0 %", 50.0: "400 %"}.get(other[0])
-    why = "the intervals overlap" if other[1] else "not all have an interval"
-    assert told == (f"cannot be told apart from b ({more} more): {why}" if alike else "")
+    why = "" if other[1] else ": not all have an interval"
+    assert told == (f"too close to call against b (+{more}){why}" if alike else "")
 
 
 def test_a_rival_below_the_best_is_less() -> None:
     told = apart_words("a", {"a": (10.0, (8.0, 12.5)), "b": (9.0, (8.0, 10.0))}, "; ")
-    assert told == "; cannot be told apart from b (10 % less): the intervals overlap"
+    assert told == "; too close to call against b (-10 %)"
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "shown"),
+    [("a100", "bf16", "a100"), ("a100", None, "a100-fp32"), ("rtx-4090", "fp16", "rtx-4090")],
+)
+def test_a_device_in_a_row_does_not_name_another_precision(
+    name: str, precision: str | None, shown: str
+) -> None:
+    found = load(name).run_as(precision).predict(synthetic.network())
+    assert device_words(found) == shown
+
+
+def test_a_gpu_by_its_data_sheet_is_named() -> None:
+    found = load("gtx-1080").predict(synthetic.network())
+    assert found.model == "gtx-1080"
+    assert next(
+        line for line in lines_of(report.summary(found)) if "data sheet only" in line
+    ).startswith("gtx-1080: GTX 1080, ")
+
+
+def test_the_bottleneck_of_a_folded_report_is_a_row_of_it() -> None:
+    found = load("rtx-4090").predict("timm:resnet50", 256)
+    lines = [*lines_of(report.report_lines(found, 1))]
+    (told,) = [line for line in lines if line.startswith("Bottleneck")]
+    names = told.split(": ")[1].split(" take")[0].replace(" and ", ", ").split(", ")
+    assert {*names} <= {line.split(" ")[0] for line in lines}

@@ -24,7 +24,7 @@ import msgspec
 from lolat.arrays import np
 from lolat.device.domain import NEGLIGIBLE_SHARE, PASSED_OVER_SHARE, Extrapolation, MeasuredMinimum
 from lolat.device.predictors.formula import Formula
-from lolat.device.predictors.host import GRAPH_CALLS, Host, Steps, launches_alone
+from lolat.device.predictors.host import GIVEN, GRAPH_CALLS, Host, Steps, launches_alone
 from lolat.device.predictors.shape_residuals import Row, shape_factors
 from lolat.graph import work as c
 from lolat.graph.counts import COLUMNS
@@ -366,17 +366,16 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         views = len(steps.moves) - operations
         if host is not None and steps.host_ms is not None and steps.host_bound:
             helps = self.mode.launch != GRAPH and operations > 2 * GRAPH_CALLS
-            graph = (
-                " (on a GPU also torch.compile with CUDA graphs, --launch graph)" if helps else ""
-            )
+            graph = " or CUDA graphs (--launch graph)" * helps
+            own = "" if host.source == GIVEN else "; --host-us for yours"
             also = f" and {plural(views, 'view')}" if views else ""
             took, runs = milliseconds(steps.host_ms), milliseconds(steps.device_ms)
             yield Remark(
                 "host-bound",
-                f"the host takes {took} to start its {plural(operations, 'operation')}{also}, the device "
-                f"{runs} to run them (an addition takes it {1e3 * host.start_ms:.0f} µs, {host.source}, a "
-                f"factor of {host.factor:g} either way); a faster device does not help, a larger batch "
-                f"does{graph}",
+                f"the host takes {took} to launch {plural(operations, 'operation')}{also}, the device "
+                f"{runs} to run them; a faster device does not help, a larger batch{graph} does (an "
+                f"addition takes the host {1e3 * host.start_ms:.0f} µs, {host.source}, within a factor of "
+                f"{host.factor:g}{own})",
             )
         if self.launched_otherwise:
             yield self.launched_otherwise

@@ -93,7 +93,7 @@ def _answer(prediction: Prediction) -> str:
     per = f"{digits(ms / size)} ms a sample, " if size > 1 else ""
     lines = [
         f"Batch size {size}: {per}{per_second(prediction)}",
-        counts_words(prediction), memory_words(prediction.memory),
+        counts_words(prediction), memory_words(prediction),
     ]  # fmt: skip
     domain = domain_words(prediction)
     domain = escape(domain[:1].upper() + domain[1:])
