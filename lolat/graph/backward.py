@@ -153,6 +153,7 @@ def backward_of(graph: Graph) -> Backward:
     asked = {t for t in set(graph.outputs).difference(graph.kept) if needs[t]}
     runs, first, second, again = np.zeros((4, len(operations)), bool)
     gradients = [0] * len(tensors)
+    joined: set[int] = set()  # tensors whose parts are joined in the backward pass
     for i in reversed(range(len(operations))):
         o = operations[i]
         runs[i] = not asked.isdisjoint(o.outputs)
@@ -160,7 +161,9 @@ def backward_of(graph: Graph) -> Backward:
             wanted = [t for t in o.inputs if needs[t]]
             asked.update(wanted)
             for t in wanted:
-                gradients[t] += 1
+                if not (o.kind == "split" and t in joined):  # the parts give one gradient together
+                    gradients[t] += 1
+            joined.update(wanted if o.kind == "split" else ())
             first[i] = bool(o.inputs) and needs[o.inputs[0]]
             has_kernel = o.kind in kinds.KERNELS or o.kind == "embedding"
             second[i] = _learns_kernel(o) if has_kernel else any(needs[t] for t in o.inputs[1:])

@@ -128,6 +128,8 @@ _OF_SIZE = {
 SIZES = by_name(_OF_SIZE)
 """Data type -> bytes of an element; other types have 4."""
 Pairs = list[tuple[int, float]]  # (tensor, bytes of an element)
+_CONTIGUOUS = kinds.CONVOLUTIONS | kinds.POOLINGS | kinds.NORMALIZATIONS
+"""Kinds whose kernels PyTorch gives contiguous tensors alone."""
 
 
 class Lowering:
@@ -179,6 +181,8 @@ class Lowering:
     def eager(self, operation: Operation) -> tuple[Pairs, Pairs]:
         """(pairs read, pairs written) of an operation without products."""
         writes = [(t, self.sizes[t]) for t in operation.outputs]
+        if operation.kind in ("slice", "split") and self._is_view(operation):
+            return [], []
         if operation.kind in kinds.READ_IN_PART:
             return writes, writes
         if operation.kind == "fill":
@@ -193,19 +197,29 @@ class Lowering:
             reads = (*reads, *reads[:1])  # for its statistics
         return [(t, 4.0 if wide and self.floats[t] else self.sizes[t]) for t in reads], writes
 
+    def _is_view(self, operation: Operation) -> bool:
+        """True for a slice that PyTorch does not copy. Kernels for contiguous tensors alone copy it."""
+        after = self._kinds_behind(self.origin[operation.outputs[0]])
+        return _CONTIGUOUS.isdisjoint(after)
+
     def _measures(self, operation: Operation) -> bool:
         """True for a batch norm that computes the statistics of its batch."""
         is_batch_norm = operation.kind == "batch_norm" and kinds.STORED not in operation.attributes
         return self.mode.training and is_batch_norm
 
     def gradients(self, position: int, needs: Sequence[bool]) -> Iterator[tuple[str, Pairs]]:
-        """Yield (class of work, pairs read and written) of each backward step of an element-wise operation.
+        """Yield (class of work, pairs read and written) of each backward step of an operation.
 
-        The steps are those of PyTorch's autograd: a sum hands its gradient on, a product multiplies it with
-        the other operand. The gradient of a broadcast operand has the result's size first and is then
-        summed. `needs`: (tensors,) True if the gradient is wanted.
+        The operation is element-wise or a slice. The steps are those of PyTorch's autograd: a sum hands its
+        gradient on, a product multiplies it with the other operand. The gradient of a broadcast operand has
+        the result's size first and is then summed. The gradient of a slice is copied into zeros; those of
+        the parts of a split are joined. `needs`: (tensors,) True if the gradient is wanted.
         """
         o, size, tensors = self.graph.operations[position], self.sizes, self.graph.tensors
+        if o.kind in kinds.SLICES:
+            if needs[o.inputs[0]]:
+                yield from self._put_back(position)
+            return
         out, saves = o.outputs[0], kind_of(o.kind).saves
         whole, is_product = (out, size[out]), o.kind in ("multiply", "divide")
         kept = [*o.inputs[:1]] * ("input" in saves) + [out] * ("output" in saves)
@@ -218,6 +232,19 @@ class Lowering:
                 yield kind_of(o.kind).work, [whole, *((s, size[s]) for s in kept), whole]
             if tensors[t].elements() < tensors[out].elements():
                 yield "sums", [whole, (t, size[t])]
+
+    def _put_back(self, position: int) -> Iterator[tuple[str, Pairs]]:
+        """Yield the backward steps of a slice; the first part of a split has those of all its parts."""
+        o = self.graph.operations[position]
+        whole, part = ((t, self.sizes[t]) for t in (o.inputs[0], o.outputs[0]))
+        if o.kind != "split":
+            yield "elements", [whole]
+            yield "parts", [part, part]
+        elif position == min(
+            i for i in self.readers[self.origin[whole[0]]]
+            if self.graph.operations[i].kind == "split"
+        ):  # fmt: skip
+            yield "joined", [whole, whole]
 
     def _kinds_behind(self, tensor: int) -> list[str]:
         """The kinds of the operations that read a tensor."""

@@ -163,7 +163,7 @@ def lower(graph: Graph, mode: Mode) -> np.ndarray:
             steps.product(operation)
         elif not mode.fused:
             kind = kind_of(operation.kind)
-            back = None if operation.kind in kinds.ELEMENTWISE else kind.backward
+            back = None if operation.kind in _BY_OPERAND else kind.backward
             back = 1.0 if kinds.STORED in operation.attributes else back
             reads, writes = lowering.eager(operation)
             if operation.kind in IN_FLOAT32:
@@ -189,6 +189,8 @@ def lower(graph: Graph, mode: Mode) -> np.ndarray:
     return np.array(steps.rows, float).reshape(-1, len(STEP_COLUMNS))
 
 
+_BY_OPERAND = kinds.ELEMENTWISE | kinds.SLICES
+"""Kinds whose backward pass `Lowering.gradients` tells."""
 IN_FLOAT32 = frozenset(["softmax", "log_softmax"])
 """Kinds that are about as slow in half precision as in float32: 0.94 to 1.0 of the time on an H100."""
 SLOWEST = (BATCH_NORM, NORM, GROUP_NORM, POOLS, SUMS, RESIZED, JOINED, MOVES)
@@ -224,11 +226,11 @@ class _Steps:
         if any(moved):
             self.add(name, NO_PRODUCT, 0, moved, back)
         elif not self.lowering.mode.fused:
-            self.view()
+            self.view(back)
 
-    def view(self) -> None:
+    def view(self, back: float | None = 1.0) -> None:
         """Append a step that the host launches and that moves no bytes."""
-        self.add(MOVES, NO_PRODUCT, 0, (0.0, 0.0))
+        self.add(MOVES, NO_PRODUCT, 0, (0.0, 0.0), back)
 
     def beside(self, operation: Operation) -> None:
         """Add the steps that eager PyTorch runs beside an operation, in the forward pass alone.

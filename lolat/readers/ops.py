@@ -387,9 +387,9 @@ def attention(writer: Writer, call: Call) -> list[int]:
 
 
 def split(writer: Writer, call: Call) -> list[int]:
-    """One slice for each output."""
+    """One operation for each output."""
     parts = (replace(call, shapes=[shape]) for shape in call.shapes)
-    return [writer.append(part, "slice", call.inputs[:1])[0] for part in parts]
+    return [writer.append(part, "split", call.inputs[:1])[0] for part in parts]
 
 
 def pad(writer: Writer, call: Call) -> list[int]:

@@ -19,7 +19,7 @@ from lolat.readers.children import OnProgress, arrays_of
 from lolat.readers.torch.named import REPARAMETERIZED, TAKEN_APART
 from lolat.tables.networks import Network, TimedNetwork
 
-CACHE_VERSION = 14
+CACHE_VERSION = 15
 """Version of the cache: raise it when `lolat.graph.work` or the counts change."""
 TOO_MANY = 0.004
 """Relative excess of parameters over a table's, from which the network was timed in another form."""

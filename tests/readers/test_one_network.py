@@ -2,8 +2,9 @@
 
 Equal are all counts, the steps of work of a forward pass and of training in every mode, and the memory.
 Left out by name is what the exporter itself changes: it writes the transposes between images and tokens,
-which are views in PyTorch, and it joins and drops concatenations. Left out too is what eager PyTorch alone
-launches beside an operation, which `tests/readers/test_torch_code.py` compares with PyTorch's profiler.
+which are views in PyTorch, it joins and drops concatenations, and it writes chunks as slices. Left out too
+is what eager PyTorch alone launches beside an operation, which `tests/readers/test_torch_code.py` compares
+with PyTorch's profiler.
 """
 
 from __future__ import annotations
@@ -79,15 +80,16 @@ def exported(model: Any, side: int) -> Any:
 
 
 def of_both(graph: Graph) -> Graph:
-    """The graph with transposes, dropouts and expansions free, and nothing beside the operations."""
+    """The graph with transposes, dropouts and expansions free, splits as slices, and nothing beside."""
     operations = []
     for o in graph.operations:
         kept = {name: value for name, value in o.attributes.items() if name not in BESIDE}
         is_free = o.kind in ("transpose", "dropout", "repeat")
+        kind = "slice" if o.kind == "split" else o.kind
         operations.append(
             structs.replace(o, kind="reshape", attributes={})
             if is_free
-            else structs.replace(o, attributes=kept)
+            else structs.replace(o, kind=kind, attributes=kept)
         )
     return structs.replace(graph, operations=tuple(operations))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,69 +13,12 @@ from torch import nn
 import lolat
 from lolat.errors import NetworkError
 from lolat.graph.counts import count
-from lolat.graph.work import CLASSES, ELEMENTS, work_of
 from lolat.readers.torch.named import without_weights
 from tests.readers.torch_networks import Does, counted, does, graph_of, kinds, total, unet, vit
 
 
 def conv(inside: int = 3, outside: int = 8) -> nn.Module:
     return nn.Conv2d(inside, outside, 3, padding=1)
-
-
-# ---- beside operations -------------------------------------------------------------------------------
-
-
-def ran(module: nn.Module, x: torch.Tensor) -> list[Any]:
-    """The operations of PyTorch in the second call of a module, in order."""
-    with torch.inference_mode(), torch.profiler.profile() as profile:
-        module(x)
-        with torch.profiler.record_function("again"):
-            module(x)
-    events = sorted(profile.events(), key=lambda e: e.time_range.start)
-    after = next(e.time_range.start for e in events if e.name == "again")
-    return [e for e in events if e.name.startswith("aten::") and e.time_range.start > after]
-
-
-def test_what_pytorch_computes_of_parameters_runs_in_every_call() -> None:
-    """Against PyTorch: a frozen batch norm, as DETR has it, computes its scale and shift each time."""
-
-    def frozen(m: Any, x: Any) -> Any:
-        each = (m.norm.weight, m.norm.bias, m.norm.running_mean, m.norm.running_var)
-        weight, bias, mean, variance = (t.reshape(1, -1, 1, 1) for t in each)
-        scale = weight * (variance + m.norm.eps).rsqrt()
-        return x * scale + (bias - mean * scale)
-
-    norm = Does(frozen, norm=nn.BatchNorm2d(3))
-    called = [e.name for e in ran(norm, torch.ones(1, 3, 4, 4)) if e.cpu_parent.name == "again"]
-    views = called.count("aten::reshape")
-    steps = work_of(graph_of(norm, (3, 4, 4)))
-    assert views == 4
-    assert np.count_nonzero(steps.bytes) == len(called) - views == 7
-    assert len(steps.bytes) == len(called)
-
-
-@pytest.mark.parametrize(
-    ("amounts", "mode"),
-    [((0, 0, 0, 0), "constant"), ((1, 0, 2, 1), "constant"), ((1, 1, 1, 1), "reflect"),
-     ((1, 1, 1, 1), "replicate"), ((-1, 0, 0, 0), "constant")],
-)  # fmt: skip
-@pytest.mark.parametrize("before", [False, True], ids=["alone", "in front of a convolution"])
-def test_what_a_padding_fills_and_copies(amounts: tuple[int, ...], mode: str, before: bool) -> None:
-    """Against PyTorch: a constant one fills and copies, one of nothing copies, others run one kernel."""
-
-    def padded(m: Any, x: Any) -> Any:
-        x = F.pad(x, amounts, mode)
-        return m.conv(x) if before else x
-
-    module = Does(padded, conv=conv())
-    names = [e.name for e in ran(module, torch.ones(1, 3, 6, 6))]
-    names = names[: names.index("aten::conv2d")] if before else names
-    kernels = ("aten::fill_", "aten::copy_", "aten::reflection_pad2d", "aten::replication_pad2d")
-    steps = work_of(graph_of(module, (3, 6, 6)))
-    products = steps.macs > 0
-    assert np.count_nonzero(steps.bytes[~products]) == sum(map(names.count, kernels))
-    elements = steps.kind[~products] == CLASSES.index(ELEMENTS)
-    assert np.count_nonzero(elements) == names.count("aten::fill_")
 
 
 # ---- in place ----------------------------------------------------------------------------------------
