@@ -204,7 +204,7 @@ class _Meant(click.ParamType):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
-            with_number_meant(error, value, self.min, self.max)
+            with_number_meant(error, value, self.min, self.max, isinstance(self, Whole))
 
 
 class Number(_Meant, click.FloatRange):

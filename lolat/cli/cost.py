@@ -140,8 +140,8 @@ def faster_lines(
 @click.argument("gpu", required=False, metavar="[GPU]")
 @common.parameter("prices")
 def prices(gpu: str | None, prices: str | None) -> None:
-    """List what instances cost an hour, from FILE or a small built-in table; of a GPU those with that card,
-    in any form and of any memory, or without one for cpu.
+    """List what instances cost an hour, from FILE or a small built-in table; of a GPU (several with
+    commas) those with that card, in any form and of any memory, or without one for cpu.
     """
     from lolat.hardware.prices import price_list
     from lolat.report.device import price_lines

@@ -101,15 +101,18 @@ def check_commas(words: Sequence[str], lists: Collection[str], context: click.Co
             )
 
 
-def with_number_meant(error: click.BadParameter, value: Any, least: Any, most: Any) -> NoReturn:
+def with_number_meant(
+    error: click.BadParameter, value: Any, least: Any, most: Any, is_whole: bool
+) -> NoReturn:
     """Raise the error with the number that was meant by a value with a unit, or by a percentage for a share
-    and the other way round, if it lies between `least` and `most`.
+    and the other way round, if it lies between `least` and `most` and is whole where it must be.
     """
     text = str(value).strip().lstrip("$")
     bare = text.rstrip(f"%{ascii_letters} ")
     scaled = as_number(text) * 100.0, as_number(text) / 100.0
     for number in (as_amount(text), as_number(bare), *scaled * (most in (1, 100))):
-        if (least or 0) < number < (math.inf if most is None else most):
+        lies = (least or 0) < number < (math.inf if most is None else most)
+        if lies and (number.is_integer() or not is_whole):
             words = f"{error.message.rstrip('.')}; did you mean {number:.12g}?"
             raise click.BadParameter(words, error.ctx, error.param) from error
     raise error

@@ -220,6 +220,12 @@ def is_card(name: str) -> bool:
     return gpu is not None and all(known)
 
 
+def names_several(name: str) -> bool:
+    """True if a name is that of more than one GPU with a data sheet."""
+    gpu, rest = _found(name)
+    return gpu is not None and find_gpu(rest) is not None
+
+
 def card_of(name: str) -> str | None:
     """The card in the name of a device or a table, without form and memory: "A100"; None if unknown."""
     gpu = find_gpu(name)

@@ -7,6 +7,7 @@ its accelerators.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from lolat.hardware.gpus import (
     has_several_chips,
     is_other_chip,
     is_same_gpu,
+    names_several,
 )
 from lolat.hardware.links import MACHINE, Link, form_in
 from lolat.io.tables import Row, read_table
@@ -78,10 +80,20 @@ class Prices:
     offers: tuple[Offer, ...]
 
     def of_gpu(self, gpu: str) -> Prices:
-        """The offers with a GPU, in any form and of any memory; InputError if there are none."""
+        """The offers with a GPU, in any form and of any memory, or with each of several with commas.
+
+        InputError if there are none of one of them.
+        """
+        names = [name for name in map(str.strip, gpu.split(",")) if name] or [gpu]
+        found = itertools.chain.from_iterable(map(self._of_one, names))
+        return replace(self, offers=tuple(dict.fromkeys(found)))
+
+    def _of_one(self, gpu: str) -> tuple[Offer, ...]:
         sheet, names = find_gpu(gpu), {o.accelerator or CPU: None for o in self.offers}
+        if names_several(gpu):
+            raise InputError(f"{arg('gpu')} {plain(gpu)}: several; expected commas between them")
         if found := tuple(o for o in self.offers if is_same_gpu(o.accelerator or CPU, gpu, sheet)):
-            return replace(self, offers=found)
+            return found
         like = {} if sheet else {name.casefold(): plain(name) for name in names}
         every = f"expected one of {', '.join(map(plain, names))}"
         hint = did_you_mean(gpu.casefold(), like, every)

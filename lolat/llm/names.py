@@ -49,6 +49,8 @@ OWN: Mapping[str, Mapping[str, Any]] = {id_: {"quantization_config": _META_FP8} 
 PER_TENSOR = ("nvidia", "redhatai", "neuralmagic")
 """Publishers whose Qwen3 in FP8 has a scale for each tensor or channel; Qwen's own has one a block."""
 _4 = r"(int4|4-?bits?)"
+_QUANTIZED = re.compile(r"\d-?bit|\b[qw]\d|(int|fp|nf)\d|gguf|mlx|bnb|awq|gptq|quant")
+"""Words that are in the ends of ids of quantized weights, and not in those of other models."""
 FP8_CACHE = "nvidia"
 """The publisher whose FP8 and FP4 files ask for an FP8 cache (kv_cache_quant_algo)."""
 SUFFIXES = {
@@ -154,11 +156,11 @@ def named(given: str) -> Decoder:
     if not name[len(base) :] or dtype == decoder.expert_dtype:
         return decoder
     if not dtype or (dtype != "bfloat16" and (decoder.has_mxfp4 or dtype.endswith("mxfp4"))):
-        expected = (
-            "expected the config.json as published with the model; for an estimate of a quantized "
-        )
-        why = f"{base} is known, and {shortened(rest)!r} behind it is not; {expected}{base} give this name"
-        raise InputError(f"{plain(given)}: {why} and {NEAREST}", code="decoder-dtype")
+        why = f"{base} is known, and {shortened(rest)!r} behind it is not; "
+        why += "expected the config.json as published with the model"
+        if _QUANTIZED.search(rest):
+            why += f"; for an estimate of a quantized {base} give this name and {NEAREST}"
+        raise InputError(f"{plain(given)}: {why}", code="decoder-dtype")
     in_blocks = base.startswith("qwen3") and rest == "fp8" and owner not in PER_TENSOR
     if dtype == "fp8" and (in_blocks or decoder.dtype == "fp8_block"):
         dtype = "fp8_block"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lolat.arrays import np
 from lolat.device.intervals import normal_quantile
 from lolat.device.question import several
-from lolat.errors import AnswerIsNo, InputError
+from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig, best_of
 from lolat.llm.decoder import Decoder
 from lolat.llm.domain import interval, tail
@@ -159,7 +159,7 @@ def _near_miss(
 
 def _nearly(row: ServingConfig, asked: ServingQuestion) -> bool:
     """Return True if a row may keep the limits, by its intervals."""
-    return asked.sure is None and row.off(asked) < math.inf and row.is_sure(asked, 0)
+    return asked.sure is None and asked.off(row) < math.inf and row.is_sure(asked, 0)
 
 
 def _no(made: ServingAnswer, asked: ServingQuestion, links: str) -> AnswerIsNo:
@@ -181,7 +181,10 @@ def _no(made: ServingAnswer, asked: ServingQuestion, links: str) -> AnswerIsNo:
     if asked.request_rate:
         most, usual = max(most, MOST_GPUS), f"{asked.loads()[0].request_rate:g} requests/s"
     gpus, room = f"of up to {plural(asked.gpus or most, 'GPU')}", ""
-    if near.tpot_ms is None:  # however many replicas
+    keeps = f"keeps {kept or usual}"
+    if all(row.gpus > (asked.gpus or row.gpus) for row in made.served):
+        keeps = f"is asked for ({arg('tensor_parallel')}, {arg('attention_data_parallel')})"
+    elif near.tpot_ms is None:  # however many replicas
         gpus = f"on up to {plural(max(r.gpus // r.replicas for r in made.served), 'GPU')} a replica"
         room = f"; {made.warnings[0]}"
     elif near.shortage:
@@ -195,7 +198,7 @@ def _no(made: ServingAnswer, asked: ServingQuestion, links: str) -> AnswerIsNo:
         room += "; more replicas do not help, as a request has one almost to itself: "
         room += "expected higher limits, shorter prompts, or a faster GPU"
     return AnswerIsNo(
-        f"no configuration {gpus} keeps {kept or usual}; nearest is {near.words(asked.percentile)}{room}"
+        f"no configuration {gpus} {keeps}; nearest is {near.words(asked.percentile)}{room}"
         + f"; {links}" * bool(links),
         made.to_dict(), made=made,
     )  # fmt: skip

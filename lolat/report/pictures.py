@@ -53,6 +53,7 @@ def plot(answer: Result, ax: Any = None) -> Any:
         )
     cycle = {"axes.prop_cycle": pyplot.cycler(color=LINES)}
     before = ((), "") if ax is None else ((*ax.lines,), ax.get_title("left"))
+    pyplot.install_repl_displayhook()  # within the context a notebook's would be undone at its end
     with matplotlib.rc_context(SETTINGS | cycle):
         drawn = draw(
             answer, lambda height: pyplot.subplots(figsize=(7, height))[1] if ax is None else ax

@@ -74,8 +74,8 @@ EXPECTED_NETWORKS = (
     "launch, pass, optimizer, gpus, accumulate"
 )
 SAME_STEP, ROUNDED = 0.1, 0.0005
-"""A log has the samples a step of its row, and a rate is that of its row's time, up to this fraction; steps
-a second in a log are rounded by this."""
+"""A log has the samples a step of its row, and a rate or second time is that of its row's time, up to this
+fraction; steps a second in a log are rounded by this."""
 CELLS = "cells"  # the cause of rows with a cell that cannot be read
 Network = tuple[str, int | None, Mode]
 """(NETWORK, its size, as `lolat.readers.read` takes them, its execution mode)."""
@@ -258,6 +258,11 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
         raise row.wrong("optimizer", f"one of {', '.join(updates)}")
     of_step = samples * gpus * accumulate
     ms = _ms(row, time, of_step, path.parent)
+    stem = time.rpartition("_")[0]
+    for same in (c for c in (f"{stem}_{unit}" for unit in ("s", "us")) if c in IN_MS and c != time):
+        its = IN_MS[same] * as_number(row.get(same, ""))
+        if abs(its / ms - 1.0) > SAME_STEP:
+            raise row.refused(f"{time} is {row[time]}, but {same} {row[same]}; expected one time")
     for rate in (c for c in RATE_COLUMNS if time not in RATE_COLUMNS and not c.startswith(other)):
         per_s = as_number(row.get(rate, ""))
         if per_s and abs(1e3 * of_step / per_s / ms - 1.0) > SAME_STEP:

@@ -384,12 +384,11 @@ class Form:
     def __init__(
         self, query: Iterable[tuple[str, str]], devices: Mapping[str, ListedDevice]
     ) -> None:
-        """`query`: pairs of a name and a text; the first of a name counts, and those in `unknown` do not.
-        `devices`: those to tick.
-        """
+        """`query`: (name, text); of `twice` the first counts, of `unknown` none. `devices`: to tick."""
         query = list(query)
         texts = {name: text.strip() for name, text in reversed(query)}
         self.errors: dict[str, str] = {}
+        names = [name for name, _ in dict.fromkeys(query)]
         view = texts.get("view", "")
         first = next((d for d in devices.values() if d.is_own), None)
         usual = "latency" if first is None or first.answers(False) else "llm"
@@ -424,6 +423,7 @@ class Form:
         self.kept += [(k, text) for k, text in self.typed.items() if k not in self.keys.values()]
         known = {"view", "model", "file", "elsewhere", "only", *self.keys, *FIELDS}
         self.unknown = [shortened(name) for name in dict(query) if name not in known]
+        self.twice = [n for n, key in self.keys.items() if names.count(n) + names.count(key) > 1]
         self.unknown += [f"view {shortened(view)}"] * (view not in ("", *TABS))
 
     def text(self, name: str) -> str:

@@ -258,6 +258,14 @@ def test_values_with_spaces_between_them_are_shown_with_commas(lolat: Command, c
     assert "--batch-size 1,16,64" in lolat.refused(*call.split())
 
 
+def test_a_number_that_was_meant_is_one_that_is_taken(lolat: Command) -> None:
+    line = lolat.refused("predict", "v100", "net.json", "--batch-size", "64.5")
+    assert "'64.5' is not a valid whole number" in line
+    assert "did you mean" not in line
+    assert "did you mean 64?" in lolat.refused("predict", "v100", "net.json", "--batch-size", "64x")
+    assert "did you mean 0.9?" in lolat.refused("predict", "v100", "net.json", "--coverage", "90")
+
+
 @pytest.mark.parametrize(
     "twice",
     ["--batch-size 8 --batch-size 16", "--precision amp --precision fp16", "--max-ms 1 --max-ms 1"],

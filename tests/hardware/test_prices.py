@@ -214,6 +214,22 @@ def test_names_of_the_driver_in_a_list(listed: str, models: set[str]) -> None:
     assert {m.label for m in every if rental_of(m.file, None, prices)} == models
 
 
+def test_offers_of_several_cards() -> None:
+    """Of names with commas every one counts; a name of two cards would silently be one of them."""
+
+    def offers(gpu: str) -> list[Offer]:
+        return [*price_list().of_gpu(gpu).offers]
+
+    assert offers("t4, l4") == [*offers("t4"), *offers("l4")]
+    assert {o.accelerator for o in offers("cpu,t4")} == {"", "T4"}
+    assert offers("A100-SXM4-80GB,a100") == offers("a100")
+    for several in ("h100 or h200", "t4 l4"):
+        with pytest.raises(InputError, match="several; expected commas"):
+            offers(several)
+    with pytest.raises(InputError, match="l5: not in"):
+        offers("t4,l5")
+
+
 def test_every_built_in_price_says_where_and_when() -> None:
     assert len(BUILT_IN.offers) == 63
     for offer in BUILT_IN.offers:

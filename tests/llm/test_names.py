@@ -104,6 +104,18 @@ def test_publishers_have_their_own_ways(name: str, dtypes: tuple[str, str], cach
     assert (decoder.dtype, decoder.expert_dtype, decoder.kv_dtype) == (*dtypes, cache)
 
 
+@pytest.mark.parametrize(
+    ("name", "is_quantized"),
+    [("Qwen/Qwen3-32B-GGUF", True), ("qwen3-32b-q4_k_m", True), ("qwen3-32b-bnb-4bit", True),
+     ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", False), ("mpt-7b-storywriter", False)],
+)  # fmt: skip
+def test_another_model_is_no_quantization(name: str, is_quantized: bool) -> None:
+    """DeepSeek-R1-Distill-Llama-70B has 70 billion parameters; DeepSeek R1 with --dtype has 671."""
+    with pytest.raises(InputError) as caught:
+        find_decoder(name)
+    assert ("for an estimate of a quantized" in caught.value.message) is is_quantized
+
+
 @pytest.mark.parametrize("end", ["AWQ", "FP8", "GGUF"])
 def test_experts_in_mxfp4_have_no_other_data_type(end: str) -> None:
     with pytest.raises(InputError) as caught:

@@ -236,6 +236,16 @@ def test_the_limits_and_the_best_are_in_front(page: Site) -> None:
     assert any(row[2] == "best" for row in cells(page))
 
 
+def test_a_field_that_is_given_twice_is_told(page: Site) -> None:
+    said = "Given several times in the address, the first of which counts: "
+    for more in ("&concurrency=8&concurrency=50", "&concurrency=8&llm.concurrency=50"):
+        page.get(TAB + SMALL + more)
+        assert f"{said}concurrency.<" in page.raw
+        assert "8 at once" in page.answer() or "--concurrency 8" in page.raw
+    page.get(TAB + SMALL + "&concurrency=8&concurrency=8&latency.batch_size=1&latency.batch_size=4")
+    assert said not in page.raw
+
+
 def test_unknown_names_in_the_address_are_told(page: Site) -> None:
     said = "Not known in the address, and ignored: "
     page.get(TAB + SMALL, cached="5", gpu="3", file="", **{"latency.batch_size": "4,8"})
