@@ -193,8 +193,9 @@ _EVERY = (
     Parameter("mean_tokens", "Mean tokens of the samples, each of which is padded to --sequence-length; if "
               "not given, samples are packed. If they are padded to the longest of a batch, give the mean "
               "of these longest as --sequence-length.", float, 1, MOST_TOKENS),
-    _amount("link_gbps", "GBPS", "Gbit/s of each device's link to the others; if not given, the usual one "
-            "inside a machine, and between machines that of the instance type (docs/how-to/cost.md)."),
+    _amount("link_gbps", "GBPS", "Gbit/s that an exchange reaches on each device's link; a machine has to "
+            "others those of all its devices. If not given, the usual one inside a machine, and between "
+            "machines that of the instance type (docs/how-to/cost.md)."),
     _amount("memory_gib", "GIB", "Memory of each device, of which 0.5 GiB stays free, for networks 6 % "
             "too; devices with less are left out. If not given, by the data sheet, or what was free when a "
             "CPU was learned."),

@@ -8,13 +8,23 @@ from typing import Any
 
 from lolat.device.running import IN_TF32, LAYOUTS
 from lolat.graph.modes import COMPILED, EAGER
-from lolat.report.cost_table import ASSUMED, SURE, Row, across, columns, keeps, legend
+from lolat.report.cost_table import ASSUMED, SURE, Row, across, columns, keeps, legend, link_words
 from lolat.report.ranked import apart_words, grouped_notes, left_out_lines, levels_words
 from lolat.report.tables import Part, ReportTable
 from lolat.training.compare import Choice, Costs, choice_words, short_name
 from lolat.training.cost import NEAR_SPEED, NEARLY, Cost, close_words, no_room, would_words
 from lolat.training.model import TrainingLimits, TrainingPrediction
-from lolat.units import byte_size, digits, dollars, duration, milliseconds, percent, plain, plural
+from lolat.units import (
+    by_text,
+    byte_size,
+    digits,
+    dollars,
+    duration,
+    milliseconds,
+    percent,
+    plain,
+    plural,
+)
 
 SAMPLE = {"samples": "sample", "tokens": "sequence"}
 """The data -> what an iteration takes of it."""
@@ -183,16 +193,9 @@ def fit_words(cost: Cost) -> str:
 
 def _link_lines(cost: Cost) -> Iterator[str]:
     """The link of each number of devices, those with the same one together."""
-    links: dict[tuple[str | None, float | None], list[str]] = {}
-    for option in cost.options:
-        if option.devices > 1:
-            links.setdefault((option.link, option.link_gbps), []).append(str(option.devices))
-    for (name, gbps), devices in links.items():
-        words = f"{gbps:g} Gbit/s"
-        if name:
-            words = f"{name}, {words} (assumed; yours: --link-gbps)"
-        elif cost.sequence_length and int(devices[0]) > cost.machine:
-            words += f" between machines of {cost.machine}"
+    several = [option for option in cost.options if option.devices > 1]
+    links = by_text((str(option.devices), link_words(cost, option)) for option in several)
+    for words, devices in links.items():
         yield f"gradients of {', '.join(devices)} devices over {words}"
 
 
@@ -363,8 +366,8 @@ def _after(costs: Costs, listed: Sequence[Row], table: ReportTable) -> Iterator[
     unpriced = [c.device for c in costs.answers if c.prices is None and c.fits is not False]
     if unpriced:
         yield no_price_words([*map(short_name, unpriced)], costs.answers[0])
-    if links := {f"{o.link} ({o.link_gbps:g} Gbit/s)" for _, o in listed if o.link}:
-        yield f"Links assumed: {', '.join(sorted(links))} (yours: --link-gbps)"
+    if links := {link_words(c, o).partition(" (assumed")[0] for c, o in listed if o.link}:
+        yield f"Links assumed: {'; '.join(sorted(links))} (yours: --link-gbps, of a GPU)"
     yield from _card_lines(o for _, o in listed)
     if any(o.dollars is not None for _, o in listed):
         yield f"Prices by the second: {NOT_INCLUDED}."

@@ -17,7 +17,8 @@ Row = tuple[Cost, TrainingPrediction]
 """A row of a table: a device's cost, and its option with a number of them."""
 MARKS = {
     "*": "no other row is both faster and cheaper",
-    "~": "estimated from inference: no training step, or too few, was measured on that device",
+    "~": "estimated from inference: no training step, or too few, was measured on that device; "
+    "of decoders with LoRA, frozen layers or selective checkpointing on no device",
     "!": "extrapolating: most of it is unlike anything that was measured there in that precision",
     "^": "several machines, whose gradients go over the network between them",
     "h": "host-bound: the host (an assumed one without --host-us) takes longer to launch the operations "
@@ -78,7 +79,7 @@ def columns(of: Cost | Costs) -> list[Column]:
                is_whole=True),
         Column("precision", lambda row: None if is_one else Choice.of(*row).way, is_text=True,
                page="varied" if is_alike else "below"),
-        Column("devices" if is_one else "of it", lambda row: row[1].devices),
+        Column("devices", lambda row: row[1].devices),
         Column("batch", lambda row: row[1].batch_size if has_batch else None, "{:,}".format, page="below"),
         Column("accumulate", lambda row: row[0].accumulate if accumulates else None, page="spare"),
         Column("in all", lambda row: Choice.of(*row).in_all if has_batch else None, "{:,}".format,
@@ -127,6 +128,20 @@ def keeps(option: TrainingPrediction, limits: TrainingLimits) -> str:
         of = "samples" if option.tokens_per_s is None else "tokens"
         return f"{quantity(option.within_limits)} {of}{ends}"
     return max(words, key=SURE.index, default="")
+
+
+def link_words(cost: Cost, option: TrainingPrediction) -> str:
+    """The link of an option in words: its name, Gbit/s, between machines of a GPU and of a machine; how to
+    give another one.
+    """
+    rented, machine, gbps = option.rented, cost.machine, option.link_gbps or 0.0
+    if rented and rented.instance_type:
+        machine = (option.devices + rented.idle_devices) // rented.instances
+    words, own = f"{gbps:g} Gbit/s", ""
+    if option.devices > machine > 1:
+        own = f" {gbps / machine:.4g}"
+        words += f" a machine of {machine},{own} a GPU"
+    return f"{option.link}, {words} (assumed; yours: --link-gbps{own})" if option.link else words
 
 
 ASSUMED = ", assumed"

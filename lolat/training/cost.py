@@ -364,7 +364,8 @@ def _answer(
         rented = None if holds is False else rent(size)
         rental = rented or rental
         for k in some:
-            option = option_of(of, k, of.link(k, max(numbers)), of.rental(rented, k), limits)
+            link = partial(of.link, k, max(numbers))
+            option = option_of(of, k, link, of.rental(rented, k), limits)
             if option.memory_bytes is None:
                 option = replace(option, fits=holds, memory_bytes=size)
             options.append(option)
@@ -419,25 +420,27 @@ def _no_room_on(plan: Plan, option: TrainingPrediction) -> str:
 
 
 def option_of(
-    plan: Plan, devices: int, link: Link | None, rental: Rental | None, limits: TrainingLimits
-) -> TrainingPrediction:
+    plan: Plan, devices: int, link: Callable[[int], Link | None], rental: Rental | None,
+    limits: TrainingLimits,
+) -> TrainingPrediction:  # fmt: skip
     """Predict training on `devices` devices of an offer: the fastest of those that cost least.
 
     These are the offers within the limits with a total price of at most NEARLY that of the cheapest. If
     none is within the limits, the answer is the cheapest of those that the money pays for and that take at
     most NEARLY the time of the fastest of them; if the money pays for none, the cheapest.
 
-    `link`: None stands for the offer's link, or the device's usual one if nothing is rented.
+    `link`: devices in a machine -> the given link; None stands for the offer's link, or the device's usual
+    one if nothing is rented.
     """
     if rental is None:
-        if link is None and devices > 1:
-            link = plan.file.link_of(devices)
-        return plan.predicted(devices, link).bought(limits)
+        usual = link(plan.file.machine) or (plan.file.link_of(devices) if devices > 1 else None)
+        return plan.predicted(devices, usual).bought(limits)
 
     form = form_of(rental.hardware.kind)
 
     def on(offer: Offer) -> TrainingPrediction:
-        its = link or (rental.link(devices, offer) if devices > 1 else None)
+        its = link(offer.devices if offer.instance_type else plan.file.machine)
+        its = its or (rental.link(devices, offer) if devices > 1 else None)
         found = plan.predicted(devices, its).bought(limits, rental.rented(devices, offer))
         rented = f"{offer.form} is rented, with its link"
         if not offer.form and has_several_chips(offer.accelerator):

@@ -165,8 +165,11 @@ class DecoderPlan:
         found = [min(o.devices, MACHINE) for o in offers if o.instance_type]
         return replace(self, machine=max(found, default=self.machine))
 
-    def link(self, devices: int, most: int) -> Link | None:
-        """Return the link of GPUs whose own is given; one machine keeps its link beside several."""
+    def link(self, devices: int, most: int, machine: int) -> Link | None:
+        """Return the link of GPUs whose own is given; one machine keeps its link beside several.
+
+        Machines are those of the plan, `self.machine`, whatever their offer has.
+        """
         gbps = self.run.link_gbps
         if gbps is None or devices <= self.machine < most:
             return None
@@ -296,7 +299,7 @@ class DecoderPlan:
     def remarks(self, memory: Mapping[str, int], numbers: Sequence[int]) -> Iterator[str]:
         """Yield a remark if `link_gbps` is slower than the links of all GPUs of a machine together."""
         gbps, most = self.run.link_gbps or 0.0, max(numbers)
-        link = self.link(most, most)
+        link = self.link(most, most, self.machine)
         if link is not None and most > self.machine and link.gbps < self.machine * gbps:
             yield (
                 f"--link-gbps {gbps:g}: {self.machine} x {gbps:g} = {self.machine * gbps:g} Gbit/s between "

@@ -19,7 +19,7 @@ from lolat.graph.kinds import CONVOLUTIONS
 from lolat.graph.modes import DEFAULT_MODE, FLOAT32, TF32
 from lolat.graph.network import ON_CPU
 from lolat.hardware.gpus import PRECISION_OF, Gpu
-from lolat.hardware.links import Link
+from lolat.hardware.links import Link, given_link
 from lolat.hardware.prices import Rental
 from lolat.io.results import Remark
 from lolat.optimizers import optimizer_named
@@ -123,9 +123,10 @@ class NetworkPlan:
         """Return the largest batch whose iteration fits into so many bytes; 0 if none does."""
         return largest_fitting(lambda n: sum(self.memory(numbers, n)[1].values()), available)
 
-    def link(self, devices: int, most: int) -> Link | None:
-        """Return the link that was asked for."""
-        return None if self.run.link_gbps is None else Link(self.run.link_gbps)
+    def link(self, devices: int, most: int, machine: int) -> Link | None:
+        """Return the link that was asked for, of machines of so many devices."""
+        gbps = self.run.link_gbps
+        return None if gbps is None else given_link(self.file.link, devices, gbps, machine)
 
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:
         """Return the offers for so many devices: of one machine, if the given link is one inside it."""
@@ -191,6 +192,7 @@ class NetworkPlan:
             "in_domain": self.training.in_domain(self.graph, self.run.batch_size),
             "own_runs": self.training.own_runs,
             "host_bound": self.training.host_bound(self.graph, self.run.batch_size),
+            "machine": self.file.machine,
         }
 
     def remarks(self, memory: Mapping[str, int], numbers: Sequence[int]) -> Iterator[str]:
@@ -212,9 +214,8 @@ class NetworkPlan:
             yield LAID_BY_COMPILER
         if self.tuning.rank:
             yield Remark(
-                "an adapter is four operations more",
-                "they read and write the results of its layer again: that may take longer than the "
-                "gradients of frozen weights save",
+                "each adapter adds four operations that read and write its layer's output",
+                "this may take longer than the skipped gradients of frozen weights",
             )
         most = max(numbers)
         if most > self.file.machine and self._is_inside:

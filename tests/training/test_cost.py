@@ -24,6 +24,7 @@ from lolat.graph.network import ON_CPU
 from lolat.hardware.environment import Hardware
 from lolat.hardware.prices import BUILT_IN, Offer, Rental, price_list
 from lolat.report.cost import cost_lines
+from lolat.report.cost_table import link_words
 from lolat.report.tables import lines_of
 from lolat.training import plan
 from lolat.training.cost import Cost, best_of, cost_on
@@ -250,6 +251,22 @@ def test_the_link_follows_from_the_rented_instances(prices: str) -> None:
     found = asked(known(), 2, 9, price_per_hour=1)
     assert [(o.link, o.link_gbps) for o in found.options] == [nvlink, links[-1]]
     assert asked(known(), 4, link_gbps=25).options[0].link is None
+
+
+@pytest.mark.parametrize(("given", "whole"), [(60, 480), (25, 200), (1.25, 10), (500, 960)])
+def test_a_given_link_is_that_of_each_gpu(prices: str, given: float, whole: float) -> None:
+    """Eight of a machine share what they have between machines, at most NVLink's; the line says both."""
+    for price in ({"prices": prices}, {"price_per_hour": 1}):
+        cost = asked(known(), 8, 16, link_gbps=given, **price)
+        inside, between = cost.options
+        assert (inside.link_gbps, between.link_gbps) == (given, whole)
+        words = f"{whole} Gbit/s a machine of 8, {whole / 8:g} a GPU"
+        assert link_words(cost, between) == words
+    usual = asked(known(), 16, prices=prices)
+    words = "480 Gbit/s a machine of 8, 60 a GPU (assumed; yours: --link-gbps 60)"
+    assert link_words(usual, usual.options[0]) == f"the network of a cluster, {words}"
+    again = asked(known(), 16, prices=prices, link_gbps=60).options[0]
+    assert again.iteration_ms == pytest.approx(usual.options[0].iteration_ms)
 
 
 @pytest.mark.parametrize("sample_ms", [1e-3, 36_000.0])
