@@ -100,6 +100,7 @@ class Tracer(TorchDispatchMode):
         self.asked: set[int] = set()  # results whose gradient the code asks for (requires_grad_)
         self.bare: set[int] = set()  # results of normalizations without parameters
         self.gradients = True  # whether the code is outside of torch.no_grad and its like
+        self.applied = False  # whether a torch.autograd.Function of a user's own runs
         # Of a part that is computed again: its number, whether it is reentrant.
         self.part: tuple[int, bool] | None = None
         self.parts = 0
@@ -190,8 +191,8 @@ class Tracer(TorchDispatchMode):
             self.lifetimes.own(results[0])
         self.positions.follow(schema.name.removeprefix("aten::"), named, results[0])
         self.write(base_name(schema), named, results, is_view)
-        own = (t for t in overwritten if self.index(t) in self.writer.constants)
-        self.aside += sum(t.numel() for t in own)
+        if self.known[results[0]] in self.writer.constants:
+            self.aside += sum(t.numel() for t in overwritten)
         if overwritten and isinstance(overwritten[0], torch.Tensor):
             every, index = self.builder.operations, self.known[results[0]]
             if every and every[-1].outputs == (index,) and [*every[-1].inputs[:1]] == before:
@@ -220,7 +221,7 @@ class Tracer(TorchDispatchMode):
             shapes, dtype = [tuple(t.shape) for t in results], dtype_name(results[0])
             call = AtenOperation(
                 op, named, shapes, *self.place(), dtype, self.writer, self.index, self.layout,
-                not shares(results[0], named.get("self")),
+                not shares(results[0], named.get("self")), is_view,
             )  # fmt: skip
             written = operations.write(call)
             weights = self.weights(sources, start)
@@ -253,7 +254,7 @@ class Tracer(TorchDispatchMode):
             shape, batched = tuple(tensor.shape), for_batch and not written
             written.append(self.writer.constant(shape, dtype_name(tensor), batched))
             made_of = [] if op.startswith("new_") else sources
-            learned = [] if op == "detach" or not self.gradients else made_of
+            learned = [] if self.stops(op) else made_of
             if found := [self.trainable[i] for i in learned if i in self.trainable]:
                 self.train(written[-1], {k: n for one in found for k, n in one.items()})
             parts = [self.made_of.get(i, {}) for i in made_of]
@@ -261,10 +262,14 @@ class Tracer(TorchDispatchMode):
             self.aside += prod(shape) * (bool(made_of) and not is_view)
             if (made_of and not is_view) or self.computed.intersection(made_of):
                 self.computed.add(written[-1])
-        if op == "detach" or not self.gradients:
+        if self.stops(op):
             self.writer.held.update(index for index in written if index >= before)
         for tensor, index in zip(results, written, strict=True):
             self.learn(tensor, index)
+
+    def stops(self, op: str) -> bool:
+        """True if no gradient goes through an operation."""
+        return not self.gradients or (op == "detach" and not self.applied)
 
     def mark(
         self, start: int, owned: Sequence[Any], is_fixed: bool, weights: Sequence[int]
