@@ -38,7 +38,7 @@ from lolat.device.shape import Noise
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
-from lolat.graph.counts import COLUMNS, FEATURES, quantized_remark
+from lolat.graph.counts import COLUMNS, FEATURES, doubts_at, quantized_remark
 from lolat.graph.kinds import GATES
 from lolat.graph.modes import lost_upcasts, other_dtype
 from lolat.hardware.gpus import PRECISION_OF
@@ -132,7 +132,9 @@ def largest_batch(model: Device, analysis: Analysis, question: Question) -> int:
     has, limit = model.file.available_bytes, question.max_ms
     if has is None:
         raise no_memory(model.label)
-    most = largest_fitting(lambda n: analysis.memory(n, mode).total_bytes, has)
+    most = analysis.graph.largest_batch(
+        largest_fitting(lambda n: analysis.memory(n, mode).total_bytes, has)
+    )
     if not most:
         needed = analysis.memory(1, mode).total_bytes
         raise AnswerIsNo(no_room_words(needed, has, 0), code="no-room")
@@ -209,7 +211,12 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     terms_ms = dict(zip(formula.features, terms.sum(axis=0).tolist(), strict=True))
     about = extrapolation, file.noise, coverage, int(counts[:, _OPS].sum()), graph
     half, doubts = widened_half_width(formula, steps, *about, {**terms_ms, CONSTANT: call_ms})
-    remarks = [*extrapolation.remarks, *doubts, *[STEPS_ALONE] * steps_alone]
+    remarks = [
+        *doubts_at(of_counts, size),
+        *extrapolation.remarks,
+        *doubts,
+        *[STEPS_ALONE] * steps_alone,
+    ]
     remarks += (*other_framework(file, graph.framework), *of_its_source(file))
     remarks += [LAID_BY_COMPILER] * (model.asked.channels_last and mode.fused)
     remarks += (*lost_upcasts(graph, mode), *of_counts)  # last: less important than the interval

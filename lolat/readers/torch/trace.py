@@ -471,12 +471,14 @@ def traced(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) ->
     return with_buffers(model, graph), next(iter(tracer.misread), "")
 
 
-def read_with_several(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) -> Graph:
-    """Trace a call with SAMPLES, as a graph at batch size 1.
+def read_with_several(
+    model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int, samples: int = SAMPLES
+) -> Graph:
+    """Trace a call with several samples, as a graph at batch size 1.
 
     `call`, `axis`: as of `traced`. Raises whatever the module's code raises.
     """
-    tracer, outputs = _called(model, name, call, axis, samples=SAMPLES)
+    tracer, outputs = _called(model, name, call, axis, samples)
     return tracer.builder.build(tracer.writer.prune(outputs))
 
 
