@@ -64,8 +64,15 @@ def read(network: Any, input_size: Any = None) -> Graph:
 
 
 def _remarked(graph: Graph) -> Graph:
-    """The graph, with a remark if its products have several data types."""
+    """The graph, with a remark if its products are of complex numbers, or have several data types."""
     dtypes = sorted(dtype for dtype in product_dtypes(graph) if "int" not in dtype)
+    if found := [dtype for dtype in dtypes if dtype.startswith("complex")]:
+        remark = (
+            f"its products in {' and '.join(found)} count as one multiply-accumulate each, for which a "
+            "device computes three or four of real numbers: their time is too low"
+        )
+        graph = replace(graph, warnings=(*graph.warnings, remark))
+        dtypes = [dtype for dtype in dtypes if dtype not in found]
     if len(dtypes) < 2:
         return graph
     remark = (

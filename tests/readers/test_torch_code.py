@@ -614,3 +614,12 @@ def test_a_number_that_becomes_the_side_of_an_image_is_told() -> None:
     assert any("image of 3x64x64" in w and "[(64,)]" in w for w in image.warnings)
     assert not any("image of" in w for w in features.warnings)
     assert count(features).total(1).flops == 64 * 32
+
+
+def test_complex_products_are_told() -> None:
+    layers = [nn.Linear(8, 8, dtype=torch.cfloat), nn.Linear(8, 8)]
+    network = Does(
+        lambda m, x: m.other(m.one(x.to(torch.cfloat)).real), one=layers[0], other=layers[1]
+    )
+    (remark,) = lolat.read((network, torch.zeros(1, 8))).warnings
+    assert "complex64 count as one multiply-accumulate" in remark

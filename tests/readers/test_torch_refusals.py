@@ -511,6 +511,24 @@ def test_a_batch_of_several_is_of_the_inputs_that_the_module_takes() -> None:
         assert not [w for w in remarks if "batch of 16" in w]
 
 
+@pytest.mark.parametrize("is_detached", [False, True])
+def test_stacked_weights_count_once(is_detached: bool) -> None:
+    """An ensemble as of torch.func.stack_module_state, which detaches; numbers of PyTorch."""
+
+    def forward(m: Any, x: Any) -> Any:
+        weights = torch.stack([one.weight for one in m.several])
+        x = torch.einsum("bi,noi->nbo", x, weights.detach() if is_detached else weights).mean(0)
+        return m.head(x)
+
+    several = nn.ModuleList(nn.Linear(8, 16, bias=False) for _ in range(5))
+    network = Does(forward, several=several, head=nn.Linear(16, 4))
+    network(torch.zeros(1, 8)).sum().backward()
+    learned = sum(p.numel() for p in network.parameters() if p.grad is not None)
+    graph = lolat.read((network, torch.zeros(1, 8)))
+    assert parameters(graph) == sum(p.numel() for p in network.parameters())
+    assert numbers_of(graph).trained == learned
+
+
 def test_a_computed_kernel_is_no_parameter() -> None:
     """A convolution of each sample by the kernel that a layer computes from it (CondConv)."""
 

@@ -92,6 +92,7 @@ class Tracer(TorchDispatchMode):
         # Constants -> ids and elements of the parameters that they are, or are computed from.
         self.made_of: dict[int, dict[int, int]] = {}
         self.counted = Counter[int]()  # ids of those, and of buffers -> elements in operations
+        self.within = Counter[int]()  # ids of those in weights that are computed -> elements there
         self.computed: set[int] = set()  # constants computed from others, which are not counted
         self.upcasts = 0  # operations that ask for float32 and have it already
         self.anew = 0  # operations whose weights are such constants
@@ -320,6 +321,7 @@ class Tracer(TorchDispatchMode):
         for key, elements in (pair for i in computed for pair in self.made_of.get(i, {}).items()):
             more = max(min(elements - self.counted[key], every - new), 0)
             self.counted[key] += more
+            self.within[key] += more
             new += more
         return sum(key[0] for key, _ in owned) + new if new < every else None
 

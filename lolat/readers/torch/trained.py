@@ -30,7 +30,8 @@ def otherwise(model: Any, tracer: Tracer, alone: Sequence[str]) -> Iterator[str]
     if alone:
         yield f"{', '.join(alone)} run in training alone (self.training)"
     if sparse := [m for m in model.modules() if getattr(m, "sparse", False) is True]:
-        yield f"{plural(len(sparse), 'table')} of embeddings has sparse gradients (sparse=True)"
+        verb = "has" if len(sparse) == 1 else "have"
+        yield f"{plural(len(sparse), 'table')} of embeddings {verb} sparse gradients (sparse=True)"
     # With a dropout, DoRA's layers in peft compute the frozen layer for the dropped input too.
     of_dora = (m for m in model.modules() if len(getattr(m, "lora_magnitude_vector", ())))
     if twice := sum(any(getattr(d, "p", 0) for d in m.lora_dropout.values()) for m in of_dora):
@@ -66,7 +67,8 @@ def free_parameters(tracer: Tracer) -> list[tuple[int, tuple[int, ...]]]:
     found: dict[int, tuple[int, list[int]]] = {}
     for constant, made_of in tracer.trainable.items():
         for key in made_of.keys() - tracer.inside:
-            found.setdefault(key, (made_of[key], []))[1].append(constant)
+            if rest := made_of[key] - tracer.within[key]:  # a detached kernel has them
+                found.setdefault(key, (rest, []))[1].append(constant)
         for key in made_of.keys() & tracer.cut:
             if (rest := made_of[key] - tracer.inside[key]) > 0:
                 found[key] = rest, [tracer.cut[key]]
