@@ -205,19 +205,14 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     unusual = {"hides", "experts"} & {name for o in graph.operations for name in o.attributes}
     if analysis.counts.quantized or unusual:
         extrapolation, of_counts = with_untimed(extrapolation, formula, analysis, size)
-    steps_alone = not where.fitted_on.inference
+    steps_alone = [] if where.fitted_on.inference else [STEPS_ALONE]
     inside = max(1.0 - extrapolation.share, 0.0) if extrapolation.known else None
     inside = inside if file.is_measured and not steps_alone else 0.0
     terms_ms = dict(zip(formula.features, terms.sum(axis=0).tolist(), strict=True))
     about = extrapolation, file.noise, coverage, int(counts[:, _OPS].sum()), graph
     half, doubts = widened_half_width(formula, steps, *about, {**terms_ms, CONSTANT: call_ms})
-    remarks = [
-        *doubts_at(of_counts, size),
-        *extrapolation.remarks,
-        *doubts,
-        *[STEPS_ALONE] * steps_alone,
-    ]
-    remarks += (*other_framework(file, graph.framework), *of_its_source(file))
+    remarks = [*doubts_at(of_counts, size), *extrapolation.remarks, *doubts]
+    remarks += (*steps_alone, *other_framework(file, graph.framework), *of_its_source(file))
     remarks += [LAID_BY_COMPILER] * (model.asked.channels_last and mode.fused)
     remarks += (*lost_upcasts(graph, mode), *of_counts)  # last: less important than the interval
     interval = interval_around(latency, half)

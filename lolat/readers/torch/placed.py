@@ -6,8 +6,9 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
-import torch
 from msgspec import structs
+
+from lolat.arrays import np
 
 if TYPE_CHECKING:
     from lolat.readers.torch.operations import AtenOperation
@@ -47,10 +48,10 @@ def _written(o: AtenOperation) -> tuple[int, ...] | None:
         return None
     if "indices" in o.arguments:
         indices = {axis: i for axis, i in enumerate(o.get("indices")) if i is not None}
-        if any(i.dtype in (torch.bool, torch.uint8) for i in indices.values()):
+        if any(str(i.dtype) in ("torch.bool", "torch.uint8") for i in indices.values()):
             return None
         rest = tuple(n for axis, n in enumerate(whole) if axis not in indices)
-        return (*torch.broadcast_shapes(*(i.shape for i in indices.values())), *rest)
+        return (*np.broadcast_shapes(*(i.shape for i in indices.values())), *rest)
     if not o.op.startswith("index"):
         return tuple(index.shape)
     axis = o.get("dim") % len(whole)
