@@ -227,6 +227,9 @@ def _of_object(model: Any, name: str, size: Any) -> Network:
         from lolat.readers import onnx
 
         return Network(name, model, lambda: onnx.read_model(model, name, size))
+    if model is None:
+        what = f"{name or 'the object given'} is None, not a network"
+        raise NetworkError(f"{what}; does its function lack a `return`?")
     raise NetworkError(
         f"{name or 'the object given'} is a {type(model).__module__}.{type(model).__name__}, not a "
         f"network that LoLat can read; expected a Keras model, a PyTorch module or an ONNX ModelProto"
