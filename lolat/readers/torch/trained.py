@@ -30,8 +30,7 @@ def otherwise(model: Any, tracer: Tracer, alone: Sequence[str]) -> Iterator[str]
     if alone:
         yield f"{', '.join(alone)} run in training alone (self.training)"
     if sparse := [m for m in model.modules() if getattr(m, "sparse", False) is True]:
-        verb = "has" if len(sparse) == 1 else "have"
-        yield f"{plural(len(sparse), 'table')} of embeddings {verb} sparse gradients (sparse=True)"
+        yield f"{plural(len(sparse), 'table')} of embeddings has sparse gradients (sparse=True)"
     # With a dropout, DoRA's layers in peft compute the frozen layer for the dropped input too.
     of_dora = (m for m in model.modules() if len(getattr(m, "lora_magnitude_vector", ())))
     if twice := sum(any(getattr(d, "p", 0) for d in m.lora_dropout.values()) for m in of_dora):
