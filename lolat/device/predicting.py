@@ -39,7 +39,7 @@ from lolat.device.shape import Noise
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
-from lolat.graph.counts import COLUMNS, FEATURES, quantized_remark
+from lolat.graph.counts import COLUMNS, FEATURES, doubts_at, quantized_remark
 from lolat.graph.kinds import GATES
 from lolat.graph.modes import lost_upcasts, other_dtype
 from lolat.hardware.gpus import PRECISION_OF
@@ -139,7 +139,9 @@ def largest_batch(model: Device, analysis: Analysis, question: Question) -> int:
     has, limit = model.file.available_bytes, question.max_ms
     if has is None:
         raise no_memory(model.label)
-    most = largest_fitting(lambda n: analysis.memory(n, mode).total_bytes, has)
+    most = analysis.graph.largest_batch(
+        largest_fitting(lambda n: analysis.memory(n, mode).total_bytes, has)
+    )
     if not most:
         needed = analysis.memory(1, mode).total_bytes
         raise AnswerIsNo(no_room_words(needed, has, 0), code="no-room")
@@ -210,14 +212,14 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     unusual = {"hides", "experts"} & {name for o in graph.operations for name in o.attributes}
     if analysis.counts.quantized or unusual:
         extrapolation, of_counts = with_untimed(extrapolation, formula, analysis, size)
-    steps_alone = not where.fitted_on.inference
+    steps_alone = [] if where.fitted_on.inference else [STEPS_ALONE]
     inside = max(1.0 - extrapolation.share, 0.0) if extrapolation.known else None
     inside = inside if file.is_measured and not steps_alone else 0.0
     terms_ms = dict(zip(formula.features, terms.sum(axis=0).tolist(), strict=True))
     about = extrapolation, file.noise, coverage, int(counts[:, _OPS].sum()), graph
     half, doubts = widened_half_width(formula, steps, *about, {**terms_ms, CONSTANT: call_ms})
-    remarks = [*extrapolation.remarks, *doubts, *[STEPS_ALONE] * steps_alone]
-    remarks += (*other_framework(file, graph.framework), *of_its_source(file))
+    remarks = [*doubts_at(of_counts, size), *extrapolation.remarks, *doubts]
+    remarks += (*steps_alone, *other_framework(file, graph.framework), *of_its_source(file))
     remarks += [LAID_BY_COMPILER] * (model.asked.channels_last and mode.fused)
     remarks += (*lost_upcasts(graph, mode), *of_counts)  # last: less important than the interval
     interval = interval_around(latency, half)

@@ -213,8 +213,10 @@ class Prediction(Result):
     def largest_batch(self) -> int:
         """The largest batch that fits in memory; 0 if none does or the memory is not known."""
         analysis, mode = analyze(self.query.graph), self.query.model.file.mode
-        return largest_fitting(
-            lambda n: analysis.memory(n, mode).total_bytes, self.available_bytes or 0
+        return analysis.graph.largest_batch(
+            largest_fitting(
+                lambda n: analysis.memory(n, mode).total_bytes, self.available_bytes or 0
+            )
         )
 
     @property

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpe
 import msgspec
 from msgspec.structs import replace
 
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 from lolat.graph.kinds import CONVOLUTIONS, kind_of
 from lolat.io.documents import converted
+from lolat.units import shortened
 
 FORMAT_VERSION = 1
 ON_CPU = "on a CPU"
@@ -108,6 +109,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     beside: tuple[int, int, int] = (0, 0, 0)
     """Bytes of parameters and buffers beyond `lolat.graph.analysis.weights_bytes` of the rest, in their own
     data types, and with all floats in half precision; those of the buffers."""
+    one_sample: str = ""  # why the network's code takes no batch but of one sample
     schema: Literal["lolat-network"] = "lolat-network"
     version: Literal[1] = 1
 
@@ -135,6 +137,20 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 
     def _wrong(self, reason: str) -> InputError:
         return InputError(f"graph {self.name!r}: {reason}", code="network")
+
+    def check_batch(self, batch_size: int) -> None:
+        """InputError for a batch that the network's code does not take."""
+        if self.one_sample and batch_size > 1:
+            raise InputError(
+                f"{shortened(self.name)} does not run at {arg('batch_size')} {batch_size} "
+                f"({self.one_sample}); expected {arg('batch_size')} 1, or a forward that takes a batch; if "
+                "one of its inputs has none, give inputs of two samples, which tell it from the others",
+                code="one-sample",
+            )  # fmt: skip
+
+    def largest_batch(self, most: int) -> int:
+        """The largest batch that the network's code takes, at most `most`."""
+        return min(most, 1) if self.one_sample else most
 
     @property
     def input_sizes(self) -> list[tuple[int, ...]]:

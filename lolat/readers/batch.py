@@ -7,16 +7,25 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from lolat.graph import Graph, Operation
-from lolat.graph.counts import COLUMNS, count
+from lolat.graph.counts import COLUMNS, ONLY, count
 from lolat.graph.kinds import KERNELS, VIEWS
-from lolat.units import one_line, plain, plural, shortened
+from lolat.units import one_line, plain, plural, shortened, user_line
 
 LEAST_SHARE = 0.01
 """A remark is made from this share of the elements, or of the multiply-accumulates, on."""
 SAMPLES = 16
 """Samples of the second reading; as many as show a branch on a small batch size, or on an even one."""
-ONLY = "so the answer holds for batch size 1 only"
+TAKES_NONE = "it does not take a batch"
 FLOPS = COLUMNS.index("flops")
+
+
+def why_one_sample(read_two: Callable[[], Graph]) -> str:
+    """Why a network's code takes no batch of two samples, and its line; "" if it takes one."""
+    try:
+        read_two()
+    except Exception as error:  # whatever a user's code raises
+        return f"{shortened(one_line(error)).rstrip('.')}{user_line(error)}"
+    return ""
 
 
 def batch_remarks(one: Graph, read_several: Callable[[], Graph]) -> Iterator[str]:
@@ -29,7 +38,7 @@ def batch_remarks(one: Graph, read_several: Callable[[], Graph]) -> Iterator[str
     try:
         several = read_several()
     except Exception as error:  # whatever a user's code raises
-        yield f"it does not take a batch of {SAMPLES} ({shortened(one_line(error))}), {ONLY}"
+        yield f"{TAKES_NONE} of {SAMPLES} ({shortened(one_line(error))}), {ONLY}"
         return
     macs, found = count(one).at(SAMPLES)[:, FLOPS], count(several).at(1)[:, FLOPS]
     layers, more = (sum(o.kind in KERNELS for o in graph.operations) for graph in (one, several))

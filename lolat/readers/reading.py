@@ -64,8 +64,15 @@ def read(network: Any, input_size: Any = None) -> Graph:
 
 
 def _remarked(graph: Graph) -> Graph:
-    """The graph, with a remark if its products have several data types."""
+    """The graph, with a remark if its products are of complex numbers, or have several data types."""
     dtypes = sorted(dtype for dtype in product_dtypes(graph) if "int" not in dtype)
+    if found := [dtype for dtype in dtypes if dtype.startswith("complex")]:
+        remark = (
+            f"its products in {' and '.join(found)} count as one multiply-accumulate each, for which a "
+            "device computes three or four of real numbers: their time is too low"
+        )
+        graph = replace(graph, warnings=(*graph.warnings, remark))
+        dtypes = [dtype for dtype in dtypes if dtype not in found]
     if len(dtypes) < 2:
         return graph
     remark = (
@@ -220,6 +227,9 @@ def _of_object(model: Any, name: str, size: Any) -> Network:
         from lolat.readers import onnx
 
         return Network(name, model, lambda: onnx.read_model(model, name, size))
+    if model is None:
+        what = f"{name or 'the object given'} is None, not a network"
+        raise NetworkError(f"{what}; does its function lack a `return`?")
     raise NetworkError(
         f"{name or 'the object given'} is a {type(model).__module__}.{type(model).__name__}, not a "
         f"network that LoLat can read; expected a Keras model, a PyTorch module or an ONNX ModelProto"

@@ -47,7 +47,7 @@ from lolat.device.predictors.roofline import (
 from lolat.device.question import Question
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
-from lolat.graph.counts import count
+from lolat.graph.counts import count, doubts_at
 from lolat.graph.modes import DEFAULT_MODE, lost_upcasts
 from lolat.graph.work import ELEMENTS, work_of
 from lolat.io.results import Remark
@@ -260,7 +260,9 @@ class EstimatedTraining(TrainingPredictor):
         remarks += other_framework(self.file, graph.framework, "training")
         remarks += of_its_source(self.file)
         remarks += lost_upcasts(graph, self.file.mode)
-        return tuple(dict.fromkeys((*remarks, *count(graph).warnings)))
+        of_counts = count(graph).warnings
+        first = doubts_at(of_counts, batch_size)
+        return tuple(dict.fromkeys((*first, *remarks, *of_counts)))
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
         """See `TrainingPredictor`; False if the time or the precision follows from the data sheet alone."""

@@ -121,7 +121,8 @@ class NetworkPlan:
 
     def largest(self, numbers: Sequence[int], available: int) -> int:
         """Return the largest batch whose iteration fits into so many bytes; 0 if none does."""
-        return largest_fitting(lambda n: sum(self.memory(numbers, n)[1].values()), available)
+        most = largest_fitting(lambda n: sum(self.memory(numbers, n)[1].values()), available)
+        return self.graph.largest_batch(most)
 
     def link(self, devices: int, most: int, machine: int) -> Link | None:
         """Return the link that was asked for, of machines of so many devices."""

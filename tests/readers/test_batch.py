@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+import lolat
+from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.readers import read
@@ -195,3 +197,51 @@ def test_a_branch_on_the_batch_size_is_told(name: str) -> None:
     *_, told = read((network, torch.zeros(1, 10, 32))).warnings
     assert told.startswith(f"a batch of 16 has {macs[1]:,} MACs in 2 layers, not {16 * macs[0]:,}")
     assert told.endswith("so the answer holds for batch size 1 only")
+
+
+@pytest.mark.parametrize(
+    ("form", "runs"),
+    [
+        (lambda x: x.tanh(), True),
+        (lambda x: x.reshape(1, -1), False),
+        (lambda x: x if len(x) < 9 else x[:, :-1], True),
+    ],
+    ids=["any", "one", "not of 16"],
+)
+def test_a_batch_that_the_code_does_not_take_is_refused(form: Any, runs: bool) -> None:
+    """PyTorch itself runs it with one sample, and raises with two."""
+    torch = pytest.importorskip("torch")
+    from tests.readers.torch_networks import Does
+
+    network = Does(lambda m, x: m.layer(form(x)), layer=torch.nn.Linear(40, 4))
+    network(torch.zeros(1, 40))
+    try:
+        network(torch.zeros(2, 40))
+    except RuntimeError:
+        assert not runs
+    else:
+        assert runs
+    graph = read((network, torch.zeros(1, 40)))
+    for device in (lolat.load("rtx-4090"), lolat.load("epyc-2t-torch")):
+        assert device.predict(graph, "auto").batch_size == 1 or runs
+        for ask in (device.predict, device.explain) + (device.cost,) * (
+            device.name != "epyc-2t-torch"
+        ):
+            ask(graph, 1)
+            if runs:
+                ask(graph, 2)
+                continue
+            with pytest.raises(InputError, match="does not run at batch_size 2") as refused:
+                ask(graph, 2)
+            assert refused.value.code == "one-sample"
+            with pytest.raises(InputError, match="does not run at batch_size 2"):
+                ask(graph, (1, 2))
+
+
+def test_an_answer_that_holds_for_one_sample_alone_says_so_first() -> None:
+    graph = of_torch("covariance")
+    for device in ("rtx-4090", "epyc-2t-torch"):
+        first, *_ = lolat.load(device).predict(graph, 4).warnings
+        assert first.endswith("so the answer holds for batch size 1 only")
+    first, *_ = lolat.load("rtx-4090").cost(graph, 4).warnings
+    assert first.endswith("so the answer holds for batch size 1 only")

@@ -161,3 +161,14 @@ def test_augmentation_is_told_for_training() -> None:
     device = lolat.load("epyc-2t")
     assert [w for w in device.cost(network, 4).warnings if "random_flip" in w]
     assert not [w for w in device.predict(network, 4).warnings if "random_flip" in w]
+
+
+def test_a_stateful_layer_is_read_from_a_file(tmp_path: Path) -> None:
+    """By hand: 20 steps of four gates of 8 x (16 + 8), and a dense layer of 8 x 1."""
+    inputs = keras.Input(batch_shape=(4, 20, 16))
+    x = keras.layers.LSTM(8, stateful=True)(inputs)
+    path = tmp_path / "stateful.keras"
+    keras.Model(inputs, keras.layers.Dense(1)(x)).save(path)
+    graph = lolat.read(path)
+    assert count(graph).total(1).flops == 20 * 4 * 8 * (16 + 8) + 8
+    assert any("batch is fixed at 4" in remark for remark in graph.warnings)

@@ -12,7 +12,7 @@ from torch import nn
 
 import lolat
 from lolat.errors import NetworkError
-from lolat.graph.counts import count
+from lolat.graph.counts import COLUMNS, count
 from lolat.readers.torch.named import without_weights
 from tests.readers.torch_networks import Does, counted, does, graph_of, kinds, total, unet, vit
 
@@ -53,6 +53,48 @@ def test_parts_written_into_a_buffer_are_its_value() -> None:
     assert kinds(graph) == ["conv", "scatter", "conv", "scatter"]
     assert total(graph, 2).traffic == 2 * 2 * 2 * 8 * 36  # each part read and written
     assert total(graph).serial == 2  # side by side
+
+
+ONE = torch.tensor([7])
+_BY_INDEX: list[
+    tuple[Any, int]
+] = [  # with the elements read and written for the 64 of one position
+    (lambda x, y: x.index_copy_(1, ONE, y), 64 + 64 + 1),
+    (lambda x, y: x.__setitem__((slice(None), ONE), y), 64 + 64 + 1),
+    (lambda x, y: x.index_add_(1, ONE, y), 64 + 64 + 1),
+    (lambda x, y: x.scatter_(1, ONE.expand(y.shape), y), 64 + 64 + 64),
+    (lambda x, y: x.index_put_((torch.arange(x.size(0)), ONE), y[:, 0]), 64 + 64 + 1 + 1),
+    (lambda x, y: x.put_(torch.arange(y.numel()), y), 64 + 64 + 64),
+    (lambda x, y: x.__setitem__((slice(None), ONE), 0.0), 64),
+    (lambda x, y: x.index_fill_(1, ONE, 0.0), 64),
+]
+
+
+@pytest.mark.parametrize(
+    ("write", "moved", "is_buffer"),
+    [(*one, is_buffer) for one in _BY_INDEX for is_buffer in (False, True)[: 1 + (one[1] > 64)]],
+)
+def test_a_write_by_index_in_place_moves_what_it_writes(
+    write: Any, moved: int, is_buffer: bool
+) -> None:
+    """By hand: the elements written, those of a source as often, and the index; not the 2,047 others."""
+
+    def written(m: Any, x: Any, y: Any) -> Any:
+        out = m.cache if is_buffer else x.relu_()
+        write(out, y * 2)
+        return out
+
+    network = Does(written)
+    network.register_buffer("cache", torch.zeros(1, 2048, 64))
+    graph = graph_of(network, (), (torch.zeros(1, 2048, 64), torch.zeros(1, 1, 64)))
+    writes = [o.kind in ("scatter", "fill") for o in graph.operations]
+    assert sum(count(graph).at(1)[writes][:, COLUMNS.index("traffic")]) == moved
+    assert not [w for w in graph.warnings if "alone in each call" in w]
+
+
+def test_a_write_by_a_mask_reads_the_whole_tensor() -> None:
+    graph = does(lambda _, x: (y := x * 2).__setitem__(y > 0, 0.0) or y, (2048, 64))
+    assert total(graph).traffic > 4 * 2048 * 64
 
 
 def test_a_layer_that_is_a_number_has_its_kind_in_its_name() -> None:
@@ -572,3 +614,12 @@ def test_a_number_that_becomes_the_side_of_an_image_is_told() -> None:
     assert any("image of 3x64x64" in w and "[(64,)]" in w for w in image.warnings)
     assert not any("image of" in w for w in features.warnings)
     assert count(features).total(1).flops == 64 * 32
+
+
+def test_complex_products_are_told() -> None:
+    layers = [nn.Linear(8, 8, dtype=torch.cfloat), nn.Linear(8, 8)]
+    network = Does(
+        lambda m, x: m.other(m.one(x.to(torch.cfloat)).real), one=layers[0], other=layers[1]
+    )
+    (remark,) = lolat.read((network, torch.zeros(1, 8))).warnings
+    assert "complex64 count as one multiply-accumulate" in remark

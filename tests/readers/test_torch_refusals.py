@@ -18,6 +18,7 @@ from lolat.errors import NetworkError
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters
 from lolat.readers.torch.named import without_weights
+from lolat.training.memory import numbers_of
 from tests.processes import python
 from tests.readers.counting import refused
 from tests.readers.torch_networks import Does, kinds, total
@@ -510,6 +511,24 @@ def test_a_batch_of_several_is_of_the_inputs_that_the_module_takes() -> None:
         assert not [w for w in remarks if "batch of 16" in w]
 
 
+@pytest.mark.parametrize("is_detached", [False, True])
+def test_stacked_weights_count_once(is_detached: bool) -> None:
+    """An ensemble as of torch.func.stack_module_state, which detaches; numbers of PyTorch."""
+
+    def forward(m: Any, x: Any) -> Any:
+        weights = torch.stack([one.weight for one in m.several])
+        x = torch.einsum("bi,noi->nbo", x, weights.detach() if is_detached else weights).mean(0)
+        return m.head(x)
+
+    several = nn.ModuleList(nn.Linear(8, 16, bias=False) for _ in range(5))
+    network = Does(forward, several=several, head=nn.Linear(16, 4))
+    network(torch.zeros(1, 8)).sum().backward()
+    learned = sum(p.numel() for p in network.parameters() if p.grad is not None)
+    graph = lolat.read((network, torch.zeros(1, 8)))
+    assert parameters(graph) == sum(p.numel() for p in network.parameters())
+    assert numbers_of(graph).trained == learned
+
+
 def test_a_computed_kernel_is_no_parameter() -> None:
     """A convolution of each sample by the kernel that a layer computes from it (CondConv)."""
 
@@ -648,6 +667,39 @@ def test_code_of_training_alone_is_told() -> None:
     for make in (OnTraining, Inherited):
         graph = lolat.read((make(), (torch.zeros(1, 8),)))
         assert f"what {make.__name__}.forward does if it is training" in graph.training_only
+
+
+class WithoutGradients(torch.autograd.Function):
+    """As modules write it that compute their activations again."""
+
+    @staticmethod
+    def forward(context: Any, x: Any, layer: Any, *parameters: Any) -> Any:
+        context.layer, context.parameters = layer, parameters
+        context.save_for_backward(x)
+        with torch.no_grad():
+            return layer(x.detach())
+
+    @staticmethod
+    def backward(context: Any, above: Any) -> Any:
+        x = context.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            y = context.layer(x)
+        first, *others = torch.autograd.grad(y, (x, *context.parameters), above)
+        return first, None, *others
+
+
+def test_gradients_go_through_a_function_whose_forward_turns_them_off() -> None:
+    """Against PyTorch's own backward pass."""
+
+    def forward(m: Any, x: Any) -> Any:
+        x = m.stem(x)
+        return m.head(WithoutGradients.apply(x, m.layer, *m.layer.parameters()))
+
+    network = Does(forward, stem=nn.Linear(8, 16), layer=nn.Linear(16, 32), head=nn.Linear(32, 4))
+    network(torch.zeros(1, 8)).sum().backward()
+    learned = sum(p.numel() for p in network.parameters() if p.grad is not None)
+    numbers = numbers_of(lolat.read((network, torch.zeros(1, 8))))
+    assert (numbers.trained, numbers.frozen) == (learned, 0)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
-from lolat.readers.batch import ONLY, SAMPLES, batch_remarks
+from lolat.graph.counts import ONLY
+from lolat.readers.batch import SAMPLES, batch_remarks
 from lolat.readers.onnx.inputs import Input, inputs_of, set_sizes
 from lolat.readers.onnx.patterns import node_name
 from lolat.readers.size import as_sizes

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from lolat.graph.kinds import GATES, by_name
 from lolat.readers.ops import ALWAYS_DROPS, KIND_OF, Call, Writer, affine, normalized, sizes_of
 from lolat.readers.torch.layout import Layout, as_product, joins
+from lolat.readers.torch.placed import BY_INDEX, copied, placed
 from lolat.readers.torch.saved import saved
 
 
@@ -26,7 +27,8 @@ class AtenOperation:
 
     `op`: its name, without the underscore of an operation in place; `arguments`: by the names of its
     schema; `shapes`: of its results; `tensor`: argument -> the graph's tensor; `layout`: knows channel
-    axes; `is_copy`: True if its result shares no memory with its first argument.
+    axes; `is_copy`: True if its result shares no memory with its first argument; `is_view`: True if its
+    schema says that it may, as of an operation in place.
     """
 
     op: str
@@ -39,6 +41,7 @@ class AtenOperation:
     tensor: Callable[[Any], int | None]
     layout: Layout
     is_copy: bool
+    is_view: bool
 
     def get(self, name: str, default: Any = None) -> Any:
         """An argument; `default` if the operation does not have it, or if it is None."""
@@ -377,12 +380,6 @@ def _permutation(o: AtenOperation, rank: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def _copy(o: AtenOperation) -> list[int]:
-    """Values that are written into an existing tensor or a part of it."""
-    source = o.operand("src")
-    return o.write("fill") if source is None else o.write("scatter", [source])
-
-
 # ---- Operations whose kind depends on an argument.
 
 
@@ -481,7 +478,7 @@ _RULES: dict[Rule, str] = {
     _recurrent: " ".join(_RECURRENT), _slice: "slice select",
     lambda o: o.write("split", o.operands[:1]): "chunk split split_with_sizes unbind unsafe_split "
     "split_copy split_with_sizes_copy",
-    _expand: "expand broadcast_to", _copy: "copy",
+    _expand: "expand broadcast_to", copied: "copy", placed: BY_INDEX,
     _pad: "pad constant_pad_nd " + _names("{how}_pad{d}", how="reflection replication", d=_D),
     _pool: _names("{how}_pool{d}{tail}", how="max avg", d=_D, tail=" _with_indices"),
     _adaptive_pool: _names("{u}adaptive_{how}_pool{d}", u=" _", how="max avg", d=_D),

@@ -92,6 +92,7 @@ class Tracer(TorchDispatchMode):
         # Constants -> ids and elements of the parameters that they are, or are computed from.
         self.made_of: dict[int, dict[int, int]] = {}
         self.counted = Counter[int]()  # ids of those, and of buffers -> elements in operations
+        self.within = Counter[int]()  # ids of those in weights that are computed -> elements there
         self.computed: set[int] = set()  # constants computed from others, which are not counted
         self.upcasts = 0  # operations that ask for float32 and have it already
         self.anew = 0  # operations whose weights are such constants
@@ -100,6 +101,7 @@ class Tracer(TorchDispatchMode):
         self.asked: set[int] = set()  # results whose gradient the code asks for (requires_grad_)
         self.bare: set[int] = set()  # results of normalizations without parameters
         self.gradients = True  # whether the code is outside of torch.no_grad and its like
+        self.applied = False  # whether a torch.autograd.Function of a user's own runs
         # Of a part that is computed again: its number, whether it is reentrant.
         self.part: tuple[int, bool] | None = None
         self.parts = 0
@@ -190,8 +192,8 @@ class Tracer(TorchDispatchMode):
             self.lifetimes.own(results[0])
         self.positions.follow(schema.name.removeprefix("aten::"), named, results[0])
         self.write(base_name(schema), named, results, is_view)
-        own = (t for t in overwritten if self.index(t) in self.writer.constants)
-        self.aside += sum(t.numel() for t in own)
+        if self.known[results[0]] in self.writer.constants:
+            self.aside += sum(t.numel() for t in overwritten)
         if overwritten and isinstance(overwritten[0], torch.Tensor):
             every, index = self.builder.operations, self.known[results[0]]
             if every and every[-1].outputs == (index,) and [*every[-1].inputs[:1]] == before:
@@ -220,7 +222,7 @@ class Tracer(TorchDispatchMode):
             shapes, dtype = [tuple(t.shape) for t in results], dtype_name(results[0])
             call = AtenOperation(
                 op, named, shapes, *self.place(), dtype, self.writer, self.index, self.layout,
-                not shares(results[0], named.get("self")),
+                not shares(results[0], named.get("self")), is_view,
             )  # fmt: skip
             written = operations.write(call)
             weights = self.weights(sources, start)
@@ -253,7 +255,7 @@ class Tracer(TorchDispatchMode):
             shape, batched = tuple(tensor.shape), for_batch and not written
             written.append(self.writer.constant(shape, dtype_name(tensor), batched))
             made_of = [] if op.startswith("new_") else sources
-            learned = [] if op == "detach" or not self.gradients else made_of
+            learned = [] if self.stops(op) else made_of
             if found := [self.trainable[i] for i in learned if i in self.trainable]:
                 self.train(written[-1], {k: n for one in found for k, n in one.items()})
             parts = [self.made_of.get(i, {}) for i in made_of]
@@ -261,10 +263,14 @@ class Tracer(TorchDispatchMode):
             self.aside += prod(shape) * (bool(made_of) and not is_view)
             if (made_of and not is_view) or self.computed.intersection(made_of):
                 self.computed.add(written[-1])
-        if op == "detach" or not self.gradients:
+        if self.stops(op):
             self.writer.held.update(index for index in written if index >= before)
         for tensor, index in zip(results, written, strict=True):
             self.learn(tensor, index)
+
+    def stops(self, op: str) -> bool:
+        """True if no gradient goes through an operation."""
+        return not self.gradients or (op == "detach" and not self.applied)
 
     def mark(
         self, start: int, owned: Sequence[Any], is_fixed: bool, weights: Sequence[int]
@@ -315,6 +321,7 @@ class Tracer(TorchDispatchMode):
         for key, elements in (pair for i in computed for pair in self.made_of.get(i, {}).items()):
             more = max(min(elements - self.counted[key], every - new), 0)
             self.counted[key] += more
+            self.within[key] += more
             new += more
         return sum(key[0] for key, _ in owned) + new if new < every else None
 
@@ -466,12 +473,14 @@ def traced(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) ->
     return with_buffers(model, graph), next(iter(tracer.misread), "")
 
 
-def read_with_several(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) -> Graph:
-    """Trace a call with SAMPLES, as a graph at batch size 1.
+def read_with_several(
+    model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int, samples: int = SAMPLES
+) -> Graph:
+    """Trace a call with several samples, as a graph at batch size 1.
 
     `call`, `axis`: as of `traced`. Raises whatever the module's code raises.
     """
-    tracer, outputs = _called(model, name, call, axis, samples=SAMPLES)
+    tracer, outputs = _called(model, name, call, axis, samples)
     return tracer.builder.build(tracer.writer.prune(outputs))
 
 

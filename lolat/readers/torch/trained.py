@@ -66,7 +66,8 @@ def free_parameters(tracer: Tracer) -> list[tuple[int, tuple[int, ...]]]:
     found: dict[int, tuple[int, list[int]]] = {}
     for constant, made_of in tracer.trainable.items():
         for key in made_of.keys() - tracer.inside:
-            found.setdefault(key, (made_of[key], []))[1].append(constant)
+            if rest := made_of[key] - tracer.within[key]:  # a detached kernel has them
+                found.setdefault(key, (rest, []))[1].append(constant)
         for key in made_of.keys() & tracer.cut:
             if (rest := made_of[key] - tracer.inside[key]) > 0:
                 found[key] = rest, [tracer.cut[key]]

@@ -52,18 +52,24 @@ def _backward_watched(tracer: Tracer) -> Iterator[None]:
     """Tell the tracer of a backward pass of a user's own: torch.autograd.Function, hooks of saved tensors.
 
     The tracer learns the results whose gradient the code asks for; a parameter is frozen and trained as
-    asked. Gradients by torch.func fail as those by torch.autograd.grad do, as nothing is recorded.
+    asked. Inside of a Function gradients cannot be turned off: they go through its backward method.
+    Gradients by torch.func fail as those by torch.autograd.grad do, as nothing is recorded.
     """
     apply = vars(torch.autograd.Function)["apply"]
     hooks: Any = torch.autograd.graph.saved_tensors_hooks
     enter, told = hooks.__enter__, tracer.builder.training_only
 
     def applied(function: Any, *args: Any, **kwargs: Any) -> Any:
-        if not function.__module__.startswith("torch."):
-            told.append(
-                f"what the code of {function.__name__} (torch.autograd.Function) keeps and computes"
-            )
-        return apply.__func__(function, *args, **kwargs)
+        if function.__module__.startswith("torch."):
+            return apply.__func__(function, *args, **kwargs)
+        told.append(
+            f"what the code of {function.__name__} (torch.autograd.Function) keeps and computes"
+        )
+        outer, tracer.applied = tracer.applied, True
+        try:
+            return apply.__func__(function, *args, **kwargs)
+        finally:
+            tracer.applied = outer
 
     def entered(context: Any) -> Any:
         told.append(f"what {type(context).__name__} (torch.autograd.graph) does with saved tensors")
@@ -115,7 +121,7 @@ def watched(tracer: Tracer) -> Iterator[None]:
 
     def entered(context: Any) -> None:
         before.append(tracer.gradients)
-        tracer.gradients &= not context.mode
+        tracer.gradients &= tracer.applied or not context.mode
         enter(context)
 
     def left(context: Any, *error: Any) -> None:
@@ -123,7 +129,8 @@ def watched(tracer: Tracer) -> Iterator[None]:
         leave(context, *error)
 
     def enabled(yes: bool) -> None:
-        tracer.gradients = yes
+        if not tracer.applied:
+            tracer.gradients = yes
         if not torch.is_inference_mode_enabled():  # as PyTorch makes a fake tensor of a parameter
             enable(yes)
 
