@@ -106,8 +106,6 @@ def fit(
         on_progress, warn or nobody,
     )  # fmt: skip
     kinds = {*asked.kinds}
-    if asked.facts is not None:
-        _say_unread_facts(asked.facts, asked.warn)
     answers = () if paths or asked.facts is None else _answered_by(asked.facts, asked.warn)
     of_sheet = not paths and (facts is None or LANGUAGE in answers)
     of_language = bool({KERNELS, SERVED, RUNS} & kinds) or answers == (LANGUAGE,)
@@ -120,6 +118,8 @@ def fit(
     of_language |= tensor_parallel != () or served_model is not None
     file = _language_models(asked) if of_language else _document(asked)
     _say_other_cards(asked, file)
+    if asked.facts is not None:
+        _say_unread_facts(asked.facts, asked.warn)
     if of_sheet and not of_language:
         section = section_of_sheet(name or "", asked.facts, framework, asked.stem, asked.warn)
         file = file.but(**section)
