@@ -63,7 +63,7 @@ def test_the_page_has_the_held_out_error_the_day_and_its_command() -> None:
     error = document["predictors"]["kernels"]["error"]["left_out"]["median"]
     told = f"On networks that the fit had not seen, {100 * error:.1f} % off at the median"
     assert told in doubts
-    assert ", by 1,416 networks," in text.partition("</header>")[0]
+    assert ", by 1,419 networks," in text.partition("</header>")[0]
     (words,) = re.findall("<footer[^>]*>(.*)</footer>", text)
     assert words == (
         f"Made on {date.today():%Y-%m-%d} by LoLat {lolat.__version__}: lolat report rtx-4090-amp "
@@ -133,6 +133,6 @@ def test_the_header_is_that_of_the_terminal(precision: str) -> None:
     question, device = answer.report().splitlines()[:2]
     layout = ", channels first" * (precision == "fp16")
     assert question == f"hand made · batch 16 · 56x56x3 · {precision}, PyTorch, eager{layout}"
-    assert device.startswith("rtx-4090-amp: RTX 4090, by 1,416 networks, batch 4 to 1024, PyTorch ")
+    assert device.startswith("rtx-4090-amp: RTX 4090, by 1,419 networks, batch 4 to 1024, PyTorch ")
     assert question.removeprefix("hand made · ") in header
     assert device in header

@@ -200,7 +200,7 @@ def test_assumed_hosts_do_not_compare_gpus(lolat: Command, net: str) -> None:
 
 def test_the_cheapest_by_hosts_that_differ_says_so(lolat: Command, prices: str, net: str) -> None:
     """The hosts of these two are assumed to take 12 and 20 us: with 20 us given for both another one is."""
-    Path(prices).write_text(f"{PRICES}new,1.0,RTX4090,1\nold,0.8,RTX3090,1\n")
+    Path(prices).write_text(f"{PRICES}new,1.0,RTX4090,1\nold,0.85,RTX3090,1\n")
     ask = ("predict", net, "--on", "rtx-4090,rtx-3090", "--prices", prices)
 
     def cheapest(*more: object) -> str:
