@@ -29,6 +29,7 @@ from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES
 from lolat.llm.frameworks import FRAMEWORKS
 from lolat.llm.gpu import (
     IN_GENERAL,
+    LINK_GB_S,
     MOST_CHANGE,
     UNSEEN,
     FittedKernel,
@@ -300,20 +301,30 @@ def _size(row: Row, column: str) -> float:
 
 LIKE = 0.5
 """GPUs are similar if their distance by `_unlike` is below this."""
+ALL_REDUCE = "all_reduce"
+PCIE_GB_S = 64.0
+"""GB/s in one direction of PCI Express 5.0 with 16 lanes; NVLink begins above it."""
 
 
 def complete(section: ServingSection, others: Mapping[str, ServingSection]) -> ServingSection:
     """Add the operations that `others`, GPUs by name, have and the section lacks.
 
-    An operation that was not timed is taken from a similar GPU, else it has the usual terms. Data types
-    that the GPU lacks are left out. Without served rows the overheads are those of a similar GPU; those of
-    the decoders in OWN_FITS are of any GPU, if need be, and rather of the same framework.
+    An operation that was not timed is taken from a similar GPU, else it has the usual terms. All-reduces
+    over PCI Express are those of a GPU that was timed over it. Data types that the GPU lacks are left out.
+    Without served rows the overheads are those of a similar GPU; those of the decoders in OWN_FITS are of
+    any GPU, if need be, and rather of the same framework.
     """
     known = {name: dict(dtypes) for name, dtypes in section.operations.items()}
     order = sorted(others.items(), key=lambda one: (_unlike(section, one[1]), not one[1].served))
+    timed = (other for other, one in order if _over_pcie(one) and _times(one, ALL_REDUCE))
+    exchanging = next(timed, "") if _over_pcie(section) else ""
     for other, one in order:
-        is_alike = _unlike(section, one) < LIKE
         for name, dtypes in one.operations.items():
+            is_alike = _unlike(section, one) < LIKE
+            if exchanging and name == ALL_REDUCE:
+                if other != exchanging:
+                    continue
+                is_alike = True
             for dtype, operation in dtypes.items():
                 types, whole = dtype.split("/"), name.removesuffix("_module")
                 if (whole if whole != name else f"{name}_module") in known:
@@ -334,6 +345,16 @@ def complete(section: ServingSection, others: Mapping[str, ServingSection]) -> S
             own = ServedFit(overheads=fit.overheads, spread=UNSEEN, dtypes=fit.dtypes)
             fits.setdefault(kind, own)
     return msgspec.structs.replace(section, operations=known, fits=fits)
+
+
+def _times(section: ServingSection, name: str) -> bool:
+    """Return True if an operation was timed on the GPU itself."""
+    return any(operation.rows for operation in section.operations.get(name, {}).values())
+
+
+def _over_pcie(section: ServingSection) -> bool:
+    """Return True if the GPUs of a node are joined by PCI Express alone."""
+    return (section.sheet.link_gb_s or LINK_GB_S) <= PCIE_GB_S
 
 
 def usual_operation(name: str, dtype: str, variant: str) -> FittedKernel:

@@ -122,6 +122,25 @@ def test_what_was_not_timed_is_as_on_a_gpu_that_is_alike() -> None:
     assert (reduce.like, reduce.terms) == (IN_GENERAL, terms("all_reduce", "bfloat16"))
 
 
+def test_all_reduces_over_pci_express_are_those_that_were_timed_over_it() -> None:
+    """A card with twice the bandwidth, so unlike any: its link is that of the timed card, or half of it."""
+    of = section().operations["all_reduce"]["bfloat16"]
+    timed = msgspec.structs.replace(of, rows=57, terms={**of.terms, "ring": 0.2})
+    borrowed = msgspec.structs.replace(of, rows=0, like="far")
+    pcie = msgspec.structs.replace(SHEET, link_gb_s=32.0, bandwidth_gb_s=0.3 * SHEET.bandwidth_gb_s)
+    known = {
+        "linked": section(operations={"all_reduce": {"bfloat16": of}}),
+        "borrows": section(sheet=pcie, operations={"all_reduce": {"bfloat16": borrowed}}),
+        "pcie": section(sheet=pcie, operations={"all_reduce": {"bfloat16": timed}}),
+    }
+    for link in (None, 16.0, 64.0):
+        mine = section(sheet=msgspec.structs.replace(SHEET, link_gb_s=link), operations={})
+        found = complete(mine, known).operations["all_reduce"]["bfloat16"]
+        assert found == msgspec.structs.replace(timed, rows=0, like="pcie")
+    mine = section(sheet=msgspec.structs.replace(SHEET, link_gb_s=300.0), operations={})
+    assert complete(mine, known).operations["all_reduce"]["bfloat16"].like == "linked"
+
+
 def test_from_a_data_sheet_alone() -> None:
     made = section_from(SHEET, "trtllm", {}, {"known": section()})
     assert {n: {*d} for n, d in made.operations.items()} == {n: {*d} for n, d in DTYPES.items()}
