@@ -154,4 +154,6 @@ def pick(device: str, options: Sequence[str]) -> tuple[str, str, dict[str, Any]]
     if problems:
         raise problems[0]
     first = "torch" if "torch" in able else able[0]
-    raise MissingPackageError(f"nothing is installed to measure with, for example {first}", first)
+    needs = f"{' and '.join(map(with_dashes, options))} needs {' or '.join(able)}, which is not installed"
+    nothing = f"nothing is installed to measure with, for example {first}"
+    raise MissingPackageError(needs if options else nothing, first)

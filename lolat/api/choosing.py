@@ -148,7 +148,7 @@ def _of_instance(name: str, error: ModelFileError) -> ModelFileError:
     if not (rented := sorted({plain(o.accelerator).casefold() for o in offers} - {""})):
         return error
     return error.reworded(
-        f"{plain(name)}: no such model, but an instance type; did you mean {' or '.join(rented)}?"
+        f"{plain(name)}: no such device, but an instance type; did you mean {' or '.join(rented)}?"
     )
 
 
@@ -224,7 +224,7 @@ def serving_model(name: str, of_any: bool = False) -> Model:
     if framework.casefold() in FRAMEWORKS and _card(card):
         title = serving_model(card).language_models.server.title
         hint = f"did you mean {plain(card)}? it is known with {title}"
-        raise _unknown(name, f"no such model; {hint}")
+        raise _unknown(name, f"no such device; {hint}")
     from lolat.llm.names import is_decoder
 
     assert unknown is not None

@@ -350,7 +350,7 @@ class Command(click.Command):
         with spaces between them.
         """
         _, _, given = self.make_parser(ctx).parse_args(list(args))
-        if any(map(str.isdecimal, args)) or ", " in " ".join(args):
+        if any(map(str.isdecimal, args)) or "--on" in args or ", " in " ".join(args):
             taking = (p for p in self.params if isinstance(p.type, List) or p.name == "on")
             lists = {option for p in taking for option in p.opts}
             check_commas(args, lists, ctx)

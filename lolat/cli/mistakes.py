@@ -83,13 +83,21 @@ def unknown_command(given: str, known: Iterable[str]) -> str:
     return f"No such command {given!r}" + f"; did you mean {' or '.join(near)}?" * bool(near)
 
 
+def _is_device(word: str) -> bool:
+    """True for the name of a bundled or local device profile, and of a GPU with a data sheet."""
+    from lolat.hardware.gpus import is_card
+    from lolat.io.paths import list_models
+
+    return word.casefold() in {name.casefold() for name, _, _ in list_models()} or is_card(word)
+
+
 def check_commas(words: Sequence[str], lists: Collection[str], context: click.Context) -> None:
     """UsageError for values with spaces between them behind one of the options that take a list: numbers,
-    or words that end in a comma.
+    devices behind --on, or words that end in a comma.
     """
     for at, option in enumerate(words):
         behind = words[at + 1 :] if option in lists else []
-        values = [*takewhile(str.isdecimal, behind)]
+        values = [*takewhile(_is_device if option == "--on" else str.isdecimal, behind)]
         if goes_on := [*takewhile(lambda word: word.endswith(","), behind)]:
             last = (word for word in behind[len(goes_on) :][:1] if word[0] != "-")
             values = [word.rstrip(",") for word in (*goes_on, *last)]

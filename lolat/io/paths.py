@@ -28,6 +28,7 @@ JOURNAL = ".journal.jsonl"
 
 _FEW = 10  # names in a message
 _LEARN = "`lolat learn cpu`"
+_PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "amp")
 _XDG = {"data": ("XDG_DATA_HOME", ".local/share"), "cache": ("XDG_CACHE_HOME", ".cache")}
 _FOLDERS = {
     "win32": dict.fromkeys(_XDG, ("LOCALAPPDATA", "AppData/Local")),
@@ -169,12 +170,12 @@ def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str,
     """The reason why no device profile has this name, and what is expected."""
     if "," in name:
         return (
-            "no such model, and one device is expected here",
+            "no such device, and one device is expected here",
             "give one at a time (`lolat predict --on` takes several)",
         )
-    wrong = "is a folder" if name and os.path.isdir(name) else "no such model"
+    wrong = "is a folder" if name and os.path.isdir(name) else "no such device"
     if looks_like_network(name):
-        wrong += ", it looks like a network, which comes after the model"
+        wrong += ", it looks like a network, which comes after the device"
     there = "there are " + ", ".join(map(shown_path, names)) if names else f"{_LEARN} makes one"
     if len(names) > _FEW:
         there = f"`lolat models` lists the {len(names)} that there are"
@@ -184,7 +185,12 @@ def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str,
     shown = {known.lower(): shown_path(known) for known in near}
     card = {n: text for n, text in shown.items() if n.split("-")[0] == stem.split("-")[0]}
     hint = did_you_mean(stem, card, "") or did_you_mean(stem, shown, "")
-    expected = f"expected a model file, `local` or the name of a model: {there}"
+    name_alone, _, word = stem.rpartition("-")
+    if name_alone in shown and word in _PRECISIONS:
+        hint = f"did you mean {shown[name_alone]}, in precision {word}?"
+    expected = f"expected a device profile (a file), `local` or the name of a device: {there}"
+    if not hint:
+        expected += f"; {_LEARN} measures this machine"
     return (f"{wrong}; {hint}" if hint else wrong), expected
 
 

@@ -251,11 +251,16 @@ def test_an_option_that_is_spelled_otherwise_is_no_suggestion(
 
 
 @pytest.mark.parametrize(
-    "call",
-    ["predict v100 net.json --batch-size 1 16 64", "report v100 net.json --batch-size 1 16 64"],
-)
-def test_values_with_spaces_between_them_are_shown_with_commas(lolat: Command, call: str) -> None:
-    assert "--batch-size 1,16,64" in lolat.refused(*call.split())
+    ("call", "meant"),
+    [("predict v100 net.json --batch-size 1 16 64", "--batch-size 1,16,64"),
+     ("report v100 net.json --batch-size 1 16 64", "--batch-size 1,16,64"),
+     ("predict net.json --on v100 L4 a100", "--on v100,L4,a100"),
+     ("cost --on v100 t4 net.json", "--on v100,t4;")],
+)  # fmt: skip
+def test_values_with_spaces_between_them_are_shown_with_commas(
+    lolat: Command, call: str, meant: str
+) -> None:
+    assert meant in lolat.refused(*call.split())
 
 
 def test_a_number_that_was_meant_is_one_that_is_taken(lolat: Command) -> None:

@@ -33,7 +33,7 @@ def test_a_port_in_use(lolat: Command) -> None:
 
 
 def test_a_model_that_there_is_not(lolat: Command) -> None:
-    assert "no such model" in lolat.refused("serve", "nothing-of-that-name")
+    assert "no such device" in lolat.refused("serve", "nothing-of-that-name")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")

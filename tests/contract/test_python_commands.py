@@ -103,7 +103,7 @@ def test_a_device_is_known_by_its_gpu(folder: Path) -> None:
     assert lolat.load("v100").label == "v100-fp32"
     assert lolat.load("RTX 4090").label == "rtx-4090-amp"
     assert lolat.load("rtx 4080").label == "rtx 4080"
-    with pytest.raises(LolatError, match="no such model"):
+    with pytest.raises(LolatError, match="no such device"):
         lolat.load("nothing")
 
 

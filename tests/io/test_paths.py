@@ -93,12 +93,14 @@ def test_what_is_not_there_names_what_is(folders: tuple[Path, Path]) -> None:
     put(local / "desk.json")
     put(shipped / "EPYC-2t.json")
     message = refusal("epcy-2t")
-    assert message.startswith("epcy-2t: no such model; did you mean EPYC-2t? expected ")
+    assert message.startswith("epcy-2t: no such device; did you mean EPYC-2t? expected ")
     assert message.endswith("there are desk, EPYC-2t")
     assert "did you mean" not in refusal("something else")
+    put(shipped / "rtx-4090-amp.json")
+    assert "did you mean rtx-4090, in precision fp16?" in refusal("RTX-4090-fp16")
     assert "is a folder" in refusal(str(local))
     for network in ("keras:ResNet50", "net.onnx"):
-        assert "looks like a network, which comes after the model" in refusal(network)
+        assert "looks like a network, which comes after the device" in refusal(network)
     assert "network" not in message
     assert "did you mean desk?" in refusal("models/dsk.json")
     for name in ("", "a\nb", "a\0b", "x" * 5000, "\udcff", "/", "..", "nothing/"):

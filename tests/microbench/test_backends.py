@@ -158,8 +158,10 @@ def test_on_a_cpu_the_first_that_is_installed(
 
 def test_nothing_is_installed(installed: set[str]) -> None:
     installed.clear()
-    with pytest.raises(MissingPackageError, match=r"pip install .*\[tensorflow\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install .*\[torch\]'"):
         worker.pick("cpu", [])
+    with pytest.raises(MissingPackageError, match="jit needs tensorflow, which is not installed"):
+        worker.pick("cpu", ["jit"])
     with pytest.raises(InputError, match="no backend has jit and half"):
         worker.pick("cpu", ["jit", "half"])
 
