@@ -51,7 +51,7 @@ def apart_words(best: str, ranked: Ranked, before: str = "", why: str = "") -> s
 
     value, ends = ranked[best]
     alike = {
-        name: f"{name} ({'-' if other < value else '+'}{percent(abs(other / value - 1.0))})"
+        name: f"{name} ({_difference(other / value)})"
         for name, (other, its) in sorted(ranked.items(), key=lambda one: one[1][0])
         if name != best
         and max(value, other) <= min(value, other) * math.exp(math.hypot(half(ends), half(its)))
@@ -61,6 +61,12 @@ def apart_words(best: str, ranked: Ranked, before: str = "", why: str = "") -> s
         why = why or "not all have an interval"
     because = f": {why}" if why else ""
     return f"{before}too close to call against {others}{because}" if alike else ""
+
+
+def _difference(ratio: float) -> str:
+    """The difference of a value from the best one, from their ratio: `+11 %`."""
+    off = percent(abs(ratio - 1.0))
+    return "the same" if off == percent(0.0) else f"{'-' if ratio < 1.0 else '+'}{off}"
 
 
 def levels_words(own_runs: Mapping[str, int]) -> Iterator[str]:

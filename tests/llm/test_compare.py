@@ -131,7 +131,7 @@ def test_under_a_rate_only_a_limit_that_may_break_makes_prices_uncertain() -> No
         million = f"${30 / 3600 * 1e6 / 512:.2f} a million output tokens"
         first = f"Cheapest: one, 1 GPU, $30.00 an hour, {million}"
         # With another replica it costs twice as much.
-        why = "it may need 2 x 1 GPUs, about $60.00 an hour, to keep the limits surely"
+        why = "one may need 2 x 1 GPUs, about $60.00 an hour, to keep the limits surely"
         assert told == f"{first}{f'; too close to call against two (+47 %): {why}' * alike}."
 
 
