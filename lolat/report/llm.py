@@ -172,7 +172,8 @@ def verdict_lines(found: ComparedModels) -> Iterator[str]:
             if word == "Cheapest" and row.request_rate is not None and not is_sure:
                 more = f"{row.replicas + 1} x {row.gpus // row.replicas} GPUs"
                 usd = (row.dollars_per_hour or 0.0) * (1.0 + 1.0 / row.replicas)
-                why = f"{plain(best)} may need {more}, about {dollars(usd)} an hour, to keep the limits surely"
+                why = f"{plain(best)} may need {more}, about {dollars(usd)} an hour, "
+                why += "to keep the limits surely"
             apart = apart_words(plain(best), values, "; ", why)
             of_these = " of these" * (word == "Fastest")
             yield f"{word}{of_these}{under}: {plain(best)}, {', '.join(facts)}{apart}."
