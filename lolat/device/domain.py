@@ -11,7 +11,7 @@ from shlex import quote
 import msgspec
 
 from lolat.arrays import np
-from lolat.device.intervals import LARGEST, assumed_half_width
+from lolat.device.intervals import FACTOR_QUANTILE, LARGEST, normal_quantile
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, MEANINGS, behavior
 from lolat.graph.kinds import VIEWS
@@ -194,9 +194,12 @@ def extrapolated_half_width(
     UNMEASURED_FACTOR and more for `unmeasured`, whose share is uncertain too. The ends of the parts add up,
     since nothing says that their errors average out.
     """
+    if not extrapolation.share:
+        return min(half_width, LARGEST)
     inside, twice = max(1.0 - extrapolation.share, 0.0), OUTSIDE_WIDENING * half_width
-    unlike = math.hypot(half_width, assumed_half_width(math.log(UNLIKE_FACTOR), coverage))
-    unknown = assumed_half_width(math.log(UNMEASURED_FACTOR), coverage)
+    of_factor = normal_quantile(coverage) / FACTOR_QUANTILE
+    unlike = math.hypot(half_width, of_factor * math.log(UNLIKE_FACTOR))
+    unknown = of_factor * math.log(UNMEASURED_FACTOR)
     unmeasured = max(twice, unknown * (1.0 + extrapolation.unmeasured))
     parts = (
         (inside, half_width),

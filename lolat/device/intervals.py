@@ -157,13 +157,8 @@ def normal_quantile(coverage: float) -> float:
     return NormalDist().inv_cdf((1.0 + coverage) / 2.0)
 
 
-FACTOR_COVERAGE = 0.9
-"""The probability with which an assumed error factor holds."""
-
-
-def assumed_half_width(half: float, coverage: float) -> float:
-    """Half width of a normal error that is within `half` with FACTOR_COVERAGE; both are logarithms."""
-    return half * normal_quantile(coverage) / normal_quantile(FACTOR_COVERAGE)
+FACTOR_QUANTILE = 1.6448536269514722
+"""`normal_quantile(0.9)`: an assumed error factor holds with a probability of 90 %."""
 
 
 @cache

@@ -39,7 +39,7 @@ from lolat.device.shape import Noise
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
-from lolat.graph.counts import COLUMNS, FEATURES, doubts_at, quantized_remark
+from lolat.graph.counts import COLUMNS, FEATURES, ONLY, quantized_remark
 from lolat.graph.kinds import GATES
 from lolat.graph.modes import lost_upcasts, other_dtype
 from lolat.hardware.gpus import PRECISION_OF
@@ -218,13 +218,13 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     terms_ms = dict(zip(formula.features, terms.sum(axis=0).tolist(), strict=True))
     about = extrapolation, file.noise, coverage, int(counts[:, _OPS].sum()), graph
     half, doubts = widened_half_width(formula, steps, *about, {**terms_ms, CONSTANT: call_ms})
-    remarks = [*doubts_at(of_counts, size), *extrapolation.remarks, *doubts]
+    remarks = [remark for remark in of_counts if size > 1 and remark.endswith(ONLY)]
+    remarks += [*extrapolation.remarks, *doubts]
     remarks += (*steps_alone, *other_framework(file, graph.framework), *of_its_source(file))
     remarks += [LAID_BY_COMPILER] * (model.asked.channels_last and mode.fused)
     remarks += (*lost_upcasts(graph, mode), *of_counts)  # last: less important than the interval
     interval = interval_around(latency, half)
-    if steps is not None and half is not None:
-        interval = steps.interval(half, coverage)
+    interval = steps.interval(half, coverage) if steps and half is not None else interval
     return Prediction(
         network=graph.name,
         batch_size=size,

@@ -478,3 +478,14 @@ def fitted_on_words(file: DeviceFile) -> str:
         title = FRAMEWORK_TITLES.get(where.framework or "", where.framework)
         parts.append(plain(f"{title} {where.framework_version}"))
     return ", ".join(parts)
+
+
+def known_by(name: str, file: DeviceFile) -> str:
+    """The name and the device of a model, and what it is known by: "l4: L4, data sheet only"."""
+    is_sheet = file.kernels is not None and not file.kernels.measured
+    fitted = fitted_on_words(file)
+    by = f"by {fitted}" if fitted else "data sheet only" * is_sheet
+    product = file.product
+    gpu = None if " " in product else find_gpu(product)  # "l4" is a name for a table
+    device = gpu.name if gpu else product
+    return ", ".join(filter(None, (f"{plain(name)}: {plain(device)}", by)))

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from lolat.device import Device
-from lolat.device.file import DeviceFile, State, ago, moment
+from lolat.device.file import State, ago, moment
 from lolat.device.predictors.additive import FAMILY, AdditiveCosts
 from lolat.device.predictors.formula import Formula
-from lolat.device.running import fitted_on_words, mode_words
+from lolat.device.running import known_by, mode_words
 from lolat.graph.counts import MEANINGS, MEMBERS
-from lolat.hardware.gpus import find_gpu
 from lolat.units import milliseconds, percent, plain
 
 
@@ -98,16 +97,6 @@ def _language_models(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # ---- A model in one line
-
-
-def known_by(name: str, file: DeviceFile) -> str:
-    """The name and the device of a model, and what it is known by: "l4: L4, data sheet only"."""
-    is_sheet = file.kernels is not None and not file.kernels.measured
-    fitted = fitted_on_words(file)
-    by = f"by {fitted}" if fitted else "data sheet only" * is_sheet
-    gpu, product = find_gpu(file.product), file.product
-    device = gpu.name if gpu and " " not in product else product  # "l4" is a name for a table
-    return ", ".join(filter(None, (f"{plain(name)}: {plain(device)}", by)))
 
 
 def headline(model: Device) -> str:

@@ -309,7 +309,8 @@ class Analysis:
 
     def block_counts(self, batch_size: int) -> np.ndarray:
         """Counts of each block at a batch size, (blocks, COLUMNS), cached; InputError if too large."""
-        self.graph.check_batch(batch_size)
+        if self.graph.one_sample:
+            self.graph.check_batch(batch_size)
         sums = self._sums.get(batch_size)
         if sums is None:
             if float(self.counts.scaled.max(initial=0)) * batch_size > MOST_COUNT:

@@ -167,11 +167,6 @@ ONLY = "so the answer holds for batch size 1 only"
 """The end of a reader's remark on a network whose work does not grow as its batch does."""
 
 
-def doubts_at(remarks: Iterable[str], batch_size: int) -> list[str]:
-    """The remarks that an answer at a batch size above 1 does not hold."""
-    return [remark for remark in remarks if batch_size > 1 and remark.endswith(ONLY)]
-
-
 THREADED_FROM = 2**17  # elements
 STREAMED_FROM = 2**22  # elements: 16 MiB of float32
 

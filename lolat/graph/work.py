@@ -131,7 +131,8 @@ def at(table: np.ndarray, batch_size: int) -> Workload:
 
 def work_of(graph: Graph, batch_size: int = 1, mode: Mode = DEFAULT_MODE) -> Workload:
     """The workload of a graph at `batch_size`; its table is cached with the graph."""
-    graph.check_batch(batch_size)
+    if graph.one_sample:
+        graph.check_batch(batch_size)
     tables: dict[Mode, np.ndarray] = vars(graph).setdefault("works", {})
     if mode not in tables:
         tables[mode] = lower(graph, mode)

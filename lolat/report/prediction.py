@@ -17,8 +17,8 @@ from lolat.device.prediction import (
     memory_words,
     no_room_words,
 )
-from lolat.device.running import precisions_differ
-from lolat.device.summary import headline, known_by
+from lolat.device.running import known_by, precisions_differ
+from lolat.device.summary import headline
 from lolat.graph.analysis import parameters
 from lolat.io.results import topic
 from lolat.report.ranked import (

@@ -29,9 +29,9 @@ from lolat.device.domain import (
 )
 from lolat.device.file import OF_TRAINING, DeviceFile
 from lolat.device.intervals import (
+    FACTOR_QUANTILE,
     LARGEST,
     Calibration,
-    assumed_half_width,
     conformal_quantile,
     normal_quantile,
     t_quantile,
@@ -47,7 +47,7 @@ from lolat.device.predictors.roofline import (
 from lolat.device.question import Question
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
-from lolat.graph.counts import count, doubts_at
+from lolat.graph.counts import ONLY, count
 from lolat.graph.modes import DEFAULT_MODE, lost_upcasts
 from lolat.graph.work import ELEMENTS, work_of
 from lolat.io.results import Remark
@@ -261,7 +261,7 @@ class EstimatedTraining(TrainingPredictor):
         remarks += of_its_source(self.file)
         remarks += lost_upcasts(graph, self.file.mode)
         of_counts = count(graph).warnings
-        first = doubts_at(of_counts, batch_size)
+        first = (r for r in of_counts if batch_size > 1 and r.endswith(ONLY))
         return tuple(dict.fromkeys((*first, *remarks, *of_counts)))
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
@@ -297,7 +297,7 @@ class EstimatedTraining(TrainingPredictor):
         half = extrapolated_half_width(half, self._extrapolation(graph, batch_size), coverage)
         if not steps.host_bound:
             return half
-        return max(half, assumed_half_width(steps.host_half, coverage))
+        return max(half, steps.host_half * normal_quantile(coverage) / FACTOR_QUANTILE)
 
     def _extrapolation(self, graph: Graph, batch_size: int) -> Extrapolation:
         """Return the fraction of an iteration that is unlike any measurement, with what inference knows."""

@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from lolat.arrays import np
-from lolat.device.intervals import assumed_half_width
+from lolat.device.intervals import FACTOR_QUANTILE, normal_quantile
 from lolat.graph import work as c
 from lolat.graph.modes import AMP, EAGER, GRAPH, Launch, Mode
 from lolat.graph.work import CLASSES, Workload
@@ -199,7 +199,7 @@ class Steps:
     def interval(self, half: float, coverage: float | None) -> tuple[float, float]:
         """(low, high) ms of the latency; `half`: half width of the device's times, a logarithm."""
         sure = COVERAGE if coverage is None else coverage
-        of_host = assumed_half_width(self.host_half, sure)
+        of_host = self.host_half * normal_quantile(sure) / FACTOR_QUANTILE
         low, high = (
             replace(
                 self,
