@@ -234,16 +234,18 @@ class Lowering:
                 yield "sums", [whole, (t, size[t])]
 
     def _put_back(self, position: int) -> Iterator[tuple[str, Pairs]]:
-        """Yield the backward steps of a slice; the first part of a split has those of all its parts."""
-        o = self.graph.operations[position]
+        """Yield the backward steps of a slice; the first used part of a split has those of all."""
+        operations = self.graph.operations
+        o = operations[position]
+        used = {*self.readers, *(self.origin[t] for t in self.graph.outputs)}
         whole, part = ((t, self.sizes[t]) for t in (o.inputs[0], o.outputs[0]))
         if o.kind != "split":
             yield "elements", [whole]
             yield "parts", [part, part]
-        elif position == min(
-            i for i in self.readers[self.origin[whole[0]]]
-            if self.graph.operations[i].kind == "split"
-        ):  # fmt: skip
+            return
+        beside = (i for i in self.readers[self.origin[whole[0]]] if operations[i].kind == "split")
+        first = (i for i in beside if not used.isdisjoint(operations[i].outputs))
+        if position == next(first, position):
             yield "joined", [whole, whole]
 
     def _kinds_behind(self, tensor: int) -> list[str]:

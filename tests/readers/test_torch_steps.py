@@ -75,6 +75,11 @@ def halves(m: Any, x: Any) -> Any:
     return gate.sigmoid() * value
 
 
+def second(m: Any, x: Any) -> Any:
+    """A split of which one half is not used."""
+    return m.layer(x).chunk(2, -1)[1].sigmoid()
+
+
 def shifted(m: Any, x: Any) -> Any:
     """Each position with the one before: two slices of one tensor."""
     y = m.layer(x)
@@ -86,7 +91,7 @@ def first(m: Any, x: Any) -> Any:
     return m.layer(x)[:, 0].tanh()
 
 
-@pytest.mark.parametrize("forward", [halves, shifted, first])
+@pytest.mark.parametrize("forward", [halves, second, shifted, first])
 def test_a_slice_is_a_view_and_its_gradient_a_copy(forward: Any) -> None:
     """Against PyTorch: the bytes that its kernels write in the backward pass of slices, and how many."""
     module = Does(forward, layer=nn.Linear(8, 16, bias=False))
@@ -108,7 +113,12 @@ def test_a_slice_is_a_view_and_its_gradient_a_copy(forward: Any) -> None:
     backward = names["SliceBackward0"] + names["SelectBackward0"]
     assert kinds == Counter({ELEMENTS: backward, PARTS: backward, JOINED: names["SplitBackward0"]})
     whole, part = 2 * 5 * 16 * 4, result.numel() * 4
-    by_hand = {halves: 2 * whole, shifted: 2 * (whole + 2 * part), first: whole + 2 * part}
+    by_hand = {
+        halves: 2 * whole,
+        second: 2 * whole,
+        shifted: 2 * (whole + 2 * part),
+        first: whole + 2 * part,
+    }
     assert steps.bytes[behind].sum() == by_hand[forward]
 
 
