@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import augment_usage_errors
 
 from lolat.cli.mistakes import (
     check_commas,
     options_of,
     unknown_command,
-    unknown_option,
+    usage_words,
     with_number_meant,
 )
 from lolat.cli.progress import QUIET, is_quiet
@@ -104,9 +105,7 @@ def _text_and_code(error: Exception, command: click.Command, name: str) -> tuple
         return words_of(error, command), error.exit_code
     if isinstance(error, click.UsageError):
         called = error.ctx.command_path if error.ctx is not None else name
-        if isinstance(error, click.NoSuchOption):
-            return f"{unknown_option(error)}; see: {called} --help", 2
-        return f"{error.format_message().rstrip('.')}; see: {called} --help", 2
+        return f"{usage_words(error)}; see: {called} --help", 2
     if isinstance(error, OSError):
         where = f" {error.filename}" if error.filename else ""
         return f"the system refused{where}: {error.strerror or error}", 1
@@ -349,7 +348,8 @@ class Command(click.Command):
         """Read the arguments; UsageError for an option with one value that is given twice, and for values
         with spaces between them.
         """
-        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        with augment_usage_errors(ctx):
+            _, _, given = self.make_parser(ctx).parse_args(list(args))
         if any(map(str.isdecimal, args)) or "--on" in args or ", " in " ".join(args):
             taking = (p for p in self.params if isinstance(p.type, List) or p.name == "on")
             lists = {option for p in taking for option in p.opts}

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
+from lolat.io.forms import looks_like_network
 from lolat.units import as_amount, as_number
 
 _ON = ("--on", "MODEL (an argument: one device)", "GPU (an argument)")
@@ -56,6 +57,17 @@ ALIKE = 0.7
 def options_of(context: click.Context | None) -> set[str]:
     """The options of the command that a context is of."""
     return {option for p in context.command.params for option in p.opts} if context else set()
+
+
+def usage_words(error: click.UsageError) -> str:
+    """The words of an error in how a command is called, without a period."""
+    if isinstance(error, click.NoSuchOption):
+        return unknown_option(error)
+    words, context = error.format_message().rstrip("."), error.ctx
+    first = str(context.params.get("model", "")) if context else ""
+    if isinstance(error, click.MissingParameter) and looks_like_network(first):
+        return f"{words}: {first} looks like a network, and the device comes before it"
+    return words
 
 
 def unknown_option(error: click.NoSuchOption) -> str:

@@ -263,6 +263,12 @@ def test_values_with_spaces_between_them_are_shown_with_commas(
     assert meant in lolat.refused(*call.split())
 
 
+def test_a_call_that_lacks_a_value_or_the_device_says_so(lolat: Command) -> None:
+    line = lolat.refused("explain", "timm:resnet50")
+    assert "timm:resnet50 looks like a network, and the device comes before it" in line
+    assert lolat.refused("report", "--html").endswith("see: lolat report --help")
+
+
 def test_a_number_that_was_meant_is_one_that_is_taken(lolat: Command) -> None:
     line = lolat.refused("predict", "v100", "net.json", "--batch-size", "64.5")
     assert "'64.5' is not a valid whole number" in line
