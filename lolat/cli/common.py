@@ -16,6 +16,7 @@ from click.core import augment_usage_errors
 
 from lolat.cli.mistakes import (
     check_commas,
+    is_device,
     options_of,
     unknown_command,
     usage_words,
@@ -475,7 +476,7 @@ def model_and_networks(
     first, *rest = arguments
     for one in ",".join(on).split(","):
         count, _, device = one.partition("x")
-        if count.isdecimal():  # 2, or 2xa100
+        if count.isdecimal() and not is_device(one):  # 2, or 2xa100, not 4090
             context = click.get_current_context()
             hint = f" ({device})" * bool(device)
             hint += f", and the number as --replicas {count}" * (

@@ -95,7 +95,7 @@ def unknown_command(given: str, known: Iterable[str]) -> str:
     return f"No such command {given!r}" + f"; did you mean {' or '.join(near)}?" * bool(near)
 
 
-def _is_device(word: str) -> bool:
+def is_device(word: str) -> bool:
     """True for the name of a bundled or local device profile, and of a GPU with a data sheet."""
     from lolat.hardware.gpus import is_card
     from lolat.io.paths import list_models
@@ -109,7 +109,7 @@ def check_commas(words: Sequence[str], lists: Collection[str], context: click.Co
     """
     for at, option in enumerate(words):
         behind = words[at + 1 :] if option in lists else []
-        values = [*takewhile(_is_device if option == "--on" else str.isdecimal, behind)]
+        values = [*takewhile(is_device if option == "--on" else str.isdecimal, behind)]
         if goes_on := [*takewhile(lambda word: word.endswith(","), behind)]:
             last = (word for word in behind[len(goes_on) :][:1] if word[0] != "-")
             values = [word.rstrip(",") for word in (*goes_on, *last)]

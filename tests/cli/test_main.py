@@ -267,6 +267,12 @@ def test_a_call_that_lacks_a_value_or_the_device_says_so(lolat: Command) -> None
     line = lolat.refused("explain", "timm:resnet50")
     assert "timm:resnet50 looks like a network, and the device comes before it" in line
     assert lolat.refused("report", "--html").endswith("see: lolat report --help")
+    assert "as --replicas 2" in lolat.refused(
+        "cost", "net.json", "--on", "2xv100", "--batch-size", 8
+    )
+    assert "--replicas" not in lolat.refused(
+        "cost", "net.json", "--on", "t4,4090", "--batch-size", 8
+    )
 
 
 def test_a_number_that_was_meant_is_one_that_is_taken(lolat: Command) -> None:
