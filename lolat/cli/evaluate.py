@@ -86,9 +86,11 @@ def evaluate(
 
 
 @common.command("lolat doctor local", answers={"diagnosis": "lolat.api.measuring:Diagnosis"})
-@common.model_argument
+@click.argument("model", metavar="[MODEL]", default="local")
 def doctor(model: str) -> None:
     """Measure five networks of MODEL again, within 20 seconds: does it still hold on this machine?
+
+    MODEL is `local` if not given, the profile learned last on this machine.
 
     Exit code 0: it does, their median time is within 10 % of what was learned, or within what MODEL's own
     repeated measurements differ by. 3: it does not, or that cannot be told now (the machine is busy).
