@@ -137,8 +137,8 @@ class Lowering:
 
     `floats`: (tensors,) True for floating point; `sizes`: (tensors,) bytes of an element; `origin`:
     (tensors,) the tensor that a view shows; `readers`: tensor -> positions of the operations that read it;
-    `written`: tensor -> position of the operation that writes it; `groups`: positions of operations that
-    are fused.
+    `written`: tensor -> position of the operation that writes it; `final`: the tensors that outputs show;
+    `groups`: positions of operations that are fused.
     """
 
     def __init__(self, graph: Graph, mode: Mode) -> None:
@@ -154,6 +154,7 @@ class Lowering:
                 continue
             for t in o.inputs:
                 self.readers.setdefault(self.origin[t], []).append(i)
+        self.final = {self.origin[t] for t in graph.outputs}
         self.floats = ["float" in t.dtype for t in graph.tensors]
         self.sizes = self._element_bytes()
         self.groups = self._grouped() if mode.fused else []
@@ -237,16 +238,19 @@ class Lowering:
         """Yield the backward steps of a slice; the first used part of a split has those of all."""
         operations = self.graph.operations
         o = operations[position]
-        used = {*self.readers, *(self.origin[t] for t in self.graph.outputs)}
         whole, part = ((t, self.sizes[t]) for t in (o.inputs[0], o.outputs[0]))
         if o.kind != "split":
             yield "elements", [whole]
             yield "parts", [part, part]
             return
         beside = (i for i in self.readers[self.origin[whole[0]]] if operations[i].kind == "split")
-        first = (i for i in beside if not used.isdisjoint(operations[i].outputs))
-        if position == next(first, position):
+        used = (i for i in beside if any(map(self._is_used, operations[i].outputs)))
+        if position == next(used, position):
             yield "joined", [whole, whole]
+
+    def _is_used(self, tensor: int) -> bool:
+        """True if an operation reads a tensor, or it is an output."""
+        return tensor in self.readers or tensor in self.final
 
     def _kinds_behind(self, tensor: int) -> list[str]:
         """The kinds of the operations that read a tensor."""
@@ -264,12 +268,11 @@ class Lowering:
                     part = o.outputs[0] if o.kind in kinds.READ_IN_PART else source
                     reads[source] = (part, self._stored(source))
         twice = [o.inputs[0] for o in operations if self._measures(o)]
-        final = {self.origin[t] for t in self.graph.outputs}
         writes = [
             (t, self._stored(t))
             for o in operations
             for t in o.outputs
-            if t in final or not inside.issuperset(self.readers.get(t, ()))
+            if t in self.final or not inside.issuperset(self.readers.get(t, ()))
         ]
         statistics = [(t, self._stored(self.origin[t])) for t in twice]
         return [*reads.values(), *statistics], writes

@@ -167,9 +167,8 @@ def verdict_lines(found: ComparedModels) -> Iterator[str]:
                 facts.insert(0, f"{milliseconds(values[plain(best)][0])} a token")
             under = f" under {row.requests_words}" if found.by_load else ""
             why = ""
-            ends = values[plain(best)][1]
-            is_sure = ends is not None and ends[1] <= 1.001 * values[plain(best)][0]
-            if word == "Cheapest" and row.request_rate is not None and not is_sure:
+            may_need = row.request_rate is not None and not row.is_sure(found.asked)
+            if word == "Cheapest" and may_need:  # see `_price_ends`
                 more = f"{row.replicas + 1} x {row.gpus // row.replicas} GPUs"
                 usd = (row.dollars_per_hour or 0.0) * (1.0 + 1.0 / row.replicas)
                 why = f"{plain(best)} may need {more}, about {dollars(usd)} an hour, "
