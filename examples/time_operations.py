@@ -429,21 +429,42 @@ def tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def main() -> int:
-    """Times, writes, says what was left out and what comes next."""
+def options() -> argparse.Namespace:
+    """The command's options; exit 2 for one that cannot be."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("output", type=Path, help="the table to write")
     parser.add_argument("--minutes", type=float, default=5.0, help="how long it takes at most")
     parser.add_argument("--name", help="the device's name; default: the GPU's")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: to try it")
     given = parser.parse_args()
-    begun, on_gpu = time.monotonic(), given.device == "cuda"
-    if on_gpu and not torch.cuda.is_available():
+    if given.device == "cuda" and not torch.cuda.is_available():
         parser.exit(2, "PyTorch finds no GPU; to try the script on a CPU: --device cpu\n")
     if not given.minutes > 0:
         parser.exit(2, f"expected --minutes above 0, got {given.minutes:g}\n")
     if not given.output.parent.is_dir():
         parser.exit(2, f"{given.output}: expected a folder that exists\n")
+    return given
+
+
+def summarize(bench: Bench, rows: list[Row], said: Counter[str]) -> None:
+    """Print how many operations of each kind were timed, how far their rounds are apart, and remarks."""
+    for kind, number in Counter(row["kind"] for row in rows).items():
+        found = [row["times"] for row in rows if row["times"] and row["kind"] == kind]
+        apart = [(max(times) - min(times)) / min(times) for times in found if len(times) > 1]
+        line = f"{kind:27}{len(found):3} of {number} timed"
+        line += f", rounds {statistics.median(apart):.1%} apart" if apart else ""
+        line += ", outside a CUDA graph" if kind in bench.eager else ""
+        print(line + (", expert by expert" if kind[:3] == "moe" and not bench.grouped else ""))
+    if "fp8" not in bench.numbers:
+        print("gemm fp8: not on this device")
+    for line in filter(None, +said):
+        print(f"{line} ({said[line]})" if said[line] > 1 else line)
+
+
+def main() -> int:
+    """Times, writes, says what was left out and what comes next."""
+    given = options()
+    begun, on_gpu = time.monotonic(), given.device == "cuda"
     random.seed(0)
     torch.manual_seed(0)
     torch.set_num_threads(torch.get_num_threads() if on_gpu else 1)
@@ -476,17 +497,7 @@ def main() -> int:
     except KeyboardInterrupt:
         stopped = True
         print("stopped by Ctrl-C")
-    for kind, number in Counter(row["kind"] for row in rows).items():
-        found = [row["times"] for row in rows if row["times"] and row["kind"] == kind]
-        apart = [(max(times) - min(times)) / min(times) for times in found if len(times) > 1]
-        line = f"{kind:27}{len(found):3} of {number} timed"
-        line += f", rounds {statistics.median(apart):.1%} apart" if apart else ""
-        line += ", outside a CUDA graph" if kind in bench.eager else ""
-        print(line + (", expert by expert" if kind[:3] == "moe" and not bench.grouped else ""))
-    if "fp8" not in bench.numbers:
-        print("gemm fp8: not on this device")
-    for line in filter(None, +said):
-        print(f"{line} ({said[line]})" if said[line] > 1 else line)
+    summarize(bench, rows, said)
     for row in filter(lambda row: row["times"], rows):
         timed.append(row | {"latency_ms": float(f"{statistics.median(row['times']):.5g}")})
     if not timed:

@@ -217,13 +217,13 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
 def weights_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> int:
     """Bytes of the parameters, and of the running means and variances of batch norms.
 
-    A parameter has 2 bytes in half precision, and 4 or more under autocast, whose copies do not count. What
-    a graph has beside them is added.
+    A parameter has 2 bytes in half precision, and 4 or more under autocast, whose copies do not count. The
+    graph's `extra_bytes` are added.
     """
     size = SIZES.get(own_dtype(graph) or "", 4.0)
     if mode.half:
         size = max(size, 4.0) if mode.dtype == AMP else 2.0
-    total = size * free_elements(graph) + graph.beside[mode.half and mode.dtype != AMP]
+    total = size * free_elements(graph) + graph.extra_bytes[mode.half and mode.dtype != AMP]
     for o, number in zip(graph.operations, operations_parameters(graph), strict=True):
         a = o.attributes
         if o.kind == "batch_norm" and o.inputs and "tied" not in a:

@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from math import prod
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Concatenate,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    TypeVar,
+)
 
 import msgspec
 from msgspec.structs import replace
@@ -75,6 +84,17 @@ class Operation(msgspec.Struct, frozen=True):
         return int(self.attributes.get("vectors", kind_of(self.kind).vectors))
 
 
+class ExtraBytes(NamedTuple):
+    """Bytes of parameters and buffers that the operations of a graph do not tell.
+
+    `own`: in their own data types; `half`: with all floats in half precision; `buffers`: of the buffers.
+    """
+
+    own: int = 0
+    half: int = 0
+    buffers: int = 0
+
+
 class Graph(msgspec.Struct, frozen=True, dict=True):
     """A directed acyclic graph of operations, in an order in which they can run.
 
@@ -106,9 +126,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     """(elements of a parameter that is no operation's weight, constants computed from it; () if it is not
     trained)."""
     upcasts: Size = 0  # number of operations that ask for float32 and have it
-    beside: tuple[int, int, int] = (0, 0, 0)
-    """Bytes of parameters and buffers beyond `lolat.graph.analysis.weights_bytes` of the rest, in their own
-    data types, and with all floats in half precision; those of the buffers."""
+    extra_bytes: ExtraBytes = ExtraBytes()
     one_sample: str = ""  # why the network's code takes no batch but of one sample
     schema: Literal["lolat-network"] = "lolat-network"
     version: Literal[1] = 1

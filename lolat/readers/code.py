@@ -63,6 +63,10 @@ def _of_file(path: str) -> Any:
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
     name = ".".join(file.relative_to(root).with_suffix("").parts)
+    loaded = sys.modules.get(name)
+    is_other = loaded is not None and getattr(loaded, "__file__", "") != str(file)
+    if is_other or name in sys.stdlib_module_names:
+        name = f"{name}_of_user"  # a file types.py must not replace the module that others import
     spec: Any = importlib.util.spec_from_file_location(name, file)
     sys.modules[name] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

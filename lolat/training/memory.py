@@ -448,7 +448,7 @@ def memory_at_peak(
         {AT_LOSS: before | loss, AT_FORWARD: passing}, accumulate,
     )  # fmt: skip
     parts = state_parts(recipe, numbers.trained, numbers.frozen, shards) | moving
-    parts[WEIGHTS] += graph.beside[-1]  # of buffers
+    parts[WEIGHTS] += graph.extra_bytes.buffers
     parts[BUCKETS] = (several and shards == Shards()) * recipe.gradient * numbers.trained
     if shards.parameters > 1:
         trained = np.array([0, *trained_parameters(graph)])

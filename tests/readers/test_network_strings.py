@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -194,6 +195,17 @@ def test_a_function_of_a_file_by_its_path(here: Path) -> None:
         assert [o.kind for o in graph.operations] == ["dense"]
     with pytest.raises(InputError, match=r"did you mean lolat_nets\.py:good\?$"):
         lolat.read("lolat_net.py:good")
+
+
+@pytest.mark.parametrize("name", ["types", "telnetlib3"])
+def test_a_file_with_the_name_of_a_loaded_module_leaves_that_alone(
+    here: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    loaded = ModuleType(name)
+    monkeypatch.setitem(sys.modules, name, loaded)
+    (here / f"{name}.py").write_text(MODULE)
+    assert [o.kind for o in lolat.read(f"{name}.py:good").operations] == ["dense"]
+    assert sys.modules[name] is loaded
 
 
 # ---- other strings -------------------------------------------------------------------------------

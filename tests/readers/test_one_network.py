@@ -29,6 +29,7 @@ from lolat.graph.analysis import analyze
 from lolat.graph.counts import COLUMNS, count
 from lolat.graph.kinds import AHEAD
 from lolat.graph.modes import Mode
+from lolat.graph.network import ExtraBytes
 from lolat.graph.work import CLASSES, JOINED, work_of
 from lolat.readers.onnx import read_model as read_onnx
 from lolat.readers.torch import read_model
@@ -99,7 +100,7 @@ def facts(graph: Graph, joins: bool, others: int = 0) -> dict[Any, Any]:
 
     `others`: parameters that are not compared, as buffers are not: a file has what was computed of them.
     """
-    graph = structs.replace(graph, beside=(0, 0, 0))
+    graph = structs.replace(graph, extra_bytes=ExtraBytes())
     left_out = {"traffic", "ops", "serial", "threaded", "joined_elements", "move_ops"}
     totals = zip(COLUMNS, count(graph).total(2), strict=True)
     found: dict[Any, Any] = {n: c for n, c in totals if not (joins and n in left_out)}

@@ -9,13 +9,14 @@ from msgspec import structs
 from lolat.graph import Graph
 from lolat.graph.analysis import weights_bytes
 from lolat.graph.modes import FLOAT16, FLOAT_BYTES, HALF_BYTES, SIZES, Mode, own_dtype
+from lolat.graph.network import ExtraBytes
 
 LEAST, LEAST_BYTES = 0.01, 4096
 """The least share of all bytes, and the least bytes, that are told: not the counters of normalizations."""
 
 
 def with_buffers(model: Any, graph: Graph) -> Graph:
-    """Return the graph with `beside`: tables in buffers, integers, parameters of several data types.
+    """Return the graph with `extra_bytes`: of tables in buffers, integers, mixed data types.
 
     Weights that a known library quantizes have their bytes in the graph.
     """
@@ -31,5 +32,5 @@ def with_buffers(model: Any, graph: Graph) -> Graph:
     in_half = half - weights_bytes(graph, Mode(FLOAT16))
     of_buffers = in_own - round(others)
     least = max(LEAST * own, LEAST_BYTES)
-    beside = tuple(size * (abs(size) > least) for size in (in_own, in_half, of_buffers))
-    return structs.replace(graph, beside=beside) if any(beside) else graph
+    extra = ExtraBytes(*(size * (abs(size) > least) for size in (in_own, in_half, of_buffers)))
+    return structs.replace(graph, extra_bytes=extra) if any(extra) else graph
