@@ -87,6 +87,11 @@ class Parameter:
         raise InputError(f"{arg(self.name)} {given!r}: {expected}")
 
     @property
+    def is_count(self) -> bool:
+        """True if 5m are five million of them, not a quantity such as 5 minutes."""
+        return self.kind is int or self.name == "tokens"
+
+    @property
     def option(self) -> str:
         """The option of a command."""
         return "--" + self.name.replace("_", "-")

@@ -75,14 +75,14 @@ def as_number(text: str) -> float:
 _APART = re.compile(r"\d{1,3}([,_]\d{3})+", re.ASCII)
 
 
-def as_amount(text: str) -> float:
-    """The number in a text that may have its thousands apart (1,281,167), or behind it k, m, b or t for
-    thousands, millions and more; NaN for any other text.
+def as_amount(text: str, is_count: bool = True) -> float:
+    """The number in a text that may have its thousands apart (1,281,167), or of a count k, m, b or t behind
+    it for thousands, millions and more; NaN for any other text, such as 5m of a quantity with a unit.
     """
     text = text.strip().casefold()
     if _APART.fullmatch(text):
         return float(re.sub("[,_]", "", text))
-    power = 1 + "kmbt".find(text[-1:]) if text else 0
+    power = 1 + "kmbt".find(text[-1:]) if text and is_count else 0
     return as_number(text[:-1]) * 1000.0**power if power else as_number(text)
 
 

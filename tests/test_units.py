@@ -114,3 +114,10 @@ def test_an_amount_has_its_thousands_apart_or_named(text: str, amount: float) ->
 @pytest.mark.parametrize("text", ["1,28,167", "", "k", "1,281,16", "3x", "12,345k"])
 def test_no_amount_is_guessed(text: str) -> None:
     assert math.isnan(as_amount(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"), [("1,000", 1000), ("2.5", 2.5), ("20m", math.nan), ("5k", math.nan)]
+)
+def test_a_quantity_with_a_unit_has_no_millions(text: str, amount: float) -> None:
+    assert as_amount(text, is_count=False) == pytest.approx(amount, nan_ok=True)

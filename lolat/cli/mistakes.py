@@ -128,9 +128,10 @@ def with_number_meant(
     and the other way round, if it lies between `least` and `most` and is whole where it must be.
     """
     text = str(value).strip().lstrip("$")
-    bare = text.rstrip(f"%{ascii_letters} ")
+    is_prefix = not is_whole and text[-2:-1].isdecimal() and text[-1:] in "kKmMbBtT"
+    bare = "" if is_prefix else text.rstrip(f"%{ascii_letters} ")  # 30m of hours are minutes, not 30
     scaled = as_number(text) * 100.0, as_number(text) / 100.0
-    for number in (as_amount(text), as_number(bare), *scaled * (most in (1, 100))):
+    for number in (as_amount(text, is_whole), as_number(bare), *scaled * (most in (1, 100))):
         lies = (least or 0) < number < (math.inf if most is None else most)
         if lies and (number.is_integer() or not is_whole):
             words = f"{error.message.rstrip('.')}; did you mean {number:.12g}?"

@@ -42,13 +42,13 @@ EVERY = PARAMETERS | parameters_of(ServingQuestion)
 
 
 def numbers(text: str, of: Parameter, most: int = 1) -> Any:
-    """The numbers of a parameter in a text, as `as_amount` reads each; with , ; or spaces between.
+    """The numbers of a parameter in a text, with , ; or spaces between; 5k is 5,000 of what is counted.
 
     A tuple if `most` of them are more than one, else a number, None in an empty text.
     """
-    is_one = most == 1 and as_amount(text) < inf
+    is_one = most == 1 and as_amount(text, of.is_count) < inf
     words = [text] if is_one else re.findall(r"[^,;\s]+", text)
-    values = [as_amount(word) for word in words]
+    values = [as_amount(word, of.is_count) for word in words]
     if len(values) > most:
         wanted = f"at most {most} numbers" if most > 1 else "one number, such as 1000 or 2.5"
         raise InputError(f"{shortened(text)!r}: expected {wanted}")

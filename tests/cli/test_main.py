@@ -281,6 +281,11 @@ def test_a_number_that_was_meant_is_one_that_is_taken(lolat: Command) -> None:
     assert "did you mean" not in line
     assert "did you mean 64?" in lolat.refused("predict", "v100", "net.json", "--batch-size", "64x")
     assert "did you mean 0.9?" in lolat.refused("predict", "v100", "net.json", "--coverage", "90")
+    assert "did you mean 5?" in lolat.refused("predict", "v100", "net.json", "--max-ms", "5ms")
+
+
+def test_minutes_are_no_millions_of_hours(lolat: Command) -> None:
+    assert "did you mean" not in lolat.refused("cost", "v100", "net.json", "--max-hours", "30m")
 
 
 @pytest.mark.parametrize(
