@@ -197,7 +197,7 @@ _EVERY = (
               1e18),
     Parameter("mean_tokens", "Mean tokens of the samples, each of which is padded to --sequence-length; if "
               "not given, samples are packed. If they are padded to the longest of a batch, give the mean "
-              "of these longest as --sequence-length.", float, 1, MOST_TOKENS),
+              "length of each batch's longest sample as --sequence-length.", float, 1, MOST_TOKENS),
     _amount("link_gbps", "GBPS", "Gbit/s that an exchange reaches on each device's link; a machine has to "
             "others those of all its devices. If not given, the usual one inside a machine, and between "
             "machines that of the instance type (docs/how-to/cost.md)."),

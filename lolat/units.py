@@ -140,7 +140,7 @@ def shortened(text: str) -> str:
 
 
 def did_you_mean(name: str, known: Mapping[str, str], otherwise: str) -> str:
-    """`did you mean ResNet50 or ResNet101?`, or `otherwise`; `known`: name -> as it is shown.
+    """`did you mean ResNet50 or ResNet101?`, or `otherwise`; `known`: name -> name to show.
 
     Names that begin so are the first.
     """

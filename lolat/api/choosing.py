@@ -400,7 +400,7 @@ def _as_rented(model: Model) -> Model:
 def with_a_price(
     models: Sequence[Model], prices: str | Prices | None, of_decoders: bool = False
 ) -> tuple[list[Model], dict[str, str]]:
-    """(the models of GPUs with a price, name -> reason, for GPUs without a price or without a model).
+    """The models that have a price, and why each other GPU has none: name -> reason.
 
     GPUs of the list that none of the models is, or with more memory, are known by their data sheets.
     `of_decoders`: the models are of language models.

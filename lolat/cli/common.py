@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 COMMAND, KIND = "lolat.command", "lolat.kind"
-"""Keys in the `meta` of a context: the innermost running command; whether the call has --json; the kind of
-answer, if not the first."""
+"""Keys in the `meta` of a context: the innermost running command; the kind of answer, if not the first."""
 QUIET_NAMES = ("-q", "--quiet")
 
 
@@ -238,7 +237,7 @@ class Auto(click.ParamType):
 
 
 class Word(click.Choice):
-    """A choice of a parameter, by one of its names, and `more` words."""
+    """A parameter's choice under any of its names, or one of `more`."""
 
     def __init__(self, of: Parameter, *more: str) -> None:
         super().__init__((*of.choices, *more), case_sensitive=False)

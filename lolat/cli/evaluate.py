@@ -82,7 +82,7 @@ def evaluate(
     common.answer(answer, table_lines(answer))
 
 
-# ---- `lolat doctor`: measure a few blocks again and say whether the profile still holds.
+# ---- `lolat doctor`: measure a few networks again and say whether the profile still holds.
 
 
 @common.command("lolat doctor local", answers={"diagnosis": "lolat.api.measuring:Diagnosis"})

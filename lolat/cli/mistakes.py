@@ -43,8 +43,8 @@ MEANT: dict[str, tuple[str, ...]] = {
     "scores": ("--accuracy",), "max-ratio": ("--max-ms",), "value": ("ask `lolat nas search --objective`",),
     "against": ("NETWORK (a further argument of `lolat predict`)",),
 }  # fmt: skip
-"""An option in the words of others, without dashes -> the options and arguments for it, of one command or
-another; words in lower case are for every command."""
+"""Another tool's option, without dashes -> ours, of which the first that the command has is named; text in
+lower case is printed as it is."""
 COMMANDS_MEANT = {
     "train": "cost", "training": "cost", "finetune": "cost", "fine-tune": "cost", "price": "prices",
     "inference": "predict", "latency": "predict", "list": "models", "devices": "models",
@@ -129,7 +129,9 @@ def with_number_meant(
     """
     text = str(value).strip().lstrip("$")
     is_prefix = not is_whole and text[-2:-1].isdecimal() and text[-1:] in "kKmMbBtT"
-    bare = "" if is_prefix else text.rstrip(f"%{ascii_letters} ")  # 30m of hours are minutes, not 30
+    bare = (
+        "" if is_prefix else text.rstrip(f"%{ascii_letters} ")
+    )  # 30m of hours are minutes, not 30
     scaled = as_number(text) * 100.0, as_number(text) / 100.0
     for number in (as_amount(text, is_whole), as_number(bare), *scaled * (most in (1, 100))):
         lies = (least or 0) < number < (math.inf if most is None else most)

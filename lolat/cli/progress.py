@@ -96,7 +96,7 @@ def progress(takes: str = "") -> Show:
 
 
 def counting(show: Show, what: str = "counting networks") -> Callable[[int, int, str], None]:
-    """The networks that a table needs, or other things, one by one, as steps of a run."""
+    """A callback that shows each counted network, or other thing, as a step of a run."""
 
     def step(done: int, total: int, name: str) -> None:
         if done == 1:

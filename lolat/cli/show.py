@@ -88,7 +88,7 @@ def read(network: str, input_size: tuple[int, ...], output: Path) -> None:
 @click.argument("models", nargs=-1, metavar="[MODEL ...]")
 @click.option(
     "--port", type=click.IntRange(0, 65535), metavar="N", default=8000, show_default=True,
-    help="Where the page is; 0: any that is free.",
+    help="Port of the page; 0: any free one.",
 )  # fmt: skip
 def serve(models: tuple[str, ...], port: int) -> None:
     """Latency, what fits in a time, training and its cost, as a page in the browser; Ctrl-C ends it.

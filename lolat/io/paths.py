@@ -23,8 +23,8 @@ LOCAL = "local"
 SHIPPED = "shipped"
 OFF = "off"
 STATE = ".state.json"
-JOURNAL = ".journal.jsonl"
 """The ending of a file with the time of the last check; see `lolat.device.file`."""
+JOURNAL = ".journal.jsonl"
 
 _FEW = 10  # names in a message
 _LEARN = "`lolat learn cpu`"

@@ -152,7 +152,7 @@ def grouped_notes(
 
 
 def left_out_lines(left_out: Mapping[str, str], most: int | None = MOST_NOTES) -> Iterator[str]:
-    """The reasons why devices cannot answer, each with its devices: `most` or all; then the others."""
+    """The first `most` reasons (None: all) why devices cannot answer; then the devices left."""
     reasons = by_text((plain(name), plain(why)) for name, why in left_out.items())
     for why, names in [*reasons.items()][:most]:
         yield f"{_few(names, MOST_NAMES)}: {why}"

@@ -368,7 +368,7 @@ def logged_rate(row: Row, column: str, folder: Path, samples: int) -> float:
 
 
 def _ms(row: Row, column: str, samples: int, folder: Path) -> float:
-    """The time of a row, from its column of times, or of samples a second or a log of them."""
+    """The time of a row, from its time, its samples a second, or the log that it names."""
     if column in TIME_COLUMNS:
         return row.milliseconds(column)
     if row[column].endswith(".json"):

@@ -229,7 +229,7 @@ MODE = (
           choices=_words("precision", "as measured")),
     Field("launch", "Launch", "", "one by one, by torch.compile, or by it with CUDA graphs",
           choices=_words("launch", "as measured")),
-    Field("host_us", "Host, µs an addition", "", "to launch it on a GPU; empty: as usual"),
+    Field("host_us", "Host, µs an addition", "", "to start one addition on a GPU; empty: as usual"),
     Field("channels_last", "Layout of images", "", "on a GPU in half precision, launched one by one",
           choices={"": "as measured, or fastest as the precision", "last": "channels last"}, parse=bool),
 )  # fmt: skip
@@ -357,7 +357,7 @@ SELDOM_SERVED = frozenset(["kv_dtype", "gpus", "cached_tokens", "expert_parallel
                            "max_num_seqs", "max_num_batched_tokens", "sure", "max_tpot_ms"])  # fmt: skip
 """Those of the tab on serving, where a price is asked first."""
 COMPARING = frozenset(["training", "decoder", "llm"])
-"""Tabs that compare, at one tick, the devices of a command's `all`."""
+"""Tabs with a box that compares all devices of a command's `all`."""
 EXAMPLES = ("epyc-2t", "rtx-4090-amp", "h100-vllm")
 """Bundled devices that are ticked at first if no device was named or learned here: a CPU, a GPU, and one
 that serves language models.
@@ -384,7 +384,7 @@ class Form:
     def __init__(
         self, query: Iterable[tuple[str, str]], devices: Mapping[str, ListedDevice]
     ) -> None:
-        """`query`: (name, text); of `twice` the first counts, of `unknown` none. `devices`: to tick."""
+        """`query`: (name, text), of which the first of a name counts; `devices`: key -> device."""
         query = list(query)
         texts = {name: text.strip() for name, text in reversed(query)}
         self.errors: dict[str, str] = {}

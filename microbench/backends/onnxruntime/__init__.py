@@ -51,7 +51,7 @@ class OnnxRuntimeBackend(Backend):
         self._quantizer: Child | None = None
         self.torch = import_torch()
         self.torch.set_num_threads(1)  # to export; more would stay in this process
-        # Within an operation; between operations, which run one after the other. 0: the usual number.
+        # Threads within an operation, and between operations, which run in turn. 0: the usual number.
         self.threads, self.pools = threads, (0, 0) if threads is None else (threads, 1)
         # Sessions share their memory, so that a hundred of them fit, and their threads.
         arena, usual = runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, runtime.OrtMemType.DEFAULT
