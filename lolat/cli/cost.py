@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         "type": common.PRECISIONS,
     },
     batch_size={
-        "more": "On each device; auto: the most that fit.",
+        "more": "On each device; auto: the smallest within 2 % of the best speed.",
         "type": common.BATCHES,
         "required": True,
     },

@@ -55,7 +55,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
         f"{byte_size(cost.memory_bytes)} of memory on each device{of_best}, {fit_words(cost)}",
         *_memory_lines(cost),
         *_iteration_lines(cost),
-        *_smaller_lines(cost),
+        *_auto_lines(cost),
         *_padding_lines(cost),
         *_link_lines(cost),
         *([] if is_asked else [no_data_words(cost)]),
@@ -95,10 +95,10 @@ def _batch(costs: Sequence[Cost]) -> str:
     return words + whole * (max(c.devices for c in every) > 1)
 
 
-def _smaller_lines(cost: Cost) -> Iterator[str]:
-    """A line on a smaller batch than that of "auto", nearly as fast, if there is one."""
-    if cost.smaller_batch is not None:
-        yield f"a batch of {cost.smaller_batch:,} is within 2 % of the speed of {cost.batch_size:,}"
+def _auto_lines(of: Cost | Costs) -> Iterator[str]:
+    """A line on the choice of the batch sizes "auto"."""
+    if any(c.is_auto for c in ([of] if isinstance(of, Cost) else of.answers)):
+        yield "batch auto: the smallest within 2 % of the devices' best speed; --batch-size N takes another"
 
 
 def _padding_lines(cost: Cost) -> Iterator[str]:
@@ -342,6 +342,7 @@ def _after(costs: Costs, listed: Sequence[Row], table: ReportTable) -> Iterator[
     """Lines on the marks of the rows, on what differs between them, on devices without room or price, and
     on links and prices.
     """
+    yield from _auto_lines(costs)
     yield from _padding_lines(costs.answers[0])
     yield from _code_lines(c for c, _ in listed)
     yield from legend(table)
@@ -442,7 +443,8 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
         of = short_name(choice.device)
         alike = apart_words(of, values, "; ") if of in values else ""
         more += _on_one(best, rivals, name)
-        more += "".join(f"; {line}" for line in _smaller_lines(best[0]))
+        if best[0].is_auto and (most := best[1].largest_batch or 0) > best[1].batch_size:
+            more += f"; up to {most:,} fit"
         needed, room = best[1].memory_bytes, best[0].available_bytes
         if needed and room and (close := close_words(needed, room)):
             more += f"; {byte_size(needed)} of {byte_size(room)}{close}"

@@ -16,7 +16,7 @@ from lolat.device.running import LAYOUTS
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.modes import AMP, BFLOAT16, COMPILED, EAGER, FLOAT16, GRAPH
-from lolat.hardware.gpus import PRECISION_OF, device_names, find_gpu
+from lolat.hardware.gpus import PRECISION_OF, Gpu, device_names, find_gpu
 from lolat.hardware.prices import ALMOST, price_list, rental_of
 from lolat.io.results import Remark
 from lolat.parameters import BEST
@@ -401,7 +401,9 @@ def _rank(asked: TrainingQuestion, cost: Cost) -> tuple[bool, float]:
 
 
 def _on_cards(device: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
-    """Answer as `cost_on`; AUTO also tries rented cards with less memory, and takes what costs least."""
+    """Answer as `cost_on`; AUTO also tries rented cards that have too little memory for the first answer,
+    and takes what costs least.
+    """
     is_given = asked.memory_gib is not None or asked.price_per_hour is not None
     if asked.batch_size != AUTO or is_given:
         return cost_on(device, trained, asked)
@@ -411,16 +413,17 @@ def _on_cards(device: Device, trained: Trained, asked: TrainingQuestion) -> Cost
     cards = {find_gpu(o.accelerator) for o in rental.offers} if rental else set()
     own = (rental and rental.memory_gib) or 0.0
     sizes = {card.memory_gib or own for card in cards if card}
+    needed = max((o.memory_bytes or 0 for o in first.options if o.fits), default=inf)
     smaller = (
         cost_on(device, trained, replace(asked, memory_gib=gib))
         for gib in sorted(sizes, reverse=True)
-        if gib < ALMOST * own
+        if gib < ALMOST * own and (Gpu("", gib).usable_bytes or 0) < needed
     )
     best = min((first, *smaller), key=lambda cost: (not cost.kept(), _least_dollars(cost)))
     if best is first:
         return first
     less, more = (f"{c.batch_size:,} in {byte_size(c.available_bytes or 0)}" for c in (best, first))
-    why = f"cards with less memory cost less; the largest of all: {more} (--memory-gib {own:g})"
+    why = f"cards with less memory cost less; of all cards: {more} (--memory-gib {own:g})"
     return replace(best, warnings=(Remark(f"batch {less}", why), *best.warnings))
 
 

@@ -62,8 +62,8 @@ class Cost(Limited):
 
     `memory_bytes`: memory of an iteration on each device at its `peak`; `memory`: by part; `recipe`: bytes
     of a parameter, in words. `available_bytes`: memory of a device. `fits`: True if that is enough; None if
-    unknown. `largest_batch`: the largest batch that fits; `smaller_batch`: if that was asked for ("auto"),
-    the smallest power of two within 2 % of its speed.
+    unknown. `largest_batch`: the largest batch that fits. `is_auto`: True if each option has the smallest
+    batch within 2 % of the best speed ("auto").
 
     Batch size and memory are those of the `best` option. A decoder's answer also has `sequence_length`
     (tokens of a sequence; `batch_size` counts sequences), `machine` (GPUs of each of several machines) and
@@ -110,7 +110,7 @@ class Cost(Limited):
     tf32: bool = False
     own_runs: int = 0
     machine: int = MACHINE
-    smaller_batch: int | None = None
+    is_auto: bool = False
     host_bound: bool = False
     padding: float = 0.0
 
@@ -269,7 +269,7 @@ def _data(trained: Trained, asked: TrainingQuestion) -> tuple[int | None, int, f
 
 def cost_on(device: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
     """Predict the cost of training on `device` with one batch size; errors as of `lolat.api.Model.cost`."""
-    largest = asked.batch_size == AUTO
+    largest = bool(asked.batch_size == AUTO)
     given = tuple(dict.fromkeys(as_whole(n, "replicas") for n in several(asked.replicas)))
     is_decoder = isinstance(trained, TrainedDecoder)
     samples, length, useful = _data(trained, asked)
@@ -292,43 +292,64 @@ def cost_on(device: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
     if isinstance(plan, DecoderPlan):
         plan = plan.on_machines(rent())
     numbers = given
-    if not given and (largest or is_decoder or run.sharding != NONE):
-        numbers = run.most_devices(instances_of(rent()))
+    if not given:
+        needed = 0 if largest else None  # a card with less memory may hold a smaller iteration
+        if not (largest or is_decoder or run.sharding != NONE):
+            needed = sum(plan.memory((), run.batch_size)[1].values())
+        numbers = run.most_devices(instances_of(rent(needed)))
     if largest and plan.available is None:
         raise no_memory(device.label)
+    limits = TrainingLimits(asked.max_hours, asked.max_dollars)
+    at = partial(_option_at, most=max(numbers), rent=rent, limits=limits)
     groups = list[Group]()
     for some in [numbers] if run.sharding == NONE else [(k,) for k in numbers]:
         most = None if plan.available is None else plan.largest(some, plan.available)
-        own = run
         if most and largest:
-            own = replace(run, batch_size=run.filled(most, max(some) * run.accumulate))
-        of = replace(plan, run=own)
-        if not some:  # a card with less memory may hold this iteration
-            needed = sum(of.memory(some, own.batch_size)[1].values())
-            some = run.most_devices(instances_of(rent(needed)))
-        groups.append((of, some, most))
-    limits = TrainingLimits(asked.max_hours, asked.max_dollars)
+            sizes = {k: _auto_batch(plan, k, most, at) for k in some}
+            groups += [(_with_batch(plan, n), (k,), most) for k, n in sizes.items()]
+        else:
+            groups.append((plan, some, most))
     source = None if listed is None else listed.prices
-    found = _answer(device, groups, limits, rent, source)
-    plan = _group_of(found.best, groups)[0]
-    smaller = _smaller_batch(plan, found.best) if largest else None
     padding = 1.0 - useful / length if length else 0.0
-    return replace(found, smaller_batch=smaller, padding=padding)
+    found = _answer(device, groups, limits, at, source)
+    return replace(found, is_auto=largest, padding=padding)
 
 
 NEAR_SPEED = 0.98
+"""The least share of the best speed that is as good."""
+FAR_SPEED = 0.8
+"""A share of the best speed below which smaller batches are not as fast again."""
 
 
-def _smaller_batch(plan: Plan, option: TrainingPrediction) -> int | None:
-    """Return the smallest power of two nearly as fast as an option's batch, if any."""
-    link = None if option.link_gbps is None else Link(option.link_gbps, name=option.link)
-    run, found = replace(plan.run, samples=None, validation=None), 0
-    for n in map((2).__pow__, reversed(range((option.batch_size - 1).bit_length()))):
-        its = replace(plan, run=replace(run, batch_size=n)).predicted(option.devices, link)
-        if its.samples_per_s < NEAR_SPEED * option.samples_per_s:
+At = Callable[[Plan, Sequence[int], int], tuple[TrainingPrediction, Rental | None]]
+"""A plan, the numbers of devices of its group, and one of these -> `_option_at`."""
+
+
+def _with_batch(plan: Plan, batch_size: int) -> Plan:
+    return replace(plan, run=replace(plan.run, batch_size=batch_size))
+
+
+def _auto_batch(plan: Plan, devices: int, most: int, at: At) -> int:
+    """Return the smallest batch nearly as fast as the best one: a power of two, the largest that leaves a
+    share CLOSE of the memory, or the largest of all, which fits (`most`) and which the data set fills.
+    """
+    most, speeds = plan.run.filled(most, devices * plan.run.accumulate), dict[int, float]()
+    plan = replace(plan, run=replace(plan.run, validation=None))
+
+    def speed(batch_size: int) -> float:
+        return at(_with_batch(plan, batch_size), [devices], devices)[0].samples_per_s
+
+    for n in (most, *map((2).__pow__, reversed(range((most - 1).bit_length())))):
+        speeds[n] = speed(n)
+        if speeds[n] < FAR_SPEED * max(speeds.values()):
             break
-        found = n
-    return found or None
+    near = NEAR_SPEED * max(speeds.values())
+    found = min(n for n, its in speeds.items() if its >= near)
+    room = int((1.0 - CLOSE) * (plan.available or 0))
+    if sum(plan.memory([devices], found)[1].values()) > room:
+        roomy = min(plan.largest([devices], room), found)
+        found = roomy if roomy and speed(roomy) >= near else found
+    return found
 
 
 Group = tuple[Plan, Sequence[int], int | None]
@@ -337,6 +358,25 @@ Group = tuple[Plan, Sequence[int], int | None]
 
 def _group_of(option: TrainingPrediction, groups: Sequence[Group]) -> Group:
     return next(group for group in groups if option.devices in group[1])
+
+
+def _option_at(
+    plan: Plan, some: Sequence[int], devices: int, most: int, rent: Callable[[int], Rental | None],
+    limits: TrainingLimits,
+) -> tuple[TrainingPrediction, Rental | None]:  # fmt: skip
+    """Predict training on `devices` devices, one of the numbers `some` of a group, and of at most `most`;
+    with what can be rented: nothing for what does not fit.
+
+    `rent`: bytes that an iteration needs -> offers of devices that have them.
+    """
+    size = sum(plan.memory(some, plan.run.batch_size)[1].values())
+    holds = None if plan.available is None else size <= plan.available
+    rented = None if holds is False else rent(size)
+    link = partial(plan.link, devices, most)
+    option = option_of(plan, devices, link, plan.rental(rented, devices), limits)
+    if option.memory_bytes is None:
+        option = replace(option, fits=holds, memory_bytes=size)
+    return option, rented
 
 
 def headline(
@@ -350,25 +390,16 @@ def headline(
 
 
 def _answer(
-    device: Device, groups: Sequence[Group], limits: TrainingLimits,
-    rent: Callable[[int], Rental | None], price_list: str | None,
-) -> Cost:  # fmt: skip
-    """Answer for the numbers of devices of groups; what does not fit has no price. `rent`: bytes that an
-    iteration needs -> offers of devices that have them.
-    """
+    device: Device, groups: Sequence[Group], limits: TrainingLimits, at: At, price_list: str | None
+) -> Cost:
+    """Answer for the numbers of devices of groups; what does not fit has no price."""
     numbers, available = [k for _, some, _ in groups for k in some], groups[0][0].available
     options, rental = list[TrainingPrediction](), None
-    for of, some, _ in groups:
-        size = sum(of.memory(some, of.run.batch_size)[1].values())
-        holds = None if available is None else size <= available
-        rented = None if holds is False else rent(size)
-        rental = rented or rental
+    for of, some, most in groups:
         for k in some:
-            link = partial(of.link, k, max(numbers))
-            option = option_of(of, k, link, of.rental(rented, k), limits)
-            if option.memory_bytes is None:
-                option = replace(option, fits=holds, memory_bytes=size)
-            options.append(option)
+            option, rented = at(of, some, k)
+            options.append(replace(option, largest_batch=most))
+            rental = rental or rented
     able = [o for o in options if o.fits is not False]
     best = best_of(able, limits)
     named = {name: best[name] and best[name].devices for name in ("cheapest", "fastest")}

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -182,6 +183,7 @@ class EstimatedTraining(TrainingPredictor):
         self.own_runs = len(formula.own_steps) + file.environment.own_networks
         optimizer = "" if self.estimated else self.formula.training_optimizer
         self.within = optimizer_named(optimizer) if optimizer not in ("", "none") else None
+        self._last: tuple[Graph | None, dict[tuple[int, bool], Any]] = None, {}
         self.calibration: Calibration = self.formula
         if not self.estimated:
             self.calibration = Calibration(residuals=residuals, elsewhere=self.formula.elsewhere)
@@ -318,8 +320,16 @@ class EstimatedTraining(TrainingPredictor):
     def _steps(
         self, graph: Graph, batch_size: int, training: bool = True
     ) -> tuple[Steps, Mapping[str, float]]:
-        """Return the steps of both passes, or of inference; fractions of them unlike any measurement."""
-        formula = self.trained if training else self.formula
-        work = work_of(graph, batch_size, replace(formula.mode, training=training))
-        steps = formula.steps(work)
-        return steps, formula.unlike(steps) or {}
+        """Return the steps of both passes, or of inference; fractions of them unlike any measurement.
+
+        Those asked for last are kept: an answer needs them again and again.
+        """
+        if self._last[0] is not graph:
+            self._last = graph, {}
+        found = self._last[1]
+        if (batch_size, training) not in found:
+            formula = self.trained if training else self.formula
+            work = work_of(graph, batch_size, replace(formula.mode, training=training))
+            steps = formula.steps(work)
+            found[batch_size, training] = steps, formula.unlike(steps) or {}
+        return found[batch_size, training]

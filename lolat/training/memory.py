@@ -399,6 +399,7 @@ def at_peak(
     return max(moments.items(), key=lambda moment: sum(moment[1].values()))
 
 
+@once
 def memory_at_peak(
     graph: Graph, batch_size: int, recipe: PrecisionRecipe, mode: Mode = DEFAULT_MODE,
     several: bool = False, shards: Shards = Shards(), accumulate: int = 1,  # noqa: B008 (it is frozen)

@@ -242,14 +242,14 @@ def unmeasured(graph: Graph, kinds: Sequence[str]) -> list[str]:
 class TrainingPrediction:
     """Training on `devices` devices, as it is predicted.
 
-    `batch_size`: that of a micro-batch. `link`, `link_gbps`: name and Gbit/s of the link that joins them;
-    the user's link has no name. `iteration_ms`: one update, with all its micro-batches, with the interval
-    `interval_ms`. `parts_ms`: forward, backward, update (None each if only known together) and the wait for
-    the exchange, which add up to it. `hidden_ms`: the exchange during the backward pass, in no sum.
-    `samples_per_s`: samples of all devices in full iterations. `epoch_s`: an epoch after the first, with
-    `evaluation_s` for the validation samples; `startup_s`: how much longer the first one takes; `total_s`:
-    all of it, with the interval `interval_s`. `dollars`: the price of `total_s`, by what is `rented`. None
-    stands for what is unknown or was not asked for.
+    `batch_size`: that of a micro-batch; `largest_batch`: the largest that fits. `link`, `link_gbps`: name
+    and Gbit/s of the link that joins them; the user's link has no name. `iteration_ms`: one update, with
+    all its micro-batches, with the interval `interval_ms`. `parts_ms`: forward, backward, update (None each
+    if only known together) and the wait for the exchange, which add up to it. `hidden_ms`: the exchange
+    during the backward pass, in no sum. `samples_per_s`: samples of all devices in full iterations.
+    `epoch_s`: an epoch after the first, with `evaluation_s` for the validation samples; `startup_s`: how
+    much longer the first one takes; `total_s`: all of it, with the interval `interval_s`. `dollars`: the
+    price of `total_s`, by what is `rented`. None stands for what is unknown or was not asked for.
 
     `tokens_per_s`: tokens of all devices, `tokens_per_s_per_gpu`: of each, both without padding; None if
     samples are no texts. `mfu`: the share of the data sheet's FLOPs in the precision; a sample takes those
@@ -294,6 +294,7 @@ class TrainingPrediction:
     shortest_on: str = ""
     least_of: str = ""
     batch_size: int = 1
+    largest_batch: int | None = None
 
     def bought(self, limits: TrainingLimits, rented: Rented | None = None) -> TrainingPrediction:
         """Add the rented instances and their price by the second; without data, what the limits allow."""

@@ -110,7 +110,8 @@ def test_what_does_not_fit_is_never_recommended(prices: str) -> None:
 def test_a_number_of_gpus_that_does_not_hold_the_training_is_never_recommended() -> None:
     """With the largest batch of eight, among which the training is sharded, it does not fit on two."""
     asked = {"input_size": 4096, "sharding": "fsdp", "tokens": 200e6}
-    most = package.load("b200-vllm").cost("llama-3.1-8b", "auto", replicas=8, **asked).batch_size
+    most = package.load("b200-vllm").cost("llama-3.1-8b", 1, replicas=8, **asked).largest_batch
+    assert most is not None
     found = package.compare("llama-3.1-8b", most, ["b200-vllm"], **asked)
     (cost,) = found.answers
     assert {o.devices: (o.memory_bytes or 0) <= (cost.available_bytes or 0) for o in cost.options} == {
@@ -125,7 +126,7 @@ def test_a_number_of_gpus_that_does_not_hold_the_training_is_never_recommended()
 
 
 @pytest.mark.parametrize("replicas", [[1, 8], [8, 1], [1]])
-def test_each_number_of_gpus_has_the_largest_batch_that_fits_on_it(replicas: list[int]) -> None:
+def test_each_number_of_gpus_says_the_largest_batch_that_fits_on_it(replicas: list[int]) -> None:
     """A GPU holds fewer sequences than eight that share the weights; so does one of a network's states."""
     decoder = {"input_size": 2048, "sharding": "fsdp", "tune": "lora:16"}
     asked = (
@@ -134,7 +135,8 @@ def test_each_number_of_gpus_has_the_largest_batch_that_fits_on_it(replicas: lis
     )
     for model, of, more in asked:
         for option in model.cost(of, "auto", replicas=replicas, **more).options:
-            size, k = option.batch_size, option.devices
+            size, k = option.largest_batch or 0, option.devices
+            assert option.batch_size <= size
             fit = [model.cost(of, n, replicas=k, **more).fits for n in (size, size + 1)]
             assert (fit, option.fits) == ([True, False], True)
 
@@ -147,12 +149,13 @@ def test_a_number_of_gpus_is_offered_with_a_smaller_batch() -> None:
     assert {*fit} == {4, 8}
     assert all(fit.values())
     title, *lines = lines_of(costs_lines(found))
-    assert "batch 1 to 4 on each device" in title
+    assert "batch 1 on each device, 1 to 8 in all" in title
+    most = {o.devices: o.largest_batch for c in found.answers for o in c.options if o.fits}
+    assert most[8] == 4 > (most[4] or 0)
     assert any("2 devices: does not fit: " in x and "--replicas 4" in x for x in lines)
     given = package.load("h100-vllm").cost("llama-3.1-70b", 4, replicas=[4, 8], **asked)
     (said,) = (w for w in given.warnings if w.startswith("4 devices: does not fit"))
-    (four,) = (o for c in found.answers for o in c.options if o.devices == 4)
-    assert f"; batch {four.batch_size} fits" in said
+    assert f"; batch {most[4]} fits" in said
 
 
 def test_a_global_batch_is_shared_by_the_devices() -> None:
@@ -195,14 +198,47 @@ def test_the_largest_batch_that_fits() -> None:
     """Its memory is within the card's, and that of one sample more is not."""
     model, gpu = package.load("v100-fp32"), find_gpu("v100-pcie-32gb")
     assert gpu is not None
-    auto = model.cost(network(), "auto")
-    one = model.cost(network(), auto.batch_size + 1)
-    assert auto.memory_bytes <= (gpu.usable_bytes or 0) < one.memory_bytes
-    near = auto.smaller_batch or 0
-    rates = {n: model.cost(network(), n).options[0].samples_per_s for n in (near // 2, near)}
-    fast = 0.98 * auto.options[0].samples_per_s
-    assert rates[near // 2] < fast <= rates[near]
-    few = model.cost(network(), "auto", samples=100, replicas=4)
+    most = model.cost(network(), "auto").largest_batch or 0
+    fits, one = (model.cost(network(), n).memory_bytes for n in (most, most + 1))
+    assert fits <= (gpu.usable_bytes or 0) < one
+
+
+def brute_force(rates: dict[int, float]) -> int:
+    """The smallest batch within 2 % of the best."""
+    return min(n for n, rate in rates.items() if rate >= 0.98 * max(rates.values()))
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 8])
+@pytest.mark.parametrize("name", ["v100-fp32", "rtx-4090-amp", "h100-fp32"])
+def test_an_automatic_batch_is_the_smallest_as_fast_as_the_best(name: str, replicas: int) -> None:
+    """Of all powers of two and the largest that fits, each asked for alone."""
+    model, ask = package.load(name), {"samples": 10**6, "replicas": replicas}
+    auto = model.cost(network(), "auto", **ask)
+    most = auto.largest_batch or 0
+    sizes = [*(2**n for n in range(most.bit_length())), most]
+    alone = {n: model.cost(network(), n, **ask) for n in sizes}
+    assert auto.batch_size == brute_force({n: c.best.samples_per_s for n, c in alone.items()})
+    assert auto.batch_size < most // 4
+    assert auto.memory_bytes < 0.9 * (auto.available_bytes or 0)
+    assert auto.best == alone[auto.batch_size].best
+
+
+def test_an_automatic_batch_leaves_a_tenth_of_the_memory_if_that_is_as_fast() -> None:
+    """Two GPUs over a slow network: the larger the batch, the faster. Each batch is asked for alone."""
+    model, graph = package.load("rtx-4090-amp"), package.read("timm:resnet18")
+    ask: dict[str, Any] = {"replicas": 2, "link_gbps": 1}
+    found = [model.cost(graph, "auto", memory_gib=gib, **ask) for gib in (2, 3, 4, 5, 6, 7)]
+    for auto in found:
+        most, room = auto.largest_batch or 0, auto.available_bytes or 0
+        alone = [model.cost(graph, n, **ask) for n in range(1, most + 1)]
+        rates = {c.batch_size: c.best.samples_per_s for c in alone}
+        tried = {n: rates[n] for n in rates if n == most or n & (n - 1) == 0}
+        best, near = brute_force(tried), 0.98 * max(tried.values())
+        roomy = max(c.batch_size for c in alone if c.memory_bytes <= 0.9 * room)
+        is_close = alone[best - 1].memory_bytes > 0.9 * room
+        assert auto.batch_size == (roomy if is_close and rates[roomy] >= near else best)
+    assert any(c.batch_size & (c.batch_size - 1) for c in found)
+    few = package.load("v100-fp32").cost(network(), "auto", samples=100, replicas=4, link_gbps=0.01)
     assert few.batch_size == 25
 
 
@@ -296,8 +332,9 @@ def test_no_more_memory_is_taken_than_is_asked(tmp_path: Path) -> None:
     found = compared(names, "fp32", "auto", memory_gib=40, prices=str(path))
     (answer,) = found.answers
     assert answer.device == "h100-fp32"
-    more = h100.cost(network(), answer.batch_size + 1)
-    assert answer.memory_bytes <= (Gpu("", 40).usable_bytes or 0) < more.memory_bytes
+    most = answer.largest_batch or 0
+    fits, more = (h100.cost(network(), n).memory_bytes for n in (most, most + 1))
+    assert fits <= (Gpu("", 40).usable_bytes or 0) < more
     alone = h100.cost(network(), "auto", prices=str(path), memory_gib=40)
     assert alone.batch_size == answer.batch_size
     assert found.left_out == {"v100-fp32": "less than 40 GiB of memory"}
