@@ -11,8 +11,9 @@ from lolat.graph.modes import COMPILED, EAGER
 from lolat.report.cost_table import ASSUMED, SURE, Row, across, columns, keeps, legend, link_words
 from lolat.report.ranked import apart_words, grouped_notes, left_out_lines, levels_words
 from lolat.report.tables import Part, ReportTable
+from lolat.training.auto_batch import NEAR_SPEED
 from lolat.training.compare import Choice, Costs, choice_words, short_name
-from lolat.training.cost import NEAR_SPEED, NEARLY, Cost, close_words, no_room, would_words
+from lolat.training.cost import NEARLY, Cost, close_words, no_room, would_words
 from lolat.training.model import TrainingLimits, TrainingPrediction
 from lolat.units import (
     by_text,

@@ -8,8 +8,9 @@ from typing import Any
 from lolat.hardware.links import CLUSTER, UNKNOWN_NETWORK
 from lolat.report.ranked import within_limit
 from lolat.report.tables import Column, ReportTable, ends_of
+from lolat.training.auto_batch import CLOSE
 from lolat.training.compare import Choice, Costs, short_name
-from lolat.training.cost import CLOSE, Cost, close_words, is_close
+from lolat.training.cost import Cost, close_words, is_close
 from lolat.training.model import TrainingLimits, TrainingPrediction
 from lolat.units import byte_size, digits, dollars, duration, milliseconds, percent, plain, quantity
 

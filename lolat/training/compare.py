@@ -21,8 +21,8 @@ from lolat.hardware.prices import ALMOST, price_list, rental_of
 from lolat.io.results import Remark
 from lolat.parameters import BEST
 from lolat.readers.children import OnProgress
+from lolat.training.auto_batch import NEAR_SPEED
 from lolat.training.cost import (
-    NEAR_SPEED,
     Cost,
     Trained,
     best_of,

@@ -28,6 +28,7 @@ from lolat.io.results import Remark, plain_data
 from lolat.llm.names import find_decoder, is_decoder
 from lolat.parameters import COVERAGE, LENGTH, PARAMETERS, SIZE
 from lolat.readers.size import as_sizes, length_of, of_images
+from lolat.training.auto_batch import CLOSE, At, Plan, auto_batch, with_batch
 from lolat.training.decoder import TrainedDecoder
 from lolat.training.decoder_plan import DecoderPlan
 from lolat.training.model import Limited, TrainingLimits, TrainingPrediction, TrainingRun
@@ -167,8 +168,6 @@ class Cost(Limited):
 
 IN_HALF = frozenset(["amp", "fp16", "bf16"])
 """Precisions with one peak: in others convolutions may run in TF32, or by Winograd's algorithm."""
-CLOSE = 0.1
-"""Estimated memory is off by up to this share, as of torchtitan (benchmarks/training_decoders.py)."""
 
 
 def close_words(needed: float, available: float) -> str:
@@ -205,7 +204,6 @@ def would_words(ways: Sequence[str]) -> str:
 # ---- The question.
 
 Trained = Graph | TrainedDecoder
-Plan = NetworkPlan | DecoderPlan
 
 
 def read_question(network: Any, input_size: Any) -> Trained:
@@ -305,51 +303,14 @@ def cost_on(device: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
     for some in [numbers] if run.sharding == NONE else [(k,) for k in numbers]:
         most = None if plan.available is None else plan.largest(some, plan.available)
         if most and largest:
-            sizes = {k: _auto_batch(plan, k, most, at) for k in some}
-            groups += [(_with_batch(plan, n), (k,), most) for k, n in sizes.items()]
+            sizes = {k: auto_batch(plan, k, most, at) for k in some}
+            groups += [(with_batch(plan, n), (k,), most) for k, n in sizes.items()]
         else:
             groups.append((plan, some, most))
     source = None if listed is None else listed.prices
     padding = 1.0 - useful / length if length else 0.0
     found = _answer(device, groups, limits, at, source)
     return replace(found, is_auto=largest, padding=padding)
-
-
-NEAR_SPEED = 0.98
-"""The least share of the best speed that is as good."""
-FAR_SPEED = 0.8
-"""A share of the best speed below which smaller batches are not as fast again."""
-
-
-At = Callable[[Plan, Sequence[int], int], tuple[TrainingPrediction, Rental | None]]
-"""A plan, the numbers of devices of its group, and one of these -> `_option_at`."""
-
-
-def _with_batch(plan: Plan, batch_size: int) -> Plan:
-    return replace(plan, run=replace(plan.run, batch_size=batch_size))
-
-
-def _auto_batch(plan: Plan, devices: int, most: int, at: At) -> int:
-    """Return the smallest batch nearly as fast as the best one: a power of two, the largest that leaves a
-    share CLOSE of the memory, or the largest of all, which fits (`most`) and which the data set fills.
-    """
-    most, speeds = plan.run.filled(most, devices * plan.run.accumulate), dict[int, float]()
-    plan = replace(plan, run=replace(plan.run, validation=None))
-
-    def speed(batch_size: int) -> float:
-        return at(_with_batch(plan, batch_size), [devices], devices)[0].samples_per_s
-
-    for n in (most, *map((2).__pow__, reversed(range((most - 1).bit_length())))):
-        speeds[n] = speed(n)
-        if speeds[n] < FAR_SPEED * max(speeds.values()):
-            break
-    near = NEAR_SPEED * max(speeds.values())
-    found = min(n for n, its in speeds.items() if its >= near)
-    room = int((1.0 - CLOSE) * (plan.available or 0))
-    if sum(plan.memory([devices], found)[1].values()) > room:
-        roomy = min(plan.largest([devices], room), found)
-        found = roomy if roomy and speed(roomy) >= near else found
-    return found
 
 
 Group = tuple[Plan, Sequence[int], int | None]

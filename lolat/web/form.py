@@ -245,7 +245,8 @@ RENTED = (
 SURE = Field("sure", "Certainty, %", "", f"empty: the predicted time keeps the limit; {100 * COVERAGE:g}: "
              "so does the end of its interval")  # fmt: skip
 BATCH = Field("batch_size", "Batch sizes on each device", "64",
-              "several with commas; auto: the smallest within 2 % of the best speed", parse=batch_on_each)  # fmt: skip
+              "several with commas; auto: the smallest within 2 % of the best speed",
+              parse=batch_on_each)  # fmt: skip
 UPDATE = (
     Field("global_batch_size", "Global batch: samples of an update", "",
           "of all devices together, such as 64; empty: one batch of each"),
