@@ -192,11 +192,12 @@ def _over_budget(answer: BudgetAnswer, smallest: Candidate) -> AnswerIsNo:
             code="no-room",
         )
     takes = end_ms(smallest.prediction, answer.sure)
+    host = f"; it is host-bound, which no {answer.vary} changes, but {arg('launch')} graph may"
     enough = f"{1.006 * takes:.3g}"  # three digits, rounded up
     return AnswerIsNo(
         f"even {value} of {answer.best.prediction.network!r} takes "
         f"{'up to ' * answer.sure}{milliseconds(takes)}, not {answer.budget_ms:g} ms; give {arg('max_ms')} "
-        f"{enough} or more",
+        f"{enough} or more" + host * bool(smallest.prediction.host_bound),
         document,
         code="over-budget",
         budget_ms=answer.budget_ms,

@@ -74,8 +74,7 @@ def config_name(path: str | os.PathLike[str]) -> str:
 OTHER_FILES = {
     (".h5", ".hdf5"): "load it with Keras and save it as .keras",
     (".pt", ".pth", ".pt2", ".bin", ".ckpt", ".safetensors"):
-        "export it to ONNX, or run `lolat read package.module:callable`, a function that returns the "
-        "PyTorch module, and give the file that it writes",
+        "export it to ONNX, or give a function that returns the PyTorch module, file.py:callable",
     (".tflite", ".pb"): "export it to ONNX",
 }  # fmt: skip
 """Endings of files of networks that no reader takes -> the way to a form that one does."""
@@ -103,9 +102,16 @@ def unknown_network(spec: str, names: Iterable[str], listing: str) -> NetworkErr
     """The error for a name that its package does not have; `listing`: the code that lists all `names`."""
     package, _, name = spec.partition(":")
     near = {known.lower(): f"{package}:{known}" for known in names}
-    hint = did_you_mean(
-        name.lower().rpartition("/")[2], near, f"{listing} lists its {len(near)} networks"
+    bare = name.lower().rpartition("/")[2]
+    hint = did_you_mean(bare, near, f"{listing} lists its {len(near)} networks")
+    short = re.compile(
+        ".*".join(re.findall("[a-z]+|[0-9]+", bare))
+    )  # vit_b16: vit_base_patch16_224
+    longer = sorted(
+        (n for n in near if short.match(n)), key=lambda n: (not n.startswith(bare), len(n))
     )
+    if longer:
+        hint = f"did you mean {' or '.join(near[n] for n in longer[:3])}?"
     return NetworkError(
         f"no network {shortened(spec)!r}; {hint}", code="unknown-network", network=spec
     )

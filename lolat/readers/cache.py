@@ -35,7 +35,7 @@ from lolat.io.forms import (
 from lolat.io.paths import cache_folder
 from lolat.io.writing import write_bytes
 from lolat.readers.size import as_sizes, is_of_size
-from lolat.units import did_you_mean, shortened
+from lolat.units import did_you_mean, shapes_text, shortened
 
 READERS = 55
 """Version of the readers. Raise it when they write other graphs, so that cached networks are read again."""
@@ -215,12 +215,16 @@ def _bundled() -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def nearest(spec: str, missing: MissingPackageError) -> MissingPackageError:
-    """The error of a missing package; the nearest name of a bundled network comes first, if any is near."""
+    """The error of a missing package, behind what of the network is bundled: its size, or names near it."""
     package, _, name = spec.partition(":")
     names = (known.partition(":") for known in bundled_networks())
     near = {known.lower(): f"{of}:{known}" for of, _, known in names if of == package}
-    hint = "" if name.lower() in near else did_you_mean(name.lower(), near, "")
-    if not hint:
+    if not near or (spec in near.values() and not bundled_graph(spec)):  # of another version
         return missing
-    why = f"no network {shortened(spec)!r} is bundled, {hint} For another one: {missing.message}"
-    return MissingPackageError(why, code=missing.code)
+    if graph := bundled_graph(spec):
+        why = f"{spec} is bundled at {shapes_text(graph.input_sizes)} alone"
+    else:
+        same = {name.lower(): near[name.lower()]} if name.lower() in near else near
+        hint = did_you_mean(name.lower(), same, "")
+        why = f"{shortened(spec)} is not bundled" + f" ({hint})" * bool(hint)
+    return MissingPackageError(f"{why}; {missing.message}", code=missing.code)

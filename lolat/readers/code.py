@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import InputError, MissingPackageError, NetworkError
-from lolat.io.forms import CODE_FILE, EXTRAS, TORCH_PACKAGES
+from lolat.io.forms import CODE_FILE, EXTRAS, FRAMEWORK_FILES, TORCH_PACKAGES
 from lolat.units import did_you_mean, one_line, user_line
 
 
@@ -26,6 +26,11 @@ def attribute_of(spec: str, what: str, expected: str) -> Any:
     """
     module, _, attribute = spec.rpartition(":")
     ending = CODE_FILE if module.endswith(CODE_FILE) else ""
+    if ending and not os.path.isfile(module):
+        raise NetworkError(
+            f"no file {module!r} ({what} {spec!r}); {_meant_for(module, attribute, expected)}",
+            code="user-code",
+        )
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     _import_before(module)
@@ -34,14 +39,11 @@ def attribute_of(spec: str, what: str, expected: str) -> Any:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the module raises, SystemExit too
-        hint, is_lost = "", bool(ending) and not os.path.isfile(module)
+        hint = ""
         if isinstance(error, ModuleNotFoundError):
             hint = f"; looked in {os.getcwd()} and among the installed packages"
-            is_lost = f"{module}.".startswith(f"{error.name}.")
-        if is_lost:
-            stems = (file.stem + ending for file in Path().glob(f"*{CODE_FILE}"))
-            here = {name: f"{name}:{attribute}" for name in stems}
-            hint += f"; {did_you_mean(module, here, f'expected {expected}')}"
+            if f"{module}.".startswith(f"{error.name}."):
+                hint += f"; {_meant_for(module, attribute, expected)}"
         action = f"cannot import {module!r} for {what} {spec!r}"
         raise failed(action, error, hint, code="user-code") from error
     for part in attribute.split("."):
@@ -54,6 +56,16 @@ def attribute_of(spec: str, what: str, expected: str) -> Any:
             )
         value = getattr(value, part)
     return value
+
+
+def _meant_for(module: str, attribute: str, expected: str) -> str:
+    """The files that define `attribute` here, of names near a module's that is not there."""
+    ending = CODE_FILE if module.endswith(CODE_FILE) else ""
+    defines = re.compile(rf"^(def |class )?{attribute.partition('.')[0]}\b", re.MULTILINE)
+    files = [file for file in Path().glob(f"*{CODE_FILE}") if file.is_file()]
+    having = [f for f in files if defines.search(f.read_text(encoding="utf-8", errors="replace"))]
+    here = {f.stem + ending: f"{f.stem}{ending}:{attribute}" for f in having}
+    return did_you_mean(module, here, f"expected {expected}")
 
 
 def _of_file(path: str) -> Any:
@@ -99,13 +111,19 @@ def missing_arguments(made: Any) -> list[str]:
 
 
 def meant_here(spec: str) -> str:
-    """The remedy for a string that names a Python file or a folder, or calls a function; else ""."""
+    """The remedy for a string that nearly names a function or a file that is here; "" for any other."""
     if call := re.fullmatch(r"[\w.]+:([\w.]+\(.*\))", spec):
         return without_arguments(call[1])
     for file in (spec, f"{spec}.py", os.path.join(spec, "__init__.py")):
         if file.endswith(CODE_FILE) and os.path.isfile(file):
             names = " or ".join(f"{file}:{name}" for name in _makers(file)[:3])
             return f"it is a module; name its function or class: {names or f'{file}:FUNCTION'}"
+    before, _, name = spec.replace("::", ":").rpartition(":" if ":" in spec else ".")
+    if before.endswith(FRAMEWORK_FILES) and os.path.isfile(before):  # net.onnx.data
+        return f"did you mean {before}?"
+    file = before.removesuffix(CODE_FILE).replace(".", os.sep) + CODE_FILE
+    if meant := did_you_mean(name, {made: f"{file}:{made}" for made in _makers(file)}, ""):
+        return meant
     return "it is a folder; expected the path of a file in it" if os.path.isdir(spec) else ""
 
 

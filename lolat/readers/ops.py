@@ -440,7 +440,7 @@ ALWAYS_DROPS = (
     "its dropouts drop elements at inference too: a CPU may take longer for their random numbers than for "
     "the network, and runs attention as single operations"
 )
-AS_COMPILED = "the launch is the device's, or the one asked for (--launch compiled)"
+AS_COMPILED = "add --launch compiled, unless the answer says compiled"
 _DROPS = re.compile(r"\.\w*drop|(StochasticDepth|PatchDropout)\w*\.p")
 
 

@@ -214,11 +214,17 @@ def _of_steps(inputs: Mapping[str, InputForm]) -> list[str]:
 def _refused(inputs: Mapping[str, InputForm], size: Any, network: str, fixed: bool) -> NetworkError:
     """The error for inputs with open axes, or for a size that does not fit."""
     texts = {name: _text(form.shape) for name, form in inputs.items()}
-    shown = "; ".join(f"{name}: {text}" for name, text in texts.items())
-    its = f"input is {shown.partition(': ')[2]}" if len(texts) == 1 else f"inputs are {shown}"
-    if len(texts) == 1 and " " in next(iter(texts)):  # where its channels are from
-        its = f"input, {shown}"
+    its = "inputs are " + "; ".join(f"{name}: {text}" for name, text in texts.items())
+    if len(texts) == 1:
+        name, text = next(iter(texts.items()))
+        _, comma, where = name.partition(", ")  # where its channels are from
+        its = f"input, {where}, is {text}" if comma else f"input is {text}"
     is_open = [form for form in inputs.values() if form.open]
+    if is_open and not size:
+        needs, examples = _examples(is_open)
+        return NetworkError(
+            f"{network!r} needs {needs}: its {its}; for example {examples}", code="input-size"
+        )
     remedy = (
         f"give a number {'where it says ?' if is_open else 'of pixels or tokens'}, or the whole shape "
         f"without the batch, with {arg(SIZE)}, for example 224 or 3,224,224"
@@ -227,11 +233,25 @@ def _refused(inputs: Mapping[str, InputForm], size: Any, network: str, fixed: bo
         remedy = f"{arg(LENGTH)} is of tokens and steps, of which it has none: leave it out"
     elif fixed and not is_open:
         given = SIZE if of_images(size) or not is_named(size) else LENGTH
-        remedy = f"its file fixes them: leave {arg(given)} out, or export with open sizes"
+        remedy = f"leave {arg(given)} out, or export with open sizes"
+        return NetworkError(f"{network!r} fixes its sizes: its {its}; {remedy}", code="input-size")
     elif is_named(size) or len({form.is_image for form in is_open}) > 1:
         remedy += f", for images, and {arg(LENGTH)} for tokens and steps alone"
     needs = f"{network!r} needs {arg(SIZE)}: its {its}" if is_open else f"of {network!r} the {its}"
     return NetworkError(f"{needs}; {remedy}", code="input-size")
+
+
+def _examples(forms: Sequence[InputForm]) -> tuple[str, str]:
+    """The arguments that inputs with open axes need, and these with a number each."""
+    images = [form for form in forms if form.is_image]
+    examples = {}
+    if images:
+        shape = images[0].with_sizes(images[0].sides, [224]).shape
+        whole = ",".join(str(16 if n is None else n) for n in shape)  # of frames, or of depth
+        examples[arg(SIZE)] = whole if None in shape else f"224 or {whole}"
+    if len(images) < len(forms):
+        examples[arg(LENGTH)] = "128"
+    return " and ".join(examples), ", ".join(f"{name} {n}" for name, n in examples.items())
 
 
 def _remarks(

@@ -82,8 +82,8 @@ def test_an_estimate_is_less_sure() -> None:
 @pytest.mark.parametrize(
     ("dtype", "gpu", "said"),
     [
-        (BFLOAT16, V100, "V100 PCIe 16 GB is known in fp32 and has no units for it"),
-        (TF32, V100, "no units"),
+        (BFLOAT16, V100, "V100 PCIe 16 GB has no bf16 units; expected fp32 or amp or fp16$"),
+        (TF32, V100, "no tf32 units"),
         (AMP, None, "has no data sheet here"),
     ],
 )

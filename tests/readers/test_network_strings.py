@@ -241,12 +241,22 @@ def test_keras_missing_says_what_to_install(
         ("config.json", "it is a configuration of transformers; expected transformers:config.json"),
         ("missing.json", "missing.json: no such file; expected what `lolat read"),
         ("folder", "it is a folder; expected the path of a file in it"),
+        ("mine.py::made", "did you mean mine.py:made?"),
+        ("mine.Made", "did you mean mine.py:made?"),
+        ("mine.onnx.data", "did you mean mine.onnx?"),
+        (
+            "mined.py:made",
+            "no file 'mined.py' (network 'mined.py:made'); did you mean mine.py:made?",
+        ),
     ],
 )
 def test_what_a_user_meant_is_told(here: Path, spec: str, said: str) -> None:
     (here / "folder").mkdir()
+    (here / "mine.py").write_text("def made():\n    return None\n")
+    (here / "mines.py").write_text("def other():\n    return None\n")
+    (here / "mine.onnx").write_bytes(b"")
     (here / "config.json").write_text('{"model_type": "llama", "hidden_size": 64}')
     with pytest.raises(InputError) as error:
         lolat.read(spec)
     assert said in str(error.value)
-    assert str(error.value).count("; expected") == 1
+    assert str(error.value).count("; expected") == ("did you mean" not in said)

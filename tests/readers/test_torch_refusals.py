@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -82,14 +83,53 @@ def test_channels_behind_a_rearrangement_are_not_taken_for_the_inputs() -> None:
     graph = lolat.read(stem, 32)
     assert graph.shapes(graph.inputs) == [(1, 3, 32, 32)]
     assert "its first convolution, 1 (48)" in " ".join(graph.warnings)
-    with pytest.raises(NetworkError, match=r"channels of its first convolution, 1 \(48\): 48x"):
+    with pytest.raises(NetworkError, match=r"channels of its first convolution, 1 \(48\), is 48x"):
         lolat.read(stem)
     four = nn.Sequential(nn.PixelUnshuffle(2), nn.Conv2d(4, 8, 3))
     with pytest.raises(NetworkError, match=r"taken from its first convolution, 1 \(4\); give them"):
         lolat.read(four, 32)
     wrong = nn.Sequential(stem, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(10, 5))
-    with pytest.raises(NetworkError, match=r"\[1, 8\] X \[10, 5\]"):
+    with pytest.raises(NetworkError, match="a product expects 10 features, gets 8; try another"):
         lolat.read(wrong, 32)
+
+
+def test_an_error_of_a_networks_code_is_answered_by_its_kind() -> None:
+    """A side that PyTorch itself runs is named, channels that it runs, and no input where none mends it."""
+    made = nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(4), nn.Flatten(), nn.Linear(4 * 36, 5))
+    with pytest.raises(NetworkError, match=r"expects 144 features, gets 64; try input_size 28$"):
+        lolat.read(made, 20)
+    with pytest.raises(
+        NetworkError, match=r"expects 144 features, gets 80; try input_size 3,28,28$"
+    ):
+        lolat.read(made, (3, 20, 24))
+    assert made(torch.zeros(1, 3, 28, 28)).shape == (1, 5)
+    gray = nn.Sequential(nn.Conv2d(1, 4, 3))
+    with pytest.raises(NetworkError, match=r"1 channels, but got 3 .*; try input_size 1,28,28$"):
+        lolat.read(gray, (3, 28, 28))
+    assert gray(torch.zeros(1, 1, 28, 28)).shape == (1, 4, 26, 26)
+    with pytest.raises(NetworkError, match=r"no attribute 'missing' at [^;]*$"):
+        lolat.read(Does(lambda m, x: m.missing(x)), 8)
+    with pytest.raises(NetworkError, match=r"\.numpy\(\) fails at [^;]*$"):
+        lolat.read(Does(lambda m, x: torch.from_numpy(x.numpy())), 8)
+
+
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        (
+            nn.Embedding(9, 4),
+            "needs sequence_length: its input is ?; for example sequence_length 128",
+        ),
+        (nn.Conv2d(3, 4, 3), "is 3x?x?; for example input_size 224 or 3,224,224"),
+        (nn.Conv3d(3, 4, 3), "is 3x?x?x?; for example input_size 3,16,224,224"),
+    ],
+)
+def test_the_size_that_a_network_needs_is_one_that_it_takes(network: nn.Module, words: str) -> None:
+    with pytest.raises(NetworkError, match=re.escape(words) + "$"):
+        lolat.read(network)
+    name, *numbers = re.findall(r"sequence_length|input_size|[\d,]+$", words.rpartition(";")[2])
+    graph = lolat.read(network, {name: tuple(map(int, numbers[-1].split(",")))})
+    assert graph.input_sizes[0][-1] in (128, 224)
 
 
 @pytest.mark.parametrize("numbers", [(3, 32, 32), 32, None])
@@ -156,13 +196,24 @@ def test_what_cannot_be_read(network: Any, size: Any, code: str) -> None:
     assert "parts" not in str(caught.value)  # none of these has any
 
 
-def test_without_pytorch() -> None:
+@pytest.mark.parametrize(
+    ("spec", "size", "said"),
+    [
+        ("timm:resnet0", None, "timm:resnet0 is not bundled (did you mean timm:resnet"),
+        ("timm:ResNet50", None, "timm:ResNet50 is not bundled (did you mean timm:resnet50?); "),
+        ("timm:resnet50", 288, "timm:resnet50 is bundled at 3x224x224 alone; "),
+    ],
+)
+@pytest.mark.parametrize("package", ["torch", "torchvision"])
+def test_without_pytorch(package: str, spec: str, size: int | None, said: str) -> None:
     code = (
-        "import sys; sys.modules['torch'] = None\nimport lolat\n"
+        f"import sys; sys.modules[{package!r}] = None\nimport lolat\n"
         "from lolat.errors import MissingPackageError\n"
-        "try:\n    lolat.read('timm:resnet0')\nexcept MissingPackageError as e:\n    print(e)"
+        f"try:\n    lolat.read({spec!r}, {size})\nexcept MissingPackageError as e:\n    print(e)"
     )
-    assert "[torch]'" in python(code).stdout
+    message = python(code).stdout
+    assert message.startswith(said)
+    assert message.endswith("[torch]'\n" if package == "torch" else "pip install torchvision\n")
 
 
 def _changed(change: str) -> nn.Module:

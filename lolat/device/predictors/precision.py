@@ -109,11 +109,10 @@ def on_sheet(formula: Roofline, was: Gpu, gpu: Gpu) -> tuple[Roofline, float, fl
 def no_precision(dtype: str, measured: str, gpu: Gpu | None) -> InputError:
     """The error of a device without a precision."""
     name, asked = "the device" if gpu is None else gpu.name, PRECISION_OF[dtype]
-    why = "has no units for it" if gpu is not None else "has no data sheet here"
     has = [d for d in PRECISION_OF if d == measured or (gpu is not None and gpu.rate(d))]
     known = " or ".join(dict.fromkeys(PRECISION_OF[d] for d in has))
+    why = f"{name} has no {asked} units" if gpu is not None else f"{name} has no data sheet here"
     return InputError(
-        f"{arg('precision')} {asked}: {name} is known in {PRECISION_OF[measured]} and {why}; expected "
-        f"{known}, or a model that is known in this one (`lolat models` lists them)",
+        f"{arg('precision')} {asked}: {why}; expected {known}",
         code="no-precision",
     )

@@ -245,29 +245,45 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
             errors.append(error)
     # The first call is of floating-point numbers and guessed channels; where they are wrong, it says less.
     is_wrong = any(words in str(errors[0]) for words in ("indices", "channels, but got"))
-    raise _unread(model, name, errors[-1 if is_wrong else 0], numbers_of(size))
+    cause, fits = errors[-1 if is_wrong else 0], ""
+    if _PRODUCT.search(str(cause)) and example is None and _first_layer(model)[0] == "Conv2d":
+        fits = _size_that_fits(model, name, numbers_of(size))
+    raise _unread(model, name, cause, numbers_of(size), fits)
 
 
-def _unread(model: Any, name: str, cause: Exception, numbers: Sequence[int]) -> NetworkError:
-    """The error of a module whose code raised an exception on an input of these `numbers`."""
+_PRODUCT = re.compile(r"\[\d+, (\d+)\] X \[(\d+), \d+\]")
+"""PyTorch's words where a product's rows and columns differ in length: "[1, 400] X [120, 10]"."""
+_CHANNELS = re.compile(r"to have (\d+) channels, but got (\d+) channels")
+
+
+def _size_that_fits(model: Any, name: str, numbers: Sequence[int]) -> str:
+    """A usual size of images with which a module's code runs, as an option's value; "" for none."""
+    from lolat.readers.torch.trace import traced
+
+    for side in (32, 224, 28, 64, 96, 128, 227, 256, 299, 384):
+        size = (numbers[0], side, side) if len(numbers) == 3 else (side,)
+        with contextlib.suppress(Exception):  # whatever the module's code raises
+            traced(model, name, next(_calls(model, name, size, None, 0, [])), 0)
+            return ",".join(map(str, size))
+    return ""
+
+
+def _unread(
+    model: Any, name: str, cause: Exception, numbers: Sequence[int], fits: str
+) -> NetworkError:
+    """The error of a module whose code raised an exception on an input of these `numbers`.
+
+    `fits`: a size of which it takes an input, "" for none known.
+    """
     code, why = "network", shortened(one_line(cause)).rstrip(".")
     line = user_line(cause)
-    remedy = "mend its code there, or " * bool(line) + (
-        f"give {arg('input_size')} that fits (of several inputs a list, or a pair of the module and its "
-        "inputs), and a forward whose operations depend on shapes alone"
-    )
-    if len(numbers) == 1 and _first_layer(model)[0] in ("Linear", ""):  # of patches, it may be
-        remedy += f" (an image of 3 channels is {arg('input_size')} 3,{numbers[0]},{numbers[0]})"
-    if len(numbers) == 1 and "channels, but got" in str(cause) and (guess := _guess(model)):
-        remedy = f"its channels were taken from {guess}; give them too: {arg('input_size')} C,H,W"
-    if len(numbers) == 4 and (numbers[0] == 1 or numbers[1] == 3):
-        without = ",".join(map(str, numbers[1:]))
-        remedy = f"leave out the batch: {arg('input_size')} {without}, if that is an image"
-    if len(numbers) == 3 and numbers[-1] in (1, 3, 4) and numbers[0] > 4:
-        *sides, channels = map(str, numbers)
-        remedy = (
-            f"PyTorch has the channels first: {arg('input_size')} {','.join([channels, *sides])}"
-        )
+    remedy = "mend its code there, or " * bool(line) + _of_size(model, str(cause), numbers, fits)
+    if product := _PRODUCT.search(str(cause)):
+        why = f"a product expects {product[2]} features, gets {product[1]}"
+    if ".numpy() " in why:
+        why, remedy = "tensors have no values here, so .numpy() fails", ""
+    if isinstance(cause, AttributeError) and "'NoneType'" not in why:  # no other input mends it
+        remedy = ""
     if "cuda" in str(cause).lower():
         remedy = (
             "take the device from an input (device=x.device): the network is read without a GPU"
@@ -291,9 +307,35 @@ def _unread(model: Any, name: str, cause: Exception, numbers: Sequence[int]) -> 
                 "(package.module:callable) that returns a part and its inputs"
             )
     where = line or _package_line(cause)
-    error = NetworkError(f"network {name!r} cannot be read: {why}{where}; {remedy}", code=code)
+    words = f"network {name!r} cannot be read: {why}{where}" + f"; {remedy}" * bool(remedy)
+    error = NetworkError(words, code=code)
     error.__cause__ = cause
     return error
+
+
+def _of_size(model: Any, why: str, numbers: Sequence[int], fits: str) -> str:
+    """The remedy of `_unread` for an input of another size than the module takes."""
+    size = arg("input_size")
+    remedy = (
+        f"give {size} that fits (of several inputs a list, or a pair of the module and its inputs), and a "
+        "forward whose operations depend on shapes alone"
+    )
+    if _PRODUCT.search(why):
+        remedy = f"try {size} {fits}" if fits else f"try another {size}"
+    if len(numbers) == 1 and _first_layer(model)[0] in ("Linear", ""):  # of patches, it may be
+        remedy += f" (an image of 3 channels is {size} 3,{numbers[0]},{numbers[0]})"
+    if channels := _CHANNELS.search(why):
+        if len(numbers) == 1 and (guess := _guess(model)):
+            remedy = f"its channels were taken from {guess}; give them too: {size} C,H,W"
+        elif len(numbers) == 3 and numbers[0] == int(channels[2]):
+            remedy = f"try {size} {channels[1]},{numbers[1]},{numbers[2]}"
+    if len(numbers) == 4 and (numbers[0] == 1 or numbers[1] == 3):
+        without = ",".join(map(str, numbers[1:]))
+        remedy = f"leave out the batch: {size} {without}, if that is an image"
+    if len(numbers) == 3 and numbers[-1] in (1, 3, 4) and numbers[0] > 4:
+        *sides, last = map(str, numbers)
+        remedy = f"PyTorch has the channels first: {size} {','.join([last, *sides])}"
+    return remedy
 
 
 def _package_line(error: BaseException) -> str:
