@@ -42,18 +42,24 @@ class LolatError(Exception):
     """Any error of LoLat. `exit_code` is that of the command line.
 
     `code` names the kind of error for programs; `data` has its values, as in JSON. `data["why"]` is the
-    reason alone, for a caller that words the place and the remedy itself.
+    reason alone, for a caller that words the place and the remedy itself. `of_device`: it is about the
+    device that was asked, not about the question, so that other devices may answer.
     """
 
     exit_code = 1
     code = "failed"
+    of_device = False
 
-    def __init__(self, message: str, /, *, code: str = "", **data: Any) -> None:
+    def __init__(
+        self, message: str, /, *, code: str = "", of_device: bool = False, **data: Any
+    ) -> None:
         super().__init__(message)
         self.message = message
         """The message with its arguments marked, for the message of another error."""
         if code or (self.code == InputError.code and self.arguments):
             self.code = code or self.arguments[0].replace("_", "-")
+        if of_device:
+            self.of_device = True
         self.data = data
 
     def __str__(self) -> str:
@@ -89,6 +95,7 @@ class ModelFileError(InputError):
     """A profile that is missing, damaged or something else."""
 
     code = "model-file"
+    of_device = True
 
 
 class NetworkError(InputError):
@@ -125,6 +132,7 @@ class AnswerIsNo(LolatError):
 
     exit_code = 3
     code = "no"
+    of_device = True
 
     def __init__(
         self,

@@ -56,8 +56,8 @@ class Parameter:
 
     `help`: a line for people. `kind`: int, float, str, or bool for a flag. Numbers lie from `least` to
     `most`; where `is_open`, both are beyond. `choices`: the values of a word; `others`: other names of
-    these, such as trainers have; `unknown`: words on values that are not among them. `metavar`: a value in
-    a command's help. `example`: of several values, which it takes then. `default`: the value if it is not
+    these, such as trainers have; `unknown`: words behind what is expected. `metavar`: a value in a
+    command's help. `example`: of several values, which it takes then. `default`: the value if it is not
     given.
     """
 
@@ -76,7 +76,9 @@ class Parameter:
 
     def word(self, given: Any) -> Any:
         """A choice by one of its names, in capitals or not; what is none, as it is given."""
-        name = given.strip().casefold().removeprefix("torch.") if isinstance(given, str) else given
+        if not isinstance(given, str):
+            return given
+        name = given.strip().casefold().removeprefix("torch.")
         return self.others.get(name, name if name in self.choices else given)
 
     def choice(self, given: Any) -> str:
@@ -102,9 +104,11 @@ class Parameter:
             return
         what = "a number" if self.kind is float else "a whole number"
         least = f"{'above' if self.is_open else 'from'} {self.least:,g}"
-        most = f" to {self.most:,}" if math.isfinite(self.most) else ""
+        to = " and below" if self.is_open else " to"
+        most = f"{to} {self.most:,}" if math.isfinite(self.most) else ""
+        expected = f"expected {what} {least}{most}{self.unknown}"
         raise InputError(
-            f"{arg(self.name)} {', '.join(map(_shown, values))}: expected {what} {least}{most}",
+            f"{arg(self.name)} {', '.join(map(_shown, values))}: {expected}",
             given=[*values],
             most=self.most,
         )
@@ -156,14 +160,14 @@ _EVERY = (
     Parameter("host_us", "Time that the host of a GPU takes to launch an addition, µs (timeit x + y); "
               "dense layers and convolutions take 2.5 times as long. If not given, the usual one, "
               "within a factor of 1.8.", float, 1,
-              1000, metavar="US"),
+              1000, metavar="US", unknown=" microseconds, such as 25 (0.025 ms)"),
     Parameter("channels_last", "Images lie channels last in memory "
               "(memory_format=torch.channels_last); channels first if not given. torch.compile lays them "
               "so itself.", bool, default=False),
     _word("predictor", PREDICTORS, "Another formula of the profile than its default."),
     # Its latency.
     Parameter("coverage", f"Share of true values inside the interval; {COVERAGE:g} if not given.", float,
-              0, 1, is_open=True, metavar="SHARE"),
+              0, 1, is_open=True, metavar="SHARE", unknown=f", such as {COVERAGE:g}"),
     _amount("max_ms", "MS", "The longest that it may take."),
     Parameter("sure", "The upper end of the interval counts; without a number, of "
               f"{100 * COVERAGE:g} %.", float, 1, 100, is_open=True, metavar="[PERCENT]"),

@@ -17,7 +17,6 @@ from lolat.device.question import RunAs
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.graph.counts import FEATURES
 from lolat.io.results import Result, dict_of
-from lolat.parameters import PARAMETERS
 
 Numbers = Any  # a number or an array of them
 _NUMBERS = frozenset([int, float])
@@ -108,7 +107,6 @@ class Device(Result):
         measured, the host as usual. InputError for a mode that the device lacks or that cannot be
         predicted.
         """
-        precision = PARAMETERS["precision"].word(precision)
         asked = RunAs(
             precision=precision, launch=launch, host_us=host_us, channels_last=channels_last
         )

@@ -21,9 +21,9 @@ from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.edits import image_side, total_stride
 from lolat.graph.width import NOTE, widened, widths
 from lolat.io.results import Result, Several, of
+from lolat.parameters import PARAMETERS
 from lolat.units import byte_size, milliseconds
 
-VARY = ("width", "resolution", "batch")
 LARGEST_TRIED_BATCH = 65536
 MOST_WIDTH = 8
 MOST_SIDE = 2048
@@ -115,6 +115,7 @@ def budget(
     `at_size` reads the network at another resolution. See `Model.budget`.
     """
     question.check_limit()
+    vary = PARAMETERS["vary"].choice(vary)
     max_ms, sure = question.max_ms or 0.0, question.sure
     network = analyze(network).graph
     own, unit, most, network_of = _values(network, vary, as_whole(question.batch_size), at_size)
@@ -160,8 +161,6 @@ def _values(network: Graph, vary: str, batch_size: int, at_size: AtSize | None) 
         widened(network, 1.0)  # InputError if no channel count may change
         most, unit = MOST_WIDTH * WIDTH_STEPS, 1 / WIDTH_STEPS
         return 1.0, unit, most, lambda i: (widened(network, i / WIDTH_STEPS), batch_size)
-    if vary != "resolution":
-        raise InputError(f"{arg('vary')} {vary!r}: expected one of {', '.join(VARY)}")
     side = image_side(network)
     if side is None or at_size is None:
         raise InputError(

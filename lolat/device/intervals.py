@@ -15,7 +15,7 @@ import msgspec
 from lolat.arrays import np
 from lolat.errors import InputError, arg
 from lolat.io.documents import MOST, NotNegative, Number
-from lolat.parameters import COVERAGE
+from lolat.parameters import COVERAGE, PARAMETERS
 
 STEEPEST = 0.5  # the exponent at which errors of operations are independent
 OTHER_NETWORKS = 1.3
@@ -115,13 +115,14 @@ def conformal_quantile(residuals: Sequence[float], coverage: float) -> float:
     Exchangeable new points are within it with probability >= coverage (Vovk et al. 2005; scores divided by
     a scale: Lei et al. 2018). InputError if n points cannot give that coverage.
     """
-    check_coverage(coverage)
+    PARAMETERS["coverage"].check(coverage)
     n = len(residuals)
     rank = math.ceil((n + 1) * coverage - 1e-9)  # 100 * 0.55 is a little more than 55
     if not n:
         raise InputError(
             "too few blocks were measured to leave one out of the fit; measure more",
             code="coverage-range",
+            of_device=True,
             coverage=coverage,
         )
     if rank > n:
@@ -130,19 +131,10 @@ def conformal_quantile(residuals: Sequence[float], coverage: float) -> float:
             f"which is all that {n} held-out points can tell; ask for less, or measure "
             f"{math.ceil(coverage / (1.0 - coverage) - 1e-9)} or more",
             code="coverage-range",
+            of_device=True,
             coverage=coverage,
         )
     return float(np.partition(np.abs(residuals), rank - 1)[rank - 1])
-
-
-def check_coverage(coverage: float) -> None:
-    """InputError unless `coverage` is a number between 0 and 1."""
-    if not isinstance(coverage, (int, float)) or not 0.0 < coverage < 1.0:
-        raise InputError(
-            f"{arg('coverage')} {coverage!r}: expected a number above 0 and below 1, such as {COVERAGE:g}",
-            code="coverage-range",
-            coverage=coverage,
-        )
 
 
 def interval_around(ms: float, half_width: float | None) -> tuple[float, float] | None:

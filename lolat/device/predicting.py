@@ -189,6 +189,7 @@ def no_memory(device: str) -> InputError:
         f"{arg('batch_size')} {AUTO}: the memory of {plain(device)} is not known; expected a batch size, "
         f"or {arg('memory_gib')} where a command has it",
         code="no-memory",
+        of_device=True,
     )
 
 

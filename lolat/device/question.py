@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lolat.errors import AnswerIsNo, InputError, LolatError, ModelFileError, arg
-from lolat.parameters import BEST, declared
+from lolat.errors import InputError, LolatError, arg
+from lolat.parameters import BEST, PARAMETERS, check_given, declared
 from lolat.units import by_text
 
 if TYPE_CHECKING:
@@ -30,12 +29,21 @@ Runs = TypeVar("Runs", bound="Device")
 
 @dataclass(frozen=True, kw_only=True)
 class RunAs:
-    """The execution mode that a device is asked in: the arguments of `Device.run_as`."""
+    """The execution mode that a device is asked in: the arguments of `Device.run_as`.
+
+    InputError for an unknown word, and for a launch overhead in another unit.
+    """
 
     precision: str | None = None
     launch: str | None = None
     host_us: float | None = None
     channels_last: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("precision", "launch"):
+            if (given := getattr(self, name)) not in (None, BEST):
+                object.__setattr__(self, name, PARAMETERS[name].choice(given))
+        check_given(host_us=self.host_us)
 
     def device(self, model: Runs) -> Runs:
         """The device in the execution mode."""
@@ -86,10 +94,7 @@ class Question:
 
     def check_limit(self) -> None:
         """InputError unless the longest time is a number of milliseconds above 0."""
-        if not isinstance(self.max_ms, (int, float)) or not 0.0 < self.max_ms < math.inf:
-            raise InputError(
-                f"{arg('max_ms')} {self.max_ms!r}: expected a number of milliseconds above 0, such as 15"
-            )
+        PARAMETERS["max_ms"].check(self.max_ms)
 
     def check_largest(self) -> None:
         """InputError for a limit of time without AUTO among the batch sizes, or an impossible limit."""
@@ -205,11 +210,6 @@ def as_whole(number: Any, argument: str = "batch_size") -> int:
 
 D = TypeVar("D")
 A = TypeVar("A")
-OF_ONE_DEVICE = frozenset([
-    "no-precision", "no-launch", "no-host", "no-memory", "no-room", "no-optimizer", "step-tokens",
-    "no-evaluation", "batch-over-data", "coverage-range", "dtype", "not-timed", "no-layout",
-])  # fmt: skip
-"""Codes of errors that are about the device that was asked, not about the question."""
 
 
 def ask_each(
@@ -219,8 +219,7 @@ def ask_each(
     """Ask each device; return the answers by its name. A device that cannot answer is added to `skipped`;
     `on_progress` is called with (done, all, name).
 
-    An error about the question (see OF_ONE_DEVICE) is raised, and that of a single device, if none was
-    skipped before.
+    An error about the question is raised, and that of a single device, if none was skipped before.
     """
     answers: dict[str, A] = {}
     for number, (name, device) in enumerate(devices.items(), start=1):
@@ -229,10 +228,7 @@ def ask_each(
         try:
             answers[name] = ask(device)
         except LolatError as error:
-            is_of_one = (
-                isinstance(error, (AnswerIsNo, ModelFileError)) or error.code in OF_ONE_DEVICE
-            )
-            if not is_of_one or (len(devices) == 1 and not skipped):
+            if not error.of_device or (len(devices) == 1 and not skipped):
                 raise
             no_auto = f"its memory is not known, so no batch size {AUTO}; expected a number"
             skipped[name] = no_auto if error.code == "no-memory" else str(error)

@@ -22,15 +22,13 @@ from lolat.graph.kinds import CONVOLUTIONS
 from lolat.graph.modes import (
     EAGER,
     FLOAT32,
-    LAUNCHES,
     Mode,
     own_dtype,
 )
 from lolat.hardware.gpus import PRECISION_OF, Gpu, card_of, dtype_named, find_gpu
 from lolat.io.paths import SHIPPED, list_models
 from lolat.io.results import Remark
-from lolat.parameters import PARAMETERS
-from lolat.units import plain, plural, shortened
+from lolat.units import plain, plural
 
 if TYPE_CHECKING:
     from lolat.device import Device
@@ -83,19 +81,12 @@ def run_as(model: D, asked: RunAs) -> D:
     """The device in a precision, launch and layout (see `_in_mode`), with the host's launch overhead.
 
     What is None stays as the device was asked before. InputError if the device cannot run so or has no
-    host, and for a launch overhead in another unit.
+    host.
     """
     model = _in_mode(model, asked)
     host_us = model.asked.host_us
     if host_us is None:
         return model
-    of = PARAMETERS["host_us"]
-    if not isinstance(host_us, (int, float)) or not of.least <= host_us <= of.most:
-        raise InputError(
-            f"{arg('host_us')} {shortened(repr(host_us))}: expected {of.least:g} to {of.most:g} "
-            "microseconds, such as 25 (0.025 ms)",
-            code="host-us",
-        )
     kernels = (f for f in model.predictors.values() if isinstance(f, Roofline))
     hosted = [(f, f.host) for f in kernels if f.host]
     if not hosted:
@@ -103,6 +94,7 @@ def run_as(model: D, asked: RunAs) -> D:
             f"{arg('host_us')} {host_us:g}: {model.name} has no host that starts its operations; expected "
             "the profile of a GPU, or leave it out",
             code="no-host",
+            of_device=True,
         )
     given = {"start_ms": host_us / 1e3, "source": GIVEN, "factor": FACTOR[GIVEN]}
     hosts = (replaced(f, host=replaced(host, **given)) for f, host in hosted)
@@ -155,17 +147,12 @@ def on_card(model: D, name: str, gpu: Gpu) -> D:
 
 
 def _in_mode(model: D, asked: RunAs) -> D:
-    """The device run in a precision (`hardware.gpus.PRECISIONS`), a launch mode and a layout of images.
+    """The device run in a precision, a launch mode and a layout of images.
 
     It is a bundled model of the same GPU measured in that mode, if there is one, else the device with a
     formula changed by the GPU's data sheet. InputError if neither is possible.
     """
     launch = asked.launch
-    if launch is not None and launch not in LAUNCHES:
-        raise InputError(
-            f"{arg('launch')} {shortened(str(launch))}: expected {', '.join(LAUNCHES)}",
-            code="no-launch",
-        )
     dtype = asked.precision and dtype_named(asked.precision)
     given = {"dtype": dtype, "launch": launch, "channels_last": asked.channels_last}
     changes: dict[str, Any] = {n: value for n, value in given.items() if value}
@@ -195,12 +182,14 @@ def _in_mode(model: D, asked: RunAs) -> D:
             f"{arg('launch')} {launch}: {model.name} was measured in {mode.launch} mode only; expected a "
             "GPU's profile that has the launch overhead",
             code="no-launch",
+            of_device=True,
         )
     if kernels is None and wanted.dtype == mode.dtype:
         raise InputError(
             f"{arg('channels_last')}: {model.name} was measured channels first; expected a GPU's profile, "
             "or one that was learned so (lolat learn --channels-last)",
             code="no-layout",
+            of_device=True,
         )
     if kernels is None:
         raise no_precision(wanted.dtype, mode.dtype, None)
@@ -278,6 +267,7 @@ def _without_latencies(model: D, changes: Mapping[str, Any], asked: RunAs) -> D:
             f"{arg(name)}{value}: {model.name} has epochs of {timed} alone; expected that, or a model of "
             "latencies",
             code="no-layout" if name == "channels_last" else f"no-{name}",
+            of_device=True,
         )
     return _asked(model, model.file, asked)
 
@@ -301,7 +291,9 @@ def check_layout(model: Device, graph: Graph) -> None:
         expected = f"expected {arg('precision')} amp, fp16 or bf16, or "
     else:
         return
-    raise InputError(f"{arg('channels_last')}: {why}; {expected}leave it out", code="no-layout")
+    raise InputError(
+        f"{arg('channels_last')}: {why}; {expected}leave it out", code="no-layout", of_device=True
+    )
 
 
 def as_written(model: D, graph: Graph) -> D:
@@ -326,6 +318,7 @@ def _in_its_precision(model: D, graph: Graph) -> D:
             f"the network is in {dtype} itself: {model.name} was not timed in it; expected the network in "
             "float32",
             code="no-precision",
+            of_device=True,
         )
     if own is None or model.asked.precision == own or {model.asked.precision, own} <= HALVES:
         return model  # fp16 and bf16 move equal bytes
@@ -334,6 +327,7 @@ def _in_its_precision(model: D, graph: Graph) -> D:
             f"{arg('precision')} {model.asked.precision}: the network is in {own} itself; expected {own}, "
             "or the network in float32",
             code="no-precision",
+            of_device=True,
         )
     if model.file.mode.dtype == dtype_named(own):
         return model
@@ -345,6 +339,7 @@ def _in_its_precision(model: D, graph: Graph) -> D:
             f"the network is in {own} itself: {error.message.partition('; expected')[0]}; expected "
             f"{other}the network in float32",
             code=error.code,
+            of_device=True,
         ) from None
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 
-from lolat.errors import InputError, arg
 from lolat.graph.modes import AMP, BFLOAT16, FLOAT16, FLOAT32, TF32
 from lolat.io.tables import MAKERS, device_key, read_table
+from lolat.parameters import PARAMETERS
 from lolat.units import GIB
 
 PRECISION_DTYPES = {"fp32": FLOAT32, "tf32": TF32, "amp": AMP, "fp16": FLOAT16, "bf16": BFLOAT16}
@@ -271,9 +271,4 @@ def is_same_gpu(accelerator: str, device: str, gpu: Gpu | None) -> bool:
 
 def dtype_named(precision: str) -> str:
     """The data type of a precision; InputError if there is no such precision."""
-    if precision not in PRECISION_DTYPES:
-        raise InputError(
-            f"{arg('precision')} {str(precision)!r}: expected one of {', '.join(PRECISION_DTYPES)}",
-            code="no-precision",
-        )
-    return PRECISION_DTYPES[precision]
+    return PRECISION_DTYPES[PARAMETERS["precision"].choice(precision)]

@@ -336,4 +336,4 @@ class GPU:
         why = f"nothing like it was timed on this GPU, which knows {', '.join(known) or 'none'}"
         hint = "time it with examples/time_operations.py and `lolat fit`, or give another "
         hint += arg("kv_dtype" if is_cached else "dtype")
-        raise InputError(f"{name} of {dtype}: {why}; {hint}", code="not-timed")
+        raise InputError(f"{name} of {dtype}: {why}; {hint}", code="not-timed", of_device=True)

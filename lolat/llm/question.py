@@ -197,7 +197,7 @@ class ServingQuestion:
             raise InputError(
                 f"{arg('max_num_seqs')} {limits.sequences:,}: more than the {limits.tokens:,} tokens in a "
                 f"step of {server.title}, which has one for each request; expected at most as many as "
-                f"{arg('max_num_batched_tokens')}", code="step-tokens",
+                f"{arg('max_num_batched_tokens')}", code="step-tokens", of_device=True,
             )  # fmt: skip
         return limits
 

@@ -373,7 +373,9 @@ def deployment_of(
     for one in used:
         if lacks(sheet, one):
             has = ", ".join(dtypes_of(section.operations))
-            raise InputError(f"{arg('dtype')} {one}: this GPU computes {has}", code="dtype")
+            raise InputError(
+                f"{arg('dtype')} {one}: this GPU computes {has}", code="dtype", of_device=True
+            )
     groups = expert_parallel / attention_data_parallel
     try:
         decoder.check_tensor_parallel(tensor_parallel, groups, dense, routed)

@@ -318,6 +318,7 @@ class MeasuredTraining(TrainingPredictor):
                 f"{self.source} has no times of {optimizer.name}; it was measured with "
                 f"{', '.join(self.section.update_ms)}",
                 code="no-optimizer",
+                of_device=True,
             )
         update_ms = (
             update.variable * variables(graph) + update.parameter * numbers_of(graph).trained

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from lolat.device.file import DeviceFile
-from lolat.device.intervals import check_coverage
 from lolat.device.question import as_whole
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph
@@ -20,7 +19,7 @@ from lolat.hardware.links import Link
 from lolat.hardware.prices import Rented
 from lolat.io.results import Remark, Result
 from lolat.optimizers import Optimizer, optimizer_named
-from lolat.parameters import COVERAGE, PARAMETERS
+from lolat.parameters import COVERAGE, PARAMETERS, check_given
 from lolat.training.parallel import FSDP, NONE, Parallel, frozen_weights, gradients
 from lolat.units import dollars, duration, plain, plural
 
@@ -60,7 +59,7 @@ class TrainingRun:
                 f"{arg('validation_samples')} without {arg('samples')}: expected both, or none"
             )
         self.check_batch(1)
-        check_coverage(self.coverage)
+        check_given(coverage=self.coverage)
         for name in ("sharding", "optimizer"):
             object.__setattr__(self, name, PARAMETERS[name].choice(getattr(self, name)))
 
@@ -100,6 +99,7 @@ class TrainingRun:
                 f"{arg('batch_size')}: {devices} x {times}a batch of {self.batch_size:,} is more than "
                 f"{data}; expected {f'at most {most:,}' if most else 'more data'}{fewer}",
                 code="batch-over-data",
+                of_device=True,
             )
 
 
@@ -223,7 +223,7 @@ class TrainingPredictor(ABC):
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
         """Predict the ms to evaluate a batch, a forward pass in a loop; InputError if unknown."""
         words = f"no evaluation was measured; leave out {arg('validation_samples')}"
-        raise InputError(words, code="no-evaluation")
+        raise InputError(words, code="no-evaluation", of_device=True)
 
     def startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
         """Predict the s before the first iteration; None if unknown."""

@@ -51,6 +51,7 @@ class TrainingQuestion(RunAs):
     input_size: InputSize = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.global_batch_size is not None:
             check_given(global_batch_size=self.global_batch_size)
             if self.accumulate != 1:
@@ -63,8 +64,8 @@ class TrainingQuestion(RunAs):
             data = f"{arg('samples')} or {arg('tokens')}"
             raise InputError(f"{arg('epochs')} without {data}: expected the data of an epoch too")
         check_price(self.price_per_hour, self.prices)
-        limits = ("memory_gib", "max_hours", "max_dollars", "link_gbps")
-        check_given(**{name: getattr(self, name) for name in limits})
+        numbers = ("memory_gib", "max_hours", "max_dollars", "link_gbps", "coverage")
+        check_given(**{name: getattr(self, name) for name in numbers})
         ways = filter(None, several(self.checkpointing))
         words = tuple(dict.fromkeys(map(PARAMETERS["checkpointing"].choice, ways)))
         object.__setattr__(self, "checkpointing", words if words[1:] else "".join(words) or None)

@@ -16,7 +16,6 @@ from lolat.device.intervals import (
     Calibration,
     Interval,
     NetworkErrors,
-    check_coverage,
     conformal_quantile,
     t_quantile,
 )
@@ -130,8 +129,8 @@ def test_coverages_that_cannot_be() -> None:
     """Too few points: a remark by default, an error if a coverage is asked for."""
     for coverage in (0.0, 1.0, -0.1, "0.9"):
         with pytest.raises(InputError) as error:
-            check_coverage(coverage)  # type: ignore[arg-type]
-        assert (error.value.code, error.value.data) == ("coverage-range", {"coverage": coverage})
+            conformal_quantile(RESIDUALS, coverage)  # type: ignore[arg-type]
+        assert (error.value.code, error.value.data["given"]) == ("coverage", [coverage])
     few = Calibration(residuals=(0.1,) * 8)
     assert half_width(few, {}, 0.8, 1) == (pytest.approx(0.1), ())
     for calibration in (few, Calibration()):

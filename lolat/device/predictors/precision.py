@@ -115,4 +115,5 @@ def no_precision(dtype: str, measured: str, gpu: Gpu | None) -> InputError:
     return InputError(
         f"{arg('precision')} {asked}: {why}; expected {known}",
         code="no-precision",
+        of_device=True,
     )
