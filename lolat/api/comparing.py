@@ -15,6 +15,7 @@ from lolat.device.intervals import interval_around, normal_quantile
 from lolat.device.predicting import widened_half_width
 from lolat.device.prediction import Prediction
 from lolat.device.predictors.roofline import Roofline
+from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.question import EVERY_ROW, TableQuestion
 from lolat.errors import InputError, LolatError
 from lolat.fitting.roofline import predicted
@@ -156,7 +157,8 @@ def compare_blocks(model: Model, asked: Comparison) -> list[Compared]:
     ms = model.predict_counts(
         **dict(zip(names, counts.T, strict=True)), predictor=asked.question.predictor
     )
-    formula, found = model.predictor(asked.question.predictor), []
+    usual = None if names == FEATURES else TwoRegime.name
+    formula, found = model.predictor(asked.question.predictor or usual).of_six_counts, []
     knows = names == FEATURES and bool(model.inference.domain.ratios)
     beyond = model.file.domain.beyond(counts) if knows else np.zeros(len(rows), bool)
     for (row, point), latency, is_beyond in zip(rows, ms.tolist(), beyond.tolist(), strict=True):

@@ -123,9 +123,7 @@ def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int)
     entry = _entry(formula, points, fit_again, numbers)
     if formula.six_counts is not None:
         fit_six = lambda kept: fit_additive_costs(six[kept], measured[kept])  # noqa: E731
-        left_out, _ = _left_out(points, fit_six, len(FEATURES))
-        fitted = predicted_ms(formula.six_counts, points)
-        entry["six_counts"]["error"] = error_entry(measured, fitted, left_out, whole)
+        entry["six_counts"] = _entry(formula.six_counts, points, fit_six, len(FEATURES))
     return entry
 
 

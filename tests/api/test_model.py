@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lolat.api import choosing
+from lolat.api.comparing import Comparison, compare_blocks
 from lolat.api.model import Model
 from lolat.api.predicting import exceeded
 from lolat.device.question import Question
@@ -80,6 +82,27 @@ class TestCounts:
         model = Model(document)
         found = model.predict_counts(**COUNTS)
         assert found == pytest.approx(1.0 + 1e-7 * sum(COUNTS.values()), rel=1e-12)
+
+    @pytest.mark.parametrize(("columns", "off"), [(FEATURES, 0.7), (tuple(THREE), 0.4)])
+    def test_a_table_of_blocks_has_the_intervals_of_the_formula_that_answers(
+        self, tmp_path: Path, columns: tuple[str, ...], off: float
+    ) -> None:
+        """All held-out errors of a formula are a factor of exp(+-off): so are its intervals."""
+        document, points = by_hand(), synthetic.measured()
+        predictors = document["predictors"]
+        six = {
+            "coefficients": predictors["extended"]["coefficients"],
+            "residuals": [0.7, -0.7] * 50,
+        }
+        predictors["extended"] |= {"six_counts": six, "residuals": [0.1, -0.1] * 50}
+        predictors["two-regime"] |= {"residuals": [0.4, -0.4] * 50}
+        path = tmp_path / "blocks.csv"
+        path.write_text(synthetic.table(points[:3], ("name", "batch_size", "latency_ms", *columns)))
+        found = compare_blocks(Model(document), Comparison(str(path)))
+        for row in found:
+            low, high = row.interval_ms or (0.0, 0.0)
+            assert math.log(high / row.predicted_ms) == pytest.approx(off)
+            assert math.log(row.predicted_ms / low) == pytest.approx(off)
 
     def test_three_numbers_are_answered_by_two_regimes(self) -> None:
         for flops in (1e6, 1e9):  # below and above the breakpoint

@@ -57,6 +57,21 @@ def test_all_counts_give_both_predictors() -> None:
         assert six[feature] == pytest.approx(synthetic.TRUE[feature], rel=0.3)
 
 
+def test_the_formula_of_six_counts_has_the_errors_of_its_own_held_out_blocks() -> None:
+    """Of a block, by weighted least squares on the relative errors of all others, written out."""
+    points = synthetic.measured(noise=0.3)
+    entry = synthetic.document(points)["predictors"]["extended"]
+    rest = [p for p in points if p.name != "block 7"]
+    own = [i for i, p in enumerate(points) if p.name == "block 7"]
+    design = [np.column_stack([matrix(x, FEATURES), np.ones(len(x))]) for x in (rest, points)]
+    costs = fit_relative(design[0], times(rest))
+    expected = np.log(times(points) / (design[1] @ costs))[own]
+    found = np.array(entry["six_counts"]["residuals"])
+    np.testing.assert_allclose(found[own], expected, atol=1e-5)
+    assert len(found) == len(points)
+    assert not np.allclose(entry["residuals"], found, atol=1e-3)
+
+
 @pytest.mark.parametrize("known", [THREE, (*THREE, "traffic"), (*THREE, "traffic", "ops")])
 def test_some_of_the_six_counts_give_the_two_regime_formula_alone(known: tuple[str, ...]) -> None:
     document = synthetic.document(synthetic.measured(columns=known))
