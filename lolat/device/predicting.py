@@ -312,7 +312,7 @@ def widened_half_width(
     """(half width of the interval, a logarithm; remarks if there is none).
 
     `ops`: number of operations; `graph`: of a network that may be quantized; `terms_ms`: of the formula in
-    the network. Without a `coverage`, too few points for the default give None; with one, InputError.
+    the network. Too few points: None for the default coverage, InputError for a given one.
     """
     if steps is not None and isinstance(formula, Roofline) and formula.multiprocessors == 1.0:
         unlike = formula.unlike(steps) or {}

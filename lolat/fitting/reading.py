@@ -217,7 +217,7 @@ def _names_of(file: DeviceFile, device: str | None) -> tuple[str, ...]:
 def points_of_networks(
     path: str, file: DeviceFile, device: str | None, warn: Warn
 ) -> tuple[list[Point], dict[str, Graph]]:
-    """The rows of a table of networks as points of a model's file, and name -> graph.
+    """Read a table of networks for a model's file: its rows as points, and the graph of each by name.
 
     Rows of another device or execution mode than the model's, and networks that cannot be read, are left
     out.

@@ -40,7 +40,7 @@ FORM_WORD = re.compile(r"[-_ ](SXM\d?|HBM\d?e?|PCIe)\b", re.IGNORECASE)
 _FORM = re.compile(r"(?<![a-z])(?:(pcie)|sxm|hbm3)", re.IGNORECASE)
 CPU = "cpu"
 """The name of an accelerator that stands for a machine without one."""
-SIZE_OFF = 0.09  # relative difference of the memory in a name and the driver's
+SIZE_OFF = 0.09  # largest relative difference between the memory in a name and the driver's
 OF_PEAK = 0.85  # share of a data sheet's rate that large products reach
 OF_TF32 = 0.5
 """Share of a data sheet's rate in TF32 that convolutions reach; large products of float32 reach OF_PEAK."""
@@ -197,7 +197,7 @@ def _found(name: str) -> tuple[Gpu | None, str]:
     sizes = [int(size) for size in re.findall(r"\b(\d+) ?gb\b", words)]
     for its_words, gpu in _sheets():
         if _first_word(its_words) not in words:
-            continue  # most of them, so that few patterns are compiled
+            continue  # skip most sheets before compiling a pattern
         pattern = re.compile(rf"\b(?:[rg]tx ?)?(?:{its_words})(?![a-z0-9])")
         if not pattern.search(words) or ("sxm" in words and "PCIe" in gpu.name):
             continue

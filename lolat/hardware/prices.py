@@ -197,9 +197,10 @@ class Rental:
     def offers_for(self, devices: int) -> list[Offer]:
         """The cheapest instance type of each kind of link for `devices` devices, the cheapest first.
 
-        One machine links them best: if a type has exactly as many devices, these are single machines.
-        Else several instances may be needed. Some of their devices may be idle. A machine with the other
-        form of the card has another link: it is left out beside one with as many devices of the own form.
+        One machine has the best link: if a type has exactly that many devices, only single machines are
+        returned. Else several instances may be needed. Some of their devices may be idle. A machine with
+        the other form of the card has another link: it is left out beside one with as many devices of the
+        own form.
         """
         whole = [o for o in self.offers if o.devices >= devices]
         card = find_gpu(self.hardware.kind)

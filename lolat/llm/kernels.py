@@ -218,8 +218,8 @@ DECODE = {
 }
 GROUPED = ("grouped", "grouped-long", "whole", "some", "some-long", "some-long-4")
 """Rows of the main kernel: all (FlashAttention 3, FlashInfer), those without a window (FlashAttention 2),
-groups of 2 to 32 heads (XQA). "long": the number of parts follows the length, not the window. "4": four
-parts, not one, for each multiprocessor."""
+groups of 2 to 32 heads (XQA). "long": the cache is split by its whole length, even if a window hides most
+of it. "4": four parts, not one, for each multiprocessor."""
 TILES = (16.0, 64.0, 128.0)
 ATTENTION = ("batch", "length", "heads", "kv_heads", "head_dim", "window")
 REACH = np.array([2.5, 2.5, 2.0, 0.6, 2.5])

@@ -248,7 +248,7 @@ class DecoderPlan:
         )  # fmt: skip
 
     def _remarks(self, devices: int, needed: int) -> Iterator[str]:
-        """Yield remarks on so many GPUs, each of which needs so many bytes."""
+        """Yield remarks on training on `devices` GPUs that need `needed` bytes each."""
         step = self.step()
         if not self.tuning.rank:  # adapters in half precision are what PEFT calls them
             states = float(step.numbers()[0].sum()) / self.parallel(devices).shards.states

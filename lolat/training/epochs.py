@@ -32,7 +32,8 @@ from lolat.training.model import Iteration, TrainingPredictor, TrainingRun, unme
 EPOCH_COLUMNS = ("network", "batch_size", "samples", "optimizer", "epoch_s")
 EPOCH_TERMS = ("ops", "flat_norms", "flops", "elements", "update", "steps")
 """An iteration's time depends on operations, normalizations of tensors without positions (many operations
-each in TensorFlow), multiply-accumulates, elements moved, elements that the update moves, and 1."""
+each in TensorFlow), multiply-accumulates, elements moved, elements that the update moves, and a
+constant."""
 EpochCoefficients: Any = msgspec.defstruct(
     "EpochCoefficients", [(term, NotNegative) for term in EPOCH_TERMS]
 )

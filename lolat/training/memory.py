@@ -270,8 +270,8 @@ Kept = dict[int, list[tuple[int, int]]]
 def saved_tensors(graph: Graph) -> tuple[Kept, dict[int, int], dict[int, Kept]]:
     """Return what the forward pass keeps, what parts keep to run again, and what each keeps as it does.
 
-    Operations keep the tensors that their kind `saves` (`lolat.graph.kinds`); a view is the tensor that it
-    shows. A part, by the number that its operations have, keeps what it reads, and a selective one the
+    Operations keep the tensors that their kind `saves` (`lolat.graph.kinds`); a view counts as its base
+    tensor. A part, by the number that its operations have, keeps what it reads, and a selective one the
     results of its products: tensor -> the position of the part's first operation.
     """
     part, viewed, kept = backward_of(graph), dict[int, int](), Kept()

@@ -79,7 +79,8 @@ def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
 
 
 def on_sheet(formula: Roofline, was: Gpu, gpu: Gpu) -> tuple[Roofline, float, float]:
-    """(The formula of a card by the measured one's sheet and its own, ratio of their rates, of bandwidths).
+    """Scale a measured card's formula to another card by their data sheets; also the ratios of their rates
+    and of their bandwidths.
 
     Launches stay. Bytes take what memory takes for them at the REACHED bandwidth, times the sheets' ratio;
     where they took longer on the measured card, its units held them up, and the rest follows these.

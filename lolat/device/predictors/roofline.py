@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lolat.graph.analysis import Analysis
 
 SHARPNESS = 3.0  # order of the norm in files that do not say it: 1 is the sum, infinity the longest
-DEEP = 64  # step in depth of a product in half precision
+DEEP = 64  # the depth of a product is padded to multiples of this in half precision
 SPLIT_DEPTH = 1024  # least depth of a part of a split product
 TILE = 64  # height and width of the outputs that a multiprocessor computes at once
 TILED = frozenset([c.DENSE, c.POINTWISE, c.BATCHED, c.CONVOLUTION, c.ATTENTION])
