@@ -67,7 +67,10 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
         columns(cost), [(cost, option) for option in cost.options] if is_table else ()
     )
     after = list[str]()
-    if cost.samples is not None and cost.fits is not False:
+    amounts = [(cost, o) for o in cost.options if o.within_limits is not None]
+    if amounts:
+        after += [_most_line(amounts), *_price_lines(cost)]
+    elif cost.samples is not None and cost.fits is not False:
         unknown = no_price_words([f"{plain(cost.model.partition(' (')[0])} with that memory"], cost)
         after += [unknown] if cost.prices is None else _choice_lines(cost)
     return before, table, [*after, *_code_lines([cost]), *legend(table), *_layout_lines([cost])]
@@ -134,8 +137,9 @@ def _iteration_lines(cost: Cost) -> Iterator[str]:
     where = f" on {plural(best.devices, 'device')}" if cost.options[1:] else ""
     ends = map(milliseconds, best.interval_ms or ())
     sure = f" ({percent(cost.coverage)} between {' .. '.join(ends)})" if best.interval_ms else ""
+    more = "with more memory: " * (cost.fits is False)
     yield (
-        f"{milliseconds(best.iteration_ms)} an iteration{where}{sure}, {digits(best.samples_per_s)} "
+        f"{more}{milliseconds(best.iteration_ms)} an iteration{where}{sure}, {digits(best.samples_per_s)} "
         f"{SAMPLE[cost.data]}s/s{': ' * bool(parts)}{' · '.join(parts)}"
     )
     if best.mfu is not None:
@@ -187,9 +191,9 @@ def fit_words(cost: Cost) -> str:
     if cost.available_bytes is None:
         return "estimated; that of the device is not known (--memory-gib)"
     fits = "fits" if cost.memory_bytes <= cost.available_bytes else "does not fit"
-    largest = f"the largest batch that fits is {cost.largest_batch:,}"
+    largest = f"; the largest batch that fits is {cost.largest_batch:,}" * bool(cost.largest_batch)
     close = close_words(cost.memory_bytes, cost.available_bytes)
-    return f"estimated: {fits} into {byte_size(cost.available_bytes)}{close}; {largest}"
+    return f"estimated: {fits} into {byte_size(cost.available_bytes)}{close}{largest}"
 
 
 def _link_lines(cost: Cost) -> Iterator[str]:
@@ -263,6 +267,20 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
             yield from _sure_lines(
                 name, (cost, best), rows, limits, lambda row: cost.summary(row[1].devices)
             )
+    yield from _price_lines(cost)
+
+
+def _most_line(rows: Sequence[Row]) -> str:
+    """A line on the row with the most data within limits."""
+    cost, option = max(rows, key=lambda row: row[1].within_limits or 0)
+    words = f"{option.devices} x {short_name(cost.device)}, {keeps(option, cost.limits)}"
+    return f"Most{cost.limits.words()}: {words}{across(option)}"
+
+
+def _price_lines(cost: Cost) -> Iterator[str]:
+    """A line on the source of the price, if there is one."""
+    if cost.prices is None:
+        return
     dated = {
         f"{plain(r.source)}, read {r.date}" for o in cost.options if (r := o.rented) and r.date
     }
@@ -371,8 +389,13 @@ def _after(costs: Costs, listed: Sequence[Row], table: ReportTable) -> Iterator[
     if links := {link_words(c, o).partition(" (assumed")[0] for c, o in listed if o.link}:
         yield f"Links assumed: {'; '.join(sorted(links))} (yours: --link-gbps, of a GPU)"
     yield from _card_lines(o for _, o in listed)
-    if any(o.dollars is not None for _, o in listed):
-        yield f"Prices by the second: {NOT_INCLUDED}."
+    if any(o.rented is not None and (o.dollars or o.within_limits) for _, o in listed):
+        of = f" in {plain(name)}" if (name := costs.answers[0].price_list) else ""
+        yield f"Prices by the second{of}: {NOT_INCLUDED}."
+    sizes = {Choice.of(c, o).in_all for c, o in listed}
+    if len(sizes) > 1:
+        ends = f"{min(sizes):,} to {max(sizes):,} {SAMPLE[costs.data]}s"
+        yield f"An update is of {ends}: --global-batch-size N compares equal ones."
     yield from _loading_lines(costs, listed)
 
 
@@ -419,10 +442,8 @@ def _no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
 
 def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
     """Lines on the cheapest and the fastest within the limits, and devices that may be as good."""
-    if listed and listed[0][1].within_limits is not None:  # without data, the most comes first
-        cost, option = listed[0]
-        words = f"{option.devices} x {short_name(cost.device)}, {keeps(option, costs.limits)}"
-        yield f"Most{costs.limits.words()}: {words}{across(option)}"
+    if listed and listed[0][1].within_limits is not None:
+        yield _most_line(listed[:1])
     for name, choice, limits in _bests(costs):
         if choice is None:
             continue
@@ -439,33 +460,38 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
                 continue
             if device not in values or value < values[device][0]:
                 values[device] = value, ends
-        words = choice_words(choice, costs.batches > 1) + _launch_words(costs, name.lower())
+        words = choice_words(choice, costs.batches > 1)
         more = _faster_words(costs.cheapest, choice) if costs.cheapest else ""
         of = short_name(choice.device)
-        alike = apart_words(of, values, "; ") if of in values else ""
         more += _on_one(best, rivals, name)
         if best[0].is_auto and (most := best[1].largest_batch or 0) > best[1].batch_size:
-            more += f"; up to {most:,} fit"
+            more += f"; batches up to {most:,} fit"
         needed, room = best[1].memory_bytes, best[0].available_bytes
         if needed and room and (close := close_words(needed, room)):
             more += f"; {byte_size(needed)} of {byte_size(room)}{close}"
-        yield f"{_best_line(name, words, best[1], limits)}{more}{alike}"
+        if name == "Fastest" and choice == costs.cheapest:
+            yield "Fastest: the same"
+        else:
+            yield f"{_best_line(name, words, best[1], limits)}{more}"
+        yield from filter(None, [_launch_words(costs, name.lower())])
+        if alike := apart_words(of, values, "  ") if of in values else "":
+            yield alike
         yield from _sure_lines(
             name, best, listed, limits, lambda row: choice_words(Choice.of(*row), costs.batches > 1)
         )
 
 
 def _launch_words(costs: Costs, name: str) -> str:
-    """A clause on another launch of the cheapest, or the fastest, that is much cheaper, or faster."""
+    """A line on another launch of the cheapest, or the fastest, that is much cheaper, or faster; or ""."""
     best, one = getattr(costs, name), costs.in_launch.get(name)
     if one is None or (name == "fastest" and best == costs.cheapest):
         return ""
-    words = f" (with --launch {one.launch}" + f" in {one.precision}" * (
+    words = f"  with --launch {one.launch}" + f" in {one.precision}" * (
         one.precision != best.precision
     )
     price = "" if one.dollars is None else f", {dollars(one.dollars)}"
     less = percent(1.0 - one.total_s / best.total_s)
-    return f"{words}: {duration(one.total_s)}{price}, {less} less)"
+    return f"{words}: {duration(one.total_s)}{price}, {less} less"
 
 
 def _on_one(best: Row, rivals: Sequence[Row], name: str) -> str:

@@ -18,9 +18,9 @@ Row = tuple[Cost, TrainingPrediction]
 """A row of a table: a device's cost, and its option with a number of them."""
 MARKS = {
     "*": "no other row is both faster and cheaper",
-    "~": "estimated from inference: no training step, or too few, was measured on that device; "
-    "of decoders with LoRA, frozen layers or selective checkpointing on no device",
+    "~": "estimated from inference: no training step, or too few, was measured on that device",
     "!": "extrapolating: most of it is unlike anything that was measured there in that precision",
+    "?": "less sure: no own or published run is like it in GPU, their number, tuning and checkpointing",
     "^": "several machines, whose gradients go over the network between them",
     "h": "host-bound: the host (an assumed one without --host-us) takes longer to launch the operations "
     "than the GPU to run them; --launch graph and larger batches shorten it",
@@ -45,35 +45,53 @@ def _rented(cost: Cost, option: TrainingPrediction) -> str:
     return f"{rented.instances} x {name}{idle}" if rented.instances > 1 else f"{name}{idle}"
 
 
+def _marks(of: Cost | Costs, row: Row, has_memory: bool) -> str:
+    """The marks of a row, a space for each that it lacks. `has_memory`: the table shows the memory."""
+    cost, option = row
+    if option.fits is False:
+        return NO_ROOM
+    is_one = isinstance(of, Cost)
+    if isinstance(of, Cost):
+        is_best = bool(option.devices in of.frontier and option.total_s and of.options[1:])
+    else:
+        is_best = Choice.of(cost, option) in of.frontier
+    is_unlike, is_decoder = cost.in_domain is False, cost.sequence_length is not None
+    unsure = [
+        cost.estimated and not is_decoder,
+        is_unlike and not is_decoder,
+        is_unlike and is_decoder,
+    ]
+    are_so = (
+        is_best, *(so and not is_one for so in unsure), bool(across(option)),
+        cost.host_bound and not is_one,
+        has_memory and is_close(option.memory_bytes, cost.available_bytes),
+    )  # fmt: skip
+    return "".join(m if is_so else " " for m, is_so in zip(MARKS, are_so, strict=True)).rstrip()
+
+
 def columns(of: Cost | Costs) -> list[Column]:
     """The columns of a table of one device or of several."""
-    is_one, limits, frontier = isinstance(of, Cost), of.limits, {*of.frontier}
+    is_one, limits = isinstance(of, Cost), of.limits
     costs = [of] if isinstance(of, Cost) else of.answers
     sizes = {o.memory_bytes for c in costs for o in c.options}
     has_memory = not is_one or of.data == "tokens" or len(sizes) > 1
     has_batch = len({(o.batch_size, c.accumulate) for c in costs for o in c.options}) > 1
     accumulates = len({c.accumulate for c in costs}) > 1
+    has_amount = any(o.within_limits is not None for c in costs for o in c.options)
     is_alike = len({Choice.of(c, o).way for c in costs for o in c.options}) == 1
 
     def time(seconds: float) -> str:
         return duration(seconds) if is_one else digits(seconds / 3600)
 
+    def limit_column(its: TrainingLimits) -> Column:
+        return Column(
+            its.words("within" if has_amount else "<="),
+            lambda row: keeps(row[1], its),
+            is_text=True,
+        )
+
     def one(value: Callable[[TrainingPrediction], Any]) -> Callable[[Row], Any]:
         return lambda row: value(row[1]) if is_one else None
-
-    def marks(row: Row) -> str:
-        cost, option = row
-        if option.fits is False:
-            return NO_ROOM
-        is_best = Choice.of(cost, option) in frontier
-        if is_one:
-            is_best = bool(option.devices in frontier and option.total_s and cost.options[1:])
-        are_so = (
-            is_best, cost.estimated and not is_one, cost.in_domain is False and not is_one,
-            bool(across(option)), cost.host_bound and not is_one,
-            has_memory and is_close(option.memory_bytes, cost.available_bytes),
-        )  # fmt: skip
-        return "".join(m if is_so else " " for m, is_so in zip(MARKS, are_so, strict=True)).rstrip()
 
     return [
         Column("device", lambda row: None if is_one else short_name(row[0].device), is_text=True,
@@ -101,8 +119,8 @@ def columns(of: Cost | Costs) -> list[Column]:
                page="below"),
         Column("$", lambda row: row[1].dollars, _money),
         Column("$ between", one(lambda o: o.dollars_interval), ends_of(_money), page="below"),
-        Column(limits.words("<="), lambda row: keeps(row[1], limits), is_text=True),
-        Column("", marks, is_text=True),
+        *(limit_column(one) for one in ([limits] if has_amount else limits.each())),
+        Column("", lambda row: _marks(of, row, has_memory), is_text=True),
     ]  # fmt: skip
 
 
@@ -127,7 +145,8 @@ def keeps(option: TrainingPrediction, limits: TrainingLimits) -> str:
         low, high = option.within_interval or (None, None)
         ends = "" if low is None else f" ({quantity(low)} .. {quantity(high or low)})"
         of = "samples" if option.tokens_per_s is None else "tokens"
-        return f"{quantity(option.within_limits)} {of}{ends}"
+        took = duration(option.within_limits / (option.tokens_per_s or option.samples_per_s))
+        return f"{quantity(option.within_limits)} {of}{ends} in {took}"
     return max(words, key=SURE.index, default="")
 
 

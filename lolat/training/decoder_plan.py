@@ -97,6 +97,10 @@ def card_gib(card: str, section: ServingSection) -> float:
     return gpu.memory_gib if gpu and gpu.memory_gib else gib
 
 
+MUCH_LESS = 0.95
+"""A share of the time or the memory below which adapters in half precision are offered."""
+
+
 @dataclass(frozen=True)
 class DecoderPlan:
     """Training a decoder on a GPU, on any number of it; methods as of a NetworkPlan.
@@ -253,13 +257,7 @@ class DecoderPlan:
         if not self.tuning.rank:  # adapters in half precision are what PEFT calls them
             states = float(step.numbers()[0].sum()) / self.parallel(devices).shards.states
             yield from mixed_remarks(states, needed, self.recipe)
-        if step.passes.casts and not self.recipe.copy:
-            half = f"--tune {replace(self.tuning, half=True).words()}"
-            yield (
-                "adapters are in float32, as PEFT makes them: to convert to it and multiply in it may take "
-                f"longer than frozen weights save; {half} has them in bfloat16 (PEFT: "
-                "autocast_adapter_dtype=False)"
-            )
+        yield from self._adapter_remarks(devices, needed)
         rest = ", with a wider interval; own runs set the level: `lolat fit`"
         if self.is_known(devices):
             pass
@@ -295,6 +293,23 @@ class DecoderPlan:
             yield decoder.tower_remark
         if 0 < decoder.context < length:
             yield f"{decoder.name} was published for {decoder.context:,} tokens"
+
+    def _adapter_remarks(self, devices: int, needed: int) -> Iterator[str]:
+        """Yield a remark if adapters in half precision take much less time or memory."""
+        if not self.tuning.rank or self.tuning.half or self.precision == "fp32":
+            return
+        other = replace(self, tuning=replace(self.tuning, half=True))
+        ms, own_ms = (
+            sum(one.step().iteration_ms(GPU(self.section), self.parallel(1), 1).values())
+            for one in (other, self)
+        )
+        size = other.needed(devices, self.run.batch_size)
+        if min(size / needed, ms / own_ms) < MUCH_LESS:
+            yield (
+                f"adapters are in float32, as PEFT makes them: --tune {other.tuning.words()} (PEFT: "
+                f"autocast_adapter_dtype=False) takes {ms / own_ms:.2f} times as long on a GPU, and "
+                f"{byte_size(size)}"
+            )
 
     def remarks(self, memory: Mapping[str, int], numbers: Sequence[int]) -> Iterator[str]:
         """Yield a remark if `link_gbps` is slower than the links of all GPUs of a machine together."""
@@ -339,12 +354,13 @@ class DecoderPlan:
         sharded, both = (
             replace(one, run=replace(self.run, sharding=FSDP)) for one in (self, checkpointed)
         )
+        fsdp = "--sharding fsdp " * (self.run.sharding != FSDP)
         ways: list[tuple[str, DecoderPlan, list[int]]] = [
             ("--checkpointing full", checkpointed, []),
             (f"--optimizer {SMALL}", replace(self, run=replace(self.run, optimizer=SMALL)), []),
             ("--precision bf16", replace(self, precision="bf16"), []),
-            ("--sharding fsdp", sharded, more),
-            ("--sharding fsdp --checkpointing full", both, more),
+            (fsdp, sharded, more),
+            (f"{fsdp}--checkpointing full", both, more),
             ("--tune lora:16", lora, []),
             ("--tune lora:16 --checkpointing full", replace(lora, checkpointing="full"), []),
         ]  # fmt: skip
@@ -360,4 +376,6 @@ class DecoderPlan:
             )
             if number := next(fitting, None):
                 named.append(plan)
-                yield words + f" --replicas {number}" * (number != devices)
+                yield f"{words} {f'--replicas {number}' * (number != devices)}".replace(
+                    "  ", " "
+                ).strip()

@@ -115,6 +115,11 @@ class TrainingLimits:
         """The limit of money alone, which applies to the fastest."""
         return replace(self, max_hours=None)
 
+    def each(self) -> tuple[TrainingLimits, ...]:
+        """The limit of time and that of money, alone; one without limits."""
+        apart = TrainingLimits(self.max_hours), TrainingLimits(max_dollars=self.max_dollars)
+        return tuple(one for one in apart if one != TrainingLimits()) or (self,)
+
     def hours_of(self, price_per_hour: float | None) -> float | None:
         """The hours that so many US$ an hour leave; None if there is no limit, or no price."""
         paid = self.max_dollars / price_per_hour if self.max_dollars and price_per_hour else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, call
@@ -13,7 +14,7 @@ import lolat as package
 from lolat.api.choosing import devices, with_a_price
 from lolat.errors import InputError
 from lolat.hardware.gpus import Gpu, find_gpu
-from lolat.report.cost import costs_lines
+from lolat.report.cost import cost_lines, cost_parts, costs_lines
 from lolat.report.tables import lines_of
 from lolat.units import digits, dollars, duration
 from tests.training.several import GPUS, PRICES, asked, compared, network
@@ -448,14 +449,15 @@ def test_another_launch_is_offered_where_it_saves_a_tenth(prices: str, batch_siz
                 expected, least = launch, getattr(option, value)
         one = found.in_launch.get(name)
         assert (one and one.launch) == expected
-        (line,) = (x for x in printed if x.startswith(f"{name.title()}: "))
+        (at,) = (n for n, x in enumerate(printed) if x.startswith(f"{name.title()}: "))
+        line = printed[at + 1]
         is_told = one is not None and (name == "cheapest" or best != found.cheapest)
-        assert ("(with --launch" in line) == is_told
+        assert line.startswith("  with --launch") == is_told
         if is_told:
             share = 1 - alone[one.launch].total_s / best.total_s
-            words = f"(with --launch {one.launch}: {duration(alone[one.launch].total_s)}"
+            words = f"with --launch {one.launch}: {duration(alone[one.launch].total_s)}"
             assert words in line
-            assert f", {100 * share:.2g} % less)" in line
+            assert f", {100 * share:.2g} % less" in line
 
 
 def test_a_global_batch_is_in_the_largest_micro_batches_that_fit_with_their_gradients() -> None:
@@ -610,3 +612,43 @@ def test_each_device_stands_once_in_its_best_precision() -> None:
     ]
     (one,) = found.answers
     assert one.best.total_s == min(cost.best.total_s or 0.0 for cost in alone)
+
+
+def test_each_limit_has_a_column_of_its_own(prices: str) -> None:
+    """A row that keeps the hours and not the dollars says which."""
+    found = package.load("v100-fp32").cost(
+        network(), 64, 10**7, prices=prices, max_hours=10**4, max_dollars=1e-3
+    )
+    head, row, *_ = lines_of([cost_parts(found)[1]])
+    assert re.search(r"<= 10000 h +<= \$0.001$", head)
+    assert re.search(r" yes +NO$", row)
+
+
+def test_what_a_budget_buys_without_data_has_its_hours_and_its_price() -> None:
+    """US$ 60 at 3 an hour are 20 hours."""
+    found = package.load("p4-fp32").cost(network(), 8, price_per_hour=3, max_dollars=60)
+    lines = [*lines_of(cost_lines(found))]
+    assert any(
+        line.startswith("Most within $60: 1 x p4, ") and " in 20 h" in line for line in lines
+    )
+    assert any(line.startswith("Price by the second: the price given") for line in lines)
+
+
+def test_rows_of_different_updates_name_the_option_that_compares_equal_ones(prices: str) -> None:
+    told = "An update is of 64 to 128 samples: --global-batch-size N compares equal ones."
+    assert told in lines_of(costs_lines(asked(prices, "fp32")))
+    one = compared(GPUS, "fp32", 64, samples=10_000, prices=prices, replicas=1)
+    assert not any("An update is of" in line for line in lines_of(costs_lines(one)))
+
+
+def test_a_recipe_without_runs_is_no_device_without_training_steps() -> None:
+    """LoRA on an H100: runs were published on that GPU, but none with adapters."""
+    for tune, mark in (("full", ""), ("lora:16", "?")):
+        found = package.compare(
+            "llama-3.1-8b", 1, ["h100-vllm"], input_size=4096, tune=tune, sharding="fsdp",
+            replicas=8, tokens=1e8, checkpointing="full",
+        )  # fmt: skip
+        lines = [*lines_of(costs_lines(found))]
+        (row,) = (line for line in lines if line.startswith("h100-vllm"))
+        assert set(row.split()[-1]) - {"*"} & set("~!?") == set(mark)
+        assert any(line.startswith("? ") for line in lines) == bool(mark)

@@ -518,3 +518,22 @@ def test_memory_and_iteration_above_the_table_are_of_the_best_row(tmp_path: Path
     lines, its = ([*lines_of(cost_lines(x))] for x in (found, alone))
     assert lines[1] == its[1]
     assert lines[4].replace(" on 4 devices", "") == its[4]
+
+
+def test_adapters_in_half_precision_are_offered_with_their_time_and_memory() -> None:
+    """By the question that has them."""
+    h100, ask = package.load("h100-vllm"), {"input_size": 4096}
+    wide, half = (h100.cost("llama-3.1-8b", 1, tune=t, **ask) for t in ("lora:16", "lora:16:bf16"))
+    ratio = half.best.iteration_ms / wide.best.iteration_ms
+    told = f"takes {ratio:.2f} times as long on a GPU, and {half.memory_bytes / 2**30:.1f} GiB"
+    assert any("--tune lora:16:bf16" in w and w.endswith(told) for w in wide.warnings)
+    assert not any("lora:16:bf16" in w for w in half.warnings)
+
+
+def test_what_would_fit_does_not_repeat_the_sharding_asked_for() -> None:
+    found = package.load("h100-vllm").cost(
+        "llama-3.1-70b", 1, replicas=8, sharding="fsdp", input_size=4096
+    )
+    assert found.would_fit
+    assert not any("--sharding" in way for way in found.would_fit)
+    assert "the largest batch that fits is 0" not in "".join(map(str, lines_of(cost_lines(found))))
