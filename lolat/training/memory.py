@@ -312,8 +312,7 @@ def saved_parts(
     positions of maxima, and the masks of dropouts, a byte an element. Autocast keeps its copy in place of
     the tensor, and a convolution that of its padding; a reflected one keeps the tensor besides.
     """
-    part, sizes = backward_of(graph), element_bytes(graph, mode)
-    kept, again = np.zeros((2, len(graph.operations)))
+    sizes, (kept, again) = element_bytes(graph, mode), np.zeros((2, len(graph.operations)))
     lowered = lowered_eagerly(graph, mode.dtype)
 
     def size(t: int, each: float = 0.0) -> float:
@@ -344,20 +343,36 @@ def saved_parts(
         added, copies = split(tensors)
         parts[number] = sum(size(t) for t in added if t not in whole) + sum(b for _, b in copies)
     for i, o in enumerate(graph.operations):
+        part, beside = o.attributes.get(CHECKPOINT), _beside(graph, i, batch_size, sizes)
+        if part is None:
+            kept[i] += beside
+        else:
+            parts[part] = parts.get(part, 0.0) + beside
+    for i, o in enumerate(graph.operations):
         again[i] = parts.get(o.attributes.get(CHECKPOINT, -1), 0.0)
-        if not part.runs[i]:
-            continue
-        if part.first[i] or o.kind in CONVOLUTIONS:
-            kept[i] += o.attributes.get(REMADE, 0) * sizes[o.outputs[0]]
-        if drops(graph, o):
-            kept[i] += graph.tensors[o.outputs[0]].elements(batch_size)
-        elif saves_positions(graph, o):
-            kept[i] += INDEX_BYTES * graph.tensors[o.outputs[0]].elements(batch_size)
-        elif o.kind in RECURRENT:
-            a, read = o.attributes, graph.tensors[o.inputs[0]]
-            steps = read.elements(batch_size) // a["in_features"]
-            kept[i] += RECURRENT[o.kind] * steps * a["units"] * sizes[o.outputs[0]]
     return kept, again
+
+
+def _beside(graph: Graph, position: int, batch_size: int, sizes: Sequence[float]) -> float:
+    """Return the bytes that an operation keeps for its backward pass beside tensors of the graph.
+
+    `sizes`: bytes of an element of each tensor.
+    """
+    o, part, found = graph.operations[position], backward_of(graph), 0.0
+    if not part.runs[position]:
+        return found
+    written = o.outputs[0]
+    if part.first[position] or o.kind in CONVOLUTIONS:
+        found += o.attributes.get(REMADE, 0) * sizes[written]
+    if drops(graph, o):
+        found += graph.tensors[written].elements(batch_size)
+    elif saves_positions(graph, o):
+        found += INDEX_BYTES * graph.tensors[written].elements(batch_size)
+    elif o.kind in RECURRENT:
+        a, read = o.attributes, graph.tensors[o.inputs[0]]
+        steps = read.elements(batch_size) // a["in_features"]
+        found += RECURRENT[o.kind] * steps * a["units"] * sizes[written]
+    return found
 
 
 LOSS_NUMBERS = 3

@@ -104,6 +104,21 @@ class Blocks(nn.Module):
         return self.head(x)
 
 
+class Dropping(Block):
+    """Drops weights of its attention as eager transformers do: at a rate of 0 at inference."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = 0.1
+
+    def forward(self, x: Any) -> Any:
+        query, key, value = self.qkv(self.norm(x)).chunk(3, -1)
+        weights = (query @ key.transpose(-1, -2)).softmax(-1)
+        weights = F.dropout(weights, self.dropout if self.training else 0.0, self.training)
+        x = x + weights @ value
+        return x + self.down(F.gelu(self.up(x)))
+
+
 def trained_only(network: Any, *parts: str) -> Any:
     """Freeze all but the parameters whose names have one of these parts."""
     for name, parameter in network.named_parameters():
@@ -130,6 +145,36 @@ def test_a_network_of_which_some_is_trained(parts: str, reentrant: bool | None) 
     agree(trained_only(Blocks(reentrant), *PARTS[parts]), TOKENS)
     if parts == "all":
         agree(Blocks(True), TOKENS)  # a reentrant checkpoint runs all of it again
+
+
+@pytest.mark.parametrize("reentrant", [None, False, True])
+def test_a_dropout_of_weights_in_a_checkpoint_runs_again(reentrant: bool | None) -> None:
+    network = Blocks(reentrant)
+    network.blocks = nn.ModuleList([Dropping() for _ in range(4)])
+    agree(network, TOKENS)
+    dropouts = [o for o in read(network, TOKENS).operations if o.kind == "dropout"]
+    assert [o.attributes["rate"] for o in dropouts] == [0.1] * 4
+
+
+def test_positions_of_maxima_in_a_checkpoint_are_found_again() -> None:
+    """Only the checkpoint's input is kept, of 8 channels of 16 x 16, and the last layer's input."""
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.pool = nn.Conv2d(3, 8, 3, padding=1), nn.MaxPool2d(2)
+            self.inner, self.head = nn.Conv2d(8, 8, 3, padding=1), nn.Linear(8, 10)
+
+        def part(self, x: Any) -> Any:
+            return self.inner(self.pool(x).exp()).exp()
+
+        def forward(self, x: Any) -> Any:
+            x = torch.utils.checkpoint.checkpoint(self.part, self.stem(x), use_reentrant=False)
+            return self.head(x.mean((2, 3)))
+
+    x = torch.rand(2, 3, 16, 16)
+    agree(Network(), x)
+    assert by_us(read(Network(), x), 2).saved == 4 * 2 * (3 * 256 + 8 * 256 + 8)
 
 
 def convolutions() -> Any:

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
+from lolat.graph.backward import changed
 from lolat.graph.network import ON_CPU
 from lolat.readers.ops import asks_for_training, drop_rates, several_of, switched
 from lolat.units import plural
@@ -122,7 +121,7 @@ def in_training_only(model: Any, tracer: Tracer) -> Iterator[str]:
         drops = [i for i in below if operations[i].kind == "dropout"]
         known = [i for i in drops if "rate" in operations[i].attributes]
         for i in (plain := [i for i in drops if i not in known and operations[i].path == path]):
-            operations[i] = replace(operations[i], attributes={"rate": float(rates[0])})
+            operations[i] = changed(operations[i], rate=float(rates[0]))
         if not (known or plain):
             dropping.append(module)
     yield from (f"drops of {name}" for name in several_of(dropping))
