@@ -29,8 +29,6 @@ from lolat.io.documents import converted
 from lolat.units import shortened
 
 FORMAT_VERSION = 1
-ON_CPU = "on a CPU"
-"""Words in `Graph.training_only` that mark an effect that only a CPU has."""
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 if TYPE_CHECKING:
@@ -128,6 +126,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     upcasts: Size = 0  # number of operations that ask for float32 and have it
     extra_bytes: ExtraBytes = ExtraBytes()
     one_sample: str = ""  # why the network's code takes no batch but of one sample
+    training_only_on_cpu: tuple[str, ...] = ()  # effects as of `training_only` that only a CPU has
     schema: Literal["lolat-network"] = "lolat-network"
     version: Literal[1] = 1
 
@@ -257,6 +256,7 @@ class GraphBuilder:
         self.warnings: list[str] = []
         self.training: list[str] = []
         self.training_only: list[str] = []
+        self.training_only_on_cpu: list[str] = []
         self._names: dict[tuple[str, str], int] = {}
 
     def input(self, shape: Sequence[int], dtype: str = "float32", batched: bool = True) -> int:
@@ -314,7 +314,7 @@ class GraphBuilder:
         parts: dict[str, Any] = {
             n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()
         }
-        for name in ("warnings", "training_only"):
+        for name in ("warnings", "training_only", "training_only_on_cpu"):
             parts[name] = tuple(dict.fromkeys(parts[name]))
         return merge_padding(Graph(outputs=tuple(outputs), **parts))
 

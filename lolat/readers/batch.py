@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from lolat.graph import Graph, Operation
 from lolat.graph.counts import COLUMNS, ONLY, count
@@ -15,31 +16,39 @@ LEAST_SHARE = 0.01
 """A remark is made from this share of the elements, or of the multiply-accumulates, on."""
 SAMPLES = 16
 """Samples of the second reading; as many as show a branch on a small batch size, or on an even one."""
-TAKES_NONE = "it does not take a batch"
 FLOPS = COLUMNS.index("flops")
 
 
-def why_one_sample(read_two: Callable[[], Graph]) -> str:
+def with_remarks(one: Graph, read: Callable[[int], Graph], asks_two: bool = False) -> Graph:
+    """Return a network with remarks on work of SAMPLES that is not as many times that of one.
+
+    `one`: the network read with one sample; `read`: reads it with a number of them. `asks_two`: if it does
+    not take SAMPLES, two say whether it takes any batch (`Graph.one_sample`).
+    """
+    try:
+        several = read(SAMPLES)
+    except Exception as error:  # whatever a user's code raises
+        remark = f"it does not take a batch of {SAMPLES} ({shortened(one_line(error))}), {ONLY}"
+        why = _why_one_sample(read) if asks_two else ""
+        return replace(one, warnings=(*one.warnings, remark), one_sample=why)
+    return replace(one, warnings=(*one.warnings, *_remarks(one, several)))
+
+
+def _why_one_sample(read: Callable[[int], Graph]) -> str:
     """Why a network's code takes no batch of two samples, and its line; "" if it takes one."""
     try:
-        read_two()
+        read(2)
     except Exception as error:  # whatever a user's code raises
         return f"{shortened(one_line(error)).rstrip('.')}{user_line(error)}"
     return ""
 
 
-def batch_remarks(one: Graph, read_several: Callable[[], Graph]) -> Iterator[str]:
-    """Yield remarks on work of SAMPLES that is not as many times that of one.
+def _remarks(one: Graph, several: Graph) -> Iterator[str]:
+    """Yield the remarks on a network, read with one sample and with SAMPLES.
 
-    `one`: the network read with one sample; `read_several`: reads it with SAMPLES. Tensors that are as
-    large for any number get a remark if they are a large share. Operations that grow faster than the batch
-    always get one, because at some batch size they are most of the work.
+    Tensors that are as large for any number get a remark if they are a large share. Operations that grow
+    faster than the batch always get one, because at some batch size they are most of the work.
     """
-    try:
-        several = read_several()
-    except Exception as error:  # whatever a user's code raises
-        yield f"{TAKES_NONE} of {SAMPLES} ({shortened(one_line(error))}), {ONLY}"
-        return
     macs, found = count(one).at(SAMPLES)[:, FLOPS], count(several).at(1)[:, FLOPS]
     layers, more = (sum(o.kind in KERNELS for o in graph.operations) for graph in (one, several))
     if abs(macs.sum() - found.sum()) > LEAST_SHARE * found.sum() or more > layers:

@@ -37,7 +37,7 @@ from lolat.io.writing import write_bytes
 from lolat.readers.size import as_sizes, is_of_size
 from lolat.units import did_you_mean, shapes_text, shortened
 
-READERS = 55
+READERS = 56
 """Version of the readers. Raise it when they write other graphs, so that cached networks are read again."""
 _VERSIONED = (*PACKAGES, "tensorflow", "tensorflow-cpu", "torch", "onnx", "onnxscript")
 

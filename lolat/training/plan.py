@@ -17,7 +17,6 @@ from lolat.graph.analysis import largest_fitting
 from lolat.graph.backward import learns
 from lolat.graph.kinds import CONVOLUTIONS
 from lolat.graph.modes import DEFAULT_MODE, FLOAT32, TF32
-from lolat.graph.network import ON_CPU
 from lolat.hardware.gpus import PRECISION_OF, Gpu
 from lolat.hardware.links import Link, given_link
 from lolat.hardware.prices import Rental
@@ -206,8 +205,7 @@ class NetworkPlan:
                 "sgd is assumed, and networks with attention are mostly trained by adamw: "
                 "--optimizer adamw"
             )
-        on_cpu = self.file.is_cpu
-        if found := [what for what in graph.training_only if on_cpu or ON_CPU not in what]:
+        if found := graph.training_only + graph.training_only_on_cpu * self.file.is_cpu:
             yield f"in training only, and not counted: {', '.join(found)}"
         if self.tuning.frozen and any(learns(o) for o in graph.operations if o.kind == "embedding"):
             yield TIED

@@ -567,8 +567,12 @@ def test_what_acts_in_training_only_is_told(
 def test_dropped_weights_of_an_attention_are_told(rate: float, by_hand: bool) -> None:
     attention = nn.MultiheadAttention(8, 2, dropout=rate, batch_first=True)
     graph = does(_attends, (4, 8), attention=attention, with_weights=by_hand)
-    told = "drops of 1 MultiheadAttention" + " on a CPU" * (not by_hand)
-    assert [t.partition(" (")[0] for t in graph.training_only] == [told] * (rate > 0)
+    told, on_cpu = (
+        [t.partition(" (")[0] for t in effects]
+        for effects in (graph.training_only, graph.training_only_on_cpu)
+    )
+    assert told == ["drops of 1 MultiheadAttention"] * (rate > 0 and by_hand)
+    assert on_cpu == ["drops of 1 MultiheadAttention on a CPU"] * (rate > 0 and not by_hand)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.0])

@@ -20,7 +20,6 @@ from lolat.device.file import DeviceFile, made
 from lolat.device.question import RunAs
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.network import ON_CPU
 from lolat.hardware.environment import Hardware
 from lolat.hardware.prices import BUILT_IN, Offer, Rental, price_list
 from lolat.report.cost import cost_lines
@@ -172,13 +171,13 @@ def test_counts_are_those_that_the_data_allows(lolat: Command, tmp_path: Path, n
 
 def test_networks_with_attention_are_told_what_is_assumed_of_their_training() -> None:
     """And what a CPU drops; the softmax of a classifier is no attention."""
-    drops = f"drops of 2 Attention {ON_CPU} (single operations)"
+    drops = "drops of 2 Attention on a CPU (single operations)"
     about = dict.fromkeys(("heads", "key_heads"), 1) | dict.fromkeys(("queries", "keys"), 16)
     b = GraphBuilder("attends", "torch")
     x = b.input((1, 16, 64))
     x = b.add("dense", [x], (1, 16, 64), in_features=64, out_features=64, bias=False)
     x = b.add("attention", [x, x, x], (1, 16, 64), **about, head_size=64, value_size=64)
-    b.training_only.append(drops)
+    b.training_only_on_cpu.append(drops)
     attends, gpu = b.build([x]), package.load("a100-fp32")
     said = "sgd is assumed, and networks with attention are mostly trained by adamw"
     for device, graph, optimizer, told in (

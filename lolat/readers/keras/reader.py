@@ -17,7 +17,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import completed
 from lolat.graph.backward import TRAINED
 from lolat.graph.kinds import COMPUTE
-from lolat.readers.batch import SAMPLES, batch_remarks
+from lolat.readers.batch import with_remarks
 from lolat.readers.keras import remarks
 from lolat.readers.keras.named import without_weights
 from lolat.readers.keras.trace import KerasReader, calling, functional_of, inference
@@ -56,10 +56,10 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
         number = sum(prod(v.shape) for v in variables.values()) + sum(reader.packed.values())
         graph = completed(reader.builder, found, number, *reader.variables)
         several = KerasReader(graph.name, model)
-        reader.builder.warnings += batch_remarks(
-            graph, lambda: several.builder.build(several.read(*_called(model, sizes, SAMPLES)))
+        return with_remarks(
+            graph,
+            lambda samples: several.builder.build(several.read(*_called(model, sizes, samples))),
         )
-        return reader.builder.build(found)
 
 
 # ---- The call of the whole network.

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.graph.counts import ONLY
-from lolat.readers.batch import SAMPLES, batch_remarks
+from lolat.readers.batch import with_remarks
 from lolat.readers.onnx.inputs import Input, inputs_of, set_sizes
 from lolat.readers.onnx.patterns import node_name
 from lolat.readers.size import as_sizes
@@ -96,8 +96,7 @@ def _graph(model: Any, name: str, input_size: Any) -> Graph:
     if inputs and all(one.batch_axis is None for one in inputs.values()):
         remarks.append(f"its inputs have no batch axis, {ONLY}")
     if several is not None:
-        read_several = partial(_of_samples, several, name, inputs, parameters, samples=SAMPLES)
-        graph = replace(graph, warnings=(*graph.warnings, *batch_remarks(graph, read_several)))
+        graph = with_remarks(graph, partial(_of_samples, several, name, inputs, parameters))
     return replace(graph, warnings=(*remarks, *graph.warnings))
 
 

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from lolat.errors import LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.parameters import LENGTH
-from lolat.readers.batch import TAKES_NONE, batch_remarks, why_one_sample
+from lolat.readers.batch import with_remarks
 from lolat.readers.ops import AS_COMPILED
 from lolat.readers.size import InputForm, Shape, filled, numbers_of
 from lolat.units import one_line, plural, shapes_text, shortened, user_line
@@ -233,11 +233,7 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
             graph = replace(graph, warnings=(*graph.warnings, *sized))
             if not misread and type(model).__module__.partition(".")[0] not in _PUBLISHED:
                 several = partial(read_with_several, model, name, call, axis)
-                remarks, why = [*batch_remarks(graph, several)], ""
-                if any(remark.startswith(TAKES_NONE) for remark in remarks):
-                    why = why_one_sample(partial(several, 2))
-                warnings = (*graph.warnings, *remarks)
-                graph = replace(graph, warnings=warnings, one_sample=why)
+                graph = with_remarks(graph, several, asks_two=True)
             return graph, misread
         except LolatError:
             raise

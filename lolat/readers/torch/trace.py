@@ -34,7 +34,6 @@ from lolat.graph.backward import (
     learns,
 )
 from lolat.graph.kinds import IN_PLACE, KERNELS, kind_of
-from lolat.readers.batch import SAMPLES
 from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns
@@ -44,6 +43,7 @@ from lolat.readers.torch.operations import AtenOperation, base_name
 from lolat.readers.torch.positions import Positions
 from lolat.readers.torch.trained import (
     anew_in_each_call,
+    dropped,
     free_parameters,
     in_training_alone,
     in_training_only,
@@ -456,7 +456,8 @@ def traced(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) ->
         tracer.mark_parts(outputs)
     tracer.writer.mark_stops(tracer.writer.constants - tracer.trainable.keys())
     builder.free += free_parameters(tracer)
-    builder.training_only += in_training_only(model, tracer)
+    drops, builder.training_only_on_cpu = dropped(model, tracer)
+    builder.training_only += [*drops, *in_training_only(model)]
     builder.warnings += anew_in_each_call(tracer, model)
     multiplying = sum(o.kind in KERNELS for o in builder.operations)
     outputs = tracer.writer.prune(outputs)
@@ -474,7 +475,7 @@ def traced(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) ->
 
 
 def read_with_several(
-    model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int, samples: int = SAMPLES
+    model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int, samples: int
 ) -> Graph:
     """Trace a call with several samples, as a graph at batch size 1.
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lolat.graph.backward import changed
-from lolat.graph.network import ON_CPU
 from lolat.readers.ops import asks_for_training, drop_rates, several_of, switched
 from lolat.units import plural
 
@@ -95,8 +94,8 @@ def _is_of(file: str, module: Any) -> bool:
     return type(module).__module__ == f"torch.nn.modules.{file}"
 
 
-def in_training_only(model: Any, tracer: Tracer) -> Iterator[str]:
-    """Yield the effects of a module in training that are not counted.
+def dropped(model: Any, tracer: Tracer) -> tuple[list[str], list[str]]:
+    """Return what a module drops in training without being counted; and what it drops on a CPU alone.
 
     A dropout whose code sets the rate to 0 at inference, as for the weights of an attention, gets its rate
     in the graph. A dropout in a fused attention costs nothing on a GPU.
@@ -124,9 +123,14 @@ def in_training_only(model: Any, tracer: Tracer) -> Iterator[str]:
             operations[i] = changed(operations[i], rate=float(rates[0]))
         if not (known or plain):
             dropping.append(module)
-    yield from (f"drops of {name}" for name in several_of(dropping))
-    for name in several_of(fused):
-        yield f"drops of {name} {ON_CPU} (PyTorch runs single operations then, with the matrix of weights)"
+    return [f"drops of {name}" for name in several_of(dropping)], [
+        f"drops of {name} on a CPU (PyTorch runs single operations then, with the matrix of weights)"
+        for name in several_of(fused)
+    ]
+
+
+def in_training_only(model: Any) -> Iterator[str]:
+    """Yield the other effects of a module in training that are not counted."""
     yield from switched(model.modules(), "forward")
     if synchronized := [m for m in model.modules() if type(m).__name__ == "SyncBatchNorm"]:
         yield f"exchanges between devices of {', '.join(several_of(synchronized))}"
