@@ -8,7 +8,6 @@ values, so nothing is computed, and weights need no memory.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from math import prod
 from typing import Any
@@ -37,6 +36,7 @@ from lolat.graph.kinds import IN_PLACE, KERNELS, kind_of
 from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns
+from lolat.readers.torch.ledger import Ledger, free_parameters
 from lolat.readers.torch.lifetimes import Lifetimes, held_by, is_copied, leaves_of, shares
 from lolat.readers.torch.memory import with_buffers
 from lolat.readers.torch.operations import AtenOperation, base_name
@@ -44,7 +44,6 @@ from lolat.readers.torch.positions import Positions
 from lolat.readers.torch.trained import (
     anew_in_each_call,
     dropped,
-    free_parameters,
     in_training_alone,
     in_training_only,
     otherwise,
@@ -77,22 +76,14 @@ class Tracer(TorchDispatchMode):
         self.modules = modules  # module -> its path
         attentions = (m for m in modules if isinstance(m, torch.nn.MultiheadAttention))
         self.packed = {id(p) for m in attentions for p in m.parameters(recurse=False)}
-        # For each parameter of an operation: its id, the results, whether they give it a gradient.
+        # (id of a parameter, tensors that its operation writes, True if they give it a gradient)
         self.learned: list[tuple[int, list[int], bool]] = []
         # Key of a parameter -> for each use: positions of its operations, whether it is learned there.
         self.uses: dict[Any, list[tuple[range, bool]]] = {}
         self.biases: set[Any] = set()  # keys of parameters beside the largest one of an operation
         self.called: set[Any] = set()  # modules
-        # Constants that are parameters, or computed from some -> their ids and elements.
-        self.trainable: dict[int, dict[int, int]] = {}
-        # Ids of those in weights or biases of operations -> elements that these have as trained ones.
-        self.inside = Counter[int]()
-        self.cut = dict[int, int]()  # id of one with more elements -> a result
+        self.trained, self.every = Ledger(), Ledger()  # trained parameters; all, and buffers
         self.still: set[int] = set()  # frozen parameters
-        # Constants -> ids and elements of the parameters that they are, or are computed from.
-        self.made_of: dict[int, dict[int, int]] = {}
-        self.counted = Counter[int]()  # ids of those, and of buffers -> elements in operations
-        self.within = Counter[int]()  # ids of those in weights that are computed -> elements there
         self.computed: set[int] = set()  # constants computed from others, which are not counted
         self.upcasts = 0  # operations that ask for float32 and have it already
         self.anew = 0  # operations whose weights are such constants
@@ -140,7 +131,7 @@ class Tracer(TorchDispatchMode):
             self.lifetimes.own(value)
             self.learn(value, found)
             if isinstance(value, torch.nn.Parameter):
-                self.made_of[found] = {id(value): value.numel()}
+                self.every.made_of[found] = {id(value): value.numel()}
             if value.requires_grad:
                 self.train(found, {id(value): value.numel()})
             elif isinstance(value, torch.nn.Parameter):
@@ -149,7 +140,7 @@ class Tracer(TorchDispatchMode):
 
     def train(self, constant: int, parameters: dict[int, int]) -> None:
         """Note the ids and elements of the trained parameters that a constant is, or is computed from."""
-        self.trainable[constant] = parameters
+        self.trained.made_of[constant] = parameters
         if not self.writer.shape(constant):
             self.writer.scalars.add(constant)
 
@@ -236,15 +227,17 @@ class Tracer(TorchDispatchMode):
                 self.learned += [(key[-1], written, yes and self.gradients) for key, yes in owned]
             self.anew += not self.computed.isdisjoint(weights)
             is_fixed = not self.still.issuperset(weights)
-            is_fixed &= self.trainable.keys().isdisjoint(weights)
+            is_fixed &= self.trained.made_of.keys().isdisjoint(weights)
             if grows and is_fixed:
                 self.fixed.append(written)
             new = self.builder.operations[start:]
             if any(map(learns, new)):
                 held = self.writer.constants.intersection(sources)
                 held.difference_update(*(o.inputs for o in new))
-                self.inside.update({k: 0 for i in held for k in self.trainable.get(i, ())})
-                self.inside.update({key[-1]: key[0] for key, is_learned in owned if is_learned})
+                self.trained.taken.update(dict.fromkeys(self.trained.parts(held), 0))
+                self.trained.taken.update(
+                    {key[-1]: key[0] for key, is_learned in owned if is_learned}
+                )
             self.mark(start, owned, is_fixed, weights)
             for tensor, index in zip(results, written, strict=False):
                 if index >= before or for_batch:
@@ -256,10 +249,9 @@ class Tracer(TorchDispatchMode):
             written.append(self.writer.constant(shape, dtype_name(tensor), batched))
             made_of = [] if op.startswith("new_") else sources
             learned = [] if self.stops(op) else made_of
-            if found := [self.trainable[i] for i in learned if i in self.trainable]:
-                self.train(written[-1], {k: n for one in found for k, n in one.items()})
-            parts = [self.made_of.get(i, {}) for i in made_of]
-            self.made_of[written[-1]] = {k: n for one in parts for k, n in one.items()}
+            if parts := self.trained.parts(learned):
+                self.train(written[-1], parts)
+            self.every.made_of[written[-1]] = self.every.parts(made_of)
             self.aside += prod(shape) * (bool(made_of) and not is_view)
             if (made_of and not is_view) or self.computed.intersection(made_of):
                 self.computed.add(written[-1])
@@ -282,21 +274,17 @@ class Tracer(TorchDispatchMode):
         """
         trained = sum(key[0] for key, is_learned in owned if is_learned)
         rest = sum(key[0] for key, _ in owned) - trained
-        inside, found, computed = dict[int, int](), 0, self.computed.intersection(weights)
+        inside, computed = dict[int, int](), self.computed.intersection(weights)
         for i in computed:
-            parts = self.trainable.get(i, {})
+            parts = self.trained.parts((i,))
             if parts.keys().isdisjoint(key[-1] for key, _ in owned):
                 rest += self.writer.elements(i)
                 inside |= parts if self.gradients else {}
         number = self.count(owned, computed)
         every = self.builder.operations
         is_tied = bool(inside) and "tied" in every[-1].attributes  # has them from its first use
-        for key, elements in () if is_tied else inside.items():
-            new = max(min(elements - self.inside[key], rest - found), 0)
-            self.inside[key] += new
-            found += new
-            if self.inside[key] < elements:  # as of weight_norm, whose scales come on top
-                self.cut[key] = every[-1].outputs[0]
+        is_first = bool(inside) and not is_tied
+        found = self.trained.take(inside, rest, every[-1].outputs[0]) if is_first else 0
         made: dict[str, Any] = {"owns": number} if number is not None and not is_tied else {}
         if is_fixed or found < rest:
             made |= {TRAINED: trained + found} | ({COMPUTED: True} if inside else {})
@@ -315,15 +303,12 @@ class Tracer(TorchDispatchMode):
 
         `owned`: the parameters that it reads. Those that an operation before has are not in the number.
         """
+        taken = self.every.taken
         for key, _ in owned:
-            self.counted[key[-1]] = max(key[0], self.counted[key[-1]])
-        every, new = sum(map(self.writer.elements, computed)), 0
-        for key, elements in (pair for i in computed for pair in self.made_of.get(i, {}).items()):
-            more = max(min(elements - self.counted[key], every - new), 0)
-            self.counted[key] += more
-            self.within[key] += more
-            new += more
-        return sum(key[0] for key, _ in owned) + new if new < every else None
+            taken[key[-1]] = max(key[0], taken[key[-1]])
+        room = sum(map(self.writer.elements, computed))
+        new = self.every.take(self.every.parts(computed), room)
+        return sum(key[0] for key, _ in owned) + new if new < room else None
 
     @contextlib.contextmanager
     def again(self, reentrant: bool = False) -> Iterator[None]:
@@ -355,7 +340,7 @@ class Tracer(TorchDispatchMode):
 
         A buffer among its `weights` is one that is not.
         """
-        buffers = {i for i in weights if i not in self.computed and not self.made_of.get(i)}
+        buffers = {i for i in weights if i not in self.computed and not self.every.made_of.get(i)}
         found = []
         for value in pytree.tree_leaves(named):
             *seen, root = self.viewed(value)
@@ -454,8 +439,8 @@ def traced(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) ->
     whole = tracer.is_whole(outputs)
     if tracer.parts or not whole:
         tracer.mark_parts(outputs)
-    tracer.writer.mark_stops(tracer.writer.constants - tracer.trainable.keys())
-    builder.free += free_parameters(tracer)
+    tracer.writer.mark_stops(tracer.writer.constants - tracer.trained.made_of.keys())
+    builder.free += free_parameters(tracer.trained, tracer.every)
     drops, builder.training_only_on_cpu = dropped(model, tracer)
     builder.training_only += [*drops, *in_training_only(model)]
     builder.warnings += anew_in_each_call(tracer, model)
@@ -470,7 +455,7 @@ def traced(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) ->
     builder.upcasts = tracer.upcasts
     builder.autocast &= any(p.dtype == torch.float32 for p in model.parameters())
     own = {id(p): p.numel() for p in model.parameters()}  # and buffers that are weights
-    graph = completed(builder, outputs, sum((tracer.counted | own).values()))
+    graph = completed(builder, outputs, sum((tracer.every.taken | own).values()))
     return with_buffers(model, graph), next(iter(tracer.misread), "")
 
 

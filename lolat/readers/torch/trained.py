@@ -56,22 +56,6 @@ def anew_in_each_call(tracer: Tracer, model: Any) -> Iterator[str]:
         )
 
 
-def free_parameters(tracer: Tracer) -> list[tuple[int, tuple[int, ...]]]:
-    """(elements that are no operation's weights, constants computed from it) of trainable parameters.
-
-    A result takes the place of constants if they are beyond the weights that an operation computes from it.
-    """
-    found: dict[int, tuple[int, list[int]]] = {}
-    for constant, made_of in tracer.trainable.items():
-        for key in made_of.keys() - tracer.inside:
-            if rest := made_of[key] - tracer.within[key]:  # a detached kernel has them
-                found.setdefault(key, (rest, []))[1].append(constant)
-        for key in made_of.keys() & tracer.cut:
-            if (rest := made_of[key] - tracer.inside[key]) > 0:
-                found[key] = rest, [tracer.cut[key]]
-    return [(elements, tuple(constants)) for elements, constants in found.values()]
-
-
 def in_training_alone(model: Any, tracer: Tracer) -> list[str]:
     """Layers with unread parameters in a module whose code asks for `self.training`."""
     read, found = {owner for owner, *_ in tracer.learned}, []
