@@ -159,42 +159,27 @@ class ChangeTable:
     """The change that the choices at `positions` make together, beyond the changes by fewer of them.
 
     `numbers`: numbers of the networks with these choices and the base elsewhere, an axis for each position.
+    `is_whole`: it is the one table of the space, and has the candidates' own counts.
     """
 
     networks: CandidateNetworks
     positions: tuple[int, ...]
     numbers: np.ndarray
+    is_whole: bool = False
 
     def at(self, batch_size: int) -> np.ndarray:
-        """See `Table`."""
+        """See `CountTable`."""
         return self._changes(self.networks.totals(batch_size)[self.numbers])
 
     def ms(self, formula: Roofline, batch_size: int) -> np.ndarray:
-        """See `Table`."""
+        """See `CountTable`."""
         return self._changes(self.networks.ms(formula, batch_size, self.numbers))
 
     def _changes(self, changes: np.ndarray) -> np.ndarray:
         """Subtract the values at the base's choice, along each position."""
-        for axis in range(len(self.positions)):
+        for axis in () if self.is_whole else range(len(self.positions)):
             changes = changes - changes.take([0], axis)
         return changes
-
-
-@dataclass(frozen=True)
-class WholeTable:
-    """The counts of all candidates, by the choices at `positions`; `numbers`: as of `ChangeTable`."""
-
-    networks: CandidateNetworks
-    positions: tuple[int, ...]
-    numbers: np.ndarray
-
-    def at(self, batch_size: int) -> np.ndarray:
-        """See `CountTable`."""
-        return self.networks.totals(batch_size)[self.numbers]
-
-    def ms(self, formula: Roofline, batch_size: int) -> np.ndarray:
-        """See `CountTable`."""
-        return self.networks.ms(formula, batch_size, self.numbers)
 
 
 class UndecomposedError(InputError):
@@ -243,7 +228,7 @@ class Decomposer:
             [networks.number(row) for row in itertools.product(*map(range, self.sizes))]
         )
         shape = tuple(self.sizes[p] for p in positions)
-        self.tables = {positions: WholeTable(networks, positions, numbers.reshape(shape))}
+        self.tables = {positions: ChangeTable(networks, positions, numbers.reshape(shape), True)}
         together = (tuple(self.names[p] for p in positions),)
         return Decomposition(together, networks.size, 0.0, None, len(networks), networks.size)
 
