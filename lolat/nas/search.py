@@ -358,7 +358,8 @@ class Archive:
         found = tuple(
             FrontCandidate(
                 space.arch(self.rows[n]), tuple(self.rows[n].tolist()), space.named(self.rows[n]),
-                float(times[n]), self.sign * float(scores[n]), *whole[n][1:],
+                score=self.sign * float(scores[n]),
+                **whole[n]._replace(latency_ms=float(times[n]))._asdict(),
             )
             for n in front(times, scores).tolist()
         )  # fmt: skip
