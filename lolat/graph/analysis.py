@@ -309,8 +309,7 @@ class Analysis:
 
     def block_counts(self, batch_size: int) -> np.ndarray:
         """Counts of each block at a batch size, (blocks, COLUMNS), cached; InputError if too large."""
-        if self.graph.one_sample:
-            self.graph.check_batch(batch_size)
+        self.graph.check_batch(batch_size)
         sums = self._sums.get(batch_size)
         if sums is None:
             if float(self.counts.scaled.max(initial=0)) * batch_size > MOST_COUNT:
@@ -324,14 +323,12 @@ class Analysis:
 
 def analyze(network: Graph | Analysis) -> Analysis:
     """Cut and count a graph, cached with it; an Analysis is returned as it is."""
-    if isinstance(network, Analysis):
-        return network
-    kept = vars(network)
-    if "analysis" not in kept:
-        blocks, owner = cut(network), np.empty(len(network.operations), np.intp)
-        for i, block in enumerate(blocks):
-            owner[list(block.operations)] = i
-        names = tuple(block.name for block in blocks)
-        kept["analysis"] = Analysis(network, count(network), blocks, names, owner)
-    found: Analysis = kept["analysis"]
-    return found
+    return network if isinstance(network, Analysis) else _analysis(network)
+
+
+@once
+def _analysis(graph: Graph) -> Analysis:
+    blocks, owner = cut(graph), np.empty(len(graph.operations), np.intp)
+    for i, block in enumerate(blocks):
+        owner[list(block.operations)] = i
+    return Analysis(graph, count(graph), blocks, tuple(block.name for block in blocks), owner)

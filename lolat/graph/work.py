@@ -12,7 +12,7 @@ from math import ceil, prod
 from typing import NamedTuple
 
 from lolat.arrays import np
-from lolat.graph import Graph, Operation, kinds
+from lolat.graph import Graph, Operation, kinds, once
 from lolat.graph.backward import Backward, backward_of, learns, open_outputs
 from lolat.graph.kinds import GATES, VIEWS, kind_of
 from lolat.graph.modes import DEFAULT_MODE, Lowering, Mode, Pairs
@@ -131,14 +131,11 @@ def at(table: np.ndarray, batch_size: int) -> Workload:
 
 def work_of(graph: Graph, batch_size: int = 1, mode: Mode = DEFAULT_MODE) -> Workload:
     """The workload of a graph at `batch_size`; its table is cached with the graph."""
-    if graph.one_sample:
-        graph.check_batch(batch_size)
-    tables: dict[Mode, np.ndarray] = vars(graph).setdefault("works", {})
-    if mode not in tables:
-        tables[mode] = lower(graph, mode)
-    return at(tables[mode], batch_size)
+    graph.check_batch(batch_size)
+    return at(lower(graph, mode), batch_size)
 
 
+@once
 def lower(graph: Graph, mode: Mode) -> np.ndarray:
     """Lower a graph to an array (steps, STEP_COLUMNS) for any batch size; `at` evaluates it at one.
 
