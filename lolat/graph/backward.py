@@ -1,11 +1,9 @@
 """The part of a backward pass that runs, and what runs again in it.
 
 No gradient goes to a network's inputs, nor to its constants that are not trained. Attributes of operations
-say the rest; a network that is trained whole has none of them: `trained`, the number of their parameters
-that are; `stopped`, no gradient goes through their results; `asked`, their result has a gradient though
-nothing before it is trained; `checkpoint`, the number of the part whose activations are computed again.
-Such a part runs again up to its last saved tensor, all of it if `reentrant`, and without its products if
-`selective`.
+say the rest (TRAINED and so on in `lolat.graph.kinds`); a network that is trained whole has none of them.
+A part whose activations are computed again runs up to its last saved tensor, all of it if it is REENTRANT,
+and without its products if it is SELECTIVE.
 """
 
 from __future__ import annotations
@@ -14,20 +12,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec.structs import replace
-
 from lolat.arrays import np
 from lolat.graph import Graph, Operation, kinds, once
-from lolat.graph.kinds import kind_of
+from lolat.graph.kinds import (
+    ASKED,
+    CHECKPOINT,
+    COMPUTED,
+    REENTRANT,
+    SELECTIVE,
+    STOPPED,
+    TRAINED,
+    kind_of,
+)
 
-TRAINED, STOPPED, ASKED, CHECKPOINT = "trained", "stopped", "asked", "checkpoint"
-REENTRANT, SELECTIVE = "reentrant", "selective"
-COMPUTED = "computed"
-"""The kernel is computed from trained parameters, among others: it has a gradient, however few they are."""
-REMADE = "remade"
-"""Elements of the kernel, if each call computes it anew: PyTorch keeps it for the input's gradient."""
-PACKED = "packed"
-"""The projections of a query, key and value as one parameter, which is the weight of no linear layer."""
 _AFTER = kinds.NORMALIZATIONS | frozenset(kinds.GATES)
 """Kinds that save results of their own too, such as statistics, so that they run before they have saved."""
 
@@ -214,9 +211,3 @@ def _run_again(graph: Graph, found: Backward, part: list[int]) -> Iterator[int]:
         runs = end > 0 and (i < end or REENTRANT in o.attributes)
         if runs and not (SELECTIVE in o.attributes and o.kind in kinds.MULTIPLYING):
             yield i
-
-
-def changed(operation: Operation, **attributes: object) -> Operation:
-    """Return an operation with other attributes; None removes one."""
-    every = operation.attributes | attributes
-    return replace(operation, attributes={k: v for k, v in every.items() if v is not None})

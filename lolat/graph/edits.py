@@ -8,7 +8,6 @@ from math import prod
 from msgspec.structs import replace
 
 from lolat.graph import Graph, Operation
-from lolat.graph.backward import changed
 from lolat.graph.kinds import CONVOLUTIONS, KERNELS
 from lolat.graph.network import is_flat
 
@@ -45,7 +44,7 @@ def folded(graph: Graph, positions: Collection[int]) -> Graph | None:
             continue
         layer = operations[before]
         if layer is not None and layer.kind in KERNELS and len(layer.outputs) == 1:
-            operations[before] = replace(changed(layer, bias=True), outputs=o.outputs)
+            operations[before] = replace(layer.changed(bias=True), outputs=o.outputs)
             operations[position] = None
     kept = tuple(filter(None, operations))
     return None if len(kept) == len(operations) else replace(graph, operations=kept)
@@ -69,7 +68,7 @@ def with_small_kernels(graph: Graph, positions: Collection[int]) -> Graph | None
     """The graph with kernels of at most SMALL on a side; None if no kernel is larger."""
 
     def smaller(o: Operation) -> Operation:
-        return changed(o, kernel=tuple(min(k, SMALL) for k in o.attributes["kernel"]))
+        return o.changed(kernel=tuple(min(k, SMALL) for k in o.attributes["kernel"]))
 
     return _each(graph, positions, has_large_kernel, smaller)
 
@@ -87,7 +86,7 @@ def with_fewer_heads(graph: Graph, positions: Collection[int]) -> Graph | None:
     def fewer(o: Operation) -> Operation:
         halves = {name: o.attributes[name] // 2 for name in ("heads", "key_heads")}
         doubles = {name: o.attributes[name] * 2 for name in ("head_size", "value_size")}
-        return changed(o, **halves, **doubles)
+        return o.changed(**halves, **doubles)
 
     return _each(graph, positions, has_heads, fewer)
 

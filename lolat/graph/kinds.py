@@ -146,7 +146,11 @@ NORMALIZATIONS = _of("normalization")
 POOLINGS = _of("pool")
 VIEWS = _of("view")
 SLICES = frozenset(name for name, kind in KINDS.items() if kind.work == "parts")
-STORED, AHEAD, IN_PLACE = "stored", "ahead", "in_place"  # attributes, see ATTRIBUTES
+# Attributes, see ATTRIBUTES.
+STORED, AHEAD, IN_PLACE = "stored", "ahead", "in_place"
+TRAINED, STOPPED, ASKED, PACKED = "trained", "stopped", "asked", "packed"
+COMPUTED, REMADE = "computed", "remade"
+CHECKPOINT, REENTRANT, SELECTIVE = "checkpoint", "reentrant", "selective"
 INDEXED = frozenset(["max_pool", "global_max_pool"])
 """Kinds for which eager PyTorch also writes the position of each maximum."""
 INVERTIBLE = frozenset(["leaky_relu", "elu", "selu", "celu"])
@@ -206,10 +210,11 @@ ATTRIBUTES = {
     "inputs behind the first; INTEGERS: those of integers; POSITIONS: of the elements that were chosen",
     # training of a part (lolat.graph.backward)
     "trained": "number of the parameters that are trained, if not all",
-    "computed": "True if the kernel is computed from trained parameters",
+    "computed": "True if the kernel is computed from trained parameters, among others: it has a gradient",
     "owns": "number of its parameters, if its kernel is computed from fewer than it has elements",
-    "remade": "number of its kernel's elements, if each call computes them anew",
-    "packed": "True for the projections of query, key and value as one parameter",
+    "remade": "number of its kernel's elements, if each call computes them anew: they are kept for the "
+    "input's gradient",
+    "packed": "True for the projections of query, key and value as one parameter, no linear layer's weight",
     "stopped": "True if no gradient goes through the results",
     "asked": "True if the result has a gradient though nothing before it is trained",
     "checkpoint": "number of the part whose activations are computed again",

@@ -81,6 +81,11 @@ class Operation(msgspec.Struct, frozen=True):
         """Number of parameters per channel of a normalization: its attribute `vectors`, else its kind's."""
         return int(self.attributes.get("vectors", kind_of(self.kind).vectors))
 
+    def changed(self, **attributes: Attribute | None) -> Operation:
+        """Return it with other attributes; None removes one."""
+        every = self.attributes | attributes
+        return replace(self, attributes={k: v for k, v in every.items() if v is not None})
+
 
 class ExtraBytes(NamedTuple):
     """Bytes of parameters and buffers that the operations of a graph do not tell.

@@ -17,8 +17,7 @@ from msgspec.structs import replace
 
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation, once
-from lolat.graph.backward import PACKED, changed
-from lolat.graph.kinds import CONVOLUTIONS, ELEMENTWISE, GATES, KERNELS, VIEWS
+from lolat.graph.kinds import CONVOLUTIONS, ELEMENTWISE, GATES, KERNELS, PACKED, VIEWS
 
 STEP = 8  # channel counts are multiples of this, which fill vector instructions
 NOTE = "counts at another width are scaled, within about 2 %"
@@ -113,8 +112,8 @@ class Widths:
         operations = list(self.graph.operations)
         for p, name, place in self.attributes:
             o = operations[p]
-            operations[p] = changed(
-                o, **{name: of(self.graph.operations[p].attributes[name], [place])}
+            operations[p] = o.changed(
+                **{name: of(self.graph.operations[p].attributes[name], [place])}
             )
         return replace(self.graph, tensors=tuple(tensors), operations=tuple(operations))
 

@@ -33,8 +33,7 @@ from msgspec import structs
 
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import operations_parameters
-from lolat.graph.backward import STOPPED, changed
-from lolat.graph.kinds import AHEAD, COMPUTE, CONVOLUTIONS, KINDS, NORMALIZATIONS, by_name
+from lolat.graph.kinds import AHEAD, COMPUTE, CONVOLUTIONS, KINDS, NORMALIZATIONS, STOPPED, by_name
 
 NAMES = {
     # activations
@@ -211,7 +210,7 @@ class Writer:
         for i in owning:
             kind = operations[i].kind
             tied = (True if kind in owners and not own_bias else "kernel") if owners else None
-            operations[i] = changed(operations[i], tied=tied, bits=bits or None)
+            operations[i] = operations[i].changed(tied=tied, bits=bits or None)
             if parameter is not None:
                 self._owned.setdefault(parameter, set()).add(kind)
         return bool(owning)
@@ -219,7 +218,7 @@ class Writer:
     def mark(self, start: int, attribute: str, value: str) -> None:
         """Give an attribute to the operations from position `start` on."""
         operations = self.builder.operations
-        operations[start:] = [changed(o, **{attribute: value}) for o in operations[start:]]
+        operations[start:] = [o.changed(**{attribute: value}) for o in operations[start:]]
 
     def reached(self, outputs: Sequence[int]) -> tuple[set[int], set[int]]:
         """The tensors that some outputs need, and the tensors among them that a gradient reaches."""
@@ -236,7 +235,7 @@ class Writer:
         operations = self.builder.operations
         for i, o in enumerate(operations):
             if not self.held.isdisjoint(o.outputs):
-                operations[i] = changed(o, **{STOPPED: True})
+                operations[i] = o.changed(**{STOPPED: True})
         self.builder.still += still
 
     def prune(self, outputs: Sequence[int]) -> list[int]:

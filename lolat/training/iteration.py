@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from lolat.graph import Graph, Operation
-from lolat.graph.backward import TRAINED, backward_of, drops, free_parameters
+from lolat.graph.backward import backward_of, drops, free_parameters
 from lolat.graph.counts import COLUMNS, count
-from lolat.graph.kinds import GATES, NORMALIZATIONS, STORED, VIEWS, kind_of
+from lolat.graph.kinds import GATES, NORMALIZATIONS, STORED, TRAINED, VIEWS, kind_of
 
 # ---- The terms that the time of a forward or a backward pass depends on, counted operation by operation.
 #

@@ -18,10 +18,6 @@ from lolat.graph.analysis import (
     parameters,
 )
 from lolat.graph.backward import (
-    CHECKPOINT,
-    REMADE,
-    SELECTIVE,
-    TRAINED,
     backward_of,
     drops,
     free_parameters,
@@ -30,7 +26,18 @@ from lolat.graph.backward import (
     open_outputs,
     saves_positions,
 )
-from lolat.graph.kinds import CONVOLUTIONS, IN_PLACE, KERNELS, MULTIPLYING, SLICES, VIEWS
+from lolat.graph.kinds import (
+    CHECKPOINT,
+    CONVOLUTIONS,
+    IN_PLACE,
+    KERNELS,
+    MULTIPLYING,
+    REMADE,
+    SELECTIVE,
+    SLICES,
+    TRAINED,
+    VIEWS,
+)
 from lolat.graph.modes import (
     AMP,
     BFLOAT16,

@@ -15,17 +15,17 @@ from msgspec.structs import replace
 from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph, Operation, Tensor
 from lolat.graph.analysis import parameter_key
-from lolat.graph.backward import (
+from lolat.graph.blocks import cut
+from lolat.graph.kinds import (
     CHECKPOINT,
+    COMPUTE,
     COMPUTED,
+    KERNELS,
     PACKED,
     REENTRANT,
     SELECTIVE,
     TRAINED,
-    changed,
 )
-from lolat.graph.blocks import cut
-from lolat.graph.kinds import COMPUTE, KERNELS
 from lolat.training.memory import numbers_of
 from lolat.training.passes import HEAD, Tuning
 from lolat.units import plural, shortened
@@ -74,7 +74,7 @@ def _constants(graph: Graph) -> set[int]:
 
 
 def _tuned(graph: Graph, tuning: Tuning) -> Graph:
-    operations = [changed(o, **{TRAINED: None, COMPUTED: None}) for o in graph.operations]
+    operations = [o.changed(**{TRAINED: None, COMPUTED: None}) for o in graph.operations]
     if not tuning.is_partial:
         return _with(graph, operations, graph.still)
     last = max((i for i, o in enumerate(operations) if o.kind in KERNELS), default=0)
@@ -99,7 +99,7 @@ def _tuned(graph: Graph, tuning: Tuning) -> Graph:
         shared = {t for _, made in graph.free if not frozen.isdisjoint(made) for t in made}
         still &= frozen | shared | {*graph.still}
     trained = set(map(parameter_key, live))
-    made = [o if parameter_key(o) in trained else changed(o, **{TRAINED: 0}) for o in operations]
+    made = [o if parameter_key(o) in trained else o.changed(**{TRAINED: 0}) for o in operations]
     return _with(graph, made, still)
 
 
@@ -112,7 +112,7 @@ def _adapted(graph: Graph, operations: list[Operation], rank: int, last: int) ->
     """
     tensors, made, found, widest = list(graph.tensors), list[Operation](), 0, 0
     for i, o in enumerate(operations):
-        made.append(changed(o, **{TRAINED: 0}))
+        made.append(o.changed(**{TRAINED: 0}))
         if o.kind != "dense" or i == last or not {"experts", PACKED}.isdisjoint(o.attributes):
             continue
         found += 1
@@ -182,10 +182,10 @@ def units(graph: Graph) -> list[list[int]]:
 
 def _recomputed(graph: Graph, checkpointing: str) -> Graph:
     nothing = dict.fromkeys((CHECKPOINT, REENTRANT, SELECTIVE))
-    operations = [changed(o, **nothing) for o in graph.operations]
+    operations = [o.changed(**nothing) for o in graph.operations]
     if checkpointing != "none":
         selective = {SELECTIVE: True} if checkpointing == "selective" else {}
         for number, part in enumerate(units(graph), start=1):
             for i in part:
-                operations[i] = changed(operations[i], **{CHECKPOINT: number}, **selective)
+                operations[i] = operations[i].changed(**{CHECKPOINT: number}, **selective)
     return _with(graph, operations, graph.still)

@@ -21,7 +21,6 @@ from lolat.device import predicting
 from lolat.device.file import DeviceFile
 from lolat.device.question import Question
 from lolat.graph import Graph
-from lolat.graph.backward import changed
 from lolat.graph.counts import count
 from lolat.graph.work import CLASSES
 from lolat.hardware.gpus import dtype_named
@@ -85,7 +84,7 @@ def moved_ms(n: int) -> float:
 def test_what_is_computed_again_takes_another_forward_pass() -> None:
     """The first layer, relu and dropout, whose mask is the last tensor that is saved."""
     graph = known.network()
-    first = [changed(o, checkpoint=1) for o in graph.operations[:3]]
+    first = [o.changed(checkpoint=1) for o in graph.operations[:3]]
     again = replace(graph, operations=(*first, graph.operations[3]))
     whole = known.by_hand(32)
     found = asked(model(), again, 32).parts_ms

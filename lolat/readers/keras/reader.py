@@ -15,8 +15,7 @@ from unittest import mock
 from lolat.errors import NetworkError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import completed
-from lolat.graph.backward import TRAINED
-from lolat.graph.kinds import COMPUTE
+from lolat.graph.kinds import COMPUTE, TRAINED
 from lolat.readers.batch import with_remarks
 from lolat.readers.keras import remarks
 from lolat.readers.keras.named import without_weights

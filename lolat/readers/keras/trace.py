@@ -12,9 +12,8 @@ from unittest import mock
 
 from lolat.errors import NetworkError, arg
 from lolat.graph import GraphBuilder
-from lolat.graph.backward import TRAINED, changed
 from lolat.graph.blocks import depth_first
-from lolat.graph.kinds import COMPUTE, KERNELS, NORMALIZATIONS
+from lolat.graph.kinds import COMPUTE, KERNELS, NORMALIZATIONS, TRAINED
 from lolat.readers.keras import layers, remarks
 from lolat.readers.ops import Call, Writer
 from lolat.units import one_line, shapes_text
@@ -117,7 +116,7 @@ class KerasReader:
         if trained and len(own) > 1:
             self.partly.append(node.operation.name)
         for i in own:
-            every[i] = changed(every[i], **{TRAINED: trained})
+            every[i] = every[i].changed(**{TRAINED: trained})
 
     def bits(self, layer: Any, start: int) -> float:
         """Bits per weight of a quantized layer, including scales and zero points; 0 if not quantized.

@@ -13,7 +13,6 @@ from typing import Any
 from msgspec import structs
 
 from lolat.graph import GraphBuilder, Operation, Tensor
-from lolat.graph.backward import changed
 from lolat.graph.kinds import CONVOLUTIONS, GATES, NORMALIZATIONS, POOLINGS, SLICES, VIEWS
 from lolat.readers.ops import einsum_terms
 from lolat.readers.torch.lifetimes import shares
@@ -117,6 +116,6 @@ def free_turns(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> li
             images.update(operation.inputs)
         if operation.attributes.get("to_image"):
             kind = "transpose" if images.isdisjoint(operation.outputs) else "reshape"
-            operation = changed(structs.replace(operation, kind=kind), to_image=None)
+            operation = structs.replace(operation, kind=kind).changed(to_image=None)
         turned.append(operation)
     return turned[::-1]

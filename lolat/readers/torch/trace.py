@@ -21,18 +21,19 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder, Tensor
 from lolat.graph.analysis import completed
-from lolat.graph.backward import (
+from lolat.graph.backward import learns
+from lolat.graph.kinds import (
     ASKED,
     CHECKPOINT,
     COMPUTED,
+    IN_PLACE,
+    KERNELS,
     PACKED,
     REENTRANT,
     REMADE,
     TRAINED,
-    changed,
-    learns,
+    kind_of,
 )
-from lolat.graph.kinds import IN_PLACE, KERNELS, kind_of
 from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns
@@ -188,7 +189,7 @@ class Tracer(TorchDispatchMode):
         if overwritten and isinstance(overwritten[0], torch.Tensor):
             every, index = self.builder.operations, self.known[results[0]]
             if every and every[-1].outputs == (index,) and [*every[-1].inputs[:1]] == before:
-                every[-1] = changed(every[-1], **{IN_PLACE: True})
+                every[-1] = every[-1].changed(**{IN_PLACE: True})
             self.overwrite(overwritten[0], index)
         elif bases and is_view:
             base = bases[0]
@@ -294,7 +295,7 @@ class Tracer(TorchDispatchMode):
         if self.part is not None:
             made |= {CHECKPOINT: self.part[0]} | ({REENTRANT: True} if self.part[1] else {})
         for i in range(start, len(every)) if made else ():
-            every[i] = changed(every[i], **made)
+            every[i] = every[i].changed(**made)
         if not owned:
             self.bare.update(t for o in every[start:] for t in o.outputs if kind_of(o.kind).vectors)
 
@@ -377,9 +378,9 @@ class Tracer(TorchDispatchMode):
             found = next((u for u, written in of_use if not reached.isdisjoint(written)), first)
             if found != first and not any("tied" in every[i].attributes for i in first):
                 for i in first:
-                    every[i] = changed(every[i], tied=True)
+                    every[i] = every[i].changed(tied=True)
                 for i in found:
-                    every[i] = changed(every[i], tied=None)
+                    every[i] = every[i].changed(tied=None)
 
     def mark_parts(self, outputs: Sequence[int]) -> None:
         """Mark what has a gradient, and what has none, in a network of which a part is trained."""
@@ -387,9 +388,9 @@ class Tracer(TorchDispatchMode):
         every = self.builder.operations
         for i, o in enumerate(every):
             if not self.bare.isdisjoint(o.outputs):
-                every[i] = changed(o, **{TRAINED: 0})
+                every[i] = o.changed(**{TRAINED: 0})
             if not self.asked.isdisjoint(o.outputs):
-                every[i] = changed(every[i], **{ASKED: True})
+                every[i] = every[i].changed(**{ASKED: True})
 
     def overwrite(self, changed: Any, index: int) -> None:
         """Record that an operation in place gave its tensor, and what that is a view of, a new value."""

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lolat.graph.backward import changed
 from lolat.readers.ops import asks_for_training, drop_rates, several_of, switched
 from lolat.units import plural
 
@@ -104,7 +103,7 @@ def dropped(model: Any, tracer: Tracer) -> tuple[list[str], list[str]]:
         drops = [i for i in below if operations[i].kind == "dropout"]
         known = [i for i in drops if "rate" in operations[i].attributes]
         for i in (plain := [i for i in drops if i not in known and operations[i].path == path]):
-            operations[i] = changed(operations[i], rate=float(rates[0]))
+            operations[i] = operations[i].changed(rate=float(rates[0]))
         if not (known or plain):
             dropping.append(module)
     return [f"drops of {name}" for name in several_of(dropping)], [
