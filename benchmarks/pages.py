@@ -47,7 +47,7 @@ def python_page() -> str:
     from lolat.device import attribution, budget
     from lolat.llm import answer
     from lolat.llm.compare import ComparedModels
-    from lolat.nas.enumeration import Ranking
+    from lolat.nas.ranking import Ranking
     from lolat.nas.search import SearchResult
     from lolat.training import cost
     from lolat.training.compare import Costs

@@ -22,8 +22,8 @@ import numpy as np
 
 import lolat
 from benchmarks.runner import Tables, benchmark, in_turns
-from lolat.nas.enumeration import Candidates, best_of
 from lolat.nas.estimators import compiled
+from lolat.nas.ranking import Candidates, best_of
 from lolat.nas.space import Grid
 
 ROOT = Path(__file__).resolve().parent.parent

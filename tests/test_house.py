@@ -186,7 +186,7 @@ STEPS = {
     # The package's lazy names must not shadow its modules.
     "import lolat, lolat.errors; assert lolat.load.__module__ == 'lolat.api.choosing'": "",
     "import lolat; lolat.Model, lolat.InputError; from lolat import nas": "",
-    "import lolat.nas.enumeration": "",
+    "import lolat.nas.ranking": "",
     "import lolat.llm.config": "",
     CACHED: "",
 }

@@ -170,8 +170,8 @@ def _opened(model: str, question: dict[str, Any]) -> Model:
     "lolat nas score nasbench201 epyc-2t --output best.csv --best 100",
     "lolat nas score fbnet phone.json --among archs.csv --output latencies.csv",
     answers={
-        "nas-score": "lolat.nas.enumeration:Ranking",
-        "nas-scores": "lolat.nas.enumeration:Rankings",
+        "nas-score": "lolat.nas.ranking:Ranking",
+        "nas-scores": "lolat.nas.ranking:Rankings",
     },
 )
 @common.space_argument
@@ -192,7 +192,7 @@ def score(
     space: str, model: str, output: Path, batch_size: tuple[int, ...], **question: Any
 ) -> None:
     """Write the latencies of all candidates of SPACE, or of ARCHS, on MODEL's device; list the fastest."""
-    from lolat.nas.enumeration import rank
+    from lolat.nas.ranking import rank
 
     with common.progress() as bar:
         loaded = _opened(model, question)

@@ -373,9 +373,8 @@ def layer_label(operations: Sequence[Operation]) -> str:
     if computing.path and first and last and not last.startswith(first):
         return f"{first} to {last}"
     *outer, layer = computing.path.split("/")
-    if not _kinds(_AUTOMATIC).fullmatch(
-        layer
-    ):  # an automatic path is a layer of several operations
+    # An automatic path is a layer of several operations.
+    if not _kinds(_AUTOMATIC).fullmatch(layer):
         outer, layer = [*outer, layer], _PART.sub("", computing.name) or computing.kind
     named = [o for o in outer if o and not _CONTAINER.fullmatch(o)]
     if any(_kinds(_AUTOMATIC).fullmatch(o) for o in named):

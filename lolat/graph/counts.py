@@ -412,10 +412,8 @@ def count(graph: Graph) -> GraphCounts:
     fixed = one.reshape(shape) - scaled
     path = _longest_path(graph, fixed[:, _OPS])
     fixed[path, _SERIAL] = fixed[path, _OPS]
-    ends = {
-        *graph.inputs,
-        *graph.outputs,
-    }  # counted at the first operation that reads or writes one
+    # The network's inputs and outputs, each counted where it is first read or written.
+    ends = {*graph.inputs, *graph.outputs}
     for position, operation in enumerate(graph.operations):
         for tensor in (graph.tensors[t] for t in ends & {*operation.inputs, *operation.outputs}):
             (scaled if tensor.batched else fixed)[position, _BORDER] += tensor.elements()

@@ -69,9 +69,7 @@ IN_TURN = 4  # the rows grow, and each product waits for the one before, as in a
 Product = tuple[float, float, float, float]  # number, rows, columns, depth
 NO_PRODUCT = (0.0, 0.0, 0.0, 0.0)
 ATTENTION_BACKWARD = 2.5  # MACs of its backward / forward pass; the scores are computed once more
-LOSS_BACK = (
-    1.5  # bytes of a softmax's backward / forward pass: two gradients and the result are moved
-)
+LOSS_BACK = 1.5  # bytes of a softmax's backward / forward pass: moves two gradients and the result
 DROPPED = 2.25  # elements that a dropout moves per input element: input, output, a byte of mask
 
 
@@ -165,7 +163,7 @@ def lower(graph: Graph, mode: Mode) -> np.ndarray:
             back = None if operation.kind in _BY_OPERAND else kind.backward
             back = 1.0 if kinds.STORED in operation.attributes else back
             reads, writes = lowering.eager(operation)
-            if operation.kind in IN_FLOAT32:
+            if operation.kind in AS_SLOW_IN_HALF:
                 reads, writes = (
                     [(t, max(size, 4.0)) for t, size in pairs] for pairs in (reads, writes)
                 )
@@ -190,7 +188,7 @@ def lower(graph: Graph, mode: Mode) -> np.ndarray:
 
 _BY_OPERAND = kinds.ELEMENTWISE | kinds.SLICES
 """Kinds whose backward pass `Lowering.gradients` tells."""
-IN_FLOAT32 = frozenset(["softmax", "log_softmax"])
+AS_SLOW_IN_HALF = frozenset(["softmax", "log_softmax"])
 """Kinds that are about as slow in half precision as in float32: 0.94 to 1.0 of the time on an H100."""
 SLOWEST = (BATCH_NORM, NORM, GROUP_NORM, POOLS, SUMS, RESIZED, JOINED, MOVES)
 """The class of fused operations is the first of these that any of them has, else ELEMENTS. In inference a

@@ -55,8 +55,8 @@ class Recipe:
     of a model of several GPUs. `is_log`: the output is the logarithm of the time, and the loss its absolute
     error; else the output is ms, from a ReLU without bias, and the loss is the squared error of
     log(1 + ms). `halve_every`: epochs after which the learning rate halves; 0: it falls as a cosine to 0.
-    `dropout`: follows the last hidden layer. `l2`: half of it times the squares of the hidden kernels is
-    added to the loss.
+    `dropout`: follows the last hidden layer. `l2`: the loss gets l2/2 times the sum of squares of
+    the hidden kernels.
     """
 
     name: str

@@ -106,8 +106,8 @@ def learn(
     """Train on all rows of `table`, for `epochs` or as many as the recipe says.
 
     The model's `training` has seed, epochs, rows, the mean losses of the epochs (`losses`) and how many
-    networks were started from other weights (`tries`, more than 1 if outputs died); its `errors` are
-    empty. MissingPackageError without Keras; LolatError if the training diverges or every output dies.
+    networks were started (`tries`, above 1 if the output of the first one died); its `errors` are empty.
+    MissingPackageError without Keras; LolatError if the training diverges or every output dies.
     """
     epochs, progress = epochs or recipe.epochs, progress or Progress()
     if len(devices) > 1:

@@ -8,9 +8,9 @@ nas.estimator(space, lolat.load("local")).latency(space.sample(1_000_000))
 """
 
 from lolat.nas import spaces
-from lolat.nas.enumeration import rank
 from lolat.nas.estimators import LatencyEstimator, latency_tables
 from lolat.nas.fewshot import FewShotModel, estimator, fit
+from lolat.nas.ranking import rank
 from lolat.nas.search import search
 from lolat.nas.space import Position, Space
 from lolat.nas.tables import Part

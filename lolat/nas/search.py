@@ -367,7 +367,7 @@ class Archive:
 
 
 SPREAD = (
-    0.3  # of a generation, drawn evenly over the latencies; the others are neighbors of the front
+    0.3  # of a generation, drawn evenly over the latencies; the others are the front's neighbors
 )
 CLIMBED = 8  # neighbors between two looks at the front
 DRAWN = 16  # candidates drawn for each one of the first generation

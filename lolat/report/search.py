@@ -13,7 +13,7 @@ from lolat.report.tables import Column, Part, ReportTable
 from lolat.units import between, byte_size, milliseconds, plain
 
 if TYPE_CHECKING:
-    from lolat.nas.enumeration import BestCandidate, Ranking
+    from lolat.nas.ranking import BestCandidate, Ranking
     from lolat.nas.search import FrontCandidate, SearchResult
 
 

@@ -14,8 +14,8 @@ from lolat.api.model import Model
 from lolat.device.predictors.additive import AdditiveCosts
 from lolat.errors import InputError
 from lolat.nas import estimators
-from lolat.nas.enumeration import Candidates, best_of
 from lolat.nas.estimators import LatencyEstimator, compiled
+from lolat.nas.ranking import Candidates, best_of
 from lolat.nas.space import CHUNK, Grid, Space
 from lolat.nas.user_code import find_space
 from tests import synthetic

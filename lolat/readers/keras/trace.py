@@ -48,9 +48,8 @@ class KerasReader:
         self.alive: list[Any] = []  # symbolic tensors that must live, so that ids stay unique
         self.variables: list[int] = []  # constants that are trained
         self.packed: dict[int, int] = {}  # id of a quantized layer -> its weights in no variable
-        self.turned: dict[
-            int, tuple[Any, Any]
-        ] = {}  # id -> (tensor made of a variable, the variable)
+        # id -> (tensor made of a variable, the variable)
+        self.turned: dict[int, tuple[Any, Any]] = {}
 
     def read(
         self, inputs: Sequence[Any], outputs: Sequence[Any], grow: Sequence[bool]

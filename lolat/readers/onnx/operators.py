@@ -21,7 +21,7 @@ from lolat.graph.kinds import by_name
 from lolat.graph.modes import FLOAT_BYTES
 from lolat.graph.quantized import INT8
 from lolat.readers.onnx.patterns import Patterns, clip_limits, node_name, number
-from lolat.readers.onnx.quantized import STORED
+from lolat.readers.onnx.quantized import IN_FILE
 from lolat.readers.ops import ALWAYS_DROPS, Call, Writer, keeps_channels
 
 Rule = Callable[["OnnxReader", Any], list[int]]
@@ -71,7 +71,7 @@ class OnnxReader:
 
         A bias that the file adds by a separate operator is in float32.
         """
-        if not (stored := node.metadata_props.get(STORED)):
+        if not (stored := node.metadata_props.get(IN_FILE)):
             return 0.0
         elements, size = map(float, stored.split())
         number = self.writer.parameters(start) or elements

@@ -1,6 +1,6 @@
 """Quantized ONNX networks (QDQ and dynamic), rewritten as networks in float.
 
-Operators that only handle scales are left out. The metadata of a product get STORED: the number of its
+Operators that only handle scales are left out. The metadata of a product get IN_FILE: the number of its
 weights and their bytes in the file. The metadata of an operation in 8 bits get INT8: its scheme
 (`lolat.graph.quantized`).
 """
@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 from lolat.graph.modes import FLOAT_BYTES, SIZES
 from lolat.graph.quantized import DYNAMIC, INT8, SIGNED, STATIC
 
-STORED = "lolat.stored"
+IN_FILE = "lolat.in_file"
 _FLOAT: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"), ("Cast", 0)),
     "ConvInteger": ("Conv", 0, 1), "MatMulInteger": ("MatMul", 0, 1),
@@ -180,11 +180,11 @@ class _Rewriting:
             self.stored[node.output[0]] = found[0][0], sum(size for _, size in found)
 
     def marked(self, node: Any, width: int, scheme: str) -> Any:
-        """The node, with STORED and INT8 in its metadata."""
+        """The node, with IN_FILE and INT8 in its metadata."""
         if width and node.op_type in MULTIPLYING | {"Gather"}:
             found = [self.stored[name] for name in node.input if name in self.stored]
             elements, size = map(sum, zip(*(found or [(8, width)]), strict=True))
-            node.metadata_props.add(key=STORED, value=f"{elements} {size}")
+            node.metadata_props.add(key=IN_FILE, value=f"{elements} {size}")
         if scheme:
             node.metadata_props.add(key=INT8, value=scheme)
         return node

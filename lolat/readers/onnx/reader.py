@@ -160,9 +160,8 @@ def _without_large_constants(model: Any, name: str) -> set[str]:
         in_float(model, parameters)
         try:
             onnx.checker.check_model(model)
-        except (
-            onnx.checker.ValidationError
-        ):  # nodes may be unsorted, as from converters to half precision
+        except onnx.checker.ValidationError:
+            # Nodes may be unsorted, as from converters to half precision.
             ordered = onnx_ir.from_proto(model)
             ordered.graph.sort()
             model.CopyFrom(onnx_ir.to_proto(ordered))

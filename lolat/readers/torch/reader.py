@@ -145,7 +145,7 @@ def _acts_in_training(module: Any) -> bool:
 
 def _read(model: Any, name: str, size: Any, example: Any) -> Graph:
     """`read_model`, of the module itself."""
-    misread = _with_steps_first(model, example)
+    misread, graph = _with_steps_first(model, example), None
     if not misread:
         graph, misread = _traced(model, name, size, example, 0)
         if not misread:
@@ -155,7 +155,8 @@ def _read(model: Any, name: str, size: Any, example: Any) -> Graph:
         if not again:
             why = f"the batch is the second axis of its inputs: {misread} has its steps first (batch_first)"
             return replace(turned, warnings=(*turned.warnings, why))
-    graph, _ = _traced(model, name, size, example, 0)
+    if graph is None:
+        graph, _ = _traced(model, name, size, example, 0)
     why = (
         f"the batch is the first axis, which {misread} takes as its steps; expected (batch, steps, "
         "features) and batch_first=True"

@@ -15,7 +15,7 @@ import pytest
 import lolat
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError
-from lolat.nas import enumeration, estimators, rank, spaces
+from lolat.nas import estimators, rank, ranking, spaces
 from tests import synthetic
 from tests.nas.few_devices import some_cells
 
@@ -153,7 +153,7 @@ def test_a_list_of_batch_sizes_is_a_ranking_at_each(run: Run, tmp_path: Path) ->
 def test_more_rows_than_a_table_should_have_are_refused(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(enumeration, "MOST_ROWS", 1000)
+    monkeypatch.setattr(ranking, "MOST_ROWS", 1000)
     with pytest.raises(InputError):
         run()
     assert len(run(best=1000)[1]) == 1000
