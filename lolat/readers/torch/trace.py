@@ -233,12 +233,10 @@ class Tracer(TorchDispatchMode):
                 self.fixed.append(written)
             new = self.builder.operations[start:]
             if any(map(learns, new)):
-                held = self.writer.constants.intersection(sources)
+                held, taken = self.writer.constants.intersection(sources), self.trained.taken
                 held.difference_update(*(o.inputs for o in new))
-                self.trained.taken.update(dict.fromkeys(self.trained.parts(held), 0))
-                self.trained.taken.update(
-                    {key[-1]: key[0] for key, is_learned in owned if is_learned}
-                )
+                taken.update(dict.fromkeys(self.trained.parts(held), 0))
+                taken.update({key[-1]: key[0] for key, is_learned in owned if is_learned})
             self.mark(start, owned, is_fixed, weights)
             for tensor, index in zip(results, written, strict=False):
                 if index >= before or for_batch:
