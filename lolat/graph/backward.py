@@ -14,16 +14,7 @@ from typing import Any
 
 from lolat.arrays import np
 from lolat.graph import Graph, Operation, kinds, once
-from lolat.graph.kinds import (
-    ASKED,
-    CHECKPOINT,
-    COMPUTED,
-    REENTRANT,
-    SELECTIVE,
-    STOPPED,
-    TRAINED,
-    kind_of,
-)
+from lolat.graph.kinds import kind_of
 
 _AFTER = kinds.NORMALIZATIONS | frozenset(kinds.GATES)
 """Kinds that save results of their own too, such as statistics, so that they run before they have saved."""
@@ -121,7 +112,7 @@ def learns(operation: Operation) -> bool:
     kind = operation.kind
     has_any = kind in kinds.KERNELS or kind == "embedding" or operation.vectors > 0
     return has_any and (
-        operation.attributes.get(TRAINED, 1) > 0 or COMPUTED in operation.attributes
+        operation.attributes.get(kinds.TRAINED, 1) > 0 or kinds.COMPUTED in operation.attributes
     )
 
 
@@ -129,7 +120,7 @@ def _learns_kernel(operation: Operation) -> bool:
     """Return True if what is trained is not a bias alone."""
     a = operation.attributes
     biases: Any = a.get("out_features", a.get("out_channels", 0))
-    return learns(operation) and (COMPUTED in a or a.get(TRAINED, biases + 1) > biases)
+    return learns(operation) and (kinds.COMPUTED in a or a.get(kinds.TRAINED, biases + 1) > biases)
 
 
 @once
@@ -140,12 +131,12 @@ def backward_of(graph: Graph) -> Backward:
     given = {t for o in operations for t in o.outputs}.union(graph.inputs, graph.still)
     needs = [real and t not in given for t, real in enumerate(is_float)]
     for o in operations:
-        if STOPPED in o.attributes or o.kind == "fill":
+        if kinds.STOPPED in o.attributes or o.kind == "fill":
             continue
         if learns(o) or any(needs[t] for t in o.inputs):
             for t in o.outputs:
                 needs[t] = is_float[t]
-        if ASKED in o.attributes:
+        if kinds.ASKED in o.attributes:
             needs[o.outputs[0]] = True
     asked = {t for t in set(graph.outputs).difference(graph.kept) if needs[t]}
     runs, first, second, again = np.zeros((4, len(operations)), bool)
@@ -191,8 +182,8 @@ def checkpoints(graph: Graph) -> dict[int, list[int]]:
     """Return the positions of the operations of each part that is computed again."""
     parts: dict[int, list[int]] = {}
     for i, o in enumerate(graph.operations):
-        if CHECKPOINT in o.attributes:
-            parts.setdefault(o.attributes[CHECKPOINT], []).append(i)
+        if kinds.CHECKPOINT in o.attributes:
+            parts.setdefault(o.attributes[kinds.CHECKPOINT], []).append(i)
     return parts
 
 
@@ -208,6 +199,6 @@ def _run_again(graph: Graph, found: Backward, part: list[int]) -> Iterator[int]:
             end = i + ("output" in _saves(o) or o.kind in _AFTER)
     for i in part:
         o = operations[i]
-        runs = end > 0 and (i < end or REENTRANT in o.attributes)
-        if runs and not (SELECTIVE in o.attributes and o.kind in kinds.MULTIPLYING):
+        runs = end > 0 and (i < end or kinds.REENTRANT in o.attributes)
+        if runs and not (kinds.SELECTIVE in o.attributes and o.kind in kinds.MULTIPLYING):
             yield i
