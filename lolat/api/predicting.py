@@ -8,8 +8,6 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET
-
 from lolat.device.predicting import predict
 from lolat.device.prediction import Prediction, end_ms
 from lolat.device.question import (
@@ -88,7 +86,6 @@ def predict_all(
     for model in models:
         question.check(model)
     prices, best = question.prices, question.precision == BEST
-    are_several = len(models) * len(batch_sizes) * len(networks) + len(left_out or ()) > 1
     lost = dict(left_out or {})
     listed = None if prices is None and len(models) == 1 else price_list(prices)
     answers: list[Prediction] = []
@@ -115,7 +112,7 @@ def predict_all(
                     continue  # the faster model of two of one GPU may be the same
                 seen.add((p.batch_size, label))
                 p = p if listed is None else priced(p, model, listed, prices is not None)
-                answers.append(replace(p, device=label) if are_several else p)
+                answers.append(p)
     if not answers and not errors:
         raise no_device(lost)
     return Predictions(tuple(answers), errors, lost)
@@ -207,9 +204,9 @@ def exceeded(predictions: Collection[Prediction], question: Question) -> list[st
     """
     max_ms, sure, lines = question.max_ms, question.sure, []
     is_limit = max_ms is not None or {*map(attrgetter("fits"), predictions)} == {False}
-    for prediction in predictions:
-        on = "" if prediction.device is UNSET else f" on {plain(prediction.device)}"
-        if is_limit and prediction.fits is False:
+    for prediction in predictions if is_limit else ():
+        on = f" on {plain(prediction.device)}"
+        if prediction.fits is False:
             lines.append(f"{prediction.title}{on} does not fit into its memory")
         elif max_ms is not None and (most_ms := end_ms(prediction, sure)) > max_ms:
             surely, ratio = percent(prediction.coverage or 0.0), most_ms / max_ms

@@ -112,7 +112,8 @@ class Explanation(Result):
     """A prediction with its attributions, and the changes that save time, the largest saving first.
 
     For a network, `blocks` has an attribution for each block and `operations` is empty. For a block,
-    `blocks` has its attribution alone and `operations` one for each operation in it.
+    `blocks` has its attribution alone and `operations` one for each operation in it. `counterfactuals`: the
+    network with each change; `frame` has a row for each cause, then one for each change.
     """
 
     KEYS = (

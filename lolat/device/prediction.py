@@ -95,8 +95,8 @@ class Prediction(Result):
     inside the measured range; `in_domain`: true if that is most of it. `precision`, `framework`, `launch`,
     `channels_last`: the execution mode. `host_us`: the host's time to launch an addition, if given;
     `host_ms`: that to launch all operations; `host_bound`: true if that is longer than running them.
-    `available_bytes`: the device's memory; `fits`: true if that suffices. `device`: the model as given,
-    among several answers. `price_per_hour`: US$ of one device of the cheapest `instance`.
+    `available_bytes`: the device's memory; `fits`: true if that suffices. `device`: the name or
+    path of its profile. `price_per_hour`: US$ of one device of the cheapest `instance`.
     """
 
     KEYS = (
@@ -132,7 +132,6 @@ class Prediction(Result):
     learned: str | None
     state: State | None
     query: Query = field(compare=False)
-    device: str | UnsetType = UNSET
     price_per_hour: float | UnsetType = UNSET
     instance: str | UnsetType = UNSET
 
@@ -162,6 +161,11 @@ class Prediction(Result):
             parts.append(BlockPrediction(name, ms, ms / total, bound, counts, terms_ms))
         nothing = dict.fromkeys(COLUMNS, 0)
         return *parts, BlockPrediction(CALL, self.call_ms, self.call_ms / total, CALL, nothing, {})
+
+    @property
+    def device(self) -> str:
+        """The device's profile, by the name or path that a command takes."""
+        return self.query.model.label
 
     @property
     def arguments(self) -> str | None:
@@ -232,9 +236,9 @@ class Prediction(Result):
         return 1e3 * self.batch_size / self.latency_ms if self.latency_ms else None
 
     def words(self) -> str:
-        """The latency, its interval, the part inside the measured range, and a lack of memory."""
+        """The latency on the device, its interval, the part inside the measured range, a lack of memory."""
         return (
-            f"{self.title}: {milliseconds(self.latency_ms)}"
+            f"{self.title} on {plain(self.device)}: {milliseconds(self.latency_ms)}"
             f", {interval_words(self.interval_ms, self.coverage)}; {domain_words(self)}"
             + "; does not fit into its memory"
             * (self.fits is False)
@@ -245,7 +249,7 @@ class Prediction(Result):
         in_domain, predictor, fits, samples_per_s, dollars_per_million and the six counts."""
         low, high = self.interval_ms or (None, None)
         row = {
-            "network": self.query.network, "device": self.query.model.label,
+            "network": self.query.network, "device": self.device,
             "precision": self.precision, "launch": self.launch,
             "batch_size": self.batch_size, "latency_ms": self.latency_ms, "low_ms": low, "high_ms": high,
         }  # fmt: skip

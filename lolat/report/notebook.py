@@ -203,20 +203,30 @@ def _blocks(found: Prediction) -> list[dict[str, Any]]:
 
 def _predictions(answers: Any) -> list[dict[str, Any]]:
     return [
-        p.rows()[0] | {"host_bound": p.host_bound, "memory_gib": p.memory_bytes / GIB}
+        p.rows()[0]
+        | {
+            "device": ranked.device_words(p),
+            "host_bound": p.host_bound,
+            "memory_gib": p.memory_bytes / GIB,
+        }
         for p in answers
     ]
 
 
 def _terms(answer: Any) -> list[dict[str, Any]]:
-    """A row for each cause of the network, or of the block that was asked for."""
+    """A row for each cause of the network, or of the block that was asked for; then one for each change."""
     of = answer.total if answer.block is None else answer.blocks[0]
-    rows = [
+    causes = [
         {"cause": TERMS[t.name], "family": TERMS[GROUPS[t.name]], "count": t.count,
-         "latency_ms": t.latency_ms}
+         "latency_ms": t.latency_ms, "share": t.latency_ms / (of.latency_ms or 1.0)}
         for t in sorted(of.terms, key=lambda t: -t.latency_ms) if t.latency_ms > 0.0
     ]  # fmt: skip
-    return [row | {"share": row["latency_ms"] / (of.latency_ms or 1.0)} for row in rows]
+    changes = [
+        {"change": in_python(c.change), "latency_ms": c.latency_ms, "saves_ms": c.saves_ms,
+         "saves_share": c.of_network}
+        for c in answer.counterfactuals
+    ]  # fmt: skip
+    return causes + changes
 
 
 ROWS: Mapping[str, Callable[[Any], list[dict[str, Any]]]] = {

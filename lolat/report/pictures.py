@@ -11,6 +11,7 @@ from lolat.errors import InputError, MissingPackageError, arg
 from lolat.io.results import Result
 from lolat.parameters import in_python
 from lolat.report import explanation, prediction
+from lolat.report.ranked import device_words
 from lolat.report.rows import COLORS, TERMS, block_rows
 from lolat.units import milliseconds, plain, plural
 
@@ -164,7 +165,7 @@ def _draw_predictions(answers: Any, axes: Axes) -> Any:
     without = sum(p.fits is False for p in answers)
     for p in [p for p in answers if p.fits is not False] or answers:
         of = f"{plain(p.query.network)} on " if len(networks) > 1 else ""
-        name = f"{of}{plain(p.query.model.label)}{f', {p.precision}' * differ}"
+        name = f"{of}{device_words(p)}{f', {p.precision}' * differ}"
         points[name].append((p.batch_size, p.latency_ms, p.interval_ms))
         if p.host_bound:
             waiting[name].append((p.batch_size, p.latency_ms))
@@ -299,10 +300,21 @@ def _draw_serving(answer: Any, axes: Axes) -> Any:
     if not timed:
         raise InputError(f"no picture without a time: {answer.no_room()}", code="no-picture")
     each = " a replica" if any(row.replicas > 1 for row in timed) else ""
-    for row in [row for row in timed if row.fits] or timed:
+    none_fits = not any(row.fits for row in timed)
+    lacking = set[str]()  # splits without room for some of the loads
+    for row in timed:
         name = f"{plural(row.gpus // row.replicas, 'GPU')}{each}{row.split_words}"
-        points[name].append(_point(row, at))
-    ax = _over_loads(points, answer, axes)
+        if row.fits or none_fits:
+            points[name].append(_point(row, at))
+        else:
+            lacking.add(name)
+    named = {
+        f"{name}, with room for {max(load for load, *_ in some):g}"
+        if name in lacking
+        else name: some
+        for name, some in points.items()
+    }
+    ax = _over_loads(named, answer, axes)
     limit = f"limit, {milliseconds(most or 0.0)}{_at(at)}"
     if most is not None and limit not in [line.get_label() for line in ax.lines]:
         ax.axhline(most, color="#555555", linestyle="--", linewidth=1, label=limit)

@@ -409,9 +409,10 @@ def test_the_last_answer_about_a_graph_is_given_again_only_to_the_same_question(
 )
 def test_limits(max_ms: float | None, sure: bool, exceeds: int) -> None:
     """Not more than the limit, with `sure` the upper end of the interval; the slower device is named."""
-    found = Model(synthetic.document()).predict(synthetic.network(), 4)
-    slow = replace(found, latency_ms=10.0, interval_ms=(8.0, 12.5), device="b")
-    fast = replace(found, latency_ms=5.0, interval_ms=(4.0, 6.0), device="a")
+    devices = (Model(synthetic.document(), name) for name in "ab")
+    a, b = (device.predict(synthetic.network(), 4) for device in devices)
+    slow = replace(b, latency_ms=10.0, interval_ms=(8.0, 12.5))
+    fast = replace(a, latency_ms=5.0, interval_ms=(4.0, 6.0))
     lines = exceeded([fast, slow], Question(max_ms=max_ms, sure=sure))
     assert len(lines) == exceeds
     says = "may take 12.5 ms" if sure else "takes 10.0 ms"

@@ -136,6 +136,8 @@ def test_a_repr_tells_the_answer(model: lolat.Model) -> None:
     found = model.predict(synthetic.network())
     assert f"{found.latency_ms:.3g} ms" in repr(found)
     assert "sure of" in repr(found)
+    assert f" on {model.label}: " in repr(found)
+    assert found.device == found.to_dict()["device"] == model.label
     assert "inside the measured range" in repr(found)
     assert "a desk, 2 threads" in repr(model)
     assert "extended" in repr(model)

@@ -92,6 +92,22 @@ def test_an_answer_without_a_time_has_no_picture() -> None:
     assert caught.value.code == "no-picture"
 
 
+def test_a_frame_has_what_is_printed_and_drawn() -> None:
+    """An explanation's causes and savings; the device without a precision that it was not asked in."""
+    pytest.importorskip("pandas")
+    found = lolat.load("rtx-4090").explain("timm:resnet50", 64)
+    frame = found.frame()
+    causes, changes = frame[frame["cause"].notna()], frame[frame["change"].notna()]
+    assert len(causes) + len(changes) == len(frame)
+    assert causes["latency_ms"].sum() == pytest.approx(found.prediction.latency_ms)
+    before = changes["latency_ms"] + changes["saves_ms"]
+    assert before.to_numpy() == pytest.approx(found.prediction.latency_ms)
+    assert len(changes) == len(found.counterfactuals) > 2
+    on = lolat.predict("timm:resnet50", ["a100", "rtx-3090"], precision="bf16")
+    assert [*on.frame()["device"]] == ["a100", "rtx-3090"]
+    assert all(f">{name}<" in on._repr_html_() for name in ("a100", "rtx-3090"))
+
+
 @pytest.mark.parametrize("name", ["blocks", "a CPU"])
 def test_blocks_and_their_causes_add_up(name: str) -> None:
     pytest.importorskip("pandas")
@@ -416,7 +432,8 @@ def test_devices_are_bars_with_their_intervals(axes: Any) -> None:
     devices: Any = ANSWERS["devices"]
     devices.plot(axes)
     assert [bar.get_width() for bar in axes.patches] == [p.latency_ms for p in devices]
-    assert [t.get_text() for t in axes.get_yticklabels()] == [p.device for p in devices]
+    names = [p.device.removesuffix("-fp32") for p in devices]  # asked in another precision
+    assert [t.get_text() for t in axes.get_yticklabels()] == names
 
 
 def test_changes_are_bars_of_what_they_save(axes: Any) -> None:
