@@ -186,9 +186,9 @@ _EVERY = (
           "and every second product. If not given, as a network says itself.",
           example="none,full"),
     Parameter("tune", "What is trained: full; lora:RANK, adapters at linear layers (in float32; of a "
-              "decoder in bfloat16 by lora:RANK:bf16); frozen:N, all but the first N blocks, which are "
-              "frozen; frozen, the last layer, all others are frozen. If not given, as a network says "
-              "itself (requires_grad, trainable).",
+              "decoder in bfloat16 by lora:RANK:bf16); frozen:N, which freezes the first N blocks; frozen, "
+              "which freezes all but the last layer. If not given, as a network says itself "
+              "(requires_grad, trainable).",
               str, metavar="WHAT"),
     Parameter("validation_samples", "Samples evaluated after each epoch."),
     Parameter("replicas", "Devices that train together. If not given, 1; of several devices as many as an "

@@ -22,7 +22,7 @@ from lolat.nas.space import Space
 from lolat.nas.spaces import SPACES
 from lolat.readers.code import attribute_of, brief
 from lolat.readers.ops import quietly
-from lolat.units import user_line
+from lolat.units import plural, user_line
 
 
 def find_space(spec: str | Space) -> Space:
@@ -144,7 +144,7 @@ class Objective:
         """Show how many scores the file has, and that a function scores `total` candidates."""
         if self.rows is None:
             if self.known:
-                self.progress.note(f"{len(self.known)} scores are in {self.path} already")
+                self.progress.note(f"{self.path} has {plural(len(self.known), 'score')} already")
             self.progress.start("scoring", total)
 
     def score(self, row: np.ndarray) -> float:

@@ -97,7 +97,7 @@ class Tuning:
             raise InputError(
                 f"{arg('tune')} {shortened(text)!r}: expected full, lora:RANK such as lora:16 (or "
                 "lora:16:bf16: adapters in bfloat16), frozen:N "
-                "(the first N layers or blocks) or frozen (all but the last layer)"
+                "(freezes the first N layers or blocks) or frozen (freezes all but the last layer)"
                 f"{'; QLoRA is not predicted' * text.strip().lower().startswith('qlora')}"
             )
         _, all_frozen, lora, number, half = found.groups()

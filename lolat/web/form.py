@@ -288,7 +288,7 @@ TABS = {
         *MODE[1:],
         Field("optimizer", "Optimizer", "sgd", choices=_words("optimizer")),
         Field("tune", "What is trained", "", "empty: as the network says; full, lora:16 (adapters), "
-              "frozen (the last layer)", parse=what_is_tuned),
+              "frozen (all but the last layer)", parse=what_is_tuned),
         Field("sharding", "Divided among the devices", "none",
               choices={s: SHARDED[s] for s in ("none", "zero1", "zero2", "fsdp")}),
         REPLICAS,
@@ -300,8 +300,8 @@ TABS = {
               "if each is padded to a sequence; empty: packed"),
         Field("epochs", "Epochs", "1"),
         *LIMITS,
-        Field("tune", "What is trained", "", "empty: all; lora:16 (adapters), frozen:16 (all behind 16 "
-              "layers), frozen (the head)", parse=what_is_tuned),
+        Field("tune", "What is trained", "", "empty: all; lora:16 (adapters), frozen:16 (16 layers), "
+              "frozen (all but the head)", parse=what_is_tuned),
         replace(BATCH, default="1"),
         *UPDATE,
         CHECKPOINTING,

@@ -173,7 +173,7 @@ def test_a_search(lolat: Command, model: Path, here: Path) -> None:
     again = lolat(*ask, "--output", "front.csv", "--max-ms", 500, "--json")
     answer = json.loads(again.out)
     assert (answer["method"], answer["max_ms"], answer["scored"]) == ("exhaustive", 500.0, 9)
-    assert "9 scores are in front.scores.csv already" in again.err
+    assert "front.scores.csv has 9 scores already" in again.err
     assert "kernel=5 width=32" in found.out
     for row, candidate in zip(rows(here / "front.csv"), answer["front"], strict=True):
         assert row.items() >= {k: str(v) for k, v in candidate["choices"].items()}.items()
