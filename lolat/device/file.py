@@ -25,7 +25,7 @@ from lolat.device.shape import FORMAT_VERSION, SCHEMA, SECTIONS, Noise, StoredPo
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, Mode
 from lolat.hardware.environment import GPU, Environment, Hardware, with_generation
-from lolat.hardware.gpus import CPU, card_of
+from lolat.hardware.gpus import CPU, card_of, device_name, find_gpu
 from lolat.io.documents import Positive, read_json, to_json
 from lolat.io.paths import STATE, AnyPath, bundled_folder, list_models, near, shown_path
 from lolat.io.writing import write_bytes
@@ -211,7 +211,7 @@ class DeviceFile(Hardware):
         others = "`lolat models` lists those that do"
         if section in MODEL_PARTS and self.llm is not None and (card := card_of(self.product)):
             others = f"for networks ask `{card.casefold().replace(' ', '-')}`"
-        elif section == OF_LANGUAGE_MODELS and (names := self._serving()):
+        elif section == OF_LANGUAGE_MODELS and (names := self._serving() or self._sheets()):
             others = f"for language models ask {' or '.join(f'`{name}`' for name in names)}"
         return ModelFileError(
             f"{source} knows {known}, but no {lacking}; {others}; or add them with "
@@ -226,6 +226,11 @@ class DeviceFile(Hardware):
                 other = read(path)
                 found += [name] * (other.llm is not None and card_of(other.product) == card)
         return found
+
+    def _sheets(self) -> list[str]:
+        """The name of the data sheet of the same card, if language models are answered from it."""
+        gpu = find_gpu(self.product)
+        return [device_name(gpu)] if gpu and gpu.bf16 else []
 
     def how_to_add(self, source: str, section: str) -> str:
         """The commands that add to a file a section that it `lacks`."""

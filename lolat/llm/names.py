@@ -147,9 +147,10 @@ def named(given: str) -> Decoder:
     base = next((n for n in known() if name == n or name.startswith((f"{n}-", f"{n}."))), "")
     if not base:
         families = {name.partition("-")[0]: name for name in published()}
-        usual = f"known by name are {', '.join(families.values())} and the like"
-        near = did_you_mean(name, {name: name for name in known()}, usual)
-        why = "no such file, nor a known model; expected a config.json as published with the model"
+        usual = f"known by name are {', '.join(families.values())} and the like (`lolat models`)"
+        near = did_you_mean(name, _like(name), usual)
+        why = "no such file, nor a known model; expected a known name, or the file config.json from the "
+        why += "model's page on huggingface.co"
         raise InputError(f"{plain(given)}: {why}; {near}", code="decoder")
     decoder, rest = replace(read_decoder(known()[base]), name=name), name[len(base) + 1 :]
     dtype = next((dtype for form, dtype in SUFFIXES.items() if re.fullmatch(form, rest)), "")
@@ -169,6 +170,17 @@ def named(given: str) -> Decoder:
     has_fp8_cache = owner == FP8_CACHE and dtype in ("fp8", "fp8_block", "nvfp4")
     cache = "fp8" if has_fp8_cache or rest.endswith("-kv") else decoder.kv_dtype
     return replace(decoder, dtype=dtype, expert_dtype=dtype, kv_dtype=cache)
+
+
+def _like(name: str) -> dict[str, str]:
+    """Return the ids that a wrong one may stand for: those that begin so, else those of its family.
+
+    qwen3-8b is no other spelling of qwen2.5-72b.
+    """
+    begin = [one for one in reversed(published()) if one.startswith(name)]
+    number = re.findall(r"[\d.]+", name.partition("-")[0])
+    alike = (n for n in known() if re.findall(r"[\d.]+", n.partition("-")[0]) == number)
+    return {one: one for one in begin or (alike if number else known())}
 
 
 @lru_cache(maxsize=1)

@@ -138,6 +138,8 @@ def test_a_name_that_is_none_is_told_the_nearest() -> None:
         ("lama-3.1-70b-instruct", "did you mean llama-3.1-70b-instruct"),
         ("qwen3.5", "did you mean qwen3.5-397b-a17b"),
         ("banana", "llama-3.3-70b"),
+        ("deepseek", r"did you mean deepseek-v3 or deepseek-r1\?"),
+        ("qwen2.5-72b", r"file config\.json from the model's page .*; known by name are "),
     ):
         with pytest.raises(InputError, match=near) as caught:
             find_decoder(name)
