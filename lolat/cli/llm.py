@@ -33,7 +33,8 @@ def llm(model: str, config: str, **question: object) -> None:
     from lolat.api.choosing import serving_models
     from lolat.llm.compare import compare
     from lolat.llm.names import configs_of
-    from lolat.report.llm import compared_lines, llm_lines
+    from lolat.report.llm import llm_lines
+    from lolat.report.llms import compared_lines
 
     left_out = dict[str, str]()
     models = serving_models(model, left_out=left_out)

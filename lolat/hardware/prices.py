@@ -185,14 +185,16 @@ class Rented:
 class Rental:
     """The `offers` of a device.
 
-    `prices`: the name of the price list, or of the option that gave the price; `memory_gib`: memory of the
-    device.
+    `prices`: its names in the price list, and that of the list, `listed`, or of the option that gave the
+    price; `note`: what is taken for granted; `memory_gib`: memory of the device.
     """
 
     hardware: Hardware
     offers: tuple[Offer, ...]
     prices: str
     memory_gib: float | None = None
+    listed: str = GIVEN
+    note: str = ""
 
     def offers_for(self, devices: int) -> list[Offer]:
         """The cheapest instance type of each kind of link for `devices` devices, the cheapest first.
@@ -327,7 +329,7 @@ def rental_of(
     if gpu and gpu.name.endswith(MAX_Q):
         taken = " (lists do not mark the Max-Q)"
     source = f"{', '.join(names)}{taken} in {listed.prices}"
-    return Rental(hardware, offers, source, own) if offers else None
+    return Rental(hardware, offers, source, own, listed.prices, taken) if offers else None
 
 
 def _processors(

@@ -10,7 +10,7 @@ from typing import Any
 from lolat.errors import AnswerIsNo
 from lolat.io.results import Result, of
 from lolat.llm.question import ServingQuestion
-from lolat.units import digits, milliseconds, plain, plural
+from lolat.units import digits, milliseconds, percent, plain, plural
 
 BREAKDOWN = ("weights", "products", "attention", "experts", "all_reduce", "small", "launches", "scheduling",
              "prompts", "waiting")  # fmt: skip
@@ -124,17 +124,31 @@ class ServingConfig(Result):
         """Return the logarithm of the largest factor of a time to its limit; infinite: it cannot serve."""
         if not self.fits or self.saturated:
             return math.inf
+        return max((math.log(factor) for factor, _ in self._factors(asked)), default=-math.inf)
+
+    def _factors(self, asked: ServingQuestion) -> list[tuple[float, str]]:
+        """The factor of each time to its limit, which is also in words."""
         times: Sequence[float] = self.judged(asked.percentile)
         if asked.sure is not None:
             times = [ends[1] if ends else math.inf for ends in self.judged_ends(asked.percentile)]
-        pairs = zip(times, (asked.max_tpot_ms, asked.max_ttft_ms), strict=True)
-        return max((math.log(ms / limit) for ms, limit in pairs if limit and ms), default=-math.inf)
+        limits = (asked.max_tpot_ms, "a token"), (asked.max_ttft_ms, "to the first token")
+        return [
+            (ms / limit, f"{milliseconds(limit)} {of}")
+            for ms, (limit, of) in zip(times, limits, strict=True)
+            if limit and ms
+        ]
 
     def is_sure(self, asked: ServingQuestion, end: int = 1) -> bool:
         """Return True if the intervals of the times end within the limits; `end` 0: if they begin there."""
         limits = asked.max_tpot_ms, asked.max_ttft_ms
         pairs = zip(self.judged_ends(asked.percentile), limits, strict=True)
         return all(ends[end] <= limit for ends, limit in pairs if limit and ends)
+
+    def over_words(self, asked: ServingQuestion) -> str:
+        """Return the excess over the limit that is missed most in words."""
+        times, limit = max(self._factors(asked))
+        over = f"{percent(times - 1.0)} over" if times < 2.0 else f"{digits(times)} times"
+        return f"{over} the {limit}"
 
     @property
     def groups(self) -> int:
@@ -168,8 +182,10 @@ class ServingConfig(Result):
     def shortage(self) -> str:
         """The part of its load that a row with times serves, in words; "" if it serves all."""
         if self.saturated:
-            return f"which serves {digits(self.largest_rate or 0.0)} requests/s"
-        return "" if self.fits else f"with room for {self.largest_concurrency:,} at once"
+            served = digits(self.largest_rate or 0.0)
+            return f"overloaded, serves {served} of {self.request_rate:g} requests/s"
+        of = f"{self.largest_concurrency:,} of {self.concurrency:,g} requests"
+        return "" if self.fits else f"room for {of} at once"
 
     @property
     def is_good(self) -> bool:
@@ -179,14 +195,20 @@ class ServingConfig(Result):
     def words(self, percentile: int | None = None) -> str:
         """Return the load, the GPUs and both times, at a percentile or the means, in words."""
         where = f"{self.gpus_words} ({plain(self.device)}){self.split_words}"
-        at_once = f"{self.concurrency:g} at once"
-        load = at_once if self.request_rate is None else self.requests_words
-        what = f"{plain(self.model)} on {where}, {load}"
+        return (
+            f"{plain(self.model)} on {where}, {self.requests_words}: {self.times_words(percentile)}"
+        )
+
+    def times_words(self, percentile: int | None = None) -> str:
+        """Return both times, at a percentile or the means, in words; why there are none that stay."""
         if self.tpot_ms is None:
-            return f"{what}: it does not fit"
+            return "does not fit"
+        if self.saturated:
+            return self.shortage
         token, first = map(milliseconds, self.judged(percentile))
         at = " on average" if percentile is None else f" at P{percentile}"
-        return f"{what}: {first} to the first token, {token} each{at}"
+        short = f"; {self.shortage}" if self.shortage else ""
+        return f"{first} to the first token, {token} a token{at}{short}"
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row, with a column for each end of an interval and each part of the breakdown."""
@@ -209,7 +231,9 @@ class ServingAnswer(Result):
     whose limits, `percentile`, `sure` and `coverage` are keys in JSON. `best`: the index of the row with
     the cheapest output tokens within the limits; None if no row keeps them. `bests`: the best of each load.
     `chosen`: the best row, else the first. `near`: rows on fewer GPUs than the best of their rate that miss
-    the limits by less than the error.
+    the limits by less than the error. `surer`: for each best row that keeps the limits by its times alone,
+    the cheapest known row of its load that does with its whole intervals. `price_list`: the name of
+    the list of `prices`. `needs`: the GPUs that hold a language model that does not fit, in words.
     """
 
     model: str
@@ -225,10 +249,13 @@ class ServingAnswer(Result):
     chosen: ServingConfig
     bests: tuple[int, ...] = ()
     near: tuple[ServingConfig, ...] = ()
+    surer: tuple[ServingConfig, ...] = ()
+    price_list: str = ""
+    needs: str = ""
     KEYS = ("model", "device", "framework", "parameters", "active",
             *of("asked", "coverage", "max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "percentile",
-                "sure"), "rows=served", "best", "bests", "headroom_rate", "headroom", "near", "prices",
-            "warnings")  # fmt: skip
+                "sure"), "rows=served", "best", "bests", "headroom_rate", "headroom", "near", "surer",
+            "prices", "warnings")  # fmt: skip
 
     @property
     def headroom_rate(self) -> float | None:
@@ -252,8 +279,16 @@ class ServingAnswer(Result):
     def no_room(self) -> AnswerIsNo:
         """Return the error for GPUs that do not hold the language model, or none of its loads."""
         near = max(self.served, key=lambda row: (row.largest_rate or 0.0, row.largest_concurrency))
-        why = f"; {self.warnings[0]}" if near.tpot_ms is None else f", {near.shortage}"
-        return AnswerIsNo(near.words(self.asked.percentile) + why, self.to_dict(), code="no-room")
+        words, on = near.words(self.asked.percentile), f"on {near.gpus_words}{near.split_words}"
+        if near.tpot_ms is None:
+            words, short = f"{words}; {self.warnings[0]}", self.no_room_words(near)
+        else:
+            short = f"{near.shortage} {on}"
+        return AnswerIsNo(words, self.to_dict(), code="no-room", short=short)
+
+    def no_room_words(self, row: ServingConfig) -> str:
+        """Return that a row does not hold the language model, and the GPUs that do, in words."""
+        return f"does not fit on {row.gpus_words}" + f": {self.needs}" * bool(self.needs)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each configuration, with a column for each part of the breakdown."""
@@ -262,7 +297,11 @@ class ServingAnswer(Result):
 
 def requests_words(load: float, is_rate: bool) -> str:
     """Return requests a second, or at any time, in words."""
-    return f"{load:g} requests/s" if is_rate else plural(int(load), "concurrent request")
+    return (
+        f"{load:g} request{'s' * (load != 1)}/s"
+        if is_rate
+        else plural(int(load), "concurrent request")
+    )
 
 
 def best_of(rows: Sequence[ServingConfig], asked: ServingQuestion) -> ServingConfig | None:
@@ -272,7 +311,7 @@ def best_of(rows: Sequence[ServingConfig], asked: ServingQuestion) -> ServingCon
     """
 
     def worth(row: ServingConfig) -> tuple[Any, ...]:
-        dollars = row.dollars_per_million
+        dollars = row.dollars_per_million or None  # GPUs of price 0 are as those without a price
         cost = -(row.tokens_per_s_gpu or 0.0) if dollars is None else dollars
         cost = float(f"{cost:.9g}")  # so that equal ones are
         return dollars is None, cost, not row.is_sure(asked), row.judged(asked.percentile), row.gpus

@@ -34,7 +34,8 @@ class ComparedModels(Result):
     output token of these rows, at the percentile asked for; of rows with a price, if one has. `by_load`:
     the best rows of each device, one for each load asked for, if these are several. `left_out`: reasons why
     other devices have no answer, by device. `near`: rows on fewer GPUs that miss the limits by less than
-    the error, by device. `warnings`: what a reader of the rows must know.
+    the error, by device. `surer`: those of the answers, by device. `warnings`: what a reader of the rows
+    must know.
     """
 
     of: Mapping[str, ServingAnswer]
@@ -43,7 +44,7 @@ class ComparedModels(Result):
     asked: ServingQuestion
     remarks: tuple[str, ...] = ()
     by_load: Mapping[str, Sequence[ServingConfig]] = field(default_factory=dict)
-    KEYS = ("answers", "cheapest", "fastest", "by_load", "near", "left_out", "warnings")
+    KEYS = ("answers", "cheapest", "fastest", "by_load", "near", "surer", "left_out", "warnings")
 
     @property
     def answers(self) -> dict[str, ServingConfig]:
@@ -99,6 +100,11 @@ class ComparedModels(Result):
         return {name: answer.near for name, answer in self.of.items() if answer.near}
 
     @property
+    def surer(self) -> dict[str, tuple[ServingConfig, ...]]:
+        """Rows that surely keep the limits, of devices whose best rows do so by their times alone."""
+        return {name: answer.surer for name, answer in self.of.items() if answer.surer}
+
+    @property
     def leading(self) -> list[str]:
         """The devices to tell of: all of at most MOST_TOLD, else the cheapest and the fastest."""
         names = [*self.answers]
@@ -114,6 +120,8 @@ class ComparedModels(Result):
         if len(rows) <= MOST_TOLD or not cheapest or len({of.model for of in self.of.values()}) > 1:
             return {}
         usd = {n: row.dollars_per_million for n, row in rows.items() if row.dollars_per_million}
+        if cheapest not in usd:  # all are free
+            return {}
         near = {n for n, price in usd.items() if price <= FAR * usd[cheapest]}
         near |= {str(n) for some in self.loads.values() for n in self.leaders(some).values()}
         most = max(row.gpus for n, row in rows.items() if n in near and n in usd)
@@ -168,7 +176,7 @@ def compare(
                 raise answer.no_room()
         except AnswerIsNo as no:
             noes.append(no)
-            raise
+            raise no.reworded(no.data.get("short", no.message)) from None
         return answer
 
     found = ask_each(asks, ask, skipped)
@@ -219,8 +227,8 @@ def side_by_side(
     for name, some in best.items():
         if most in some:
             split = dict(zip(SPLIT, some[most].split, strict=True))
-            near = found[name].near
-            several[name] = replace(again(name, {load: most, **split}), near=near)
+            near, surer = found[name].near, found[name].surer
+            several[name] = replace(again(name, {load: most, **split}), near=near, surer=surer)
         else:
             held = requests_words(max(some), is_rate)
             left_out[name] = f"at most {held}, not {most:,} as on the others"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lolat.arrays import np
-from lolat.errors import InputError
+from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.hardware.gpus import find_gpu
 from lolat.llm.decoder import DTYPES, Decoder
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfitted
@@ -25,15 +25,17 @@ from lolat.llm.serving import (
     requests_that_fit,
 )
 from lolat.parameters import MOST_GPUS
-from lolat.units import GIB, digits, duration, milliseconds, percent, plural
+from lolat.units import GIB, digits, duration, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
-    from lolat.llm.answer import ServingConfig
+    from lolat.llm.answer import ServingAnswer, ServingConfig
     from lolat.llm.question import ServingQuestion
     from lolat.llm.sizing import Sizing
 
 FASTER = 0.9
 """Another data type is remarked on if a token takes less than FASTER times as long with it."""
+SMALLER = "nvfp4"
+"""The data type below FP8 that is computed, not only read."""
 STAYS, SLOWER = 10.0, 5.0
 """A log that lasts fewer times as long as a request has no load that stays; a percentile that fewer
 requests of it exceed is noise."""
@@ -130,12 +132,14 @@ def _arrivals(trace: Trace, asked: ServingQuestion, row: ServingConfig) -> list[
 def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:
     """Remark on a data type if a token takes less than FASTER times `ms` with it.
 
-    It is the published one, the other FP8, or bfloat16 if the published one is asked for. Types are
-    compared if they were timed on the same GPU.
+    It is the published one, the other FP8, or bfloat16 if the published one is asked for; beside FP8 also
+    SMALLER if no type was asked for. Types are compared if they were timed on the same GPU.
     """
     here, load, found = of.deployment, of.load_of(row), dict[str, float]()
     others = {"bfloat16" if here.dtype == here.decoder.dtype else here.decoder.dtype}
-    for dtype in others.union(FP8 if here.dtype in FP8 else ()) - {here.dtype}:
+    if here.dtype in FP8:
+        others.update(FP8 if of.asked.dtype else (*FP8, SMALLER))
+    for dtype in others - {here.dtype}:
         with suppress(InputError):  # a type that this GPU or framework lacks
             other = deployment_of(
                 of.gpu.section, here.decoder, *here.split, dtype, of.asked.kv_dtype
@@ -149,11 +153,21 @@ def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:
             there = its.row(load, row.replicas)
             if there.fits and not there.saturated and there.tpot_ms:
                 found[dtype] = there.tpot_ms
+    smaller, mine = found.pop(SMALLER, math.inf), milliseconds(ms)
     best = min(found, key=found.__getitem__, default="")
-    if best and found[best] < FASTER * ms:
-        why = "by an assumed overhead" if unfitted(of.gpu, here) else "as its kernels were timed"
-        both = f"{milliseconds(found[best])} a token, {here.dtype} {milliseconds(ms)} ({row.load_words})"
-        yield f"{here.dtype} is slower than {best} here, {why}: dtype {best} takes {both}"
+    if best and found[best] < FASTER * ms and unfitted(of.gpu, here):
+        yield (
+            f"{here.dtype}'s launch overhead is assumed, so that its {mine} a token may be too long: "
+            f"{best} is predicted at {milliseconds(found[best])} ({row.load_words})"
+        )
+    elif best and found[best] < FASTER * ms:
+        both = f"{milliseconds(found[best])} a token, {here.dtype} {mine} ({row.load_words})"
+        yield (
+            f"{here.dtype} is slower than {best} here, as its kernels were timed: dtype {best} takes {both}"
+        )
+    if smaller < FASTER * ms:
+        both = f"{milliseconds(smaller)} a token, {here.dtype} {mine} ({row.load_words})"
+        yield f"another checkpoint is faster: dtype {SMALLER} takes {both}"
 
 
 def _fewer_gpus(of: Sizing, row: ServingConfig) -> Iterator[str]:
@@ -226,17 +240,26 @@ def _room(of: Sizing) -> str:
     """Remark on weights that do not fit, or leave no room for a request, and on the GPUs that hold both."""
     sheet, here, asked = of.gpu.section.sheet, of.deployment, of.asked
     room, taken = of.gpu.section.server.room_gib(sheet), here.weight_bytes * here.gpus
-    tokens, least = int(asked.loads()[0].longest), _least(of, asked.dtype, 1)
+    tokens, needed = int(asked.loads()[0].longest), needed_words(of)
     has_room = taken / here.gpus < GIB * room
     wanted = f", which leaves too little for the cache of {tokens:,} tokens" if has_room else ""
-    wanted += f": at least {plural(least, 'GPU')} (--tensor-parallel {least})" if least else ""
-    fewer = {} if has_room else _least_by_dtype(of, least or MOST_GPUS, 1)
-    wanted += "".join(f"; {n} in {dtype}" for n, dtype in fewer.items())
-    of_gpu = f"{room:.0f} of a GPU's {sheet.memory_gib:g}"
+    wanted += f": {needed}" if needed else ""
+    of_gpu = f"{room:.0f} of a GPU's {sheet.memory_gib:g} GiB"
     return (
         f"its weights take {taken / GIB:.0f} GiB on {plural(here.gpus, 'GPU')}, and {of_gpu} are free for "
         f"them{wanted}"
     )
+
+
+def needed_words(of: Sizing) -> str:
+    """Return the fewest GPUs that hold the weights and a request, in words, and fewer in other data types;
+    "" if none do.
+    """
+    least = _least(of, of.asked.dtype, 1)
+    fewer = _least_by_dtype(of, least or MOST_GPUS, 1)
+    words = [f"at least {plural(least, 'GPU')} (--tensor-parallel {least})"] if least else []
+    words += [f"{n if least else plural(n, 'GPU')} in {dtype}" for n, dtype in fewer.items()]
+    return "; ".join(words)
 
 
 def _not_timed(of: Sizing) -> Iterator[str]:
@@ -269,9 +292,9 @@ def _beyond(of: Sizing, rows: Sequence[ServingConfig]) -> list[str]:
     number = int(np.any([*found.values()], axis=0).sum())
     groups = here.attention_data_parallel
     return _true(
-        (full, f"{plural(len(full), 'row')} saturated: requests arrive faster than they are served, at "
-         f"most {max(full, default=0.0):.3g} a second, so that more and more wait; the times are those of "
-         f"the first {REQUESTS:,} requests"),
+        (full, f"{plural(len(full), 'row')} overloaded: requests arrive faster than they are served, at "
+         f"most {max(full, default=0.0):.3g} a second, so that more and more wait; the times in --json are "
+         f"those of the first {REQUESTS:,} requests"),
         (many, f"{plural(many, 'row')}: {section.server.title} runs at most {limits.sequences:,} requests "
          f"at once on this card, and the others wait, unless {section.server.option} allows these numbers"),
         (words := product_words(here.tensor_parallel, groups), words),
@@ -283,3 +306,82 @@ def _beyond(of: Sizing, rows: Sequence[ServingConfig]) -> list[str]:
          f"{node} of a node; links are assumed to be those within a node, and the interval reaches to "
          f"links of {BETWEEN_GB_S:.0f} GB/s, as of InfiniBand, which many rented machines lack"),
     )  # fmt: skip
+
+
+# ---- Limits that are not kept
+
+
+def is_hopeless(row: ServingConfig) -> bool:
+    """Return True if so many replicas as there can be, each with few requests, do not keep the limits."""
+    each = row.gpus // row.replicas
+    return row.within is False and not row.saturated and row.gpus + each > MOST_GPUS
+
+
+def replicas_left_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator[str]:
+    """Remark on numbers of GPUs of which no number of replicas keeps the limits."""
+    for row in {row.split: row for row in rows}.values():
+        times = zip(row.judged(asked.percentile), row.judged_ends(asked.percentile), strict=True)
+        token, first = (
+            milliseconds(ms) + (f" (up to {milliseconds(ends[1])})" if ends and asked.sure else "")
+            for ms, ends in times
+        )
+        gpus = plural(row.gpus // row.replicas, "GPU")
+        yield (
+            f"{gpus} a replica left out: no number of replicas keeps the limits; a request that has a "
+            f"replica to itself takes {first} to the first token and {token} per output token"
+        )
+
+
+def nearly(row: ServingConfig, asked: ServingQuestion) -> bool:
+    """Return True if a row may keep the limits, by its intervals."""
+    return asked.sure is None and asked.off(row) < math.inf and row.is_sure(asked, 0)
+
+
+def no_row(made: ServingAnswer, asked: ServingQuestion, links: str) -> AnswerIsNo:
+    """Return the error for limits that no row keeps; it names the nearest row, and slow `links`."""
+
+    def distance(row: ServingConfig) -> tuple[float, ...]:
+        rate = (row.largest_rate or 0.0) if row.saturated else 0.0
+        return not row.fits, row.saturated or False, asked.off(row), -rate, row.tpot_ms or math.inf
+
+    near, most = min(made.served, key=distance), max(row.gpus for row in made.served)
+    if asked.request_rate:
+        most = max(most, MOST_GPUS)
+    gpus = f"of up to {plural(asked.gpus or most, 'GPU')}"
+    keeps, helps = f"keeps {_limits_words(asked) or 'up with them'}", ""
+    on, times = f"on {near.gpus_words}{near.split_words}", near.times_words(asked.percentile)
+    if asked.request_rate and is_hopeless(near):
+        on = f"on any number of replicas of {plural(near.gpus // near.replicas, 'GPU')}"
+        helps = "; expected higher limits, shorter prompts, or a faster GPU"
+    if all(row.gpus > (asked.gpus or row.gpus) for row in made.served):
+        keeps = f"is asked for ({arg('tensor_parallel')}, {arg('attention_data_parallel')})"
+        short = f"{on}: {times}"
+    elif near.tpot_ms is None:
+        short = made.no_room_words(near)
+    elif near.shortage:
+        short = f"{near.shortage} {on}"
+    elif asked.sure is not None:
+        ends = (milliseconds(end[1]) for end in reversed(near.judged_ends(asked.percentile)) if end)
+        short = f"too slow {on}: {times} ({asked.sure:g} % sure: up to {' and '.join(ends)})"
+    else:
+        error = ", less than the error of these times" * nearly(near, asked)
+        short = f"too slow {on}: {times}, {near.over_words(asked)}{error}"
+    name, load = f"{plain(made.model)} on {plain(made.device)}", near.requests_words
+    message = f"{name}, {load}: no configuration {gpus} {keeps}; nearest: {short}{helps}"
+    if near.tpot_ms is None:  # however many replicas
+        most = max(row.gpus // row.replicas for row in made.served)
+        message = f"{name} does not fit on {plural(most, 'GPU')} a replica; {made.warnings[0]}"
+    message += f"; {links}" * bool(links)
+    return AnswerIsNo(message, made.to_dict(), made=made, short=short)
+
+
+def _limits_words(asked: ServingQuestion) -> str:
+    """Return the limits of times in words; "" without any."""
+    at = "" if asked.percentile is None else f" at P{asked.percentile}"
+    token = f"{milliseconds(asked.max_tpot_ms)} a token" if asked.max_tpot_ms else ""
+    if asked.min_tokens_per_s:
+        token = f"{asked.min_tokens_per_s:g} tokens/s a request"
+    first = f"{milliseconds(asked.max_ttft_ms)} to the first token" if asked.max_ttft_ms else ""
+    sure = "" if asked.sure is None else f", {asked.sure:g} % sure"
+    both = " and ".join(filter(None, [first, token]))
+    return f"{both}{at}{sure}" if both else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lolat.arrays import np
 from lolat.device.intervals import normal_quantile
 from lolat.device.question import several
-from lolat.errors import AnswerIsNo, InputError, arg
+from lolat.errors import InputError
 from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig, best_of
 from lolat.llm.decoder import Decoder
 from lolat.llm.domain import interval, tail
@@ -20,7 +20,15 @@ from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.load import Load, RequestTimes, Server, Trace
 from lolat.llm.margins import Margins
 from lolat.llm.question import PERCENTILES, ServingQuestion
-from lolat.llm.remarks import remarks_on, slower_links
+from lolat.llm.remarks import (
+    is_hopeless,
+    nearly,
+    needed_words,
+    no_row,
+    remarks_on,
+    replicas_left_out,
+    slower_links,
+)
 from lolat.llm.scheduler import Event
 from lolat.llm.serving import (
     STARTS,
@@ -31,7 +39,7 @@ from lolat.llm.serving import (
     requests_that_fit,
 )
 from lolat.parameters import COVERAGE, MOST_GPUS
-from lolat.units import GIB, milliseconds, percent, plural
+from lolat.units import GIB
 
 if TYPE_CHECKING:
     from lolat.hardware.prices import Rental
@@ -55,7 +63,7 @@ def answer(
     rows = [row for one in sizings.values() for row in one.rows()]
     rows.sort(key=lambda row: (row.request_rate or row.concurrency, row.split))
     kept = {row.request_rate for row in rows if row.within}
-    never = [row for row in rows if row.request_rate in kept and _is_hopeless(row)]
+    never = [row for row in rows if row.request_rate in kept and is_hopeless(row)]
     rows = [row for row in rows if row not in never]
     loads = dict[float, list[ServingConfig]]()
     for row in rows:  # one row a load leaves the best load to choose
@@ -63,23 +71,27 @@ def answer(
         loads.setdefault(row.request_rate or load, []).append(row)
     good = (best_of([r for r in some if r.is_good], asked) for some in loads.values())
     bests = [rows.index(row) for row in good if row]
-    near = list[ServingConfig]()
+    near, surer = list[ServingConfig](), list[ServingConfig]()
+    for n in bests if asked.has_limits else ():
+        surer += filter(None, [_surely(sizings, rows, rows[n])])
     for n in bests if asked.has_limits and asked.request_rate else ():
         of = sizings[rows[n].split]
         row = rows[n] = of.with_headroom(rows[n])
         near += filter(None, [_near_miss(sizings, rows, row)])
     best = best_of([rows[n] for n in bests], asked)
     row = best or max(rows, key=lambda row: row.tpot_ms is not None)
+    none = next((one for one in rows if not one.largest_concurrency), None)
     links = slower_links(sizings.values())
-    remarks = [*remarks_on(sizings[row.split], rows, row), *_left_out(never, asked)]
+    remarks = [*remarks_on(sizings[row.split], rows, row), *replicas_left_out(never, asked)]
     remarks += filter(None, [links, "" if rental else remark])
     made = ServingAnswer(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, asked,
         tuple(rows), rows.index(best) if best else None, rental.prices if rental else None, tuple(remarks),
-        row, tuple(bests), tuple(near),
+        row, tuple(bests), tuple(near), tuple(surer), rental.listed if rental else "",
+        needed_words(sizings[none.split]) if none else "",
     )  # fmt: skip
     if asked.has_limits and best is None:
-        raise _no(made, asked, links)
+        raise no_row(made, asked, links)
     return made
 
 
@@ -89,7 +101,7 @@ def deployments_of(
     """Return the deployments asked for; else those on 1, 2, 4, 8 GPUs of a node that hold the weights.
 
     Of experts whose cache tensor parallel would copy also one with attention groups on all of them. If none
-    holds the weights: the deployment on the most GPUs that divide the decoder.
+    holds the weights: that with the fewest bytes of them on a GPU.
     """
     found, refused = list[Deployment](), dict[tuple[int, int, int], InputError]()
     every = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node))
@@ -117,28 +129,8 @@ def deployments_of(
     found = [one for one in found if one.gpus <= (asked.gpus or MOST_GPUS)] or found[:1]
     if asked.tensor_parallel:
         return found
-    return [d for d in found if requests_that_fit(section, d, 1)] or found[-1:]
-
-
-def _is_hopeless(row: ServingConfig) -> bool:
-    """Return True if so many replicas as there can be, each with few requests, do not keep the limits."""
-    each = row.gpus // row.replicas
-    return row.within is False and not row.saturated and row.gpus + each > MOST_GPUS
-
-
-def _left_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator[str]:
-    """Remark on numbers of GPUs of which no number of replicas keeps the limits."""
-    for row in {row.split: row for row in rows}.values():
-        times = zip(row.judged(asked.percentile), row.judged_ends(asked.percentile), strict=True)
-        token, first = (
-            milliseconds(ms) + (f" (up to {milliseconds(ends[1])})" if ends and asked.sure else "")
-            for ms, ends in times
-        )
-        gpus = plural(row.gpus // row.replicas, "GPU")
-        yield (
-            f"{gpus} a replica left out: no number of replicas keeps the limits; a request that has a "
-            f"replica to itself takes {first} to the first token and {token} per output token"
-        )
+    held = [d for d in found if requests_that_fit(section, d, 1)]
+    return held or [min(found, key=lambda d: d.weight_bytes)]
 
 
 def _near_miss(
@@ -154,54 +146,25 @@ def _near_miss(
         of, fewer = sizings[one.split], one.replicas - 1
         if one.gpus // one.replicas * fewer < best.gpus:
             near.append(of.row(of.load_of(one), fewer))
-    return best_of([one for one in near if not one.within and _nearly(one, asked)], asked)
+    return best_of([one for one in near if not one.within and nearly(one, asked)], asked)
 
 
-def _nearly(row: ServingConfig, asked: ServingQuestion) -> bool:
-    """Return True if a row may keep the limits, by its intervals."""
-    return asked.sure is None and asked.off(row) < math.inf and row.is_sure(asked, 0)
-
-
-def _no(made: ServingAnswer, asked: ServingQuestion, links: str) -> AnswerIsNo:
-    """Return the error for limits that no row keeps; it names the nearest row, and slow `links`."""
-
-    def distance(row: ServingConfig) -> tuple[float, ...]:
-        rate = (row.largest_rate or 0.0) if row.saturated else 0.0
-        return not row.fits, row.saturated or False, asked.off(row), -rate, row.tpot_ms or math.inf
-
-    near, most = min(made.served, key=distance), max(row.gpus for row in made.served)
-    at = "" if asked.percentile is None else f" at P{asked.percentile}"
-    limits = {"per output token": asked.max_tpot_ms, "to the first": asked.max_ttft_ms}
-    limited = {what: f"{milliseconds(ms)} {what}" for what, ms in limits.items() if ms}
-    if asked.min_tokens_per_s:
-        limited["per output token"] = f"{asked.min_tokens_per_s:g} tokens a second of a request"
-    kept = " and ".join(f"{words}{at}" for words in limited.values())
-    kept += "" if asked.sure is None else f", {asked.sure:g} % sure"
-    usual = "all requests in memory"
-    if asked.request_rate:
-        most, usual = max(most, MOST_GPUS), f"{asked.loads()[0].request_rate:g} requests/s"
-    gpus, room = f"of up to {plural(asked.gpus or most, 'GPU')}", ""
-    keeps = f"keeps {kept or usual}"
-    if all(row.gpus > (asked.gpus or row.gpus) for row in made.served):
-        keeps = f"is asked for ({arg('tensor_parallel')}, {arg('attention_data_parallel')})"
-    elif near.tpot_ms is None:  # however many replicas
-        gpus = f"on up to {plural(max(r.gpus // r.replicas for r in made.served), 'GPU')} a replica"
-        room = f"; {made.warnings[0]}"
-    elif near.shortage:
-        room = f", {near.shortage}"
-    elif asked.sure is not None:
-        ends = (milliseconds(end[1]) for end in reversed(near.judged_ends(asked.percentile)) if end)
-        room = f", {asked.sure:g} % sure of up to {' and '.join(ends)}"
-    elif _nearly(near, asked):
-        room = f", which misses by {percent(math.expm1(near.off(asked)))}, less than the error"
-    if asked.request_rate and _is_hopeless(near):
-        room += "; more replicas do not help, as a request has one almost to itself: "
-        room += "expected higher limits, shorter prompts, or a faster GPU"
-    return AnswerIsNo(
-        f"no configuration {gpus} {keeps}; nearest is {near.words(asked.percentile)}{room}"
-        + f"; {links}" * bool(links),
-        made.to_dict(), made=made,
-    )  # fmt: skip
+def _surely(
+    sizings: Mapping[tuple[int, int, int], Sizing],
+    rows: Sequence[ServingConfig],
+    best: ServingConfig,
+) -> ServingConfig | None:
+    """Return the best row of a load that surely keeps the limits, of those in the answer and the best one
+    with another replica; None without any, and if the best row does itself.
+    """
+    of, load = sizings[best.split], best.request_rate or best.concurrency
+    asked, each = of.asked, best.gpus // best.replicas
+    if asked.sure is not None or best.is_sure(asked):
+        return None
+    same = [row for row in rows if (row.request_rate or row.concurrency) == load]
+    if best.gpus + each <= of.most_gpus:
+        same.append(of.row(of.load_of(best), best.replicas + 1))
+    return best_of([row for row in same if row.within and row.is_sure(asked)], asked)
 
 
 @dataclass(frozen=True)
@@ -250,10 +213,15 @@ class Sizing:
         largest = self.largest_rate
         return Margins(self.asked, largest, margin), Margins(surely, largest, margin)
 
+    @property
+    def most_gpus(self) -> int:
+        """The most GPUs of a row."""
+        usual = MOST_GPUS if self.asked.request_rate else int(self.gpu.section.sheet.gpus_per_node)
+        return self.asked.gpus or usual
+
     def rows(self) -> list[ServingConfig]:
         """Return a row for each load, with limits the one with the best number of replicas."""
-        usual = MOST_GPUS if self.asked.request_rate else int(self.gpu.section.sheet.gpus_per_node)
-        most = max((self.asked.gpus or usual) // self.deployment.gpus, 1)
+        most = max(self.most_gpus // self.deployment.gpus, 1)
         found = []
         for load in self.asked.loads():
             if load.request_rate:
@@ -440,7 +408,7 @@ class Sizing:
                 with_more = f" ({other:g} GiB a GPU)" if other else ""
                 idle = number * offer.devices - replicas * parallel
                 name = offer.instance_type + with_more + f", {idle} idle" * bool(idle)
-                name = f"{number} x {name}" if number > 1 else name
+                name = (f"{number} x {name}" if number > 1 else name) + rental.note
                 held = number * parts // nodes, number * offer.devices
                 choices.append((number * offer.price, number, name, *held))
         if not choices:

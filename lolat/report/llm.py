@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 
 from lolat.llm.answer import ServingAnswer, ServingConfig, requests_words
-from lolat.llm.compare import FAR, ComparedModels
 from lolat.llm.question import ServingQuestion
-from lolat.report.ranked import apart_words, left_out_lines, scaled, within_limit
-from lolat.report.tables import Column, Page, Part, ReportTable
-from lolat.units import between, digits, dollars, milliseconds, percent, plain, quantity
+from lolat.report.ranked import within_limit
+from lolat.report.tables import Column, Part, ReportTable
+from lolat.units import (
+    between,
+    digits,
+    dollars,
+    milliseconds,
+    percent,
+    plain,
+    plural,
+    quantity,
+)
 
 CALLED = {
     "weights": "reading weights", "products": "matrix products beyond that", "attention": "attention",
@@ -19,12 +26,10 @@ CALLED = {
     "launches": "launch overhead", "scheduling": "scheduling", "prompts": "prompts of other requests",
     "waiting": "waiting for memory (preempted)",
 }  # fmt: skip
-DOLLARS = (
-    "Prices are for a million output tokens and their prompts, all GPUs in machines of one kind"
-)
+DOLLARS = "$/M tokens: for a million output tokens with their prompts; a month has 730 hours"
 PRICE = "$/M tokens"
-"""The head of the column of prices, which a page has behind the names in a comparison."""
-EACH_LOAD = "The best row of each under each load:"
+A_MONTH = "$ a month"
+"""The heads of columns of prices; a page has the second one behind the names in a comparison."""
 LEGEND = "yes, NO: so for the whole 90 % interval; likely, unlikely: for the predicted time alone."
 LEAST_SHARE = 0.02
 HOURS = 730.0  # of a month
@@ -44,14 +49,15 @@ def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
 
 def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str]]:
     """Lines before the table; the table, a row for each configuration; advice and prices."""
-    device = [plain(answer.device), answer.framework, _load_words(answer.chosen)]
-    before = [_subject(answer, _types(answer.chosen)), " · ".join(device)]
+    device = [plain(answer.device), answer.framework, load_line(answer.served)]
+    before = [subject(answer, types_words(answer.chosen)), " · ".join(device)]
     limited = answer.asked.has_limits
     bests = {id(answer.served[n]) for n in answer.bests if limited or answer.served[1:]}
-    called = "best" if limited else "cheapest" if answer.chosen.rented else "most a GPU"
+    is_priced = answer.chosen.dollars_per_hour
+    called = "best" if limited else "cheapest" if is_priced else "most a GPU"
     said = {id(row): row_words(row, called * (id(row) in bests)) for row in answer.served}
     remark = Column("", lambda row: said[id(row)], is_text=True, page="front")
-    table = ReportTable([*_columns(answer, answer.served), remark], answer.served, stacked=True)
+    table = ReportTable([*columns(answer, answer.served), remark], answer.served, stacked=True)
     return before, table, [*_advice(answer)]
 
 
@@ -62,206 +68,41 @@ def row_words(row: ServingConfig, best: str = "") -> str:
     if row.tpot_ms is None:
         return "does not fit"
     if row.saturated:
-        return "saturated"
+        return row.shortage
     waits = not row.fits or (row.request_rate and (row.breakdown or {}).get("waiting"))
     words = "beyond the limits" if row.fits and row.within is False else best
     outside = "extrapolated" if row.in_domain is False else ""
     return ", ".join(filter(None, [words, "waits for memory" if waits else "", outside]))
 
 
-def _load_words(row: ServingConfig) -> str:
+def load_line(rows: Sequence[ServingConfig]) -> str:
+    """The load of rows, in words; without its number if it differs."""
+    row = rows[0]
+    is_one = len({row.request_rate or row.concurrency for row in rows}) == 1
     if row.request_rate is None:
-        return "steady load: this many requests are always in progress"
-    return "requests that arrive at a rate, and wait where the GPUs are busy"
+        number = plural(int(row.concurrency), "request") if is_one else "requests"
+        return f"steady load: {number} always in progress"
+    rate = row.requests_words if is_one else "requests at a rate"
+    return f"{rate}, which wait where the GPUs are busy"
 
 
-def _subject(answer: ServingAnswer, *more: str) -> str:
+def subject(answer: ServingAnswer, *more: str) -> str:
     """The language model, its size, what `more` says, its tokens."""
     size = f"{quantity(answer.parameters)} parameters"
     if answer.active < answer.parameters:
         size += f", {quantity(answer.active)} active"
-    return " · ".join([plain(answer.model), size, *more, _tokens(answer)])
+    return " · ".join([plain(answer.model), size, *more, tokens(answer)])
 
 
-def _tokens(answer: ServingAnswer) -> str:
+def tokens(answer: ServingAnswer) -> str:
     """The tokens of a request, and what is unusual in the question."""
     tokens = f"{answer.chosen.input_tokens:,} tokens in, {answer.chosen.output_tokens:,} out"
     return " · ".join([tokens, *answer.asked.unusual])
 
 
-def _types(row: ServingConfig) -> str:
+def types_words(row: ServingConfig) -> str:
+    """The data types of the weights and the cache."""
     return f"{row.dtype}, cache {row.kv_dtype}"
-
-
-def compared_lines(found: ComparedModels) -> Iterator[Part]:
-    """The question, a row a model, the cheapest and the fastest, and who cannot answer."""
-    first, *_ = found.of.values()
-    several = len({of.model for of in found.of.values()}) > 1
-    yield f"{_tokens(first) if several else _subject(first)} · {_load_words(first.chosen)}"
-    table = (EACH_LOAD, loads_table(found)) if found.by_load else (compared_table(found),)
-    yield from ("", *table, "")
-    yield from far_lines(found)
-    yield from verdict_lines(found)
-    far = found.far
-    rented = {n: plain(r.rented) for n, r in found.answers.items() if r.rented and n not in far}
-    if rented:
-        tables = dict.fromkeys(plain(found.of[name].prices or "") for name in rented)
-        prices = (f"{plain(name)} in {machines}" for name, machines in rented.items())
-        yield f"{DOLLARS}, by {', '.join(tables)}: {'; '.join(prices)}."
-    yield from unpriced_lines(found)
-    for name in found.leading:
-        for row in found.by_load.get(name) or [found.answers[name]]:
-            yield from (f"{plain(name)}: {line}" for line in _headroom(row, found.asked))
-    yield from compared_near(found)
-    yield from limit_legend(found.asked)
-    yield from _shared_out([*found.answers.values()])
-    yield from left_out_lines(found.left_out)
-
-
-def far_lines(found: ComparedModels) -> Iterator[str]:
-    """The devices that are too far from the cheapest for the table, with their GPUs and prices."""
-    each = list[str]()
-    for name, row in found.far.items():
-        usd = row.dollars_per_million
-        each.append(f"{plain(name)} ({row.gpus_words}{'' if usd is None else f', {dollars(usd)}'})")
-    if each:
-        yield (
-            f"Not in the table, as they cost more than {FAR:g} times the cheapest, or without a price take "
-            f"more GPUs than those with one: {', '.join(each)}."
-        )
-
-
-def compared_near(found: ComparedModels) -> Iterator[str]:
-    """Fewer GPUs that nearly keep the limits, where they cost no more than the cheapest, and on leading
-    devices.
-    """
-    for name, rows in found.near.items():
-        for row in rows:
-            best = found.loads.get(row.request_rate or 0.0, {})
-            of = best.get(found.leaders(best)["cheapest"] or "") if best else None
-            most = (of and of.dollars_per_hour) or 0.0
-            if name in found.leading or (row.dollars_per_hour or math.inf) <= most:
-                yield from (f"{plain(name)}: {line}" for line in near_lines([row], found.asked))
-
-
-def verdict_lines(found: ComparedModels) -> Iterator[str]:
-    """The cheapest and the fastest model: GPUs, dollars, and those too close to call against it."""
-    at = found.percentile
-    times = {plain(n): (r.judged(at)[0], r.judged_ends(at)[0]) for n, r in found.answers.items()}
-    prices = {
-        plain(name): (usd, _price_ends(row, usd, found))
-        for name, row in found.answers.items()
-        if (usd := row.dollars_per_million) is not None
-    }
-    for word, best, values in (
-        ("Cheapest", found.cheapest, prices),
-        ("Fastest", found.fastest, times),
-    ):
-        if best is not None and len(found.answers) > 1:
-            row = found.answers[best]
-            facts = [row.gpus_words]
-            if row.dollars_per_hour is not None:
-                usd, million = row.dollars_per_hour, dollars(row.dollars_per_million or 0.0)
-                facts += [f"{dollars(usd)} an hour", f"{million} a million output tokens"]
-            if word == "Fastest":
-                facts.insert(0, f"{milliseconds(values[plain(best)][0])} a token")
-            under = f" under {row.requests_words}" if found.by_load else ""
-            why = ""
-            may_need = row.request_rate is not None and not row.is_sure(found.asked)
-            if word == "Cheapest" and may_need:  # see `_price_ends`
-                more = f"{row.replicas + 1} x {row.gpus // row.replicas} GPUs"
-                usd = (row.dollars_per_hour or 0.0) * (1.0 + 1.0 / row.replicas)
-                why = f"{plain(best)} may need {more}, about {dollars(usd)} an hour, "
-                why += "to keep the limits surely"
-            apart = apart_words(plain(best), values, "; ", why)
-            of_these = " of these" * (word == "Fastest")
-            yield f"{word}{of_these}{under}: {plain(best)}, {', '.join(facts)}{apart}."
-
-
-def unpriced_lines(found: ComparedModels) -> Iterator[str]:
-    """Models without a price, and why."""
-    bare = [n for n, row in found.answers.items() if row.dollars_per_hour is None]
-    known = [n for n in bare if found.of[n].prices]
-    for why, names in (
-        ("No price is known", [n for n in bare if n not in known]),
-        ("No machine with so many GPUs has a price", known),
-    ):
-        if names:
-            yield f"{why}: {', '.join(map(plain, names))}; {OWN_PRICE}."
-
-
-def _price_ends(
-    row: ServingConfig, usd: float, found: ComparedModels
-) -> tuple[float, float] | None:
-    """The interval of a price: that of a token's time; under a rate, which so many replicas serve whatever
-    a token takes, another replica of the cheapest if its times may be beyond the limits.
-    """
-    if row.request_rate is None:
-        return scaled(row.tpot_interval_ms, usd / (row.tpot_ms or 1.0))
-    is_known = row.is_sure(found.asked) or row is not found.answers[found.cheapest or ""]
-    factor = 1.0 + (1e-9 if is_known else 1.0 / row.replicas)
-    return usd / factor, usd * factor
-
-
-def compared_table(found: ComparedModels) -> ReportTable:
-    """The best row of each model, the cheapest first, and which is the cheapest, and the fastest."""
-    names = {id(row): name for name, row in found.answers.items()}
-    leaders = found.leaders(found.answers)
-
-    def price(row: ServingConfig) -> tuple[float, bool]:
-        return row.dollars_per_million or math.inf, names[id(row)] != leaders["cheapest"]
-
-    far = found.far
-    rows = sorted((row for n, row in found.answers.items() if n not in far), key=price)
-    remark = Column("", lambda row: leads(leaders, names[id(row)], row), is_text=True, page="front")
-    return ReportTable([*_columns_of(found, names, rows), remark], rows, stacked=True)
-
-
-def leads(leaders: Mapping[str, str | None], name: str, row: ServingConfig) -> str:
-    """Return "cheapest", "fastest" or both for a device that is, with `row_words`. See `leaders`."""
-    return row_words(row, ", ".join(word for word, best in leaders.items() if best == name))
-
-
-def loads_table(found: ComparedModels) -> ReportTable:
-    """The best row of each model under each load, by load."""
-    rows, names, told, far = list[ServingConfig](), dict[int, str](), dict[int, str](), found.far
-    for best in found.loads.values():
-        leaders = found.leaders(best)
-        for name, row in ((n, r) for n, r in best.items() if n not in far):
-            rows.append(row)
-            names[id(row)], told[id(row)] = name, leads(leaders, name, row)
-    remark = Column("", lambda row: told[id(row)], is_text=True, page="front")
-    return ReportTable([*_columns_of(found, names, rows), remark], rows, stacked=True)
-
-
-def _columns_of(
-    found: ComparedModels, names: Mapping[int, str], rows: Sequence[ServingConfig]
-) -> list[Column]:
-    first, *_ = found.of.values()
-    at = "" if found.percentile is None else f" P{found.percentile}"
-    pages: dict[str, Page] = {"GPUs": "front", PRICE: "front", f"whole request{at}": "hidden"}
-    pages |= {"a GPU": "hidden", "in all": "hidden"}
-    several = len({of.model for of in found.of.values()}) > 1
-    others = dict[str, Column]()
-    if any(row.headroom_rate for row in rows):  # in place of what says less of a purchase
-        others = {
-            "most a second": Column("holds up to, a second", lambda r: r.headroom_rate, _rounded_down),
-            "memory a GPU": Column("$ a month", lambda r: r.dollars_per_hour and HOURS * r.dollars_per_hour,
-                                   dollars, page="below"),
-        }  # fmt: skip
-    return [
-        Column(
-            "model" if several else "device",
-            lambda row: plain(names[id(row)]),
-            is_text=True,
-            is_whole=True,
-        ),
-        Column("data type", _types, is_text=True, page="below"),
-        *(
-            others.get(one.head, replace(one, page=pages.get(one.head, one.page)))
-            for one in _columns(first, rows)
-        ),
-    ]
 
 
 def breakdown(row: ServingConfig) -> list[tuple[str, str, float]]:
@@ -271,10 +112,9 @@ def breakdown(row: ServingConfig) -> list[tuple[str, str, float]]:
     return sorted((s for s in shares if s[2] >= LEAST_SHARE), key=lambda share: -share[2])
 
 
-def _columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column]:
-    """The columns of a configuration, with `within_limit` for each limit.
-
-    A configuration whose weights do not fit has no times.
+def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column]:
+    """The columns of a configuration, with `within_limit` for each limit; without times if it does not fit
+    or is overloaded. The tokens/s in all are those of the load if that is a rate.
     """
 
     asked = answer.asked
@@ -282,13 +122,14 @@ def _columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Colum
     fewest = asked.min_tokens_per_s
     experts, groups = (any(row.split[n] > 1 for row in rows) for n in (1, 2))
     arrives, of = answer.chosen.request_rate is not None, "" if at is None else f" P{at}"
+    several = len({row.request_rate or row.concurrency for row in rows}) > 1
 
     def judged(row: ServingConfig, index: int) -> float | None:
-        return None if row.tpot_ms is None else row.judged(at)[index]
+        return None if row.tpot_ms is None or row.saturated else row.judged(at)[index]
 
     def kept(row: ServingConfig, index: int, limit: float | None) -> str | None:
         ms = judged(row, index)
-        if limit is None or ms is None or row.saturated:
+        if limit is None or ms is None:
             return None
         return within_limit(ms, row.judged_ends(at)[index], limit, asked.sure is not None)
 
@@ -299,25 +140,29 @@ def _columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Colum
 
     def ends(index: int) -> Column:
         name = f"{percent(asked.coverage)} between"
-        return Column(name, lambda r: r.judged_ends(at)[index], lambda e: between(*e), page="below")
+
+        def value(row: ServingConfig) -> tuple[float, float] | None:
+            return None if row.saturated else row.judged_ends(at)[index]
+
+        return Column(name, value, lambda e: between(*e), page="below")
 
     return [
-        Column("requests a second", lambda r: r.request_rate, "{:g}".format, page="varied"),
-        Column("at once" if arrives else "requests", lambda r: (r.tpot_ms and r.concurrency) or None
-               if arrives else r.concurrency, lambda n: f"{n:,.{arrives:d}f}",
-               page="below" if arrives else "varied"),
+        Column("requests a second", lambda r: r.request_rate if several else None, "{:g}".format),
+        Column("requests", lambda r: r.concurrency if several and not arrives else None, "{:,.0f}".format),
         Column("GPUs", lambda r: f"{r.replicas} x {r.gpus // r.replicas}" if r.replicas > 1 else r.gpus),
         Column("expert parallel", lambda r: r.expert_parallel if experts else None),
         Column("attention groups", lambda r: r.attention_data_parallel if groups else None),
         Column(f"first token{of}", lambda r: judged(r, 1), milliseconds),
         ends(1), Column(f"per token{of}", lambda r: judged(r, 0), milliseconds), ends(0),
-        Column(f"whole request{of}" if arrives else "", lambda r: r.time("e2e", at) if arrives else None,
-               milliseconds, page="spare"),
+        Column(f"whole request{of}" if arrives else "",
+               lambda r: r.time("e2e", at) if arrives and not r.saturated else None, milliseconds,
+               page="spare"),
         Column(f"tokens/s a request{of}", lambda r: 1e3 / ms if (ms := judged(r, 0)) else None, digits),
-        Column("a GPU", lambda r: r.tokens_per_s_gpu, digits, page="spare"),
-        Column("in all", lambda r: r.tokens_per_s, digits, page="below"),
-        Column(PRICE, lambda r: r.dollars_per_million, dollars),
+        Column("a GPU", lambda r: None if arrives else r.tokens_per_s_gpu, digits, page="spare"),
+        Column("in all", lambda r: None if arrives else r.tokens_per_s, digits, page="below"),
+        Column(A_MONTH, lambda r: r.dollars_per_hour and HOURS * r.dollars_per_hour, dollars),
         Column("$ an hour", lambda r: r.dollars_per_hour, dollars, page="below"),
+        Column(PRICE, lambda r: r.dollars_per_million, dollars),
         Column("most a second" if arrives else "largest load",
                lambda r: r.largest_rate if arrives else r.tpot_ms and r.largest_concurrency,
                digits if arrives else "{:,}".format),
@@ -362,7 +207,7 @@ def _advice(answer: ServingAnswer) -> Iterator[str]:
         return
     if asked.has_limits and answer.best is not None:
         most = "most tokens a second from each GPU"
-        how = "cheapest output tokens" if answer.chosen.rented else most
+        how = "cheapest output tokens" if answer.chosen.dollars_per_hour else most
         sure = f", as the ends of {asked.sure:g} % intervals keep them" if asked.sure else ""
         bests = {row.request_rate: row for row in (answer.served[n] for n in answer.bests)}
         rates = dict.fromkeys(row.request_rate for row in answer.served)
@@ -371,11 +216,12 @@ def _advice(answer: ServingAnswer) -> Iterator[str]:
             if rate is not None and rate not in bests:
                 yield f"{requests_words(rate, True)}: no row keeps the limits."
             else:
-                yield from _headroom(bests[rate], asked)
-        yield from near_lines(answer.near, asked)
+                yield from headroom(bests[rate], asked, len(rates) == 1)
+        yield from surer_lines([answer.served[n] for n in answer.bests], answer)
+        yield from near_lines(answer.near, asked, len(rates) == 1)
         yield from limit_legend(asked)
-        yield from _shared_out([*bests.values()])
-    yield _price_words(answer.device, answer.prices, answer.served)
+        yield from shared_out([*bests.values()])
+    yield _price_words(answer)
 
 
 def limit_legend(asked: ServingQuestion) -> Iterator[str]:
@@ -385,7 +231,7 @@ def limit_legend(asked: ServingQuestion) -> Iterator[str]:
         yield LEGEND if asked.sure is None else is_sure
 
 
-def _shared_out(rows: Sequence[ServingConfig]) -> Iterator[str]:
+def shared_out(rows: Sequence[ServingConfig]) -> Iterator[str]:
     """A remark on replicas, which are assumed to get their requests at random."""
     if any(row.replicas > 1 and row.request_rate is not None for row in rows):
         yield (
@@ -394,57 +240,82 @@ def _shared_out(rows: Sequence[ServingConfig]) -> Iterator[str]:
         )
 
 
-def _headroom(row: ServingConfig, asked: ServingQuestion) -> Iterator[str]:
-    """The most requests a second within the limits, and dollars a month; nothing without a rate."""
+def headroom(row: ServingConfig, asked: ServingQuestion, is_only: bool) -> Iterator[str]:
+    """The most requests a second within the limits; nothing without a rate."""
     if row.headroom_rate is not None:
-        usd, cost = row.dollars_per_hour, ""
-        if usd is not None:
-            cost = f", for {dollars(usd)} an hour, {dollars(HOURS * usd)} a month"
-        yield f"{row.load_words}: {_room_words(row, asked)}{cost}."
+        yield f"{_where(row, is_only)}: {_room_words(row, asked)}."
 
 
-def near_lines(near: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator[str]:
+def _where(row: ServingConfig, is_only: bool) -> str:
+    """The load and the GPUs of a row; of an only load the GPUs alone."""
+    return f"{row.gpus_words}{row.split_words}" if is_only else row.load_words
+
+
+def surer_lines(bests: Sequence[ServingConfig], answer: ServingAnswer) -> Iterator[str]:
+    """Rows that surely keep the limits, for best rows that do so by their times alone, and their price."""
+    asked = answer.asked
+    if asked.sure is not None:
+        return
+    sure = {row.request_rate or row.concurrency: row for row in answer.surer}
+    is_only = len({row.request_rate or row.concurrency for row in answer.served}) == 1
+    for best in (row for row in bests if not row.is_sure(asked)):
+        row = sure.get(best.request_rate or best.concurrency)
+        if row is None:
+            words = "--sure asks for GPUs on which they do"
+        else:
+            words = f"on {row.gpus_words}{row.split_words} they do"
+            if row.dollars_per_hour and best.dollars_per_hour:
+                more = percent(row.dollars_per_hour / best.dollars_per_hour - 1.0)
+                words += f", for {more} more: {a_month(row)}"
+            words += " (ask with --sure)"
+        yield f"{_where(best, is_only)}: the limits hold likely, not surely; {words}."
+
+
+def near_lines(
+    near: Sequence[ServingConfig], asked: ServingQuestion, is_only: bool
+) -> Iterator[str]:
     """Fewer GPUs that miss the limits by less than the error, and their dollars an hour."""
     for row in near:
-        usd = row.dollars_per_hour
-        price = "" if usd is None else f", {dollars(usd)} an hour"
-        yield f"{row.load_words}{price}: {missing_words(row, asked)}, less than the error of these times."
-
-
-def missing_words(row: ServingConfig, asked: ServingQuestion) -> str:
-    """The excess of a row over its limits, in words."""
-    return f"over the limits by {percent(math.expm1(row.off(asked)))}"
+        price = "" if row.dollars_per_hour is None else f", {a_month(row)}"
+        over = f"{row.over_words(asked)}, less than the error of these times"
+        yield f"{_where(row, is_only)}{price}: {over}."
 
 
 def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
     """The most requests a second within the limits, in words."""
-    rate = _rounded_down(row.headroom_rate or 0.0)
+    rate = rounded_down(row.headroom_rate or 0.0)
     is_limited = bool(asked.max_tpot_ms or asked.max_ttft_ms)
     holds = "the limits hold" if is_limited else "the queue stays finite"
     (ms, _), (ends, _) = row.judged(asked.percentile), row.judged_ends(asked.percentile)
     is_in_error = ends and (row.headroom or 0.0) < ends[1] / ms - 1.0
-    doubt = " (within the error of these times)" if is_limited or is_in_error else ""
+    doubt = ", within the error of these times" if is_limited or is_in_error else ""
     doubt = (
-        f", surely up to {_rounded_down(row.sure_rate)}" if row.sure_rate and is_limited else doubt
+        f", surely up to {rounded_down(row.sure_rate)}" if row.sure_rate and is_limited else doubt
     )
     doubt = doubt if asked.sure is None else ""
-    return f"{holds} up to {rate} requests/s, {percent(row.headroom or 0.0)} more{doubt}"
+    return f"{holds} up to {rate} requests/s ({percent(row.headroom or 0.0)} more){doubt}"
 
 
-def _rounded_down(rate: float) -> str:
+def rounded_down(rate: float) -> str:
     """A rate with three digits."""
     unit = 10.0 ** (math.floor(math.log10(rate)) - 2)
     return digits(unit * math.floor(rate / unit + 1e-9))
 
 
-def _price_words(device: str, prices: str | None, rows: Sequence[ServingConfig]) -> str:
+def a_month(row: ServingConfig) -> str:
+    """The price of a row in US$ a month."""
+    return f"{dollars(HOURS * (row.dollars_per_hour or 0.0))} a month"
+
+
+def _price_words(answer: ServingAnswer) -> str:
     """A sentence on the dollars of one device's rows, and on what is rented for them."""
-    machines = {row.gpus_words: plain(row.rented) for row in rows if row.rented}
-    if prices is None:
-        return f"No price of {plain(device)} is known; {OWN_PRICE}."
+    machines = {row.gpus_words: plain(row.rented) for row in answer.served if row.rented}
+    if answer.prices is None:
+        return f"No price of {plain(answer.device)} is known; {OWN_PRICE}."
     if not machines:
-        return f"No machine in {plain(prices)} holds so many GPUs; {OWN_PRICE}."
-    if {*machines.values()} == {prices}:
-        return f"{DOLLARS}, by {plain(prices)}."
+        return f"No machine in {plain(answer.prices)} holds so many GPUs; {OWN_PRICE}."
+    words = f"Prices: {plain(answer.price_list)}; {DOLLARS}"
+    if {*machines.values()} == {answer.prices}:
+        return f"{words}."
     rented = "; ".join(f"{gpus} in {name}" for gpus, name in machines.items())
-    return f"{DOLLARS}, by {plain(prices)}: {rented}."
+    return f"{words}. Machines: {rented}."

@@ -20,6 +20,7 @@ from lolat.report import (
     evaluation,
     explanation,
     llm,
+    llms,
     prediction,
     ranked,
     search,
@@ -61,7 +62,7 @@ REPORTS: Mapping[str, Callable[[Any], Iterable[Part]]] = {
     "Cost": lambda answer: (*cost.cost_lines(answer), answer.missed),
     "Costs": lambda answer: (*cost.costs_lines(answer), answer.missed),
     "ServingAnswer": lambda answer: (*llm.llm_lines(answer), *prediction.note_lines(answer.warnings)),
-    "ComparedModels": lambda found: (*llm.compared_lines(found), *prediction.note_lines(found.warnings)),
+    "ComparedModels": lambda found: (*llms.compared_lines(found), *prediction.note_lines(found.warnings)),
     "Evaluation": evaluation.evaluation_lines, "TableEvaluation": evaluation.table_lines,
     "SearchResult": search.front_lines, "Ranking": search.best_lines,
     "Models": device.models_lines, "Device": device.describe,
@@ -181,8 +182,8 @@ def _compared(found: Any) -> list[dict[str, Any]]:
     for load, best in found.loads.items():
         for name, row in best.items():
             near = (one for one in found.near.get(name, ()) if one.request_rate == load)
-            fewer = [f"{one.gpus_words}: {llm.missing_words(one, found.asked)}" for one in near]
-            words = llm.leads(found.leaders(best), name, row)
+            fewer = [f"{one.gpus_words}: {one.over_words(found.asked)}" for one in near]
+            words = llms.leads(found.leaders(best), name, row)
             rows.append(
                 row.rows()[0] | {"device": name, "remark": ", ".join(filter(None, [words, *fewer]))}
             )

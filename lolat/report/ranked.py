@@ -152,10 +152,10 @@ def grouped_notes(
 
 
 def left_out_lines(left_out: Mapping[str, str], most: int | None = MOST_NOTES) -> Iterator[str]:
-    """The first `most` reasons (None: all) why devices cannot answer; then the devices left."""
+    """The first `most` reasons why devices cannot answer, then the devices left; None: all of both."""
     reasons = by_text((plain(name), plain(why)) for name, why in left_out.items())
     for why, names in [*reasons.items()][:most]:
-        yield f"{_few(names, MOST_NAMES)}: {why}"
+        yield f"{_few(names, MOST_NAMES if most else len(names))}: {why}"
     if most and (more := [name for names in [*reasons.values()][most:] for name in names]):
         yield f"{_few(more, MOST_NAMES)}: no answer either (--json has why)"
 

@@ -6,6 +6,7 @@ A column says its value of a row and how that is written; who prints a table dec
 from __future__ import annotations
 
 import html
+import itertools
 import os
 import re
 import shutil
@@ -13,7 +14,6 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
 from textwrap import wrap
 from typing import Any, Literal
 
@@ -23,6 +23,8 @@ from lolat.units import plain
 
 WIDEST = 120
 """Characters of a line of a table that is `stacked` if it has more."""
+MOST_HEADS = 4
+"""The lines of a head in a stacked table, if fewer leave it too wide."""
 HEAD, WORDS = 6, 15
 """The least characters of a line of a head, and of words, in a table that is stacked."""
 UNLIMITED = 100_000
@@ -151,8 +153,11 @@ class ReportTable:
         return [line(heads), *body] if any(heads) else body
 
     def _stacked(self) -> Iterator[str]:
-        """Lines with heads of several lines, and columns below others as further lines of a row."""
-        groups, columns = list[list[int]](), list[list[list[str]]]()
+        """Lines with heads of several lines, and columns below others as further lines of a row.
+
+        The first lines of a head are of the first line of a row; then come those of the columns below.
+        """
+        groups, least, texts_of = list[list[int]](), list[int](), list[list[list[str]]]()
         for i, column in self.shown:
             groups += [] if column.page == "below" and groups else [[]]
             groups[-1].append(i)
@@ -162,13 +167,24 @@ class ReportTable:
             texts = [*heads, *(text for row in rows for text in row)] if is_text else heads
             parts = [word for text in texts for word in text.split()]
             parts += [] if is_text else [text for row in rows for text in row]
-            width = max(WORDS if is_text else HEAD, *map(len, parts))
-            cells = [[line for text in row for line in wrap(text, width)] for row in (heads, *rows)]
-            width = max(len(line) for cell in cells for line in cell)
-            align = str.ljust if is_text else str.rjust
-            columns.append([[align(line, width) for line in cell or [""]] for cell in cells])
-        for row in zip(*columns, strict=True):
-            for parts_of in zip_longest(*row):
+            least.append(max(WORDS if is_text else HEAD, *map(len, parts)))
+            texts_of.append([heads, *rows])
+        columns = _wrapped(texts_of, least)
+        for number in range(1, MOST_HEADS):
+            pairs = zip(least, texts_of, strict=True)
+            wider = _wrapped(texts_of, [_wide(w, texts[0], number) for w, texts in pairs])
+            if self.indent + sum(map(_width, wider)) + 2 * (len(wider) - 1) <= WIDEST:
+                columns = wider
+                break
+        first = max(len(head[0]) for head, *_ in columns)
+        aligned = list[list[list[str]]]()
+        for group, cells in zip(groups, columns, strict=True):
+            cells[0][0] = [""] * (first - len(cells[0][0])) + cells[0][0]
+            align = str.ljust if self.columns[group[0]].is_text else str.rjust
+            lines = [[line for text in row for line in text] or [""] for row in cells]
+            aligned.append([[align(line, _width(cells)) for line in row] for row in lines])
+        for row in zip(*aligned, strict=True):
+            for parts_of in itertools.zip_longest(*row):
                 line = [
                     part or " " * len(cell[0]) for part, cell in zip(parts_of, row, strict=True)
                 ]
@@ -206,6 +222,26 @@ class ReportTable:
                 text = f'<i class="swatch {color}" aria-hidden="true"></i>{text}'
             found.append((classes, text))
         return found
+
+
+Wrapped = list[list[list[str]]]
+"""The lines of each text of each row of a stacked column."""
+
+
+def _wrapped(texts_of: Sequence[Sequence[Sequence[str]]], widths: Sequence[int]) -> list[Wrapped]:
+    """The texts of stacked columns in lines of these widths at most."""
+    pairs = zip(widths, texts_of, strict=True)
+    return [[[wrap(text, width) for text in row] for row in texts] for width, texts in pairs]
+
+
+def _width(column: Wrapped) -> int:
+    """The longest line of a column."""
+    return max(len(line) for row in column for text in row for line in text)
+
+
+def _wide(width: int, heads: Sequence[str], lines: int) -> int:
+    """The least width from `width` on in which each head takes so many lines at most."""
+    return next(w for w in itertools.count(width) if all(len(wrap(h, w)) <= lines for h in heads))
 
 
 LIMIT = re.compile("(&[lg]t;= .*)")

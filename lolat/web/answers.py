@@ -30,19 +30,13 @@ from lolat.report.cost import cost_parts, costs_parts
 from lolat.report.cost_table import facts_of_training
 from lolat.report.explanation import budget_lines
 from lolat.report.llm import (
-    EACH_LOAD,
     breakdown,
-    compared_near,
-    compared_table,
     facts,
-    far_lines,
-    limit_legend,
     llm_parts,
-    loads_table,
+    load_line,
     row_words,
-    unpriced_lines,
-    verdict_lines,
 )
+from lolat.report.llms import EACH_LOAD, after_lines, compared_table, loads_table, verdict_lines
 from lolat.report.prediction import cheapest_lines, range_word
 from lolat.report.ranked import apart_words, assumed_hosts, left_out_lines
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
@@ -277,7 +271,7 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
         "title": title,
         "then": _token_words(row, answer.asked.percentile) if is_answer else "",
         "lines": [*no, *before],
-        "table": configurations.html(f"On {plain(device.key)}, by requests and GPUs"),
+        "table": configurations.html(f"On {plain(device.key)}, {load_line(answer.served)}"),
         "load": row.load_words,
         "parts": [(BREAKDOWN.index(name), *part) for name, *part in breakdown(row) if is_answer],
         "row": row,
@@ -333,7 +327,7 @@ def _served_beside(
         best = compared_table(several)
         place = {names[id(row)]: n for n, row in enumerate(best.rows)}
         cards.sort(key=lambda card: place.get(card["device"].key, len(place)))
-        table = best.html("The cheapest configuration of each")
+        table = best.html(f"The cheapest configuration of each, {load_line(best.rows)}")
     if several.by_load:
         table = loads_table(several).html(EACH_LOAD.removesuffix(":"))
     others = [c for c in cards if c["device"].key not in of]
@@ -347,12 +341,8 @@ def _served_beside(
         "table": table,
         "lines": [
             *(f"{', '.join(names)}: {why}, as said below" for why, names in noes.items()),
-            *far_lines(several),
-            *compared_near(several),
-            *limit_legend(several.asked),
             *several.remarks,
-            *unpriced_lines(several),
-            *left_out_lines(several.left_out, None),
+            *after_lines(several),
         ],
         "notes": [],
         "command": join(

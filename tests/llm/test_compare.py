@@ -17,7 +17,7 @@ from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError, LolatError
 from lolat.llm.answer import ServingAnswer
 from lolat.llm.compare import compare
-from lolat.report.llm import compared_lines, compared_table
+from lolat.report.llms import compared_lines, compared_table
 from lolat.report.tables import lines_of
 from lolat.training.compare import Costs
 from tests.cli.commands import Command
@@ -61,11 +61,11 @@ def test_a_row_a_model_and_a_reason_for_the_others(lolat: Command) -> None:
     each = {name: lolat.json("llm", name, *ASK)["rows"] for name in ("large.json", "slow.json")}
     assert found["answers"] == {name: row for name, [row] in each.items()}
     assert (found["fastest"], list(found["left_out"])) == ("large.json", ["small.json"])
-    assert "it does not fit; its weights take" in found["left_out"]["small.json"]
+    assert found["left_out"]["small.json"].startswith("does not fit on 1 GPU: at least 4 GPUs")
     text = lolat.text("llm", "large.json,slow.json,small.json", *ASK)
     rows = [line.split()[0] for line in text.splitlines() if ".json  " in line]
     assert rows == ["large.json", "slow.json"]
-    assert "small.json: llama on 1 GPU" in text or "small.json: eight on 1 GPU" in text
+    assert "small.json: does not fit on 1 GPU: at least 4 GPUs" in text
 
 
 def test_the_cheapest_and_the_fastest(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_the_cheapest_and_the_fastest(tmp_path: Path) -> None:
     text = "\n".join(lines_of(compared_lines(rates)))
     for rate in (0.1, 0.2):
         assert f"slow: {rate} requests/s on 1 GPU: the limits hold up to " in text
-    assert text.count("for $0.50 an hour, $365") == 2
+    assert text.count("$365.00  ") == 2  # 730 hours
 
 
 def test_of_equal_prices_the_surely_kept_limits_then_the_shorter_time_are_cheapest() -> None:
@@ -112,9 +112,7 @@ def test_of_equal_prices_the_surely_kept_limits_then_the_shorter_time_are_cheape
 
 
 def test_under_a_rate_only_a_limit_that_may_break_makes_prices_uncertain() -> None:
-    """The intervals of the times overlap; by hand: one replica at 30, which another makes 60, and one at
-    44.
-    """
+    """By hand: one replica at 30, which another makes 60, one at 44, one at 61; a month has 730 hours."""
     model, ask = Model(files()["large"]), {"tensor_parallel": 1, "request_rate": 1.0}
     high = model.llm(LARGE, **ask).chosen.tpot_interval_ms[1]
     for factor, alike in ((1.01, False), (0.99, True)):
@@ -129,10 +127,12 @@ def test_under_a_rate_only_a_limit_that_may_break_makes_prices_uncertain() -> No
         (told,) = re.findall("^Cheapest: .*$", text, re.M)
         # A request a second, of 512 output tokens: a million of them take 1e6 / 512 seconds.
         million = f"${30 / 3600 * 1e6 / 512:.2f} a million output tokens"
-        first = f"Cheapest: one, 1 GPU, $30.00 an hour, {million}"
-        # With another replica it costs twice as much.
-        why = "one may need 2 x 1 GPUs, about $60.00 an hour, to keep the limits surely"
-        assert told == f"{first}{f'; too close to call against two (+47 %): {why}' * alike}."
+        assert told == f"Cheapest: one, 1 GPU, $21,900 a month ($30.00 an hour, {million})."
+        # Two replicas of the others cost twice as much, which is more than those of this one.
+        surely = [line for line in text.splitlines() if "surely" in line and "Cheapest" in line]
+        double = f"${60 / 3600 * 1e6 / 512:.2f} a million output tokens"
+        words = f"one, 2 x 1 GPUs, $43,800 a month ($60.00 an hour, {double})"
+        assert surely == [f"Cheapest of these that keeps the limits surely: {words}."] * alike
 
 
 def test_of_many_devices_those_far_from_the_cheapest_are_one_line() -> None:
@@ -149,12 +149,12 @@ def test_of_many_devices_those_far_from_the_cheapest_are_one_line() -> None:
     found = compare(of, LARGE, **asked)
     assert [cells[0] for cells in compared_table(found).cells] == ["ten", "fifty", "fast", "free"]
     text = "\n".join(lines_of(compared_lines(found)))
-    million = f"${51 / 3600 * 1e6 / (0.5 * 512):,.2f}"
-    assert f": more (1 GPU, {million}), many (8 GPUs)." in text
+    assert "times as dear as the cheapest: more (1 GPU, $37,230 a month)." in text
+    assert "more GPUs than any with one: many (8 GPUs)." in text
     assert {*found.answers} == {*of}
     few = compare({name: of[name] for name in ("ten", "more", "fast", "many")}, LARGE, **asked)
     assert len(compared_table(few).rows) == 4
-    assert "Not in the table" not in "\n".join(lines_of(compared_lines(few)))
+    assert "Left out" not in "\n".join(lines_of(compared_lines(few)))
 
 
 def test_a_gpu_that_computes_no_bfloat16_is_left_out_of_several(lolat: Command) -> None:
@@ -199,7 +199,10 @@ def test_gpus_whose_requests_wait_for_memory_are_left_out_for_that() -> None:
     models, asked = {"large": Model(files()["large"]), **tight}, {"tensor_parallel": 1}
     found = compare(asks(models), LARGE, concurrency=100, **asked)
     assert [*found.answers] == ["large"]
-    rooms = [re.findall(r", with room for (\d+) at once$", found.left_out[name]) for name in sheets]
+    rooms = [
+        re.findall(r"^room for (\d+) of 100 requests at once", found.left_out[name])
+        for name in sheets
+    ]
     for name, (room,) in zip(sheets, rooms, strict=True):
         free = sheets[name].memory_gib * 2**30 - 2 * 8.03e9
         assert 0.5 < int(room) / (free / (2 * 2 * 8 * 128 * 32 * 1536)) < 1.0
@@ -224,7 +227,7 @@ def test_within_limits_each_has_its_best_row_or_its_reason() -> None:
     found = compare(asks(models), LARGE, concurrency=8, max_tpot_ms=limit, gpus=1)
     assert list(found.answers) == ["large"]
     assert found.answers["large"].within is True
-    assert "keeps" in found.left_out["slow"]
+    assert found.left_out["slow"].startswith("too slow on 1 GPU: ")
     pytest.importorskip("pandas")
     frame = found.frame().set_index("device")
     assert frame["remark"]["slow"] == found.left_out["slow"]
@@ -232,7 +235,9 @@ def test_within_limits_each_has_its_best_row_or_its_reason() -> None:
     deep = {**LARGE, "num_hidden_layers": 999}
     none = models["large"].llm(deep, concurrency=8, tensor_parallel=1)
     assert none.frame()["remark"].iloc[0] == f"does not fit: {none.warnings[0]}"
-    with pytest.raises(AnswerIsNo, match=r"large: no configuration.*slow: no configuration") as no:
+    with pytest.raises(
+        AnswerIsNo, match=r"large: too slow on 8.* 361 times .*slow: too slow on 8"
+    ) as no:
         compare(asks(models), LARGE, concurrency=8, max_tpot_ms=0.01)
     assert [*no.value.answer["left_out"]] == ["large", "slow"]
 
@@ -345,3 +350,9 @@ def test_a_gpu_that_another_name_serves_is_named(lolat: Command) -> None:
         LolatError, match="by several frameworks: b200-vllm, b200-sglang, b200-trtllm"
     ):
         package.load("b200").llm("qwen3-32b")
+
+
+def test_free_gpus_are_compared() -> None:
+    models = {str(n): Model(files()["large"]) for n in range(5)}
+    found = compare(asks(models), LARGE, concurrency=8, price_per_hour=0.0)
+    assert len(compared_table(found).rows) == 5

@@ -66,3 +66,18 @@ def test_a_csv_file_has_the_rows(tmp_path: Path) -> None:
     assert [r["name"] for r in found] == ["a", "b, c"]
     assert [r["high"] for r in found] == ["", "7"]
     assert float(found[0]["ms"]) == pytest.approx(1 / 3, rel=1e-5)
+
+
+def test_heads_of_columns_below_others_begin_in_one_line() -> None:
+    """The first lines of the heads are of the first line of a row, whatever they wrap into."""
+    columns = [
+        Column("name", lambda row: row[0], is_text=True),
+        *(Column(f"a rather long head {n}", lambda row: row[1], page="shown") for n in range(12)),
+        Column("under it", lambda row: row[2], page="below"),
+    ]
+    lines = ReportTable(columns, [("x", "1", "2")] * 2, stacked=True).lines()
+    heads = lines[: next(n for n, line in enumerate(lines) if line.startswith("x"))]
+    first = [n for n, line in enumerate(heads) if "11" in line]
+    assert [n for n, line in enumerate(heads) if line.startswith("name")] == first
+    assert max(n for n, line in enumerate(heads) if " 0 " in f"{line} ") == first[0]
+    assert heads[first[0] + 1].split()[0] == "under"
