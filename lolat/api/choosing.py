@@ -180,7 +180,7 @@ def _usual(name: str) -> tuple[bool, bool, str]:
     return mode.launch != EAGER, mode.half, name
 
 
-BY_NAME = f"known by data sheets alone; {ALL},NAME compares one of them too"
+BY_NAME = f"known by data sheets alone; name them beside {ALL} to compare them too"
 USUAL_FRAMEWORK = "vllm"
 """The framework whose kernels training is predicted from, where several serve on a GPU."""
 

@@ -12,6 +12,7 @@ from lolat.report.llm import (
     A_MONTH,
     DOLLARS,
     OWN_PRICE,
+    PRICE,
     a_month,
     columns,
     headroom,
@@ -217,6 +218,8 @@ def _columns_of(
     at = "" if found.percentile is None else f" P{found.percentile}"
     pages: dict[str, Page] = {"GPUs": "front", f"whole request{at}": "hidden"}
     pages |= {"a GPU": "hidden", "in all": "hidden", A_MONTH: "front"}
+    if first.chosen.request_rate is not None:  # prices of tokens differ as those of a month
+        pages[PRICE] = "hidden"
     several = len({of.model for of in found.of.values()}) > 1
     others = dict[str, Column]()
     if any(row.headroom_rate for row in rows):  # in place of what says less of a purchase

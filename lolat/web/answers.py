@@ -30,6 +30,7 @@ from lolat.report.cost import cost_parts, costs_parts
 from lolat.report.cost_table import facts_of_training
 from lolat.report.explanation import budget_lines
 from lolat.report.llm import (
+    a_month,
     breakdown,
     facts,
     llm_parts,
@@ -44,7 +45,7 @@ from lolat.report.tables import Column, ReportTable
 from lolat.training.compare import Choice, Costs, check_room, joined, short_name, with_modes
 from lolat.training.cost import Cost, no_room
 from lolat.training.model import check_kept
-from lolat.units import by_text, digits, dollars, milliseconds, plain, plural
+from lolat.units import by_text, digits, milliseconds, plain, plural
 from lolat.web.devices import ListedDevice
 from lolat.web.form import COMPARING, MODE, Form
 
@@ -265,8 +266,8 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
     title = BEYOND if no else "does not fit"
     is_answer = not no and row.tpot_ms is not None
     if is_answer:
-        usd = row.dollars_per_hour
-        title = plural(row.gpus, "GPU") + ("" if usd is None else f", {dollars(usd)} an hour")
+        is_priced = row.dollars_per_hour is not None
+        title = plural(row.gpus, "GPU") + f", {a_month(row)}" * is_priced
     return {
         "title": title,
         "then": _token_words(row, answer.asked.percentile) if is_answer else "",

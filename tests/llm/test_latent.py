@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from lolat.api.choosing import load
 from lolat.api.model import Model
 from lolat.errors import InputError
 from lolat.llm import calibration
@@ -336,3 +338,23 @@ def test_data_types_as_published() -> None:
         "mla_bmm_pre",
         "mla_bmm_post",
     }
+
+
+def test_what_does_not_fit_is_told_by_its_smallest_layout() -> None:
+    """671 G parameters of a byte each, a few of two; groups of attention would copy those of attention."""
+    no = str(load("h100-vllm").llm("deepseek-r1", request_rate=2).no_room())
+    (gib,) = re.findall(r"does not fit; its weights take (\d+) GiB on 8 GPUs", no)
+    assert 1.0 < float(gib) * 2**30 / 671e9 < 1.03
+    assert "data parallel" not in no
+
+
+def test_nvfp4_is_named_where_it_is_faster_than_fp8() -> None:
+    """By two answers; not if FP8 was asked for."""
+    b200, asked = load("b200-vllm"), {"request_rate": 2, "tensor_parallel": 8}
+    block, four = (b200.llm("deepseek-r1", **asked, dtype=t) for t in ("", "nvfp4"))
+    assert four.chosen.tpot_ms < 0.9 * block.chosen.tpot_ms
+    (said,) = (one for one in block.warnings if one.startswith("another checkpoint is faster"))
+    ms = [float(one) for one in re.findall(r"([\d.]+) ms", said)]
+    assert ms == pytest.approx([four.chosen.tpot_ms, block.chosen.tpot_ms], rel=0.01)
+    given = b200.llm("deepseek-r1", **asked, dtype="fp8_block")
+    assert not any("is faster" in one for one in given.warnings)

@@ -200,7 +200,7 @@ def test_the_answer_names_gpus_machines_prices_and_headroom(page: Site) -> None:
     rate = float(re.findall(r"up to ([\d.]+) requests/s", told["Headroom"])[0])
     command = command_json(page.commands()[0])
     assert rate == pytest.approx(command["headroom_rate"], rel=0.01)
-    title = f"{plural(int(gpus), 'GPU')}, {dollars(usd)} an hour"
+    title = f"{plural(int(gpus), 'GPU')}, {dollars(730 * usd)} a month"
     assert f'<p class="big">{title}</p>' in page.raw
     assert page.raw.partition('id="brief"')[2].partition("<b>")[2].startswith(title)
 
