@@ -90,7 +90,7 @@ def price_lines(found: ComparedModels) -> Iterator[str]:
     if lists:
         yield f"Prices: {', '.join(lists)}; {DOLLARS}."
     if rented:
-        each = (f"{', '.join(names)} on {machine}" for machine, names in by_text(rented).items())
+        each = (f"{', '.join(names)} in {machine}" for machine, names in by_text(rented).items())
         yield f"Machines: {'; '.join(each)}."
 
 
@@ -163,9 +163,12 @@ def _surely_cheapest(found: ComparedModels, cheapest: ServingConfig) -> Iterator
 
 
 def _price_of(row: ServingConfig) -> str:
-    """The price of a row with one, a month and an hour, and of a million tokens."""
-    usd, million = row.dollars_per_hour or 0.0, dollars(row.dollars_per_million or 0.0)
-    return f"{a_month(row)} ({dollars(usd)} an hour, {million} a million output tokens)"
+    """The price of a row with one: first what tells the cheapest, a month at a rate, else tokens."""
+    hour = f"{dollars(row.dollars_per_hour or 0.0)} an hour"
+    million = f"{dollars(row.dollars_per_million or 0.0)} a million output tokens"
+    if row.request_rate is None:
+        return f"{million} ({hour}, {a_month(row)})"
+    return f"{a_month(row)} ({hour}, {million})"
 
 
 def unpriced_lines(found: ComparedModels) -> Iterator[str]:
