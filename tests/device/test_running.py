@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,10 @@ from lolat.errors import InputError, LolatError
 from lolat.graph import Graph, GraphBuilder
 from lolat.training.compare import short_name
 from tests import synthetic
+
+needs_timm = pytest.mark.skipif(
+    importlib.util.find_spec("timm") is None, reason="could not import 'timm'"
+)
 
 
 def layers(dtype: str = "float32") -> Graph:
@@ -69,6 +74,7 @@ def test_a_shipped_model_that_was_measured_so_answers(
         assert [m.label for m in by_graph] == [measured] * 2
 
 
+@needs_timm
 @pytest.mark.parametrize(("name", "within"), [("rtx-3090-amp", 0.05), ("h100-fp16", 0.25)])
 def test_channels_last_by_the_terms_of_channels_first_are_near_the_measured_ones(
     name: str, within: float
@@ -122,6 +128,7 @@ def test_a_compiler_lays_images_last_itself() -> None:
         assert last.title == f"{as_timed.title}, channels last"
 
 
+@needs_timm
 @pytest.mark.parametrize("mode", [{}, {"channels_last": True}, {"launch": "compiled"}])
 def test_a_server_gpu_is_faster_than_the_last_one_within_their_sheets(mode: dict[str, Any]) -> None:
     """A B200 has at most 2.27 times the rate and 1.6 times the bandwidth of a H200, which has a H100's rate

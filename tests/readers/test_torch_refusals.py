@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -478,6 +479,7 @@ def test_other_quantized_layers_are_refused_by_name() -> None:
     assert lolat.load("v100-fp32").cost((ready, torch.zeros(1, 8)), 4).options
 
 
+@pytest.mark.skipif(find_spec("torchvision") is None, reason="could not import 'torchvision'")
 def test_a_quantized_name_of_torchvision_is_refused() -> None:
     with pytest.raises(NetworkError, match="expected torchvision:resnet50,"):
         lolat.read("torchvision:quantized_resnet50")
