@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from lolat.graph import Graph
 from lolat.readers import open_network
-from lolat.readers.cache import FILE, installed_version
+from lolat.readers.bundled import FILE
+from lolat.readers.cache import installed_version
 from lolat.readers.keras import import_keras
 from lolat.readers.torch.named import import_package
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import lolat
-from lolat.readers.cache import bundled_graph
+from lolat.readers.bundled import bundled_graph
 from tests import synthetic
 from tests.processes import ROOT, python
 

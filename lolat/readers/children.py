@@ -14,7 +14,8 @@ import numpy as np
 from lolat.errors import LolatError, NetworkError
 from lolat.graph import Graph
 from lolat.io.process import Child, Handler, ProcessDied, RequestFailed
-from lolat.readers.cache import Cache, bundled_graph
+from lolat.readers.bundled import bundled_graph
+from lolat.readers.cache import Cache
 from lolat.readers.reading import read_now
 from lolat.readers.size import as_sizes
 from lolat.units import shortened

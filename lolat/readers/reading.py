@@ -19,7 +19,8 @@ from lolat.graph.modes import product_dtypes
 from lolat.io import forms
 from lolat.io.documents import read_json
 from lolat.io.forms import is_file, is_function
-from lolat.readers.cache import Cache, bundled_as, bundled_graph, nearest
+from lolat.readers.bundled import bundled_as, bundled_graph, nearest
+from lolat.readers.cache import Cache
 from lolat.readers.code import (
     attribute_of,
     brief,

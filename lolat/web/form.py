@@ -27,7 +27,7 @@ from lolat.parameters import (
     Parameter,
     parameters_of,
 )
-from lolat.readers.cache import bundled_as, bundled_networks
+from lolat.readers.bundled import bundled_as, bundled_networks
 from lolat.readers.size import as_sizes
 from lolat.training.passes import Tuning
 from lolat.units import as_amount, plain, shortened

@@ -25,7 +25,8 @@ from lolat.llm.config import read_decoder
 from lolat.llm.decoder import Decoder
 from lolat.llm.load import Trace, read_trace
 from lolat.llm.names import named
-from lolat.readers.cache import Cache, bundled_graph
+from lolat.readers.bundled import bundled_graph
+from lolat.readers.cache import Cache
 from lolat.readers.children import read_in_child
 from lolat.units import plain
 

@@ -14,7 +14,7 @@ from lolat.graph import Graph, GraphBuilder, Operation, Tensor
 from lolat.graph.counts import count
 from lolat.graph.kinds import ATTRIBUTES
 from lolat.readers import read
-from lolat.readers.cache import bundled_networks
+from lolat.readers.bundled import bundled_networks
 from tests.strategies import graphs
 
 

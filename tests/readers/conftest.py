@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-from lolat.readers import cache
+from lolat.readers import reading
 
 # Whole files of PyTorch, where there is none of it; test_attributes.py, which is skipped, says so.
 collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_torch_*.py"]
@@ -16,4 +16,4 @@ collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_torch_
 def read_by_frameworks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves shipped graphs out, but where they are what is tested."""
     if "test_shipped" not in request.node.nodeid:
-        monkeypatch.setattr(cache, "bundled_graph", lambda *_: None)
+        monkeypatch.setattr(reading, "bundled_graph", lambda *_: None)

@@ -14,7 +14,8 @@ from lolat.errors import MissingPackageError
 from lolat.graph import Graph
 from lolat.readers import cache as module
 from lolat.readers import reading as readers
-from lolat.readers.cache import Cache, bundled_graph
+from lolat.readers.bundled import bundled_graph
+from lolat.readers.cache import Cache
 from tests.readers.onnx_networks import model, node, saved
 
 

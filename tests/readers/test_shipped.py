@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lolat.readers import cache, open_network
-from lolat.readers.cache import FILE, bundled_graph, bundled_networks
+from lolat.readers import bundled, open_network
+from lolat.readers.bundled import FILE, bundled_graph, bundled_networks
 from tests.processes import python
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +25,7 @@ def test_a_graph_is_what_the_framework_reads(network: str, monkeypatch: pytest.M
     if network.startswith("keras"):  # a session counts the names that it gives to layers
         pytest.importorskip("keras").backend.clear_session()
     # Whatever version is installed: a newer one must not count other things unnoticed.
-    monkeypatch.setattr(cache, "installed_version", lambda package: "")
+    monkeypatch.setattr(bundled, "installed_version", lambda package: "")
     assert bundled_graph(network) == open_network(network).graph(), AGAIN
 
 
@@ -38,7 +38,7 @@ def test_all_of_keras_applications_come_along() -> None:
 
 @pytest.fixture
 def of_any_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "installed_version", lambda package: "")
+    monkeypatch.setattr(bundled, "installed_version", lambda package: "")
 
 
 @pytest.mark.usefixtures("of_any_version")
@@ -76,7 +76,7 @@ def test_names_as_the_framework_takes_them() -> None:
 
 
 def test_of_another_version_the_framework_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "installed_version", lambda package: "0.0.1")
+    monkeypatch.setattr(bundled, "installed_version", lambda package: "0.0.1")
     assert bundled_graph("keras:ResNet50") is bundled_graph("timm:resnet50") is None
 
 

@@ -1,0 +1,77 @@
+"""Networks that come with LoLat, such as keras:ResNet50 and timm:resnet50: no framework is needed.
+
+`networks.jsonl.xz` has lines of JSON. The first line has the names of the networks, the other names of
+timm for them, and the versions of the packages that read them. A graph for each network follows.
+`benchmarks/shipped_networks.py` writes the file.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from lolat.errors import MissingPackageError
+from lolat.graph import Graph
+from lolat.readers.cache import USUAL, installed_version, keras_settings
+from lolat.readers.size import is_of_size
+from lolat.units import did_you_mean, shapes_text, shortened
+
+FILE = Path(__file__).with_name("networks.jsonl.xz")
+
+
+def bundled_graph(spec: str, size: Any = ()) -> Graph | None:
+    """The graph of NETWORK `spec` at input size `size`, as `lolat.readers.size.as_sizes` returns it.
+
+    None if it is not bundled or has another size, or if another version of its package is installed, whose
+    network may differ.
+    """
+    package, _, name = spec.partition(":")
+    if package == "keras" and keras_settings() != USUAL:
+        return None
+    header, lines = _bundled()
+    known = f"keras:{name.lower()}" if package == "keras" else header["tags"].get(spec, spec)
+    if known not in lines or installed_version(package) not in ("", header["packages"][package]):
+        return None
+    graph = Graph.from_dict(json.loads(lines[known]))
+    return replace(graph, name=name) if is_of_size(graph, size) else None
+
+
+def bundled_networks() -> list[str]:
+    """The names of the bundled networks, as NETWORK takes them."""
+    networks: list[str] = _bundled()[0]["networks"]
+    return networks
+
+
+def bundled_as(name: str) -> list[str]:
+    """The bundled networks with a given name, whatever their package; upper and lower case are equal."""
+    return [n for n in bundled_networks() if n.partition(":")[2].lower() == name.lower()]
+
+
+@cache
+def _bundled() -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The file's first line, and lookup name of a network -> its line."""
+    first, *lines = lzma.decompress(FILE.read_bytes()).split(b"\n")
+    header = json.loads(first)
+    names = (n.lower() if n.startswith("keras") else n for n in header["networks"])
+    return header, dict(zip(names, lines, strict=True))
+
+
+def nearest(spec: str, missing: MissingPackageError) -> MissingPackageError:
+    """The error of a missing package, behind what of the network is bundled: its size, or names near it."""
+    package, _, name = spec.partition(":")
+    names = (known.partition(":") for known in bundled_networks())
+    near = {known.lower(): f"{of}:{known}" for of, _, known in names if of == package}
+    if not near or (spec in near.values() and not bundled_graph(spec)):  # of another version
+        return missing
+    if graph := bundled_graph(spec):
+        why = f"{spec} is bundled at {shapes_text(graph.input_sizes)} alone"
+    else:
+        same = {name.lower(): near[name.lower()]} if name.lower() in near else near
+        hint = did_you_mean(name.lower(), same, "")
+        why = f"{shortened(spec)} is not bundled" + f" ({hint})" * bool(hint)
+    return MissingPackageError(f"{why}; {missing.message}", code=missing.code)
