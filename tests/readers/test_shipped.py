@@ -102,7 +102,7 @@ def test_no_framework_is_needed(tmp_path: Path) -> None:
         (["timm:resnet50"], 0, "4.09 GMACs"),  # as timm's own tables have it, 4.1
         (["keras:VGG16"], 0, "15.5 GMACs"),  # as published
         (["keras:VGG16", "--input-size", "192"], 2, "tensorflow"),
-        (["timm:convnext_base.banana"], 2, "no network 'timm:convnext_base.banana'"),
+        (["timm:convnext_base.banana"], 2, "timm:convnext_base.banana is not bundled"),
     ):
         done = python(code, *arguments)
         assert done.returncode == code_expected, done.stderr
