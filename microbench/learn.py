@@ -234,7 +234,7 @@ def busy(where: Mapping[str, Any]) -> str | None:
         return None
     return (
         f"the machine is busy before the run (other programs use {others:.1f} of {_processors(where)} "
-        "processors): close them and start again, or the times include them"
+        "processors): close them and start again (--wait waits for them), or the times include them"
     )
 
 

@@ -277,10 +277,12 @@ def doctor(model: Model, progress: Progress) -> Diagnosis:
     backend, device = backends.of_model(where), device_of(model)
     references = check.references_of(points_of(model.inference.document), backend)
     if not references:
+        has = "has no whole network of this version to measure again"
+        if not model.inference.environment.is_learned:
+            has = "was fitted to tables, so there is nothing to measure again"
         raise InputError(
-            f"{model.name} has no whole network of this version to measure again; expected a model learned "
-            "by measuring (lolat learn cpu); one that was made from tables is judged by times of other "
-            "networks: lolat evaluate MODEL --table TIMES.csv"
+            f"{model.name} {has}; expected a profile of `lolat learn`; one of tables is judged by times of "
+            "other networks: lolat evaluate MODEL --table TIMES.csv"
         )
     here = environment.here(where, device)
     if device == "cpu" and (other := environment.differences_of_device(model.device, where, here)):

@@ -16,6 +16,8 @@ from lolat.training.compare import Choice, Costs, choice_words, short_name
 from lolat.training.cost import NEARLY, Cost, close_words, no_room, would_words
 from lolat.training.model import TrainingLimits, TrainingPrediction
 from lolat.units import (
+    LONGEST_MS,
+    between,
     by_text,
     byte_size,
     digits,
@@ -135,8 +137,10 @@ def _iteration_lines(cost: Cost) -> Iterator[str]:
     best = cost.best
     parts = [f"{name} {milliseconds(ms)}" for name, ms in best.parts_ms.items() if ms]
     where = f" on {plural(best.devices, 'device')}" if cost.options[1:] else ""
-    ends = map(milliseconds, best.interval_ms or ())
-    sure = f" ({percent(cost.coverage)} between {' .. '.join(ends)})" if best.interval_ms else ""
+    sure = ""
+    if best.interval_ms:
+        unit = " ms" * (best.interval_ms[1] < LONGEST_MS)
+        sure = f" ({percent(cost.coverage)} between {between(*best.interval_ms)}{unit})"
     more = "with more memory: " * (cost.fits is False)
     yield (
         f"{more}{milliseconds(best.iteration_ms)} an iteration{where}{sure}, {digits(best.samples_per_s)} "

@@ -445,7 +445,7 @@ class Form:
             try:
                 values[name] = field.value(self.text(name))
             except InputError as error:
-                self.errors[name] = self.words(error)
+                self.refuse(error, name)
         question = None if self.errors or not (self.ticked or self.is_all) else values
         if self.refused:
             self.errors["model"] = unlisted(self.refused, self.every, self.devices)
@@ -480,9 +480,9 @@ class Form:
         return f'"{self.fields[name].label}"' if name in self.fields else other or name
 
     def refuse(self, error: LolatError, otherwise: str, before: str = "") -> None:
-        """Put an error at the field that it names, or at the one named `otherwise`."""
+        """Put an error at the field that it names, or at `otherwise`, where the label is not said again."""
         field = next((name for name in error.arguments if name in self.fields), otherwise)
-        self.errors[field] = before + self.words(error)
+        self.errors[field] = before + self.words(error).removeprefix(f"{self._label(field)} ")
 
     def options(self) -> list[str]:
         """The fields of the tab as options of its command, without empty ones."""

@@ -292,6 +292,7 @@ def test_an_error_stands_at_its_field_and_the_others_stay(
     assert list(page.errors()) == [name]
     assert page.errors()[name] in page.answer()  # at the top too, for who does not see the form
     assert len(page.errors()[name]) < 500
+    assert not page.errors()[name].startswith('"')  # the label, which stands above or in front
     for other, text in {**others, **fields}.items():
         if other not in ("vary", "optimizer", "view", "model", "dtype", "kv_dtype"):
             assert page.value(other) == text
