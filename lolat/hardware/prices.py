@@ -301,9 +301,7 @@ def rental_of(
         One with less bandwidth does not suffice; a card of unknown form is not judged by its bandwidth.
         """
         its = find_gpu(accelerator)
-        is_told = bool(form_of(accelerator)) or not has_several_chips(accelerator)
-        own_bandwidth = (gpu and gpu.bandwidth_gb_s) or 0.0
-        if its and is_told and (its.bandwidth_gb_s or 0.0) < ALMOST * own_bandwidth:
+        if its and _is_slower(accelerator, its, gpu):
             return False
         if its is None or (its.memory_gib or needed) >= ALMOST * needed:
             return True
@@ -330,6 +328,26 @@ def rental_of(
         taken = " (lists do not mark the Max-Q)"
     source = f"{', '.join(names)}{taken} in {listed.prices}"
     return Rental(hardware, offers, source, own, listed.prices, taken) if offers else None
+
+
+def _is_slower(accelerator: str, its: Gpu, own: Gpu | None) -> bool:
+    """True if a card has less bandwidth than a device's; one of unknown form is not judged by it."""
+    is_told = bool(form_of(accelerator)) or not has_several_chips(accelerator)
+    return is_told and (its.bandwidth_gb_s or 0.0) < ALMOST * ((own and own.bandwidth_gb_s) or 0.0)
+
+
+def slower_words(hardware: Hardware, listed: Prices) -> str:
+    """A clause on the device's cards in a list that are not rented for their bandwidth; "" without any."""
+    gpu, names = hardware.gpu, dict.fromkeys(o.accelerator for o in listed.offers if o.accelerator)
+    alike = ((n, find_gpu(n)) for n in names if is_same_gpu(n, hardware.kind, gpu))
+    slower = [
+        f"{plain(name)} has {its.bandwidth_gb_s:,.0f}"
+        for name, its in alike
+        if its and its.bandwidth_gb_s and _is_slower(name, its, gpu)
+    ]
+    own = (gpu and gpu.bandwidth_gb_s) or 0.0
+    words = f" ({', '.join(slower)} GB/s of memory bandwidth, less than {own:,.0f}: another speed)"
+    return words if slower else ""
 
 
 def _processors(

@@ -73,7 +73,8 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     if amounts:
         after += [_most_line(amounts), *_price_lines(cost)]
     elif cost.samples is not None and cost.fits is not False:
-        unknown = no_price_words([f"{plain(cost.model.partition(' (')[0])} with that memory"], cost)
+        name = f"{plain(cost.model.partition(' (')[0])} with that memory"
+        unknown = no_price_words([name], cost.price_list or "")
         after += [unknown] if cost.prices is None else _choice_lines(cost)
     return before, table, [*after, *_code_lines([cost]), *legend(table), *_layout_lines([cost])]
 
@@ -184,9 +185,9 @@ def no_data_words(of: Cost | Costs) -> str:
     return "Give --samples N for epochs, and with a price their cost."
 
 
-def no_price_words(devices: Sequence[str], cost: Cost) -> str:
-    """The remark that the price list has no price of some devices."""
-    found = f"No price of {', '.join(devices)} in {plain(cost.price_list or '')}"
+def no_price_words(devices: Sequence[str], price_list: str) -> str:
+    """The remark that a price list has no price of some devices."""
+    found = f"No price of {', '.join(devices)} in {plain(price_list)}"
     return f"{found}: give another list (--prices), or --price-per-hour."
 
 
@@ -387,14 +388,15 @@ def _after(costs: Costs, listed: Sequence[Row], table: ReportTable) -> Iterator[
                 f"{short_name(device)} (--channels-last, or --precision best)"
             )
     yield from _no_room_lines([c for c in costs.answers if c.fits is False])
-    unpriced = [c.device for c in costs.answers if c.prices is None and c.fits is not False]
-    if unpriced:
-        yield no_price_words([*map(short_name, unpriced)], costs.answers[0])
+    unpriced = (c for c in costs.answers if c.prices is None and c.fits is not False)
+    lists = by_text((short_name(c.device), c.price_list or "") for c in unpriced)
+    yield from (no_price_words([*dict.fromkeys(names)], name) for name, names in lists.items())
     if links := {link_words(c, o).partition(" (assumed")[0] for c, o in listed if o.link}:
         yield f"Links assumed: {'; '.join(sorted(links))} (yours: --link-gbps, of a GPU)"
     yield from _card_lines(o for _, o in listed)
     if any(o.rented is not None and (o.dollars or o.within_limits) for _, o in listed):
-        of = f" in {plain(name)}" if (name := costs.answers[0].price_list) else ""
+        name = next((c.price_list for c, o in listed if o.rented), None)
+        of = f" in {plain(name)}" if name else ""
         yield f"Prices by the second{of}: {NOT_INCLUDED}."
     sizes = {Choice.of(c, o).in_all for c, o in listed}
     if len(sizes) > 1:

@@ -131,16 +131,22 @@ def legend(table: ReportTable) -> Iterator[str]:
     yield from (f"{mark} {words}" for mark, words in legend.items() if mark in marks)
 
 
-SURE = ("yes", "likely", "unlikely", "NO")
+NO_PRICE = "no price"
+SURE = ("yes", "likely", "unlikely", NO_PRICE, "NO")
 
 
 def keeps(option: TrainingPrediction, limits: TrainingLimits) -> str:
-    """`within_limit` of an option for the limit that it is less sure to keep; "" without limits."""
+    """`within_limit` of an option for the limit that it is less sure to keep; "" without limits.
+
+    A limit of money is not known to be kept without a price.
+    """
     words = []
     if limits.max_hours is not None and option.total_s is not None:
         words.append(within_limit(option.total_s, option.interval_s, 3600 * limits.max_hours))
     if limits.max_dollars is not None and option.dollars is not None:
         words.append(within_limit(option.dollars, option.dollars_interval, limits.max_dollars))
+    elif limits.max_dollars is not None and option.rented is None and option.fits is not False:
+        words.append(NO_PRICE)
     if option.within_limits is not None:
         low, high = option.within_interval or (None, None)
         ends = "" if low is None else f" ({quantity(low)} .. {quantity(high or low)})"

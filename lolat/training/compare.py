@@ -171,6 +171,21 @@ def check_room(costs: Costs) -> None:
         raise AnswerIsNo("it fits on none of these devices", code="no-room")
 
 
+def check_priced(answers: Sequence[Cost]) -> None:
+    """Raise InputError if money is limited, and no device with room has a price."""
+    able = [cost for cost in answers if cost.fits is not False]
+    if not able or able[0].max_dollars is None or any(cost.prices for cost in able):
+        return
+    names = ", ".join(dict.fromkeys(plain(cost.model.partition(" (")[0]) for cost in able))
+    raise InputError(
+        f"{arg('max_dollars')} {able[0].max_dollars:g}: no price of {names} in "
+        f"{plain(able[0].price_list or '')}; expected {arg('price_per_hour')}, or a list that has it "
+        f"({arg('prices')})",
+        code="no-price",
+        of_device=True,
+    )
+
+
 def choice_words(choice: Choice, with_batch: bool = False) -> str:
     """Return a choice in words: "4 x a100 in amp, channels last, 2 h 10 min, $20"."""
     words = [f"{choice.devices} x {short_name(choice.device)}"]
@@ -262,7 +277,7 @@ def compare(
 
     `left_out`: reasons why other devices cannot answer, by device. `on_progress`: called with (done, all,
     name) for each device. `is_alike`: without a launch asked for, compiled devices run eager too.
-    InputError if no device can answer.
+    InputError if no device can answer, or has a price that a limit of money needs.
     """
     trained = read_question(network, asked.input_size)
     if isinstance(trained, Graph):
@@ -292,6 +307,7 @@ def compare(
         answers += [c for c in found.values() if id(c) in best]
     if not answers:
         raise no_device(left_out)
+    check_priced(answers)
     made = joined(answers, left_out, asked.precision or BEST)
     return with_modes(made, lambda name, more: fastest(models_of[name], replace(asked, **more)))
 
@@ -310,6 +326,7 @@ def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Co
         return _on_cards(one.device(device), trained, one)
 
     answers = [_shared(ask, one) for one in _questions(asked)]
+    check_priced(answers)
     is_single = is_one(asked.batch_size) and is_one(asked.checkpointing)
     if is_single and asked.global_batch_size is None:
         return answers[0]

@@ -23,6 +23,7 @@ from lolat.hardware.prices import (
     instances_of,
     price_list,
     rental_of,
+    slower_words,
 )
 from lolat.io.results import Remark, plain_data
 from lolat.llm.names import find_decoder, is_decoder
@@ -310,6 +311,8 @@ def cost_on(device: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
     source = None if listed is None else listed.prices
     padding = 1.0 - useful / length if length else 0.0
     found = _answer(device, groups, limits, at, source)
+    if listed is not None and found.prices is None:
+        found = replace(found, price_list=f"{source}{slower_words(plan.file, listed)}")
     return replace(found, is_auto=largest, padding=padding)
 
 

@@ -121,7 +121,9 @@ class TrainingLimits:
         return tuple(one for one in apart if one != TrainingLimits()) or (self,)
 
     def hours_of(self, price_per_hour: float | None) -> float | None:
-        """The hours that so many US$ an hour leave; None if there is no limit, or no price."""
+        """The hours that so many US$ an hour leave; None without a limit, or of money without a price."""
+        if self.max_dollars is not None and price_per_hour is None:
+            return None
         paid = self.max_dollars / price_per_hour if self.max_dollars and price_per_hour else None
         return min((h for h in (self.max_hours, paid) if h is not None), default=None)
 
@@ -355,8 +357,6 @@ def check_kept(answer: Limited) -> None:
     if not limits.of_money.keeps(fastest, cheapest):
         data = "samples" if fast.tokens_per_s is None else "tokens"
         expected = f"fewer {data} or epochs, or a higher limit"
-        if cheapest is None:
-            expected = f"{arg('price_per_hour')}, or a price list"
     elif limits.keeps(fastest, cheapest):
         expected = "one of the limits higher, as none keeps both"
     costs = "no price is known"

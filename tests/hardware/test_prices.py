@@ -21,6 +21,7 @@ from lolat.hardware.prices import (
     Rental,
     price_list,
     rental_of,
+    slower_words,
 )
 
 LIST = """\
@@ -164,6 +165,16 @@ def test_a_list_without_forms(device: str, rented: str | None) -> None:
     """A H100 may be of any form; a NVL is another card; a card with less bandwidth is not as fast."""
     rental = rental_of(Hardware(device, Environment(device=device)), None, OWN)
     assert (rental and rental.offers[0].instance_type) == rented
+
+
+def test_a_slower_card_of_the_same_name_is_told() -> None:
+    """By NVIDIA's sheets an A100 of 40 GB has 1,555 GB/s, of 80 GB (SXM) 2,039; a V100's are alike."""
+    listed = Prices("p.csv", (Offer("x", "A100", 1, 1.0), Offer("v", "V100", 1, 1.0)))
+    words = slower_words(Hardware("a100-sxm-80gb"), listed)
+    assert "A100 has 1,555 GB/s of memory bandwidth, less than 2,039" in words
+    assert [slower_words(Hardware(name), listed) for name in ("v100", "a100", "rtx-4090")] == [
+        ""
+    ] * 3
 
 
 @pytest.mark.parametrize(

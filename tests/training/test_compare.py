@@ -14,7 +14,7 @@ import lolat as package
 from lolat.api.choosing import devices, with_a_price
 from lolat.errors import InputError
 from lolat.hardware.gpus import Gpu, find_gpu
-from lolat.report.cost import cost_lines, cost_parts, costs_lines
+from lolat.report.cost import cost_lines, cost_parts, costs_lines, costs_parts
 from lolat.report.tables import lines_of
 from lolat.units import digits, dollars, duration
 from tests.training.several import GPUS, PRICES, asked, compared, network
@@ -378,6 +378,58 @@ def test_limits_without_data_say_how_many_samples_they_buy() -> None:
         found = model.cost(network(), 8, price_per_hour=3, **limits).options[0]
         assert found.within_limits == int(3600 * hours * found.samples_per_s)
     assert model.cost(network(), 8).options[0].within_limits is None
+
+
+def test_an_unknown_price_keeps_no_limit_of_money(prices: str) -> None:
+    """A V100 costs US$ 2 an hour: 1 buys half an hour, whatever 5 hours allow; the P4 has no price."""
+    limits = {"max_hours": 5.0, "max_dollars": 1.0}
+    for given in (limits, {"max_dollars": 1.0}):
+        found = compared(("v100-fp32", "p4-fp32"), "fp32", 64, prices=prices, replicas=1, **given)
+        known, unknown = (cost.options[0] for cost in found.answers)
+        assert known.within_limits == int(1800 * known.samples_per_s)
+        assert (unknown.rented, unknown.within_limits, unknown.within_interval) == (None,) * 3
+        printed = "\n".join(lines_of(costs_lines(found)))
+        row = next(line for line in printed.splitlines() if line.startswith("p4 "))
+        assert " no price" in row
+        assert "samples" not in row
+        assert "No price of p4 in " in printed
+    free = package.load("p4-fp32").cost(network(), 64, price_per_hour=0, **limits).options[0]
+    assert free.within_limits == int(5 * 3600 * free.samples_per_s)
+
+
+def test_with_data_a_row_without_a_price_is_not_within_the_money(prices: str) -> None:
+    """Of 10,000 samples the P4's hours are within the limit, and nobody knows its dollars."""
+    found = compared(
+        ("v100-fp32", "p4-fp32"), "fp32", 64, prices=prices, replicas=1, samples=10_000,
+        max_hours=9, max_dollars=9,
+    )  # fmt: skip
+    _, table, _, _ = costs_parts(found)
+    (cells,) = (row for row in table.cells if row[0] == "p4")
+    assert [cell for cell in cells if cell in ("yes", "likely", "NO", "no price")] == [
+        "yes", "no price"
+    ]  # fmt: skip
+    assert {choice.device for choice in (found.cheapest, found.fastest) if choice} == {"v100-fp32"}
+
+
+@pytest.mark.parametrize("data", [{}, {"samples": 10_000}])
+@pytest.mark.parametrize("limits", [{"max_dollars": 5}, {"max_dollars": 5, "max_hours": 10}])
+def test_a_limit_of_money_is_refused_where_no_device_has_a_price(
+    prices: str, data: dict[str, int], limits: dict[str, int]
+) -> None:
+    device, given = package.load("p4-fp32"), {"prices": prices, **data, **limits}
+    asked_so = (
+        lambda: device.cost(network(), 64, **given),
+        lambda: device.cost(network(), [8, 64], **given),
+        lambda: compared(("p4-fp32", "t4-fp32"), "fp32", 64, **given),
+    )
+    for ask in asked_so:
+        with pytest.raises(
+            InputError, match=r"max_dollars 5: no price of p4.* in .*prices\.csv"
+        ) as error:
+            ask()
+        assert error.value.code == "no-price"
+        assert "price_per_hour" in str(error.value)
+    assert device.cost(network(), 64, prices=prices, **data, max_hours=10).prices is None
 
 
 def test_a_comparison_never_takes_pure_half_precision_unasked() -> None:

@@ -172,6 +172,23 @@ def test_a_training_is_compared_in_the_precisions_of_the_command() -> None:
     ]
 
 
+def test_a_device_without_a_price_is_not_within_a_limit_of_money() -> None:
+    """A T4 is in the built-in table of prices, an MI250 is not."""
+    paths = [places.repository_root() / "models" / f"{name}.json" for name in ("t4-fp32", "mi250")]
+    asked = (
+        "?view=training&network=Mine&samples=1000&epochs=1&replicas=1&max_dollars=50&max_hours=50"
+    )
+    with site(paths) as page:
+        page.get(f"{asked}&model=t4-fp32&model=mi250")
+        words = page.answer()
+        assert "no price of mi250" in words
+        assert len(re.findall('<p class="big">', page.raw)) == 1
+        page.get(f"{asked}&model=mi250")
+        assert any("no price of mi250" in error for error in page.errors().values())
+        page.get(f"{asked}&model=mi250&price_per_hour=1")
+        assert not page.errors()
+
+
 @pytest.mark.parametrize("typed", ["2,8", "8,2", "2;8"])
 def test_what_is_of_one_batch_size_is_of_the_largest_and_says_so(page: Site, typed: str) -> None:
     page.get(f"{MINE}&batch_size={typed.replace(';', '%3B')}")
