@@ -28,7 +28,8 @@ from lolat.training.decoder_plan import card_gib
 from lolat.training.decoder_rows import TrainedRow, read_runs
 from lolat.training.memory import recipe_of
 from lolat.training.parallel import FSDP, Parallel
-from lolat.training.passes import CONSTANTS, Constants, DecoderPasses, Tuning
+from lolat.training.passes import CONSTANTS, Constants, DecoderPasses
+from lolat.training.tuning import Tuning
 from lolat.units import GIB
 
 DEVICES = {"a100-sxm-40gb": ("a100-vllm", 400.0), "a100-sxm-80gb": ("a100-vllm", 800.0),

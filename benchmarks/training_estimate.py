@@ -14,7 +14,7 @@ from lolat.api.model import Model
 from lolat.fitting.least_squares import fit_relative
 from lolat.graph import Graph
 from lolat.optimizers import optimizer_named
-from lolat.training.estimate import KNOWN, ForwardTraining, Ratios, operation_work
+from lolat.training.estimate import RATIOS, ForwardTraining, Ratios, operation_work
 from lolat.training.plan import training_of
 
 BATCH_SIZES = (8, 32)
@@ -53,7 +53,7 @@ def errors(device: str, networks: dict[str, Graph], used: list[Ratios]) -> list[
 def training_estimate() -> Tables:
     """Ratios of training and latency, and the quantiles LEFT_OUT of their errors on other devices."""
     networks = graphs()
-    found = {device: ratios(device, networks) for device in KNOWN}
+    found = {device: ratios(device, networks) for device in RATIOS}
     shares = np.arange(1, QUANTILES + 1) / (QUANTILES + 1)
     rows, left_out = [], []
     for device, own in found.items():

@@ -26,6 +26,7 @@ from lolat.hardware.gpus import (
     device_names,
     find_gpu,
     is_card,
+    of_form,
 )
 from lolat.hardware.prices import Prices, price_list, rental_of
 from lolat.io.paths import LOCAL, SHIPPED, find_model, list_models
@@ -427,8 +428,7 @@ def with_a_price(
         if (gpu := find_gpu(accelerator)) is None:
             left_out[accelerator] = NO_TIMES
             continue
-        of_form = find_gpu(f"{card_of(gpu.name)} {form} {gpu.memory_gib or 0.0:.0f}gb")
-        name = device_name(of_form or gpu)
+        name = device_name(of_form(gpu.name, f"{form} {gpu.memory_gib or 0.0:.0f}gb") or gpu)
         try:
             model = serving_model(name, of_any=True) if of_decoders else load(name)
             priced.setdefault(model.label, model)

@@ -159,12 +159,17 @@ def compare_blocks(model: Model, asked: Comparison) -> list[Compared]:
     )
     usual = None if names == FEATURES else TwoRegime.name
     formula, found = model.predictor(asked.question.predictor or usual).of_six_counts, []
-    knows = names == FEATURES and bool(model.inference.domain.ratios)
+    knows = names == FEATURES and bool(model.latencies_file.domain.ratios)
     beyond = model.file.domain.beyond(counts) if knows else np.zeros(len(rows), bool)
     for (row, point), latency, is_beyond in zip(rows, ms.tolist(), beyond.tolist(), strict=True):
         extrapolation = Extrapolation(float(is_beyond), known=knows)
         half_width, _ = widened_half_width(
-            formula, None, extrapolation, model.inference.noise, None, point.counts.get("ops", 1)
+            formula,
+            None,
+            extrapolation,
+            model.latencies_file.noise,
+            None,
+            point.counts.get("ops", 1),
         )
         in_domain = not is_beyond if knows else None
         key = row_key(point.name, point.latency_ms, point.batch_size)
@@ -182,7 +187,7 @@ def compare_networks(model: Model, asked: Comparison) -> list[Compared]:
     question = asked.question
     if asked.given is not None:
         asked.given.of_devices(question.devices, "only")
-    own = model.inference.mode
+    own = model.latencies_file.mode
     given = question.devices, own, asked.left_out, question.training
     table = read_networks(asked.path, *given, iterations=True)
     table.say_assumed(asked.warn)
@@ -196,7 +201,7 @@ def compare_rows(model: Model, table: NetworkTable, asked: Comparison) -> list[C
     """
     question = asked.question
     training = question.training
-    mode = replace(model.inference.mode, training=training)
+    mode = replace(model.latencies_file.mode, training=training)
     rows = [row for row in table.rows if row.mode == mode]
     for row in table.rows:
         if row.mode != mode:

@@ -15,7 +15,7 @@ from lolat.device.file import CHECKED, LIMIT, age_of, checked, limit_of, write_c
 from lolat.device.question import InputSize
 from lolat.errors import DeviceError, InputError, MeasuringError, arg
 from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
-from lolat.hardware.environment import GPU
+from lolat.hardware.environment import ANY_GPU
 from lolat.hardware.gpus import CPU
 from lolat.io.progress import Progress
 from lolat.io.results import Remark, Result, dict_of
@@ -180,7 +180,7 @@ def evaluate(
 ) -> Evaluation:
     """Measure networks on this machine, and compare them with the predictions: see `Model.evaluate`."""
     name = model.label
-    learned, where = model.inference.environment, model.inference.recorded
+    learned, where = model.latencies_file.environment, model.latencies_file.recorded
     backend, device = backends.of_model(where), device_of(model)
     if not networks and not backend.startswith("tensorflow"):
         raise InputError(
@@ -199,7 +199,7 @@ def evaluate(
     wanted = check.read_cases(
         networks or DEFAULT_NETWORKS, batch_sizes or EVALUATED_BATCHES, as_sizes(input_size)
     )
-    references = check.references_of(points_of(model.inference.document), backend)
+    references = check.references_of(points_of(model.latencies_file.document), backend)
     if wait:
         learn.wait_until_calm(progress)
     elif remark := learn.busy(here | {"others_at_start": environment.others()}):
@@ -273,9 +273,9 @@ def doctor(model: Model, progress: Progress) -> Diagnosis:
     of threads or flag of the framework it is, and the difference is listed. A GPU that is not there is a
     difference too. InputError where there is nothing to measure again.
     """
-    where = model.inference.recorded
+    where = model.latencies_file.recorded
     backend, device = backends.of_model(where), device_of(model)
-    references = check.references_of(points_of(model.inference.document), backend)
+    references = check.references_of(points_of(model.latencies_file.document), backend)
     if not references:
         has = "has no whole network of this version to measure again"
         if not model.inference.environment.is_learned:
@@ -410,4 +410,4 @@ def _keep(model: Model, by: Literal["doctor", "evaluate"], ratio: float) -> None
 
 def device_of(model: Model) -> str:
     """cpu or gpu: the device that a model was measured on; cpu where it does not say."""
-    return GPU if model.file.environment.device == GPU else CPU
+    return ANY_GPU if model.file.environment.device == ANY_GPU else CPU

@@ -71,7 +71,7 @@ class Device(Result):
         return dict_of(summary_of(self))
 
     @property
-    def inference(self) -> DeviceFile:
+    def latencies_file(self) -> DeviceFile:
         """The file, with latencies of inference; ModelFileError, with the remedy, if it has none."""
         if not self.file.has_latencies:
             raise self.file.lacks(self.source, OF_INFERENCE)
@@ -87,7 +87,7 @@ class Device(Result):
 
         InputError for an unknown name, ModelFileError if the file has no latencies of inference.
         """
-        _ = self.inference
+        _ = self.latencies_file
         chosen = self.predictors.get(self.default if name is None else name)
         if chosen is None:
             raise InputError(

@@ -24,7 +24,7 @@ from lolat.device.predictors.formula import Formula
 from lolat.device.shape import FORMAT_VERSION, SCHEMA, SECTIONS, Noise, StoredPoint, validate
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, Mode
-from lolat.hardware.environment import GPU, Environment, Hardware, with_generation
+from lolat.hardware.environment import ANY_GPU, Environment, Hardware, with_generation
 from lolat.hardware.gpus import CPU, card_of, device_name, find_gpu
 from lolat.io.documents import Positive, read_json, to_json
 from lolat.io.paths import STATE, AnyPath, bundled_folder, list_models, near, shown_path
@@ -244,7 +244,7 @@ class DeviceFile(Hardware):
             )
         if section not in (OF_INFERENCE, OF_TRAINING):
             return f"`lolat nas fit {section} SAMPLES.csv --output {file}`"
-        device = GPU if where.device == GPU or self.gpu else CPU
+        device = ANY_GPU if where.device == ANY_GPU or self.gpu else CPU
         backend = f" --backend {where.framework}" if where.framework else ""
         mode = " --mode training" if section == OF_TRAINING else ""
         table = "EPOCHS.csv" if section == OF_TRAINING else "TABLE.csv"

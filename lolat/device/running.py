@@ -114,7 +114,7 @@ def as_now(model: D, spread: float, remark: Remark, ratio: float = 1.0) -> D:
         if type(formula) is Roofline and (host := formula.host):
             slower = replaced(host, start_ms=ratio * host.start_ms, call_ms=ratio * host.call_ms)
             formulas[place] = replaced(formula, host=slower)
-    noise = model.inference.document["noise"] | {"repeatability": math.expm1(spread)}
+    noise = model.latencies_file.document["noise"] | {"repeatability": math.expm1(spread)}
     file = model.file.with_formulas(*formulas)
     return _asked(model, file.but(epochs=None, training=None, noise=noise, as_now=remark), RunAs())
 
@@ -159,7 +159,7 @@ def _in_mode(model: D, asked: RunAs) -> D:
     file = model.file
     if not file.has_latencies and (file.epochs is not None or file.llm is not None):
         return _without_latencies(model, changes, asked)
-    file = model.inference
+    file = model.latencies_file
     if (timed := file.epochs_mode) and replace(timed, **changes) != timed:
         file = file.but(epochs=None)  # they were timed in another mode
     mode = file.mode

@@ -10,11 +10,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from lolat.hardware.gpus import CPU, SHEET_FIELDS, Gpu, find_gpu
+from lolat.hardware.gpus import CPU, SHEET_FIELDS, Gpu, find_gpu, usable_bytes
 from lolat.hardware.links import MACHINE, Link, assumed_link, own_rate
 from lolat.units import GIB
 
-GPU = "gpu"
+ANY_GPU = "gpu"
 
 
 class FittedOn(Struct, frozen=True):
@@ -32,7 +32,7 @@ class FittedOn(Struct, frozen=True):
 class Environment(Struct, frozen=True, rename={"fitted_on": "held"}):
     """The section `environment` of a device's file: the machine, the framework, the origin of its times.
 
-    `device`: CPU or GPU for one that LoLat measured, else any word; `card`: the GPU of a device with a
+    `device`: CPU or ANY_GPU for one that LoLat measured, else any word; `card`: the GPU of a device with a
     user's name; `source`: names of tables, or facts on the single layers of 2018; `sheet`: given fields of
     `Gpu`; `rows`: keys of fitted rows; `own_networks`: timed networks of the user that set the level;
     `mode`: the execution mode in words. Further fields are in the file alone;
@@ -65,7 +65,7 @@ class Environment(Struct, frozen=True, rename={"fitted_on": "held"}):
     @property
     def is_learned(self) -> bool:
         """True if LoLat measured the device."""
-        return self.device in (CPU, GPU)
+        return self.device in (CPU, ANY_GPU)
 
     @property
     def of_layers(self) -> bool:
@@ -170,5 +170,5 @@ class Hardware:
         if self.is_cpu:
             return self.environment.available_bytes
         if known := self.environment.memory_bytes:
-            return Gpu("", known / GIB).usable_bytes
+            return usable_bytes(known / GIB)
         return None if self.gpu is None else self.gpu.usable_bytes

@@ -92,9 +92,7 @@ class Gpu:
     @property
     def usable_bytes(self) -> int | None:
         """The part of its memory, in bytes, that a network may take; None if its memory is unknown."""
-        if self.memory_gib is None:
-            return None
-        return int(self.memory_gib * GIB * (1.0 - UNUSABLE_SHARE)) - UNUSABLE_BYTES
+        return None if self.memory_gib is None else usable_bytes(self.memory_gib)
 
     @property
     def dies_remark(self) -> str:
@@ -226,6 +224,11 @@ def names_several(name: str) -> bool:
     return gpu is not None and find_gpu(rest) is not None
 
 
+def usable_bytes(gib: float) -> int:
+    """The part of a device's memory, in bytes, that a network may take; below 0 if it is too small."""
+    return int(gib * GIB * (1.0 - UNUSABLE_SHARE)) - UNUSABLE_BYTES
+
+
 def card_of(name: str) -> str | None:
     """The card in the name of a device or a table, without form and memory: "A100"; None if unknown."""
     gpu = find_gpu(name)
@@ -238,9 +241,14 @@ def form_of(*names: str) -> str:
     return "" if found is None else "PCIe" if found[1] else "SXM"
 
 
+def of_form(name: str, form: str) -> Gpu | None:
+    """The sheet of a device's card in another form, such as "PCIe" or "SXM 80gb"; None if unknown."""
+    return find_gpu(f"{card_of(name)} {form}")
+
+
 def has_several_chips(name: str) -> bool:
     """True if a card is another chip in each form, as the H100 is."""
-    forms = [find_gpu(f"{card_of(name)} {form}") for form in ("SXM", "PCIe")]
+    forms = [of_form(name, form) for form in ("SXM", "PCIe")]
     return len({None if gpu is None else gpu.multiprocessors for gpu in forms}) > 1
 
 
@@ -249,7 +257,7 @@ def is_other_chip(gpu: Gpu | None, form: str) -> bool:
 
     `form`: "" is unknown.
     """
-    other = None if gpu is None or not form else find_gpu(f"{card_of(gpu.name)} {form}")
+    other = None if gpu is None or not form else of_form(gpu.name, form)
     return gpu is not None and other is not None and other.multiprocessors != gpu.multiprocessors
 
 

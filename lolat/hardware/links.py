@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from lolat.hardware.gpus import card_of, find_gpu, form_of
+from lolat.hardware.gpus import find_gpu, form_of, of_form
 from lolat.io.tables import read_table
 from lolat.parameters import PARAMETERS
 
@@ -100,7 +100,7 @@ AMOUNT = re.compile(r"\d+ ?gb\b|x\d+\b", re.IGNORECASE)
 
 def own_rate(device: str, gb_s: float | None) -> float | None:
     """The GB/s of a data sheet's link; None without one, and if a card of that name has it in any form."""
-    forms = [find_gpu(f"{card_of(device)} {form}") for form in ("", "SXM", "PCIe")]
+    forms = [of_form(device, form) for form in ("", "SXM", "PCIe")]
     usual = [PEAKS.get(gpu.link, 0.0) for gpu in forms if gpu is not None]
     return None if gb_s and any(abs(gb_s - peak) < ALIKE * peak for peak in usual) else gb_s
 
@@ -118,8 +118,8 @@ def assumed_link(
     PCIe); the type's GB are the machine's memory.
     """
     form = form_in(instance)
-    named = f"{card_of(device)} {form}" if form else f"{device} {AMOUNT.sub('', instance)}"
-    gpu, within = find_gpu(named) or find_gpu(device), None
+    own = of_form(device, form) if form else find_gpu(f"{device} {AMOUNT.sub('', instance)}")
+    gpu, within = own or find_gpu(device), None
     name = OWN_LINK if own_gb_s else gpu.link if gpu else ""
     if peak := own_gb_s or PEAKS.get(name):
         share = NVLINK_SHARE if peak > PEAKS["PCIe 5.0 x16"] else PCIE_SHARE

@@ -19,14 +19,14 @@ from lolat.hardware.environment import Environment, Hardware
 from lolat.hardware.gpus import (
     CPU,
     MAX_Q,
-    Gpu,
-    card_of,
     find_gpu,
     form_of,
     has_several_chips,
     is_other_chip,
     is_same_gpu,
     names_several,
+    of_form,
+    usable_bytes,
 )
 from lolat.hardware.links import MACHINE, Link, form_in
 from lolat.io.tables import Row, read_table
@@ -315,7 +315,7 @@ def rental_of(
     if gpu is not None and form_of(gpu.name) == "SXM":
         # a PCIe card has less power and a slower link
         offers = tuple(o for o in offers if o.form != "PCIe") or offers
-        pcie = find_gpu(f"{card_of(gpu.name)} PCIe")
+        pcie = of_form(gpu.name, "PCIe")
         if pcie and "PCIe" in pcie.name and not all(o.form for o in offers):
             taken = " (a row without SXM or PCIe is taken as SXM)"
     if names == [CPU]:
@@ -366,7 +366,5 @@ def _processors(
 
 def _has_room(machine: Offer, memory_gib: float, step_bytes: float) -> bool:
     """True if a machine without an accelerator has this memory, or its memory is unknown."""
-    has = Gpu("", machine.memory_gib)  # its system keeps as much as a GPU's libraries
-    if has.memory_gib is None or has.usable_bytes is None:
-        return True
-    return has.memory_gib >= ALMOST * memory_gib and step_bytes <= has.usable_bytes
+    gib = machine.memory_gib  # its system keeps as much as a GPU's libraries
+    return gib is None or (gib >= ALMOST * memory_gib and step_bytes <= usable_bytes(gib))

@@ -12,7 +12,7 @@ from lolat.device import Device
 from lolat.device.domain import fit_again
 from lolat.device.file import LIMIT
 from lolat.device.summary import headline
-from lolat.hardware.environment import GPU
+from lolat.hardware.environment import ANY_GPU
 from lolat.hardware.gpus import CPU
 from lolat.parameters import COVERAGE
 from lolat.report.prediction import note_lines
@@ -105,7 +105,7 @@ def doctor_lines(device: Device, name: str, result: Diagnosis) -> Iterator[Part]
         ]
         yield from ("", ReportTable(columns, result.networks))
     yield from ("", *_diagnosis(result))
-    learn = f"`lolat learn {GPU if device.file.environment.device == GPU else CPU}`"
+    learn = f"`lolat learn {ANY_GPU if device.file.environment.device == ANY_GPU else CPU}`"
     if result.verdict == "ok":
         yield f"Next: lolat evaluate {quote(plain(name))}"
     elif result.verdict == "unsettled":

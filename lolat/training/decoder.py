@@ -29,7 +29,8 @@ from lolat.training.memory import (
     state_parts,
 )
 from lolat.training.parallel import Parallel
-from lolat.training.passes import CONSTANTS, Constants, DecoderPasses, Tuning
+from lolat.training.passes import CONSTANTS, Constants, DecoderPasses
+from lolat.training.tuning import Tuning
 
 LOGIT_BYTES = {True: 12.0, False: 4.0}
 """Bytes of a logit at the peak, by whether a decoder is gated as Llama: of PyTorch's loss its log-softmax

@@ -27,9 +27,9 @@ from lolat.training.decoder import DecoderStep, TrainedDecoder, tuned_recipe
 from lolat.training.memory import PrecisionRecipe, mixed_remarks
 from lolat.training.model import TrainingPrediction, TrainingRun
 from lolat.training.parallel import FSDP, HYBRID, Parallel
-from lolat.training.passes import DecoderPasses, Tuning
+from lolat.training.passes import DecoderPasses
 from lolat.training.question import TrainingQuestion
-from lolat.training.tuning import TIED, check_rank
+from lolat.training.tuning import TIED, Tuning, check_rank
 from lolat.units import GIB, byte_size, plural
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 PRECISION = "amp"  # of a decoder if not given
 SMALL = "adamw8bit"
 """An optimizer with states of a byte."""
-KNOWN = ("A100 SXM", "H100 SXM")
+PUBLISHED_ON = ("A100 SXM", "H100 SXM")
 """GPUs with published runs, by their data sheets' names; on others times are estimated."""
 LONGEST, MOST_GPUS = 65536, 512
 """Tokens of the longest sequences, and the most GPUs, of published runs."""
@@ -64,7 +64,7 @@ def is_known(section: ServingSection, device: str, step: DecoderPasses, parallel
     if step.length > LONGEST:
         return False
     gpu = find_gpu(device)
-    is_published = gpu is not None and gpu.name.startswith(KNOWN) and section.is_timed
+    is_published = gpu is not None and gpu.name.startswith(PUBLISHED_ON) and section.is_timed
     is_usual = not step.tuning.is_partial and step.checkpointing != "selective"
     return is_own(section, step, parallel) or (is_published and is_usual)
 

@@ -23,7 +23,8 @@ from lolat.parameters import CHECKPOINTING, PARAMETERS, SHARDINGS
 from lolat.tables.networks import accumulated, logged_rate
 from lolat.training.decoder import DecoderStep, tuned_recipe
 from lolat.training.parallel import NONE, Parallel
-from lolat.training.passes import CONSTANTS, Constants, DecoderPasses, Tuning
+from lolat.training.passes import CONSTANTS, Constants, DecoderPasses
+from lolat.training.tuning import Tuning
 from lolat.units import GIB, percent, plural
 
 RUNS = (
@@ -32,13 +33,13 @@ RUNS = (
     "gradient_accumulation, precision, sharding, activation_checkpointing, optimizer, tune, launch, "
     "link_gbps"
 )
-COLUMNS = ("model", "gpus", "sequence_length", "micro_batch_size", "tokens_per_s_per_gpu")
+RUN_COLUMNS = ("model", "gpus", "sequence_length", "micro_batch_size", "tokens_per_s_per_gpu")
 OF_STEPS = "network,batch_size,sequence_length,gpus,gradient_accumulation,precision,optimizer,samples_per_s"
 """Columns of a table of networks (`lolat.tables.networks`) for a run of a network that is no decoder."""
-HALF = ("amp", "bf16")
+HALVES = ("amp", "bf16")
 WORDS: dict[str, dict[str, str]] = {
     "precision": {"": "amp", "amp_bf16": "amp", "amp": "amp", "bf16": "bf16",
-                  **{word: one for word, one in PARAMETERS["precision"].others.items() if one in HALF}},
+                  **{word: one for word, one in PARAMETERS["precision"].others.items() if one in HALVES}},
     "sharding": {**{name: name for name in SHARDINGS}, "": NONE, **PARAMETERS["sharding"].others},
     "activation_checkpointing": {**{name: name for name in CHECKPOINTING}, "": "none", "false": "none",
                                  "true": "full"},
@@ -90,7 +91,7 @@ def read_runs(
     InputError names a cell that is wrong.
     """
     found, refused = list[TrainedRow](), list[tuple[Row, LolatError]]()
-    for row in read_table(path, COLUMNS, RUNS).of_devices(devices, argument):
+    for row in read_table(path, RUN_COLUMNS, RUNS).of_devices(devices, argument):
         try:
             run = _run_of(row, Path(path).parent, hardware)
             run.check_memory(gib)
@@ -104,7 +105,7 @@ def read_runs(
 
 
 def _run_of(row: Row, folder: Path, hardware: Hardware) -> TrainedRow:
-    gpus, length, batch = (int(row.number(c, 1, 1e9, "a whole number")) for c in COLUMNS[1:4])
+    gpus, length, batch = (int(row.number(c, 1, 1e9, "a whole number")) for c in RUN_COLUMNS[1:4])
     batches = accumulated(row)
     precision, sharding, checkpointing, launch = (_word(row, column) for column in WORDS)
     updates = optimizer_named(row.get("optimizer") or "adamw")
@@ -122,7 +123,7 @@ def _run_of(row: Row, folder: Path, hardware: Hardware) -> TrainedRow:
     step = DecoderStep(passes, tuned_recipe(precision, updates, tuning))
     link = row_link(hardware, gpus, row.number("link_gbps", ABOVE_ZERO, default=0.0))
     parallel = Parallel(gpus, link, sharding, hardware.link, hardware.machine)
-    column, sequences = COLUMNS[-1], batch * batches
+    column, sequences = RUN_COLUMNS[-1], batch * batches
     if row[column].endswith(".json"):
         tokens = length * logged_rate(row, column, folder, sequences * gpus) / gpus
     else:

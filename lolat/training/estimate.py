@@ -53,16 +53,16 @@ from lolat.graph.modes import DEFAULT_MODE, lost_upcasts
 from lolat.graph.work import ELEMENTS, work_of
 from lolat.io.results import Remark
 from lolat.optimizers import Optimizer, optimizer_named
-from lolat.training.iteration import PASS_TERMS, pass_rows, shares
 from lolat.training.memory import gradient_bytes, numbers_of, trained_parameters
 from lolat.training.model import Iteration, TrainingPredictor
+from lolat.training.pass_counts import PASS_TERMS, pass_rows, shares
 from lolat.units import milliseconds, plural
 
 # ---- From latencies.
 
 
 Ratios = tuple[float, float, float, float]
-KNOWN: Mapping[str, Ratios] = {
+RATIOS: Mapping[str, Ratios] = {
     "epyc-2t": (0.95, 1.5, 2.03, 2.56),
     "epyc-2t-torch": (1.05, 1.8, 2.02, 1.24),
     "rtx-3090-amp": (1.26, 0.55, 1.49, 0.6),
@@ -99,7 +99,7 @@ class ForwardTraining(TrainingPredictor):
     estimated = True
 
     def __init__(
-        self, file: DeviceFile, source: str, known: Collection[Ratios] = KNOWN.values()
+        self, file: DeviceFile, source: str, known: Collection[Ratios] = RATIOS.values()
     ) -> None:
         """Take a device's file with latencies; the ratios are the median of `known`."""
         self.file = file

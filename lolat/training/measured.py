@@ -31,7 +31,9 @@ from lolat.graph.modes import other_dtype
 from lolat.io.documents import Count, NotNegative, Number, Positive, converted
 from lolat.optimizers import Optimizer
 from lolat.training.estimate import EstimatedTraining
-from lolat.training.iteration import (
+from lolat.training.memory import numbers_of
+from lolat.training.model import Iteration, TrainingPredictor, unmeasured
+from lolat.training.pass_counts import (
     PASS_TERMS,
     backward_rows,
     pass_rows,
@@ -39,8 +41,6 @@ from lolat.training.iteration import (
     started,
     variables,
 )
-from lolat.training.memory import numbers_of
-from lolat.training.model import Iteration, TrainingPredictor, unmeasured
 from lolat.units import percent
 
 # ---- Points of measurement, all times in ms.

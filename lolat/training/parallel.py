@@ -83,7 +83,7 @@ def frozen_weights(graph: Graph, each: float, parts: int) -> np.ndarray:
 
 
 NONE, ZERO1, ZERO2, FSDP, HYBRID = SHARDINGS
-GATHERED = 0.5
+GATHER_SHARE = 0.5
 """Share of a network's rate that gathers of a layer at a time reach between machines, beside the products
 (by MPT 70B on 64 A100, which waits for them)."""
 
@@ -140,13 +140,13 @@ class Parallel:
 
         def ring(size_bytes: float) -> float:
             """Return the ms to gather, or to scatter sums, among the devices that divide something."""
-            return _ring_ms(size_bytes, k, over, 1.0 if k <= self.machine else GATHERED)
+            return _ring_ms(size_bytes, k, over, 1.0 if k <= self.machine else GATHER_SHARE)
 
         def allreduce(size_bytes: float) -> float:
             return 2 * _ring_ms(size_bytes, self.devices, link, 1.0)
 
         def between(size_bytes: float) -> float:
-            return 2 * _ring_ms(size_bytes, self.devices // k, link, GATHERED)
+            return 2 * _ring_ms(size_bytes, self.devices // k, link, GATHER_SHARE)
 
         def waits(forward: Sequence[float], backward: Sequence[float]) -> float:
             if self.sharding == NONE:

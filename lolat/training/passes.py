@@ -7,7 +7,6 @@ Operations are those of PyTorch on NVIDIA GPUs.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from lolat.graph.modes import EAGER, FLOAT_BYTES, GRAPH, HALF_BYTES, Launch
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU
 from lolat.training.parallel import Parallel
-from lolat.units import shortened
+from lolat.training.tuning import ALL_TRAINED, Tuning
 
 
 class Constants(NamedTuple):
@@ -68,53 +67,9 @@ LOSS_BYTES = {True: 14.0, False: 36.0}
 precision, in float32, their log-softmax, both gradients."""
 
 
-HEAD = -1
 WIDE = 4
 """Time of an adapter's product in float32, without tensor cores, over that in half precision: chosen by two
 steps of LoRA of rank 16 with Llama 3.1 8B on an H100."""
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """The part that is trained: all, LoRA's adapters of a `rank`, or all but the first `frozen` layers.
-
-    `frozen`: HEAD if the last layer alone is trained, of an unknown number. `half`: adapters have the
-    bfloat16 of their base, as with PEFT's autocast_adapter_dtype=False; else they are in float32.
-    """
-
-    rank: int = 0
-    frozen: int = 0
-    half: bool = False
-
-    @classmethod
-    def named(cls, text: str, layers: int = HEAD) -> Tuning:
-        """Read full, lora:RANK, lora:RANK:bf16, frozen:LAYERS or frozen, which is all of the `layers`."""
-        found = re.fullmatch(
-            r"(full)|(frozen)|(?:(lora)|frozen):([1-9]\d{0,5})((?(3)(?::bf16)?|))",
-            text.strip().lower(),
-        )
-        if found is None:
-            raise InputError(
-                f"{arg('tune')} {shortened(text)!r}: expected full, lora:RANK such as lora:16 (or "
-                "lora:16:bf16: adapters in bfloat16), frozen:N "
-                "(freezes the first N layers or blocks) or frozen (freezes all but the last layer)"
-                f"{'; QLoRA is not predicted' * text.strip().lower().startswith('qlora')}"
-            )
-        _, all_frozen, lora, number, half = found.groups()
-        if lora:
-            return cls(int(number), half=bool(half))
-        return cls(frozen=layers if all_frozen else int(number or 0))
-
-    @property
-    def is_partial(self) -> bool:
-        """True if some parameters are not trained."""
-        return bool(self.rank or self.frozen)
-
-    def words(self) -> str:
-        """Return the text that `named` reads."""
-        if not self.is_partial:
-            return "full"
-        return f"lora:{self.rank}{':bf16' * self.half}" if self.rank else f"frozen:{self.frozen}"
 
 
 @dataclass(frozen=True)
@@ -132,7 +87,7 @@ class DecoderPasses:
     length: int
     sequences: int
     checkpointing: str = "none"
-    tuning: Tuning = Tuning()
+    tuning: Tuning = ALL_TRAINED
     launch: Launch = EAGER
     autocast: bool = False
 

@@ -17,14 +17,13 @@ from lolat.graph.analysis import largest_fitting
 from lolat.graph.backward import learns
 from lolat.graph.kinds import CONVOLUTIONS
 from lolat.graph.modes import DEFAULT_MODE, FLOAT32, TF32
-from lolat.hardware.gpus import PRECISION_OF, Gpu
+from lolat.hardware.gpus import PRECISION_OF, usable_bytes
 from lolat.hardware.links import Link, given_link
 from lolat.hardware.prices import Rental
 from lolat.io.results import Remark
 from lolat.optimizers import optimizer_named
 from lolat.training.epochs import EpochTraining
 from lolat.training.estimate import EstimatedTraining, ForwardTraining
-from lolat.training.iteration import flops
 from lolat.training.measured import MeasuredTraining
 from lolat.training.memory import (
     PrecisionRecipe,
@@ -35,9 +34,9 @@ from lolat.training.memory import (
 )
 from lolat.training.model import TrainingPrediction, TrainingPredictor, TrainingRun, predict
 from lolat.training.parallel import HYBRID, Parallel
-from lolat.training.passes import Tuning
+from lolat.training.pass_counts import flops
 from lolat.training.question import TrainingQuestion
-from lolat.training.tuning import TIED, tuned
+from lolat.training.tuning import TIED, Tuning, tuned
 
 if TYPE_CHECKING:
     from lolat.device import Device
@@ -92,7 +91,7 @@ class NetworkPlan:
         graph, gib = tuned(graph, asked.tune, asked.recomputed), asked.memory_gib
         training = training_of(as_written(device, graph))
         own = training.file.available_bytes
-        available = own if gib is None else max(Gpu("", gib).usable_bytes or 0, 0)
+        available = own if gib is None else max(usable_bytes(gib), 0)
         asked = replace(asked, channels_last=device.asked.channels_last)
         return cls(training, training.file, graph, run, available, gib, asked, length, useful)
 

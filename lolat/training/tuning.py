@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -27,13 +28,61 @@ from lolat.graph.kinds import (
     TRAINED,
 )
 from lolat.training.memory import numbers_of
-from lolat.training.passes import HEAD, Tuning
 from lolat.units import plural, shortened
 
 TIED = (
     "the head is the table of embeddings: it is trained as both, so that its gradient runs through the "
     "frozen layers too"
 )
+
+
+HEAD = -1
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The part that is trained: all, LoRA's adapters of a `rank`, or all but the first `frozen` layers.
+
+    `frozen`: HEAD if the last layer alone is trained, of an unknown number. `half`: adapters have the
+    bfloat16 of their base, as with PEFT's autocast_adapter_dtype=False; else they are in float32.
+    """
+
+    rank: int = 0
+    frozen: int = 0
+    half: bool = False
+
+    @classmethod
+    def named(cls, text: str, layers: int = HEAD) -> Tuning:
+        """Read full, lora:RANK, lora:RANK:bf16, frozen:LAYERS or frozen, which is all of the `layers`."""
+        found = re.fullmatch(
+            r"(full)|(frozen)|(?:(lora)|frozen):([1-9]\d{0,5})((?(3)(?::bf16)?|))",
+            text.strip().lower(),
+        )
+        if found is None:
+            raise InputError(
+                f"{arg('tune')} {shortened(text)!r}: expected full, lora:RANK such as lora:16 (or "
+                "lora:16:bf16: adapters in bfloat16), frozen:N "
+                "(freezes the first N layers or blocks) or frozen (freezes all but the last layer)"
+                f"{'; QLoRA is not predicted' * text.strip().lower().startswith('qlora')}"
+            )
+        _, all_frozen, lora, number, half = found.groups()
+        if lora:
+            return cls(int(number), half=bool(half))
+        return cls(frozen=layers if all_frozen else int(number or 0))
+
+    @property
+    def is_partial(self) -> bool:
+        """True if some parameters are not trained."""
+        return bool(self.rank or self.frozen)
+
+    def words(self) -> str:
+        """Return the text that `named` reads."""
+        if not self.is_partial:
+            return "full"
+        return f"lora:{self.rank}{':bf16' * self.half}" if self.rank else f"frozen:{self.frozen}"
+
+
+ALL_TRAINED = Tuning()
 
 
 def check_rank(rank: int, widest: int, network: str) -> None:

@@ -29,7 +29,7 @@ from lolat.parameters import (
 )
 from lolat.readers.bundled import bundled_as, bundled_networks
 from lolat.readers.size import as_sizes
-from lolat.training.passes import Tuning
+from lolat.training.tuning import Tuning
 from lolat.units import as_amount, plain, shortened
 from lolat.web.devices import ListedDevice, key_of, unlisted
 from lolat.web.networks import UPLOAD, sent_name

@@ -22,7 +22,7 @@ from lolat.microbench.learn_training import (
     batch_sizes,
 )
 from lolat.microbench.runner import Settings
-from lolat.training.iteration import PASS_TERMS, pass_rows, started, variables
+from lolat.training.pass_counts import PASS_TERMS, pass_rows, started, variables
 from tests import synthetic
 from tests.microbench.fakes import FakeDevice, Watcher
 

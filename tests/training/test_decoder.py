@@ -25,7 +25,8 @@ from lolat.training.compare import joined
 from lolat.training.cost import close_words
 from lolat.training.decoder import FRAGMENTED, DecoderStep, tuned_recipe
 from lolat.training.parallel import Parallel
-from lolat.training.passes import DecoderPasses, Tuning
+from lolat.training.passes import DecoderPasses
+from lolat.training.tuning import Tuning
 from tests.llm.known_gpu import EIGHT, LARGE, LLAMA, document, section
 from tests.training.several import listed
 

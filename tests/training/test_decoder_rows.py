@@ -20,8 +20,7 @@ from lolat.errors import InputError
 from lolat.llm.gpu import GPU
 from lolat.tables.networks import read_networks
 from lolat.training.decoder_plan import half_width
-from lolat.training.decoder_rows import COLUMNS as RUN_COLUMNS
-from lolat.training.decoder_rows import level_of, read_runs
+from lolat.training.decoder_rows import RUN_COLUMNS, level_of, read_runs
 from tests.llm.known_gpu import LLAMA, document, section
 from tests.training.several import network as net
 

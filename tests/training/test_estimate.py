@@ -27,7 +27,7 @@ from lolat.hardware.gpus import dtype_named
 from lolat.io.documents import read_json
 from lolat.io.paths import find_model
 from lolat.optimizers import OPTIMIZERS, optimizer_named
-from lolat.training.estimate import KNOWN, ForwardTraining, Ratios
+from lolat.training.estimate import RATIOS, ForwardTraining, Ratios
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
 from lolat.training.plan import training_of
 from lolat.training.tuning import tuned
@@ -270,7 +270,7 @@ ZOO = Path(__file__).resolve().parents[2] / "benchmarks" / "zoo" / "graphs.json.
 
 def of_latencies(*known: Ratios, **changes: Any) -> ForwardTraining:
     return ForwardTraining(
-        DeviceFile(synthetic.document(**changes)), "m.json", known or KNOWN.values()
+        DeviceFile(synthetic.document(**changes)), "m.json", known or RATIOS.values()
     )
 
 
@@ -318,13 +318,13 @@ def zoo() -> dict[str, Graph]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", sorted(KNOWN))
+@pytest.mark.parametrize("device", sorted(RATIOS))
 def test_devices_that_are_left_out_lie_in_the_interval(device: str) -> None:
     """Their own training, as it was measured, against the estimate by the other devices."""
     path = str(find_model(device))
     document = read_json(path, "")
     document.pop("training", None)
-    others = [ratios for name, ratios in KNOWN.items() if name != device]
+    others = [ratios for name, ratios in RATIOS.items() if name != device]
     estimate, own = (
         ForwardTraining(DeviceFile(document), path, others),
         training_of(lolat.load(device)),

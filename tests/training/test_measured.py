@@ -17,7 +17,6 @@ from lolat.fitting.least_squares import fit_relative
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import behaviors
 from lolat.optimizers import OPTIMIZERS
-from lolat.training.iteration import PASS_TERMS
 from lolat.training.measured import (
     WIDENING,
     UpdatePoint,
@@ -29,6 +28,7 @@ from lolat.training.measured import (
     refitted,
 )
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
+from lolat.training.pass_counts import PASS_TERMS
 from lolat.training.plan import training_of
 from tests import synthetic
 from tests.training import training_points

@@ -16,7 +16,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
 from lolat.graph.modes import AMP, BFLOAT16, Mode
 from lolat.hardware.links import Link
-from lolat.training.parallel import GATHERED, Parallel, exposed_ms, gradients
+from lolat.training.parallel import GATHER_SHARE, Parallel, exposed_ms, gradients
 from tests import synthetic
 
 SLOW = Link(0.008, 2.0)  # 1,000 bytes per ms
@@ -181,7 +181,7 @@ def test_a_hybrid_divides_inside_a_machine_and_exchanges_shards_between_machines
     assert parallel.shards == (8, 8, 8)
     # A gather before each pass and a scatter, in a ring of 8; then two rounds of two machines.
     exposed, hidden = parallel.exchange_ms([8000.0], [0.0], [8000.0], [0.0])
-    inside, between = 7 * (2.0 + 1.0) + 7 * (2.0 + 2.0), 2 * (2.0 + 4.0 / GATHERED)
+    inside, between = 7 * (2.0 + 1.0) + 7 * (2.0 + 2.0), 2 * (2.0 + 4.0 / GATHER_SHARE)
     assert (exposed, hidden) == (pytest.approx(inside + between), 0.0)
     # Of ten parts and long passes, the first gather, and the last scatter and exchange, are waited for.
     parts, ms = [8000.0] * 10, [1e3] * 10
@@ -233,7 +233,7 @@ def test_zero1_exchanges_once_whatever_the_batches_and_zero2_each_time() -> None
 def test_gathers_between_machines_reach_a_share_of_the_network() -> None:
     parallel = Parallel(16, SLOW, "zero2")
     exposed = parallel.exchange_ms([16e3], [0.0], [0.0], [0.0])[0]
-    assert exposed == pytest.approx(15 * (2.0 + 1.0 / GATHERED))
+    assert exposed == pytest.approx(15 * (2.0 + 1.0 / GATHER_SHARE))
 
 
 def test_a_device_alone_and_gradients_of_nothing_wait_for_nobody() -> None:

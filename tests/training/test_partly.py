@@ -19,8 +19,8 @@ from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
 from lolat.optimizers import optimizer_named
 from lolat.readers.torch.named import load_torchvision
-from lolat.training.iteration import variables
 from lolat.training.memory import numbers_of, recipe_for
+from lolat.training.pass_counts import variables
 from lolat.training.tuning import tuned
 from tests.training.known import saved_by_pytorch, saved_bytes
 

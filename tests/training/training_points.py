@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from lolat.training.iteration import PASS_TERMS
 from lolat.training.measured import (
     EpochPoint,
     PassPoint,
@@ -17,6 +16,7 @@ from lolat.training.measured import (
     named_terms,
     training_section,
 )
+from lolat.training.pass_counts import PASS_TERMS
 
 FORWARD = {"flops": 1e-8, "traffic": 4e-7, "ops": 0.01, "norm_traffic": 3e-7, "call": 0.2}
 BACKWARD = {"flops": 2e-8, "traffic": 9e-7, "kernels": 5e-7, "own_groups": 0.05, "call": 0.05}

@@ -30,7 +30,7 @@ of RTX 3090, 4090 and 5090; dense layers and products of two tensors as on the R
 the others are larger than what these move. Depthwise convolutions use no units for matrices and stay as
 measured."""
 SHARES_IN_FLOAT32 = dict.fromkeys(SHARES_IN_HALF, (OF_PEAK, 0.7))
-REACHED = 0.87
+REACHED_BANDWIDTH = 0.87
 """Share of a data sheet's bandwidth beyond which memory alone limits. Operations of equal shape on A100
 PCIe of 40 and 80 GB (1,555 and 1,935 GB/s; NeuSight) differ 1.24 times where they reach 0.87 of it
 (additions), 1.17 at 0.65 to 0.71 (layer norms, softmax), 1.10 at 0.02 to 0.25 (products)."""
@@ -82,7 +82,7 @@ def on_sheet(formula: Roofline, was: Gpu, gpu: Gpu) -> tuple[Roofline, float, fl
     """Scale a measured card's formula to another card by their data sheets; also the ratios of their rates
     and of their bandwidths.
 
-    Launches stay. Bytes take what memory takes for them at the REACHED bandwidth, times the sheets' ratio;
+    Launches stay. Bytes take what memory takes for them at REACHED_BANDWIDTH, times the sheets' ratio;
     where they took longer on the measured card, its units held them up, and the rest follows these.
     """
     dtype = formula.mode.dtype
@@ -91,7 +91,9 @@ def on_sheet(formula: Roofline, was: Gpu, gpu: Gpu) -> tuple[Roofline, float, fl
     vectors = (gpu.vector_tflops or 1.0) / (was.vector_tflops or 1.0)
     classes = {}
     for name, terms in formula.classes.items():
-        at_most = max(terms["bandwidth"], REACHED * (was.bandwidth_gb_s or math.inf) * 1e6)
+        at_most = max(
+            terms["bandwidth"], REACHED_BANDWIDTH * (was.bandwidth_gb_s or math.inf) * 1e6
+        )
         longer = (1.0 / terms["bandwidth"] - 1.0 / at_most) / (
             faster if "rate" in terms else vectors
         )

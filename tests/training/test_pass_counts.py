@@ -14,8 +14,8 @@ from lolat.graph.counts import count
 from lolat.graph.modes import AMP, FLOAT16, Mode
 from lolat.graph.work import work_of
 from lolat.optimizers import OPTIMIZERS
-from lolat.training.iteration import PASS_TERMS, PLAIN, flops, pass_rows, started, variables
 from lolat.training.memory import memory_at_peak, recipe_of
+from lolat.training.pass_counts import PASS_TERMS, PLAIN, flops, pass_rows, started, variables
 from tests import synthetic
 from tests.training.known import memory_bytes, saved_bytes
 
