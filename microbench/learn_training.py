@@ -11,7 +11,6 @@ from typing import Any
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.optimizers import OPTIMIZERS
-from lolat.training.iteration import pass_rows, started, variables
 from lolat.training.measured import (
     SIMPLEST,
     EpochPoint,
@@ -22,6 +21,7 @@ from lolat.training.measured import (
     named_terms,
     training_section,
 )
+from lolat.training.pass_counts import pass_rows, started, variables
 
 from . import backends, families
 from .blocks import BLOCKS, Predefined, as_known, row

@@ -55,7 +55,7 @@ from lolat.tables.kinds import (
 from lolat.tables.networks import pure_half_words
 from lolat.training.epochs import epochs_document
 from lolat.training.measured import refitted
-from lolat.training.network_rows import step_parts
+from lolat.training.network_rows import training_parts
 from lolat.units import plain, plural, shortened
 
 if TYPE_CHECKING:
@@ -388,7 +388,9 @@ def _of_model(asked: Asked) -> DeviceFile:
     points = points_of(file.document)
     paths = asked.paths(NETWORKS)
     if paths and not points and file.default == Roofline.name:
-        made = refined_document(model, paths, step_parts, asked.name, asked.on_progress, asked.warn)
+        made = refined_document(
+            model, paths, training_parts, asked.name, asked.on_progress, asked.warn
+        )
         where = _under_name(made, asked)
         return made.but(name=asked.stem, device=asked.name or made.device, environment=where)
     if not points and file.training is None:

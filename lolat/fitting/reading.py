@@ -21,7 +21,7 @@ from lolat.fitting.from_tables import (
     usual_mode,
 )
 from lolat.fitting.outliers import odd_time, tell_other_units, warn_of_contradictions
-from lolat.fitting.refined import StepParts, refined
+from lolat.fitting.refined import TrainingParts, refined
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import FLOAT16, Mode
@@ -167,7 +167,7 @@ def _counted(
 def refined_document(
     model: Device,
     paths: Sequence[str],
-    step_parts: Callable[[DeviceFile], StepParts],
+    training_parts: Callable[[DeviceFile], TrainingParts],
     device: str | None,
     on_progress: OnProgress | None,
     warn: Warn,
@@ -191,7 +191,7 @@ def refined_document(
     each = [(c.total(r.batch_size * r.accumulate), r.latency_ms, r.row) for r, c in rows]
     tell_other_units(each, warn)
     names = ", ".join(Path(path).name for path in paths)
-    made = refined(file, rows, names, step_parts)
+    made = refined(file, rows, names, training_parts)
     if made is file:
         warn(f"{names}: {file.name} has been fitted to all its rows before")
     return made

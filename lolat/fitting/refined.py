@@ -26,7 +26,7 @@ from lolat.tables.counted import Counted
 from lolat.tables.networks import TimedNetwork
 from lolat.units import plural
 
-Rows = Sequence[tuple[TimedNetwork, Counted]]
+CountedRows = Sequence[tuple[TimedNetwork, Counted]]
 
 OTHER_GPU = 3.0
 """Largest ratio of measured to predicted times (median), or of a row's memory; beyond it the rows must be
@@ -34,7 +34,7 @@ from another GPU."""
 OWN_TIMES = (
     "times of this device in ms, or samples_per_s of all GPUs and in gpus how many these are"
 )
-StepParts = Callable[[TimedNetwork], tuple[float, float, str]]
+TrainingParts = Callable[[TimedNetwork], tuple[float, float, str]]
 """Timed step -> (predicted ms of its passes, predicted ms of its other parts, the key of its work)."""
 
 
@@ -50,16 +50,16 @@ def check_level(off: float, expected: str) -> None:
 
 def refined(
     file: DeviceFile,
-    rows: Rows,
+    rows: CountedRows,
     source: str,
-    of: Callable[[DeviceFile], StepParts],
+    of: Callable[[DeviceFile], TrainingParts],
 ) -> DeviceFile:
     """Scale a model file to `rows`, timed networks of inference and training.
 
     A remark has the median error of networks that were predicted with the factor of the other networks. If
     it is larger than the file's error, the intervals widen by the ratio. `source`: the names of the tables.
-    `of`: file -> its StepParts. The file keeps a key of each row, so that a row counts once; without a new
-    row it is returned unchanged.
+    `of`: file -> its TrainingParts. The file keeps a key of each row, so that a row counts once; without a
+    new row it is returned unchanged.
     """
     known = dict.fromkeys(file.environment.rows)
     keyed = {row.key: (row, counts) for row, counts in rows}
@@ -127,14 +127,14 @@ def _carried(file: DeviceFile, factor: float, others: np.ndarray) -> DeviceFile:
     return file.but(before=before_fit(old))
 
 
-def _about(file: DeviceFile, keys: Sequence[str], rows: Rows, source: str) -> dict[str, Any]:
+def _about(file: DeviceFile, keys: Sequence[str], rows: CountedRows, source: str) -> dict[str, Any]:
     """Return fields of an environment: the keys of all rows, the number of networks, the sources."""
     where, own = file.environment, sum(not row.mode.training for row, _ in rows)
     sources = ", ".join([*where.sources, source])
     return {"rows": keys, "own_networks": own + where.own_networks, "source": sources}
 
 
-def _steps(timed: Rows, parts: StepParts) -> tuple[list[OwnStep], np.ndarray]:
+def _steps(timed: CountedRows, parts: TrainingParts) -> tuple[list[OwnStep], np.ndarray]:
     """Return the timed steps, and (steps,) log(measured / predicted) of their passes."""
     found, off = [], []
     for row, _ in timed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lolat.device.file import DeviceFile
-from lolat.fitting.refined import StepParts
+from lolat.fitting.refined import TrainingParts
 from lolat.graph import Graph
 from lolat.graph.analysis import as_trained
 from lolat.readers import read
@@ -27,7 +27,7 @@ def predicted_step(
     return predict(training, as_trained(graph), run, row.gpus, link)
 
 
-def step_parts(file: DeviceFile) -> StepParts:
+def training_parts(file: DeviceFile) -> TrainingParts:
     """Return a function of a timed step: the predicted ms of its passes, and of what else it contains, and
     the key of its work.
 

@@ -370,6 +370,18 @@ def test_no_other_device_answers_for_one_that_is_asked(page: Site, asked: str, w
     assert page.answer() == shown
 
 
+@pytest.mark.parametrize("view", ["latency", "training"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("launch", "warp"), ("precision", "fp12"), ("host_us", "0.025")],
+)
+def test_of_several_devices_what_none_could_answer_is_an_error_at_its_field(
+    page: Site, view: str, field: str, value: str
+) -> None:
+    page.get(f"{BOTH}&view={view}&{field}={value}")
+    assert {*page.errors()} == {field}
+
+
 def test_a_choice_that_there_is_not_stays_in_its_field(page: Site) -> None:
     page.get(MINE + "&precision=fp7")
     error = page.errors()["precision"]
