@@ -19,6 +19,7 @@ from lolat.hardware.environment import Environment, Hardware
 from lolat.hardware.gpus import (
     CPU,
     MAX_Q,
+    Gpu,
     find_gpu,
     form_of,
     has_several_chips,
