@@ -278,7 +278,7 @@ def doctor(model: Model, progress: Progress) -> Diagnosis:
     references = check.references_of(points_of(model.latencies_file.document), backend)
     if not references:
         has = "has no whole network of this version to measure again"
-        if not model.inference.environment.is_learned:
+        if not model.latencies_file.environment.is_learned:
             has = "was fitted to tables, so there is nothing to measure again"
         raise InputError(
             f"{model.name} {has}; expected a profile of `lolat learn`; one of tables is judged by times of "
