@@ -639,6 +639,21 @@ def test_gradients_in_the_forward_pass_are_refused(forces: Any) -> None:
     refused((Does(forces), torch.zeros(1, 8)), "computes gradients", "cost counts both passes")
 
 
+def test_an_attention_whose_mask_is_code_is_refused_in_words() -> None:
+    """flex_attention is an operation on a function, for which PyTorch's error names LoLat's tracer."""
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+
+    def attends(m: Any, x: Any) -> Any:
+        q = m.project(x)[:, None]
+        return flex.flex_attention(q, q, q)
+
+    network = Does(attends, project=nn.Linear(16, 16))
+    with pytest.raises(NetworkError, match=r"calls flex_attention .* scaled_dot_product") as error:
+        lolat.read((network, torch.zeros(1, 128, 16)))
+    assert "Tracer" not in str(error.value)
+    assert "input_size" not in str(error.value)
+
+
 TABLE = nn.Embedding(50, 8)
 ANY_LENGTH: dict[str, Any] = {
     "plain": lambda x, steps: TABLE(steps),

@@ -11,9 +11,7 @@ import contextlib
 import inspect
 import itertools
 import math
-import os
 import re
-import traceback
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import Any
@@ -26,6 +24,7 @@ from lolat.parameters import LENGTH
 from lolat.readers.batch import with_remarks
 from lolat.readers.ops import AS_COMPILED
 from lolat.readers.size import InputForm, Shape, filled, numbers_of
+from lolat.readers.torch.causes import known_cause, package_line
 from lolat.units import one_line, plural, shapes_text, shortened, user_line
 
 _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
@@ -285,11 +284,8 @@ def _unread(
         remedy = (
             "take the device from an input (device=x.device): the network is read without a GPU"
         )
-    if "scalar types" in str(cause):
-        remedy = "expected token ids as whole numbers: tensors with dtype=torch.long"
-    if "does not require grad" in str(cause):
-        why = "its forward computes gradients (torch.autograd.grad, torch.func), which are not counted"
-        remedy = "expected the network that they are of, for which cost counts both passes"
+    if known := known_cause(cause):
+        why, remedy = known[0] or why, known[1]
     if why.startswith("position "):
         remedy = f"expected {arg(LENGTH)} or a table for as many positions"
     most = _most_positions(model)
@@ -303,7 +299,7 @@ def _unread(
                 f"read its parts ({parts}) as networks of their own, from a function "
                 "(package.module:callable) that returns a part and its inputs"
             )
-    where = line or _package_line(cause)
+    where = line or package_line(cause)
     words = f"network {name!r} cannot be read: {why}{where}" + f"; {remedy}" * bool(remedy)
     error = NetworkError(words, code=code)
     error.__cause__ = cause
@@ -333,15 +329,6 @@ def _of_size(model: Any, why: str, numbers: Sequence[int], fits: str) -> str:
         *sides, last = map(str, numbers)
         remedy = f"PyTorch has the channels first: {size} {','.join([last, *sides])}"
     return remedy
-
-
-def _package_line(error: BaseException) -> str:
-    """ " at torchvision/ops/boxes.py:12": the last line of a package other than PyTorch; or ""."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        _, packages, path = frame.filename.rpartition(f"-packages{os.sep}")
-        if packages and path.partition(os.sep)[0] not in ("torch", "lolat"):
-            return f" at {path}:{frame.lineno}"
-    return ""
 
 
 # ---- The inputs of a module.

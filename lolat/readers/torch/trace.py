@@ -49,7 +49,8 @@ from lolat.readers.torch.trained import (
     in_training_only,
     otherwise,
 )
-from lolat.readers.torch.watched import OnCpu, eagerly, evaluated, following_modules, watched
+from lolat.readers.torch.unchanged import data_copied, evaluated, without_values
+from lolat.readers.torch.watched import OnCpu, eagerly, following_modules, watched
 from lolat.units import plural
 
 _HOLDERS = (
@@ -67,6 +68,7 @@ class Tracer(TorchDispatchMode):
 
     def __init__(self, builder: GraphBuilder, modules: dict[Any, str], axis: int) -> None:
         super().__init__()
+        self.fake = FakeTensorMode(allow_non_fake_inputs=True)
         self.axis = axis  # of the batch, in the inputs
         self.misread: list[str] = []  # layers that have it elsewhere
         self.builder, self.writer, self.layout = builder, Writer(builder), Layout(builder)
@@ -165,7 +167,7 @@ class Tracer(TorchDispatchMode):
         if schema.name in operations.DYNAMIC_LINEAR:  # packed weights cannot be compared
             result = args[0].new_empty((*args[0].shape[:-1], len(operations.unpacked(args[1])[0])))
         else:
-            result = func(*args, **kwargs)
+            result = without_values(self.fake, func, args, kwargs)
         results = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
         if not results:
             return result  # sizes, assertions
@@ -392,6 +394,9 @@ class Tracer(TorchDispatchMode):
 
     def overwrite(self, changed: Any, index: int) -> None:
         """Record that an operation in place gave its tensor, and what that is a view of, a new value."""
+        is_own = not isinstance(changed, FakeTensor)
+        if is_own and {index, self.known[changed]} <= self.writer.constants:
+            return  # a parameter that is updated stays one
         self.learn(changed, index)
         while changed in self.views:
             changed = self.views[changed]
@@ -479,7 +484,6 @@ def _called(
     *arguments, still = call
     builder = GraphBuilder(name, "torch")
     tracer = Tracer(builder, {module: path for path, module in model.named_modules()}, axis)
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
 
     def of_samples(tensor: Any) -> Any:
         shape = list(tensor.shape)
@@ -491,7 +495,10 @@ def _called(
 
     weights = (*model.parameters(), *model.buffers())
     on_cpu = OnCpu() if all(w.device.type == "cpu" for w in weights) else contextlib.nullcontext()
-    with evaluated(model), eagerly(), torch.inference_mode(), watched(tracer), mode, on_cpu:
+    with (
+        evaluated(model), eagerly(), data_copied(), torch.inference_mode(), watched(tracer), tracer.fake,
+        on_cpu,
+    ):  # fmt: skip
         args, kwargs = pytree.tree_map_only(torch.Tensor, of_samples, arguments)
         with following_modules(tracer), tracer:
             result = model(*args, **kwargs)

@@ -231,31 +231,6 @@ def _on_cpu(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def evaluated(model: Any) -> Iterator[None]:
-    """Put all parts of a module into evaluation mode, and restore their attributes at the end.
-
-    The flags are set, not `eval()` called: a user's class may merge weights in it. A forward may keep
-    tensors in its module, which are fake ones here.
-    """
-    before = []
-    for module in model.modules():
-        attributes = vars(module)
-        holders = [v for v in attributes.values() if type(v) in (dict, list)]
-        before.append((attributes, dict(attributes), [(v, copy.copy(v)) for v in holders]))
-    for module in model.modules():
-        module.training = False
-    try:
-        yield
-    finally:
-        for attributes, values, holders in before:
-            for holder, held in holders:
-                holder.clear()
-                holder.extend(held) if isinstance(holder, list) else holder.update(held)
-            attributes.clear()
-            attributes.update(values)
-
-
-@contextlib.contextmanager
 def trained_as_by_its_code(model: Any, published: Set[str]) -> Iterator[list[str]]:
     """Freeze the parameters that a module's own `train()` freezes; at the end all are as they were.
 

@@ -1,0 +1,166 @@
+"""A module after its code was read: its parameters, buffers and attributes are as they were.
+
+What the code writes in a call happens to tensors without values. Oracles: the state before; PyTorch's own
+count of a network that writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import lolat
+from lolat.graph.counts import count
+from tests.readers.torch_networks import total
+
+Code = Callable[[Any, Any], Any]
+EXAMPLE = torch.zeros(1, 8)
+
+
+class Writes(nn.Module):
+    """Two layers, a counter, a table and what a code does before the layers run."""
+
+    def __init__(self, code: Code) -> None:
+        super().__init__()
+        self.layer, self.teacher = nn.Linear(8, 8), nn.Linear(8, 8).requires_grad_(False)
+        self.register_buffer("step", torch.zeros((), dtype=torch.long))
+        self.register_buffer("table", torch.randn(4, 8))
+        self.cache, self.kept = SimpleNamespace(keys=[[]]), deque([1], maxlen=2)
+        self.code = code
+
+    def forward(self, x: Any) -> Any:
+        with torch.no_grad():
+            self.code(self, x)
+        return self.layer(x) + self.teacher(x)
+
+
+def _average(m: Any, x: Any) -> None:
+    for mine, its in zip(m.layer.parameters(), m.teacher.parameters(), strict=True):
+        its.mul_(0.9).add_(mine, alpha=0.1)
+
+
+def _average_by_data(m: Any, x: Any) -> None:
+    for mine, its in zip(m.layer.parameters(), m.teacher.parameters(), strict=True):
+        its.data = its.data * 0.9 + mine.data * 0.1
+
+
+def _normalized(m: Any, x: Any) -> None:
+    m.layer.weight.data = F.normalize(m.layer.weight.data, dim=1)
+    m.table.data = F.normalize(m.table, dim=1)
+
+
+def _counted(m: Any, x: Any) -> None:
+    m.step += 1
+    m.step.add_(2)
+    m.table[0] += 1
+    m.table[1:2] = x.sum(0, keepdim=True)
+
+
+def _copied(m: Any, x: Any) -> None:
+    m.teacher.weight.copy_(m.layer.weight * 2)
+    m.teacher.load_state_dict(m.layer.state_dict())
+    torch._foreach_mul_([*m.layer.parameters()], 0.5)
+    torch.mul(m.table, 2, out=m.table)
+    nn.init.zeros_(m.layer.bias)
+    m.layer.weight.clamp_(-0.1, 0.1)
+
+
+def _kept(m: Any, x: Any) -> None:
+    m.cache.keys[0].append(x)
+    m.cache.last = x
+    m.kept.append(x)
+    m.table = m.table + x.sum(0)
+    m.layer.zero_grad()
+
+
+CODES = [_average, _average_by_data, _normalized, _counted, _copied, _kept]
+
+
+def _state(m: Any) -> tuple[Any, ...]:
+    """Tensors with their values and gradients; attributes."""
+    values = [
+        (id(t), t.device, t.detach().numpy().tobytes(), repr(t.grad))
+        for t in (*m.parameters(), *m.buffers())
+    ]
+    return values, [*m.state_dict()], repr(m.cache), repr(m.kept), m.training
+
+
+def _read(m: Any) -> Any:
+    return lolat.read((m, EXAMPLE))
+
+
+def _predicted(m: Any) -> Any:
+    return lolat.load("rtx-4090").predict((m, EXAMPLE), batch_size=8)
+
+
+def _priced(m: Any) -> Any:
+    return lolat.load("rtx-4090").cost((m, EXAMPLE), 8)
+
+
+@pytest.mark.parametrize("question", [_read, _predicted, _priced])
+@pytest.mark.parametrize("code", CODES)
+def test_a_question_leaves_a_module_as_it_was(code: Code, question: Callable[[Any], Any]) -> None:
+    network = Writes(code)
+    network.layer.weight.grad = torch.ones(8, 8)
+    before = _state(network)
+    question(network)
+    assert _state(network) == before
+    assert network(torch.randn(3, 8)).isfinite().all()
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("code", CODES)
+def test_so_does_one_that_fails(code: Code, error: type[BaseException]) -> None:
+    def fails(m: Any, x: Any) -> None:
+        code(m, x)
+        raise error
+
+    network = Writes(fails)
+    before = _state(network)
+    with pytest.raises(lolat.NetworkError if error is ValueError else error):
+        _read(network)
+    assert _state(network) == before
+
+
+@pytest.mark.parametrize("code", [_average, _average_by_data, _normalized, _copied])
+def test_weights_that_the_code_updates_stay_its_weights(code: Code) -> None:
+    """A mean teacher has the counts, and the trained parameters, of a network without the update."""
+    network, still = Writes(code), Writes(lambda m, x: None)
+    assert total(_read(network), 4) == total(_read(still), 4)
+    assert total(_read(network)).flops == 2 * 8 * 8
+    asked, expected = (_priced(m).to_dict() for m in (network, still))
+    assert asked["trained_parameters"] == expected["trained_parameters"] == 8 * 8 + 8
+    assert asked["memory"] == expected["memory"]
+
+
+def test_large_weights_are_not_computed() -> None:
+    """A tebibyte: products of weights with numbers ran on their values."""
+    with torch.device("meta"):
+        large = nn.Linear(1 << 19, 1 << 19)
+    network = nn.Sequential(large)
+    network.forward = lambda x: F.linear(x, large.weight * 2)  # type: ignore[method-assign]
+    graph = lolat.read((network, torch.zeros(1, 1 << 19, device="meta")))
+    assert count(graph).total(1).flops == 1 << 38
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(lambda m, x: setattr(m.layer.weight, "data", m.layer.weight.data[:4]), ".data"),
+     (lambda m, x: setattr(m.table, "data", m.table.data.half()), ".data"),
+     (lambda m, x: m.layer.weight.t_(), "in place")],
+)  # fmt: skip
+def test_other_shapes_and_types_of_weights_are_refused(code: Code, words: str) -> None:
+    network = Writes(code)
+    before = _state(network)
+    with pytest.raises(lolat.NetworkError, match=words) as caught:
+        _read(network)
+    assert "test_torch_unchanged.py:" in str(caught.value)
+    assert "input_size" not in str(caught.value)
+    assert _state(network) == before
