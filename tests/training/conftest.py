@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lolat.readers.torch.named import load_torchvision
 from tests import synthetic
 from tests.cli.commands import Command
 from tests.training.several import PRICES, network
@@ -36,3 +38,9 @@ def net(tmp_path: Path) -> str:
     path = tmp_path / "net.json"
     path.write_text(json.dumps(network().to_dict()))
     return f"{path}"
+
+
+@pytest.fixture(scope="module")
+def peft() -> Any:
+    load_torchvision()  # which peft imports
+    return pytest.importorskip("peft")

@@ -1,0 +1,209 @@
+"""`Model.llm` and `lolat llm` for requests at a rate: replicas, machines, overload and prices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lolat.api.model import Model
+from lolat.errors import AnswerIsNo
+from lolat.llm.load import Load, RequestTimes, Server
+from lolat.report.llm import llm_lines, llm_parts
+from lolat.report.tables import lines_of
+from lolat.units import digits, milliseconds
+from tests.llm.known_gpu import LARGE, document
+
+MODEL = Model(document())
+
+
+def test_replicas_fill_the_machine_that_is_rented(tmp_path: Path) -> None:
+    """One GPU keeps the limits, and all eight of the machine are paid for; a limit of GPUs holds."""
+    prices = tmp_path / "prices.csv"
+    prices.write_text("InstanceType,AcceleratorName,AcceleratorCount,Price\nbox,h100,8,44\n")
+    known = Model(document() | {"device": "h100 (vllm)"})
+    ask: dict[str, Any] = {"request_rate": 2.0, "max_tpot_ms": 25.0}
+    alone = known.llm(LARGE, 1000, 200, tensor_parallel=1, **ask).chosen
+    assert alone.replicas == 1
+    found = known.llm(LARGE, 1000, 200, prices=str(prices), **ask)
+    assert {row.gpus for row in found.served} == {8}
+    assert {row.dollars_per_hour for row in found.served} == {44.0}
+    assert found.chosen.tpot_ms == min(row.tpot_ms for row in found.served)
+    answer = known.llm(LARGE, 1000, 200, prices=str(prices), tensor_parallel=1, gpus=3, **ask)
+    few = answer.chosen
+    assert (few.rented_gpus, "box, 5 idle" in llm_parts(answer)[2][-1]) == (8, True)
+    assert few.replicas == 3
+    assert few.headroom_rate == pytest.approx(3 * alone.headroom_rate, rel=0.02)
+
+
+def test_without_a_limit_of_times_the_queue_is_finite_up_to_a_rate_that_is_rounded_down() -> None:
+    answer = MODEL.llm(LARGE, 1000, 200, request_rate=2.0, tensor_parallel=1, gpus=1)
+    most = answer.chosen.largest_rate
+    assert answer.headroom_rate == pytest.approx(most)
+    error = answer.chosen.tpot_interval_ms[1] / answer.chosen.tpot_ms - 1.0
+    for rate, shown in ((2.04, "2.04"), (3.719, "3.71"), (28.99, "28.9"), (12345.0, "12,300")):
+        told = replace(answer.chosen, headroom_rate=rate)
+        found = replace(answer, chosen=told, served=(told,))
+        text = "\n".join(lines_of(llm_lines(found)))
+        assert f"the queue stays finite up to {shown} requests/s" in text
+        assert ("more), within the error of these times" in text) == (rate / 2.0 - 1.0 < error)
+
+
+def test_the_fewest_replicas_that_keep_the_limits() -> None:
+    """One replica less does not keep them; the rate of the headroom does, and a tenth more does not."""
+    ask = {"request_rate": 20.0, "max_ttft_ms": 400.0, "max_tpot_ms": 25.0, "tensor_parallel": 1}
+    for percentile in (None, 90):
+        answer = MODEL.llm(LARGE, 1000, 200, percentile=percentile, **ask)
+        assert answer.best is not None
+        best, more = answer.served[answer.best], ask | {"gpus": 64}
+        assert best.replicas > 1
+        with pytest.raises(AnswerIsNo):
+            MODEL.llm(LARGE, 1000, 200, percentile=percentile, **ask | {"gpus": best.gpus - 1})
+        assert answer.headroom_rate is not None
+        for factor, kept in ((1.0, True), (1.1, False)):
+            rate = {"request_rate": answer.headroom_rate * factor}
+            again = MODEL.llm(LARGE, 1000, 200, percentile=percentile, **more | rate)
+            assert (again.chosen.replicas <= best.replicas) == kept
+        if percentile:
+            assert best.ttft_p90_ms is not None
+            assert best.ttft_p90_ms <= 400.0
+    assert answer.served[0].tokens_per_s == pytest.approx(20.0 * 200)
+
+
+def test_gpus_of_which_no_number_keeps_the_limits_are_left_out_with_their_time() -> None:
+    """One request alone is too slow on 1 GPU; where none serves the load, the error names the most able."""
+    alone = MODEL.llm(LARGE, 1000, 200, concurrency=1, tensor_parallel=(1, 2)).served
+    limit = (alone[0].tpot_ms + alone[1].tpot_ms) / 2
+    ask = {"tensor_parallel": (1, 2), "max_tpot_ms": limit}
+    answer = MODEL.llm(LARGE, 1000, 200, request_rate=3.0, **ask)
+    assert {row.tensor_parallel for row in answer.served} == {2}
+    (told,) = (one for one in answer.warnings if "1 GPU a replica left out" in one)
+    assert f"{milliseconds(alone[0].tpot_ms)} per output token" in told
+    with pytest.raises(AnswerIsNo) as caught:
+        MODEL.llm(LARGE, 1000, 200, request_rate=1e5, gpus=8, **ask)
+    most = max(row["largest_rate"] for row in caught.value.answer["rows"])
+    assert f"overloaded, serves {digits(most)} of 100000 requests/s" in str(caught.value)
+
+
+def test_the_times_in_the_table_are_those_of_the_percentile_that_its_heads_name() -> None:
+    for percentile, of, end in ((None, "", ""), (95, " P95", "_p95"), (90, " P90", "_p90")):
+        answer = MODEL.llm(
+            LARGE, 1000, 200, request_rate=5, tensor_parallel=1, percentile=percentile
+        )
+        _, table, _ = llm_parts(answer)
+        cells = dict(zip((column.head for column in table.columns), table.cells[0], strict=True))
+        times = {"first token": "ttft", "per token": "tpot", "whole request": "e2e"}
+        (row,) = answer.rows()
+        for head, name in times.items():
+            assert cells[head + of] == milliseconds(row[f"{name}{end}_ms"])
+            if percentile == 95:
+                assert row[f"{name}_p90_ms"] < row[f"{name}_p95_ms"] < row[f"{name}_p99_ms"]
+                assert row[f"{name}_p95_high_ms"] > row[f"{name}_p95_ms"]
+    assert row["e2e_p90_ms"] > 1.02 * row["e2e_ms"]
+
+
+def test_each_rate_has_its_own_best_row() -> None:
+    """As if each rate were asked alone; one that no number of GPUs holds has none."""
+    ask = {"max_ttft_ms": 400.0, "max_tpot_ms": 25.0, "price_per_hour": 2.0, "gpus": 8}
+    rates = (5.0, 15.0, 1e5)
+    answer = MODEL.llm(LARGE, 1000, 200, request_rate=rates, **ask)
+    text = "\n".join(lines_of(llm_lines(answer)))
+    found = [answer.served[n] for n in answer.bests]
+    assert [row.request_rate for row in found] == [5.0, 15.0]
+    for row in found:
+        alone = MODEL.llm(LARGE, 1000, 200, request_rate=row.request_rate, **ask).chosen
+        assert (row.gpus, row.replicas) == (alone.gpus, alone.replicas)
+        assert row.headroom_rate == pytest.approx(alone.headroom_rate)
+        load = f"{row.request_rate:g} requests/s on {row.gpus_words}"
+        assert f"{load}: the limits hold up to " in text
+        assert f"${1460 * row.gpus:,} " in text  # a month of 730 hours
+    assert "100000 requests/s: no row keeps the limits." in text
+    _, table, _ = llm_parts(answer)
+    marked = [n for n, row in enumerate(table.cells) if row[-1] == "best"]
+    assert marked == [*answer.bests]
+
+
+def test_rates_of_which_each_replica_has_as_much_are_simulated_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    simulated = list[float]()
+
+    def times(server: Server, load: Load, *rest: Any) -> RequestTimes:
+        simulated.append(load.request_rate)
+        return whole(server, load, *rest)
+
+    whole = Server.times
+    monkeypatch.setattr(Server, "times", times)
+    asked = {"max_tpot_ms": 20.0, "max_ttft_ms": 500.0, "tensor_parallel": 1}
+    MODEL.llm(LARGE, 2000, 500, request_rate=(2, 4, 8, 16), **asked)
+    assert sorted(set(simulated)) == sorted(simulated)
+
+
+def test_a_load_that_saturates_is_told() -> None:
+    """Above the largest rate the tokens a second stay those of the largest rate."""
+    one = {"tensor_parallel": 1, "gpus": 1}
+    most = MODEL.llm(LARGE, 1000, 200, request_rate=1.0, **one).chosen.largest_rate
+    assert most is not None
+    free = {"tensor_parallel": 1, "max_num_seqs": 8}
+    [row] = MODEL.llm(LARGE, 1000, 200, request_rate=0.5, **free).served
+    assert row.largest_rate is not None
+    assert row.largest_rate < most  # fewer at once
+    with pytest.raises(AnswerIsNo) as caught:
+        MODEL.llm(LARGE, 1000, 200, request_rate=2.0 * most, **one)
+    [told] = caught.value.answer["rows"]
+    assert (told["saturated"], told["within"], told["fits"]) == (True, False, True)
+    assert told["tokens_per_s"] == pytest.approx(200 * told["largest_rate"])
+    assert any("overloaded" in remark for remark in caught.value.answer["warnings"])
+    assert "overloaded, serves " in str(caught.value)
+    assert "first token" not in str(caught.value)  # which grows with the queue
+
+
+def test_answers_of_one_token_have_no_time_between_tokens(tmp_path: Path) -> None:
+    """Requests that never meet take as long a token, whatever the other answers are."""
+    head, times = "arrival_s,input_tokens,output_tokens\n", []
+    for short in (10, 1):
+        table = tmp_path / f"{short}.csv"
+        table.write_text(head + "".join(f"{n},200,{short if n % 10 else 10}\n" for n in range(200)))
+        row = MODEL.llm(LARGE, arrivals=str(table), tensor_parallel=1).chosen
+        times.append([row.tpot_ms, row.tpot_p50_ms, row.tpot_p99_ms, row.ttft_ms])
+    assert times[1] == pytest.approx(times[0])
+    assert row.requests_per_s == pytest.approx(1.0)
+    assert row.tokens_per_s == pytest.approx(1.9)
+
+
+def test_gpus_that_surely_keep_the_limits_are_told_with_their_price() -> None:
+    """The limit lies inside the interval of one replica; by hand, two cost twice as much a month."""
+    ask = {"request_rate": 6, "tensor_parallel": 1, "price_per_hour": 3.0}
+    [alone] = MODEL.llm(LARGE, **ask).served
+    ms, high = alone.tpot_ms, alone.tpot_interval_ms[1]
+    answer = MODEL.llm(LARGE, **ask, max_tpot_ms=(ms + high) / 2.0)
+    assert answer.chosen.replicas == 1
+    [row] = answer.surer
+    assert row.replicas == 2
+    assert row.tpot_interval_ms[1] <= (ms + high) / 2.0
+    [told] = [line for line in answer.report().splitlines() if "likely, not surely" in line]
+    assert "; on 2 x 1 GPUs they do, for 100 % more: $4,380 a month (ask with sure)." in told
+    assert MODEL.llm(LARGE, **ask, max_tpot_ms=1.01 * high).surer == ()
+    assert MODEL.llm(LARGE, **ask, max_tpot_ms=(ms + high) / 2.0, sure=90).chosen.replicas == 2
+
+
+def test_gpus_of_price_0_are_as_those_without_a_price() -> None:
+    """Of free GPUs the fewest serve the load; more of them are not cheaper for being as cheap."""
+    ask = {"concurrency": 8, "gpus": 8}
+    free, unpriced = MODEL.llm(LARGE, price_per_hour=0.0, **ask), MODEL.llm(LARGE, **ask)
+    assert (free.chosen.dollars_per_hour, unpriced.chosen.dollars_per_hour) == (0.0, None)
+    assert free.chosen.gpus == unpriced.chosen.gpus == 1
+    assert "most tokens a second from each GPU" in free.report()
+
+
+def test_an_overloaded_row_has_no_times_in_the_table() -> None:
+    """They are those of a queue that grows for as long as one looks; JSON has them."""
+    answer = MODEL.llm(LARGE, request_rate=(1, 1e4), tensor_parallel=1, gpus=1)
+    over = answer.served[1]
+    lines = llm_parts(answer)[1].cells
+    assert over.ttft_ms > 1e4
+    assert not any(cell.endswith((" s", " ms")) for cell in lines[1])
+    assert lines[1][-1] == f"overloaded, serves {digits(over.largest_rate)} of 10000 requests/s"
+    assert sum(cell.endswith((" s", " ms")) for cell in lines[0]) == 3
