@@ -177,6 +177,12 @@ def by_text(told: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return found
 
 
+def rows_of(rows: int, networks: int) -> str:
+    """Rows of a table of networks: 5 networks, or 20 rows of 1 network."""
+    named = plural(networks, "network")
+    return named if rows == networks else f"{plural(rows, 'row')} of {named}"
+
+
 def plural(count: int, word: str) -> str:
     """1 device, 2 devices; 50,000 samples."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"

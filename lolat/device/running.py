@@ -28,7 +28,7 @@ from lolat.graph.modes import (
 from lolat.hardware.gpus import PRECISION_OF, Gpu, card_of, dtype_named, find_gpu
 from lolat.io.paths import SHIPPED, list_models
 from lolat.io.results import Remark
-from lolat.units import plain, plural
+from lolat.units import plain, plural, rows_of
 
 if TYPE_CHECKING:
     from lolat.device import Device
@@ -464,8 +464,10 @@ def fitted_on_words(file: DeviceFile) -> str:
     the version of the framework.
     """
     where, blocks = file.environment, len(file.points)
-    rows = {"operation": where.fitted_on.operations, "network": where.fitted_on.networks}
-    parts = [plural(number, what) for what, number in rows.items() if number]
+    fitted_on = where.fitted_on
+    networks = rows_of(fitted_on.network_rows or fitted_on.networks, fitted_on.networks)
+    parts = [plural(fitted_on.operations, "operation")] * bool(fitted_on.operations)
+    parts += [networks] * bool(fitted_on.networks)
     parts += [plural(blocks, "block")] if blocks and not parts else []
     if file.batch_sizes:
         parts.append(f"batch {span(file.batch_sizes)}")

@@ -36,9 +36,10 @@ from lolat.hardware.gpus import Gpu, find_gpu
 from lolat.hardware.specs import OFF_OF_NOTHING, Specs
 from lolat.io.progress import Warn
 from lolat.tables.blocks import family_of
-from lolat.tables.counted import Counted
+from lolat.tables.counted import Counted, numbered
 from lolat.tables.networks import TimedNetwork
 from lolat.tables.operations import PRODUCT_NAMES, TimedOperation
+from lolat.units import rows_of
 
 FOLDS = 5
 MADE_UP = 1000  # number of made-up networks, which give errors of networks if few were timed
@@ -82,6 +83,16 @@ class TimedRows:
         found = {network.optimizer for network, _ in self.networks if network.mode.training}
         return found.pop() if len(found) == 1 else ""
 
+    @property
+    def distinct(self) -> int:
+        """The number of different networks."""
+        return len({*numbered(self.networks)})
+
+    def suffices(self, which: np.ndarray) -> bool:
+        """True if the times in the mask `which`, (times,), of networks alone, are enough for a formula."""
+        chosen = [*compress(self.networks, which[len(self.operations) :])]
+        return len(chosen) >= LEAST_JUDGING_NETWORKS and len({*numbered(chosen)}) >= LEAST_NETWORKS
+
     def without(self, position: int) -> TimedRows:
         """These rows without the one at `position` in `times`."""
         operations, networks = [*self.operations], [*self.networks]
@@ -95,17 +106,16 @@ class TimedRows:
         """The cross-validation fold of each selected time, (selected,) numbers below FOLDS.
 
         `which`: (times,) mask of the selected times; None: all. An operation's fold is drawn at random; all
-        networks of a family share a fold. Without operations, a single family is split by network, and a
-        single network by time.
+        networks of a family share a fold. Without operations, a single family is split by network.
         """
         if which is None:
             which = np.ones(len(self.operations) + len(self.networks), bool)
         draw, number = np.random.default_rng(0), int(which[: len(self.operations)].sum())
-        networks = [n for n, _ in compress(self.networks, which[len(self.operations) :])]
-        by_family: list[Any] = [family_of(n.name) for n in networks]
-        by_network = [n.network for n in networks]
-        groups = (g for g in (by_family, by_network) if number or len({*g}) > 1)
-        of_networks = draw_folds(next(groups, [*range(len(networks))]), FOLDS, draw)
+        networks = [*compress(self.networks, which[len(self.operations) :])]
+        groups: list[Any] = [family_of(n.name) for n, _ in networks]
+        if not number and len({*groups}) == 1:
+            groups = numbered(networks)
+        of_networks = draw_folds(groups, FOLDS, draw)
         return np.concatenate([draw.permutation(number) % FOLDS, of_networks])
 
 
@@ -138,7 +148,7 @@ def tables_document(
         known = replace(known, width=OFF_OF_NOTHING)
     # Inference and training get a formula each if enough of both were timed; else they share a formula.
     trained, is_inference = times.trained, times.whole & ~times.trained
-    has_two_formulas = min(trained.sum(), is_inference.sum()) >= LEAST_JUDGING_NETWORKS
+    has_two_formulas = timed.suffices(trained) and timed.suffices(is_inference)
     main = ~trained if has_two_formulas else np.ones_like(trained)
     is_open, fold = specs is None and bool(timed.operations), timed.folds(main)
     # A data sheet says whether the device computes in tiles, as GPUs do; without one, both are tried.
@@ -212,14 +222,16 @@ def _training_entry(
 def _check_enough(timed: TimedRows, specs: Specs | None) -> None:
     """Raise InputError for too few operations and too few networks.
 
-    Enough are LEAST_ROWS operations (LEAST_WITH_SPECS with a data sheet), or LEAST_NETWORKS networks.
+    Enough are LEAST_ROWS operations (LEAST_WITH_SPECS with a data sheet), or LEAST_NETWORKS different
+    networks.
     """
     least = LEAST_ROWS if specs is None else LEAST_WITH_SPECS
-    if len(timed.operations) < least and len(timed.networks) < LEAST_NETWORKS:
+    if len(timed.operations) < least and timed.distinct < LEAST_NETWORKS:
+        networks = rows_of(len(timed.networks), timed.distinct)
         raise InputError(
-            f"{len(timed.operations)} operations and {len(timed.networks)} networks are too few to fit a "
-            f"device; expected at least {LEAST_ROWS} operations ({LEAST_WITH_SPECS} with {arg('facts')}), "
-            f"or {LEAST_NETWORKS} networks",
+            f"{len(timed.operations)} operations and {networks} are too few to fit a device; expected at "
+            f"least {LEAST_ROWS} operations ({LEAST_WITH_SPECS} with {arg('facts')}), or {LEAST_NETWORKS} "
+            "different networks",
             code="too-few-points",
         )
 

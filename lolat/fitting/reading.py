@@ -32,11 +32,11 @@ from lolat.io.tables import COPIES, Row, check_one_device, read_table, say_unrea
 from lolat.readers import read as read_network
 from lolat.readers.children import OnProgress
 from lolat.tables.blocks import Point, lacking_counts, read_points
-from lolat.tables.counted import Counted, counts_of
+from lolat.tables.counted import Counted, counts_of, numbered
 from lolat.tables.kinds import NETWORKS, OPERATIONS, Content
 from lolat.tables.networks import NetworkTable, TimedNetwork, read_networks, version_of
 from lolat.tables.operations import PRODUCT_NAMES, TimedOperation, read_operations
-from lolat.units import plural
+from lolat.units import plural, rows_of
 
 CPU_WORDS = re.compile(r"(?<![a-z0-9])(cpu|core|xeon|epyc|ryzen|i[3579])(?![a-z0-9])")
 """Words in the name of a device or table that tell a CPU, on which no host launches operations."""
@@ -113,14 +113,16 @@ def device_document(
         counted.append((counts, operation.latency_ms, operation.row))
     if tell_other_units(counted, warn):
         warn = nobody  # with a wrong unit all times are odd
-    read = {"operation": len(operations), "network": len(networks)}
-    numbers = [plural(n, what) for what, n in read.items() if n]
+    distinct = len({*numbered(networks)})
+    numbers = [plural(len(operations), "operation")] * bool(operations)
+    numbers += [rows_of(len(networks), distinct)] * bool(networks)
     source["source"] = ", ".join(Path(path).name for path, _ in contents)
     if networks and all(row.network[0].startswith("keras:") for row, _ in networks):
         del source["framework"]  # PyTorch did not run these, and the table names no framework
     sizes = [row.batch_size for row, _ in networks]
     sizes += [row.batch_size for row in operations if row.name in PRODUCT_NAMES and not networks]
-    fitted_on: dict[str, Any] = {"operations": len(operations), "networks": len(networks)}
+    fitted_on: dict[str, Any] = {"operations": len(operations), "networks": distinct}
+    fitted_on |= {"network_rows": len(networks)} if distinct < len(networks) else {}
     fitted_on |= {"batch_sizes": [min(sizes), max(sizes)]} if sizes else {}
     if networks and not operations and all(row.mode.training for row, _ in networks):
         fitted_on["inference"] = False

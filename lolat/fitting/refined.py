@@ -22,9 +22,9 @@ from lolat.fitting.cross_validation import errors
 from lolat.fitting.roofline import common_ratio
 from lolat.hardware.gpus import PRECISION_OF
 from lolat.io.results import Remark
-from lolat.tables.counted import Counted
+from lolat.tables.counted import Counted, numbered
 from lolat.tables.networks import TimedNetwork
-from lolat.units import plural
+from lolat.units import plural, rows_of
 
 CountedRows = Sequence[tuple[TimedNetwork, Counted]]
 
@@ -69,7 +69,7 @@ def refined(
     remarks = [*file.warnings]
     formulas = [f for f in file.formulas.values() if isinstance(f, Roofline)]
     formulas.sort(key=lambda formula: formula.name)  # that of inference first
-    for training, what in ((False, "network"), (True, "training step")):
+    for training in (False, True):
         timed = [row for row in rows if row[0].mode.training is training]
         if not timed:
             continue
@@ -80,9 +80,9 @@ def refined(
             each = [formulas[0].steps(c.work(row.batch_size)).latency_ms for row, c in timed]
             off = np.log(ms / each)
         check_level(float(np.median(off)), OWN_TIMES)
-        names = np.array([row.name for row, _ in timed])
+        networks = np.array(numbered(timed))
         factor = common_ratio(off)
-        others = off - np.log([common_ratio(off[names != name]) for name in names])
+        others = off - np.log([common_ratio(off[networks != one]) for one in networks])
         if training:
             formulas[-1] = replace(formulas[-1], training=factor * formulas[-1].training)
             own = (*formulas[0].own_steps, *found)
@@ -95,10 +95,13 @@ def refined(
             formulas[0], "training_residuals" if training else "residuals", others
         )
         error = errors(ms / np.exp(others), ms)
+        named = plural(len(timed), "training step")
+        if not training:
+            named = rows_of(len(timed), len({*networks.tolist()}))
         judged = formulas[-1 if training else 0]
         formulas[-1 if training else 0] = replace(judged, error=judged.error | {"left_out": error})
         remarks.append(
-            f"{plural(len(timed), what)} of {source}: {np.exp(np.median(off)):.2f} times as long as the "
+            f"{named} of {source}: {np.exp(np.median(off)):.2f} times as long as the "
             f"device's file had said; it now says {factor:.2f} times as long, as few rows tell little; "
             f"each network left out, {100 * error['median']:.1f} % off at the median"
         )

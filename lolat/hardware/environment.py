@@ -20,11 +20,13 @@ ANY_GPU = "gpu"
 class FittedOn(Struct, frozen=True):
     """The numbers of timed operations and networks in the tables of a device, and their batch sizes.
 
-    `inference`: False if only training steps were timed.
+    `network_rows`: timed rows of the networks; 0: as many as these. `inference`: False if only training
+    steps were timed.
     """
 
     operations: int = 0
     networks: int = 0
+    network_rows: int = 0
     batch_sizes: tuple[int, int] | None = None
     inference: bool = True
 

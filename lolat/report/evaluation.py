@@ -18,7 +18,7 @@ from lolat.parameters import COVERAGE
 from lolat.report.prediction import note_lines
 from lolat.report.tables import Column, Part, ReportTable
 from lolat.tables.networks import TimedNetwork
-from lolat.units import digits, milliseconds, percent, plain
+from lolat.units import digits, milliseconds, percent, plain, rows_of
 
 if TYPE_CHECKING:
     from lolat.api.evaluation import TableEvaluation
@@ -148,6 +148,7 @@ def table_lines(result: TableEvaluation) -> Iterator[str]:
     """The lines of `evaluate --table`: each network, or each kind of operations, then all together."""
     rows, content, overall = result.compared, result.content, result.summary
     networks = [(row, row.timed) for row in rows if isinstance(row.timed, TimedNetwork)]
+    distinct = len({timed.network[:2] for _, timed in networks})
     if len(networks) > MOST_ROWS:
         networks.sort(key=lambda pair: -abs(math.log1p(pair[0].error)))
         yield f"The {LISTED} that are farthest off, of {len(networks)} (--predictions FILE has all):"
@@ -173,10 +174,12 @@ def table_lines(result: TableEvaluation) -> Iterator[str]:
     inside = (
         f"{overall['inside']} of {overall['intervals']} inside the {percent(COVERAGE)} interval"
     )
-    number = overall[content]
-    what = content.removesuffix("s") if number == 1 else content
+    number = int(overall[content])
+    what = f"{number} {content.removesuffix('s') if number == 1 else content}"
+    if content == "networks":
+        what = rows_of(number, distinct)
     yield (
-        f"{number} {what}: median error {100 * overall['median']:.1f} %, mean "
+        f"{what}: median error {100 * overall['median']:.1f} %, mean "
         f"{100 * overall['mean']:.1f} %, {100 * overall['within_10']:.0f} % within 10 %, "
         f"{inside if overall['intervals'] else 'too few were measured for intervals'}; at the "
         f"median predicted {digits(1.0 + overall['bias'])} times what was measured"

@@ -54,6 +54,18 @@ class Counted:
         return dict(zip(COLUMNS, (int(v) for v in values), strict=True))
 
 
+def numbered(rows: Sequence[tuple[TimedNetwork, Counted]]) -> list[int]:
+    """The number of each row's network, (rows,): the same in all its batch sizes, passes and names.
+
+    Two names are of one network if the steps and counts are the same.
+    """
+    numbers, by_name = dict[bytes, int](), dict[Network | tuple[str, int | None], int]()
+    for row, counted in rows:
+        work = counted.counts.tobytes() + counted.steps.tobytes()
+        by_name.setdefault(row.network[:2], numbers.setdefault(work, len(numbers)))
+    return [by_name[row.network[:2]] for row, _ in rows]
+
+
 def counts_of(
     rows: Sequence[TimedNetwork], on_progress: OnProgress | None = None
 ) -> list[Counted | LolatError]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import lolat
+from lolat.device.running import fitted_on_words
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from tests.training import known_device
@@ -312,3 +313,45 @@ def test_a_row_is_answered_as_it_was_timed_whoever_bounds_its_network(
     for net, ms in times.items():
         found = fitted.cost(net, SAMPLES, optimizer="momentum").options[0]
         assert found.iteration_ms == pytest.approx(ms, rel=0.005)
+
+
+def rows_in_file(folder: Path, ms_of: dict[str, Sequence[float]]) -> Path:
+    """A table of rows of networks, files by name; the n-th time has n batches of 8."""
+    lines = [
+        f"{folder / name}.json,{8 * (n + 1)},{ms},fp16,inference\n"
+        for name, times in ms_of.items()
+        for n, ms in enumerate(times)
+    ]
+    (path := folder / "rows.csv").write_text(HEADER + "".join(lines))
+    return path
+
+
+def test_rows_of_too_few_networks_are_refused_however_many(tmp_path: Path) -> None:
+    """Twenty rows of one network, of four, and of five names of which two are one network."""
+    names = "abcde"
+    for name, width in zip(names, (64, 128, 256, 512, 512), strict=True):
+        (tmp_path / f"{name}.json").write_text(json.dumps(encoder(width, 128).to_dict()))
+    for count, distinct in ((1, 1), (4, 4), (5, 4)):
+        times = {name: [1.0 + 0.01 * n for n in range(20 // count)] for name in names[:count]}
+        with pytest.raises(InputError) as error:
+            lolat.fit(rows_in_file(tmp_path, times))
+        assert error.value.code == "too-few-points"
+        assert f"20 rows of {distinct} network" in str(error.value)
+
+
+def test_a_network_is_left_out_with_all_its_batch_sizes(tmp_path: Path) -> None:
+    """Five networks at rates that are 1, 2, 4, 8 and 16 times as fast: none tells of another.
+
+    Each row of a network tells of its others, so a row left out alone would be right within 10 %.
+    """
+    widths, given = (256, 320, 384, 448, 512), dict[str, list[float]]()
+    for n, width in enumerate(widths):
+        name = f"vit_{'abcde'[n]}"  # of one family
+        (tmp_path / f"{name}.json").write_text(json.dumps(encoder(width, 128).to_dict()))
+        one = 16 * width * width * 128 / MACS_PER_MS * 2**n
+        given[name] = [one * 8 * k for k in range(1, 5)]
+    model = lolat.fit(rows_in_file(tmp_path, given))
+    held = model.file.document["environment"]["held"]
+    assert (held["networks"], held["network_rows"]) == (5, 20)
+    assert "20 rows of 5 networks" in fitted_on_words(model.file)
+    assert model.predictors[model.default].error["left_out"]["median"] > 0.3
