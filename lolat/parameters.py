@@ -76,9 +76,9 @@ class Parameter:
 
     def word(self, given: Any) -> Any:
         """A choice by one of its names, in capitals or not; what is none, as it is given."""
-        if not isinstance(given, str):
+        if not isinstance(given, str) and type(given).__name__ != "dtype":  # torch.float16
             return given
-        name = given.strip().casefold().removeprefix("torch.")
+        name = str(given).strip().casefold().removeprefix("torch.")
         return self.others.get(name, name if name in self.choices else given)
 
     def choice(self, given: Any) -> str:

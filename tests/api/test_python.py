@@ -82,6 +82,16 @@ def test_a_number_of_numpy_is_one_number(model: lolat.Model, eight: Any) -> None
         assert ask(small, np.array([8])).rows() == ask(small, [8]).rows()
 
 
+def test_a_precision_may_be_a_data_type_of_pytorch() -> None:
+    torch, device = pytest.importorskip("torch"), lolat.load("rtx-4090")
+    for given, word in ((torch.bfloat16, "bf16"), (torch.float16, "fp16"), (torch.float32, "fp32")):
+        for ask in (device.predict, device.cost):
+            answers = [ask("timm:resnet18", 8, precision=p).to_dict() for p in (given, word)]
+            assert answers[0] == answers[1]
+    with pytest.raises(lolat.InputError, match="expected one of fp32"):
+        device.predict("timm:resnet18", 8, precision=torch.int8)
+
+
 def test_one_and_several_answers_have_the_same_rows(model: lolat.Model) -> None:
     """A list of networks or batch sizes is a list of answers; one that cannot be read is among them."""
     small, large = synthetic.network(1), synthetic.network(3)

@@ -53,6 +53,21 @@ def test_a_file_counts_as_the_network_that_was_saved(saved: Path) -> None:
     assert (model(x).numpy() == keras.saving.load_model(saved)(x).numpy()).all()
 
 
+def test_quantized_weights_that_the_configuration_lacks_are_refused(tmp_path: Path) -> None:
+    """A file of Keras has no data type of the projections in an attention; those of Dense are there."""
+    x = keras.Input((8, 32))
+    attended = layers.MultiHeadAttention(2, 16, name="mha")(x, x)
+    for name, y in (("mha.keras", attended), ("dense.keras", layers.Dense(32)(x))):
+        network = keras.Model(x, layers.Dense(4)(y))
+        network.quantize("int8")
+        network.save(tmp_path / name)
+        refusal = "quantized weights in multi_head_attention/"
+        if y is attended:
+            refused_to_read(tmp_path / name, refusal, "before quantize()")
+        else:
+            assert lolat.read(tmp_path / name).operations == lolat.read(network).operations
+
+
 def test_code_in_a_file_is_refused(tmp_path: Path) -> None:
     x = keras.Input((3,))
     keras.Model(x, layers.Lambda(lambda t: t * 2)(x)).save(tmp_path / "code.keras")

@@ -358,6 +358,12 @@ def test_a_larger_batch_is_read_at_one_where_it_can_be(tmp_path: Path) -> None:
     baked = model(nodes, x=(8, 3, 8, 8), s=np.array([8, 256]), w=(4, 3, 1, 1))
     refused(path := saved(tmp_path, baked), "exported at a fixed batch of 8", "dynamic_axes")
     assert read_inputs(path)["x"].fixed == 8
+    nodes = [node("Conv", "x w", "a"), node("Reshape", "a s", "r"), node("Add", "r p", "y")]
+    sizes: dict[str, Any] = {"x": (8, 3, 8, 8), "w": (4, 3, 1, 1)}
+    halves = model(nodes, s=np.array([2, -1]), p=(2, 1024), **sizes)
+    refused(halves, "exported at a fixed batch of 8")  # two rows of one sample have 128 elements
+    broken = model(nodes, s=np.array([0, -1]), p=(1, 7), **sizes)
+    refused(broken, "the shapes", "Incompatible dimensions")  # at any batch
 
 
 def test_a_long_network_takes_no_longer_per_operation(tmp_path: Path) -> None:

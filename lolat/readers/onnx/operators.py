@@ -377,8 +377,7 @@ def _reshape(r: OnnxReader, node: Any) -> list[int]:
         raise NetworkError(
             f"operation {node_name(node)!r} makes {after} of {before}: a size is fixed in it, of the batch "
             f"or of its inputs; export it with open sizes, or give the {arg('input_size')} that it was "
-            "exported with",
-            code="fixed-size",
+            "exported with"
         )
     return r.call(node, node.inputs[:1])
 

@@ -8,7 +8,7 @@ constant folding find all shapes at batch size 1; `patterns` finds the operation
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -75,15 +75,15 @@ def _graph(model: Any, name: str, input_size: Any) -> Graph:
     parameters = _without_large_constants(model, name)
     remarks: list[str] = []
     inputs = inputs_of(model.graph, parameters, as_sizes(input_size), name, remarks)
-    several = None
-    if inputs and not any(one.fixed for one in inputs.values()):
-        several = type(model)()
-        several.CopyFrom(model)
-    most = max((one.fixed for one in inputs.values()), default=0)
+    several = type(model)()
+    several.CopyFrom(model)
+    again = partial(_of_samples, several, name, inputs, parameters)
+    fixed = [one.fixed for one in inputs.values()]
+    most = max(fixed, default=0)
     try:
         graph = _of_samples(model, name, inputs, parameters)
     except NetworkError as error:
-        if most < 2 or error.code != "fixed-size":
+        if most < 2 or not _is_read(partial(again, most)):
             raise
         raise error.reworded(
             f"{name!r} was exported at a fixed batch of {most:,}, which its operations have too; export it "
@@ -95,9 +95,18 @@ def _graph(model: Any, name: str, input_size: Any) -> Graph:
     ]  # fmt: skip
     if inputs and all(one.batch_axis is None for one in inputs.values()):
         remarks.append(f"its inputs have no batch axis, {ONLY}")
-    if several is not None:
-        graph = with_remarks(graph, partial(_of_samples, several, name, inputs, parameters))
+    if inputs and not any(fixed):
+        graph = with_remarks(graph, again)
     return replace(graph, warnings=(*remarks, *graph.warnings))
+
+
+def _is_read(read: Callable[[], Graph]) -> bool:
+    """True if reading raises no NetworkError."""
+    try:
+        read()
+    except NetworkError:
+        return False
+    return True
 
 
 def _of_samples(
