@@ -24,6 +24,7 @@ LAUNCHES = ("eager", "compiled", "graph")
 PRECISIONS = ("fp32", "tf32", "amp", "fp16", "bf16")
 BEST = "best"  # the precision that stands for the fastest of each device
 BACKENDS = ("tensorflow", "torch", "onnxruntime")
+TRAINING_BACKENDS = BACKENDS[:2]
 EVALUATED_BATCHES = (1, 4)  # at which networks are measured, if not given
 SERVING = ("vllm", "sglang", "trtllm")
 CHECKPOINTING = ("none", "full", "selective")

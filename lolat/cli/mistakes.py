@@ -121,6 +121,20 @@ def check_commas(words: Sequence[str], lists: Collection[str], context: click.Co
             )
 
 
+MS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "min": 6e4, "h": 3.6e6, "hours": 3.6e6}
+"""Units of time, in ms."""
+
+
+def _with_unit(text: str, parameter: str, is_whole: bool) -> float:
+    """The number in a text with a unit, in the parameter's own unit if both are units of time."""
+    bare = text.rstrip(f"%{ascii_letters} ")
+    unit, own = text[len(bare) :].strip().casefold(), parameter.rpartition("_")[2]
+    factor = MS[unit] / MS[own] if unit in MS and own in MS else 1.0
+    if unit == "g" and (is_whole or parameter == "tokens"):
+        factor = 1e9
+    return as_number(bare) * factor
+
+
 def with_number_meant(
     error: click.BadParameter, value: Any, least: Any, most: Any, is_whole: bool
 ) -> NoReturn:
@@ -129,11 +143,10 @@ def with_number_meant(
     """
     text = str(value).strip().lstrip("$")
     is_prefix = not is_whole and text[-2:-1].isdecimal() and text[-1:] in "kKmMbBtT"
-    bare = (
-        "" if is_prefix else text.rstrip(f"%{ascii_letters} ")
-    )  # 30m of hours are minutes, not 30
+    name = str(error.param and error.param.name)
+    bare = math.nan if is_prefix else _with_unit(text, name, is_whole)  # 30m of hours are minutes
     scaled = as_number(text) * 100.0, as_number(text) / 100.0
-    for number in (as_amount(text, is_whole), as_number(bare), *scaled * (most in (1, 100))):
+    for number in (as_amount(text, is_whole), bare, *scaled * (most in (1, 100))):
         lies = (least or 0) < number < (math.inf if most is None else most)
         if lies and (number.is_integer() or not is_whole):
             words = f"{error.message.rstrip('.')}; did you mean {number:.12g}?"

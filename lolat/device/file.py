@@ -29,6 +29,7 @@ from lolat.hardware.gpus import CPU, card_of, device_name, find_gpu
 from lolat.io.documents import Positive, read_json, to_json
 from lolat.io.paths import STATE, AnyPath, bundled_folder, list_models, near, shown_path
 from lolat.io.writing import write_bytes
+from lolat.parameters import BACKENDS, TRAINING_BACKENDS
 from lolat.units import off, percent, plural
 
 OF_INFERENCE = "latencies of inference"
@@ -245,6 +246,9 @@ class DeviceFile(Hardware):
         if section not in (OF_INFERENCE, OF_TRAINING):
             return f"`lolat nas fit {section} SAMPLES.csv --output {file}`"
         device = ANY_GPU if where.device == ANY_GPU or self.gpu else CPU
+        if section == OF_TRAINING and (where.framework or BACKENDS[0]) not in TRAINING_BACKENDS:
+            backend = f"--backend {' or '.join(TRAINING_BACKENDS)}"
+            return f"`lolat learn {device} {backend} --mode training`: {where.framework} does not train"
         backend = f" --backend {where.framework}" if where.framework else ""
         mode = " --mode training" if section == OF_TRAINING else ""
         table = "EPOCHS.csv" if section == OF_TRAINING else "TABLE.csv"

@@ -202,7 +202,7 @@ class ServingQuestion:
         return limits
 
     def loads(self) -> list[Load]:
-        """Return the loads, each on one replica."""
+        """Return the loads, each once, on one replica."""
         from lolat.llm.load import Load, Trace
 
         each = [(0.0, rate) for rate in several(self.request_rate)]
@@ -210,6 +210,7 @@ class ServingQuestion:
         tokens: tuple[float, float] = self.input_tokens, self.output_tokens
         if isinstance(self.arrivals, Trace):
             tokens = self.arrivals.mean_tokens
+        each = [*dict.fromkeys(each)]
         return [Load(*tokens, n, rate, self.arrivals, self.cached_tokens) for n, rate in each]
 
     def within(self, row: ServingConfig) -> bool:

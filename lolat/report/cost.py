@@ -8,7 +8,19 @@ from typing import Any
 
 from lolat.device.running import IN_TF32, LAYOUTS
 from lolat.graph.modes import COMPILED, EAGER
-from lolat.report.cost_table import ASSUMED, SURE, Row, across, columns, keeps, legend, link_words
+from lolat.report.cost_table import (
+    ASSUMED,
+    SURE,
+    Row,
+    across,
+    batch_words,
+    columns,
+    keeps,
+    legend,
+    link_words,
+    recipe_words,
+    way_words,
+)
 from lolat.report.ranked import apart_words, grouped_notes, left_out_lines, levels_words
 from lolat.report.tables import Part, ReportTable
 from lolat.training.auto_batch import NEAR_SPEED
@@ -49,12 +61,12 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     # The name of a GPU that serves language models lists the tables of its serving.
     of = cost.model if cost.sequence_length is None else cost.device
     several = len(cost.options) > 1
-    title = f"{plain(cost.network)} · {_batch([cost])} · {cost.optimizer}{_run(cost)} · {plain(of)}"
+    title = f"{plain(cost.network)} · {batch_words([cost])} · {recipe_words(cost)}{_run(cost)}"
     of_best = f" of {cost.best.devices}" if cost.best.devices > 1 else ""
     is_asked = cost.samples is not None or cost.limits != TrainingLimits()
     before = [
         *([no_room(cost)] if cost.fits is False else []),
-        title + (f" · {way}" if (way := _way(cost)) else ""),
+        " · ".join(filter(None, (title, plain(of), way_words(cost)))),
         f"{byte_size(cost.memory_bytes)} of memory on each device{of_best}, {fit_words(cost)}",
         *_memory_lines(cost),
         *_iteration_lines(cost),
@@ -83,23 +95,6 @@ def _layout_lines(costs: Iterable[Cost]) -> Iterator[str]:
     """A line on how a network is run channels last, if one is by the user's choice, not a compiler's."""
     if any(c.channels_last and c.launch == EAGER for c in costs):
         yield f"{LAYOUTS[True]}: model.to(memory_format=torch.channels_last), and the images alike"
-
-
-def _batch(costs: Sequence[Cost]) -> str:
-    """The batch sizes of answers, the micro-batches of an update, and its samples: "batch 2 x 4 on each
-    device, 8 to 64 in all".
-    """
-
-    def ends(sizes: Sequence[int]) -> str:
-        return " to ".join(f"{size:,}" for size in dict.fromkeys((min(sizes), max(sizes))))
-
-    every, times = (
-        [Choice.of(c, o) for c in costs for o in c.options],
-        [c.accumulate for c in costs],
-    )
-    words = f"batch {ends([c.batch_size for c in every])}" + f" x {ends(times)}" * (max(times) > 1)
-    whole = f" on each device, {ends([c.in_all for c in every])} in all"
-    return words + whole * (max(c.devices for c in every) > 1)
 
 
 def _auto_lines(of: Cost | Costs) -> Iterator[str]:
@@ -313,7 +308,10 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
 
 def costs_parts(costs: Costs) -> tuple[str, ReportTable, list[str], list[str]]:
     """The title of several devices; the table, the cheapest first; lines on the best; other lines."""
-    title = f"Training {plain(costs.network)} · {_batch(costs.answers)} · {costs.optimizer}{_run(costs)}"
+    recipe = recipe_words(costs.answers[0])
+    title = (
+        f"Training {plain(costs.network)} · {batch_words(costs.answers)} · {recipe}{_run(costs)}"
+    )
     listed = sorted(
         ((c, o) for c in costs.answers for o in c.options if c.fits is not False),
         key=lambda pair: (
@@ -507,10 +505,3 @@ def _on_one(best: Row, rivals: Sequence[Row], name: str) -> str:
     if one is best or _value(one, name) > NEARLY * _value(best, name):
         return ""
     return f"; on one machine: {choice_words(Choice.of(*one))}"
-
-
-def _way(cost: Cost) -> str:
-    """The precision, the launch unless it is `eager`, the layout if it matters."""
-    launch = None if cost.launch == EAGER else cost.launch
-    precision = cost.precision and cost.precision + IN_TF32 * cost.tf32
-    return ", ".join(filter(None, (precision, launch, LAYOUTS[cost.channels_last])))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from lolat.device.running import IN_TF32, LAYOUTS
+from lolat.graph.modes import EAGER
 from lolat.hardware.links import CLUSTER, UNKNOWN_NETWORK
 from lolat.report.ranked import within_limit
 from lolat.report.tables import Column, ReportTable, ends_of
@@ -12,6 +14,7 @@ from lolat.training.auto_batch import CLOSE
 from lolat.training.compare import Choice, Costs, short_name
 from lolat.training.cost import Cost, close_words, is_close
 from lolat.training.model import TrainingLimits, TrainingPrediction
+from lolat.training.parallel import NONE
 from lolat.units import byte_size, digits, dollars, duration, milliseconds, percent, plain, quantity
 
 Row = tuple[Cost, TrainingPrediction]
@@ -67,6 +70,38 @@ def _marks(of: Cost | Costs, row: Row, has_memory: bool) -> str:
         has_memory and is_close(option.memory_bytes, cost.available_bytes),
     )  # fmt: skip
     return "".join(m if is_so else " " for m, is_so in zip(MARKS, are_so, strict=True)).rstrip()
+
+
+def batch_words(costs: Sequence[Cost]) -> str:
+    """The batch sizes of answers, the micro-batches of an update, and its samples: "batch 2 x 4 on each
+    device, 8 to 64 in all".
+    """
+
+    def ends(sizes: Sequence[int]) -> str:
+        return " to ".join(f"{size:,}" for size in dict.fromkeys((min(sizes), max(sizes))))
+
+    every, times = (
+        [Choice.of(c, o) for c in costs for o in c.options],
+        [c.accumulate for c in costs],
+    )
+    words = f"batch {ends([c.batch_size for c in every])}" + f" x {ends(times)}" * (max(times) > 1)
+    whole = f" on each device, {ends([c.in_all for c in every])} in all"
+    return words + whole * (max(c.devices for c in every) > 1)
+
+
+def recipe_words(cost: Cost) -> str:
+    """The optimizer, what of the network is trained unless all of it is, and what devices divide."""
+    tune = None if cost.tune in (None, "full") else cost.tune
+    return " · ".join(filter(None, (cost.optimizer, tune, cost.sharding.removeprefix(NONE))))
+
+
+def way_words(cost: Cost) -> str:
+    """The precision, the launch unless it is `eager`, the layout if it matters, the checkpointing."""
+    launch = None if cost.launch == EAGER else cost.launch
+    precision = cost.precision and cost.precision + IN_TF32 * cost.tf32
+    checkpointing = cost.checkpointing if cost.checkpointing != NONE else None
+    again = checkpointing and f"{checkpointing} checkpointing"
+    return ", ".join(filter(None, (precision, launch, LAYOUTS[cost.channels_last], again)))
 
 
 def columns(of: Cost | Costs) -> list[Column]:

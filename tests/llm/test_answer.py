@@ -59,6 +59,12 @@ def test_the_keys_of_the_contract(lolat: Command) -> None:
     assert json.loads(json.dumps(again.to_dict()))["rows"] == found["rows"]
 
 
+def test_a_load_that_is_given_twice_is_one_row(lolat: Command) -> None:
+    for option, loads in (("--concurrency", "8,8,4"), ("--request-rate", "2,2,0.5")):
+        found = lolat.json("llm", "gpu.json", "eight.json", option, loads, "--tensor-parallel", "1")
+        assert len(found["rows"]) == 2
+
+
 def test_requests_that_wait_for_a_free_sequence_hold_no_cache() -> None:
     """A step of vLLM has a token for each request, so that few tokens are few sequences."""
     cache = 2500 * 2 * 32 * 8 * 128 * 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import lzma
 import math
+import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from scipy import stats
 import lolat
 from lolat.api.model import Model
 from lolat.device import predicting
-from lolat.device.file import DeviceFile
+from lolat.device.file import OF_TRAINING, DeviceFile
 from lolat.device.question import Question
 from lolat.graph import Graph
 from lolat.graph.counts import count
@@ -26,6 +27,7 @@ from lolat.graph.work import CLASSES
 from lolat.hardware.gpus import dtype_named
 from lolat.io.documents import read_json
 from lolat.io.paths import find_model
+from lolat.microbench.backends import check_trains
 from lolat.optimizers import OPTIMIZERS, optimizer_named
 from lolat.training.estimate import RATIOS, ForwardTraining, Ratios
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
@@ -310,6 +312,18 @@ def test_an_answer_says_that_it_is_an_estimate() -> None:
     (low, high), (least, most) = found.interval_s or (0, 0), latency.interval_ms or (0, 0)
     assert high / low > most / least
     assert found.evaluation_s == pytest.approx(10 * latency.latency_ms / 1e3)
+
+
+def test_to_measure_training_is_advised_on_a_backend_that_trains() -> None:
+    """By the backends themselves; a profile of ONNX Runtime says that it does not train."""
+    for name in ("epyc-2t", "epyc-2t-torch", "epyc-2t-onnxruntime"):
+        file = lolat.load(name).file
+        advice = file.how_to_add(name, OF_TRAINING)
+        for backend in re.findall(r"--backend (\w+)(?: or (\w+))?", advice)[0]:
+            if backend:
+                check_trains(backend)
+        assert ("onnxruntime does not train" in advice) == name.endswith("onnxruntime")
+        assert ("--output" in advice) != name.endswith("onnxruntime")
 
 
 def zoo() -> dict[str, Graph]:
