@@ -362,10 +362,9 @@ def test_samples_a_second(lolat: Command, net: str) -> None:
         assert option["samples_per_s"] == pytest.approx(by_hand)
     said = lolat.done("cost", "a100-fp32", *ask).out
     first = found["options"][0]
-    low, high = (milliseconds(ms) for ms in first["interval_ms"])
-    assert (
-        f" an iteration (90 % between {low} .. {high}), {digits(first['samples_per_s'])} " in said
-    )
+    low, high = map(digits, first["interval_ms"])
+    sure = f" an iteration (90 % between {low} .. {high} ms), "
+    assert f"{sure}{digits(first['samples_per_s'])} " in said
     on = ("cost", "--on", "a100-fp32,t4-fp32", "--precision", "fp32", *ask, "--replicas", "1,4")
     lines = lolat.done(*on).out.splitlines()
     assert "Give --samples N for epochs, and with a price their cost." in lines
