@@ -39,9 +39,9 @@ from lolat.device.shape import Noise
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
-from lolat.graph.counts import COLUMNS, FEATURES, ONLY, quantized_remark
+from lolat.graph.counts import COLUMNS, FEATURES, ONLY, quantized_remark, wide_share
 from lolat.graph.kinds import GATES
-from lolat.graph.modes import lost_upcasts, other_dtype
+from lolat.graph.modes import AMP, Mode, lost_upcasts, other_dtype
 from lolat.hardware.gpus import PRECISION_OF
 from lolat.io.paths import list_models
 from lolat.io.results import Remark
@@ -210,9 +210,9 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     terms, call_ms, steps = formula.of_blocks(analysis, size)
     latency = float(terms.sum()) + call_ms
     extrapolation = _extrapolation(model, analysis, size, formula, terms / (latency or 1.0), steps)
-    unusual = {"hides", "experts"} & {name for o in graph.operations for name in o.attributes}
+    unusual = any({"hides", "experts", "wide"} & {*o.attributes} for o in graph.operations)
     if analysis.counts.quantized or unusual:
-        extrapolation, of_counts = with_untimed(extrapolation, formula, analysis, size)
+        extrapolation, of_counts = with_untimed(extrapolation, formula, analysis, size, mode)
     steps_alone = [] if where.fitted_on.inference else [STEPS_ALONE]
     inside = max(1.0 - extrapolation.share, 0.0) if extrapolation.known else None
     inside = inside if file.is_measured and not steps_alone else 0.0
@@ -260,14 +260,14 @@ ROWS_FOR_ALL = 4
 
 
 def with_untimed(
-    found: Extrapolation, formula: Formula, analysis: Analysis, batch_size: int
+    found: Extrapolation, formula: Formula, analysis: Analysis, batch_size: int, mode: Mode
 ) -> tuple[Extrapolation, tuple[str, ...]]:
     """(the extrapolation of an unusual network with its share that no measurement has, by its work; the
     remarks on its counts).
 
-    It is what hides products, what is quantized as nothing was timed, and the weights whose experts have
-    few rows. A row is a token at one of its experts, whichever by chance. Counts and work have all experts
-    read.
+    It is what hides products, what is quantized as nothing was timed, products that amp leaves in
+    float32, and the weights whose experts have few rows. A row is a token at one of its experts, whichever
+    by chance. Counts and work have all experts read.
     """
     graph, counts, remarks = analysis.graph, analysis.counts, analysis.counts.warnings
     share = quantized = counts.quantized
@@ -278,6 +278,7 @@ def with_untimed(
     ):
         told = int8_remark(analysis, formula.int8_ms(analysis, batch_size))
         remarks = (told, *(r for r in remarks if share or r != quantized_remark(quantized)))
+    share = max(share, wide_share(graph) if mode.dtype == AMP else 0.0)
     if any("hides" in o.attributes for o in graph.operations):
         share = 1.0
     few: dict[int, tuple[float, int]] = {}  # position -> (rows, experts)

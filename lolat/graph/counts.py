@@ -442,6 +442,14 @@ def quantized_remark(share: float) -> str:
     )
 
 
+@once
+def wide_share(graph: Graph) -> float:
+    """The share of the multiply-accumulates that amp leaves in float32 (torch.autocast(enabled=False))."""
+    macs = count(graph).at(1)[:, COLUMNS.index("flops")]
+    wide = [i for i, o in enumerate(graph.operations) if kinds.WIDE in o.attributes]
+    return float(macs[wide].sum()) / max(float(macs.sum()), 1.0)
+
+
 def _operation_counts(graph: Graph, operation: Operation, batch_size: int) -> Count:
     """Counts of an operation; InputError if it lacks an attribute or a size is below 1."""
     ins, outs = (

@@ -148,6 +148,7 @@ VIEWS = _of("view")
 SLICES = frozenset(name for name, kind in KINDS.items() if kind.work == "parts")
 # Attributes, see ATTRIBUTES.
 STORED, AHEAD, IN_PLACE = "stored", "ahead", "in_place"
+WIDE = "wide"
 TRAINED, STOPPED, ASKED, PACKED = "trained", "stopped", "asked", "packed"
 COMPUTED, REMADE = "computed", "remade"
 CHECKPOINT, REENTRANT, SELECTIVE = "checkpoint", "reentrant", "selective"
@@ -193,6 +194,7 @@ ATTRIBUTES = {
     "head_size": "features of a head's query and key",
     "value_size": "features of a head's value",
     "scaled": "False if the scores are not scaled",
+    "wide": "True for a product in torch.autocast(enabled=False), which amp leaves in float32",
     # others
     "channels": "channels of a normalization",
     "vectors": "parameters per channel of a normalization, if not those of its kind",

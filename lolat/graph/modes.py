@@ -14,7 +14,9 @@ from typing import Any, Literal
 
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation, kinds, once
+from lolat.graph.counts import wide_share
 from lolat.graph.kinds import by_name, kind_of
+from lolat.units import percent
 
 FLOAT32, TF32, AMP, FLOAT16, BFLOAT16 = "float32", "tf32", "amp", "float16", "bfloat16"
 DTYPES = {
@@ -352,6 +354,7 @@ def _in_float32(operation: Operation) -> bool:
 # ---- Bytes of elements and parameters
 
 FLOAT_BYTES, HALF_BYTES = 4, 2
+LEAST_WIDE = 0.01  # least share of multiply-accumulates in float32 that is told
 WIDE = {dtype: size for dtype, size in SIZES.items() if size > FLOAT_BYTES}
 
 
@@ -385,14 +388,24 @@ def other_dtype(graph: Graph, measured: str = FLOAT32) -> list[str]:
 
 
 def lost_upcasts(graph: Graph, mode: Mode) -> list[str]:
-    """A remark if the code of a float32 network asks for float32 and the mode is in half precision."""
-    if not (mode.half and graph.upcasts) or is_in_half(graph):
-        return []
-    return [
-        "its code converts to float32, or to the type of another tensor; in half precision such a softmax "
-        "or norm keeps float32, and is counted in half: memory may be more; a network that is converted "
-        "before it is read (.bfloat16(), torch_dtype) is counted as it is"
-    ]
+    """Remarks if the code of a float32 network asks for float32 and the mode is in half precision."""
+    remarks = list[str]()
+    if mode.dtype == AMP and (share := wide_share(graph)) > LEAST_WIDE:
+        first = next(o for o in graph.operations if kinds.WIDE in o.attributes)
+        remarks.append(
+            f"{percent(share)} of its multiply-accumulates are in torch.autocast(enabled=False), first in "
+            f"{first.full_name}: in float32, which takes several times as long, and timed in half "
+            "precision"
+            + "; --precision fp32 is the time of the whole network in float32"
+            * (not graph.autocast)
+        )
+    if mode.half and graph.upcasts and not is_in_half(graph):
+        remarks.append(
+            "its code converts to float32, or to the type of another tensor; in half precision such a "
+            "softmax or norm keeps float32, and is counted in half: memory may be more; a network that is "
+            "converted before it is read (.bfloat16(), torch_dtype) is counted as it is"
+        )
+    return remarks
 
 
 def has_wide_adapters(graph: Graph) -> bool:

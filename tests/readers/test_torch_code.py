@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -433,6 +434,59 @@ def test_no_grad_autocast_and_checkpoints_are_followed_inside() -> None:
     assert kinds(graph).count("conv") == 3
     assert graph.autocast
     assert total(graph).flops == 3 * counted(conv(8), (8, 6, 6)).flops
+
+
+@pytest.mark.parametrize(
+    "island",
+    [lambda: torch.autocast("cuda", enabled=False), lambda: torch.autocast("cpu", None, False),
+     lambda: torch.autocast(device_type="cuda", dtype=torch.bfloat16, enabled=False)],
+)  # fmt: skip
+def test_products_that_amp_leaves_in_float32_are_told(island: Any) -> None:
+    """By hand: 8 x 24 of them, of 8 x 8 before, 8 x 24 there and 24 x 8 behind; angles sum nothing."""
+
+    def forward(m: Any, x: Any) -> Any:
+        x = m.before(x)
+        with island():
+            x = m.inside(x.float()) + (x.float()[:, :1] @ torch.ones(1, 24)).sin()
+            with torch.autocast("cuda", enabled=True):
+                x = m.behind(x)
+        return x
+
+    layers = {"before": nn.Linear(8, 8), "inside": nn.Linear(8, 24), "behind": nn.Linear(24, 8)}
+    network = (Does(forward, **layers), torch.zeros(1, 8))
+    marked = [o.name for o in lolat.read(network).operations if "wide" in o.attributes]
+    assert marked == ["inside"]
+    device, told = (
+        lolat.load("rtx-4090"),
+        "of its multiply-accumulates are in torch.autocast(enabled=False)",
+    )
+    answers = {p: device.predict(network, 64, precision=p) for p in ("amp", "fp32")}
+    macs = 8 * 8 + 8 * 24 + 24 * 8 + 24
+    share = f"{100 * 8 * 24 / macs:.0f} % {told}, first in inside: in float32"
+    assert any(w.startswith(share) for w in answers["amp"].warnings)
+    assert not any(told in w for w in answers["fp32"].warnings)
+    costs = device.cost(network, 64, precision="amp").to_dict()["warnings"]
+    assert any(told in w for w in costs)
+
+
+def test_an_interval_allows_for_products_in_float32() -> None:
+    """On an A100 float32 takes 16 times as long by its data sheet: 312 and 19.5 TFLOPS."""
+
+    def network(off: bool) -> Any:
+        def forward(m: Any, x: Any) -> Any:
+            x = m.before(x)
+            with torch.autocast("cuda", enabled=False) if off else contextlib.nullcontext():
+                return m.inside(x.float())
+
+        large = {name: nn.Linear(4096, 4096) for name in ("before", "inside")}
+        return Does(forward, **large), torch.zeros(1, 4096)
+
+    device = lolat.load("a100")
+    off, on = (device.predict(network(yes), 1024, precision="amp") for yes in (True, False))
+    assert off.latency_ms == on.latency_ms
+    assert off.interval_ms[1] > 2 * on.interval_ms[1]
+    assert not off.in_domain
+    assert not any("is off on this machine" in w for w in off.warnings)
 
 
 def test_operations_of_others_are_reported_by_their_full_name() -> None:

@@ -50,7 +50,7 @@ from lolat.readers.torch.trained import (
     otherwise,
 )
 from lolat.readers.torch.unchanged import data_copied, evaluated, without_values
-from lolat.readers.torch.watched import OnCpu, eagerly, following_modules, watched
+from lolat.readers.torch.watched import OnCpu, eagerly, following_modules, mark_wide, watched
 from lolat.units import plural
 
 _HOLDERS = (
@@ -94,6 +94,7 @@ class Tracer(TorchDispatchMode):
         self.fixed: list[list[int]] = []  # results of operations without such weights
         self.asked: set[int] = set()  # results whose gradient the code asks for (requires_grad_)
         self.bare: set[int] = set()  # results of normalizations without parameters
+        self.autocasts: list[bool] = []  # for each torch.autocast that lasts, whether it is enabled
         self.gradients = True  # whether the code is outside of torch.no_grad and its like
         self.applied = False  # whether a torch.autograd.Function of a user's own runs
         # Of a part that is computed again: its number, whether it is reentrant.
@@ -240,6 +241,7 @@ class Tracer(TorchDispatchMode):
                 taken.update(dict.fromkeys(self.trained.parts(held), 0))
                 taken.update({key[-1]: key[0] for key, is_learned in owned if is_learned})
             self.mark(start, owned, is_fixed, weights)
+            mark_wide(self, start)
             for tensor, index in zip(results, written, strict=False):
                 if index >= before or for_batch:
                     made = self.builder.tensors[index]

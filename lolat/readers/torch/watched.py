@@ -18,6 +18,7 @@ from torch.nn.modules import transformer
 from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 
+from lolat.graph.kinds import MULTIPLYING, WIDE
 from lolat.readers.ops import quietly
 from lolat.units import one_line
 
@@ -95,10 +96,52 @@ def _backward_watched(tracer: Tracer) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _autocast_watched(tracer: Tracer) -> Iterator[None]:
+    """Tell the tracer of torch.autocast, and of torch.autocast(enabled=False) inside of it.
+
+    Without a GPU PyTorch turns every autocast of CUDA off.
+    """
+    init, enter, leave = (vars(torch.autocast)[f"__{n}__"] for n in ("init", "enter", "exit"))
+
+    def made(context: Any, device_type: str, *args: Any, **named: Any) -> None:
+        init(context, device_type, *args, **named)
+        context.asked = named.get("enabled", all(args[1:2]))  # behind the data type
+
+    def entered(context: Any) -> Any:
+        asked = getattr(context, "asked", context._enabled or context.device == "cuda")
+        tracer.autocasts.append(asked)
+        if context._enabled and context.fast_dtype in (torch.float16, torch.bfloat16):
+            tracer.builder.autocast = True
+        elif asked and context.device == "cuda" and not torch.cuda.is_available():
+            tracer.builder.warnings.append(NO_AUTOCAST)
+        return enter(context)
+
+    def left(context: Any, *error: Any) -> Any:
+        tracer.autocasts.pop()
+        return leave(context, *error)
+
+    with (
+        mock.patch.object(torch.autocast, "__init__", made),
+        mock.patch.object(torch.autocast, "__enter__", entered),
+        mock.patch.object(torch.autocast, "__exit__", left),
+    ):
+        yield
+
+
+def mark_wide(tracer: Tracer, start: int) -> None:
+    """Mark products from position `start` on if autocast is turned off, but for sums of one (angles)."""
+    operations = tracer.builder.operations
+    for i, o in enumerate(operations[start:] if not all(tracer.autocasts[-1:]) else (), start):
+        terms = o.attributes.get("contracted", o.attributes.get("in_features"))
+        if o.kind in MULTIPLYING and terms != 1:
+            operations[i] = o.changed(**{WIDE: True})
+
+
+@contextlib.contextmanager
 def watched(tracer: Tracer) -> Iterator[None]:
     """Tell the tracer when the code uses torch.utils.checkpoint, torch.no_grad and the like."""
     enter, leave = torch.inference_mode.__enter__, torch.inference_mode.__exit__
-    enable, autocast = torch._C._set_grad_enabled, torch.autocast.__enter__
+    enable = torch._C._set_grad_enabled
     before: list[bool] = []  # gradients around each torch.inference_mode
 
     def again(_: Any, preserve: Any, context: Any, *more: Any, **named: Any) -> Iterator[None]:
@@ -111,13 +154,6 @@ def watched(tracer: Tracer) -> Iterator[None]:
     def reentrant(function: Any, preserve: Any, *args: Any) -> Any:
         with tracer.again(True):
             return function(*args)
-
-    def cast(context: Any) -> Any:
-        if context._enabled and context.fast_dtype in (torch.float16, torch.bfloat16):
-            tracer.builder.autocast = True
-        elif context.device == "cuda" and not torch.cuda.is_available():
-            tracer.builder.warnings.append(NO_AUTOCAST)
-        return autocast(context)
 
     def entered(context: Any) -> None:
         before.append(tracer.gradients)
@@ -141,10 +177,10 @@ def watched(tracer: Tracer) -> Iterator[None]:
         mock.patch.object(checkpoint, "_checkpoint_without_reentrant_generator", again),
         mock.patch.object(checkpoint, "CheckpointFunction", SimpleNamespace(apply=reentrant)),
         mock.patch.object(transformer, "_detect_is_causal_mask", _is_causal),
-        mock.patch.object(torch.autocast, "__enter__", cast),
         mock.patch.object(torch.inference_mode, "__enter__", entered),
         mock.patch.object(torch.inference_mode, "__exit__", left),
         _backward_watched(tracer),
+        _autocast_watched(tracer),
         mock.patch.object(grad_mode, "torch", SimpleNamespace(**told)),
         mock.patch.object(torch._C, "_set_grad_enabled", enabled),
     ):
