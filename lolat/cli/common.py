@@ -283,7 +283,8 @@ class List(click.ParamType):
         try:
             items = [self.item.convert(part.strip(), param, ctx) for part in str(value).split(",")]
         except click.BadParameter as error:
-            self.fail(f"{value!r}: {error.message} Expected for example {self.example}", param, ctx)
+            said = f"{value!r}: " * ("," in str(value)) + error.message.rstrip(".")
+            self.fail(f"{said}; expected for example {self.example}", param, ctx)
         return tuple(items)
 
     def get_missing_message(self, *_: Any, **__: Any) -> str:

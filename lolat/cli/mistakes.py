@@ -127,7 +127,7 @@ MS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "min": 6e4, "h": 3.6e6, "hour
 
 def _with_unit(text: str, parameter: str, is_whole: bool) -> float:
     """The number in a text with a unit, in the parameter's own unit if both are units of time."""
-    bare = text.rstrip(f"%{ascii_letters} ")
+    bare = text.rstrip(f"%/{ascii_letters} ")
     unit, own = text[len(bare) :].strip().casefold(), parameter.rpartition("_")[2]
     factor = MS[unit] / MS[own] if unit in MS and own in MS else 1.0
     if unit == "g" and (is_whole or parameter == "tokens"):

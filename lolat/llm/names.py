@@ -51,6 +51,8 @@ PER_TENSOR = ("nvidia", "redhatai", "neuralmagic")
 _4 = r"(int4|4-?bits?)"
 _QUANTIZED = re.compile(r"\d-?bit|\b[qw]\d|(int|fp|nf)\d|gguf|mlx|bnb|awq|gptq|quant")
 """Words that are in the ends of ids of quantized weights, and not in those of other models."""
+_VERSION = re.compile(r"[a-z]+(\d+(\.\d+)?)")
+"""A family and its version at the begin of an id, without a hyphen between them: qwen3, llama3.1."""
 FP8_CACHE = "nvidia"
 """The publisher whose FP8 and FP4 files ask for an FP8 cache (kv_cache_quant_algo)."""
 SUFFIXES = {
@@ -175,11 +177,12 @@ def named(given: str) -> Decoder:
 def _like(name: str) -> dict[str, str]:
     """Return the ids that a wrong one may stand for: those that begin so, else those of its family.
 
-    qwen3-8b is no other spelling of qwen2.5-72b.
+    qwen3-8b is no other spelling of qwen2.5-72b; llama3-70b is one of llama-3.1-70b.
     """
     begin = [one for one in reversed(published()) if one.startswith(name)]
-    number = re.findall(r"[\d.]+", name.partition("-")[0])
-    alike = (n for n in known() if re.findall(r"[\d.]+", n.partition("-")[0]) == number)
+    number = _VERSION.match(name)
+    versions = ((n, _VERSION.match(n.replace("-", "", 1))) for n in known())
+    alike = (n for n, its in versions if number and its and its[1].startswith(number[1]))
     return {one: one for one in begin or (alike if number else known())}
 
 

@@ -282,6 +282,11 @@ def test_a_number_that_was_meant_is_one_that_is_taken(lolat: Command) -> None:
     assert "did you mean 64?" in lolat.refused("predict", "v100", "net.json", "--batch-size", "64x")
     assert "did you mean 0.9?" in lolat.refused("predict", "v100", "net.json", "--coverage", "90")
     assert "did you mean 5?" in lolat.refused("predict", "v100", "net.json", "--max-ms", "5ms")
+    for given, meant in (("1s", 1000), ("0.5 s", 500), ("2sec", 2000)):
+        line = lolat.refused("llm", "h100-vllm", "qwen3-8b", "--max-ttft-ms", given)
+        assert f"did you mean {meant}?" in line
+    line = lolat.refused("llm", "h100-vllm", "qwen3-8b", "--request-rate", "3/s")
+    assert (line.count("'3/s'"), "did you mean 3?" in line) == (1, True)
 
 
 def test_minutes_are_no_millions_of_hours(lolat: Command) -> None:

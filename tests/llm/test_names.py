@@ -136,6 +136,7 @@ def test_a_name_that_is_none_is_told_the_nearest() -> None:
     for name, near in (
         ("llama-3.1-70b-banana", "llama-3.1-70b is known"),
         ("lama-3.1-70b-instruct", "did you mean llama-3.1-70b-instruct"),
+        ("llama3-70b", r"did you mean .*llama-3\.1-70b"),
         ("qwen3.5", "did you mean qwen3.5-397b-a17b"),
         ("banana", "llama-3.3-70b"),
         ("deepseek", r"did you mean deepseek-v3 or deepseek-r1\?"),
