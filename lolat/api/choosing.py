@@ -19,12 +19,12 @@ from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.modes import EAGER, LAUNCHES
 from lolat.hardware.gpus import (
     CPU,
-    MAX_Q,
     Gpu,
     card_of,
     device_name,
     device_names,
     find_gpu,
+    full_card,
     is_card,
     of_form,
 )
@@ -181,7 +181,7 @@ def _usual(name: str) -> tuple[bool, bool, str]:
     return mode.launch != EAGER, mode.half, name
 
 
-BY_NAME = f"known by data sheets alone; name them beside {ALL} to compare them too"
+NOT_ALL = f"not in `{ALL}`, which has one form of each card with a bundled profile"
 USUAL_FRAMEWORK = "vllm"
 """The framework whose kernels training is predicted from, where several serve on a GPU."""
 
@@ -253,7 +253,7 @@ def serving_models(
     not; None: a GPU without bfloat16 is an error.
 
     `of_any`: see `serving_model`; of ALL there is one for each GPU then. ALL has the GPUs of other models
-    too, by their data sheets, but not each variant of a card.
+    too, by their data sheets, but not each variant of a card: of a Max-Q the full card, which is rented.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if ALL in names:
@@ -264,14 +264,17 @@ def serving_models(
         if of_any:
             names.sort(key=lambda n: n.endswith(USUAL_FRAMEWORK))  # the last one of a GPU stays
             names = sorted({known[n].product: n for n in names}.values())
-        gpus = (find_gpu(file.product) for file in known.values())
-        new = (gpu for gpu in gpus if gpu and gpu.bf16 and card_of(gpu.name) not in served)
+        gpus = (full_card(gpu) for file in known.values() if (gpu := find_gpu(file.product)))
+        new = (gpu for gpu in gpus if gpu.bf16 and card_of(gpu.name) not in served)
         names += [*sorted({device_name(gpu) for gpu in new}), *given]
         if left_out is not None:
-            for name in (n for n in device_names() if n not in names):
-                gpu = find_gpu(name)
-                if gpu and gpu.bf16 and not any(_serves(d, gpu) for d in known.values()):
-                    left_out[name] = BY_NAME
+            others = ((n, find_gpu(n)) for n in device_names() if n not in names)
+            more = [
+                n
+                for n, gpu in others
+                if gpu and gpu.bf16 and not any(_serves(d, gpu) for d in known.values())
+            ]
+            left_out |= dict.fromkeys(more, f"{NOT_ALL}; to add one: {ALL},{more[0]}")
     elif Path(text).exists() or not names:
         names = [text]
     found = dict[str, Model]()
@@ -393,9 +396,9 @@ NO_TIMES = "a price, but no times of networks here"
 def _as_rented(model: Model) -> Model:
     """Return the model of the full card for a Max-Q."""
     gpu = model.file.gpu
-    if gpu is None or not gpu.name.endswith(MAX_Q):
+    if gpu is None or full_card(gpu) == gpu:
         return model
-    return load(device_name(find_gpu(gpu.name.removesuffix(MAX_Q)) or gpu))
+    return load(device_name(full_card(gpu)))
 
 
 def with_a_price(

@@ -280,3 +280,9 @@ def is_same_gpu(accelerator: str, device: str, gpu: Gpu | None) -> bool:
 def dtype_named(precision: str) -> str:
     """The data type of a precision; InputError if there is no such precision."""
     return PRECISION_DTYPES[PARAMETERS["precision"].choice(precision)]
+
+
+def full_card(gpu: Gpu) -> Gpu:
+    """The full card of a Max-Q; any other GPU itself."""
+    is_full = not gpu.name.endswith(MAX_Q)
+    return gpu if is_full else find_gpu(gpu.name.removesuffix(MAX_Q)) or gpu

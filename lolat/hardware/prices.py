@@ -39,6 +39,8 @@ BUILT_IN = Path(__file__).with_name("prices.csv")
 ARM, X86 = (re.compile(words, re.IGNORECASE) for words in ("arm|aarch|neon", "x86|amd64|avx|sse"))
 GRAVITON = re.compile(r"(a1|[a-z]+\d+g[a-z]*)\.")
 """AWS's names of machines with ARM processors: a g after the generation, as in t4g.large and m7gd.large."""
+CATALOG = re.compile(r"skypilot-catalog (?:v\d+/)?(\w+)")
+"""A source in SkyPilot's catalog, with its provider."""
 PRICE_COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price")
 
 
@@ -66,6 +68,12 @@ class Offer:
     def form(self) -> str:
         """The form of its accelerators; "" if its names do not tell."""
         return form_of(self.accelerator) or form_in(self.instance_type)
+
+    @property
+    def places(self) -> list[str]:
+        """Its provider, if SkyPilot's catalog is the source, and its region; without those not told."""
+        provider = CATALOG.search(self.source)
+        return [*filter(None, [provider and provider[1], self.region])]
 
     @property
     def devices(self) -> int:

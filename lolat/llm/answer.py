@@ -233,7 +233,8 @@ class ServingAnswer(Result):
     `chosen`: the best row, else the first. `near`: rows on fewer GPUs than the best of their rate that miss
     the limits by less than the error. `surer`: for each best row that keeps the limits by its times alone,
     the cheapest known row of its load that does with its whole intervals. `price_list`: the name of
-    the list of `prices`. `needs`: the GPUs that hold a language model that does not fit, in words.
+    the list of `prices`, and what is taken for granted of it. `needs`: the GPUs that hold a language model
+    that does not fit, in words.
     """
 
     model: str

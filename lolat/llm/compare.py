@@ -15,6 +15,7 @@ from lolat.io.results import Result
 from lolat.llm.answer import SPLIT, ServingAnswer, ServingConfig, best_of, requests_words
 from lolat.llm.names import find_decoders
 from lolat.llm.question import ServingQuestion
+from lolat.llm.remarks import links_words
 from lolat.parameters import check_names
 from lolat.units import by_text, dollars, plural
 
@@ -31,9 +32,9 @@ class ComparedModels(Result):
     `answers`: the best row of each device within the limits; of several language models that of each on
     each device, as "qwen3-8b on h100-vllm", which stands for the device then. `cheapest`: the device with
     the lowest price of a million tokens, None without prices. `fastest`: that with the shortest time per
-    output token of these rows, at the percentile asked for; of rows with a price, if one has. `by_load`:
-    the best rows of each device, one for each load asked for, if these are several. `left_out`: reasons why
-    other devices have no answer, by device. `near`: rows on fewer GPUs that miss the limits by less than
+    output token of these rows, at the percentile asked for. `by_load`: the best rows of each device, one
+    for each load asked for, if these are several. `left_out`: reasons why other devices have no answer, by
+    device, the nearest to the limits first. `near`: rows on fewer GPUs that miss the limits by less than
     the error, by device. `surer`: those of the answers, by device. `warnings`: what a reader of the rows
     must know.
     """
@@ -76,13 +77,16 @@ class ComparedModels(Result):
                 loads.setdefault(load, {})[name] = row
         return dict(sorted(loads.items()))
 
+    @staticmethod
+    def priced(rows: Mapping[str, ServingConfig]) -> dict[str, ServingConfig]:
+        """Return the rows with a known price, by device."""
+        return {n: row for n, row in rows.items() if row.dollars_per_million is not None}
+
     def leaders(self, rows: Mapping[str, ServingConfig]) -> dict[str, str | None]:
         """Return the cheapest and the fastest device of rows under one load; None where there is none."""
-        priced = {n: row for n, row in rows.items() if row.dollars_per_million is not None}
+        priced = self.priced(rows)
         best = best_of([*priced.values()], self.asked)
-        ms = {
-            n: row.time("tpot", self.percentile) or math.inf for n, row in (priced or rows).items()
-        }
+        ms = {n: row.time("tpot", self.percentile) or math.inf for n, row in rows.items()}
         cheapest = next((n for n, row in priced.items() if row is best), None)
         return {"cheapest": cheapest, "fastest": min(ms, key=ms.__getitem__, default=None)}
 
@@ -123,7 +127,8 @@ class ComparedModels(Result):
         if cheapest not in usd:  # all are free
             return {}
         near = {n for n, price in usd.items() if price <= FAR * usd[cheapest]}
-        near |= {str(n) for some in self.loads.values() for n in self.leaders(some).values()}
+        each = (rows for some in self.loads.values() for rows in (some, self.priced(some)))
+        near |= {str(n) for rows in each for n in self.leaders(rows).values()}
         most = max(row.gpus for n, row in rows.items() if n in near and n in usd)
         near |= {n for n, row in rows.items() if n not in usd and row.gpus <= most}
         return {n: row for n, row in rows.items() if n not in near}
@@ -141,9 +146,13 @@ class ComparedModels(Result):
 
     def words(self) -> str:
         """Return the cheapest and the fastest device in words."""
-        leaders, of = self.leaders(self.answers), f"of {plural(len(self.answers), 'answer')}"
+        priced, number = len(self.priced(self.answers)), len(self.answers)
+        of = f"of {plural(number, 'answer')}"
+        with_price = of if priced == number else f"of {plural(priced, 'answer')} with a price"
         return "\n".join(
-            f"{w} {of}: {self.of[name].words()}" for w, name in leaders.items() if name
+            f"{word} {with_price if word == 'cheapest' else of}: {self.of[name].words()}"
+            for word, name in self.leaders(self.answers).items()
+            if name
         )
 
 
@@ -162,38 +171,49 @@ def compare(
     asked = ServingQuestion(**question)
     question = {**vars(asked)}  # files are read once
     question["prices"] = given_list(question["price_per_hour"], question["prices"])
-    decoders, skipped, noes = find_decoders(config), dict[str, str](), list[AnswerIsNo]()
+    decoders, skipped, noes = find_decoders(config), dict[str, str](), dict[str, AnswerIsNo]()
     asks = {
         f"{model} on {name}" if len(decoders) > 1 else name: partial(of_device, decoder)
         for model, decoder in decoders.items()
         for name, of_device in devices.items()
     }
 
-    def ask(one: Callable[..., ServingAnswer]) -> ServingAnswer:
+    def ask(name: str) -> ServingAnswer:
         try:
-            answer = one(**question)
+            answer = asks[name](**question)
             if answer.compared is None:
                 raise answer.no_room()
         except AnswerIsNo as no:
-            noes.append(no)
+            noes[name] = no
             raise no.reworded(no.data.get("short", no.message)) from None
         return answer
 
-    found = ask_each(asks, ask, skipped)
+    found = ask_each({name: name for name in asks}, ask, skipped)
 
     def again(name: str, more: dict[str, Any]) -> ServingAnswer:
         return asks[name](**question | more)
 
+    far = {
+        name: noes[name].data.get("off", math.inf) if name in noes else math.inf for name in skipped
+    }
+    skipped = {name: skipped[name] for name in sorted(skipped, key=far.__getitem__)}
     made = side_by_side(found, again, asked, {**(left_out or {}), **skipped})
+    slow = by_text((n, no.data["links"]) for n, no in noes.items() if no.data.get("links"))
+    links = tuple(f"{', '.join(names)}: {links_words(host)}" for host, names in slow.items())
+    made = replace(made, remarks=(*made.remarks, *links))
     if asked.price_per_hour is not None and len(made.of) > 1:
         price = (
             f"each GPU of {', '.join(made.of)} is priced at {dollars(asked.price_per_hour)} an hour"
         )
         made = replace(made, remarks=(price, *made.remarks))
-    if not made.of:
-        none = no_device(skipped or made.left_out)
-        raise AnswerIsNo(none.message, made.to_dict()) if noes else none
-    return made
+    if made.of:
+        return made
+    if not noes:
+        raise no_device(skipped or made.left_out)
+    told = [*skipped.items()][:MOST_TOLD]
+    more, reason = len(skipped) - len(told), no_device(dict(told)).message
+    more_words = f"; {plural(more, 'device')} further off: --json has why" * (more > 0)
+    raise AnswerIsNo("; ".join([f"{reason}{more_words}", *links]), made.to_dict())
 
 
 def side_by_side(

@@ -199,8 +199,10 @@ def _first_token(of: Sizing) -> list[str]:
     )  # fmt: skip
 
 
-def slower_links(every: Iterable[Sizing]) -> str:
-    """Remark on prompts most of whose time is all-reduces of a timed host; "" without any."""
+def slower_links(every: Iterable[Sizing]) -> tuple[str, str]:
+    """Return the host whose all-reduces take most of a prompt's time, and their shares of it in words; ""
+    without any.
+    """
     slow, host = list[str](), ""
     for of in (one for one in every if one.fit and one.deployment.gpus > 1):
         exchange = of.gpu.operation("all_reduce", "bfloat16")
@@ -209,9 +211,14 @@ def slower_links(every: Iterable[Sizing]) -> str:
         host = exchange.like or of.device
         if share > MOST_EXCHANGE and exchange.like != IN_GENERAL:
             slow.append(f"{percent(share)} on {of.deployment.gpus}")
-    return bool(slow) * (
-        f"all-reduces take most of a prompt's time ({', '.join(slow)} GPUs), as they were timed on one "
-        f"host of {host}; on a host with faster links the first token takes less"
+    return (host, f" ({', '.join(slow)} GPUs)") if slow else ("", "")
+
+
+def links_words(host: str, shares: str = "") -> str:
+    """Remark on the slow links of a host; "" without one. See `slower_links`."""
+    return bool(host) * (
+        f"all-reduces take most of a prompt's time{shares}, as they were timed on one host of {host}; on a "
+        "host with faster links the first token takes less"
     )
 
 
@@ -337,8 +344,8 @@ def nearly(row: ServingConfig, asked: ServingQuestion) -> bool:
     return asked.sure is None and asked.off(row) < math.inf and row.is_sure(asked, 0)
 
 
-def no_row(made: ServingAnswer, asked: ServingQuestion, links: str) -> AnswerIsNo:
-    """Return the error for limits that no row keeps; it names the nearest row, and slow `links`."""
+def no_row(made: ServingAnswer, asked: ServingQuestion, links: tuple[str, str]) -> AnswerIsNo:
+    """Return the error for limits that no row keeps; it names the nearest row, and `slower_links`."""
 
     def distance(row: ServingConfig) -> tuple[float, ...]:
         rate = (row.largest_rate or 0.0) if row.saturated else 0.0
@@ -350,6 +357,8 @@ def no_row(made: ServingAnswer, asked: ServingQuestion, links: str) -> AnswerIsN
     gpus = f"of up to {plural(asked.gpus or most, 'GPU')}"
     keeps, helps = f"keeps {_limits_words(asked) or 'up with them'}", ""
     on, times = f"on {near.gpus_words}{near.split_words}", near.times_words(asked.percentile)
+    if len(asked.loads()) > 1:
+        on = f"under {near.requests_words} {on}"
     if asked.request_rate and is_hopeless(near):
         on = f"on any number of replicas of {plural(near.gpus // near.replicas, 'GPU')}"
         helps = "; expected higher limits, shorter prompts, or a faster GPU"
@@ -364,15 +373,23 @@ def no_row(made: ServingAnswer, asked: ServingQuestion, links: str) -> AnswerIsN
         ends = (milliseconds(end[1]) for end in reversed(near.judged_ends(asked.percentile)) if end)
         short = f"too slow {on}: {times} ({asked.sure:g} % sure: up to {' and '.join(ends)})"
     else:
-        error = ", less than the error of these times" * nearly(near, asked)
-        short = f"too slow {on}: {times}, {near.over_words(asked)}{error}"
+        is_near = nearly(near, asked)
+        likely, error = "likely " * is_near, ", less than the error of these times" * is_near
+        short = f"{likely}too slow {on}: {times}, {near.over_words(asked)}{error}"
     name, load = f"{plain(made.model)} on {plain(made.device)}", near.requests_words
     message = f"{name}, {load}: no configuration {gpus} {keeps}; nearest: {short}{helps}"
     if near.tpot_ms is None:  # however many replicas
         most = max(row.gpus // row.replicas for row in made.served)
         message = f"{name} does not fit on {plural(most, 'GPU')} a replica; {made.warnings[0]}"
-    message += f"; {links}" * bool(links)
-    return AnswerIsNo(message, made.to_dict(), made=made, short=short)
+    message += f"; {links_words(*links)}" * any(links)
+    return AnswerIsNo(
+        message,
+        made.to_dict(),
+        made=made,
+        short=short,
+        off=asked.off(near),
+        links=links[0] * (links[0] != made.device),
+    )
 
 
 def _limits_words(asked: ServingQuestion) -> str:

@@ -22,6 +22,7 @@ from lolat.llm.margins import Margins
 from lolat.llm.question import PERCENTILES, ServingQuestion
 from lolat.llm.remarks import (
     is_hopeless,
+    links_words,
     nearly,
     needed_words,
     no_row,
@@ -83,11 +84,11 @@ def answer(
     none = next((one for one in rows if not one.largest_concurrency), None)
     links = slower_links(sizings.values())
     remarks = [*remarks_on(sizings[row.split], rows, row), *replicas_left_out(never, asked)]
-    remarks += filter(None, [links, "" if rental else remark])
+    remarks += filter(None, [links_words(*links), "" if rental else remark])
     made = ServingAnswer(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, asked,
         tuple(rows), rows.index(best) if best else None, rental.prices if rental else None, tuple(remarks),
-        row, tuple(bests), tuple(near), tuple(surer), rental.listed if rental else "",
+        row, tuple(bests), tuple(near), tuple(surer), rental.listed + rental.note if rental else "",
         needed_words(sizings[none.split]) if none else "",
     )  # fmt: skip
     if asked.has_limits and best is None:
@@ -405,10 +406,11 @@ class Sizing:
             if rental and (parts := offer.devices // -(-parallel // nodes)):
                 number = -(-replicas * nodes // parts)
                 other = rental.rented(1, offer).memory_gib  # than that of this GPU
-                with_more = f" ({other:g} GiB a GPU)" if other else ""
                 idle = number * offer.devices - replicas * parallel
-                name = offer.instance_type + with_more + f", {idle} idle" * bool(idle)
-                name = (f"{number} x {name}" if number > 1 else name) + rental.note
+                facts = [*([f"{other:g} GiB a GPU"] if other else []), *offer.places]
+                name = offer.instance_type + f" ({', '.join(facts)})" * bool(facts)
+                name += f", {idle} idle" * bool(idle)
+                name = f"{number} x {name}" if number > 1 else name
                 held = number * parts // nodes, number * offer.devices
                 choices.append((number * offer.price, number, name, *held))
         if not choices:

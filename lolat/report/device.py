@@ -16,11 +16,12 @@ from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.running import mode_words, span
 from lolat.device.summary import Families, Rate, families_of, headline
 from lolat.graph.counts import COLUMNS
+from lolat.hardware.gpus import find_gpu
 from lolat.hardware.prices import Offer, Prices
 from lolat.io.paths import LOCAL, SHIPPED, program
 from lolat.parameters import COVERAGE
 from lolat.report.tables import Column, Part, ReportTable
-from lolat.units import dollars, milliseconds, percent, plain, plural
+from lolat.units import by_text, dollars, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
     from lolat.api.listing import ListedModel, Models
@@ -73,7 +74,12 @@ def models_lines(listed: Models) -> Iterator[Part]:
     yield ReportTable(columns, order)
     if layers := [plain(m.name) for m in models if "layers" in m.answers_for]:
         yield f"Single layers of 2018, for `lolat predict`: {', '.join(layers)}"
-    yield f"Devices too, by data sheet: {', '.join(listed.data_sheets)}"
+    sheets = ((name, find_gpu(name)) for name in listed.data_sheets)
+    answered = (
+        (n, f"networks{' and language models' * bool(gpu and gpu.bf16)}") for n, gpu in sheets
+    )
+    for what, names in by_text(answered).items():
+        yield f"Devices too, by data sheet, for {what}: {', '.join(names)}"
     yield f"Language models known by name, for `lolat llm`: {', '.join(listed.language_models)}"
 
 

@@ -53,11 +53,24 @@ def after_lines(found: ComparedModels) -> Iterator[str]:
     """Near misses, the words of limits and the prices explained, and the devices left out."""
     yield from compared_near(found)
     yield from limit_legend(found.asked)
+    yield from word_legend(found)
     yield from shared_out([*found.answers.values()])
     yield from price_lines(found)
     yield from unpriced_lines(found)
     yield from far_lines(found)
     yield from left_out_lines(found.left_out, None)
+
+
+def word_legend(found: ComparedModels) -> Iterator[str]:
+    """The words behind rows, and a data type, explained."""
+    rows = [row for n, row in found.answers.items() if n not in found.far]
+    if any(row.in_domain is False for row in rows):
+        yield (
+            "extrapolated: such a load was not served, or an operation not timed on this GPU: a wider "
+            "interval (--json, or that device alone, has why)."
+        )
+    if any("fp8_wo" in row.dtype for row in rows):
+        yield "fp8_wo: weights in FP8 that are computed in bfloat16, as the GPU computes no FP8."
 
 
 def _named(name: str, found: ComparedModels) -> str:
@@ -87,8 +100,9 @@ def price_lines(found: ComparedModels) -> Iterator[str]:
             lists[plain(found.of[name].price_list)] = None
             if row.rented not in lists:
                 rented.append((plain(name), plain(row.rented)))
-    if lists:
-        yield f"Prices: {', '.join(lists)}; {DOLLARS}."
+    if lists:  # what is taken for granted of a list is said once
+        told = (one for one in lists if not any(n != one and n.startswith(one) for n in lists))
+        yield f"Prices: {', '.join(told)}; {DOLLARS}."
     if rented:
         each = (f"{', '.join(names)} in {machine}" for machine, names in by_text(rented).items())
         yield f"Machines: {'; '.join(each)}."
@@ -116,11 +130,13 @@ def verdict_lines(found: ComparedModels) -> Iterator[str]:
     if len(answers) < 2:
         return
     under = f" under {answers[found.fastest or ''].requests_words}" if found.by_load else ""
+    priced = found.priced(answers)
+    known = "" if len(priced) == len(answers) else " with a known price"
     if found.cheapest is not None:
         name, row = found.cheapest, answers[found.cheapest]
         prices = {
             plain(n): (usd, scaled(r.tpot_interval_ms, usd / (r.tpot_ms or 1.0)))
-            for n, r in answers.items()
+            for n, r in priced.items()
             if (usd := r.dollars_per_million) is not None
         }
         apart = apart_words(plain(name), prices, "; ")
@@ -131,15 +147,17 @@ def verdict_lines(found: ComparedModels) -> Iterator[str]:
                 if n != plain(name) and dollars(usd) == dollars(row.dollars_per_million or 0.0)
             ]
             apart = f"; the same price: {', '.join(same)}" * bool(same)
-        yield f"Cheapest{under}: {plain(name)}, {row.gpus_words}, {_price_of(row)}{apart}."
+        yield f"Cheapest{known}{under}: {plain(name)}, {row.gpus_words}, {_price_of(row)}{apart}."
         yield from _surely_cheapest(found, row)
-    if found.fastest is not None:
-        name, row = found.fastest, answers[found.fastest]
-        times = {plain(n): (r.judged(at)[0], r.judged_ends(at)[0]) for n, r in answers.items()}
-        facts = f"{milliseconds(times[plain(name)][0])} a token, {row.gpus_words}"
-        price = "" if row.dollars_per_hour is None else f", {a_month(row)}"
-        apart = apart_words(plain(name), times, "; ")
-        yield f"Fastest of these{under}: {plain(name)}, {facts}{price}{apart}."
+    times = {plain(n): (r.judged(at)[0], r.judged_ends(at)[0]) for n, r in answers.items()}
+    leading = {found.fastest: "", found.leaders(priced)["fastest"]: known}
+    for fastest, of in {**leading, found.fastest: ""}.items():  # of all, then of those with a price
+        if fastest is not None:
+            name, row = fastest, answers[fastest]
+            facts = f"{milliseconds(times[plain(name)][0])} a token, {row.gpus_words}"
+            price = "" if row.dollars_per_hour is None else f", {a_month(row)}"
+            apart = "" if of else apart_words(plain(name), times, "; ")
+            yield f"Fastest of these{of}{under}: {plain(name)}, {facts}{price}{apart}."
 
 
 def _surely_cheapest(found: ComparedModels, cheapest: ServingConfig) -> Iterator[str]:
@@ -180,21 +198,24 @@ def unpriced_lines(found: ComparedModels) -> Iterator[str]:
         ("No machine with so many GPUs has a price", known),
     ):
         if names:
-            yield f"{why}: {', '.join(map(plain, names))}; {OWN_PRICE}."
+            yield f"{why}: {', '.join(map(plain, names))}; {OWN_PRICE} if it is asked for alone."
 
 
 def compared_table(found: ComparedModels) -> ReportTable:
     """The best row of each model, the cheapest first, and which is the cheapest, and the fastest."""
     names = {id(row): name for name, row in found.answers.items()}
-    leaders = found.leaders(found.answers)
-
-    def price(row: ServingConfig) -> tuple[float, bool]:
-        return row.dollars_per_million or math.inf, names[id(row)] != leaders["cheapest"]
-
-    far = found.far
-    rows = sorted((row for n, row in found.answers.items() if n not in far), key=price)
+    leaders, far = found.leaders(found.answers), found.far
+    rows = [row for n, row in by_price(found.answers, leaders["cheapest"]) if n not in far]
     remark = Column("", lambda row: leads(leaders, names[id(row)], row), is_text=True, page="front")
     return ReportTable([*_columns_of(found, names, rows), remark], rows, stacked=True)
+
+
+def by_price(
+    rows: Mapping[str, ServingConfig], cheapest: str | None
+) -> list[tuple[str, ServingConfig]]:
+    """Return devices and rows, the `cheapest` first and those without a price last."""
+    usd = {n: row.dollars_per_million or math.inf for n, row in rows.items()}
+    return sorted(rows.items(), key=lambda one: (usd[one[0]], one[0] != cheapest))
 
 
 def leads(leaders: Mapping[str, str | None], name: str, row: ServingConfig) -> str:
@@ -203,11 +224,13 @@ def leads(leaders: Mapping[str, str | None], name: str, row: ServingConfig) -> s
 
 
 def loads_table(found: ComparedModels) -> ReportTable:
-    """The best row of each model under each load, by load."""
+    """The best row of each model under each load, by load and price."""
     rows, names, told, far = list[ServingConfig](), dict[int, str](), dict[int, str](), found.far
     for best in found.loads.values():
         leaders = found.leaders(best)
-        for name, row in ((n, r) for n, r in best.items() if n not in far):
+        for name, row in by_price(best, leaders["cheapest"]):
+            if name in far:
+                continue
             rows.append(row)
             names[id(row)], told[id(row)] = name, leads(leaders, name, row)
     remark = Column("", lambda row: told[id(row)], is_text=True, page="front")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from lolat.device.prediction import Prediction
 
 MOST_NOTES, MOST_NAMES, MOST_APART = 3, 8, 3
+WIDE = 1.5
+"""A rival whose value differs by a larger factor is close by wide intervals alone."""
 
 
 def within_limit(
@@ -57,10 +59,14 @@ def apart_words(best: str, ranked: Ranked, before: str = "", why: str = "") -> s
         and max(value, other) <= min(value, other) * math.exp(math.hypot(half(ends), half(its)))
     }
     others = _few([*alike.values()], MOST_APART)
+    is_wide = any(
+        max(v, value) > WIDE * min(v, value) for n, (v, _) in ranked.items() if n in alike
+    )
     if not all(ranked[n][1] for n in (best, *alike)):
         why = why or "not all have an interval"
     because = f": {why}" if why else ""
-    return f"{before}too close to call against {others}{because}" if alike else ""
+    wide = ", as the intervals are wide," * (is_wide and not because)
+    return f"{before}too close to call{wide} against {others}{because}" if alike else ""
 
 
 def _difference(ratio: float) -> str:

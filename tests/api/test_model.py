@@ -426,7 +426,12 @@ def test_models_that_serve_are_chosen_by_names_and_all() -> None:
     assert {"rtx-4090", "rtx-5090", "mi300x"} <= {*every}  # by their data sheets
     left_out = dict[str, str]()
     assert {*choosing.serving_models("all", left_out=left_out)} == {*every}
-    assert {"rtx-pro-6000", "h100-pcie", "rtx-a6000"} <= {*left_out}  # each answers by its name
+    assert {"rtx-pro-6000-max-q", "h100-pcie", "rtx-a6000"} <= {
+        *left_out
+    }  # each answers by its name
+    assert "rtx-pro-6000" in every  # its profile is of the Max-Q, which is not for rent
+    (why,) = {*left_out.values()}
+    assert why.endswith("to add one: all,a100-pcie-40gb")
     assert {"h100-sxm", "h200-sxm", "rtx-4090", "t4"}.isdisjoint(left_out)
     assert {"rtx-4090-amp", "a100-pcie-40gb", "t4"}.isdisjoint(
         every

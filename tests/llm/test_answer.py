@@ -443,7 +443,8 @@ def test_a_card_with_more_memory_is_rented_where_it_is_cheaper_and_told() -> Non
     known = document(section(sheet=sheet)) | {"device": "a100-sxm (vllm)"}
     rows = Model(known).llm(LARGE, 100, 100, 1, (1, 8)).served
     assert [row.rented for row in rows] == [
-        "1x_A100-80GB-SXM_SECURE (80 GiB a GPU)", "lambdalabs_A100x8"
+        "1x_A100-80GB-SXM_SECURE (80 GiB a GPU, runpod, US)",
+        "lambdalabs_A100x8 (shadeform, sanjose-usa-2)",
     ]  # fmt: skip
 
 

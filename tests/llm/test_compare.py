@@ -91,6 +91,59 @@ def test_the_cheapest_and_the_fastest(tmp_path: Path) -> None:
     assert text.count("$365.00  ") == 2  # 730 hours
 
 
+def test_the_fastest_may_have_no_price() -> None:
+    """Its time is the shortest in the table; the fastest with a price is named behind it."""
+    slow, bare = Model(files()["slow"]), Model(document())
+    of: dict[str, Callable[..., ServingAnswer]] = {
+        "one": lambda config, **asked: slow.llm(config, **asked | {"price_per_hour": 1.0}),
+        "bare": bare.llm,
+    }
+    found = compare(of, LARGE, concurrency=8, tensor_parallel=1)
+    ms = {name: row.tpot_ms or 0.0 for name, row in found.answers.items()}
+    assert ms["bare"] < ms["one"]
+    assert (found.cheapest, found.fastest) == ("one", "bare")
+    text = "\n".join(lines_of(compared_lines(found)))
+    assert "\nCheapest with a known price: one, 1 GPU, $" in text
+    assert re.search(rf"^Fastest of these: bare, {ms['bare']:.1f} ms a token, 1 GPU\.$", text, re.M)
+    assert "\nFastest of these with a known price: one, " in text
+    assert found.words().startswith("cheapest of 1 answer with a price: ")
+    alike = compare(dict.fromkeys(("a", "b"), bare.llm), LARGE, concurrency=8, tensor_parallel=1)
+    assert (alike.cheapest, alike.fastest) == (None, "a")
+
+
+def test_rejected_devices_keep_why_and_the_nearest_is_first() -> None:
+    """Times by hand: a limit at 1.1 and 3 times below the time of a row alone."""
+    model = Model(files()["large"])
+    alone = model.llm(LARGE, concurrency=8, tensor_parallel=1).chosen
+
+    def at(factor: float, host: str = "") -> Callable[..., ServingAnswer]:
+        def llm(config: Any, **asked: Any) -> ServingAnswer:
+            limit = (alone.tpot_ms or 0.0) / factor
+            try:
+                return model.llm(config, **asked | {"max_tpot_ms": limit})
+            except AnswerIsNo as no:
+                no.data["links"] = host
+                raise
+
+        return llm
+
+    of = {"far": at(3.0, "x-host"), "good": at(0.9), "near": at(1.1, "x-host"), "other": at(2.0)}
+    found = compare(of, LARGE, concurrency=8, gpus=1)
+    assert [*found.left_out] == ["near", "other", "far"]
+    assert found.left_out["near"].startswith("likely too slow on 1 GPU: ")
+    assert found.left_out["other"].startswith("too slow on 1 GPU: ")
+    (links,) = found.remarks
+    assert links.startswith(
+        "far, near: all-reduces take most of a prompt's time, as they were timed"
+    )
+    many = {str(n): at(float(n)) for n in (9, 2, 8, 3, 7, 4)}
+    with pytest.raises(AnswerIsNo) as no:
+        compare(many, LARGE, concurrency=8, gpus=1)
+    assert re.findall(r"(\d): too slow", str(no.value)) == ["2", "3", "4", "7"]
+    assert str(no.value).endswith("; 2 devices further off: --json has why")
+    assert [*no.value.answer["left_out"]] == ["2", "3", "4", "7", "8", "9"]
+
+
 def test_of_equal_prices_the_surely_kept_limits_then_the_shorter_time_are_cheapest() -> None:
     model, asked = Model(files()["large"]), {"concurrency": 8, "tensor_parallel": 1}
     row = model.llm(LARGE, **asked).chosen
@@ -137,14 +190,15 @@ def test_under_a_rate_only_a_limit_that_may_break_makes_prices_uncertain() -> No
 
 def test_of_many_devices_those_far_from_the_cheapest_are_one_line() -> None:
     """At a rate all serve as many tokens: five times 10 dollars are 50. The fastest stays, at any price."""
-    model, known = Model(files()["large"]), Model(document())  # the latter has no price
+    model = Model(files()["large"])
+    known, slow = Model(document()), Model(document(section(sheet=SLOW)))  # these have no price
 
-    def at(usd: float | None, gpus: int = 1) -> Callable[..., ServingAnswer]:
+    def at(usd: float | None, gpus: int = 1, bare: Model = known) -> Callable[..., ServingAnswer]:
         more = {"price_per_hour": None if usd is None else usd / gpus, "tensor_parallel": gpus}
-        return lambda config, **asked: (model if usd else known).llm(config, **asked | more)
+        return lambda config, **asked: (model if usd else bare).llm(config, **asked | more)
 
     of = {"ten": at(10.0), "fifty": at(50.0), "more": at(51.0), "fast": at(200.0, 4), "free": at(None, 4),
-          "many": at(None, 8)}  # fmt: skip
+          "many": at(None, 8, slow)}  # fmt: skip
     asked = {"request_rate": 0.5, "tensor_parallel": 1}
     found = compare(of, LARGE, **asked)
     assert [cells[0] for cells in compared_table(found).cells] == ["ten", "fifty", "fast", "free"]
