@@ -191,7 +191,10 @@ def tables() -> dict[str, list[dict[str, object]]]:
 
 def _networks() -> Iterator[dict[str, object]]:
     for device, slower in (("v100", 1.0), ("t4", 2.0)):
-        for name, ms in (("net.json", 3.0), ("slow.json", 4.0), ("small.json", 1.0)):
+        for name, ms in (
+            ("net.json", 3.0), ("slow.json", 4.0), ("small.json", 1.0), ("timm:resnet18", 6.0),
+            ("timm:resnet34", 11.0),
+        ):  # fmt: skip
             for batch, more in ((4, 1.0), (16, 3.5), (64, 13.0)):
                 yield {"network": name, "device": device, "batch_size": batch,
                        "latency_ms": ms * more * slower}  # fmt: skip
