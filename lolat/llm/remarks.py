@@ -41,6 +41,8 @@ STAYS, SLOWER = 10.0, 5.0
 requests of it exceed is noise."""
 MOST_EXCHANGE = 0.5
 """The fraction of a prompt's time beyond which all-reduces are remarked on."""
+MOST_NAMED = 16
+"""The most GPUs of a replica that an error advises: two nodes."""
 UNCORRECTED = 0.2
 """The least error of a first token that is remarked on."""
 KINDS = {"dense": "dense model", "experts": "mixture of experts", "latent": "model with latent attention",
@@ -259,14 +261,16 @@ def _room(of: Sizing) -> str:
 
 
 def needed_words(of: Sizing) -> str:
-    """Return the fewest GPUs that hold the weights and a request, in words, and fewer in other data types;
-    "" if none do.
+    """Return the fewest GPUs up to MOST_NAMED that hold the weights and a request, in words, and fewer in
+    other data types.
     """
     least = _least(of, of.asked.dtype, 1)
-    fewer = _least_by_dtype(of, least or MOST_GPUS, 1)
+    every = _least_by_dtype(of, least or MOST_GPUS, 1)
+    fewer = {n: dtype for n, dtype in every.items() if n <= MOST_NAMED}
+    least *= least <= MOST_NAMED
     words = [f"at least {plural(least, 'GPU')} (--tensor-parallel {least})"] if least else []
     words += [f"{n if least else plural(n, 'GPU')} in {dtype}" for n, dtype in fewer.items()]
-    return "; ".join(words)
+    return "; ".join(words) or f"more than {MOST_NAMED} are needed"
 
 
 def _not_timed(of: Sizing) -> Iterator[str]:

@@ -389,7 +389,7 @@ def chart(form: Form, question: Card, cards: list[Card]) -> Card | None:
         return ((np.log(speeds) - low) / (high - low)).tolist()
 
     ticks = [n * 10.0**power for power in range(-3, 6) for n in (1, 2, 5)]
-    at_percentile = f" at P{question['percentile']}" if question["percentile"] else ""
+    at_percentile = f" at P{p}; the dots are means" if (p := question["percentile"]) else ""
     fewest = question["min_tokens_per_s"] or 1e3 / (question["max_tpot_ms"] or math.inf)
     at = place((fewest, 1.0))[0] if fewest else 0.0
     words = list[tuple[float, float, str]]()

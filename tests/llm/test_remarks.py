@@ -181,6 +181,11 @@ def test_how_many_gpus_hold_weights_that_do_not_fit() -> None:
     assert words in answer.warnings[0]
     with pytest.raises(AnswerIsNo, match=f"does not fit on 1 GPU a replica; .*{re.escape(words)}"):
         small.llm(LARGE, concurrency=1, tensor_parallel=1, gpus=1)
+    # Weights of 4 bits are a quarter of those in bfloat16: no data type fits on 16 GPUs of so little room.
+    memory = (2 + gib["bfloat16"] / 4 / 17) / 0.92
+    tiny = of(sheet=msgspec.structs.replace(SHEET, memory_gib=memory))
+    answer = tiny.llm(LARGE, concurrency=1, tensor_parallel=1)
+    assert answer.warnings[0].endswith(": more than 16 are needed")
 
 
 def test_what_was_not_timed_is_named() -> None:
