@@ -361,10 +361,9 @@ def no_row(made: ServingAnswer, asked: ServingQuestion, links: tuple[str, str]) 
     gpus = f"of up to {plural(asked.gpus or most, 'GPU')}"
     keeps, helps = f"keeps {_limits_words(asked) or 'up with them'}", ""
     on, times = f"on {near.gpus_words}{near.split_words}", near.times_words(asked.percentile)
-    if len(asked.loads()) > 1:
-        on = f"under {near.requests_words} {on}"
+    under = f"under {near.requests_words} " * (len(asked.loads()) > 1)
     if asked.request_rate and is_hopeless(near):
-        on = f"on any number of replicas of {plural(near.gpus // near.replicas, 'GPU')}"
+        under, on = "", f"on any number of replicas of {plural(near.gpus // near.replicas, 'GPU')}"
         helps = "; expected higher limits, shorter prompts, or a faster GPU"
     if all(row.gpus > (asked.gpus or row.gpus) for row in made.served):
         keeps = f"is asked for ({arg('tensor_parallel')}, {arg('attention_data_parallel')})"
@@ -375,11 +374,11 @@ def no_row(made: ServingAnswer, asked: ServingQuestion, links: tuple[str, str]) 
         short = f"{near.shortage} {on}"
     elif asked.sure is not None:
         ends = (milliseconds(end[1]) for end in reversed(near.judged_ends(asked.percentile)) if end)
-        short = f"too slow {on}: {times} ({asked.sure:g} % sure: up to {' and '.join(ends)})"
+        short = f"too slow {under}{on}: {times} ({asked.sure:g} % sure: up to {' and '.join(ends)})"
     else:
         is_near = nearly(near, asked)
         likely, error = "likely " * is_near, ", less than the error of these times" * is_near
-        short = f"{likely}too slow {on}: {times}, {near.over_words(asked)}{error}"
+        short = f"{likely}too slow {under}{on}: {times}, {near.over_words(asked)}{error}"
     name, load = f"{plain(made.model)} on {plain(made.device)}", near.requests_words
     message = f"{name}, {load}: no configuration {gpus} {keeps}; nearest: {short}{helps}"
     if near.tpot_ms is None:  # however many replicas

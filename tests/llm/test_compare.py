@@ -289,6 +289,8 @@ def test_within_limits_each_has_its_best_row_or_its_reason() -> None:
     deep = {**LARGE, "num_hidden_layers": 999}
     none = models["large"].llm(deep, concurrency=8, tensor_parallel=1)
     assert none.frame()["remark"].iloc[0] == f"does not fit: {none.warnings[0]}"
+    both = compare(asks(models), LARGE, concurrency=(4, 8), max_tpot_ms=limit, gpus=1)
+    assert both.left_out["slow"].startswith("too slow under 4 concurrent requests on 1 GPU: ")
     with pytest.raises(
         AnswerIsNo, match=r"large: too slow on 8.* 361 times .*slow: too slow on 8"
     ) as no:
