@@ -117,3 +117,8 @@ def test_python_the_command_line_and_the_page_name_an_argument_each_in_their_way
     form = Form([("view", "budget")], {})
     words = form.words(errors.InputError(f"{errors.arg('max_ms')} 0: expected more"))
     assert words == '"Time limit, ms" 0: expected more'
+    form = Form([("view", "training")], {})
+    assert form.line("with --launch compiled: 3 h") == 'with "Launch: compiled": 3 h'
+    field = form.fields["global_batch_size"].label
+    assert form.line("--global-batch-size N compares") == f'"{field}" compares'
+    assert form.line("see --nothing N") == "see --nothing N"

@@ -179,7 +179,7 @@ def _values(network: Graph, vary: str, batch_size: int, at_size: AtSize | None) 
 def _over_budget(answer: BudgetAnswer, smallest: Candidate) -> AnswerIsNo:
     """The error if not even the smallest value stays within the budget, or fits in memory."""
     nothing = dict.fromkeys(("answer", "latency_ms", "interval_ms", "in_domain"))
-    document = {**answer.to_dict(), **nothing, "warnings": []}
+    document = {**answer.to_dict(), **nothing, "warnings": [*answer.now.prediction.warnings]}
     value = value_words(answer.vary, smallest.value)
     if smallest.prediction.fits is False:
         short, has = smallest.prediction.memory_bytes, smallest.prediction.available_bytes or 0
@@ -191,12 +191,16 @@ def _over_budget(answer: BudgetAnswer, smallest: Candidate) -> AnswerIsNo:
             code="no-room",
         )
     takes = end_ms(smallest.prediction, answer.sure)
+    own = value_words(answer.vary, answer.now.value)
+    now = f"; now, at {own}, it takes {milliseconds(end_ms(answer.now.prediction, answer.sure))}"
     host = f"; it is host-bound, which no {answer.vary} changes, but {arg('launch')} graph may"
     enough = f"{1.006 * takes:.3g}"  # three digits, rounded up
     return AnswerIsNo(
         f"even {value} of {answer.best.prediction.network!r} takes "
-        f"{'up to ' * answer.sure}{milliseconds(takes)}, not {answer.budget_ms:g} ms; give {arg('max_ms')} "
-        f"{enough} or more" + host * bool(smallest.prediction.host_bound),
+        f"{'up to ' * answer.sure}{milliseconds(takes)}, not {answer.budget_ms:g} ms"
+        f"{now * (smallest.value != answer.now.value)}; give {arg('max_ms')} {enough} or more"
+        + host
+        * bool(smallest.prediction.host_bound),
         document,
         code="over-budget",
         budget_ms=answer.budget_ms,

@@ -154,7 +154,7 @@ def error_lines(device: Device) -> Iterator[str]:
     for key, name in names.items():
         figures = errors.get(key)
         if figures and (middle := figures.get("median")) is not None:
-            off = f"{percent(middle)} off at the median ({device.default})"
+            off = f"{percent(middle)} off at the median (formula: {device.default})"
             yield f"on {name} that the fit had not seen, {off}"
     if noise.floor is not None:
         repeated = noise.repeatability

@@ -283,7 +283,9 @@ def cheapest_lines(
     for (of, best, alike), prices in found.items():
         among = at.format(", ".join(map(str, prices))) * by_size
         within = among if max_ms is None else f" within {max_ms:g} ms"
-        yield f"Cheapest{within}{of}: {best}, {', '.join(prices.values())} a million samples{alike}"
+        different = {*prices.values()}
+        each = ", ".join(different if len(different) == 1 else prices.values())
+        yield f"Cheapest{within}{of}: {best}, {each} a million samples{alike}"
 
 
 def _with_one_host(best: str, priced: Mapping[str, tuple[Prediction, float]]) -> str:

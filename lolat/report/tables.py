@@ -74,7 +74,7 @@ class ReportTable:
 
     `has_total`: the last row is a sum. `marked`: positions of rows that stand out. `indent`: blanks before
     each line on a screen. `stacked`: a table that is wider than WIDEST has heads of several lines on a
-    screen, and columns below others, as on a page.
+    screen, and columns below others, as on a page; a narrow page has a row's cells below each other.
     """
 
     columns: Sequence[Column]
@@ -195,8 +195,10 @@ class ReportTable:
         told = [f"{column.head}: {text}" for i, column in self.same if (text := self.cells[0][i])]
         caption = "; ".join([caption, *told])
         heads = _html_row(self._html_cells([column.head for column in self.columns]), "col")
+        shown = [column.head for _, column in self.on_page if column.page != "below"]
+        heads_of = shown if self.stacked else ()
         rows = [
-            _html_row(self._html_cells(texts, row), "row")
+            _html_row(self._html_cells(texts, row), "row", heads_of)
             for texts, row in zip(self.cells, self.rows, strict=True)
         ]
         total = f"<tfoot>{rows.pop()}</tfoot>" if self.has_total else ""
@@ -215,7 +217,12 @@ class ReportTable:
             text = LIMIT.sub(lambda m: m[1].replace(" ", "&nbsp;"), text).replace("_", "_<wbr>")
             if column.page == "below":
                 classes, above = found.pop()
-                text = f"{above}<small>{text}</small>"
+                named = (
+                    f' data-head="{escape(column.head)}"'
+                    if self.stacked and row is not None
+                    else ""
+                )
+                text = f"{above}<small{named}>{text}</small>" if text else above
             elif column.page == "spare":
                 classes += " spare"
             if row is not None and column.color is not None and (color := column.color(row)):
@@ -263,13 +270,17 @@ def lines_of(parts: Iterable[Part]) -> Iterator[str]:
         yield from part.lines() if isinstance(part, ReportTable) else (part,)
 
 
-def _html_row(cells: Sequence[tuple[str, str]], scope: str) -> str:
-    """A row of (classes, content): heads if the `scope` is "col", else cells after the head of the row."""
+def _html_row(cells: Sequence[tuple[str, str]], scope: str, heads: Sequence[str] = ()) -> str:
+    """A row of (classes, content): heads if the `scope` is "col", else cells after the head of the row.
+
+    `heads`: of the columns, which a narrow page shows in each cell.
+    """
     others = "td" if scope == "row" else 'th scope="col"'
     tags = [f'th scope="{scope}"', *[others] * (len(cells) - 1)]
+    named = [f' data-head="{escape(head)}"' for head in heads] or [""] * len(cells)
     written = (
-        f'<{tag} class="{classes}">{content}</{tag[:2]}>'
-        for tag, (classes, content) in zip(tags, cells, strict=True)
+        f'<{tag} class="{classes}"{head}>{content}</{tag[:2]}>'
+        for tag, head, (classes, content) in zip(tags, named, cells, strict=True)
     )
     return f"<tr>{''.join(written)}</tr>"
 

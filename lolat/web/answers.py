@@ -36,6 +36,7 @@ from lolat.report.llm import (
     llm_parts,
     load_line,
     row_words,
+    types_words,
 )
 from lolat.report.llms import EACH_LOAD, after_lines, compared_table, loads_table, verdict_lines
 from lolat.report.prediction import cheapest_lines, range_word
@@ -46,7 +47,7 @@ from lolat.training.compare import Choice, Costs, check_room, joined, short_name
 from lolat.training.cost import Cost, no_room
 from lolat.training.model import check_kept
 from lolat.units import by_text, digits, milliseconds, plain, plural
-from lolat.web.devices import ListedDevice
+from lolat.web.devices import ListedDevice, on_page
 from lolat.web.form import COMPARING, MODE, Form
 
 Card = dict[str, Any]
@@ -117,7 +118,8 @@ def _budget(
         answer = budget(asked_of(device, question), graph, vary, asked, at_size)
     except AnswerIsNo as no:
         title = "takes longer" if no.code == "over-budget" else "does not fit"
-        return {"title": title, "lines": [form.words(no)], "command": command}
+        remarks = (no.answer or {}).get("warnings", ())
+        return {"title": title, "lines": [form.words(no)], "remarks": remarks, "command": command}
     title = value_words(vary, answer.best.value)
     return {"title": title, "lines": list(budget_lines(answer)), "command": command}
 
@@ -214,7 +216,7 @@ def _costs(form: Form, costs: Costs, on: str) -> Beside:
     costs = replace(made, in_launch=launched, channels_last=costs.channels_last)
     command = join(["lolat", "cost", form.network(), "--on", on, *form.options()])
     found = _several(form, costs, "The cheapest first")
-    found["lines"] += left_out_lines(costs.left_out, None)
+    found["lines"] += left_out_lines(on_page(costs.left_out), None)
     return found | {"notes": [], "command": command}
 
 
@@ -328,9 +330,9 @@ def _served_beside(
         best = compared_table(several)
         place = {names[id(row)]: n for n, row in enumerate(best.rows)}
         cards.sort(key=lambda card: place.get(card["device"].key, len(place)))
-        table = best.html(f"The cheapest configuration of each, {load_line(best.rows)}")
+        table = _of_one_type(best, f"The cheapest configuration of each, {load_line(best.rows)}")
     if several.by_load:
-        table = loads_table(several).html(EACH_LOAD.removesuffix(":"))
+        table = _of_one_type(loads_table(several), EACH_LOAD.removesuffix(":"))
     others = [c for c in cards if c["device"].key not in of]
     noes = by_text(
         (plain(c["device"].key), row_words(c["row"]) if c["answer"] else c["title"]) for c in others
@@ -338,6 +340,7 @@ def _served_beside(
     on = [d.argument for d in (form.beside_all if form.is_all else (c["device"] for c in cards))]
     return {
         "title": cards[0]["title"],
+        "named": plain(cards[0]["device"].key),
         "sentences": [*verdict_lines(several)],
         "table": table,
         "lines": [
@@ -352,14 +355,22 @@ def _served_beside(
     }
 
 
+def _of_one_type(table: ReportTable, caption: str) -> str:
+    """A comparison as HTML; data types that are the same in all rows are said once, in its caption."""
+    if len(types := {types_words(row) for row in table.rows}) > 1:
+        return table.html(caption)
+    columns = [column for column in table.columns if column.value is not types_words]
+    return replace(table, columns=columns).html(", ".join([caption, *types]))
+
+
 def chart(form: Form, question: Card, cards: list[Card]) -> Card | None:
     """All loads and numbers of GPUs by tokens/s of a request and of a GPU, in a square of 1 x 1.
 
     `dots`: place, color, words; `colors`: words of each color, which is a device's or, of one device, that
     of a split on GPUs; `front`: places of those that no other one beats in both; `rings`: places of the
     chosen rows; `words`: their names, each at a height of its own; `limit`: (place, words) of the fewest
-    tokens/s of a request, None without or outside; `ticks`: (label, place), of both axes. None if nothing
-    is served; `crowded` alone if the devices are too many.
+    tokens/s of a request, None without or outside; `ticks`: (label, place), of both axes.
+    None if nothing is served; `crowded` alone if the devices are too many.
     """
     if form.view == "llm" and _is_crowded(form):
         return {

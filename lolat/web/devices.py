@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from lolat.api.choosing import ALL, load, serving_model, serving_models
+from lolat.api.choosing import ALL, NOT_ALL, load, serving_model, serving_models
 from lolat.api.model import Model
 from lolat.errors import LolatError
 from lolat.hardware.gpus import device_names, is_card
 from lolat.io import paths as places
 from lolat.units import did_you_mean, plain, shortened
+
+OTHER = "Another GPU, by its name"
+"""The label of the field for a device that is not listed."""
+TO_ADD = f'{NOT_ALL}; to add one: "{OTHER}"'
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,12 @@ def every_device(others: Iterable[ListedDevice]) -> tuple[list[ListedDevice], di
     left_out = dict[str, str]()
     models = serving_models(ALL, left_out=left_out).values()
     found = {model.label: _of_name(model) for model in models} | {d.key: d for d in others}
-    return [*found.values()], {name: why for name, why in left_out.items() if name not in found}
+    return [*found.values()], {n: w for n, w in on_page(left_out).items() if n not in found}
+
+
+def on_page(left_out: Mapping[str, str]) -> dict[str, str]:
+    """The reasons why a command's `all` leaves devices out, in words of the page."""
+    return {name: TO_ADD if why.startswith(NOT_ALL) else why for name, why in left_out.items()}
 
 
 def _of_name(model: Model) -> ListedDevice:

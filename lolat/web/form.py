@@ -5,102 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Any
 from urllib.parse import urlencode
 
 from lolat.api.choosing import ALL
-from lolat.device.question import AUTO
 from lolat.errors import InputError, LolatError, without_options
-from lolat.io.forms import BY_NAME, FILES, is_function
+from lolat.io.forms import FILES
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
-from lolat.llm.names import named, published
-from lolat.llm.question import ServingQuestion
+from lolat.llm.names import published
 from lolat.parameters import (
     BEST,
     COVERAGE,
     EVEN,
     LENGTH,
-    PARAMETERS,
     SIZE,
     TRACE,
-    Parameter,
-    parameters_of,
 )
-from lolat.readers.bundled import bundled_as, bundled_networks
+from lolat.readers.bundled import bundled_networks
 from lolat.readers.size import as_sizes
-from lolat.training.tuning import Tuning
-from lolat.units import as_amount, plain, shortened
-from lolat.web.devices import ListedDevice, key_of, unlisted
+from lolat.units import plain, shortened
+from lolat.web.devices import OTHER, ListedDevice, key_of, unlisted
 from lolat.web.networks import UPLOAD, sent_name
-
-# ---- The value of a text in a field; InputError if it has none.
-
-NETWORK = re.compile(rf"(({'|'.join(BY_NAME)}):)?[A-Za-z][\w.-]{{0,99}}|upload:.+", re.ASCII)
-EVERY = PARAMETERS | parameters_of(ServingQuestion)
-"""The parameters that a field may be of, by name."""
-
-
-def numbers(text: str, of: Parameter, most: int = 1) -> Any:
-    """The numbers of a parameter in a text, with , ; or spaces between; 5k is 5,000 of what is counted.
-
-    A tuple if `most` of them are more than one, else a number, None in an empty text.
-    """
-    is_one = most == 1 and as_amount(text, of.is_count) < inf
-    words = [text] if is_one else re.findall(r"[^,;\s]+", text)
-    values = [as_amount(word, of.is_count) for word in words]
-    if len(values) > most:
-        wanted = f"at most {most} numbers" if most > 1 else "one number, such as 1000 or 2.5"
-        raise InputError(f"{shortened(text)!r}: expected {wanted}")
-    if words:
-        of.check(*[
-            int(value) if of.kind is int and value.is_integer() else value
-            if abs(value) < inf else shortened(word)
-            for value, word in zip(values, words, strict=True)
-        ])  # fmt: skip
-    found = tuple(map(of.kind, values))
-    return found if most > 1 else found[0] if found else None
-
-
-def spec_of(name: str) -> str:
-    """The NETWORK argument for a name in the form; without a prefix it is of keras.applications.
-
-    A path and `package.module:callable` are refused: else another site that makes a browser open the page
-    could have any file of the user read, or any code run.
-    """
-    if not NETWORK.fullmatch(name):
-        way = ""
-        if is_function(name):
-            way = f"; make a file of this function: lolat read {shortened(name)} --output net.json (of "
-            way += "PyTorch with --input-size, such as 224)"
-        raise InputError(
-            f"{shortened(name)!r} is no name of a network; expected one of keras.applications, such as "
-            f"ResNet50, timm:NAME or torchvision:NAME; a file is given in the field below{way}"
-        )
-    if (near := bundled_as(name)) and f"keras:{name}" not in near:
-        raise InputError(f"{shortened(name)!r}: did you mean {' or '.join(near)}?")
-    return name if ":" in name else f"keras:{name}"
-
-
-def language_model(name: str) -> str:
-    """The name of a known language model or of a sent configuration. InputError for others."""
-    if not name.startswith(UPLOAD):
-        named(name)
-    return name
-
-
-def batch_on_each(text: str) -> Any:
-    """A batch size or a tuple of several, or "auto"."""
-    found = AUTO if text == AUTO else numbers(text.strip(", ") or "-", EVERY["batch_size"], 8)
-    return found[0] if len(found) == 1 else found
-
-
-def what_is_tuned(text: str) -> str:
-    """The words of what is tuned; InputError for others."""
-    if text:
-        Tuning.named(text)
-    return text
-
+from lolat.web.values import EVERY, batch_on_each, language_model, numbers, spec_of, what_is_tuned
 
 # ---- The fields of each tab, named as the arguments of the Python calls.
 
@@ -323,8 +249,9 @@ TABS = {
         Field("dtype", "Data type of the weights", choices=_of(DTYPES, "as published")),
         Field("max_ttft_ms", "Limit to the first token, ms", "",
               "with a limit, the configuration with the cheapest tokens within it is chosen"),
-        Field("min_tokens_per_s", "Tokens/s of a request, at least", "", "the speed that a user sees"),
-        Field("max_tpot_ms", "Or a limit per token, ms", "", "33 ms are 30 tokens/s"),
+        Field("max_tpot_ms", "Limit per token, ms", "", "33 ms are 30 tokens/s"),
+        Field("min_tokens_per_s", "Or tokens/s of a request, at least", "",
+              "the speed that a user sees"),
         Field("percentile", "The limits hold for so many % of requests", "",
               "such as 90; empty: for the means"),
         Field("tensor_parallel", "GPUs that share the model (tensor parallel)", "",
@@ -355,7 +282,8 @@ RARE = frozenset(["launch", "host_us", "channels_last", "accumulate", "mean_toke
 """Fields that are folded until one of them is used."""
 SELDOM_SERVED = frozenset(["kv_dtype", "gpus", "cached_tokens", "expert_parallel",
                            "attention_data_parallel", "arrivals", "draft_tokens", "accepted",
-                           "max_num_seqs", "max_num_batched_tokens", "sure", "max_tpot_ms"])  # fmt: skip
+                           "max_num_seqs", "max_num_batched_tokens", "min_tokens_per_s", "sure",
+                           ])  # fmt: skip
 """Those of the tab on serving, where a price is asked first."""
 COMPARING = frozenset(["training", "decoder", "llm"])
 """Tabs with a box that compares all devices of a command's `all`."""
@@ -381,6 +309,8 @@ FIELDS = {
 
 class Form:
     """The fields as they were typed; `errors`: field -> what is expected."""
+
+    other = OTHER
 
     def __init__(
         self, query: Iterable[tuple[str, str]], devices: Mapping[str, ListedDevice]
@@ -469,15 +399,25 @@ class Form:
         return self.line(error.worded(self._label))
 
     def line(self, text: str) -> str:
-        """A line of an answer with the labels of fields in the place of options; a command stays."""
+        """A line of an answer with the labels of fields in the place of options; a command stays.
+
+        A word that stands for a value, such as N, goes; a choice is said in the field's quotation marks.
+        """
 
         def label(name: str, word: str) -> str:
-            return f"{self._label(name, '--' + name.replace('_', '-'))} {word}".rstrip()
+            if name not in self.fields:
+                return f"--{name.replace('_', '-')} {word}".rstrip()
+            of = self.fields[name]
+            if word and word in (of.choices or ()):
+                return f'"{of.label}: {word}"'
+            return f"{self._label(name)} {'' if word.isupper() else word}".rstrip()
 
         return plain(without_options(text, label))
 
-    def _label(self, name: str, other: str = "") -> str:
-        return f'"{self.fields[name].label}"' if name in self.fields else other or name
+    def _label(self, name: str) -> str:
+        if name in self.fields:
+            return f'"{self.fields[name].label}"'
+        return f"--{name.replace('_', '-')}" if name in EVERY else name
 
     def refuse(self, error: LolatError, otherwise: str, before: str = "") -> None:
         """Put an error at the field that it names, or at `otherwise`, where the label is not said again."""
@@ -500,8 +440,14 @@ class Form:
         return f"./{name}" if name != named and (name.startswith("-") or ":" in name) else name
 
     def link(self, **changes: str) -> str:
-        """The query string that gives this view again, with some fields changed."""
-        return self._address(self.view, self.refused or [""] * (not self.ticked), changes)
+        """The query string that gives this view again, with some fields changed.
+
+        It names what each field holds, though it is as at first, so that a link keeps its meaning when the
+        first texts change.
+        """
+        held = {name: text for name in self.fields if (text := self.text(name))}
+        more = self.refused or [""] * (not self.ticked)
+        return self._address(self.view, more, {**held, **changes})
 
     def tabs(self) -> dict[str, tuple[str, str]]:
         """View -> its tab's title and address, which keeps the devices and the texts of every tab."""

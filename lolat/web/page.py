@@ -146,12 +146,9 @@ class Pages:
             "differ": differ,
             "compared": answers.compared(form, cards, not differ) if is_latency else None,
             "beside": found,
-            "briefs": [
-                (c["title"], plain(c["device"].key))
-                for c in cards
-                if form.view == "llm" or not found
-            ]
-            or [(found["title"], "")],
+            "briefs": [(found["title"], found.get("named", ""))]
+            if found
+            else [(c["title"], plain(c["device"].key)) for c in cards],
             "chart": answers.chart(form, question, cards),
             "blocks": answers.blocks(cards) if is_latency else None,
         }

@@ -17,6 +17,7 @@ from lolat.errors import AnswerIsNo, InputError, MissingPackageError, NetworkErr
 from lolat.graph import Graph
 from lolat.graph.layers import Layers
 from lolat.graph.width import NOTE, scaled, widened
+from lolat.units import milliseconds
 from tests import synthetic
 
 MODEL = Model(synthetic.document())
@@ -86,6 +87,9 @@ def test_a_budget_that_cannot_be_met(vary: str, sure: bool) -> None:
     with pytest.raises(AnswerIsNo) as error:
         within(0.01, vary, sure=sure)
     assert error.value.code == "over-budget"
+    now = MODEL.predict(NETWORK)
+    assert now.interval_ms is not None
+    assert milliseconds(now.interval_ms[1] if sure else now.latency_ms) in str(error.value)
     enough = error.value.data["enough_ms"]
     # A width of up to 0.37 is 8 channels, as 0.01 is.
     smallest = {"batch": 1, "width": 0.37, "resolution": 24}[vary]

@@ -6,7 +6,7 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.llm.names import find_decoder, published
-from lolat.web.form import language_model
+from lolat.web.values import language_model
 
 # Of model cards on Hugging Face: the id, tokens of context, window, words of the vocabulary.
 IDS = {

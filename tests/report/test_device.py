@@ -39,7 +39,7 @@ def test_the_errors_are_those_of_the_file() -> None:
     for key, name in (("networks_left_out", "networks"), ("left_out", "single blocks")):
         assert (
             f"  on {name} that the fit had not seen, {100 * errors[key]['median']:.1f} % off at the median "
-            f"({model.default})" in lines
+            f"(formula: {model.default})" in lines
         )
 
 

@@ -65,6 +65,8 @@ def test_several_devices_stand_side_by_side(gpu: Path, tmp_path: Path) -> None:
         page.get(f"{TAB}{SMALL}&model=gpu&model=quick")
         assert "Side by side" in page.answer()
         body = page.raw.partition("The cheapest configuration of each")[2].partition("</table>")[0]
+        assert ", bfloat16, cache bfloat16</caption>" in body
+        assert "bfloat16" not in body.partition("</caption>")[2]  # the same in both rows
         page.get(f"{TAB}{SMALL}&model=gpu")
         assert "Side by side" not in page.answer()
     names = re.findall(r"<tr><t[hd][^>]*>([^<]*)<", body.partition("<tbody>")[2])
@@ -213,6 +215,8 @@ def test_all_devices_are_compared_by_one_name(gpu: Path, tmp_path: Path) -> None
         assert "Side by side" in page.answer()
         assert page.raw.count('<section class="card" ') == 2
         assert "More than 4 devices are not drawn" in page.answer()
+        assert 'to add one: "Another GPU, by its name"' in page.answer()
+        assert "all,a" not in page.answer().partition("Link and commands")[0]
         assert page.commands()[0].startswith("lolat llm all,")
         assert len(command_json(page.commands()[0])["answers"]) == 2
         assert page.get(page.link().removeprefix("/")) == page.raw

@@ -8,6 +8,7 @@ import re
 import shlex
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from click.testing import CliRunner
@@ -290,6 +291,7 @@ def test_the_way_is_told_in_the_words_of_the_page(page: Site) -> None:
     assert "keras:ResNet50 or timm:resnet50" in page.errors()["network"]
     page.get(MINE, view="budget", max_ms="0.0001")
     assert '<p class="big">takes longer</p>' in page.raw  # memory has nothing to do with it
+    assert "; now, at width x1, it takes " in page.answer()
     page.get(MINE, view="training", replicas="2")
     said = page.answer().partition("Link and commands")[0]
     assert 'yours: "Link of a device, Gbit/s"' in said
@@ -329,6 +331,10 @@ def test_the_link_gives_the_same_view(page: Site, view: str) -> None:
     assert page.errors() == {}
     first, link = page.raw, page.link()
     assert page.get(link.removeprefix("/")) == first
+    held = dict(parse_qsl(link.removeprefix("/?")))  # a link keeps its meaning if a default changes
+    of_view = TABS[view].every.values()
+    told = {f.name: f.default for f in of_view if f.default and f.name not in (*values, "network")}
+    assert told == {name: held.get(name) for name in told}
     devices = 1 if TABS[view].subject.is_decoder else 2
     assert len(page.commands()) == devices + (view in ("latency", "training"))  # of the comparison
 

@@ -33,9 +33,10 @@ from lolat.io import paths as places
 from lolat.io.documents import to_json
 from lolat.readers import read_now
 from lolat.units import between, byte_size, dollars, duration, milliseconds, percent, plural
-from lolat.web.form import EVERY, TABS, Field
+from lolat.web.form import TABS, Field
 from lolat.web.networks import NetworkCache
 from lolat.web.server import create_app
+from lolat.web.values import EVERY
 from tests import synthetic
 from tests.cli.commands import Result
 from tests.processes import ROOT
@@ -180,6 +181,7 @@ def in_words_of(text: str, view: str) -> str:
     for field in TABS[view].every.values():
         option = "NETWORK" if field.name == "network" else "--" + field.name.replace("_", "-")
         text = text.replace(f'"{field.label}"', option)
+        text = re.sub(rf'"{re.escape(field.label)}: ([^"]*)"', rf"{option} \1", text)
     return text
 
 
@@ -205,7 +207,9 @@ def check_latency(card: str, answer: Any, page: Site, number: int, count: int) -
     assert f'<p class="big">{title}</p>' in card
     said = words_of(card)
     if first["interval_ms"]:
-        assert f"90 % sure of {between(*first['interval_ms'])} " in said
+        sure = f"90 % sure of {between(*first['interval_ms'])} " in said
+        assert sure is (first["fits"] is not False)
+    assert (" samples/s" in said) is (first["fits"] is not False)  # of what cannot run it says none
     assert f"{byte_size(first['memory_bytes'])} of memory" in said
     for one in found:
         for remark in one["warnings"] if one is first else ():

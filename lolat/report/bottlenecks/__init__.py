@@ -46,6 +46,7 @@ def page(prediction: Prediction, depth: int | None = None) -> str:
     shown = {
         c for row in block_rows(prediction, depth) for c, ms in row.by_color.items() if ms > 0.0
     }
+    absent = {TERMS[group] for group, color in COLORS.items() if color not in shown}
     return Template(_file("page.html")).substitute(
         title=element("title", f"{name}: where the time goes"),
         heading=element("h1", name),
@@ -64,7 +65,11 @@ def page(prediction: Prediction, depth: int | None = None) -> str:
         changes=_changes(prediction),
         doubts=_doubts(prediction),
         made=element("footer", _made(prediction), class_="dim"),
-        words="".join(element("dt", word) + element("dd", text) for word, text in GLOSSARY.items()),
+        words="".join(
+            element("dt", word) + element("dd", text)
+            for word, text in GLOSSARY.items()
+            if word not in absent
+        ),
         style=_file("page.css"),
         script=script,
         # A Content-Security-Policy names the script by its hash.

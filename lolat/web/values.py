@@ -1,0 +1,83 @@
+"""The value of a text in a field of the page's form; InputError if it has none."""
+
+from __future__ import annotations
+
+import re
+from math import inf
+from typing import Any
+
+from lolat.device.question import AUTO
+from lolat.errors import InputError
+from lolat.io.forms import BY_NAME, is_function
+from lolat.llm.names import named
+from lolat.llm.question import ServingQuestion
+from lolat.parameters import PARAMETERS, Parameter, parameters_of
+from lolat.readers.bundled import bundled_as
+from lolat.training.tuning import Tuning
+from lolat.units import as_amount, shortened
+from lolat.web.networks import UPLOAD
+
+NETWORK = re.compile(rf"(({'|'.join(BY_NAME)}):)?[A-Za-z][\w.-]{{0,99}}|upload:.+", re.ASCII)
+EVERY = PARAMETERS | parameters_of(ServingQuestion)
+"""The parameters that a field may be of, by name."""
+
+
+def numbers(text: str, of: Parameter, most: int = 1) -> Any:
+    """The numbers of a parameter in a text, with , ; or spaces between; 5k is 5,000 of what is counted.
+
+    A tuple if `most` of them are more than one, else a number, None in an empty text.
+    """
+    is_one = most == 1 and as_amount(text, of.is_count) < inf
+    words = [text] if is_one else re.findall(r"[^,;\s]+", text)
+    values = [as_amount(word, of.is_count) for word in words]
+    if len(values) > most:
+        wanted = f"at most {most} numbers" if most > 1 else "one number, such as 1000 or 2.5"
+        raise InputError(f"{shortened(text)!r}: expected {wanted}")
+    if words:
+        of.check(*[
+            int(value) if of.kind is int and value.is_integer() else value
+            if abs(value) < inf else shortened(word)
+            for value, word in zip(values, words, strict=True)
+        ])  # fmt: skip
+    found = tuple(map(of.kind, values))
+    return found if most > 1 else found[0] if found else None
+
+
+def spec_of(name: str) -> str:
+    """The NETWORK argument for a name in the form; without a prefix it is of keras.applications.
+
+    A path and `package.module:callable` are refused: else another site that makes a browser open the page
+    could have any file of the user read, or any code run.
+    """
+    if not NETWORK.fullmatch(name):
+        way = ""
+        if is_function(name):
+            way = f"; make a file of this function: lolat read {shortened(name)} --output net.json (of "
+            way += "PyTorch with --input-size, such as 224)"
+        raise InputError(
+            f"{shortened(name)!r} is no name of a network; expected one of keras.applications, such as "
+            f"ResNet50, timm:NAME or torchvision:NAME; a file is given in the field below{way}"
+        )
+    if (near := bundled_as(name)) and f"keras:{name}" not in near:
+        raise InputError(f"{shortened(name)!r}: did you mean {' or '.join(near)}?")
+    return name if ":" in name else f"keras:{name}"
+
+
+def language_model(name: str) -> str:
+    """The name of a known language model or of a sent configuration. InputError for others."""
+    if not name.startswith(UPLOAD):
+        named(name)
+    return name
+
+
+def batch_on_each(text: str) -> Any:
+    """A batch size or a tuple of several, or "auto"."""
+    found = AUTO if text == AUTO else numbers(text.strip(", ") or "-", EVERY["batch_size"], 8)
+    return found[0] if len(found) == 1 else found
+
+
+def what_is_tuned(text: str) -> str:
+    """The words of what is tuned; InputError for others."""
+    if text:
+        Tuning.named(text)
+    return text
