@@ -17,6 +17,8 @@ BREAKDOWN = ("weights", "products", "attention", "experts", "all_reduce", "small
 """The parts of an output token's time: reading dense weights, dense products beyond that, attention, routed
 experts, all-reduces, small operations, kernel launches, scheduling, prompts of other requests, waiting for
 memory of preempted requests until their prompts and tokens are computed again."""
+NEAR = 0.01
+"""The largest rate within limits is found to this fraction of it."""
 SPLIT = ("tensor_parallel", "expert_parallel", "attention_data_parallel")
 """The numbers that say how a model is split over the GPUs of a replica."""
 
@@ -147,6 +149,10 @@ class ServingConfig(Result):
     def over_words(self, asked: ServingQuestion) -> str:
         """Return the excess over the limit that is missed most in words."""
         times, limit = max(self._factors(asked))
+        if asked.min_tokens_per_s and limit.endswith("a token"):
+            least = asked.min_tokens_per_s
+            under = f"{percent(1.0 - 1.0 / times)} under the {least:g}"
+            return f"{digits(least / times)} tokens/s a request, {under}"
         over = f"{percent(times - 1.0)} over" if times < 2.0 else f"{digits(times)} times"
         return f"{over} the {limit}"
 
@@ -186,6 +192,12 @@ class ServingConfig(Result):
             return f"overloaded, serves {served} of {self.request_rate:g} requests/s"
         of = f"{self.largest_concurrency:,} of {self.concurrency:,g} requests"
         return "" if self.fits else f"room for {of} at once"
+
+    @property
+    def waits_for_memory(self) -> bool:
+        """True if requests of a row that is not overloaded wait for room in the caches."""
+        is_rate, waiting = self.request_rate is not None, (self.breakdown or {}).get("waiting")
+        return not self.saturated and (not self.fits or bool(is_rate and waiting))
 
     @property
     def is_good(self) -> bool:
@@ -232,9 +244,11 @@ class ServingAnswer(Result):
     the cheapest output tokens within the limits; None if no row keeps them. `bests`: the best of each load.
     `chosen`: the best row, else the first. `near`: rows on fewer GPUs than the best of their rate that miss
     the limits by less than the error. `surer`: for each best row that keeps the limits by its times alone,
-    the cheapest known row of its load that does with its whole intervals. `price_list`: the name of
-    the list of `prices`, and what is taken for granted of it. `needs`: the GPUs that hold a language model
-    that does not fit, in words.
+    the cheapest row of its load that does with its whole intervals. `other_fp8`: cheaper rows in FP8 than
+    the best ones if no data type was asked for; if FP8 was, the best ones in the FP8 of the language
+    model's maker, if that has other scales. `price_list`: the name of the list of `prices`, and what is
+    taken for granted of it. `needs`: the GPUs that hold a language model that does not fit, in words.
+    `largest_machine`: the most GPUs of one machine in `prices`.
     """
 
     model: str
@@ -251,12 +265,14 @@ class ServingAnswer(Result):
     bests: tuple[int, ...] = ()
     near: tuple[ServingConfig, ...] = ()
     surer: tuple[ServingConfig, ...] = ()
+    other_fp8: tuple[ServingConfig, ...] = ()
     price_list: str = ""
     needs: str = ""
+    largest_machine: int = 0
     KEYS = ("model", "device", "framework", "parameters", "active",
             *of("asked", "coverage", "max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "percentile",
                 "sure"), "rows=served", "best", "bests", "headroom_rate", "headroom", "near", "surer",
-            "prices", "warnings")  # fmt: skip
+            "other_fp8", "prices", "warnings")  # fmt: skip
 
     @property
     def headroom_rate(self) -> float | None:

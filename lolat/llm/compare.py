@@ -247,8 +247,13 @@ def side_by_side(
     for name, some in best.items():
         if most in some:
             split = dict(zip(SPLIT, some[most].split, strict=True))
-            near, surer = found[name].near, found[name].surer
-            several[name] = replace(again(name, {load: most, **split}), near=near, surer=surer)
+            it = found[name]
+            several[name] = replace(
+                again(name, {load: most, **split}),
+                near=it.near,
+                surer=it.surer,
+                other_fp8=it.other_fp8,
+            )
         else:
             held = requests_words(max(some), is_rate)
             left_out[name] = f"at most {held}, not {most:,} as on the others"

@@ -77,14 +77,14 @@ class Trace:
         return sum(self.input_tokens) / number, sum(self.output_tokens) / number
 
     def words(self) -> str:
-        """Return the number of requests, their time, and their rate in the busiest minute."""
+        """Return the number of requests, their time, their rate, and that in the busiest minute."""
         at, minute = np.array(self.arrival_s), 60.0
         span = float(at[-1] - at[0])
-        told = f"{plural(len(at), 'request')} in {duration(span)}: {digits(self.rate)} a second"
+        told = f"{plural(len(at), 'request')} in {duration(span)}: {digits(self.rate)} a second on average"
         if span > minute:
             most = int(np.max(np.searchsorted(at, at + minute) - np.arange(len(at))))
-            told += f", {digits(most / minute)} in the busiest minute"
-        return f"the arrivals are {told}"
+            told += f", {digits(most / minute)} a second in the busiest minute"
+        return told
 
     def every(self, number: int) -> Trace:
         """Return each `number`th request, as one of so many replicas has them, some with tokens to time."""

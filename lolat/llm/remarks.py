@@ -15,6 +15,7 @@ from lolat.llm.decoder import DTYPES, Decoder
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfitted
 from lolat.llm.gpu import IN_GENERAL, LINK_GB_S, OWN_FITS
 from lolat.llm.load import REQUESTS, Trace
+from lolat.llm.names import named
 from lolat.llm.serving import (
     FP8,
     STEP_PARTS,
@@ -107,11 +108,21 @@ def _published(dtype: str, decoder: Decoder) -> list[str]:
          f"published in {decoder.dtype}: dtype {dtype} is of converted weights, another checkpoint"),
         (dtype and parts and not mxfp4, f"{decoder.name} keeps the parts that were published in bfloat16 "
          f"({words}): dtype {dtype} is of the rest"),
+        (dtype == "fp8" != decoder.dtype and published_fp8(decoder) == "fp8_block", f"{decoder.name} is "
+         "published in FP8 by its maker with a scale for each block, which is dtype fp8_block; fp8 has "
+         "one for each tensor or channel"),
     )  # fmt: skip
 
 
+def published_fp8(decoder: Decoder) -> str:
+    """Return the data type of a decoder's FP8 from its maker; "": not known."""
+    with suppress(InputError):
+        return named(f"{decoder.name}-fp8").dtype
+    return ""
+
+
 def _arrivals(trace: Trace, asked: ServingQuestion, row: ServingConfig) -> list[str]:
-    """Remark on recorded requests: their rate, columns that are not read, cached prompts, and if they are
+    """Remark on recorded requests: columns that are not read, cached prompts, and if they are
     too few for a load that stays or for a percentile.
     """
     number, cached, percentile = len(trace.arrival_s), asked.cached_tokens, asked.percentile
@@ -119,7 +130,6 @@ def _arrivals(trace: Trace, asked: ServingQuestion, row: ServingConfig) -> list[
     rate, seconds = row.request_rate or 1.0, (row.e2e_ms or 0.0) / 1e3
     lasts, slower = number / rate, number * (1.0 - (percentile or 0.0) / 100.0)
     return _true(
-        (True, trace.words()),
         (trace.unread, f"columns of the arrivals that are not read: {', '.join(trace.unread)}"),
         (short, f"{plural(short, 'prompt')} of the arrivals with no more than the {cached:,} cached "
          "tokens: all but the last token of each is cached"),
@@ -199,6 +209,22 @@ def _first_token(of: Sizing) -> list[str]:
         (section.own and off > UNCORRECTED, "the fit to own rows does not correct the first token, which "
          f"is off by {percent(off)} at the median of rows held out"),
     )  # fmt: skip
+
+
+def own_copies(of: Sizing, rows: Iterable[ServingConfig]) -> str:
+    """Remark on cached tokens that requests do not share, if some wait for memory; "" if none does."""
+    cached, server = of.asked.cached_tokens, of.gpu.section.server
+    most = of.asked.limits(of.gpu.section).sequences
+
+    def is_full(row: ServingConfig) -> bool:
+        return row.waits_for_memory or bool(
+            row.saturated and row.largest_concurrency < most * row.groups
+        )
+
+    return bool(cached and any(is_full(row) for row in rows if row.tpot_ms)) * (
+        f"each request is given a copy of its {cached:,} cached tokens, and some wait for memory; "
+        f"{server.title} keeps one copy of those that requests share, so that fewer wait"
+    )
 
 
 def slower_links(every: Iterable[Sizing]) -> tuple[str, str]:
@@ -336,9 +362,10 @@ def replicas_left_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> 
             milliseconds(ms) + (f" (up to {milliseconds(ends[1])})" if ends and asked.sure else "")
             for ms, ends in times
         )
-        gpus = plural(row.gpus // row.replicas, "GPU")
+        split = f"{row.split_words}," * bool(row.split_words)
+        replica = f"{plural(row.gpus // row.replicas, 'GPU')} a replica{split}"
         yield (
-            f"{gpus} a replica left out: no number of replicas keeps the limits; a request that has a "
+            f"{replica} left out: no number of replicas keeps the limits; a request that has a "
             f"replica to itself takes {first} to the first token and {token} per output token"
         )
 
@@ -348,8 +375,12 @@ def nearly(row: ServingConfig, asked: ServingQuestion) -> bool:
     return asked.sure is None and asked.off(row) < math.inf and row.is_sure(asked, 0)
 
 
-def no_row(made: ServingAnswer, asked: ServingQuestion, links: tuple[str, str]) -> AnswerIsNo:
-    """Return the error for limits that no row keeps; it names the nearest row, and `slower_links`."""
+def no_row(
+    made: ServingAnswer, asked: ServingQuestion, links: tuple[str, str], copies: str
+) -> AnswerIsNo:
+    """Return the error for limits that no row keeps; it names the nearest row, `slower_links` and
+    `own_copies`.
+    """
 
     def distance(row: ServingConfig) -> tuple[float, ...]:
         rate = (row.largest_rate or 0.0) if row.saturated else 0.0
@@ -384,7 +415,7 @@ def no_row(made: ServingAnswer, asked: ServingQuestion, links: tuple[str, str]) 
     if near.tpot_ms is None:  # however many replicas
         most = max(row.gpus // row.replicas for row in made.served)
         message = f"{name} does not fit on {plural(most, 'GPU')} a replica; {made.warnings[0]}"
-    message += f"; {links_words(*links)}" * any(links)
+    message = "; ".join(filter(None, [message, links_words(*links), copies]))
     return AnswerIsNo(
         message,
         made.to_dict(),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -380,8 +381,12 @@ def deployment_of(
     try:
         decoder.check_tensor_parallel(tensor_parallel, groups, dense, routed)
     except InputError as error:
-        words = product_words(tensor_parallel, attention_data_parallel, arg("tensor_parallel"))
-        raise error.reworded(f"{error.message}{'; ' * bool(words)}{words}") from None
+        words = [product_words(tensor_parallel, attention_data_parallel, arg("tensor_parallel"))]
+        if experts and experts % gpus == 0:
+            with suppress(InputError):
+                decoder.check_tensor_parallel(tensor_parallel, tensor_parallel, dense, routed)
+                words.append(f"with {arg('expert_parallel')} {gpus} each GPU has whole experts")
+        raise error.reworded("; ".join(filter(None, [error.message, *words]))) from None
     published = decoder.kv_dtype if dense == decoder.dtype else ""
     cache = kv_dtype or published or section.server.cache_dtype(sheet, used != {"bfloat16"})
     if cache not in CACHE_BYTES:

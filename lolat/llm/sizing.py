@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lolat.arrays import np
 from lolat.device.intervals import normal_quantile
-from lolat.device.question import several
 from lolat.errors import InputError
-from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig, best_of
+from lolat.llm.answer import BREAKDOWN, NEAR, ServingAnswer, ServingConfig, best_of
 from lolat.llm.decoder import Decoder
 from lolat.llm.domain import interval, tail
 from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.load import Load, RequestTimes, Server, Trace
 from lolat.llm.margins import Margins
-from lolat.llm.question import PERCENTILES, ServingQuestion
+from lolat.llm.question import PERCENTILES, ServingQuestion, deployments_of
 from lolat.llm.remarks import (
     is_hopeless,
     links_words,
     nearly,
     needed_words,
     no_row,
+    own_copies,
+    published_fp8,
     remarks_on,
     replicas_left_out,
     slower_links,
@@ -35,7 +37,6 @@ from lolat.llm.serving import (
     STARTS,
     STEP_PARTS,
     Deployment,
-    deployment_of,
     each_ms,
     requests_that_fit,
 )
@@ -44,9 +45,6 @@ from lolat.units import GIB
 
 if TYPE_CHECKING:
     from lolat.hardware.prices import Rental
-
-NEAR = 0.01
-"""The largest rate within limits is found to this fraction of it."""
 
 
 def answer(
@@ -79,59 +77,24 @@ def answer(
         of = sizings[rows[n].split]
         row = rows[n] = of.with_headroom(rows[n])
         near += filter(None, [_near_miss(sizings, rows, row)])
+    others = _in_other_fp8(sizings[rows[0].split], [rows[n] for n in bests if asked.has_limits])
     best = best_of([rows[n] for n in bests], asked)
     row = best or max(rows, key=lambda row: row.tpot_ms is not None)
     none = next((one for one in rows if not one.largest_concurrency), None)
-    links = slower_links(sizings.values())
+    links, copies = slower_links(sizings.values()), own_copies(sizings[row.split], rows)
     remarks = [*remarks_on(sizings[row.split], rows, row), *replicas_left_out(never, asked)]
-    remarks += filter(None, [links_words(*links), "" if rental else remark])
+    remarks += filter(None, [links_words(*links), copies, "" if rental else remark])
     made = ServingAnswer(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, asked,
         tuple(rows), rows.index(best) if best else None, rental.prices if rental else None, tuple(remarks),
-        row, tuple(bests), tuple(near), tuple(surer), rental.listed + rental.note if rental else "",
+        row, tuple(bests), tuple(near), tuple(surer), tuple(others),
+        rental.listed + rental.note if rental else "",
         needed_words(sizings[none.split]) if none else "",
+        max((offer.devices for offer in rental.offers), default=0) if rental else 0,
     )  # fmt: skip
     if asked.has_limits and best is None:
-        raise no_row(made, asked, links)
+        raise no_row(made, asked, links, copies)
     return made
-
-
-def deployments_of(
-    section: ServingSection, decoder: Decoder, asked: ServingQuestion
-) -> list[Deployment]:
-    """Return the deployments asked for; else those on 1, 2, 4, 8 GPUs of a node that hold the weights.
-
-    Of experts whose cache tensor parallel would copy also one with attention groups on all of them. If none
-    holds the weights: that with the fewest bytes of them on a GPU.
-    """
-    found, refused = list[Deployment](), dict[tuple[int, int, int], InputError]()
-    every = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node))
-    gpus = several(asked.tensor_parallel)
-    experts, asked_groups = several(asked.expert_parallel), several(asked.attention_data_parallel)
-    copies = decoder.latent or decoder.kv_heads < every  # tensor parallel does not split the cache
-    usual_groups = (1, every) if decoder.experts and copies and not gpus else (1,)
-    for groups in asked_groups or usual_groups:
-        usual = (1 << n for n in range((every // groups or 1).bit_length()))
-        for one in itertools.product(gpus or usual, experts, (groups,)):
-            try:
-                found.append(deployment_of(section, decoder, *one, asked.dtype, asked.kv_dtype))
-            except InputError as error:
-                if error.code not in ("tensor-parallel", "expert-parallel"):
-                    raise
-                refused[one] = error
-    answered = [{d.split[n] for d in found} for n in range(3)]
-    for one, why in reversed(refused.items()):  # each number that was asked for has an answer
-        if any(
-            one[n] not in answered[n]
-            for n, many in enumerate((gpus, experts, asked_groups))
-            if many
-        ):
-            raise why
-    found = [one for one in found if one.gpus <= (asked.gpus or MOST_GPUS)] or found[:1]
-    if asked.tensor_parallel:
-        return found
-    held = [d for d in found if requests_that_fit(section, d, 1)]
-    return held or [min(found, key=lambda d: d.weight_bytes)]
 
 
 def _near_miss(
@@ -139,14 +102,16 @@ def _near_miss(
     rows: Sequence[ServingConfig],
     best: ServingConfig,
 ) -> ServingConfig | None:
-    """Return the best row on fewer GPUs than the best of a rate that misses the limits by less than the
-    error; None without any.
+    """Return the best row on fewer GPUs than the best of a rate that costs less and misses the limits by
+    less than the error; None without any.
     """
     asked, near = sizings[best.split].asked, list[ServingConfig]()
     for one in (one for one in rows if one.request_rate == best.request_rate and one.replicas > 1):
         of, fewer = sizings[one.split], one.replicas - 1
         if one.gpus // one.replicas * fewer < best.gpus:
             near.append(of.row(of.load_of(one), fewer))
+    most = best.dollars_per_hour or math.inf
+    near = [one for one in near if (one.dollars_per_hour or 0.0) < most]
     return best_of([one for one in near if not one.within and nearly(one, asked)], asked)
 
 
@@ -155,17 +120,54 @@ def _surely(
     rows: Sequence[ServingConfig],
     best: ServingConfig,
 ) -> ServingConfig | None:
-    """Return the best row of a load that surely keeps the limits, of those in the answer and the best one
-    with another replica; None without any, and if the best row does itself.
+    """Return the best row of a load that surely keeps the limits; None without any, and if the best row
+    does itself.
     """
     of, load = sizings[best.split], best.request_rate or best.concurrency
-    asked, each = of.asked, best.gpus // best.replicas
-    if asked.sure is not None or best.is_sure(asked):
+    if of.asked.sure is not None or best.is_sure(of.asked):
         return None
     same = [row for row in rows if (row.request_rate or row.concurrency) == load]
-    if best.gpus + each <= of.most_gpus:
-        same.append(of.row(of.load_of(best), best.replicas + 1))
-    return best_of([row for row in same if row.within and row.is_sure(asked)], asked)
+    known = best_of([row for row in same if of.surely.within(row)], of.asked)
+    return _cheapest(sizings.values(), of.load_of(best), known, surely=True)
+
+
+def _in_other_fp8(of: Sizing, bests: Sequence[ServingConfig]) -> list[ServingConfig]:
+    """Return the best rows at rates in the other FP8 if FP8 was asked for and the decoder's maker publishes
+    it with a scale for each block; if no data type was asked for, rows in FP8 cheaper than `bests`.
+    """
+    asked, decoder = of.asked, of.deployment.decoder
+    dtype, here = published_fp8(decoder), {row.dtype for row in bests}
+    is_other = asked.dtype == "fp8" and dtype == "fp8_block" and here == {"fp8"}
+    is_wider = not asked.dtype and here == {"bfloat16"}
+    if not asked.request_rate or not (is_other or is_wider):
+        return []
+    asked = replace(asked, dtype=dtype or "fp8")
+    try:
+        several = deployments_of(of.gpu.section, decoder, asked)
+    except InputError:  # a data type that this GPU lacks, a number that does not divide the decoder
+        return []
+    each = [replace(of, deployment=one, asked=asked) for one in several]
+    found = ((row, _cheapest(each, of.load_of(row), row if is_wider else None)) for row in bests)
+    return [one for row, one in found if one and (is_other or _cost(one) < _cost(row))]
+
+
+def _cost(row: ServingConfig) -> float:
+    """US$ an hour of a row; GPUs if it has no price."""
+    return row.dollars_per_hour or float(row.gpus)
+
+
+def _cheapest(
+    sizings: Iterable[Sizing], load: Load, known: ServingConfig | None, *, surely: bool = False
+) -> ServingConfig | None:
+    """Return the best row of a load that keeps the limits, no dearer than a `known` one, which is returned
+    if there is no better one. `surely`: the ends of the intervals keep them.
+    """
+    for of in sizings:
+        if most := of.affordable(known):
+            row = of.best_row(load, most, surely=surely)
+            if (of.surely if surely else of.asked).within(row):
+                known = best_of([one for one in (known, row) if one], of.asked)
+    return known
 
 
 @dataclass(frozen=True)
@@ -210,9 +212,13 @@ class Sizing:
         limits = self.asked.max_tpot_ms, self.asked.max_ttft_ms
         pairs = zip(limits, self.unshared_ms(self.asked.loads()[0], 1.0), strict=True)
         margin = min((limit / ms for limit, ms in pairs if limit), default=math.inf) - 1.0
-        surely = replace(self.asked, sure=100.0 * self.asked.coverage)
         largest = self.largest_rate
-        return Margins(self.asked, largest, margin), Margins(surely, largest, margin)
+        return Margins(self.asked, largest, margin), Margins(self.surely, largest, margin)
+
+    @cached_property
+    def surely(self) -> ServingQuestion:
+        """The question whose limits hold for the ends of the intervals."""
+        return replace(self.asked, sure=100.0 * self.asked.coverage)
 
     @property
     def most_gpus(self) -> int:
@@ -222,25 +228,42 @@ class Sizing:
 
     def rows(self) -> list[ServingConfig]:
         """Return a row for each load, with limits the one with the best number of replicas."""
-        most = max(self.most_gpus // self.deployment.gpus, 1)
-        found = []
-        for load in self.asked.loads():
-            if load.request_rate:
-                found.append(self._least_replicas(load, most))
-                continue
-            numbers = range(1, min(most, int(load.concurrency)) + 1)
-            rows = [self.row(load, n) for n in (numbers if self.asked.has_limits else (1,))]
-            good = [row for row in rows if row.within]
-            found.append(best_of(good, self.asked) or rows[-1])
-        return found
+        return [self.best_row(load, self.affordable(None)) for load in self.asked.loads()]
 
-    def _least_replicas(self, load: Load, most: int) -> ServingConfig:
+    def affordable(self, known: ServingConfig | None) -> int:
+        """Return the most replicas; under a rate the most that cost no more than a `known` row, which are
+        on no more GPUs if nothing has a price. Parts of a trace differ, so that its search takes all.
+        """
+        each = self.deployment.gpus
+        most = max(self.most_gpus // each, 1)
+        if known is None or not known.request_rate or isinstance(self.asked.arrivals, Trace):
+            return most
+        if not known.dollars_per_hour:
+            return most if self._rented(1)[0] else min(most, known.gpus // each)
+        usd = known.dollars_per_hour * (1.0 + 1e-9)  # so that equal ones are
+        return bisect_right(range(1, most + 1), usd, key=lambda n: self._rented(n)[0] or math.inf)
+
+    def best_row(self, load: Load, most: int, *, surely: bool = False) -> ServingConfig:
+        """Return the row of a load with the best number of replicas within limits, at most `most` of them.
+
+        `surely`: the ends of the intervals keep the limits.
+        """
+        if load.request_rate:
+            return self._least_replicas(load, most, surely)
+        asked = self.surely if surely else self.asked
+        numbers = range(1, min(most, int(load.concurrency)) + 1)
+        rows = [self.row(load, n) for n in (numbers if self.asked.has_limits else (1,))]
+        good = [row for row in rows if asked.within(row)]
+        return best_of(good, self.asked) or rows[-1]
+
+    def _least_replicas(self, load: Load, most: int, surely: bool) -> ServingConfig:
         """Return the row with the fewest replicas that keep the limits, at most `most` of them, and with
         those for which the rented machines have room besides.
         """
         if not self.fit:
             return self.row(load, 1)
-        rate, margins = load.request_rate, self.margins[0]
+        rate, margins = load.request_rate, self.margins[surely]
+        within = margins.asked.within
         least = min(max(math.ceil(rate / self.largest_rate), 1), most)
         if not self.asked.has_limits:
             return self.row(load, least)
@@ -249,22 +272,26 @@ class Sizing:
         # The fewest requests that a replica can get may be too many.
         for number in (rate / max(inside or margins.guess(), rate / most), 2.0 * least, most):
             high = min(max(math.ceil(number), low + 1), most)
-            if (row := self._seen(load, high)).within or high == most:
+            if within(row := self._seen(load, high, margins)) or high == most:
                 break
             low = high
-        if not row.within:
+        if not within(row):
             return row
-        high = margins.least(low, high, lambda each: rate / each, lambda n: self._seen(load, n))
+        high = margins.least(
+            low, high, lambda each: rate / each, lambda n: self._seen(load, n, margins)
+        )
         row = self.row(load, high)
         held = self._rented(row.replicas)[2]
         fuller = self.row(load, min(held, most)) if held > row.replicas else row
-        return fuller if fuller.within else row
+        return fuller if within(fuller) else row
 
-    def _seen(self, load: Load, replicas: int) -> ServingConfig:
-        """Return a row, and add its margins to those of its rate."""
+    def _seen(self, load: Load, replicas: int, margins: Margins) -> ServingConfig:
+        """Return a row, and add its margins to those of its rate; of a trace to those that are searched,
+        as what another search met would lead this one to other replicas.
+        """
         row = self.row(load, replicas)
-        for margins in self.margins:
-            margins.add(load.request_rate / replicas, row)
+        for each in (margins,) if isinstance(load.arrivals, Trace) else self.margins:
+            each.add(load.request_rate / replicas, row)
         return row
 
     def _known(self, load: Load, margins: Margins) -> tuple[float, float]:
@@ -304,7 +331,7 @@ class Sizing:
         high = math.floor(power_at(max(inside, own / row.replicas))) + 1  # such rates keep them
         high = margins.least(
             low, high, power_at,
-            lambda power: self._seen(replace(load, request_rate=rate(power)), row.replicas),
+            lambda power: self._seen(replace(load, request_rate=rate(power)), row.replicas, margins),
         )  # fmt: skip
         return max(rate(high), own)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from lolat.llm.answer import ServingAnswer, ServingConfig, requests_words
+from lolat.device.question import several
+from lolat.llm.answer import NEAR, ServingAnswer, ServingConfig, requests_words
 from lolat.llm.question import ServingQuestion
 from lolat.report.ranked import within_limit
 from lolat.report.tables import Column, Part, ReportTable
@@ -51,6 +52,7 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str]]
     """Lines before the table; the table, a row for each configuration; advice and prices."""
     device = [plain(answer.device), answer.framework, load_line(answer.served)]
     before = [subject(answer, types_words(answer.chosen)), " · ".join(device)]
+    before += arrival_lines(answer.asked)
     limited = answer.asked.has_limits
     bests = {id(answer.served[n]) for n in answer.bests if limited or answer.served[1:]}
     is_priced = answer.chosen.dollars_per_hour
@@ -69,10 +71,11 @@ def row_words(row: ServingConfig, best: str = "") -> str:
         return "does not fit"
     if row.saturated:
         return row.shortage
-    waits = not row.fits or (row.request_rate and (row.breakdown or {}).get("waiting"))
     words = "beyond the limits" if row.fits and row.within is False else best
     outside = "extrapolated" if row.in_domain is False else ""
-    return ", ".join(filter(None, [words, "waits for memory" if waits else "", outside]))
+    return ", ".join(
+        filter(None, [words, "waits for memory" if row.waits_for_memory else "", outside])
+    )
 
 
 def load_line(rows: Sequence[ServingConfig]) -> str:
@@ -84,6 +87,16 @@ def load_line(rows: Sequence[ServingConfig]) -> str:
         return f"steady load: {number} always in progress"
     rate = row.requests_words if is_one else "requests at a rate"
     return f"{rate}, which wait where the GPUs are busy"
+
+
+def arrival_lines(asked: ServingQuestion) -> Iterator[str]:
+    """The requests of a trace, and how much faster than recorded they are replayed."""
+    if isinstance(asked.arrivals, str):
+        return
+    faster = (rate / asked.arrivals.rate for rate in several(asked.request_rate))
+    times = ", ".join(f"{factor:.2f}" for factor in faster if abs(factor - 1.0) > 5e-3)
+    replayed = f"; replayed {times} times as fast" * bool(times)
+    yield f"{plain(asked.arrivals.source)}: {asked.arrivals.words()}{replayed}"
 
 
 def subject(answer: ServingAnswer, *more: str) -> str:
@@ -122,7 +135,8 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
     fewest = asked.min_tokens_per_s
     experts, groups = (any(row.split[n] > 1 for row in rows) for n in (1, 2))
     arrives, of = answer.chosen.request_rate is not None, "" if at is None else f" P{at}"
-    several = len({row.request_rate or row.concurrency for row in rows}) > 1
+    differ = len({row.request_rate or row.concurrency for row in rows}) > 1
+    has_room = any(row.headroom_rate for row in rows)  # which says more of a purchase than the most
 
     def judged(row: ServingConfig, index: int) -> float | None:
         return None if row.tpot_ms is None or row.saturated else row.judged(at)[index]
@@ -147,8 +161,8 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
         return Column(name, value, lambda e: between(*e), page="below")
 
     return [
-        Column("requests a second", lambda r: r.request_rate if several else None, "{:g}".format),
-        Column("requests", lambda r: r.concurrency if several and not arrives else None, "{:,.0f}".format),
+        Column("requests a second", lambda r: r.request_rate if differ else None, "{:g}".format),
+        Column("requests", lambda r: r.concurrency if differ and not arrives else None, "{:,.0f}".format),
         Column("GPUs", lambda r: f"{r.replicas} x {r.gpus // r.replicas}" if r.replicas > 1 else r.gpus),
         Column("expert parallel", lambda r: r.expert_parallel if experts else None),
         Column("attention groups", lambda r: r.attention_data_parallel if groups else None),
@@ -163,10 +177,12 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
         Column(A_MONTH, lambda r: r.dollars_per_hour and HOURS * r.dollars_per_hour, dollars),
         Column("$ an hour", lambda r: r.dollars_per_hour, dollars, page="below"),
         Column(PRICE, lambda r: r.dollars_per_million, dollars),
-        Column("most a second" if arrives else "largest load",
-               lambda r: r.largest_rate if arrives else r.tpot_ms and r.largest_concurrency,
-               digits if arrives else "{:,}".format),
-        Column("memory a GPU", lambda r: r.memory_gib, "{:.1f} GiB".format, page="below"),
+        Column("limits hold up to, a second", room),
+        Column("most a second", lambda r: None if has_room else r.request_rate and r.largest_rate, digits),
+        Column("largest load", lambda r: None if arrives else r.tpot_ms and r.largest_concurrency,
+               "{:,}".format),
+        Column("mean memory a GPU" if arrives else "memory a GPU", lambda r: r.memory_gib,
+               "{:.1f} GiB".format, page="below"),
         Column("" if first is None else f"first{of} <= {round(first, 2):g} ms", lambda r: kept(r, 1, first),
                page="front"),
         Column(token_limit(), lambda r: kept(r, 0, token), page="front"),
@@ -219,6 +235,7 @@ def _advice(answer: ServingAnswer) -> Iterator[str]:
                 yield from headroom(bests[rate], asked, len(rates) == 1)
         yield from surer_lines([answer.served[n] for n in answer.bests], answer)
         yield from near_lines(answer.near, asked, len(rates) == 1)
+        yield from other_fp8_lines(answer)
         yield from limit_legend(asked)
         yield from shared_out([*bests.values()])
     yield _price_words(answer)
@@ -261,7 +278,10 @@ def surer_lines(bests: Sequence[ServingConfig], answer: ServingAnswer) -> Iterat
     for best in (row for row in bests if not row.is_sure(asked)):
         row = sure.get(best.request_rate or best.concurrency)
         if row is None:
-            words = "--sure asks for GPUs on which they do"
+            words = "no number of these GPUs keeps them surely"
+            if asked.gpus:
+                words = f"none of up to {plural(asked.gpus, 'GPU')} does surely; without --gpus, --sure "
+                words += "asks for more"
         else:
             words = f"on {row.gpus_words}{row.split_words} they do"
             if row.dollars_per_hour and best.dollars_per_hour:
@@ -269,6 +289,19 @@ def surer_lines(bests: Sequence[ServingConfig], answer: ServingAnswer) -> Iterat
                 words += f", for {more} more: {a_month(row)}"
             words += " (ask with --sure)"
         yield f"{_where(best, is_only)}: the limits hold likely, not surely; {words}."
+
+
+def other_fp8_lines(answer: ServingAnswer) -> Iterator[str]:
+    """What best rows need in another FP8, and their price."""
+    bests = {row.request_rate: row for row in (answer.served[n] for n in answer.bests)}
+    for row in (one for one in answer.other_fp8 if one.request_rate in bests):
+        here, there = (
+            one.gpus_words + one.split_words + f", {a_month(one)}" * bool(one.dollars_per_hour)
+            for one in (bests[row.request_rate], row)
+        )
+        load = f"{row.requests_words}: " * (len(bests) > 1)
+        this = "as much" if here == there else here
+        yield f"{load}dtype {row.dtype}, another checkpoint, needs {there}, and this one {this}."
 
 
 def near_lines(
@@ -283,9 +316,10 @@ def near_lines(
 
 def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
     """The most requests a second within the limits, in words."""
-    rate = rounded_down(row.headroom_rate or 0.0)
     is_limited = bool(asked.max_tpot_ms or asked.max_ttft_ms)
     holds = "the limits hold" if is_limited else "the queue stays finite"
+    if not has_more(row):
+        return f"{holds} at {room(row)} requests/s, with no room for more"
     (ms, _), (ends, _) = row.judged(asked.percentile), row.judged_ends(asked.percentile)
     is_in_error = ends and (row.headroom or 0.0) < ends[1] / ms - 1.0
     doubt = ", within the error of these times" if is_limited or is_in_error else ""
@@ -293,7 +327,19 @@ def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
         f", surely up to {rounded_down(row.sure_rate)}" if row.sure_rate and is_limited else doubt
     )
     doubt = doubt if asked.sure is None else ""
-    return f"{holds} up to {rate} requests/s ({percent(row.headroom or 0.0)} more){doubt}"
+    return f"{holds} up to {room(row)} requests/s ({percent(row.headroom or 0.0)} more){doubt}"
+
+
+def has_more(row: ServingConfig) -> bool:
+    """True if the rate can rise by more than the step of its search."""
+    return (row.headroom or 0.0) >= NEAR
+
+
+def room(row: ServingConfig) -> str | None:
+    """The most requests a second within the limits, rounded down; None of a row without."""
+    if row.headroom_rate is None:
+        return None
+    return rounded_down(row.headroom_rate) if has_more(row) else f"{row.request_rate:g}"
 
 
 def rounded_down(rate: float) -> str:
@@ -313,7 +359,10 @@ def _price_words(answer: ServingAnswer) -> str:
     if answer.prices is None:
         return f"No price of {plain(answer.device)} is known; {OWN_PRICE}."
     if not machines:
-        return f"No machine in {plain(answer.prices)} holds so many GPUs; {OWN_PRICE}."
+        most = plural(answer.largest_machine, "GPU")
+        needs = min(row.gpus // row.replicas for row in answer.served)
+        where = f"{plain(answer.prices)} is in machines of at most {most}"
+        return f"{where}, and a replica needs {needs}; {OWN_PRICE}."
     words = f"Prices: {plain(answer.price_list)}; {DOLLARS}"
     if {*machines.values()} == {answer.prices}:
         return f"{words}."

@@ -14,12 +14,13 @@ from lolat.report.llm import (
     OWN_PRICE,
     PRICE,
     a_month,
+    arrival_lines,
     columns,
     headroom,
     limit_legend,
     load_line,
     near_lines,
-    rounded_down,
+    other_fp8_lines,
     row_words,
     shared_out,
     subject,
@@ -39,6 +40,7 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
     several = len({of.model for of in found.of.values()}) > 1
     rows = [row for some in found.loads.values() for row in some.values()]
     yield f"{tokens(first) if several else subject(first)} · {load_line(rows)}"
+    yield from arrival_lines(found.asked)
     table = (EACH_LOAD, loads_table(found)) if found.by_load else (compared_table(found),)
     yield from ("", *table, "")
     yield from verdict_lines(found)
@@ -52,6 +54,8 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
 def after_lines(found: ComparedModels) -> Iterator[str]:
     """Near misses, the words of limits and the prices explained, and the devices left out."""
     yield from compared_near(found)
+    for name in found.leading:
+        yield from (f"{plain(name)}: {words}" for words in other_fp8_lines(found.of[name]))
     yield from limit_legend(found.asked)
     yield from word_legend(found)
     yield from shared_out([*found.answers.values()])
@@ -174,7 +178,7 @@ def _surely_cheapest(found: ComparedModels, cheapest: ServingConfig) -> Iterator
     }
     best = found.leaders(sure)["cheapest"]
     if best is None:
-        yield "No row keeps the limits surely; --sure asks for rows that do."
+        yield "No row keeps the limits surely."
     else:
         words = f"{plain(best)}, {sure[best].gpus_words}, {_price_of(sure[best])}"
         yield f"Cheapest of these that keeps the limits surely: {words}."
@@ -247,11 +251,6 @@ def _columns_of(
     if first.chosen.request_rate is not None:  # prices of tokens differ as those of a month
         pages[PRICE] = "hidden"
     several = len({of.model for of in found.of.values()}) > 1
-    others = dict[str, Column]()
-    if any(row.headroom_rate for row in rows):  # in place of what says less of a purchase
-        others = {
-            "most a second": Column("holds up to, a second", lambda r: r.headroom_rate, rounded_down),
-        }  # fmt: skip
     return [
         Column(
             "model" if several else "device",
@@ -260,8 +259,5 @@ def _columns_of(
             is_whole=True,
         ),
         Column("data type", types_words, is_text=True, page="below"),
-        *(
-            others.get(one.head, replace(one, page=pages.get(one.head, one.page)))
-            for one in columns(first, rows)
-        ),
+        *(replace(one, page=pages.get(one.head, one.page)) for one in columns(first, rows)),
     ]

@@ -21,7 +21,7 @@ from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
 from lolat.report.llm import llm_lines, llm_parts, row_words
 from lolat.report.tables import lines_of
-from lolat.units import GIB, milliseconds
+from lolat.units import GIB, digits, milliseconds
 from lolat.web.form import TABS
 from tests.cli.commands import Command
 from tests.llm.known_gpu import EIGHT, LARGE, LLAMA, MIXTURE, SHEET, document, section
@@ -375,6 +375,10 @@ def test_expert_parallel_leaves_out_what_it_does_not_divide() -> None:
     assert "expert" in "\n".join(lines_of(llm_lines(several)))
     with pytest.raises(InputError, match="4: expected a divisor of 2 GPUs"):  # no row would have it
         MODEL.llm(MIXTURE, tensor_parallel=2, expert_parallel=[1, 4])
+    blocks: dict[str, Any] = {"dtype": "fp8_block", "tensor_parallel": 8, "concurrency": 8}
+    with pytest.raises(InputError, match="of 1, 2, 4; with expert_parallel 8 each GPU has whole"):
+        load("h100-vllm").llm("qwen3-235b-a22b", **blocks)
+    assert load("h100-vllm").llm("qwen3-235b-a22b", expert_parallel=8, **blocks).chosen.gpus == 8
 
 
 def test_numbers_of_attention_groups_are_compared() -> None:
@@ -408,6 +412,15 @@ def test_fewer_gpus_that_nearly_keep_the_limits_are_told() -> None:
     assert MODEL.llm(LARGE, sure=90, **limit).near == ()
     with pytest.raises(AnswerIsNo, match=r"0\.1 % over the .* a token, less than the error"):
         MODEL.llm(LARGE, gpus=1, **limit)
+    free = MODEL.llm(LARGE, price_per_hour=0.0, **limit)
+    assert free.near != ()
+    assert free.chosen.replicas == 2
+    least = 1e3 / limit.pop("max_tpot_ms")
+    limit["min_tokens_per_s"] = least
+    with pytest.raises(AnswerIsNo) as caught:
+        MODEL.llm(LARGE, gpus=1, **limit)
+    mine = f"{digits(1e3 / alone.tpot_ms)} tokens/s a request, 0.1 % under the {least:g}, less than"
+    assert mine in str(caught.value)
     far = MODEL.llm(LARGE, **limit | {"request_rate": 16})  # 6 a second on each of three
     assert far.chosen.replicas == 3
     assert far.near == ()

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lolat.api.model import Model
@@ -43,6 +44,9 @@ def test_without_a_limit_of_times_the_queue_is_finite_up_to_a_rate_that_is_round
     most = answer.chosen.largest_rate
     assert answer.headroom_rate == pytest.approx(most)
     error = answer.chosen.tpot_interval_ms[1] / answer.chosen.tpot_ms - 1.0
+    alone = replace(answer.chosen, headroom_rate=2.0)
+    full = replace(answer, chosen=alone, served=(alone,)).report()
+    assert "1 GPU: the queue stays finite at 2 requests/s, with no room for more." in full
     for rate, shown in ((2.04, "2.04"), (3.719, "3.71"), (28.99, "28.9"), (12345.0, "12,300")):
         told = replace(answer.chosen, headroom_rate=rate)
         found = replace(answer, chosen=told, served=(told,))
@@ -136,7 +140,7 @@ def test_rates_of_which_each_replica_has_as_much_are_simulated_once(
 
     whole = Server.times
     monkeypatch.setattr(Server, "times", times)
-    asked = {"max_tpot_ms": 20.0, "max_ttft_ms": 500.0, "tensor_parallel": 1}
+    asked = {"max_tpot_ms": 20.0, "max_ttft_ms": 500.0, "tensor_parallel": 1, "dtype": "bfloat16"}
     MODEL.llm(LARGE, 2000, 500, request_rate=(2, 4, 8, 16), **asked)
     assert sorted(set(simulated)) == sorted(simulated)
 
@@ -187,6 +191,69 @@ def test_gpus_that_surely_keep_the_limits_are_told_with_their_price() -> None:
     assert "; on 2 x 1 GPUs they do, for 100 % more: $4,380 a month (ask with sure)." in told
     assert MODEL.llm(LARGE, **ask, max_tpot_ms=1.01 * high).surer == ()
     assert MODEL.llm(LARGE, **ask, max_tpot_ms=(ms + high) / 2.0, sure=90).chosen.replicas == 2
+
+
+@pytest.mark.parametrize("limit", [100.0, 160.0])
+@pytest.mark.parametrize("arrivals", ["poisson", "trace"])
+def test_gpus_that_surely_keep_the_limits_are_those_of_sure(
+    tmp_path: Path, arrivals: str, limit: float
+) -> None:
+    """A question with `sure` finds the same GPUs of several splits, and none where none are told."""
+    if arrivals == "trace":
+        table, at = (
+            tmp_path / "trace.csv",
+            np.cumsum(np.random.default_rng(1).exponential(0.1, 600)),
+        )
+        rows = [f"{s},{500 + 97 * n % 1500},{50 + 31 * n % 300}" for n, s in enumerate(at)]
+        table.write_text("\n".join(["arrival_s,input_tokens,output_tokens", *rows]))
+        arrivals = str(table)
+    ask: dict[str, Any] = {"request_rate": 20.0, "arrivals": arrivals, "price_per_hour": 3.0}
+    ask |= {"max_ttft_ms": limit, "percentile": 90}
+    likely, surely = MODEL.llm(LARGE, **ask), MODEL.llm(LARGE, **ask, sure=90)
+    assert not likely.chosen.is_sure(likely.asked)
+    [row] = likely.surer
+    assert (row.split, row.replicas) == (surely.chosen.split, surely.chosen.replicas)
+    most = row.gpus - 1
+    few = MODEL.llm(LARGE, **ask, gpus=most)
+    assert few.surer == ()
+    assert f"none of up to {most} GPUs does surely; without gpus, sure asks" in few.report()
+    with pytest.raises(AnswerIsNo):
+        MODEL.llm(LARGE, **ask, gpus=most, sure=90)
+
+
+def test_what_fp8_needs_is_told_if_no_data_type_is_asked_for_or_that_of_the_maker_differs() -> None:
+    """The same question in the other data type has these GPUs; a fixed price an hour counts GPUs."""
+    ask: dict[str, Any] = {"request_rate": 20.0, "price_per_hour": 3.0, "max_tpot_ms": 8.0}
+    usual, fp8 = (MODEL.llm(LARGE, **ask, dtype=dtype) for dtype in ("", "fp8"))
+    [row] = usual.other_fp8
+    assert (row.dtype, row.gpus, row.split) == ("fp8", fp8.chosen.gpus, fp8.chosen.split)
+    assert row.gpus < usual.chosen.gpus
+    told = f"dtype fp8, another checkpoint, needs {row.gpus_words}, ${730 * 3 * row.gpus:,} a month, and "
+    assert f"{told}this one {usual.chosen.gpus_words}, $" in usual.report()
+    assert fp8.other_fp8 == ()
+    for name in ("qwen3-8b", "llama-3.1-8b"):
+        mine, blocks = (MODEL.llm(name, **ask, dtype=dtype) for dtype in ("fp8", "fp8_block"))
+        is_qwen = name == "qwen3-8b"
+        assert [one.split for one in mine.other_fp8] == [blocks.chosen.split] * is_qwen
+        assert [one.replicas for one in mine.other_fp8] == [blocks.chosen.replicas] * is_qwen
+        assert any("dtype fp8_block; fp8 has one" in one for one in mine.warnings) == is_qwen
+        assert blocks.other_fp8 == ()
+
+
+def test_fewer_gpus_that_cost_as_much_are_no_near_miss(tmp_path: Path) -> None:
+    """Machines have two GPUs, so that one costs as much as two; a replica of two fits in none of one."""
+    prices, head = tmp_path / "prices.csv", "InstanceType,AcceleratorName,AcceleratorCount,Price\n"
+    known = Model(document() | {"device": "h100 (vllm)"})
+    alone = known.llm(LARGE, request_rate=6, tensor_parallel=1).chosen
+    ask = {"request_rate": 6, "tensor_parallel": 1, "max_tpot_ms": 0.999 * alone.tpot_ms}
+    for gpus, near in ((1, 1), (2, 0)):
+        prices.write_text(f"{head}box,h100,{gpus},{3 * gpus}\n")
+        answer = known.llm(LARGE, **ask, prices=str(prices))
+        assert answer.chosen.dollars_per_hour == 6.0
+        assert len(answer.near) == near
+    prices.write_text(f"{head}box,h100,1,3\n")
+    text = known.llm(LARGE, **ask | {"tensor_parallel": 2}, prices=str(prices)).report()
+    assert "is in machines of at most 1 GPU, and a replica needs 2; a price" in text
 
 
 def test_gpus_of_price_0_are_as_those_without_a_price() -> None:

@@ -276,11 +276,34 @@ def test_cached_tokens_of_a_trace_are_of_its_own_prompts(tmp_path: Path) -> None
     table = tmp_path / "trace.csv"
     table.write_text("arrival_s,input_tokens,output_tokens\n1,5000,20\n2,3000,20\n3,4000,20\n")
     whole = of().llm(LARGE, arrivals=str(table), tensor_parallel=1)
-    assert said(whole, "the arrivals are") == "the arrivals are 3 requests in 2.0 s: 1.00 a second"
+    assert "trace.csv: 3 requests in 2.0 s: 1.00 a second on average\n" in whole.report()
+    ask = {"request_rate": (1, 2), "tensor_parallel": 1}
+    twice = of().llm(LARGE, arrivals=str(table), **ask).report()
+    assert "1.00 a second on average; replayed 2.00 times as fast\n" in twice
     for cached, told in ((3000, "1 prompt of the arrivals"), (2999, "")):
         answer = of().llm(LARGE, arrivals=str(table), cached_tokens=cached, tensor_parallel=1)
         assert said(answer, "cached tokens").startswith(told)
         assert bool(said(answer, "cached tokens")) == bool(told)
+
+
+def test_copies_of_cached_tokens_are_told_where_requests_wait_for_memory() -> None:
+    """A GPU with more memory has no request that waits, nor the remark."""
+    ask = {"request_rate": 5.0, "tensor_parallel": 1, "gpus": 4, "max_tpot_ms": 100.0}
+    few, many = (
+        of(sheet=msgspec.structs.replace(SHEET, memory_gib=gib)).llm(
+            LARGE, 7000, 400, cached_tokens=cached, **ask
+        )
+        for gib, cached in ((30, 6000), (160, 6000))
+    )
+    assert few.chosen.breakdown["waiting"] > 0.0
+    assert many.chosen.breakdown["waiting"] == 0.0
+    words = "each request is given a copy of its 6,000 cached tokens"
+    assert said(few, words)
+    assert not said(many, words)
+    with pytest.raises(AnswerIsNo, match=words):
+        of(sheet=msgspec.structs.replace(SHEET, memory_gib=30)).llm(
+            LARGE, 7000, 400, cached_tokens=6000, **ask | {"gpus": 1}
+        )
 
 
 def test_a_card_of_two_gpus_is_told(tmp_path: Path) -> None:
