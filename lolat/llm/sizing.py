@@ -6,6 +6,7 @@ import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -142,13 +143,16 @@ def _in_other_fp8(of: Sizing, bests: Sequence[ServingConfig]) -> list[ServingCon
     if not asked.request_rate or not (is_other or is_wider):
         return []
     asked = replace(asked, dtype=dtype or "fp8")
-    try:
+    with suppress(
+        InputError
+    ):  # a data type that this GPU lacks, a number that does not divide the decoder
         several = deployments_of(of.gpu.section, decoder, asked)
-    except InputError:  # a data type that this GPU lacks, a number that does not divide the decoder
-        return []
-    each = [replace(of, deployment=one, asked=asked) for one in several]
-    found = ((row, _cheapest(each, of.load_of(row), row if is_wider else None)) for row in bests)
-    return [one for row, one in found if one and (is_other or _cost(one) < _cost(row))]
+        each = [replace(of, deployment=one, asked=asked) for one in several]
+        found = [
+            (row, _cheapest(each, of.load_of(row), row if is_wider else None)) for row in bests
+        ]
+        return [one for row, one in found if one and (is_other or _cost(one) < _cost(row))]
+    return []
 
 
 def _cost(row: ServingConfig) -> float:

@@ -129,10 +129,8 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
     """The columns of a configuration, with `within_limit` for each limit; without times if it does not fit
     or is overloaded. The tokens/s in all are those of the load if that is a rate.
     """
-
     asked = answer.asked
     first, token, at = asked.max_ttft_ms, asked.max_tpot_ms, asked.percentile
-    fewest = asked.min_tokens_per_s
     experts, groups = (any(row.split[n] > 1 for row in rows) for n in (1, 2))
     arrives, of = answer.chosen.request_rate is not None, "" if at is None else f" P{at}"
     differ = len({row.request_rate or row.concurrency for row in rows}) > 1
@@ -148,8 +146,8 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
         return within_limit(ms, row.judged_ends(at)[index], limit, asked.sure is not None)
 
     def token_limit() -> str:
-        if fewest is not None:
-            return f"tokens/s{of} >= {fewest:g}"
+        if asked.min_tokens_per_s is not None:
+            return f"tokens/s{of} >= {asked.min_tokens_per_s:g}"
         return "" if token is None else f"token{of} <= {round(token, 2):g} ms"
 
     def ends(index: int) -> Column:
@@ -177,7 +175,7 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
         Column(A_MONTH, lambda r: r.dollars_per_hour and HOURS * r.dollars_per_hour, dollars),
         Column("$ an hour", lambda r: r.dollars_per_hour, dollars, page="below"),
         Column(PRICE, lambda r: r.dollars_per_million, dollars),
-        Column("limits hold up to, a second", room),
+        Column("limits hold up to, a second", lambda r: room(r) or ("-" if has_room else None)),
         Column("most a second", lambda r: None if has_room else r.request_rate and r.largest_rate, digits),
         Column("largest load", lambda r: None if arrives else r.tpot_ms and r.largest_concurrency,
                "{:,}".format),
@@ -292,7 +290,7 @@ def surer_lines(bests: Sequence[ServingConfig], answer: ServingAnswer) -> Iterat
 
 
 def other_fp8_lines(answer: ServingAnswer) -> Iterator[str]:
-    """What best rows need in another FP8, and their price."""
+    """The GPUs of best rows in another FP8, and their price."""
     bests = {row.request_rate: row for row in (answer.served[n] for n in answer.bests)}
     for row in (one for one in answer.other_fp8 if one.request_rate in bests):
         here, there = (
