@@ -83,7 +83,7 @@ def as_amount(text: str, is_count: bool = True) -> float:
     if _APART.fullmatch(text):
         return float(re.sub("[,_]", "", text))
     power = 1 + "kmbt".find(text[-1:]) if text and is_count else 0
-    return as_number(text[:-1]) * 1000.0**power if power else as_number(text)
+    return as_number(text[:-1].rstrip()) * 1000.0**power if power else as_number(text)
 
 
 def digits(value: float) -> str:

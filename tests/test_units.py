@@ -105,7 +105,7 @@ def test_errors_and_shapes_in_a_line() -> None:
 @pytest.mark.parametrize(
     ("text", "amount"),
     [("1,281,167", 1281167), ("1_281_167", 1281167), ("1.3M", 1.3e6), ("200e6", 2e8), (" 2b ", 2e9),
-     ("12", 12), ("4k", 4000)],
+     ("50 M", 5e7), ("12", 12), ("4k", 4000)],
 )  # fmt: skip
 def test_an_amount_has_its_thousands_apart_or_named(text: str, amount: float) -> None:
     assert as_amount(text) == pytest.approx(amount, rel=1e-15)

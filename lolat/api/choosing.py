@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from lolat.api.model import Model
 from lolat.api.sheets import of_sheet
@@ -113,9 +114,9 @@ def full_name(name: str) -> str:
     return names[0]
 
 
-def _unknown(name: str, why: str) -> ModelFileError:
+def _unknown(name: str, why: str, **data: Any) -> ModelFileError:
     """The error for a name that is not one device's."""
-    return ModelFileError(f"{plain(name)}: {why}", code="unknown-model", model=name)
+    return ModelFileError(f"{plain(name)}: {why}", code="unknown-model", model=name, **data)
 
 
 def full_names(name: str, launch: str | None = None) -> list[str]:
@@ -208,7 +209,7 @@ def serving_model(name: str, of_any: bool = False) -> Model:
     of_gpu.sort(key=lambda n: not n.endswith(USUAL_FRAMEWORK))
     if len(of_gpu) > 1 and not of_any:
         several = f"by several frameworks: {', '.join(of_gpu)}; expected one of these"
-        raise _unknown(name, f"language models are served on it {several}")
+        raise _unknown(name, f"language models are served on it {several}", several=of_gpu)
     if of_gpu:
         return Model.load(of_gpu[0])
     if gpu and gpu.bf16:

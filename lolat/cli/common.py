@@ -16,8 +16,7 @@ from click.core import augment_usage_errors
 
 from lolat.cli.mistakes import (
     check_commas,
-    is_device,
-    options_of,
+    check_counts,
     unknown_command,
     usage_words,
     with_number_meant,
@@ -458,7 +457,7 @@ def check_named(on: Sequence[str], left_out: Mapping[str, str]) -> None:
     """InputError if none of the files of a device answered that was named."""
     from lolat.api.choosing import ALL, full_names
 
-    named = [name for one in on for name in one.split(",")]
+    named = [*filter(None, map(str.strip, ",".join(on).split(",")))]
     if ALL in named:
         return
     if lost := [n for n in named if n in left_out or {*full_names(n)} <= {*left_out}]:
@@ -474,15 +473,7 @@ def model_and_networks(
     or no networks.
     """
     first, *rest = arguments
-    for one in ",".join(on).split(","):
-        count, _, device = one.partition("x")
-        if count.isdecimal() and not is_device(one):  # 2, or 2xa100, not 4090
-            context = click.get_current_context()
-            hint = f" ({device})" * bool(device)
-            hint += f", and the number as --replicas {count}" * (
-                "--replicas" in options_of(context)
-            )
-            raise click.UsageError(f"--on {one}: expected names of devices{hint}", context)
+    check_counts(on, click.get_current_context())
     is_network = looks_like_network(first) or (not rest and bool(on or most))
     networks = tuple(arguments if is_network else rest)
     if not networks:

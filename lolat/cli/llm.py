@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from lolat.cli import common
+from lolat.errors import ModelFileError
 from lolat.llm.question import ServingQuestion
 from lolat.units import plural
 
@@ -32,13 +33,20 @@ def llm(model: str, config: str, **question: object) -> None:
     """
     from lolat.api.choosing import serving_models
     from lolat.llm.compare import compare
-    from lolat.llm.names import configs_of
+    from lolat.llm.names import configs_of, find_decoders
     from lolat.report.llm import llm_lines
     from lolat.report.llms import compared_lines
 
     left_out = dict[str, str]()
-    models = serving_models(model, left_out=left_out)
     configs = configs_of(config)
+    try:
+        models = serving_models(model, left_out=left_out)
+    except ModelFileError as error:
+        if several := error.data.get("several"):
+            find_decoders(config)  # one that is none is told first
+            first = model.replace(error.data["model"], several[0], 1)
+            raise error.reworded(f"{error.message}: lolat llm {first} {config}") from None
+        raise
     if len(models) > 1 or len(configs) > 1 or left_out:
         click.get_current_context().meta[common.KIND] = "llms"
         several = compare({n: m.llm for n, m in models.items()}, config, left_out, **question)

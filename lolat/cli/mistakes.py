@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Collection, Iterable, Sequence
 from itertools import takewhile
 from string import ascii_letters
@@ -121,8 +122,25 @@ def check_commas(words: Sequence[str], lists: Collection[str], context: click.Co
             )
 
 
+def check_counts(on: Sequence[str], context: click.Context) -> None:
+    """UsageError for a number of devices in --on: 2, 2xa100, a100x2, not 4090."""
+    for one in ",".join(on).split(","):
+        count, _, device = one.partition("x")
+        if not count.isdecimal():
+            device, _, count = one.rpartition("x")
+            if not (count.isdecimal() and is_device(device)):
+                continue
+        if not is_device(one):
+            hint = f" ({device})" * bool(device)
+            if "--replicas" in options_of(context):
+                hint += f", and the number as --replicas {count}"
+            raise click.UsageError(f"--on {one}: expected names of devices{hint}", context)
+
+
 MS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "min": 6e4, "h": 3.6e6, "hours": 3.6e6}
 """Units of time, in ms."""
+_THOUSANDS = re.compile(r"([kmgbt])(i?b|tok\w*|r?illion)?\b")
+"""Of a count: 50MB, 50 million, 2ktok."""
 
 
 def _with_unit(text: str, parameter: str, is_whole: bool) -> float:
@@ -130,8 +148,8 @@ def _with_unit(text: str, parameter: str, is_whole: bool) -> float:
     bare = text.rstrip(f"%/{ascii_letters} ")
     unit, own = text[len(bare) :].strip().casefold(), parameter.rpartition("_")[2]
     factor = MS[unit] / MS[own] if unit in MS and own in MS else 1.0
-    if unit == "g" and (is_whole or parameter == "tokens"):
-        factor = 1e9
+    if (is_whole or parameter == "tokens") and (of := _THOUSANDS.match(unit)):
+        factor = 1e9 if of[1] == "g" else as_amount(f"1{of[1]}")
     return as_number(bare) * factor
 
 
@@ -149,6 +167,9 @@ def with_number_meant(
     for number in (as_amount(text, is_whole), bare, *scaled * (most in (1, 100))):
         lies = (least or 0) < number < (math.inf if most is None else most)
         if lies and (number.is_integer() or not is_whole):
-            words = f"{error.message.rstrip('.')}; did you mean {number:.12g}?"
+            meant = f"{number:.12g}"
+            if is_whole and text[-1:] in "kK":  # of lengths 2k is 2048, of images 2000
+                meant += f" or {number / 1000 * 1024:.12g}"
+            words = f"{error.message.rstrip('.')}; did you mean {meant}?"
             raise click.BadParameter(words, error.ctx, error.param) from error
     raise error

@@ -63,11 +63,16 @@ def read(network: str, input_size: tuple[int, ...], output: Path) -> None:
     It holds operations and shapes, no weights.
     """
     from lolat import readers
+    from lolat.errors import InputError, arg
     from lolat.graph.counts import count
     from lolat.io.documents import to_json
+    from lolat.io.forms import GRAPH_FILE, is_file
     from lolat.io.writing import check_kind, write_text
     from lolat.units import plain, plural, quantity
 
+    if not is_file(str(output), GRAPH_FILE):  # another ending would be read as another format
+        words = f"{arg('output')} {output}: the file is JSON of LoLat; expected {output.stem}{GRAPH_FILE}"
+        raise InputError(words)
     check_kind(output, "output", readers.read)
     graph = readers.read(network, input_size)
     counts = count(graph)

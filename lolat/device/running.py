@@ -449,7 +449,7 @@ def precisions_differ(models: Iterable[Device], remedy: str = "") -> str:
     each = "; ".join(f"{name} on {', '.join(labels)}" for name, labels in by_precision.items())
     return (
         f"Precisions differ, so these times do not compare the GPUs: {each} ("
-        f"{remedy or 'one for all: --precision fp16; each fastest precision: --precision best'})"
+        f"{remedy or 'one for all: --precision amp; each fastest precision: --precision best'})"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import shlex
@@ -22,6 +23,7 @@ from lolat.cli.main import COMMANDS
 from lolat.cli.main import lolat as group
 from lolat.cli.progress import progress, say
 from lolat.errors import AnswerIsNo, InputError
+from tests import synthetic
 from tests.cli.commands import ROOT, Command, one_line
 from tests.processes import PATIENCE_S, python, wait_until
 
@@ -270,6 +272,8 @@ def test_a_call_that_lacks_a_value_or_the_device_says_so(lolat: Command) -> None
     assert "as --replicas 2" in lolat.refused(
         "cost", "net.json", "--on", "2xv100", "--batch-size", 8
     )
+    line = lolat.refused("cost", "net.json", "--on", "h100x8", "--batch-size", 8)
+    assert "--on h100x8: expected names of devices (h100), and the number as --replicas 8;" in line
     assert "--replicas" not in lolat.refused(
         "cost", "net.json", "--on", "t4,4090", "--batch-size", 8
     )
@@ -285,8 +289,28 @@ def test_a_number_that_was_meant_is_one_that_is_taken(lolat: Command) -> None:
     for given, meant in (("1s", 1000), ("0.5 s", 500), ("2sec", 2000)):
         line = lolat.refused("llm", "h100-vllm", "qwen3-8b", "--max-ttft-ms", given)
         assert f"did you mean {meant}?" in line
+    for given, meant in (("50MB", 50_000_000), ("2 billion", 2_000_000_000), ("7 tokens", 7)):
+        call = ("cost", "h100", "llama-3.1-8b", "--sequence-length", "2048", "--tokens", given)
+        assert f"did you mean {meant}?" in lolat.refused(*call)
+    line = lolat.refused("cost", "h100", "llama-3.1-8b", "--sequence-length", "2k")
+    assert "did you mean 2000 or 2048?" in line
     line = lolat.refused("llm", "h100-vllm", "qwen3-8b", "--request-rate", "3/s")
     assert (line.count("'3/s'"), "did you mean 3?" in line) == (1, True)
+
+
+def test_two_commas_in_a_row_are_one(lolat: Command, tmp_path: Path) -> None:
+    file = tmp_path / "net.json"
+    file.write_text(json.dumps(synthetic.network().to_dict()))
+    twice = lolat.text("predict", file, "--on", "rtx-4090,, v100")
+    assert twice == lolat.text("predict", file, "--on", "rtx-4090,v100")
+
+
+def test_a_gpu_of_several_frameworks_is_asked_for_the_language_model_first(lolat: Command) -> None:
+    line = lolat.refused("llm", "h100,l40s", "llama-3.1-8b")
+    assert line.endswith("expected one of these: lolat llm h100-vllm,l40s llama-3.1-8b")
+    line = lolat.refused("llm", "h100", "timm:resnet50")
+    assert "timm:resnet50" in line
+    assert "frameworks" not in line
 
 
 def test_minutes_are_no_millions_of_hours(lolat: Command) -> None:
