@@ -214,10 +214,14 @@ class Runner:
         generator = random.Random(settings.seed)
 
         def take(text: str, numbers: range) -> Iterator[tuple[int, Job]]:
-            self.progress.start(text, len(numbers) * len(group))
+            had = {job.key: len(outcome.visits.get(job.key, ())) for job in group}
+            had |= dict.fromkeys(had.keys() & outcome.failures.keys(), numbers.stop)
+            done = sum(number < visits for number in numbers for visits in had.values())
+            self.progress.start(text, len(numbers) * len(group), done)
             for number in numbers:
                 for job in generator.sample(group, len(group)):
-                    self.progress.step()
+                    if number >= had[job.key]:
+                        self.progress.step()
                     yield number, job
 
         yield from take("building and measuring", range(settings.rounds))

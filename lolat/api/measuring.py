@@ -39,7 +39,8 @@ predefined ones."""
 GOOD, FAIR = 0.08, 0.15  # median errors up to which a model is good, and fair
 FRESH = timedelta(minutes=10)
 """The age of a model, since its learning began, up to which its machine is not probed."""
-OK, DRIFTED, OTHER, UNSETTLED = "ok", "drifted", "another machine", "unsettled"
+OK, DRIFTED, OTHER = "ok", "drifted", "another machine"
+UNSETTLED: Literal["unsettled"] = "unsettled"
 TAKEN_OUT = ("median", "bias", "within_10_percent")
 
 
@@ -68,8 +69,9 @@ class Evaluation(Result):
     `failures`: reasons why others could not be, by network. `summary`: relative errors (0.05 is 5 %), and
     how it ranks. `ratio`: time of the profile's own networks meanwhile over that learned, the median; None
     if it has none. `ratio_taken_out`: the errors of predictions times that ratio. `limit`: how far the
-    ratio may be from 1. `verdict`: good (a median error up to 8 %), fair (up to 15 %) or poor. `cause`:
-    machine, domain, level, noise or formula (docs/how-to/measure.md).
+    ratio may be from 1. `verdict`: good (a median error up to 8 %), fair (up to 15 %), poor, or unsettled:
+    the machine is busy or unsteady, and its speed is not the learned one. `cause`: machine, domain, level,
+    noise or formula (docs/how-to/measure.md).
     """
 
     KEYS = (
@@ -96,17 +98,27 @@ class Evaluation(Result):
         return float(self.summary["median"] or 0.0)
 
     @property
-    def verdict(self) -> Literal["good", "fair", "poor"]:
+    def verdict(self) -> Literal["good", "fair", "poor", "unsettled"]:
         """The verdict on the predictions, by their median error."""
-        error = self.median_error
+        error, noise = self.median_error, self.noise
+        if (
+            error > GOOD
+            and self._has_moved
+            and not _is_settled(noise["others"], noise["busy"] / noise["quiet"])
+        ):
+            return UNSETTLED
         return "good" if error <= GOOD else "fair" if error <= FAIR else "poor"
+
+    @property
+    def _has_moved(self) -> bool:
+        return self.ratio is not None and off(self.ratio) > self.limit
 
     @property
     def cause(self) -> Literal["machine", "domain", "noise", "level", "formula"] | None:
         """The cause of the median error; None if it is good."""
         if self.verdict == "good":
             return None
-        if self.ratio is not None and off(self.ratio) > self.limit:
+        if self._has_moved:
             return "machine"
         if sum(n.in_domain is False for n in self.networks) > len(self.networks) / 2:
             return "domain"
@@ -382,7 +394,7 @@ def diagnosis(
             measured.latencies.others,
             measured.latencies.busy / measured.latencies.quiet,
         )
-        settled = DRIFTED if others <= learn.OTHERS and unrest <= learn.UNSTEADY else UNSETTLED
+        settled = DRIFTED if _is_settled(others, unrest) else UNSETTLED
         verdict = OK if off(ratio) <= limit else settled
         if others > learn.OTHERS:
             warnings.append(f"other programs used {others:.1f} processors meanwhile: close them")
@@ -399,6 +411,13 @@ def diagnosis(
         failures=failures,
         warnings=tuple(warnings),
     )
+
+
+def _is_settled(others: float, unrest: float) -> bool:
+    """True if a run tells of the machine: `others`, processors of other programs, and `unrest`, the most
+    disturbed tenth over the calmest, are small.
+    """
+    return others <= learn.OTHERS and unrest <= learn.UNSTEADY
 
 
 def _keep(model: Model, by: Literal["doctor", "evaluate"], ratio: float) -> None:

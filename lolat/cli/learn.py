@@ -53,7 +53,7 @@ def learn(
     chosen += [f"threads={threads}"] * (threads is not None)
     training = mode == "training"
     more = ", and four to six more for training" if training else ""
-    takes = f"two to three minutes{more}; after Ctrl-C the same command goes on"
+    takes = f"two to three minutes{more} on an idle machine; after Ctrl-C the same command goes on"
     with common.progress(takes) as bar:
         made = learning.learn(
             device, output, backend=backend, options=chosen, training=training, restart=restart,

@@ -46,7 +46,7 @@ class Show(Progress):
         from rich.progress import Progress as Bar
 
         self.takes, self.text, self.total, self.done, self.time = takes, "", 0, 0, 0.0
-        self.began = 0.0
+        self.began, self.first = 0.0, 0
         self.quiet = is_quiet()  # asked here: another thread does not know the call
         self.on_terminal = sys.stderr.isatty() and not self.quiet
         self.bar = Bar(console=Console(stderr=True), disable=not self.on_terminal)
@@ -59,24 +59,26 @@ class Show(Progress):
     def __exit__(self, *unused: object) -> None:
         self.bar.stop()
 
-    def start(self, text: str, total: int) -> None:
-        """A stage of `total` steps begins."""
+    def start(self, text: str, total: int, done: int = 0) -> None:
+        """A stage of `total` steps begins; the `done` ones of an earlier run took no time in this one."""
         if self.takes:
             say(f"this takes {self.takes}")
             self.takes = ""
         if text != self.text:
-            self.task = self.bar.add_task(text, total=total)
+            self.task = self.bar.add_task(text, total=total, completed=done)
             self._line(f"{text}: {total} step{'s' * (total != 1)}")
         else:
-            self.bar.reset(self.task, total=total)
-        self.text, self.total, self.done, self.began = text, total, 0, time.monotonic()
+            self.bar.reset(self.task, total=total, completed=done)
+        self.text, self.total, self.done, self.began = text, total, done, time.monotonic()
+        self.first = done
 
     def step(self) -> None:
         """One step is done."""
         self.done += 1
         self.bar.advance(self.task)
         if time.monotonic() - self.time >= EVERY_S:
-            left = (time.monotonic() - self.began) / self.done * (self.total - self.done)
+            each = (time.monotonic() - self.began) / (self.done - self.first)
+            left = each * (self.total - self.done)
             self._line(f"{self.text}: {self.done} of {self.total}, about {duration(left)} more")
 
     def note(self, text: str) -> None:

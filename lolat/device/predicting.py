@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from lolat.device.domain import (
@@ -375,7 +376,10 @@ def _extrapolation(
             return Extrapolation(unmeasured=1.0, remarks=tuple(told))
         latency = float(formula.of_operations(analysis, batch_size).sum())
         ops = int(analysis.block_counts(batch_size)[:, _OPS].sum())
-        if smaller := domain.minimum.remark(batch_size, latency, ops):
+        minimum, fitted_on = domain.minimum, model.file.environment.fitted_on
+        if minimum.most_samples is None and fitted_on.networks and fitted_on.batch_sizes:
+            minimum = msgspec.structs.replace(minimum, most_samples=fitted_on.batch_sizes[1])
+        if smaller := minimum.remark(batch_size, latency, ops):
             return Extrapolation(unlike=1.0, remarks=(smaller,))
         if domain.shares:
             total = analysis.counts.at(batch_size).sum(axis=0)

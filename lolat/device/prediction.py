@@ -294,7 +294,7 @@ def domain_words(prediction: Prediction) -> str:
     """The part of a network, by its time, that is inside the measured range."""
     share = prediction.inside_share
     if prediction.in_domain is None or share is None:
-        return "the model does not say what was measured"
+        return "the measured range is not known"
     if share > 1.0 - NEGLIGIBLE_SHARE:
         return "inside the measured range"
     if prediction.host_bound:

@@ -17,8 +17,8 @@ def nobody(text: str) -> None:
 class Progress:
     """Receives stages, their steps, and remarks for the user; this one shows nothing."""
 
-    def start(self, text: str, total: int) -> None:
-        """A stage of `total` steps begins."""
+    def start(self, text: str, total: int, done: int = 0) -> None:
+        """A stage of `total` steps begins, of which an earlier run has `done`."""
 
     def step(self) -> None:
         """One step of the stage is done."""

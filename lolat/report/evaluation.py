@@ -18,7 +18,7 @@ from lolat.parameters import COVERAGE
 from lolat.report.prediction import note_lines
 from lolat.report.tables import Column, Part, ReportTable
 from lolat.tables.networks import TimedNetwork
-from lolat.units import digits, milliseconds, percent, plain, rows_of
+from lolat.units import changed, digits, milliseconds, percent, plain, rows_of
 
 if TYPE_CHECKING:
     from lolat.api.evaluation import TableEvaluation
@@ -65,20 +65,26 @@ def verdict(result: Evaluation) -> str:
     error = percent(result.median_error)
     if result.cause is None:
         return f"This profile is good here: half of these networks are within {error}."
+    ratio = result.ratio or 1.0
+    if result.verdict == "unsettled":
+        return (
+            f"This profile cannot be judged now: the machine is busy or unsteady, {changed(ratio)} than "
+            "learned; close other programs and ask again (--wait, in Python wait=True, waits for them)."
+        )
     bias, limit = result.summary["bias"] or 0.0, percent(result.limit)
     ways = "its errors go both ways"
     if abs(bias) > 0.7 * result.median_error:
         ways = f"most come out too {'fast' if bias < 0 else 'slow'}"
     outside = next((r.network for r in result.networks if r.in_domain is False), "")
     moved = (
-        "slower since it was learned: close other programs and ask `lolat doctor`, and learn again if it "
-        "stays so"
-        if (result.ratio or 1.0) > 1.0
-        else "faster since it was learned, which was in a slow spell then: learn again"
+        ": close other programs and ask `lolat doctor`, and learn again if it stays so"
+        if ratio > 1.0
+        else ", which was in a slow spell then: learn again"
     )
     fit = f"write their times into timed.csv and fit them in: {fit_again(result.model)}"
     cause = {
-        "machine": f"the machine has become more than {limit} {moved}",
+        "machine": f"the machine has become {changed(ratio)} since it was learned (up to {limit} "
+        f"is usual){moved}",
         "domain": f"most of these networks ({outside} ...) hold what was never measured: {fit}",
         "noise": "half of that or more is noise of the measurements that it was learned from: close other "
         "programs and learn again",
@@ -119,8 +125,7 @@ def doctor_lines(device: Device, name: str, result: Diagnosis) -> Iterator[Part]
 def _diagnosis(result: Diagnosis) -> Iterator[str]:
     """The verdict in a sentence or two."""
     change, (low, high) = (result.ratio or 1.0) - 1.0, result.spread or (1.0, 1.0)
-    words = f"{percent(abs(change))} {'slower' if change > 0 else 'faster'}"
-    words = "as fast as then" if abs(change) < 0.0005 else words
+    words = "as fast as then" if abs(change) < 0.0005 else changed(1.0 + change)
     median = f"{words} at the median ({low:.2f} to {high:.2f} times as long)"
     limit = f"up to {percent(result.limit)} is usual"
     if result.limit > LIMIT:
@@ -132,7 +137,7 @@ def _diagnosis(result: Diagnosis) -> Iterator[str]:
         "another machine": "another machine: "
         + "; ".join(plain(str(d)) for d in result.differences),
         "ok": "ok: the profile holds on this machine.",
-        "unsettled": "cannot tell: the machine is busy or unsteady now.",
+        "unsettled": "unsettled: the machine is busy or unsteady now, so it cannot be told.",
     }[result.verdict]
     if result.ratio is not None:
         yield f"The networks are {median}{f'; {limit}' * (result.verdict == 'ok')}."

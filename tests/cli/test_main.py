@@ -195,6 +195,19 @@ def test_a_long_stage_tells_how_long_it_will_take(
     assert "measuring: 1 of 4, about 90.0 s more" in capsys.readouterr().err
 
 
+def test_the_steps_of_an_earlier_run_are_no_speed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """98 of 100 were there; the 99th takes 30 s, and so will the last."""
+    now = [1000.0]
+    monkeypatch.setattr("lolat.cli.progress.time.monotonic", lambda: now[0])
+    with progress() as show:
+        show.start("measuring", 100, 98)
+        now[0] += 30.0
+        show.step()
+    assert "measuring: 99 of 100, about 30.0 s more" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("call", "meant"),
     [("cost v100 net.json --batch-size 8 --gpus 8", "--replicas"),

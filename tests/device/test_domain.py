@@ -223,3 +223,14 @@ def test_networks_of_another_data_type_than_a_table_of_a_cpu(dtype: str) -> None
     low, high = cpu.predict(usual).interval_ms or (0, 0)
     assert (found.interval_ms or (1, 0))[0] < low
     assert (found.interval_ms or (1, 0))[1] > high
+
+
+def test_batches_far_beyond_those_of_a_table_of_a_cpu() -> None:
+    """Networks were timed at batch 1 alone: from 8 on a question is outside, with a factor of two more."""
+    cpu, graph = lolat.load("i7-12700h-compiled"), synthetic.network()
+    told = "8 samples; networks were timed with 1 at most"
+    inside, outside = cpu.predict(graph, 7), cpu.predict(graph, 8)
+    assert (told in inside.warnings, told in outside.warnings) == (False, True)
+    assert (inside.in_domain, outside.in_domain) == (None, False)
+    halves = [np.log(high / low) / 2 for low, high in (inside.interval_ms, outside.interval_ms)]
+    assert halves[1] == pytest.approx(np.hypot(halves[0], np.log(2)), rel=0.02)

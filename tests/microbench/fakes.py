@@ -136,11 +136,12 @@ class Watcher:
 
     def __init__(self) -> None:
         self.stages: list[tuple[str, int]] = []
-        self.steps = 0
+        self.steps = self.done = 0
         self.notes: list[str] = []
 
-    def start(self, text: str, total: int) -> None:
+    def start(self, text: str, total: int, done: int = 0) -> None:
         self.stages.append((text, total))
+        self.done += done
 
     def step(self) -> None:
         self.steps += 1

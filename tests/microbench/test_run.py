@@ -208,7 +208,9 @@ def test_more_rounds(device: FakeDevice, tmp_path: Path, enough_s: float, rounds
     assert visits(outcome) == dict.fromkeys(KEYS, rounds)
     assert watcher.steps == sum(total for _, total in watcher.stages) == rounds * len(KEYS)
     asked = len(device.asked)
-    run(settings=more, path=tmp_path / "j")
+    again = Watcher()
+    run(settings=more, path=tmp_path / "j", progress=again)
+    assert (again.steps, again.done) == (0, watcher.steps), "what was measured is no new step"
     assert len(device.asked) == asked + 1, "a finished run asks for the environment alone"
 
 

@@ -92,8 +92,8 @@ class Stages(Progress):
     def __init__(self) -> None:
         self.stages: list[list[int]] = []
 
-    def start(self, text: str, total: int) -> None:
-        self.stages.append([total, 0])
+    def start(self, text: str, total: int, done: int = 0) -> None:
+        self.stages.append([total, done])
 
     def step(self) -> None:
         self.stages[-1][1] += 1
