@@ -219,8 +219,10 @@ def test_the_commands_and_snippets_of_the_readme_run(tmp_path: Path) -> None:
     """They run unchanged; one process imports its framework once."""
     pytest.importorskip("keras")
     pytest.importorskip("torch")
-    own = "from torch import nn\n\n\ndef net():\n    return nn.Conv2d(3, 8, 3)\n"
-    (tmp_path / "mynet.py").write_text(own)
+    saved = re.findall(r"^echo '([^']+)' > (\S+)", README, re.M)
+    assert saved
+    for lines, name in saved:
+        (tmp_path / name).write_text(lines)
     told = [words for words in commands(README) if words[0] != "learn"]  # which measures
     assert len(told) >= 4
     snippets = [block for _, language, block in FENCED.findall(README) if language == "python"]
