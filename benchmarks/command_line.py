@@ -76,7 +76,10 @@ def options(command: click.Command) -> list[Shown]:
             names = ", ".join(o for o in p.opts if o.startswith("--"))
             value = "" if p.is_flag else p.make_metavar(context).strip("[]" * p.is_flag)
             shown = p.get_help_extra(context).get("default") or ("required" if p.required else "")
-            found.append(Shown(names, value, shown, " ".join((p.help or "").split())))
+            said = " ".join((p.help or "").split())
+            if of_some := re.search(r"\. (\d[^.]* if not given)\.$", said):
+                shown = of_some[1]
+            found.append(Shown(names, value, shown, said))
     return found
 
 
@@ -87,7 +90,7 @@ def examples(command: click.Command) -> list[str]:
 
 
 def shared() -> dict[str, Shown]:
-    """The options of three commands or more, by name: with the most frequent value, all defaults."""
+    """The options of three commands or more, by name: with the most frequent value, the default of all."""
     every: dict[str, list[tuple[str, Shown]]] = {}
     for name, command in leaves(lolat):
         for option in options(command):
@@ -96,7 +99,7 @@ def shared() -> dict[str, Shown]:
         name: Shown(
             name,
             mode(s.value for _, s in uses),
-            " or ".join(dict.fromkeys(s.default for _, s in uses if s.default)),
+            uses[0][1].default if len({s.default for _, s in uses}) == 1 else "",
             uses[0][1].meaning,
         )
         for name, uses in sorted(every.items())
@@ -111,8 +114,10 @@ def item(option: Shown) -> str:
 
 
 def usual_or_own(option: Shown, usual: Shown) -> str:
-    """An option that is shown above, with its value where that is another one here."""
-    return option.name if option.value == usual.value else f"{option.name} {option.value}"
+    """An option that is shown above, with its value and default where these are others here."""
+    shown = option.name if option.value == usual.value else f"{option.name} {option.value}"
+    default = f" ({option.default})" if option.default != usual.default else ""
+    return f"`{shown}`{default}"
 
 
 def lines() -> Iterator[str]:
@@ -135,9 +140,7 @@ def lines() -> Iterator[str]:
         own = [option for option in options(command) if option.name not in common]
         if own:
             yield from ("", *(item(option) for option in own))
-        also = [
-            f"`{usual_or_own(o, common[o.name])}`" for o in options(command) if o.name in common
-        ]
+        also = [usual_or_own(o, common[o.name]) for o in options(command) if o.name in common]
         if also:
             yield from ("", f"And {', '.join(also)}.")
         yield from ("", "```", *examples(command)[:2], "```")

@@ -119,6 +119,14 @@ def published_devices() -> str:
     return tables.lines(["profile", "device", "how it runs networks", "error"], rows)
 
 
+def spelled(product: str) -> str:
+    """A device as makers write it: `h100-sxm-80gb` is H100 SXM 80 GB; a title stays."""
+    if product != product.lower():
+        return product
+    words = product.replace("-", " ").upper().replace("PCIE", "PCIe")
+    return re.sub(r"(\d)GB\b", r"\1 GB", words)
+
+
 def bundled_devices() -> str:
     """The bundled profiles by device, each with its median error, and the GPUs known by data sheet."""
     from lolat import models
@@ -132,7 +140,7 @@ def bundled_devices() -> str:
         if where == SHIPPED and is_timed and "layers" not in file.answers_for:
             median = file.errors(file.default).get("median") if file.has_latencies else None
             error = "" if median is None else f" {100 * median:.1f} %"
-            device = file.device if file.environment.is_learned else file.product
+            device = file.device if file.environment.is_learned else spelled(file.product)
             found.setdefault(device, []).append(f"`{name}`{error}")
     table = tables.lines(["device", "profiles"], [[d, ", ".join(found[d])] for d in sorted(found)])
     sheets = ", ".join(f"`{name}`" for name in models().data_sheets)

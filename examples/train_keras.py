@@ -47,9 +47,7 @@ class Forecast(keras.callbacks.Callback):
         took = f"{found.latency_ms:.3g} ms{sure}"
         print(f"LoLat: a forward pass of {self.batch_size} takes {took}, most of it")
         for block in sorted(found.blocks, key=lambda b: b.latency_ms, reverse=True)[:3]:
-            print(
-                f"  {block.share:4.0%}  {block.name}: {block.latency_ms:.3g} ms, {block.bound_by}"
-            )
+            print(f"  {100 * block.share:3.0f} %  {block.name}: {block.latency_ms:.3g} ms")
         for warning in found.warnings:
             print(f"  note: {warning}")
 

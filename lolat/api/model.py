@@ -79,8 +79,9 @@ class Model(Device):
         `max_ms`, 1 where no batch keeps it. A list of networks or of batch sizes gives `Predictions`, one
         for each, for which a network is read once. `predictor`: one of the profile's `predictors`. Without
         a `coverage` there is no interval where the profile has too few points for one. `precision`,
-        `launch`, `host_us`, `channels_last`: see `run_as`; "best": the fastest precision. `sure`: True or
-        False.
+        `launch`, `host_us`, `channels_last`: see `run_as`; "best": the fastest precision. `max_ms`: with
+        "auto" alone; of other sizes compare latency_ms. `sure`: True: the upper end of the interval keeps
+        it.
 
         Returns a `Prediction`: latency_ms, interval_ms, in_domain, blocks and more; `report()` has the
         table of blocks. Raises NetworkError where the network cannot be read (one of several is in
