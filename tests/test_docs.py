@@ -123,6 +123,23 @@ GROUPS = {
 """Commands that have commands."""
 
 
+def test_the_reference_says_which_options_a_command_requires() -> None:
+    """At the command, or for all commands above; click knows which."""
+    page = (DOCS / "reference/command-line.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", page, re.M | re.S)
+    marks = r"`(--[\w-]+)[^`]*`(?: \((required)\))?"
+    said = {title: {(o, bool(m)) for o, m in re.findall(marks, text)} for title, text in sections}
+    checked = 0
+    for title in (t for t in said if t.startswith("lolat ")):
+        command, _, _ = find(title.split()[1:])
+        for option in (p for p in command.params if isinstance(p, click.Option) and not p.hidden):
+            at_all = {(n, True) for n in option.opts} & said["Options of several commands"]
+            told = {(n, True) for n in option.opts} & said[title] or at_all
+            assert bool(told) == option.required, (title, option.name)
+            checked += option.required
+    assert checked > 5
+
+
 # ---- tutorials
 
 

@@ -148,7 +148,9 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     broken = step(predict["run"], BUDGET_MS="0.001", NETWORK=file)
     assert broken.returncode == 3
     (line,) = broken.stderr.splitlines()
-    assert line.startswith("lolat: network · batch 1 · 3x64x64 · fp32, TensorFlow on epyc-2t may take ")
+    assert line.startswith(
+        "lolat: network · batch 1 · 3x64x64 · fp32, TensorFlow on epyc-2t may take "
+    )
     assert "of --max-ms" in line
     told = step(report["run"], NETWORK=file)
     assert told.returncode == 0, told.stderr
