@@ -473,7 +473,8 @@ def model_and_networks(
     or no networks.
     """
     first, *rest = arguments
-    check_counts(on, click.get_current_context())
+    if on:
+        check_counts(on, click.get_current_context())
     is_network = looks_like_network(first) or (not rest and bool(on or most))
     networks = tuple(arguments if is_network else rest)
     if not networks:
