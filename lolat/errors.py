@@ -19,14 +19,25 @@ _MARKED = re.compile("\x01([a-z_]+)\x01")
 _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: (\w+(?:[.:]\w+)*))?")
 
 
+_SIZES = re.compile("(\x01input_size\x01) (?:(\\d+) or )?(\\d+(?:,\\d+)+)")
+"""A size, or a side and a size, as a value of the marked argument."""
+
+
 def arg(name: str) -> str:
     """The name of a Python argument, marked for `worded`."""
     return f"\x01{name}\x01"
 
 
 def worded(message: str, name: Callable[[str], str] = str) -> str:
-    """A message with its marked arguments named by `name`; Python's names by default."""
+    """A message with its marked arguments named by `name`; by default as Python has them, sizes too."""
+    message = _SIZES.sub(_size_in_python, message) if name is str else message
     return _MARKED.sub(lambda match: name(match[1]), message)
+
+
+def _size_in_python(match: re.Match[str]) -> str:
+    name, side, size = match.groups()
+    whole = f"{name}=({size.replace(',', ', ')})"
+    return f"{name}={side} or {whole}" if side else whole
 
 
 def without_options(line: str, name: Callable[[str, str], str]) -> str:

@@ -321,9 +321,11 @@ def in_python(line: str) -> str:
 
     def written(name: str, word: str) -> str:
         choices = PARAMETERS[name].choices if name in PARAMETERS else ()
+        if name == "json":
+            return f".to_dict() {word}".rstrip()
         if word in (*choices, BEST):
             return f'{name}="{word}"'
         is_value = word.isupper() or word.replace(".", "").isdigit()
         return f"{name}={word}" if is_value else f"{name} {word}".rstrip()
 
-    return without_options(line.replace("--json (.to_dict())", ".to_dict()"), written)
+    return without_options(line, written)

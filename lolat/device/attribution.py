@@ -286,7 +286,8 @@ def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:
     asked = Question(now.batch_size, now.predictor)
     if halves and mode.dtype not in (FLOAT16, BFLOAT16):
         fastest = min(halves, key=lambda device: predict(device, graph, asked).latency_ms)
-        words = f"in half precision (--precision {fastest.asked.precision})"
+        what = "weights in half precision too" if mode.dtype == AMP else "in half precision"
+        words = f"{what} (--precision {fastest.asked.precision})"
         yield ("precision", words, fastest)
 
 

@@ -138,13 +138,10 @@ def _newest_local() -> Path:
     if not models:
         learn = f"learn one with {_LEARN}"
         if any(local_folder().glob(f"*{JOURNAL}")):
-            learn = (
-                "a learning that was interrupted is there: give its `lolat learn` again to go on"
-            )
+            learn = "a `lolat learn` was interrupted: give it again to go on"
         message = (
-            f"local: no model has been learned on this machine yet (looked in "
-            f"{shown_path(local_folder())}); {learn}, or name a model file; `lolat models` lists the "
-            "bundled ones"
+            f"local: no profile of this machine yet (looked in {shown_path(local_folder())}); {learn}, or "
+            "name a device (`lolat models`)"
         )
         raise ModelFileError(message, code="unknown-model", model=LOCAL)
     return max(models, key=lambda path: path.stat().st_mtime)

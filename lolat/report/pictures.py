@@ -13,7 +13,7 @@ from lolat.parameters import in_python
 from lolat.report import explanation, prediction
 from lolat.report.ranked import device_words
 from lolat.report.rows import COLORS, TERMS, block_rows
-from lolat.units import milliseconds, plain, plural
+from lolat.units import milliseconds, percent, plain, plural
 
 CAUSES = {color: TERMS[group] for group, color in COLORS.items()}
 """Color of a cause -> its words."""
@@ -169,7 +169,7 @@ def _draw_predictions(answers: Any, axes: Axes) -> Any:
         points[name].append((p.batch_size, p.latency_ms, p.interval_ms))
         if p.host_bound:
             waiting[name].append((p.batch_size, p.latency_ms))
-    if any(len(some) > 1 for some in points.values()):
+    if is_curve := any(len(some) > 1 for some in points.values()):
         ax = _curves(points, axes(3.6), "batch size", "ms a batch")
         colors = {line.get_label(): line.get_color() for line in ax.lines}
         for name, some in waiting.items():
@@ -182,6 +182,9 @@ def _draw_predictions(answers: Any, axes: Axes) -> Any:
                 bar.set(facecolor="white", edgecolor=LINES[0])
     title = ["" if len(networks) > 1 else plain(next(iter(networks), ""))]
     title += [f"without room in memory: {without} of {len(answers)}"] * bool(without)
+    shape = "band" if is_curve and len(points) == 1 else "lines"
+    coverages = {p.coverage for p in answers}
+    title += [f"{shape}: {percent(c)} interval" for c in coverages if c and len(coverages) == 1]
     title += ["hollow: host-bound, the device waits for its host"] * bool(waiting)
     ax.set_title("\n".join(filter(None, title)))
     return ax

@@ -154,7 +154,7 @@ def grouped_notes(
         return
     of = " on the least sure answer" * (len(names) > 1)
     yield f"note{of}{lines[0].removeprefix('note')}"
-    yield f"{len(lines) - 1} more notes: --json (.to_dict()), or ask about one network on one device"
+    yield f"{len(lines) - 1} more notes: --json has them, or ask about one network on one device"
 
 
 def left_out_lines(left_out: Mapping[str, str], most: int | None = MOST_NOTES) -> Iterator[str]:

@@ -46,9 +46,9 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
 
 def test_no_models_yet(lolat: Command, folders: tuple[Path, Path]) -> None:
     assert lolat.text("models") == "no models yet: learn one with `lolat learn cpu`\n"
-    assert "no model has been learned on this machine yet" in lolat.refused("show", "local")
+    assert "no profile of this machine yet" in lolat.refused("show", "local")
     (folders[0] / "cpu.json.journal.jsonl").touch()
-    assert "a learning that was interrupted is there" in lolat.refused("show", "local")
+    assert "a `lolat learn` was interrupted: give it again" in lolat.refused("show", "local")
 
 
 def test_models_are_listed_with_their_device(lolat: Command, folders: tuple[Path, Path]) -> None:

@@ -66,9 +66,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_channels_in_the_order_of_another_framework_are_put_right(here: Path) -> None:
     flat = nn.Sequential(nn.Flatten(), nn.Linear(768, 8))
-    with pytest.raises(NetworkError, match=r"an image of 3 channels is input_size 3,16,16\)$"):
+    with pytest.raises(
+        NetworkError, match=r"an image of 3 channels is input_size=\(3, 16, 16\)\)$"
+    ):
         lolat.read(flat, 16)
-    with pytest.raises(NetworkError, match=r"channels first: input_size 3,32,48$"):
+    with pytest.raises(NetworkError, match=r"channels first: input_size=\(3, 32, 48\)$"):
         lolat.read("lolat_torch_nets:made", (32, 48, 3))
 
 
@@ -94,14 +96,20 @@ def test_an_error_of_a_networks_code_is_answered_by_its_kind() -> None:
     with pytest.raises(NetworkError, match=r"expects 144 features, gets 64; try input_size 28$"):
         lolat.read(made, 20)
     with pytest.raises(
-        NetworkError, match=r"expects 144 features, gets 80; try input_size 3,28,28$"
+        NetworkError, match=r"expects 144 features, gets 80; try input_size=\(3, 28, 28\)$"
     ):
         lolat.read(made, (3, 20, 24))
     assert made(torch.zeros(1, 3, 28, 28)).shape == (1, 5)
     gray = nn.Sequential(nn.Conv2d(1, 4, 3))
-    with pytest.raises(NetworkError, match=r"1 channels, but got 3 .*; try input_size 1,28,28$"):
+    with pytest.raises(
+        NetworkError, match=r"1 channels, but got 3 .*; try input_size=\(1, 28, 28\)$"
+    ):
         lolat.read(gray, (3, 28, 28))
     assert gray(torch.zeros(1, 1, 28, 28)).shape == (1, 4, 26, 26)
+    layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(16, 8, 3))  # no input mends it
+    for size in (32, (3, 32, 32)):
+        with pytest.raises(NetworkError, match=r"mend '1': it gets 8 channels and takes 16$"):
+            lolat.read(layers, size)
     with pytest.raises(NetworkError, match=r"no attribute 'missing' at [^;]*$"):
         lolat.read(Does(lambda m, x: m.missing(x)), 8)
     with pytest.raises(NetworkError, match=r"\.numpy\(\) fails at [^;]*$"):
@@ -115,15 +123,16 @@ def test_an_error_of_a_networks_code_is_answered_by_its_kind() -> None:
             nn.Embedding(9, 4),
             "needs sequence_length: its input is ?; for example sequence_length 128",
         ),
-        (nn.Conv2d(3, 4, 3), "is 3x?x?; for example input_size 224 or 3,224,224"),
-        (nn.Conv3d(3, 4, 3), "is 3x?x?x?; for example input_size 3,16,224,224"),
+        (nn.Conv2d(3, 4, 3), "is 3x?x?; for example input_size=224 or input_size=(3, 224, 224)"),
+        (nn.Conv3d(3, 4, 3), "is 3x?x?x?; for example input_size=(3, 16, 224, 224)"),
     ],
 )
 def test_the_size_that_a_network_needs_is_one_that_it_takes(network: nn.Module, words: str) -> None:
     with pytest.raises(NetworkError, match=re.escape(words) + "$"):
         lolat.read(network)
-    name, *numbers = re.findall(r"sequence_length|input_size|[\d,]+$", words.rpartition(";")[2])
-    graph = lolat.read(network, {name: tuple(map(int, numbers[-1].split(",")))})
+    example = words.rpartition("example ")[2].rpartition(" or ")[2]
+    name, *numbers = re.findall(r"sequence_length|input_size|\d+", example)
+    graph = lolat.read(network, {name: tuple(map(int, numbers))})
     assert graph.input_sizes[0][-1] in (128, 224)
 
 
@@ -136,7 +145,7 @@ def test_a_length_of_a_network_without_steps_is_left_out(numbers: Any) -> None:
 
 @pytest.mark.parametrize("size", [(1, 3, 32, 48), (8, 3, 32, 48)])
 def test_a_size_with_the_batch_in_front_is_told(size: tuple[int, ...]) -> None:
-    with pytest.raises(NetworkError, match=r"leave out the batch: input_size 3,32,48"):
+    with pytest.raises(NetworkError, match=r"leave out the batch: input_size=\(3, 32, 48\)"):
         lolat.read(nn.Sequential(nn.Conv2d(3, 4, 3)), size)
 
 
@@ -466,7 +475,7 @@ def test_positions_behind_a_table_are_refused_where_pytorch_raises(name: str, le
     "size", [None, 8, [(3, 8, 8)], {"input_size": 8, "sequence_length": 5}], ids=str
 )
 def test_a_network_of_two_inputs_names_them(size: Any) -> None:
-    refused(Two(), "takes 2 inputs: image, text;", "input_size", size=size)
+    refused(Two(), "takes 2 inputs: image, text;", "input_size=[", size=size)
 
 
 def test_a_traced_module_is_torchscript() -> None:

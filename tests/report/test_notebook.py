@@ -221,7 +221,7 @@ def test_a_picture_tells_what_memory_rules_out(axes: Any) -> None:
     most = int(GPU.predict("timm:resnet18", "auto").batch_size)
     GPU.predict("timm:resnet18", [1, most, 2 * most]).plot(axes)
     assert [line.get_xdata().tolist() for line in axes.lines] == [[1, most]]
-    assert "\nwithout room in memory: 1 of 3\n" in axes.get_title("left")
+    assert "\nwithout room in memory: 1 of 3\nband: 90 % interval\n" in axes.get_title("left")
     axes.clear()
     GPU.predict("timm:resnet18", 2 * most).plot(axes)
     assert "does not fit" in axes.get_title("left")
@@ -285,6 +285,7 @@ def test_what_waits_for_a_host_is_hollow(axes: Any) -> None:
     assert {tuple(at) for d in dots for at in d.get_offsets().tolist()} == waits
     assert {to_hex(color) for d in dots for color in d.get_facecolor()} == {"#ffffff"}
     assert "hollow: host-bound" in axes.get_title("left")
+    assert "\nlines: 90 % interval\n" in axes.get_title("left")
     axes.clear()
     large = lolat.predict("timm:resnet50", on=["rtx-4090", "t4"], batch_size=256, precision="fp16")
     large.plot(axes)
@@ -483,7 +484,7 @@ def test_html_speaks_python_and_leaves_commands() -> None:
     assert "(one for all: precision=&quot;fp16&quot;;" in shown
     assert "--" not in shown
     assert "(prices=FILE)" in shown
-    assert in_python("all: --json (.to_dict()), or --sure 90") == "all: .to_dict(), or sure=90"
+    assert in_python("all: --json, or --sure 90") == "all: .to_dict(), or sure=90"
     assert in_python("--launch graph and --host-us is, --lr") == 'launch="graph" and host_us is, lr'
     assert "timm:resnet50 --batch-size 64 --html report.html" in BLOCKS._repr_html_()
 

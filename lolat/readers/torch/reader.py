@@ -274,6 +274,8 @@ def _unread(
     code, why = "network", shortened(one_line(cause)).rstrip(".")
     line = user_line(cause)
     remedy = "mend its code there, or " * bool(line) + _of_size(model, str(cause), numbers, fits)
+    if mended := _of_layer(model, cause, numbers):
+        remedy = mended
     if product := _PRODUCT.search(str(cause)):
         why = f"a product expects {product[2]} features, gets {product[1]}"
     if ".numpy() " in why:
@@ -304,6 +306,22 @@ def _unread(
     error = NetworkError(words, code=code)
     error.__cause__ = cause
     return error
+
+
+def _of_layer(model: Any, cause: Exception, numbers: Sequence[int]) -> str:
+    """The remedy for a layer that gets other channels than it takes from the layer before; "" if the input
+    may be the cause.
+    """
+    channels, frame = _CHANNELS.search(str(cause)), cause.__traceback__
+    if not channels or _guess(model) or (len(numbers) == 3 and numbers[0] == int(channels[2])):
+        return ""
+    paths, last = {id(module): path for path, module in model.named_modules()}, id(model)
+    while frame is not None:
+        owner = id(frame.tb_frame.f_locals.get("self"))
+        last, frame = owner if owner in paths else last, frame.tb_next
+    if not paths[last] or last == id(_first_layer(model)[1]):
+        return ""
+    return f"mend {paths[last]!r}: it gets {channels[2]} channels and takes {channels[1]}"
 
 
 def _of_size(model: Any, why: str, numbers: Sequence[int], fits: str) -> str:
@@ -392,8 +410,9 @@ def _check_number(model: Any, given: int, name: str) -> None:
     if len(needed) > given:
         raise NetworkError(
             f"network {name!r} takes {len(needed)} inputs: {', '.join(needed)}; expected a function that "
-            "returns the network and a tuple of tensors for them, or, in Python, their shapes without the "
-            f"batch in a list as {arg('input_size')}",
+            f"returns it with a tensor for each, as in `return {type(model).__name__}(), "
+            "(torch.zeros(1, 64), torch.zeros(1, 20, dtype=torch.long))`, or, in Python, their shapes "
+            "without the batch in a list, as in input_size=[(64,), (20,)]",
             code="input-size",
         )
 
