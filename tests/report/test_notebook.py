@@ -481,7 +481,7 @@ def test_every_choice_of_a_front_is_a_column() -> None:
 def test_html_speaks_python_and_leaves_commands() -> None:
     found = lolat.predict("timm:resnet18", on=["rtx-4090-amp", "h100-fp32"], batch_size=64)
     shown = found._repr_html_()
-    assert "(one for all: precision=&quot;fp16&quot;;" in shown
+    assert "(one for all: precision=&quot;amp&quot;;" in shown
     assert "--" not in shown
     assert "(prices=FILE)" in shown
     assert in_python("all: --json, or --sure 90") == "all: .to_dict(), or sure=90"
