@@ -44,6 +44,12 @@ OTHER_SHARDINGS = {
     "ddp": "none", "no_shard": "none", "zero3": "fsdp", "full_shard": "fsdp", "shard_grad_op": "zero2",
     "hybrid_shard": "hybrid",
 }  # fmt: skip
+OTHER_BACKENDS = {
+    "pytorch": "torch",
+    "tf": "tensorflow",
+    "keras": "tensorflow",
+    "onnx": "onnxruntime",
+}
 VARY = ("width", "resolution", "batch")
 POISSON, EVEN = "poisson", "even"
 TRACE = ("arrival_s", "input_tokens", "output_tokens")
@@ -155,7 +161,7 @@ _EVERY = (
     _word("precision", PRECISIONS,
           "How a GPU computes; as in the measurements if not given, else by its data sheet. amp keeps "
           "weights in float32; fp16 and bf16 are pure: weights, gradients and states in 2 bytes.",
-          OTHER_PRECISIONS),
+          OTHER_PRECISIONS, "; a network in INT8 is an ONNX file, asked without it on a CPU"),
     _word("launch", LAUNCHES, "How a GPU's operations are started: one by one, fused by torch.compile, or "
           "also from a CUDA graph (reduce-overhead); as in the measurements if not given."),
     Parameter("host_us", "Time that the host of a GPU takes to launch an addition, µs (timeit x + y); "
@@ -225,7 +231,7 @@ _EVERY = (
               "name of their own server's: a known name, or the path of a config.json.", str,
               metavar="NAME"),
     # Measuring and searching.
-    _word("backend", BACKENDS, "The framework that is measured."),
+    _word("backend", BACKENDS, "The framework that is measured.", OTHER_BACKENDS),
     Parameter("threads", "Threads on a CPU."),
     Parameter("seed", "Random numbers: another seed, other numbers.", least=0),
 )  # fmt: skip

@@ -154,7 +154,8 @@ def read_network(network: Any, input_size: InputSize) -> Graph | Analysis:
         if error.code != "unknown-network" or not is_decoder(network):
             raise
         words = (
-            "a language model; `lolat llm` answers for its serving, `lolat cost` for its training"
+            "a language model; `lolat llm` answers for its serving, `lolat cost` for its training, and for "
+            "one pass as a network give transformers:config.json"
         )
         raise error.reworded(f"no network {shortened(str(network))!r}: {words}") from error
 

@@ -8,6 +8,9 @@ from pathlib import Path
 import click
 
 from lolat.cli import common
+from lolat.parameters import Parameter
+
+DEVICE = common.Word(Parameter("device", "", str, choices=("cpu", "gpu"), others={"cuda": "gpu"}))
 
 
 @common.command(
@@ -15,7 +18,7 @@ from lolat.cli import common
     "lolat learn gpu --backend torch --mode training",
     answers={"model-summary": "lolat.device.summary:ModelSummary"},
 )
-@click.argument("device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}")
+@click.argument("device", type=DEVICE, metavar="{cpu|gpu}")
 @common.output_option(
     more="The profile; models/local/<device>.json (or your data folder) if not given."
 )

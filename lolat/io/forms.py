@@ -60,9 +60,11 @@ def is_file(spec: str, endings: str | tuple[str, ...] = FILES) -> bool:
 
 
 def looks_like_network(name: str) -> bool:
-    """True if a name can only be a network's: `keras:ResNet50`, `net.onnx`, `module:function`."""
-    has_colon = ":" in name.removeprefix(os.path.splitdrive(name)[0])
-    return has_colon or name.endswith(FRAMEWORK_FILES)
+    """True if a name can only be a network's: `keras:ResNet50`, `net.onnx`, `module:function`; cuda:0 is
+    PyTorch's name of a device.
+    """
+    _, colon, last = name.removeprefix(os.path.splitdrive(name)[0]).rpartition(":")
+    return (bool(colon) and not last.isdecimal()) or name.endswith(FRAMEWORK_FILES)
 
 
 def config_name(path: str | os.PathLike[str]) -> str:

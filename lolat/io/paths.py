@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable
@@ -186,8 +187,12 @@ def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str,
     if name_alone in shown and word in _PRECISIONS:
         hint = f"did you mean {shown[name_alone]}, in precision {word}?"
     expected = f"expected a device profile (a file), `local` or the name of a device: {there}"
+    if not hint and (number := re.search(r"\d{4}", stem)):  # 3090ti: rtx-3090
+        alike = [shown[n] for n in shown if n.endswith(f"-{number[0]}")]
+        hint = f"did you mean {' or '.join(alike)}?" * bool(alike)
     if not hint:
-        expected += f"; {_LEARN} measures this machine"
+        learn = "`lolat learn gpu`" if stem.partition(":")[0] in ("cuda", "gpu") else _LEARN
+        expected += f"; {learn} measures this machine, `lolat fit` takes the times of another"
     return (f"{wrong}; {hint}" if hint else wrong), expected
 
 

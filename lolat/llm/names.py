@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from lolat.errors import InputError, arg
-from lolat.io.forms import looks_like_network
+from lolat.io.forms import BARE, looks_like_network
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import Decoder
 from lolat.llm.quantization import NEAREST
@@ -130,7 +130,11 @@ def is_decoder(network: Any) -> bool:
     except InputError as error:
         if error.code != "decoder":  # a known one that is refused, such as by its quantization
             return True
-        return bool(get_close_matches(str(network).casefold(), known(), 1, 0.75))
+        name = str(network).casefold()
+        family = re.match(r"[a-z]+(?=[-.]?\d)", name)  # gpt-4, llama3: of a known one
+        families = {re.split(r"[-.\d]", one)[0] for one in published()}
+        is_of_one = bool(family and family[0] in families and BARE.fullmatch(name))
+        return is_of_one or bool(get_close_matches(name, known(), 1, 0.75))
 
 
 @lru_cache(maxsize=64)

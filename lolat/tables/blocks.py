@@ -17,9 +17,9 @@ from lolat.io.tables import Row, Table, read_table
 
 BLOCK_COLUMNS = ("acts", "inp", "flops", "latency_ms")
 EXPECTED_BLOCKS = (
-    f"expected a CSV table with a first line of {','.join(BLOCK_COLUMNS)} and, where known, "
-    "traffic,weights,ops,batch_size,name; of networks network,batch_size,latency_ms; of operations "
-    "op,latency_ms and their sizes"
+    "expected a CSV table of networks with a first line of network,batch_size,latency_ms; of operations "
+    f"op,latency_ms and their sizes; of blocks {','.join(BLOCK_COLUMNS)} and, where known, "
+    "traffic,weights,ops,batch_size,name"
 )
 MOST_OF_A_COUNT = 2**63 - 1  # in a model file
 MOST_USED_ROWS = 2_000  # used of a table; more do not improve a fit of some forty coefficients

@@ -155,6 +155,7 @@ def test_a_bare_call_says_what_to_do_first(lolat: Command) -> None:
         (["predict", "lokal", "keras:X"], "local"),
         (["predict", "epyc2t", "keras:X"], "epyc-2t"),
         (["predict", "g5.xlarge", "keras:X"], "a10g"),
+        (["predict", "3090ti", "keras:X"], "rtx-3090"),
     ],
 )
 def test_a_typing_error_gets_a_suggestion(lolat: Command, call: list[str], meant: str) -> None:
@@ -324,6 +325,27 @@ def test_a_gpu_of_several_frameworks_is_asked_for_the_language_model_first(lolat
     line = lolat.refused("llm", "h100", "timm:resnet50")
     assert "timm:resnet50" in line
     assert "frameworks" not in line
+
+
+def test_a_word_of_others_is_taken(lolat: Command) -> None:
+    assert parameters.PARAMETERS["backend"].choice("PyTorch") == "torch"
+    assert "--backend" in lolat.refused("learn", "cuda", "--backend", "nothing")  # cuda is a gpu
+    line = lolat.refused("predict", "v100", "net.json", "--precision", "int8")
+    assert "a network in INT8 is an ONNX file" in line
+
+
+def test_a_device_of_pytorch_is_no_network(lolat: Command) -> None:
+    line = lolat.refused("predict", "cuda:0", "timm:resnet50")
+    assert "cuda:0: no such device" in line
+    assert "`lolat learn gpu`" in line
+
+
+@pytest.mark.parametrize("name", ["llama3", "gpt-4"])
+def test_a_language_model_of_a_known_family_is_no_network(lolat: Command, name: str) -> None:
+    call = ("cost", "h100", name, "--batch-size", 4, "--sequence-length", 2048, "--tokens", "50M")
+    line = lolat.refused(*call)
+    assert f"{name}: no such file, nor a known model" in line
+    assert "timm:" not in line
 
 
 def test_minutes_are_no_millions_of_hours(lolat: Command) -> None:

@@ -64,6 +64,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     sys.modules.pop("lolat_torch_nets", None)
 
 
+def test_a_module_without_forward_is_told_so_alone() -> None:
+    class Empty(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+
+    with pytest.raises(
+        NetworkError, match=r'"forward" function; write the method forward\(self, x\)'
+    ) as error:
+        lolat.read(Empty(), 32)
+    assert "input_size" not in str(error.value)
+
+
 def test_channels_in_the_order_of_another_framework_are_put_right(here: Path) -> None:
     flat = nn.Sequential(nn.Flatten(), nn.Linear(768, 8))
     with pytest.raises(

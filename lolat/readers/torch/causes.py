@@ -14,6 +14,7 @@ _CAUSES = {
         "expected the network that they are of, for which cost counts both passes",
     ),
     " by .data (": ("", "expected parameters of their final shape and data type"),
+    'missing the required "forward"': ("", "write the method forward(self, x) in its class"),
     "metadata mutating ops": (
         "its forward changes the shape of a parameter or buffer in place, which is not read",
         "expected an operation out of place (.t(), .unsqueeze())",
