@@ -136,7 +136,7 @@ def search(
 
     check_file(output, "output")
     with common.progress() as bar:
-        loaded = _opened(model, question)
+        loaded = _opened(space, model, question)
         of_space = find_space(space)
         if not is_table(objective) and not Path(objective).is_file():
             beside = None if output is None else str(output.with_suffix(".scores.csv"))
@@ -153,11 +153,13 @@ def search(
         common.say(f"written: {accuracy}, with the scores, from which a later search goes on")
 
 
-def _opened(model: str, question: dict[str, Any]) -> Model:
+def _opened(space: str, model: str, question: dict[str, Any]) -> Model:
     """The model in the execution mode, which leaves `question`; InputError for one with samples alone."""
     from lolat.api.choosing import open_here
     from lolat.nas.fewshot import samples_only
+    from lolat.nas.user_code import check_order
 
+    check_order(space, model)
     loaded = open_here(model, common.say, common.progress)
     given = {name: question.pop(name) for name in RUN}
     for name in filter(given.get, RUN):
@@ -195,7 +197,7 @@ def score(
     from lolat.nas.ranking import rank
 
     with common.progress() as bar:
-        loaded = _opened(model, question)
+        loaded = _opened(space, model, question)
         size = batch_size if len(batch_size) > 1 else batch_size[0]
         found = rank(space, loaded, output, batch_size=size, progress=bar, **question)
     common.answer(found, one_by_one(found, best_lines))

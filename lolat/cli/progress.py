@@ -60,7 +60,7 @@ class Show(Progress):
         self.bar.stop()
 
     def start(self, text: str, total: int, done: int = 0) -> None:
-        """A stage of `total` steps begins; the `done` ones of an earlier run took no time in this one."""
+        """A stage of `total` steps begins; the `done` ones of earlier took no time in this one."""
         if self.takes:
             say(f"this takes {self.takes}")
             self.takes = ""
@@ -79,7 +79,8 @@ class Show(Progress):
         if time.monotonic() - self.time >= EVERY_S:
             each = (time.monotonic() - self.began) / (self.done - self.first)
             left = each * (self.total - self.done)
-            self._line(f"{self.text}: {self.done} of {self.total}, about {duration(left)} more")
+            more = f", about {duration(left)} more" if left else ""
+            self._line(f"{self.text}: {self.done} of {self.total}{more}")
 
     def note(self, text: str) -> None:
         """A remark."""

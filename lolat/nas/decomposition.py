@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from lolat.device.predictors.roofline import Roofline
-from lolat.errors import InputError
+from lolat.errors import InputError, LolatError
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, MEANINGS
 from lolat.io.progress import Progress
@@ -59,13 +59,13 @@ class Decomposition:
     size: int
 
     def __str__(self) -> str:
-        pairs = ", ".join(" with ".join(names) for names in self.together) or "none"
+        keys = ", ".join(f"({', '.join(names)})" for names in self.together) or "none"
         off = "exact"
         if self.column is not None:
             off = f"up to {percent(self.deviation)} off in {MEANINGS[self.column].words}"
         return (
-            f"{self.built} networks built; positions that interact: {pairs}; checked on {self.checked} "
-            f"of {self.size:,} networks: sums are {off}"
+            f"{self.built} networks built; positions that interact: {keys}; a network's counts as the sum "
+            f"of its parts' are {off}, checked on {self.checked} of {self.size:,} networks"
         )
 
 
@@ -83,7 +83,7 @@ class CandidateNetworks:
         self._graphs: list[Graph] = []
         self._number: dict[Row, int] = {}
         self._totals: dict[int, np.ndarray] = {}  # batch size -> (networks so far, COLUMNS)
-        self._progress, self._expected, self._left = Progress(), 1, 0
+        self._progress, self._stage, self._expected, self._left = Progress(), "", 1, 0
 
     def build(self, values: Sequence[Any], name: str = "") -> Graph:
         """Build the network of these values; InputError if the function fails or returns no network."""
@@ -94,11 +94,12 @@ class CandidateNetworks:
                 return read(network, self.input_size)
         except Exception as error:
             given = ", ".join(f"{n}={v!r}" for n, v in chosen.items())
+            why = error.message if isinstance(error, LolatError) else brief(error)
             remedy = "fix the function, or leave out a choice"
             if getattr(error, "code", "") == "input-size":
                 remedy = "give Space.from_factory(..., input_size=224), or the size that they have"
             raise InputError(
-                f"{self.place} failed for {given}: {brief(error)}; expected a network for every "
+                f"{self.place} failed for {given}: {why}; expected a network for every "
                 f"combination of choices: {remedy}"
             ) from error
         raise InputError(
@@ -127,16 +128,17 @@ class CandidateNetworks:
             )
             self._number[row] = len(self._graphs) - 1
             if not self._left:  # of as many again, if they are more than was expected
-                text = f"building candidates of {self.name} ({len(self)} so far)"
-                self._progress.start(text, self._expected)
+                done = len(self) - 1
+                self._progress.start(self._stage, done + self._expected, done)
                 self._left = self._expected
             self._left -= 1
             self._progress.step()
         return self._number[row]
 
-    def expect(self, more: int, progress: Progress) -> None:
+    def expect(self, more: int, progress: Progress, purpose: str = "") -> None:
         """Begin a stage of about `more` networks; `progress` shows it once one is built."""
         self._progress, self._left = progress, 0
+        self._stage = f"building candidates of {self.name}{purpose}"
         self._expected = max(min(more, self.size - len(self)), 1)
 
     def totals(self, batch_size: int) -> np.ndarray:
@@ -235,7 +237,8 @@ class Decomposer:
     def _split(self, progress: Progress) -> Decomposition:
         """Find the interactions; errors as of `run`."""
         networks = self.networks
-        networks.expect(2 * len(self.sizes) + FRESH_CHECKS, progress)
+        few = 2 * len(self.sizes) + FRESH_CHECKS
+        networks.expect(few, progress, ", first a few that show how many are needed")
         ends = Decomposer(networks, self.tolerance, [sorted({0, n - 1}) for n in self.sizes])
         ends.find([])
         new = {key: math.prod(self.sizes[p] - 1 for p in key) for key in ends.tables}

@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -182,6 +182,11 @@ class Space:
     decomposer: Decomposer | None = None
 
     def __post_init__(self) -> None:
+        for position in self.positions:
+            if not position.choices:
+                raise InputError(
+                    f"position {position.name!r} has no choices; expected at least one"
+                )
         self.grid = Grid(tuple(len(p.choices) for p in self.positions))
         self._codec = self.codec or dashes(self.grid.sizes)
 
@@ -219,7 +224,14 @@ class Space:
         largest relative error of a summed count. Networks are built when they are first needed, or by
         `prepare`. InputError if the function does not take the choices.
         """
+        for name, values in choices.items():
+            if isinstance(values, str) or not isinstance(values, Iterable):
+                raise InputError(
+                    f"position {name!r}: {values!r} is no list of choices; expected one, such as "
+                    f"({values!r},)"
+                )
         positions = [Position(name, tuple(values)) for name, values in choices.items()]
+        choices = {position.name: position.choices for position in positions}
         networks = CandidateNetworks(function, choices, input_size)
         space = cls(networks.name, positions, (), networks.build)
         space.decomposer = Decomposer(networks, tolerance)

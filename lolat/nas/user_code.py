@@ -20,7 +20,7 @@ from lolat.io.tables import is_table, read_table, to_csv
 from lolat.io.writing import not_written
 from lolat.nas.space import Space
 from lolat.nas.spaces import SPACES
-from lolat.readers.code import attribute_of, brief
+from lolat.readers.code import attribute_of, brief, meant_here, missing_arguments
 from lolat.readers.ops import quietly
 from lolat.units import plural, user_line
 
@@ -34,6 +34,12 @@ def find_space(spec: str | Space) -> Space:
     expected = f"{', '.join(SPACES)} or package.module:callable that returns a lolat.nas.Space"
     space = _attribute(spec, "space", expected)
     if not isinstance(space, Space):
+        if callable(space) and (missing := missing_arguments(space)):
+            raise InputError(
+                f"{spec!r} takes {', '.join(missing)}, it looks like the function of one candidate; "
+                "expected one without arguments: def space(): return lolat.nas.Space.from_factory("
+                f"{space.__name__}, {{{missing[0]!r}: (...)}})"
+            )
         with user_code(f"calling {spec!r}", f"expected {expected}"):
             space = space()
     if not isinstance(space, Space):
@@ -41,8 +47,24 @@ def find_space(spec: str | Space) -> Space:
     return space
 
 
+def check_order(space: str | Space, model: AnyPath | Device) -> None:
+    """InputError if the space and the device are given in each other's place."""
+    if isinstance(space, Space) or not isinstance(model, str):
+        return
+    if looks_like_space(model) and not looks_like_space(space):
+        raise InputError(
+            f"{model} looks like a space, which comes before the device; expected {model} {space}"
+        )
+
+
+def looks_like_space(name: str) -> bool:
+    """Return whether this is a known space, or may be a function that returns one."""
+    return name in SPACES or is_function(name)
+
+
 def opened(space: str | Space, model: AnyPath | Device) -> tuple[Space, Device]:
     """Return a space as of `find_space`, and the device that a file or the name of a profile has."""
+    check_order(space, model)
     device = model if isinstance(model, Device) else Device.load(model)
     return find_space(space), device
 
@@ -50,7 +72,7 @@ def opened(space: str | Space, model: AnyPath | Device) -> tuple[Space, Device]:
 def _attribute(spec: str, argument: str, expected: str) -> Any:
     """Return the object that `package.module:attribute` names; InputError if there is none."""
     if not is_function(spec):
-        raise InputError(f"no {argument} {spec!r}; expected {expected}")
+        raise InputError(f"no {argument} {spec!r}; {meant_here(spec) or f'expected {expected}'}")
     with quietly():
         return attribute_of(spec, argument, expected)
 

@@ -169,9 +169,11 @@ MOST_RENTED = 3
 
 
 def range_word(answer: Any) -> str:
-    """The place of an answer to the measured range, in a word; of a GPU that waits: host-bound."""
+    """The place of an answer to the measured range, in words; of a GPU that waits: host-bound."""
     domain = {True: "inside", False: "outside", None: "not known"}
-    return "host-bound" if answer.host_bound else domain[answer.in_domain]
+    if answer.host_bound:
+        return "outside, host-bound" if answer.in_domain is False else "host-bound"
+    return domain[answer.in_domain]
 
 
 def _range(prediction: Prediction) -> str:

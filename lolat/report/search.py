@@ -107,6 +107,7 @@ def best_lines(result: Ranking) -> Iterator[Part]:
         outside = {
             "outside": ", extrapolating: outside the measured range",
             "host-bound": ", host-bound",
+            "outside, host-bound": ", host-bound, outside the measured range",
         }
         yield f"the first: {sure}{outside.get(range_word(result), '')}"
     if result.fits is False and result.memory_bytes is not None:

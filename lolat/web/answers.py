@@ -448,7 +448,7 @@ MARKS = {
     "outside": "outside: the network is outside the measured range, so that its time is extrapolated",
     "not known": "not known: the device's file does not say what was measured",
 }
-"""A word of `range_word` -> its meaning."""
+"""A part of `range_word` -> its meaning."""
 
 
 def differ(form: Form, question: Card, cards: list[Card]) -> str:
@@ -498,7 +498,9 @@ def compared(form: Form, cards: list[Card], is_alike: bool) -> Card | None:
     return {
         "groups": groups,
         "sentences": [*sentences, *(cheapest_lines(every) if is_alike else ())],
-        "marks": [words for word, words in MARKS.items() if word in map(range_word, every)],
+        "marks": [
+            words for word, words in MARKS.items() if any(word in range_word(p) for p in every)
+        ],
         "has_prices": any(p.dollars_per_million for p in every),
         "command": join(["lolat", "predict", form.network(), "--on", on, *form.options()]),
     }

@@ -193,7 +193,14 @@ def test_a_long_stage_tells_how_long_it_will_take(
         show.start("measuring", 4)
         now[0] += 30.0
         show.step()
-    assert "measuring: 1 of 4, about 90.0 s more" in capsys.readouterr().err
+        assert "measuring: 1 of 4, about 90.0 s more\n" in capsys.readouterr().err
+        show.start("measuring", 6, 3)  # one count: 3 are done, and 30 s a step again
+        for _ in range(3):
+            now[0] += 30.0
+            show.step()
+    told = capsys.readouterr().err
+    assert "measuring: 4 of 6, about 60.0 s more\n" in told
+    assert "measuring: 6 of 6\n" in told
 
 
 def test_the_steps_of_an_earlier_run_are_no_speed(

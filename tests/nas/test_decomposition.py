@@ -87,16 +87,16 @@ def test_each_network_is_built_once_and_far_fewer_than_all() -> None:
 
 
 class Stages(Progress):
-    """Keeps the total and the steps of each stage."""
+    """Keeps the total, the steps done before, and those done by the end of each stage."""
 
     def __init__(self) -> None:
         self.stages: list[list[int]] = []
 
     def start(self, text: str, total: int, done: int = 0) -> None:
-        self.stages.append([total, done])
+        self.stages.append([total, done, done])
 
     def step(self) -> None:
-        self.stages[-1][1] += 1
+        self.stages[-1][2] += 1
 
 
 def test_no_stage_builds_more_networks_than_it_announces() -> None:
@@ -104,8 +104,9 @@ def test_no_stage_builds_more_networks_than_it_announces() -> None:
     shown = Stages()
     space = Space.from_factory(chain, CHAIN)
     space.prepare(shown)
-    assert sum(steps for _, steps in shown.stages) == space.decomposition.built
-    assert [(total, steps) for total, steps in shown.stages if steps > total] == []
+    befores, ends = ([stage[at] for stage in shown.stages] for at in (1, 2))
+    assert (befores, ends[-1]) == ([0, *ends[:-1]], space.decomposition.built)  # one count of all
+    assert [stage for stage in shown.stages if stage[2] > stage[0]] == []
 
 
 def test_a_change_of_a_choice_in_the_middle_is_another_space() -> None:
@@ -117,6 +118,16 @@ def test_a_change_of_a_choice_in_the_middle_is_another_space() -> None:
 
     same, other = {1: 1, 2: 3, 3: 5}, {1: 1, 2: 7, 3: 5}
     assert of(same).fingerprint == of(dict(same)).fingerprint != of(other).fingerprint
+
+
+def test_the_advice_of_a_reader_is_cut_nowhere() -> None:
+    advice = f"expected {'one, ' * 100}or another size"
+
+    def unread(a: int) -> Graph:
+        raise InputError(advice)
+
+    with pytest.raises(InputError, match=advice):
+        Space.from_factory(unread, {"a": (1, 2)}).prepare()
 
 
 def branches(**depths: int) -> Graph:

@@ -57,6 +57,22 @@ def two(first, second):
 
 def wrong(choices):
     return 1 / 0
+
+
+def one(kernel, width):
+    return None
+
+
+def scalar():
+    return Space.from_factory(one, {"kernel": 3, "width": (8, 16)})
+
+
+def letters():
+    return Space.from_factory(one, {"kernel": "35", "width": (8, 16)})
+
+
+def empty():
+    return Space.from_factory(one, {"kernel": (), "width": (8, 16)})
 """
 
 
@@ -207,6 +223,35 @@ def test_a_wrong_call_is_refused_before_a_network_is_built(
     assert "never (searched.py, line " in str(said)
 
 
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        (
+            "searched:scalar",
+            "position 'kernel': 3 is no list of choices; expected one, such as (3,)",
+        ),
+        ("searched:letters", "position 'kernel': '35' is no list"),
+        ("searched:empty", "position 'kernel' has no choices"),
+        ("searched:one", "takes kernel, width, it looks like the function of one candidate"),
+        ("searched", "searched.py:space"),
+    ],
+)
+def test_what_is_no_space_is_told_how_to_become_one(
+    lolat: Command, model: Path, here: Path, space: str, words: str
+) -> None:
+    said = lolat.refused("nas", "score", space, model, "--output", "o.csv")
+    assert words in str(said)
+
+
+@pytest.mark.parametrize("command", ["score --output o.csv", "search --objective searched:score"])
+def test_a_space_in_the_devices_place_is_told_its_own(
+    lolat: Command, here: Path, command: str
+) -> None:
+    name, *rest = command.split()
+    said = lolat.refused("nas", name, "epyc-2t-torch", "searched:space", *rest)
+    assert "expected searched:space epyc-2t-torch" in str(said)
+
+
 # ---- score
 
 
@@ -333,7 +378,7 @@ def test_the_first_of_a_score_is_as_sure_as_its_prediction(
         assert candidate["host_bound"] is whole.host_bound is (how == "host-bound")
         assert candidate["latency_ms"] == pytest.approx(whole.latency_ms)
         assert candidate["warnings"] == list(whole.warnings)
-    assert how.split(":")[0].replace("extrapolating", "outside") in lolat.done(*search).out
+    assert "outside" + ", host-bound" * (how == "host-bound") in lolat.done(*search).out
 
 
 def test_candidates_that_do_not_fit_are_marked(lolat: Command, here: Path) -> None:
