@@ -499,7 +499,7 @@ def compared(form: Form, cards: list[Card], is_alike: bool) -> Card | None:
         "groups": groups,
         "sentences": [*sentences, *(cheapest_lines(every) if is_alike else ())],
         "marks": [
-            words for word, words in MARKS.items() if any(word in range_word(p) for p in every)
+            text for mark, text in MARKS.items() if any(mark in range_word(p) for p in every)
         ],
         "has_prices": any(p.dollars_per_million for p in every),
         "command": join(["lolat", "predict", form.network(), "--on", on, *form.options()]),
