@@ -321,7 +321,7 @@ def warn(remarks: Iterable[str]) -> None:
 # ---- Options that several commands have: one name, one meaning.
 
 WHOLE = Whole(1)
-BATCHES = List(Auto(WHOLE), "N[,N]|auto", PARAMETERS["batch_size"].example)
+BATCHES = List(Auto(WHOLE), "N[,N]|auto", "256 or auto")
 SURE: dict[str, Any] = {"is_flag": False, "flag_value": 100 * COVERAGE, "default": None}
 PRECISIONS = Word(PARAMETERS["precision"], BEST)
 

@@ -18,6 +18,7 @@ from lolat.report.cost_table import (
     keeps,
     legend,
     link_words,
+    most_line,
     recipe_words,
     way_words,
 )
@@ -83,7 +84,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     after = list[str]()
     amounts = [(cost, o) for o in cost.options if o.within_limits is not None]
     if amounts:
-        after += [_most_line(amounts), *_price_lines(cost)]
+        after += [most_line(amounts), *_price_lines(cost)]
     elif cost.samples is not None and cost.fits is not False:
         name = f"{plain(cost.model.partition(' (')[0])} with that memory"
         unknown = no_price_words([name], cost.price_list or "")
@@ -270,13 +271,6 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
     yield from _price_lines(cost)
 
 
-def _most_line(rows: Sequence[Row]) -> str:
-    """A line on the row with the most data within limits."""
-    cost, option = max(rows, key=lambda row: row[1].within_limits or 0)
-    words = f"{option.devices} x {short_name(cost.device)}, {keeps(option, cost.limits)}"
-    return f"Most{cost.limits.words()}: {words}{across(option)}"
-
-
 def _price_lines(cost: Cost) -> Iterator[str]:
     """A line on the source of the price, if there is one."""
     if cost.prices is None:
@@ -298,7 +292,11 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     yield from ("", table) if table.rows else ()
     yield from ("", *after)
     yield from left_out_lines(costs.left_out)
-    told = [(short_name(c.device), c.warnings, c.options[0].interval_s) for c in costs.answers]
+    several = len({c.checkpointing for c in costs.answers}) > 1
+    told = [
+        (short_name(c.device) + _recomputed(c) * several, c.warnings, c.options[0].interval_s)
+        for c in costs.answers
+    ]
     of_all = [note for note in told[0][1] if all(note in notes for _, notes, _ in told)]
     yield from (f"note: {plain(note)}" for note in of_all)  # on the network, not on a device
     yield from grouped_notes(
@@ -427,9 +425,7 @@ def _no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
     """
     each, alike = dict[str, list[Row]](), dict[tuple[str, ...], list[str]]()
     for cost in costs:
-        again = (
-            "" if cost.checkpointing in (None, "none") else f", {cost.checkpointing} checkpointing"
-        )
+        again = "" if cost.checkpointing in (None, "none") else _recomputed(cost)
         name = f"{short_name(cost.device)} batch {cost.batch_size:,}{again}"
         each.setdefault(name, []).extend((cost, option) for option in cost.options)
     for name, rows in each.items():
@@ -444,10 +440,15 @@ def _no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
         yield f"DOES NOT FIT: {', '.join(names)}{would_words(ways)}"
 
 
+def _recomputed(cost: Cost) -> str:
+    """A clause on the way to checkpoint."""
+    return f", {cost.checkpointing or 'no'} checkpointing".replace("none", "no")
+
+
 def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
     """Lines on the cheapest and the fastest within the limits, and devices that may be as good."""
     if listed and listed[0][1].within_limits is not None:
-        yield _most_line(listed[:1])
+        yield most_line(listed)
     for name, choice, limits in _bests(costs):
         if choice is None:
             continue

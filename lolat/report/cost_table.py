@@ -12,7 +12,7 @@ from lolat.report.ranked import within_limit
 from lolat.report.tables import Column, ReportTable, ends_of
 from lolat.training.auto_batch import CLOSE
 from lolat.training.compare import Choice, Costs, short_name
-from lolat.training.cost import Cost, close_words, is_close
+from lolat.training.cost import NEARLY, Cost, close_words, is_close
 from lolat.training.model import TrainingLimits, TrainingPrediction
 from lolat.training.parallel import NONE
 from lolat.units import byte_size, digits, dollars, duration, milliseconds, percent, plain, quantity
@@ -189,6 +189,32 @@ def keeps(option: TrainingPrediction, limits: TrainingLimits) -> str:
         took = duration(option.within_limits / (option.tokens_per_s or option.samples_per_s))
         return f"{quantity(option.within_limits)} {of}{ends} in {took}"
     return max(words, key=SURE.index, default="")
+
+
+def most_line(rows: Sequence[Row]) -> str:
+    """Return a line on the row with the most data within limits."""
+    cost, option = max(rows, key=lambda row: row[1].within_limits or 0)
+    words = f"{option.devices} x {short_name(cost.device)}, {keeps(option, cost.limits)}"
+    return (
+        f"Most{cost.limits.words()}: {words}{across(option)}{_sooner_words((cost, option), rows)}"
+    )
+
+
+def _sooner_words(most: Row, rows: Sequence[Row]) -> str:
+    """Return a clause on the row that has nearly as much data soonest; "" if it is that row."""
+    amount = most[1].within_limits or 0
+
+    def took(row: Row) -> float:
+        return (row[1].within_limits or 0) / (row[1].tokens_per_s or row[1].samples_per_s)
+
+    near = [row for row in rows if NEARLY * (row[1].within_limits or 0) >= amount]
+    near = [row for row in near if row[1].fits is not False]
+    soonest = min(near, key=took, default=most)
+    if took(soonest) * NEARLY >= took(most):
+        return ""
+    cost, option = soonest
+    words = f"{option.devices} x {short_name(cost.device)}, {keeps(option, cost.limits)}"
+    return f"; sooner, nearly as much: {words}{across(option)}"
 
 
 def link_words(cost: Cost, option: TrainingPrediction) -> str:

@@ -305,10 +305,10 @@ class DecoderPlan:
         )
         size = other.needed(devices, self.run.batch_size)
         if min(size / needed, ms / own_ms) < MUCH_LESS:
-            yield (
-                f"adapters are in float32, as PEFT makes them: --tune {other.tuning.words()} (PEFT: "
-                f"autocast_adapter_dtype=False) takes {ms / own_ms:.2f} times as long on a GPU, and "
-                f"{byte_size(size)}"
+            yield Remark(
+                f"adapters are in float32, as PEFT makes them; --tune {other.tuning.words()} (PEFT: "
+                "autocast_adapter_dtype=False) takes less",
+                f"{ms / own_ms:.2f} times as long on a GPU, and {byte_size(size)}",
             )
 
     def remarks(self, memory: Mapping[str, int], numbers: Sequence[int]) -> Iterator[str]:
@@ -368,14 +368,19 @@ class DecoderPlan:
         if most := several.largest([devices], self.available):
             yield self.run.split(most)
         named = list[DecoderPlan]()  # an option that was asked for makes two ways one
+        enough = list[set[str]]()
         for words, plan, others in ways:
-            if plan in named or (plan == self and not others):
+            options = {f"--{option.strip()}" for option in words.split("--") if option.strip()}
+            is_more = any(fewer <= options for fewer in enough)  # than fits already
+            if plan in named or is_more or (plan == self and not others):
                 continue
             fitting = (
                 k for k in (devices, *others) if plan.needed(k, batch_size) <= self.available
             )
             if number := next(fitting, None):
                 named.append(plan)
+                if number == devices:
+                    enough.append(options)
                 yield f"{words} {f'--replicas {number}' * (number != devices)}".replace(
                     "  ", " "
                 ).strip()

@@ -63,6 +63,10 @@ class TrainingQuestion(RunAs):
         if self.samples is self.tokens is None and self.epochs != 1:
             data = f"{arg('samples')} or {arg('tokens')}"
             raise InputError(f"{arg('epochs')} without {data}: expected the data of an epoch too")
+        if self.tune:
+            from lolat.training.tuning import Tuning
+
+            Tuning.named(self.tune)  # before the network is read
         check_price(self.price_per_hour, self.prices)
         numbers = ("memory_gib", "max_hours", "max_dollars", "link_gbps", "coverage")
         check_given(**{name: getattr(self, name) for name in numbers})

@@ -498,9 +498,7 @@ def compared(form: Form, cards: list[Card], is_alike: bool) -> Card | None:
     return {
         "groups": groups,
         "sentences": [*sentences, *(cheapest_lines(every) if is_alike else ())],
-        "marks": [
-            text for mark, text in MARKS.items() if any(mark in range_word(p) for p in every)
-        ],
+        "marks": [v for k, v in MARKS.items() if any(k in range_word(p) for p in every)],
         "has_prices": any(p.dollars_per_million for p in every),
         "command": join(["lolat", "predict", form.network(), "--on", on, *form.options()]),
     }

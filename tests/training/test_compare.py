@@ -686,6 +686,17 @@ def test_what_a_budget_buys_without_data_has_its_hours_and_its_price() -> None:
     assert any(line.startswith("Price by the second: the price given") for line in lines)
 
 
+def test_what_buys_nearly_as_much_data_far_sooner_is_named() -> None:
+    """Two devices of the one price an hour have nearly half the time and the same data."""
+    found = package.load("p4-fp32").cost(
+        network(), 8, replicas=[1, 2], price_per_hour=3, max_dollars=60, link_gbps=10**5
+    )
+    one, two = (option.within_limits or 0 for option in found.options)
+    assert one / 1.1 <= two < one
+    (line,) = (n for n in lines_of(cost_lines(found)) if n.startswith("Most within $60: 1 x p4, "))
+    assert re.search(r" in 20 h.*; sooner, nearly as much: 2 x p4, .* in 10 h", line)
+
+
 def test_rows_of_different_updates_name_the_option_that_compares_equal_ones(prices: str) -> None:
     told = "An update is of 64 to 128 samples: --global-batch-size N compares equal ones."
     assert told in lines_of(costs_lines(asked(prices, "fp32")))

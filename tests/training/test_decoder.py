@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -518,6 +519,24 @@ def test_the_first_number_that_fits_is_told_and_no_way_twice() -> None:
     assert len(ways) == len({*ways})
 
 
+def test_an_option_that_holds_one_that_fits_is_not_offered() -> None:
+    """On one device FSDP divides nothing, and its checkpointing is the checkpointing."""
+    found = package.load("l40s-vllm").cost("llama-3.1-8b", 4, tune="lora:16", input_size=4096)
+    assert found.fits is False
+    ways = [{*re.findall(r"--\S+ \S+", way)} for way in found.would_fit]
+    assert {"--checkpointing full"} in ways
+    assert not any(one < other for one in ways for other in ways)
+
+
+def test_a_note_of_two_ways_to_checkpoint_is_one_with_the_figures_of_one() -> None:
+    found = package.load("h100-vllm").cost(
+        "llama-3.1-8b", 1, tune="lora:16", checkpointing=("none", "full"), input_size=4096
+    )
+    told = [n for n in lines_of(costs_lines(found)) if "adapters are in float32" in n]
+    assert len(told) == 1
+    assert re.search(r"\(the figures of .*, (no|full) checkpointing\)$", told[0])
+
+
 def test_memory_and_iteration_above_the_table_are_of_the_best_row(tmp_path: Path) -> None:
     """Of four and eight H100 the four are cheaper where eight cost three times as much an hour."""
     about: dict[str, Any] = {"input_size": 4096, "sharding": "fsdp", "tokens": 2e8}
@@ -537,7 +556,7 @@ def test_adapters_in_half_precision_are_offered_with_their_time_and_memory() -> 
     h100, ask = package.load("h100-vllm"), {"input_size": 4096}
     wide, half = (h100.cost("llama-3.1-8b", 1, tune=t, **ask) for t in ("lora:16", "lora:16:bf16"))
     ratio = half.best.iteration_ms / wide.best.iteration_ms
-    told = f"takes {ratio:.2f} times as long on a GPU, and {half.memory_bytes / 2**30:.1f} GiB"
+    told = f": {ratio:.2f} times as long on a GPU, and {half.memory_bytes / 2**30:.1f} GiB"
     assert any("--tune lora:16:bf16" in w and w.endswith(told) for w in wide.warnings)
     assert not any("lora:16:bf16" in w for w in half.warnings)
 
