@@ -178,7 +178,7 @@ def _opened(space: str, model: str, question: dict[str, Any]) -> Model:
 )
 @common.space_argument
 @common.model_argument
-@common.output_option(required=True, more="A CSV table.")
+@common.output_option(more="A CSV table of all.")
 @click.option(
     "--among", metavar="ARCHS", type=click.Path(),
     help="Only the networks of a CSV table (or .csv.gz) with the column arch.",
@@ -191,9 +191,9 @@ def _opened(space: str, model: str, question: dict[str, Any]) -> Model:
 @common.parameter("batch_size", default="1", show_default=True)
 @run_options
 def score(
-    space: str, model: str, output: Path, batch_size: tuple[int, ...], **question: Any
+    space: str, model: str, output: Path | None, batch_size: tuple[int, ...], **question: Any
 ) -> None:
-    """Write the latencies of all candidates of SPACE, or of ARCHS, on MODEL's device; list the fastest."""
+    """List the fastest candidates of SPACE, or of ARCHS, on MODEL's device; write the latencies of all."""
     from lolat.nas.ranking import rank
 
     with common.progress() as bar:

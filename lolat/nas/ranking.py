@@ -58,7 +58,7 @@ class Ranking(Result):
     max_ms: float | None
     scored: int
     within: int
-    output: str
+    output: str | None
     best: tuple[BestCandidate, ...]
     interval_ms: tuple[float, float] | None = None
     coverage: float | None = None
@@ -126,7 +126,7 @@ class Ranked(NamedTuple):
 def rank(
     space: str | Space,
     model: AnyPath | Device,
-    output: AnyPath,
+    output: AnyPath | None = None,
     *,
     among: AnyPath | None = None,
     max_ms: float | None = None,
@@ -135,11 +135,11 @@ def rank(
     predictor: str | None = None,
     progress: Progress | None = None,
 ) -> Ranking | Rankings:
-    """Write the latencies of all candidates of a space, or of those in a table, and find the fastest.
+    """Find the fastest of all candidates of a space, or of those in a table, and write their latencies.
 
     `space`, `model`: as for `search`. `output`: a CSV table with the columns arch and latency_ms, of a list
-    of batch sizes also batch_size, and low_ms and high_ms if samples answer. The other arguments are the
-    options of `lolat nas score`.
+    of batch sizes also batch_size, and low_ms and high_ms if samples answer; None writes none. The other
+    arguments are the options of `lolat nas score`.
 
     Returns a `Ranking`, of a list of batch sizes `Rankings`. AnswerIsNo if no candidate is within the time;
     InputError for more than ten million rows of a batch size.
@@ -152,7 +152,7 @@ def rank(
     if not sizes:
         raise InputError(f"{arg('batch_size')} is an empty list; expected one or several")
     check_inputs_stay(
-        {"output": Path(output), "model": loaded.source, "among": among and str(among)}
+        {"output": output and Path(output), "model": loaded.source, "among": among and str(among)}
     )
     remarks: list[str] = []
     by_size = dict.fromkeys(sizes) if among is None else _read(of_space, among, [*sizes], remarks)
@@ -163,13 +163,14 @@ def rank(
         kept, within, fastest = _kept(latencies, rows, count, max_ms, best, shown)
         result = Ranking(
             of_space.name, of_space.size, size, latencies.predictor, latencies.source, loaded.name, max_ms,
-            count, within, str(output), (), warnings=tuple(remarks),
+            count, within, None if output is None else str(output), (), warnings=tuple(remarks),
         )  # fmt: skip
         if not within and max_ms is not None:
             raise none_within(result, fastest, among)
         decode = of_space.decode if rows is None else rows.__getitem__
         found.append(Ranked(result, latencies, decode(kept.indices), kept.times))
-    _write(output, of_space, found, with_size=not is_one(batch_size))
+    if output is not None:
+        _write(output, of_space, found, with_size=not is_one(batch_size))
     every = tuple(_with_best(one, of_space, loaded, best or DEFAULT_TOP) for one in found)
     return every[0] if is_one(batch_size) else Rankings(every)
 

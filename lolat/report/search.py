@@ -116,4 +116,5 @@ def best_lines(result: Ranking) -> Iterator[Part]:
             "others is not looked at: nas search marks its front, predict tells that of a network"
         )
     yield from note_lines(result.warnings[:MOST_NOTES])
-    yield f"written: {plain(result.output)}"
+    if result.output is not None:
+        yield f"written: {plain(result.output)}"
