@@ -340,13 +340,13 @@ def test_an_objective_that_fails_is_told_with_its_line(
 def test_a_score_without_output_lists_the_same_and_writes_nothing(
     lolat: Command, model: Path, here: Path
 ) -> None:
-    written = lolat.json("nas", "score", "searched:space", model, "--output", "o.csv")
+    written = lolat.answer("nas", "score", "searched:space", model, "--output", "o.csv")
     (here / "o.csv").unlink()
     before = {*here.iterdir()}
-    shown = lolat.json("nas", "score", "searched:space", model)
+    shown = lolat.answer("nas", "score", "searched:space", model)
     assert shown == written | {"output": None}
     assert {*here.iterdir()} == before
-    assert "written" not in lolat.text("nas", "score", "searched:space", model)
+    assert "written" not in lolat.done("nas", "score", "searched:space", model).out
 
 
 @pytest.mark.parametrize(
