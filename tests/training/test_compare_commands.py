@@ -170,7 +170,7 @@ def test_gpus_in_precisions_that_differ_are_not_ranked(
     (told,) = (
         line for line in lines if "fp32 on v100-fp32, a100-fp32; amp on rtx-4090-amp" in line
     )
-    in_python = told.replace("--precision fp16", 'precision="fp16"')
+    in_python = told.replace("--precision amp", 'precision="amp"')
     in_python = in_python.replace("--precision best", 'precision="best"')
     assert in_python in repr(package.predict(network(), ["v100", "a100", "rtx-4090"]))
     for same in (
