@@ -85,7 +85,7 @@ def test_from_networks_to_others(lolat: Command, tmp_path: Path) -> None:
     found = lolat.done("fit", table(tmp_path), "--name", "desk", "--output", out)
     assert (
         found.out.splitlines()[0]
-        == "desk: desk, by 30 networks, batch 4 to 16 · fp32, PyTorch, eager"
+        == "desk: desk, by 30 rows of 15 networks, batch 4 to 16 · fp32, PyTorch, eager"
     )
     document = read(out).document
     assert document["default"] == "kernels"
@@ -150,9 +150,9 @@ def test_a_file_that_knew_other_networks_is_told_to_forget_them(
     assert "has neither precision nor launch: its times are taken to be of float32, eager" in said
     head, *rows = times.read_text().splitlines()
     few = tmp_path / "few.csv"
-    few.write_text("\n".join([f"{head},precision", *(f"{row},fp32" for row in rows[:8])]))
+    few.write_text("\n".join([f"{head},precision", *(f"{row},fp32" for row in rows[:10])]))
     said = lolat.done("fit", few, "--output", out).err
-    assert "knew latencies from 30 networks, batch 4 to 16: these are replaced" in said
+    assert "knew latencies from 30 rows of 15 networks, batch 4 to 16: these are replaced" in said
     assert "neither precision" not in said
 
 
@@ -164,7 +164,7 @@ def test_copies_of_a_network_count_once(lolat: Command, tmp_path: Path) -> None:
     found = lolat.done("fit", twice, "--name", "desk", "--output", tmp_path / "desk.json")
     assert (
         found.out.splitlines()[0]
-        == "desk: desk, by 30 networks, batch 4 to 16 · fp32, PyTorch, eager"
+        == "desk: desk, by 30 rows of 15 networks, batch 4 to 16 · fp32, PyTorch, eager"
     )
     assert "7 of 37 rows are copies of others, and count once" in found.err
 
