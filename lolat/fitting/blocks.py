@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
 from typing import Any
@@ -171,7 +172,7 @@ def _left_out(
 ) -> tuple[np.ndarray | None, list[Formula]]:
     """((points,) ms predicted by fits without the point's block, these fits); (None, []) if points lack."""
     folds, refits = folds_of(blocks_of(points)), []
-    if len(points) - int(np.bincount(folds).max()) <= numbers:
+    if len(points) - max(Counter(folds.tolist()).values(), default=0) <= numbers:
         return None, []
 
     def predict(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
