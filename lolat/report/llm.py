@@ -95,7 +95,8 @@ def arrival_lines(asked: ServingQuestion) -> Iterator[str]:
         return
     faster = (rate / asked.arrivals.rate for rate in several(asked.request_rate))
     times = ", ".join(f"{factor:.2f}" for factor in faster if abs(factor - 1.0) > 5e-3)
-    replayed = f"; replayed {times} times as fast" * bool(times)
+    replayed = f"; replayed {times} times as fast, with bursts that are shorter and no larger"
+    replayed *= bool(times)
     yield f"{plain(asked.arrivals.source)}: {asked.arrivals.words()}{replayed}"
 
 
@@ -235,7 +236,7 @@ def _advice(answer: ServingAnswer) -> Iterator[str]:
         yield from near_lines(answer.near, asked, len(rates) == 1)
         yield from other_fp8_lines(answer)
         yield from limit_legend(asked)
-        yield from shared_out([*bests.values()])
+        yield from shared_out([*bests.values()], asked)
     yield _price_words(answer)
 
 
@@ -246,13 +247,13 @@ def limit_legend(asked: ServingQuestion) -> Iterator[str]:
         yield LEGEND if asked.sure is None else is_sure
 
 
-def shared_out(rows: Sequence[ServingConfig]) -> Iterator[str]:
-    """A remark on replicas, which are assumed to get their requests at random."""
+def shared_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator[str]:
+    """A remark on the requests that each of several replicas gets."""
     if any(row.replicas > 1 and row.request_rate is not None for row in rows):
-        yield (
-            "Each replica gets its share of the requests at random: a router that picks the least busy one "
-            "makes them wait less."
-        )
+        share = "its share of the requests at random"
+        if not isinstance(asked.arrivals, str):
+            share = "the requests of the trace in turn"
+        yield f"Each replica gets {share}: a router that picks the least busy one makes them wait less."
 
 
 def headroom(row: ServingConfig, asked: ServingQuestion, is_only: bool) -> Iterator[str]:

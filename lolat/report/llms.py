@@ -58,7 +58,7 @@ def after_lines(found: ComparedModels) -> Iterator[str]:
         yield from (f"{plain(name)}: {words}" for words in other_fp8_lines(found.of[name]))
     yield from limit_legend(found.asked)
     yield from word_legend(found)
-    yield from shared_out([*found.answers.values()])
+    yield from shared_out([*found.answers.values()], found.asked)
     yield from price_lines(found)
     yield from unpriced_lines(found)
     yield from far_lines(found)
