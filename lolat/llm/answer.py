@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lolat.device.intervals import within_limit
 from lolat.errors import AnswerIsNo
 from lolat.io.results import Result, of
 from lolat.llm.question import ServingQuestion
@@ -19,6 +20,8 @@ experts, all-reduces, small operations, kernel launches, scheduling, prompts of 
 memory of preempted requests until their prompts and tokens are computed again."""
 NEAR = 0.01
 """The largest rate within limits is found to this fraction of it."""
+LIMITS = ("coverage", "max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "percentile", "sure")
+"""What was asked for, in the JSON of answers."""
 SPLIT = ("tensor_parallel", "expert_parallel", "attention_data_parallel")
 """The numbers that say how a model is split over the GPUs of a replica."""
 
@@ -39,9 +42,11 @@ class ServingConfig(Result):
     of it. `headroom_rate`: the most requests a second at which the best row of a rate keeps the limits;
     `sure_rate`: those at which the ends of its intervals do, None if they do not at the rate asked for.
     `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a million output tokens and
-    their prompts. `rented`: the machines that cost `dollars_per_hour`; `rented_gpus`: all of their GPUs.
-    `within`: True if it fits and keeps the limits. `in_domain`: True if such loads were served and their
-    operations timed.
+    their prompts; `dollars_per_month`: for 730 hours. `rented`: the machines that cost `dollars_per_hour`;
+    `rented_gpus`: all of their GPUs. `within`: True if it fits and keeps the limits. `verdicts`: by limit,
+    "ttft" and "tpot", "yes" if the whole interval keeps it, "likely" if the time does, else "unlikely", or
+    "no" if no part of the interval does; of `sure` "yes" or "no". `in_domain`: True if such loads were
+    served and their operations timed; `extrapolated`: why not, in words.
     """
 
     model: str
@@ -94,6 +99,9 @@ class ServingConfig(Result):
     expert_parallel: int = 1
     headroom_rate: float | None = None
     sure_rate: float | None = None
+    dollars_per_month: float | None = None
+    verdicts: Mapping[str, str] | None = None
+    extrapolated: tuple[str, ...] = ()
 
     @property
     def headroom(self) -> float | None:
@@ -139,6 +147,17 @@ class ServingConfig(Result):
             for ms, (limit, of) in zip(times, limits, strict=True)
             if limit and ms
         ]
+
+    def judge(self, asked: ServingQuestion) -> dict[str, str]:
+        """Return `verdicts`; none of a row without times, or that is overloaded."""
+        limits = {"tpot": asked.max_tpot_ms, "ttft": asked.max_ttft_ms}
+        times = zip(self.judged(asked.percentile), self.judged_ends(asked.percentile), strict=True)
+        is_sure = asked.sure is not None
+        return {
+            name: within_limit(ms, ends, limit, is_sure).lower()
+            for (name, limit), (ms, ends) in zip(limits.items(), times, strict=True)
+            if limit and ms and not self.saturated
+        }
 
     def is_sure(self, asked: ServingQuestion, end: int = 1) -> bool:
         """Return True if the intervals of the times end within the limits; `end` 0: if they begin there."""
@@ -228,6 +247,9 @@ class ServingConfig(Result):
         parts = cells.pop("breakdown") or {}
         others = cells.pop("intervals_ms") or {}
         cells |= {f"{name}_ms": ms for name, ms in (cells.pop("percentiles_ms") or {}).items()}
+        cells["extrapolated"] = "; ".join(cells["extrapolated"])
+        verdicts = cells.pop("verdicts") or {}
+        cells |= {f"{name}_verdict": verdicts.get(name) for name in ("tpot", "ttft")}
         ends = {name: cells.pop(f"{name}_interval_ms") for name in ("tpot", "ttft")}
         for name, both in (ends | others).items():
             low, high = both or (None, None)
@@ -244,10 +266,11 @@ class ServingAnswer(Result):
     the cheapest output tokens within the limits; None if no row keeps them. `bests`: the best of each load.
     `chosen`: the best row, else the first. `near`: rows on fewer GPUs than the best of their rate that miss
     the limits by less than the error. `surer`: for each best row that keeps the limits by its times alone,
-    the cheapest row of its load that does with its whole intervals. `other_fp8`: cheaper rows in FP8 than
-    the best ones if no data type was asked for; if FP8 was, the best ones in the FP8 of the language
-    model's maker, if that has other scales. `price_list`: the name of the list of `prices`, and what is
-    taken for granted of it. `needs`: the GPUs that hold a language model that does not fit, in words.
+    the cheapest row of its load that does with its whole intervals. `other_dtypes`: rows that keep the
+    limits for at least a tenth less than the best one of their rate, with weights of another data type,
+    which are another checkpoint: the best of each type, the cheapest first. `price_list`: the name of the
+    list of `prices`, and what is taken for granted of it. `needs`: the GPUs that hold a language model that
+    does not fit, in words.
     `largest_machine`: the most GPUs of one machine in `prices`.
     """
 
@@ -265,14 +288,18 @@ class ServingAnswer(Result):
     bests: tuple[int, ...] = ()
     near: tuple[ServingConfig, ...] = ()
     surer: tuple[ServingConfig, ...] = ()
-    other_fp8: tuple[ServingConfig, ...] = ()
+    other_dtypes: tuple[ServingConfig, ...] = ()
     price_list: str = ""
     needs: str = ""
     largest_machine: int = 0
     KEYS = ("model", "device", "framework", "parameters", "active",
-            *of("asked", "coverage", "max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "percentile",
-                "sure"), "rows=served", "best", "bests", "headroom_rate", "headroom", "near", "surer",
-            "other_fp8", "prices", "warnings")  # fmt: skip
+            *of("asked", *LIMITS), "rows=served", "best", "bests", "headroom_rate", "headroom", "near",
+            "surer", "other_dtypes", "prices", "price_list", "warnings")  # fmt: skip
+
+    @property
+    def other_fp8(self) -> list[ServingConfig]:
+        """The rows of `other_dtypes` in FP8."""
+        return [row for row in self.other_dtypes if row.dtype.startswith("fp8")]
 
     @property
     def headroom_rate(self) -> float | None:

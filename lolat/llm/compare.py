@@ -11,8 +11,9 @@ from typing import Any
 from lolat.device.question import ask_each, no_device
 from lolat.errors import AnswerIsNo
 from lolat.hardware.prices import given_list
+from lolat.io import results
 from lolat.io.results import Result
-from lolat.llm.answer import SPLIT, ServingAnswer, ServingConfig, best_of, requests_words
+from lolat.llm.answer import LIMITS, SPLIT, ServingAnswer, ServingConfig, best_of, requests_words
 from lolat.llm.names import find_decoders
 from lolat.llm.question import ServingQuestion
 from lolat.llm.remarks import links_words
@@ -35,8 +36,9 @@ class ComparedModels(Result):
     output token of these rows, at the percentile asked for. `by_load`: the best rows of each device, one
     for each load asked for, if these are several. `left_out`: reasons why other devices have no answer, by
     device, the nearest to the limits first. `near`: rows on fewer GPUs that miss the limits by less than
-    the error, by device. `surer`: those of the answers, by device. `warnings`: what a reader of the rows
-    must know.
+    the error, by device. `surer`, `other_dtypes`, `price_lists`: those of the answers, by device.
+    `warnings`: what a reader of the rows must know. The limits, `percentile`, `sure` and `coverage` that
+    were asked for are keys in JSON.
     """
 
     of: Mapping[str, ServingAnswer]
@@ -45,7 +47,8 @@ class ComparedModels(Result):
     asked: ServingQuestion
     remarks: tuple[str, ...] = ()
     by_load: Mapping[str, Sequence[ServingConfig]] = field(default_factory=dict)
-    KEYS = ("answers", "cheapest", "fastest", "by_load", "near", "surer", "left_out", "warnings")
+    KEYS = (*results.of("asked", *LIMITS), "answers", "cheapest", "fastest", "by_load", "near", "surer",
+            "other_dtypes", "price_lists", "left_out", "warnings")  # fmt: skip
 
     @property
     def answers(self) -> dict[str, ServingConfig]:
@@ -107,6 +110,18 @@ class ComparedModels(Result):
     def surer(self) -> dict[str, tuple[ServingConfig, ...]]:
         """Rows that surely keep the limits, of devices whose best rows do so by their times alone."""
         return {name: answer.surer for name, answer in self.of.items() if answer.surer}
+
+    @property
+    def other_dtypes(self) -> dict[str, tuple[ServingConfig, ...]]:
+        """Cheaper rows with weights of another data type, by device."""
+        return {
+            name: answer.other_dtypes for name, answer in self.of.items() if answer.other_dtypes
+        }
+
+    @property
+    def price_lists(self) -> dict[str, str]:
+        """The names of the lists of prices, by device."""
+        return {name: answer.price_list for name, answer in self.of.items() if answer.price_list}
 
     @property
     def leading(self) -> list[str]:
@@ -252,7 +267,7 @@ def side_by_side(
                 again(name, {load: most, **split}),
                 near=it.near,
                 surer=it.surer,
-                other_fp8=it.other_fp8,
+                other_dtypes=it.other_dtypes,
             )
         else:
             held = requests_words(max(some), is_rate)

@@ -13,6 +13,7 @@ from lolat.arrays import np
 from lolat.llm.decoder import DTYPES
 from lolat.llm.gpu import GPU, UNSEEN
 from lolat.llm.serving import STARTS, STEP_PARTS, Deployment, each_ms, operations_of
+from lolat.units import percent
 
 MOST_SERVED = {"requests at once": 512, "tokens of a prompt": 8192, "tokens of an answer": 8192}
 """The largest loads among the served rows that bundled devices are fitted to."""
@@ -80,9 +81,7 @@ def interval(
     of the time. `sizes`: (rows, 3) requests at once, tokens of a prompt, tokens of an answer. `at_rate`:
     the requests arrive at a rate, and do not pile up; one, or (rows,).
     """
-    section = gpu.section
-    ms = parts * each_ms(section.overheads)
-    shares = dict(zip((*STEP_PARTS, *STARTS), (ms / ms.sum(1, keepdims=True)).T, strict=True))
+    section, shares = gpu.section, _shares(gpu, parts)
     first, unseen = computed is not None, is_unseen(gpu, deployment)
     token, prompt = map(max, section.spread, UNSEEN if unseen else (0.0, 0.0))
     is_better = not first and section.served and not unseen
@@ -91,11 +90,8 @@ def interval(
     known = AT_RATE * (token / before.spread[0] if before else 1.0)
     of_rate = min(token, known) if is_better else token
     off: Any = np.where(at_rate, of_rate, token) + (computed or 0.0) * (prompt - token)
-    part_of = {n: p for n, p in OPERATIONS.items() if not first or p != "attention"}
-    part_of |= OF_FIRST if first else {}
-    like = {name for (name, _), one in operations_of(gpu, deployment).items() if one.like}
-    parts_of = sorted({part for name, part in part_of.items() if name in like})
-    untimed = sum((shares[part] for part in parts_of), 0.0 * sizes[:, 0])
+    zero = 0.0 * sizes[:, 0]
+    untimed = sum((shares[part] for part in _untimed(gpu, deployment, first)), zero)
     off = np.hypot(off, UNTIMED * untimed) if section.is_timed else np.maximum(off, UNTIMED)
     in_groups = deployment.attention_data_parallel > 1
     off = np.hypot(off, IN_GROUPS * in_groups)
@@ -104,8 +100,47 @@ def interval(
     crosses_nodes, slower = deployment.gpus > section.sheet.gpus_per_node, 1.0
     if crosses_nodes:
         slower = max((section.sheet.link_gb_s or 0.0) / BETWEEN_GB_S, 1.0)
-    quantizing = sum((shares[dtype] for dtype in unfitted(gpu, deployment)), 0.0 * sizes[:, 0])
+    quantizing = sum((shares[dtype] for dtype in unfitted(gpu, deployment)), zero)
     is_served = section.served > 0 and not (unseen or crosses_nodes or in_groups)
     inside = (untimed + quantizing <= 1.0 - INSIDE) & (doublings == 0) & is_served
     low = np.exp(-off) * (1.0 - quantizing)  # that overhead may be nothing here
     return low, np.exp(off) * (1.0 + (slower - 1.0) * shares["all_reduce"]), inside
+
+
+def _shares(gpu: GPU, parts: np.ndarray) -> dict[str, np.ndarray]:
+    """(rows,) shares of a time by part; `parts`: as of `interval`."""
+    ms = parts * each_ms(gpu.section.overheads)
+    return dict(zip((*STEP_PARTS, *STARTS), (ms / ms.sum(1, keepdims=True)).T, strict=True))
+
+
+def _untimed(gpu: GPU, deployment: Deployment, first: bool) -> dict[str, list[str]]:
+    """Return the operations that were not timed, by their part of a token's time, or of a `first` one's."""
+    part_of = {n: p for n, p in OPERATIONS.items() if not first or p != "attention"}
+    part_of |= OF_FIRST if first else {}
+    found = dict[str, list[str]]()
+    for (name, dtype), one in operations_of(gpu, deployment).items():
+        if one.like and name in part_of:
+            found.setdefault(part_of[name], []).append(f"{name.replace('_', '-')} in {dtype}")
+    return found
+
+
+def outside(
+    gpu: GPU, deployment: Deployment, sizes: np.ndarray, parts: np.ndarray, first: bool
+) -> list[str]:
+    """Return why a time is not in the domain, in words; `sizes`, `parts`: a row of those of `interval`."""
+    shares, time = _shares(gpu, parts[None]), "first token" if first else "time per token"
+    parts_of = _untimed(gpu, deployment, first)
+    missing = [f"{' and '.join(names)}, not timed on this GPU" for names in parts_of.values()]
+    dtypes = unfitted(gpu, deployment)
+    missing += [f"overhead of {dtype} in no served row" for dtype in dtypes]
+    share = float(sum(shares[name][0] for name in (*parts_of, *dtypes)))
+    far = [f"more than {MOST_SERVED[n]:,} {n}" for n, by in beyond(sizes[None]).items() if by[0]]
+    crosses = deployment.gpus > gpu.section.sheet.gpus_per_node
+    return [
+        *([f"{percent(share)} of the {time}: {'; '.join(missing)}"] if share > 1.0 - INSIDE else []),
+        *([f"no served row had {' and '.join(far)}"] if far else []),
+        *(["no such language model was served on this GPU"] * (
+            not gpu.section.served or is_unseen(gpu, deployment))),
+        *(["more GPUs than a node has"] * crosses),
+        *(["groups with attention of their own"] * (deployment.attention_data_parallel > 1)),
+    ]  # fmt: skip

@@ -15,8 +15,8 @@ from lolat.arrays import np
 from lolat.device.intervals import normal_quantile
 from lolat.errors import InputError
 from lolat.llm.answer import BREAKDOWN, NEAR, ServingAnswer, ServingConfig, best_of
-from lolat.llm.decoder import Decoder
-from lolat.llm.domain import interval, tail
+from lolat.llm.decoder import DTYPES, Decoder
+from lolat.llm.domain import interval, outside, tail
 from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.load import Load, RequestTimes, Server, Trace
 from lolat.llm.margins import Margins
@@ -42,10 +42,13 @@ from lolat.llm.serving import (
     requests_that_fit,
 )
 from lolat.parameters import COVERAGE, MOST_GPUS
-from lolat.units import GIB
+from lolat.units import GIB, MONTH_HOURS
 
 if TYPE_CHECKING:
     from lolat.hardware.prices import Rental
+
+CHEAPER = 0.9
+"""Another data type is told of if it costs less than this fraction."""
 
 
 def answer(
@@ -78,7 +81,7 @@ def answer(
         of = sizings[rows[n].split]
         row = rows[n] = of.with_headroom(rows[n])
         near += filter(None, [_near_miss(sizings, rows, row)])
-    others = _in_other_fp8(sizings[rows[0].split], [rows[n] for n in bests if asked.has_limits])
+    others = _in_other_dtypes(sizings[rows[0].split], [rows[n] for n in bests if asked.has_limits])
     best = best_of([rows[n] for n in bests], asked)
     row = best or max(rows, key=lambda row: row.tpot_ms is not None)
     none = next((one for one in rows if not one.largest_concurrency), None)
@@ -132,27 +135,26 @@ def _surely(
     return _cheapest(sizings.values(), of.load_of(best), known, surely=True)
 
 
-def _in_other_fp8(of: Sizing, bests: Sequence[ServingConfig]) -> list[ServingConfig]:
-    """Return the best rows at rates in the other FP8 if FP8 was asked for and the decoder's maker publishes
-    it with a scale for each block; if no data type was asked for, rows in FP8 cheaper than `bests`.
+def _in_other_dtypes(of: Sizing, bests: Sequence[ServingConfig]) -> list[ServingConfig]:
+    """Return the best rows at rates in other data types of the weights that cost less than CHEAPER times
+    `bests`, which have one row of each rate; those of a rate by their price.
     """
-    asked, decoder = of.asked, of.deployment.decoder
-    dtype, here = published_fp8(decoder), {row.dtype for row in bests}
-    is_other = asked.dtype == "fp8" and dtype == "fp8_block" and here == {"fp8"}
-    is_wider = not asked.dtype and here == {"bfloat16"}
-    if not asked.request_rate or not (is_other or is_wider):
+    asked, decoder, found = of.asked, of.deployment.decoder, list[ServingConfig]()
+    if not asked.request_rate or decoder.has_mxfp4:
         return []
-    asked = replace(asked, dtype=dtype or "fp8")
-    with suppress(
-        InputError
-    ):  # a data type that this GPU lacks, a number that does not divide the decoder
-        several = deployments_of(of.gpu.section, decoder, asked)
-        each = [replace(of, deployment=one, asked=asked) for one in several]
-        found = [
-            (row, _cheapest(each, of.load_of(row), row if is_wider else None)) for row in bests
-        ]
-        return [one for row, one in found if one and (is_other or _cost(one) < _cost(row))]
-    return []
+    for dtype in {*DTYPES} - ({"fp8_block"} if published_fp8(decoder) != "fp8_block" else set()):
+        with suppress(InputError):  # a type that this GPU lacks, a number that does not divide
+            other = replace(asked, dtype=dtype)
+            several = deployments_of(of.gpu.section, decoder, other)
+            if _called(several[0]) == _called(of.deployment):
+                continue
+            each = [replace(of, deployment=one, asked=other) for one in several]
+            rows = ((row, _cheapest(each, of.load_of(row), row)) for row in bests)
+            found += [one for row, one in rows if one and _cost(one) < CHEAPER * _cost(row)]
+    of_type = {(row.request_rate, row.dtype): row for row in found}  # fp8 may stand for fp8_block
+    return sorted(
+        of_type.values(), key=lambda row: (row.request_rate or 0.0, _cost(row), row.dtype)
+    )
 
 
 def _cost(row: ServingConfig) -> float:
@@ -361,7 +363,9 @@ class Sizing:
         )  # fmt: skip
         if self.fit:
             row = replace(row, **self._timed(row, *self.times(load, groups)))
-        return replace(row, within=self.asked.within(row)) if self.asked.has_limits else row
+        if not self.asked.has_limits:
+            return row
+        return replace(row, within=self.asked.within(row), verdicts=row.judge(self.asked))
 
     def _memory_gib(self, load: Load, requests: float) -> float:
         """GiB of weights and of the caches of so many requests on each GPU."""
@@ -405,6 +409,7 @@ class Sizing:
         is_trace = isinstance(load.arrivals, Trace)
         speed = done * (load.output_tokens if is_trace else float(times.output_tokens.mean()))
         dollars, machines, _, rented = self._rented(row.replicas)
+        month = None if dollars is None else MONTH_HOURS * dollars
         concurrency = row.concurrency if rate is None else times.concurrency * groups
         held = self._memory_gib(load, min(concurrency / groups, self.fit))
         memory = held if rate else row.memory_gib
@@ -414,7 +419,8 @@ class Sizing:
             "prefill_ms": float(prompt @ each_ms(section.overheads)), "decode_ms": float(step.sum()),
             "tokens_per_s": speed, "tokens_per_s_user": 1e3 / tpot, "tokens_per_s_gpu": speed / row.gpus,
             "dollars_per_million": None if dollars is None else dollars / 3600.0 / speed * 1e6,
-            "dollars_per_hour": dollars, "rented": machines, "rented_gpus": rented,
+            "dollars_per_hour": dollars, "dollars_per_month": month, "rented": machines,
+            "rented_gpus": rented,
             "breakdown": dict(zip(BREAKDOWN, self._breakdown(step, times), strict=True)),
             "requests_per_s": done, "largest_rate": self.largest_rate * row.replicas if rate else None,
             "utilization": min(rate / (self.largest_rate * row.replicas), 1.0) if rate else None,
@@ -458,13 +464,14 @@ class Sizing:
         ms = {"tpot": times.tpot_ms, "ttft": times.ttft_ms, "e2e": times.e2e_ms}
         mean = {time: float(each.mean()) for time, each in ms.items()}
         mean["tpot"] = times.mean_tpot_ms
-        ends, inside = dict[str, tuple[float, float]](), True
+        ends, why = dict[str, tuple[float, float]](), list[str]()
         computed = 1.0 - min(load.cached_tokens / load.input_tokens, 1.0)
         for time, parts, part in (("tpot", times.step, None), ("ttft", prompt, computed)):
             of_time = sizes, parts[None], part, at_rate
             least, most, known = interval(self.gpu, self.deployment, *of_time)
             ends[time] = mean[time] * float(least[0]), mean[time] * float(most[0])
-            inside &= bool(known[0])
+            if not known[0]:
+                why += outside(self.gpu, self.deployment, sizes[0], parts, part is not None)
         after = (mean["e2e"] - mean["ttft"]) / mean["tpot"]  # tokens behind the first one
         low, high = (a + after * b for a, b in zip(ends["ttft"], ends["tpot"], strict=True))
         ends["e2e"] = low, high
@@ -486,7 +493,8 @@ class Sizing:
         more = {name: times_ms.pop(name) for name in others}
         return {f"{name}_ms": here for name, here in times_ms.items()} | {
             "percentiles_ms": more or None,
-            "tpot_interval_ms": tpot, "ttft_interval_ms": ttft, "intervals_ms": ends, "in_domain": inside,
+            "tpot_interval_ms": tpot, "ttft_interval_ms": ttft, "intervals_ms": ends,
+            "in_domain": not why, "extrapolated": tuple(dict.fromkeys(why)),
         }  # fmt: skip
 
     def _breakdown(self, step: np.ndarray, times: RequestTimes) -> list[float]:

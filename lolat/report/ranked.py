@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from lolat.device.intervals import within_limit as within_limit
 from lolat.hardware.gpus import PRECISION_OF
 from lolat.io.results import topic
 from lolat.units import by_text, percent, plain
@@ -16,24 +17,6 @@ if TYPE_CHECKING:
 MOST_NOTES, MOST_NAMES, MOST_APART = 3, 8, 3
 WIDE = 1.5
 """A rival whose value differs by a larger factor is close by wide intervals alone."""
-
-
-def within_limit(
-    time: float, interval: tuple[float, float] | None, limit: float, sure: bool = False
-) -> str:
-    """The word for a limit: "yes" if the whole interval keeps it, "likely" if the time does, else
-    "unlikely" or "NO". Times and limit have one unit.
-
-    `sure`: only the whole interval counts.
-    """
-    low, high = interval or (time, math.inf)
-    if high <= limit:
-        return "yes"
-    if sure and interval is None:
-        return "not known"
-    if sure or low > limit:
-        return "NO"
-    return "likely" if time <= limit else "unlikely"
 
 
 Ranked = Mapping[str, tuple[float, tuple[float, float] | None]]

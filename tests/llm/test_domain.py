@@ -15,6 +15,7 @@ from lolat.api.model import Model
 from lolat.errors import AnswerIsNo
 from lolat.llm.domain import BETWEEN_GB_S, DOUBLING, MOST_SERVED, UNTIMED
 from lolat.llm.gpu import FrameworkFit, ServedRow
+from lolat.units import percent
 from tests.llm.known_gpu import LARGE, LLAMA, MIXTURE, SHEET, document, operation, section
 
 
@@ -35,6 +36,7 @@ def test_inside_the_interval_is_that_of_the_served_rows() -> None:
     found, said = row({"concurrency": 512, "input_tokens": 4000, "output_tokens": 100})
     assert ends(found) == pytest.approx((-0.2, 0.2))
     assert (found.in_domain, "extrapolating" in said) == (True, False)
+    assert found.extrapolated == ()
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,7 @@ def test_a_load_that_nobody_served_is_outside(asked: dict[str, Any], doublings: 
     assert ends(found) == pytest.approx((-off, off))
     assert found.in_domain is False
     assert "1 row extrapolating: outside what was served on any GPU" in said
+    assert [why.startswith("no served row had more than ") for why in found.extrapolated] == [True]
 
 
 def test_gpus_of_several_machines_may_be_linked_as_machines_are() -> None:
@@ -70,6 +73,7 @@ def test_gpus_of_several_machines_may_be_linked_as_machines_are() -> None:
     assert low == pytest.approx(-0.2)
     assert 1.2 < math.exp(high) < 1.1 * most
     assert (found.in_domain, "more GPUs than the 8 of a node" in said) == (False, True)
+    assert found.extrapolated == ("more GPUs than a node has",)
     within, _ = row({"concurrency": 8, "tensor_parallel": 8}, config)
     assert (ends(within)[1], within.in_domain) == (pytest.approx(0.2), True)
 
@@ -81,6 +85,12 @@ def test_an_operation_that_was_not_timed_widens_by_its_share() -> None:
     found, _ = row({"concurrency": 8}, LARGE, operations=operations)
     usual, _ = row({"concurrency": 8}, LARGE)
     assert (found.in_domain, usual.in_domain) == (False, True)
+    share = math.sqrt(ends(found)[1] ** 2 - 0.2**2) / UNTIMED
+    token, first = found.extrapolated
+    assert (
+        token == f"{percent(share)} of the time per token: gemm in bfloat16, not timed on this GPU"
+    )
+    assert first.endswith(" of the first token: gemm in bfloat16, not timed on this GPU")
     high = ends(found)[1]
     assert math.hypot(0.2, 0.5 * UNTIMED) < high < math.hypot(0.2, UNTIMED)
     # Weights of 4 bits were timed nowhere: their products are those of bfloat16.

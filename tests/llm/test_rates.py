@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ import numpy as np
 import pytest
 
 from lolat.api.model import Model
-from lolat.errors import AnswerIsNo
+from lolat.errors import AnswerIsNo, InputError
+from lolat.llm.answer import ServingConfig
+from lolat.llm.decoder import DTYPES
 from lolat.llm.load import Load, RequestTimes, Server
+from lolat.llm.question import ServingQuestion
 from lolat.report.llm import llm_lines, llm_parts
 from lolat.report.tables import lines_of
 from lolat.units import digits, milliseconds
@@ -132,10 +136,10 @@ def test_each_rate_has_its_own_best_row() -> None:
 def test_rates_of_which_each_replica_has_as_much_are_simulated_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    simulated = list[float]()
+    simulated = list[tuple[str, float]]()
 
     def times(server: Server, load: Load, *rest: Any) -> RequestTimes:
-        simulated.append(load.request_rate)
+        simulated.append((server.deployment.dtype, load.request_rate))
         return whole(server, load, *rest)
 
     whole = Server.times
@@ -221,23 +225,41 @@ def test_gpus_that_surely_keep_the_limits_are_those_of_sure(
         MODEL.llm(LARGE, **ask, gpus=most, sure=90)
 
 
-def test_what_fp8_needs_is_told_if_no_data_type_is_asked_for_or_that_of_the_maker_differs() -> None:
-    """The same question in the other data type has these GPUs; a fixed price an hour counts GPUs."""
+@pytest.mark.parametrize("dtype", ["", "fp8", "fp8_block"])
+@pytest.mark.parametrize("name", ["qwen3-8b", "llama-3.1-8b"])
+def test_what_other_data_types_need_is_told_where_it_is_cheaper(name: str, dtype: str) -> None:
+    """By asking with each of them; a fixed price an hour counts GPUs. Only Qwen publishes FP8 in blocks."""
     ask: dict[str, Any] = {"request_rate": 20.0, "price_per_hour": 3.0, "max_tpot_ms": 8.0}
-    usual, fp8 = (MODEL.llm(LARGE, **ask, dtype=dtype) for dtype in ("", "fp8"))
-    [row] = usual.other_fp8
-    assert (row.dtype, row.gpus, row.split) == ("fp8", fp8.chosen.gpus, fp8.chosen.split)
-    assert row.gpus < usual.chosen.gpus
-    told = f"dtype fp8, another checkpoint, needs {row.gpus_words}, ${730 * 3 * row.gpus:,} a month, and "
-    assert f"{told}this one {usual.chosen.gpus_words}, $" in usual.report()
-    assert fp8.other_fp8 == ()
-    for name in ("qwen3-8b", "llama-3.1-8b"):
-        mine, blocks = (MODEL.llm(name, **ask, dtype=dtype) for dtype in ("fp8", "fp8_block"))
-        is_qwen = name == "qwen3-8b"
-        assert [one.split for one in mine.other_fp8] == [blocks.chosen.split] * is_qwen
-        assert [one.replicas for one in mine.other_fp8] == [blocks.chosen.replicas] * is_qwen
-        assert any("dtype fp8_block; fp8 has one" in one for one in mine.warnings) == is_qwen
-        assert blocks.other_fp8 == ()
+    answer, alone = MODEL.llm(name, **ask, dtype=dtype), dict[str, ServingConfig]()
+    for other in DTYPES:
+        if name.startswith("qwen") or other != "fp8_block":
+            with suppress(InputError, AnswerIsNo):  # one that this GPU lacks, limits that it misses
+                alone[other] = MODEL.llm(name, **ask, dtype=other).chosen
+    cheaper = {n: row for n, row in alone.items() if row.gpus < 0.9 * answer.chosen.gpus}
+    told = {row.dtype: row for row in answer.other_dtypes}
+    assert {n: (row.split, row.replicas) for n, row in told.items()} == {
+        n: (row.split, row.replicas) for n, row in cheaper.items()
+    }
+    assert cheaper or dtype
+    months = [row.dollars_per_month for row in answer.other_dtypes]
+    assert months == sorted(730.0 * 3.0 * row.gpus for row in cheaper.values())
+    remarks = " ".join(answer.warnings)
+    assert ("dtype fp8_block; fp8 has one" in remarks) == ((name, dtype) == ("qwen3-8b", "fp8"))
+
+
+def test_each_limit_has_a_verdict() -> None:
+    """The ends of the intervals are 8 .. 12 ms a token and 80 .. 120 ms to the first one."""
+    row = ServingConfig(
+        "net", "gpu", "bfloat16", "bfloat16", 9, 9, 1, 1, 1, 1, True, 1.0, 1, ttft_ms=100.0, tpot_ms=10.0,
+        ttft_interval_ms=(80.0, 120.0), tpot_interval_ms=(8.0, 12.0),
+    )  # fmt: skip
+    for limit, verdict in ((12, "yes"), (11, "likely"), (9, "unlikely"), (7, "no")):
+        asked = ServingQuestion(max_tpot_ms=limit, max_ttft_ms=13 * limit)
+        first = {12: "yes", 11: "yes", 9: "likely", 7: "unlikely"}[limit]
+        assert row.judge(asked) == {"tpot": verdict, "ttft": first}
+        sure = "yes" if verdict == "yes" else "no"
+        assert row.judge(replace(asked, max_ttft_ms=None, sure=90)) == {"tpot": sure}
+    assert row.judge(ServingQuestion()) == replace(row, saturated=True).judge(asked) == {}
 
 
 def test_fewer_gpus_that_cost_as_much_are_no_near_miss(tmp_path: Path) -> None:
