@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from inspect import getclosurevars
 from types import SimpleNamespace
 from typing import Any
 
@@ -48,6 +49,11 @@ def keras_() -> Framework:
 @pytest.fixture(scope="module")
 def torch_() -> Framework:
     return Framework("torch")
+
+
+def inside(call: Any) -> Any:
+    """What a call of PyTorch's was made with, by the names in its function."""
+    return SimpleNamespace(**getclosurevars(call).nonlocals)
 
 
 # ---- a block's passes ----------------------------------------------------------------------------
@@ -119,7 +125,8 @@ def test_pytorchs_gradients_are_those_of_the_formula(torch_: Framework, of_input
     passes = torch_.trained.passes(small(), 4, backward=True, of_inputs=of_inputs)
     passes()
     passes()  # they are not added up
-    (x,), parameters, (flowing,) = passes.inputs, list(passes.module.parameters()), passes.flowing
+    of = inside(passes)
+    (x,), parameters, (flowing,) = of.inputs, list(of.module.parameters()), of.flowing
     assert (x.shape, flowing.shape) == ((4, 3, 6, 6), (4, 10))
     assert flowing.std() > 0.1
     twins = [t.detach().double().requires_grad_(True) for t in (x, *parameters)]
@@ -152,14 +159,14 @@ def test_nothing_is_left_out(keras_: Framework, backward: bool, products: int) -
 
 def test_a_forward_pass_leaves_no_gradients_but_their_graph(torch_: Framework) -> None:
     passes = torch_.trained.passes(small(), 4, backward=False, of_inputs=True)
-    outputs: list[Any] = []
-    passes.module.register_forward_hook(lambda module, given, out: outputs.extend(out))
+    outputs, of = list[Any](), inside(passes)
+    of.module.register_forward_hook(lambda module, given, out: outputs.extend(out))
     passes()
-    assert all(p.grad is None for p in (*passes.module.parameters(), *passes.inputs))
+    assert all(p.grad is None for p in (*of.module.parameters(), *of.inputs))
     assert outputs[0].grad_fn is not None
     passes = torch_.trained.passes(alone("relu"), 2, backward=True, of_inputs=False)
     passes()  # without weights, an image as its input: there is no backward pass
-    assert passes.inputs[0].grad is None
+    assert inside(passes).inputs[0].grad is None
 
 
 def of_different_kinds() -> list[Predefined]:
@@ -209,7 +216,9 @@ def test_an_update_is_a_step_of_the_optimizer_of_that_name(
     if framework.is_torch:
         options = made[0].defaults
         rate, momentum = options["lr"], options.get("momentum", 0.0)
-        assert all(float((v.detach() - 1).abs().max()) > 0 for v in call.variables)
+        assert all(
+            float((v.detach() - 1).abs().max()) > 0 for v in made[0].param_groups[0]["params"]
+        )
     else:
         assert int(made[0].iterations) == 2
         rate, momentum = float(made[0].learning_rate), getattr(made[0], "momentum", 0.0)
@@ -252,14 +261,15 @@ def test_an_epoch_and_a_start_are_steps_of_fit(
 
 
 def test_an_epoch_is_every_sample_once_and_a_step_of_sgd_for_each_batch(torch_: Framework) -> None:
-    loop = torch_.trained.epoch((5, 4, 3), 2, 3)
+    call = torch_.trained.epoch((5, 4, 3), 2, 3)
+    loop = inside(call)
     given: list[Any] = []
     loop.network.register_forward_pre_hook(lambda module, x: given.append((module.training, *x)))
     loop.network.eval()
-    for group in loop.optimizer.param_groups:
+    for group in loop.made.param_groups:
         group["lr"] = 0.5
     weight, bias = (p.detach().double().numpy().copy() for p in loop.network.parameters())
-    loop()
+    call()
     assert [(training, x.shape) for training, x in given] == [(True, (2, 3, 5, 4))] * 3
     data = loop.loader.dataset.tensors[0]
     seen = sorted(float(x.sum()) for _, batch in given for x in batch)

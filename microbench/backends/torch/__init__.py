@@ -14,7 +14,7 @@ from lolat.errors import DeviceError
 from lolat.graph import Graph, Tensor
 from lolat.readers.torch import import_torch, is_network
 
-from .. import WAKING_ELEMENTS, Prepared, Shape, at_batch, environment_of, opened
+from .. import WAKING_ELEMENTS, Backend, Prepared, Shape, at_batch, environment_of, opened
 from .layers import block_module
 
 PLACE = "cuda:0"
@@ -41,7 +41,7 @@ def keep_freed_memory() -> None:
         mallopt(M_TRIM_THRESHOLD, -1)
 
 
-class TorchBackend:
+class TorchBackend(Backend):
     """The backend that runs PyTorch modules."""
 
     name = "torch"
