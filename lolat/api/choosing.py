@@ -316,16 +316,13 @@ def load(path: str | os.PathLike[str]) -> Model:
     except ModelFileError as error:
         if error.code != "unknown-model" or (gpu := _card(full)) is None:
             raise
-        model = _of_chip(full, gpu) or of_sheet(full)
-        model.source = model.label = full
+        model = Model((_of_chip(full, gpu) or of_sheet(full)).file, full)
     else:
         kernels, product = model.file.kernels, model.file.product
         known = kernels is None or kernels.measured or model.file.environment.sheet is not None
         gpu = None if known else find_gpu(product)
         if gpu and (made := _of_chip(product, gpu)):
-            label, source = model.label, model.source
-            model = Model(model.file.but(**made.file.document), source)
-            model.label = label
+            model = Model(model.file.but(**made.file.document), model.source, model.label)
     model.serving = partial(_serving, name, model)
     return model
 

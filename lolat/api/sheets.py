@@ -24,9 +24,7 @@ def of_sheet(name: str) -> Model:
     from lolat.hardware.specs import listed_specs
 
     document = device_document((), name, name, listed_specs(name), None, nobody)
-    model = Model(document | section_of_sheet(name))
-    model.source = model.label = name
-    return model
+    return Model(document | section_of_sheet(name), name)
 
 
 def section(

@@ -28,10 +28,12 @@ class Device(Result):
     `label`: the path or name that it was loaded by, as a command takes it; `source`: its file.
     """
 
-    def __init__(self, file: DeviceFile | Mapping[str, Any], source: str = "model") -> None:
-        """`file`: of the device, or the contents of a valid one; `source`: its path, for messages."""
+    def __init__(
+        self, file: DeviceFile | Mapping[str, Any], source: str = "model", label: str = ""
+    ) -> None:
+        """`file`: of the device, or the contents of a valid one; `label`: `source` if not given."""
         self.file = file if isinstance(file, DeviceFile) else DeviceFile(file)
-        self.source = self.label = source
+        self.source, self.label = source, label or source
         self.name, self.device, self.default = self.file.name, self.file.device, self.file.default
         self.predictors = self.file.formulas
         self._plans: dict[Any, tuple[Formula, list[int]]] = {}  # for `predict_counts`
@@ -53,10 +55,9 @@ class Device(Result):
         """
         from lolat.io.paths import find_model
 
-        file = find_model(os.fspath(path))
-        device = cls(read(file), str(file))
-        device.label = os.fspath(path)
-        return device
+        label = os.fspath(path)
+        file = find_model(label)
+        return cls(read(file), str(file), label)
 
     def words(self) -> str:
         """The device, the date and framework of its measurements, the error of its default formula."""

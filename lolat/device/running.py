@@ -274,8 +274,8 @@ def _without_latencies(model: D, changes: Mapping[str, Any], asked: RunAs) -> D:
 
 def _asked(model: D, file: DeviceFile, asked: RunAs, before: RunAs | None = None) -> D:
     """A device of the same file in the asked mode; `before`: the one asked earlier, None: the model's."""
-    made = type(model)(file, model.source)
-    made.label, made.asked = model.label, asked.after(before or model.asked)
+    made = type(model)(file, model.source, model.label)
+    made.asked = asked.after(before or model.asked)
     return made
 
 
@@ -385,13 +385,10 @@ def measured_in(model: D, asked: Callable[[Mode], bool], origin: str = SHIPPED) 
     for path, file in measured_models(name, asked, gpu, origin):
         if file.environment.framework != framework:
             continue
-        made = type(model)(file, str(path))
+        made = type(model)(file, str(path), path.stem)
         if gpu is None or file.product == name:
-            made.label = path.stem
             return made
-        made = on_card(made, name, gpu)
-        made.source, made.label = model.source, model.label
-        return made
+        return type(model)(on_card(made, name, gpu).file, model.source, model.label)
     return None
 
 

@@ -389,20 +389,6 @@ def test_any_model_of_any_network(document: dict[str, Any], graph: Graph, batch:
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-def test_the_last_answer_about_a_graph_is_given_again_only_to_the_same_question() -> None:
-    models = Model(by_hand()), Model(synthetic.document())
-    networks = synthetic.network(), synthetic.network(width=48)
-    questions = [(m, i, size) for m in models for i in (0, 1) for size in (1, 8)]
-    fresh = [synthetic.network(), synthetic.network(width=48)]
-    expected = [m.predict(msgspec.structs.replace(fresh[i]), size) for m, i, size in questions]
-    assert len({p.latency_ms for p in expected}) == 8
-    for (model, i, size), right in zip(questions, expected, strict=True):
-        answer = model.predict(networks[i], size)
-        assert answer is model.predict(networks[i], size)
-        assert (answer.latency_ms, answer.query.graph is networks[i]) == (right.latency_ms, True)
-        assert model.predict(networks[i], size, coverage=0.5).interval_ms != answer.interval_ms
-
-
 @pytest.mark.parametrize(
     ("max_ms", "sure", "exceeds"),
     [(10.0, False, 0), (9.99, False, 1), (12.5, True, 0), (12.4, True, 1), (None, False, 0)],

@@ -86,7 +86,6 @@ def answered(call: Callable[..., Any], given: dict[str, Any], echo: str, here: P
         given["self"] = lolat.load(given["self"])
     if given.get("network") == "read":
         given["network"] = lolat.read("net.json")
-        call(**{n: given[n] for n in ("self", "network")})  # the last answer stays with a graph
     before = {*here.rglob("*")}
     try:
         found = call(**given)
