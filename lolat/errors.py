@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 import shlex
+import traceback
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +24,7 @@ _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: (\w+(?:[.:]\w+)*))?")
 
 _SIZES = re.compile("(\x01input_size\x01) (?:(\\d+) or )?(\\d+(?:,\\d+)+)")
 """A size, or a side and a size, as a value of the marked argument."""
+_LAUNCH = re.compile("(\x01launch\x01) (eager|compiled|graph)")
 
 
 def arg(name: str) -> str:
@@ -30,7 +34,8 @@ def arg(name: str) -> str:
 
 def worded(message: str, name: Callable[[str], str] = str) -> str:
     """A message with its marked arguments named by `name`; by default as Python has them, sizes too."""
-    message = _SIZES.sub(_size_in_python, message) if name is str else message
+    if name is str:
+        message = _LAUNCH.sub(r'\1="\2"', _SIZES.sub(_size_in_python, message))
     return _MARKED.sub(lambda match: name(match[1]), message)
 
 
@@ -75,6 +80,24 @@ class LolatError(Exception):
 
     def __str__(self) -> str:
         return self.worded()
+
+    def _render_traceback_(self) -> list[str]:
+        """The lines that IPython and Jupyter show: the one that called LoLat, and the message.
+
+        With LOLAT_DEBUG in the environment all calls.
+        """
+        if os.environ.get("LOLAT_DEBUG"):
+            return traceback.format_exception(self)
+        here = str(Path(__file__).parent)
+        calls = traceback.extract_tb(self.__traceback__)
+        outside = [*takewhile(lambda call: not call.filename.startswith(here), calls)]
+        lines = [
+            f"{call.filename}, " * Path(call.filename).is_file()
+            + f"line {call.lineno}: {call.line}"
+            for call in outside[-1:]
+            if call.line
+        ]  # a cell is no file
+        return [*lines, f"{type(self).__name__}: {self}"]
 
     @property
     def arguments(self) -> list[str]:

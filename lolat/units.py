@@ -147,7 +147,10 @@ def did_you_mean(name: str, known: Mapping[str, str], otherwise: str) -> str:
     """
     begin = (other for other in known if name and other.startswith(name))
     near = [*dict.fromkeys([*begin, *difflib.get_close_matches(name, known, n=3)])][:3]
-    return f"did you mean {' or '.join(known[n] for n in near)}?" if near else otherwise
+    if not near:
+        return otherwise
+    *first, last = (known[n] for n in near)
+    return f"did you mean {', '.join(first)}{' or ' * bool(first)}{last}?"
 
 
 def shapes_text(shapes: Iterable[Sequence[Any]]) -> str:
@@ -190,9 +193,16 @@ def plural(count: int, word: str) -> str:
 
 
 def user_line(error: BaseException) -> str:
-    """ " at net.py:12": the last line of the user's own code; "" where there is none."""
+    """ " at net.py:12": the last line of the user's own code, of a notebook's cell with its code; "" where
+    there is none.
+    """
     python = os.path.dirname(os.__file__) + os.sep
     others = (os.path.dirname(__file__) + os.sep, python, f"-packages{os.sep}", "<frozen ")
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f for f in frames if not any(part in f.filename for part in others)]
-    return f" at {os.path.relpath(lines[-1].filename)}:{lines[-1].lineno}" if lines else ""
+    if not lines:
+        return ""
+    last = lines[-1]
+    if os.path.isfile(last.filename):
+        return f" at {os.path.relpath(last.filename)}:{last.lineno}"
+    return f" at line {last.lineno}" + f" ({shortened(last.line or '')})" * bool(last.line)

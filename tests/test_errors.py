@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import json
+import linecache
 import pickle
 import re
 import shlex
@@ -50,6 +51,25 @@ def test_nobody_is_told_to_install_what_is_not_released() -> None:
     places = [*ROOT.glob("*.md"), *(p for f in folders for p in (ROOT / f).rglob("*"))]
     texts = [p for p in places if p.suffix in {".py", ".md", ".yml", ".html"}]
     assert [str(p) for p in texts if told.search(p.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize("is_cell", [True, False])
+def test_a_notebook_shows_the_line_that_asked_and_the_message(
+    is_cell: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """IPython calls `_render_traceback_`; it keeps the lines of a cell, which is no file."""
+    code, name = "import lolat\nlolat.load('nothing')\n", str(tmp_path / "asks.py")
+    if is_cell:
+        monkeypatch.setitem(linecache.cache, name, (len(code), None, code.splitlines(True), name))
+    else:
+        Path(name).write_text(code)
+    with pytest.raises(errors.ModelFileError) as caught:
+        exec(compile(code, name, "exec"), {})
+    shown = caught.value._render_traceback_()
+    where = "" if is_cell else f"{name}, "
+    assert shown == [f"{where}line 2: lolat.load('nothing')", f"ModelFileError: {caught.value}"]
+    monkeypatch.setenv("LOLAT_DEBUG", "1")
+    assert "choosing.py" in "".join(caught.value._render_traceback_())
 
 
 # ---- Codes, data, and arguments in each surface's words

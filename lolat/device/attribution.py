@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from msgspec import UNSET, UnsetType
@@ -113,7 +114,7 @@ class Explanation(Result):
 
     For a network, `blocks` has an attribution for each block and `operations` is empty. For a block,
     `blocks` has its attribution alone and `operations` one for each operation in it. `counterfactuals`: the
-    network with each change; `frame` has a row for each cause, then one for each change.
+    network with each change. `frame()` has a row for each cause, `changes()` one for each change.
     """
 
     KEYS = (
@@ -142,6 +143,10 @@ class Explanation(Result):
     def warnings(self) -> tuple[str, ...]:
         """The warnings of the prediction, and the notes."""
         return (*self.prediction.warnings, *self.notes)
+
+    def changes(self) -> Any:
+        """The changes as a pandas DataFrame, as `frame` has the causes."""
+        return self._shown().changes(self)
 
     def words(self) -> str:
         """The prediction, and the change with the largest saving."""

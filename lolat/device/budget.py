@@ -193,7 +193,7 @@ def _over_budget(answer: BudgetAnswer, smallest: Candidate) -> AnswerIsNo:
     takes = end_ms(smallest.prediction, answer.sure)
     own = value_words(answer.vary, answer.now.value)
     now = f"; now, at {own}, it takes {milliseconds(end_ms(answer.now.prediction, answer.sure))}"
-    host = f"; it is host-bound, which no {answer.vary} changes, but {arg('launch')} graph may"
+    host = f"; it is host-bound, which no {answer.vary} changes; {arg('launch')} graph may help"
     enough = f"{1.006 * takes:.3g}"  # three digits, rounded up
     return AnswerIsNo(
         f"even {value} of {answer.best.prediction.network!r} takes "

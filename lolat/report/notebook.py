@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
+from lolat.device.attribution import Explanation
 from lolat.device.prediction import Prediction
 from lolat.errors import MissingPackageError
 from lolat.graph.counts import GROUPS
@@ -135,10 +136,7 @@ CANDIDATES = dict.fromkeys(("SearchResult", "Ranking"), True)
 
 def frame(answer: Result) -> Any:
     """A pandas DataFrame of an answer, see `Result.frame`."""
-    try:
-        import pandas
-    except ImportError:
-        raise MissingPackageError("a table for a notebook needs pandas", "notebook") from None
+    pandas = _pandas()
     wanted, rows = _shown(answer), of_class(ROWS, answer)
     found = answer.rows() if rows is None else rows(answer)
     made = pandas.DataFrame([plain_data(row) for row in found])
@@ -148,6 +146,14 @@ def frame(answer: Result) -> Any:
         )
     scalar = [c for c in made if not made[c].map(lambda v: isinstance(v, (list, dict))).any()]
     return made[scalar if of_class(CANDIDATES, answer) else scalar[:MOST_COLUMNS]]
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError:
+        raise MissingPackageError("a table for a notebook needs pandas", "notebook") from None
+    return pandas
 
 
 def _shown(answer: Result) -> list[str] | None:
@@ -215,19 +221,24 @@ def _predictions(answers: Any) -> list[dict[str, Any]]:
 
 
 def _terms(answer: Any) -> list[dict[str, Any]]:
-    """A row for each cause of the network, or of the block that was asked for; then one for each change."""
+    """A row for each cause of the network, or of the block that was asked for."""
     of = answer.total if answer.block is None else answer.blocks[0]
-    causes = [
+    return [
         {"cause": TERMS[t.name], "family": TERMS[GROUPS[t.name]], "count": t.count,
          "latency_ms": t.latency_ms, "share": t.latency_ms / (of.latency_ms or 1.0)}
         for t in sorted(of.terms, key=lambda t: -t.latency_ms) if t.latency_ms > 0.0
     ]  # fmt: skip
-    changes = [
-        {"change": in_python(c.change), "latency_ms": c.latency_ms, "saves_ms": c.saves_ms,
-         "saves_share": c.of_network}
-        for c in answer.counterfactuals
-    ]  # fmt: skip
-    return causes + changes
+
+
+def changes(answer: Explanation) -> Any:
+    """A pandas DataFrame of an explanation's changes."""
+    return _pandas().DataFrame(
+        [
+            {"change": in_python(c.change), "latency_ms": c.latency_ms, "saves_ms": c.saves_ms,
+             "saves_share": c.of_network}
+            for c in answer.counterfactuals
+        ]
+    )  # fmt: skip
 
 
 ROWS: Mapping[str, Callable[[Any], list[dict[str, Any]]]] = {

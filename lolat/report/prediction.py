@@ -307,6 +307,6 @@ def _rented(predictions: Sequence[Prediction]) -> Iterator[str]:
         if not isinstance(p.price_per_hour, UnsetType) and p.fits is not False
     )
     if len(rented) > MOST_RENTED:
-        yield "Prices per hour, device always busy: `lolat prices` lists them (--prices FILE)"
+        yield "Prices per hour, device always busy: `lolat prices` lists them (yours: --prices FILE)"
     elif rented:
-        yield f"Prices per hour, device always busy: {'; '.join(rented)} (--prices FILE)"
+        yield f"Prices per hour, device always busy: {'; '.join(rented)} (yours: --prices FILE)"

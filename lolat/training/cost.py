@@ -144,8 +144,12 @@ class Cost(Limited):
         if self.fastest is None:
             on = f" on {plural(self.best.devices, 'device')}" * (self.best is not self.options[0])
             title += f": {milliseconds(self.best.iteration_ms)} an iteration{on}"
-        names = {"cheapest": self.cheapest, "fastest": self.fastest}
-        best = (f"{n}: {self.summary(k)}" for n, k in names.items() if k)
+        names = dict[int, list[str]]()
+        for name, devices in (("cheapest", self.cheapest), ("fastest", self.fastest)):
+            if devices:
+                names.setdefault(devices, []).append(name)
+        is_choice = len(self.timed) > 1
+        best = (f"{' and '.join(n)}: " * is_choice + self.summary(k) for k, n in names.items())
         return "\n".join(filter(None, [title, self.missed, *best]))
 
     def summary(self, devices: int) -> str:

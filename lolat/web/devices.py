@@ -35,7 +35,8 @@ class ListedDevice:
         file = self.model.file
         if file.llm and not file.has_latencies:
             return plain(f"{file.product} ({file.llm['framework']})")
-        return plain(self.model.device)
+        known = plain(self.model.device)
+        return known if file.of_form is None else f"{known} ({file.of_form.partition(': ')[0]})"
 
     def answers(self, of_decoders: bool) -> bool:
         """True if a tab of language models, or one of networks, offers the device.

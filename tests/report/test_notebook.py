@@ -96,9 +96,9 @@ def test_a_frame_has_what_is_printed_and_drawn() -> None:
     """An explanation's causes and savings; the device without a precision that it was not asked in."""
     pytest.importorskip("pandas")
     found = lolat.load("rtx-4090").explain("timm:resnet50", 64)
-    frame = found.frame()
-    causes, changes = frame[frame["cause"].notna()], frame[frame["change"].notna()]
-    assert len(causes) + len(changes) == len(frame)
+    causes, changes = found.frame(), found.changes()
+    assert not causes.isna().any().any() | changes.isna().any().any()
+    assert not changes["change"].str.contains("--").any()
     assert causes["latency_ms"].sum() == pytest.approx(found.prediction.latency_ms)
     before = changes["latency_ms"] + changes["saves_ms"]
     assert before.to_numpy() == pytest.approx(found.prediction.latency_ms)
@@ -483,7 +483,7 @@ def test_html_speaks_python_and_leaves_commands() -> None:
     shown = found._repr_html_()
     assert "(one for all: precision=&quot;amp&quot;;" in shown
     assert "--" not in shown
-    assert "(prices=FILE)" in shown
+    assert "(yours: prices=FILE)" in shown
     assert in_python("all: --json, or --sure 90") == "all: .to_dict(), or sure=90"
     assert in_python("--launch graph and --host-us is, --lr") == 'launch="graph" and host_us is, lr'
     assert "timm:resnet50 --batch-size 64 --html report.html" in BLOCKS._repr_html_()

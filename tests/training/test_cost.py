@@ -137,6 +137,16 @@ def test_a_price_for_a_device() -> None:
     assert options[0].interval_s == pytest.approx((40 / 1.2 * 3600, 48 * 3600))
     assert options[0].dollars_interval == pytest.approx((100 / 1.2, 120))
     assert (found.cheapest, found.fastest, found.frontier) == (1, 8, (1, 2, 4, 8))
+    *_, cheapest, fastest = found.words().splitlines()
+    assert (cheapest[:20], fastest[:20]) == ("cheapest: 1 device, ", "fastest: 8 devices, ")
+
+
+def test_an_option_is_told_once() -> None:
+    """A single one is no choice; one that is both the cheapest and the fastest within the time is one."""
+    paid = {"price_per_hour": 2.5, "link_gbps": 1e9}
+    assert asked(known(), 1, **paid).words().splitlines()[1:] == ["1 device, 40 h 00 min, $100.00"]
+    both = "cheapest and fastest: 8 devices, 5 h 00 min, $100.00"
+    assert asked(known(), 1, 8, max_hours=6, **paid).words().splitlines()[1:] == [both]
 
 
 def test_a_list_of_prices_has_the_models_device(prices: str) -> None:

@@ -427,11 +427,11 @@ def test_every_model_of_lolat_models_is_offered_but_those_of_single_layers(
     rows, _, layers = listed.partition("Single layers of 2018, for `lolat predict`: ")
     layers, _, _ = layers.partition("\n")
     with site([]) as page:
-        offered = {
-            key
-            for view in TABS
-            for key in re.findall(r'name="model" id="[^"]*" value="([^"]+)"', page.get(view=view))
-        }
+        shown = "".join(page.get(view=view) for view in TABS)
+        offered = {*re.findall(r'name="model" id="[^"]*" value="([^"]+)"', shown)}
+    described = re.findall(r'<b>([^<]+)</b>\s*<span class="hint">([^<]+)</span></label>', shown)
+    assert {name for name, _ in described} == offered - {"all"}
+    assert ("h200", "h200 (measured on h100-sxm-80gb)") in described
     assert {*layers.split(", ")} & offered == set()
     assert {line.split()[0] for line in rows.splitlines()[1:]} == offered - {"all"}
 

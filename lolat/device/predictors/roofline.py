@@ -367,7 +367,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         if host is not None and steps.host_ms is not None and steps.host_bound:
             helps = self.mode.launch != GRAPH and operations > 2 * GRAPH_CALLS
             graph = " or CUDA graphs (--launch graph)" * helps
-            own = "" if host.source == GIVEN else "; --host-us for yours"
+            own = "" if host.source == GIVEN else "; yours: --host-us"
             also = f" and {plural(views, 'view')}" if views else ""
             took, runs = milliseconds(steps.host_ms), milliseconds(steps.device_ms)
             yield Remark(
