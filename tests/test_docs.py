@@ -203,6 +203,7 @@ def timeless(lines: list[str]) -> list[str]:
 def test_a_tutorial_is_played(page: Path, tmp_path: Path) -> None:
     """Its commands print what the page shows; its Python runs beside its files."""
     pytest.importorskip("keras")
+    pytest.importorskip("torch")
     text = page.read_text(encoding="utf-8")
     for (command, shown), printed in zip(samples(text), answers(text, tmp_path), strict=True):
         assert timeless(printed) == timeless(shown), command
@@ -284,6 +285,13 @@ def test_the_snippet_that_times_as_lolat_does_runs(
     (code,) = python_blocks("how-to/measure.md")
     script(code, tmp_path, monkeypatch)
     assert re.fullmatch(r"\d+\.\d\d ms\n", capsys.readouterr().out)
+
+
+def test_the_hosts_of_the_page_are_those_of_the_profiles() -> None:
+    told = re.findall(r"`([\w-]+-amp)` (\d+)", (DOCS / "explanation/formula.md").read_text("utf-8"))
+    kept = {name: api.load(name).file.document["predictors"]["kernels"]["host"] for name, _ in told}
+    assert len(told) == 2
+    assert all(round(1e3 * kept[name]["start_ms"]) == int(us) for name, us in told)
 
 
 def test_shipped_models_load_and_are_listed() -> None:

@@ -175,12 +175,11 @@ def test_the_commands_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> Non
         assert found.code == 0, found.err
 
 
-def test_the_page_shows_what_the_callback_prints() -> None:
-    pytest.importorskip("keras")
-    asked = Model.load("epyc-2t").predict(lolat.read("examples.train_keras:network"), 32)
-    assert asked.interval_ms is not None
-    low, high = asked.interval_ms
-    assert f"takes {asked.latency_ms:.3g} ms ({low:.3g} .. {high:.3g}), most of it" in DOC
+def test_the_page_shows_what_the_script_prints(trained: Callable[..., list[str]]) -> None:
+    lines = trained("train_torch.py", "--batch-size", 32, "--lolat-model", "epyc-2t-torch")
+    printed = "\n".join(lines[: next(n for n, line in enumerate(lines) if "loss" in line)])
+    assert printed.startswith("LoLat: ")
+    assert f"```\n{printed}\n```" in DOC
 
 
 # ---- The example networks are what they say; time_network_operations.py writes a table for `lolat fit`.
