@@ -16,8 +16,9 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,10 @@ from lolat.graph.counts import COLUMNS, MEANINGS
 from lolat.io.progress import Progress
 from lolat.nas.tables import CountTable, times_ms, totals
 from lolat.readers import read
+from lolat.readers.cache import Cache, keras_settings, key_of
 from lolat.readers.code import brief
+from lolat.readers.size import as_sizes
+from lolat.readers.sources import UnknownCodeError, facts_of, modules_of, sources_of
 from lolat.units import percent
 
 MOST_NETWORKS = 3000  # that a function is called for
@@ -38,6 +42,7 @@ MOST_CHECKED = 200  # candidates of a space that are all compared if half of the
 MOST_TOLERANCE = 0.5  # that a refusal offers
 CHECKED_AT = (1, 8, 64)  # batch sizes, because of the thresholds of some counts
 COVERING_CHECKS, FRESH_CHECKS = 100, 20
+FEW = 10  # networks that are built in a moment
 
 Row = tuple[int, ...]
 
@@ -48,7 +53,8 @@ class Decomposition:
 
     `together`: names of the positions that share a table; `checked`: distinct whole networks compared
     with their sums; `deviation`: the largest relative error, of the count `column` (None if all were
-    exact); `built`: networks built in all; `size`: candidates of the space.
+    exact); `built`: networks built in all, `cached` of them by an earlier run; `size`: candidates of the
+    space.
     """
 
     together: tuple[tuple[str, ...], ...]
@@ -57,20 +63,26 @@ class Decomposition:
     column: str | None
     built: int
     size: int
+    cached: int = 0
 
     def __str__(self) -> str:
         keys = ", ".join(f"({', '.join(names)})" for names in self.together) or "none"
         off = "exact"
         if self.column is not None:
             off = f"up to {percent(self.deviation)} off in {MEANINGS[self.column].words}"
+        before = f" ({self.cached} by an earlier command: LOLAT_CACHE=off builds them anew)"
         return (
-            f"{self.built} networks built; positions that interact: {keys}; a network's counts as the sum "
-            f"of its parts' are {off}, checked on {self.checked} of {self.size:,} networks"
+            f"{self.built} networks built{before * bool(self.cached)}; positions that interact: {keys}; "
+            f"counts summed over a network's parts are {off}, checked on {self.checked} of {self.size:,} "
+            "networks"
         )
 
 
 class CandidateNetworks:
-    """A function's networks, each built once and numbered; `choices`: the values of each argument."""
+    """A function's networks, each built once and numbered; `choices`: the values of each argument.
+
+    Networks that an earlier run built are read from the cache; `cached`: how many.
+    """
 
     def __init__(
         self, function: Callable[..., Any], choices: Mapping[str, Sequence[Any]], input_size: Any
@@ -83,7 +95,10 @@ class CandidateNetworks:
         self._graphs: list[Graph] = []
         self._number: dict[Row, int] = {}
         self._totals: dict[int, np.ndarray] = {}  # batch size -> (networks so far, COLUMNS)
-        self._progress, self._stage, self._expected, self._left = Progress(), "", 1, 0
+        self._progress, self._stage, self._is_shown = Progress(), "", False
+        self._done, self._expected, self._total = 0, 1, 1
+        self.cached, self._key, self._left = 0, "", MOST_NETWORKS
+        self._fresh: dict[Row, Graph] = {}  # without a number yet
 
     def build(self, values: Sequence[Any], name: str = "") -> Graph:
         """Build the network of these values; InputError if the function fails or returns no network."""
@@ -123,23 +138,79 @@ class CandidateNetworks:
         """Return the number of a candidate's network, and build it if it is new."""
         if row not in self._number:
             self.require(1, "splitting its networks into tables")
-            self._graphs.append(
-                self.build([v[c] for v, c in zip(self.choices.values(), row, strict=True)])
-            )
+            if row not in self._fresh:
+                found = self._cached(row)
+                self.cached += found is not None
+                self._fresh[row] = self._built(row) if found is None else found
+                self._step(is_quick=found is not None)
+            self._graphs.append(self._fresh.pop(row))
             self._number[row] = len(self._graphs) - 1
-            if not self._left:  # of as many again, if they are more than was expected
-                done = len(self) - 1
-                self._progress.start(self._stage, done + self._expected, done)
-                self._left = self._expected
-            self._left -= 1
-            self._progress.step()
         return self._number[row]
+
+    def graph(self, row: Row) -> Graph:
+        """Return a candidate's network: one that has a number, a cached one, or one that is built now."""
+        if row in self._number:
+            return self._graphs[self._number[row]]
+        found = self._cached(row)
+        return self._built(row) if found is None else found
+
+    def _built(self, row: Row) -> Graph:
+        """Build a candidate's network, and cache it."""
+        graph = self.build([v[c] for v, c in zip(self.choices.values(), row, strict=True)])
+        if self._key and self._left:  # a long loop of the user's fills no folder
+            self._left -= 1
+            Cache().put_graph(key_of([self._key, row]), graph)
+        return graph
+
+    def _cached(self, row: Row) -> Graph | None:
+        return Cache().graph(key_of([self._key, row])) if self._key else None
+
+    def use_cache(self) -> None:
+        """Find what earlier runs cached, unless the code of the networks may have changed since.
+
+        The key has the source text of the function's module and of the modules that it imports, and a few
+        networks that are built anew, with each choice in one of them: they tell if a file of data or
+        another setting changed.
+        """
+        if Cache().folder is None:
+            return
+        try:
+            given = facts_of([self.function, self.choices])
+        except UnknownCodeError:
+            return
+        for number in range(max(map(len, self.choices.values()))):
+            row = tuple(number % len(values) for values in self.choices.values())
+            if row not in self._fresh:
+                self._fresh[row] = self._built(row)
+                self._step(is_quick=number < FEW)
+        seen = [_without_names(graph.to_dict()) for graph in self._fresh.values()]
+        try:  # now that all modules are imported
+            sources = sources_of(modules_of([self.function, self.choices]))
+        except (UnknownCodeError, ImportError, OSError, SyntaxError, ValueError):
+            return
+        python = [*sys.version_info[:3]]
+        facts = [given, as_sizes(self.input_size), sources, seen, keras_settings(), python]
+        self._key = key_of(facts)
 
     def expect(self, more: int, progress: Progress, purpose: str = "") -> None:
         """Begin a stage of about `more` networks; `progress` shows it once one is built."""
-        self._progress, self._left = progress, 0
+        self._progress, self._is_shown = progress, False
         self._stage = f"building candidates of {self.name}{purpose}"
-        self._expected = max(min(more, self.size - len(self)), 1)
+        self._expected = max(min(more, self.size - self._done), 1)
+        self._total = self._done + self._expected
+
+    def _step(self, is_quick: bool) -> None:
+        """Count one more network, and show it unless `is_quick`."""
+        self._done += 1
+        if is_quick:
+            self._is_shown = False
+            return
+        if not self._is_shown or self._done > self._total:
+            if self._done > self._total:  # of as many again
+                self._total = min(self._done - 1 + self._expected, self.size)
+            self._progress.start(self._stage, self._total, self._done - 1)
+            self._is_shown = True
+        self._progress.step()
 
     def totals(self, batch_size: int) -> np.ndarray:
         """(networks built, COLUMNS) counts at `batch_size`."""
@@ -154,6 +225,14 @@ class CandidateNetworks:
         new, places = np.unique(numbers, return_inverse=True)
         times = [times_ms(formula, self._graphs[number], batch_size, whole=True) for number in new]
         return np.array(times)[places.reshape(numbers.shape)]
+
+
+def _without_names(value: Any) -> Any:
+    """A graph's document without the names of layers, which Keras counts up."""
+    if isinstance(value, dict):
+        named = ("name", "path")
+        return {key: _without_names(one) for key, one in value.items() if key not in named}
+    return [*map(_without_names, value)] if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True)
@@ -219,6 +298,7 @@ class Decomposer:
                 if self.networks.size > MOST_NETWORKS:
                     raise
                 self.found = self._whole(progress)
+            self.found = replace(self.found, cached=self.networks.cached)
             progress.note(f"{self.networks.name}: {self.found}")
         return self.found
 
@@ -238,7 +318,11 @@ class Decomposer:
         """Find the interactions; errors as of `run`."""
         networks = self.networks
         few = 2 * len(self.sizes) + FRESH_CHECKS
-        networks.expect(few, progress, ", first a few that show how many are needed")
+        most = f"{min(networks.size, MOST_NETWORKS):,}"
+        networks.expect(
+            few, progress, f", first a few that show how many of at most {most} it takes"
+        )
+        networks.use_cache()
         ends = Decomposer(networks, self.tolerance, [sorted({0, n - 1}) for n in self.sizes])
         ends.find([])
         new = {key: math.prod(self.sizes[p] - 1 for p in key) for key in ends.tables}

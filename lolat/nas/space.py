@@ -337,6 +337,8 @@ class Space:
     def network(self, candidate: Row, name: str = "") -> Graph:
         """Return a candidate's whole network; InputError if it is no candidate."""
         chosen = tuple(self.values(candidate).values())
+        if self.decomposer:
+            return self.decomposer.networks.graph(tuple(map(int, candidate)))
         return self.build(chosen, name or f"{self.name} {self.arch(candidate)}")
 
     def counts(self, candidates: Any, batch_size: int = 1) -> np.ndarray:

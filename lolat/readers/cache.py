@@ -37,6 +37,14 @@ from lolat.readers.size import as_sizes
 READERS = 56
 """Version of the readers. Raise it when they write other graphs, so that cached networks are read again."""
 _VERSIONED = (*PACKAGES, "tensorflow", "tensorflow-cpu", "torch", "onnx", "onnxscript")
+_GRAPH = ".json.gz"
+
+
+def key_of(facts: Any) -> str:
+    """A hash of facts that are JSON, and of the versions of LoLat and of packages."""
+    versions = {package: installed_version(package) for package in _VERSIONED}
+    every = [facts, __version__, READERS, FORMAT_VERSION, versions]
+    return hashlib.sha256(json.dumps(every, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -48,9 +56,12 @@ class Cache:
     def key(self, spec: str, size: Any = None) -> str | None:
         """A hash of `spec`, `size`, the versions of LoLat and of packages, and the network file's content.
 
-        None, so that nothing is cached, for `package.module:callable`, whose code may change; for a file
-        that cannot be read; and if the user registered classes with Keras, which may change too.
+        None, so that nothing is cached, without a folder; for `package.module:callable`, whose code may
+        change; for a file that cannot be read; and if the user registered classes with Keras, which may
+        change too.
         """
+        if self.folder is None:
+            return None
         kind, _, name = spec.partition(":")
         path = name.partition("?")[0] if kind == TRANSFORMERS else spec
         has_file = kind == TRANSFORMERS or is_file(spec, FRAMEWORK_FILES)
@@ -67,50 +78,57 @@ class Cache:
             spec = spec.replace(path, config_name(path))
         elif kind not in PACKAGES:
             return None
-        versions = {package: installed_version(package) for package in _VERSIONED}
         settings = keras_settings() if kind == "keras" or is_file(path, KERAS_FILE) else []
-        sizes = as_sizes(size)
-        facts = [spec, content, sizes, __version__, READERS, FORMAT_VERSION, versions, settings]
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        return key_of([spec, content, as_sizes(size), settings])
 
     def read(self, spec: str, size: Any, make: Callable[[], Graph]) -> Graph:
         """The graph of a network: cached, or the result of `make`, which is then cached."""
-        ending = ".json.gz"
-        graph: Graph | None = self._read(
-            spec, size, ending, lambda c: Graph.from_dict(json.loads(gzip.decompress(c)))
-        )
+        key = self.key(spec, size)
+        graph = self.graph(key)
         if graph is None:
             graph = make()
-            text = json.dumps(graph.to_dict(), separators=(",", ":"))
-            self._write(spec, size, ending, gzip.compress(text.encode(), mtime=0))
+            if self.key(spec, size) == key:  # else the file was written meanwhile
+                self.put_graph(key, graph)
         return graph
+
+    def graph(self, key: str | None) -> Graph | None:
+        """The cached graph with this key, or None."""
+        found: Graph | None = self._read(
+            key, _GRAPH, lambda c: Graph.from_dict(json.loads(gzip.decompress(c)))
+        )
+        return found
+
+    def put_graph(self, key: str | None, graph: Graph) -> None:
+        """Cache a graph."""
+        text = json.dumps(graph.to_dict(), separators=(",", ":"))
+        self._write(key, _GRAPH, gzip.compress(text.encode(), mtime=0))
 
     def array(self, spec: str, size: Any, name: str) -> np.ndarray | None:
         """The cached array `name` of a network, or None; its maker puts a version into the name."""
         read = partial(np.lib.format.read_array, allow_pickle=False)
-        return self._read(spec, size, f".{name}.npy", lambda content: read(io.BytesIO(content)))
+        key = self.key(spec, size)
+        return self._read(key, f".{name}.npy", lambda content: read(io.BytesIO(content)))
 
     def put_array(self, spec: str, size: Any, name: str, array: np.ndarray) -> None:
         """Cache an array `name` of the network."""
         content = io.BytesIO()
         np.save(content, array, allow_pickle=False)
-        self._write(spec, size, f".{name}.npy", content.getvalue())
+        self._write(self.key(spec, size), f".{name}.npy", content.getvalue())
 
-    def _path(self, spec: str, size: Any, ending: str) -> Path | None:
-        key = None if self.folder is None else self.key(spec, size)
+    def _path(self, key: str | None, ending: str) -> Path | None:
         return self.folder / (key + ending) if self.folder and key else None
 
-    def _read(self, spec: str, size: Any, ending: str, parse: Callable[[bytes], Any]) -> Any:
-        path = self._path(spec, size, ending)
+    def _read(self, key: str | None, ending: str, parse: Callable[[bytes], Any]) -> Any:
+        path = self._path(key, ending)
         with contextlib.suppress(Exception):  # there is none, or it is damaged
             content = parse(path.read_bytes()) if path else None
             if path:
                 os.utime(path)  # the files that were used least recently are removed first
             return content
 
-    def _write(self, spec: str, size: Any, ending: str, content: bytes) -> None:
+    def _write(self, key: str | None, ending: str, content: bytes) -> None:
         """Write a file, if the folder can be written to."""
-        path = self._path(spec, size, ending)
+        path = self._path(key, ending)
         with contextlib.suppress(LolatError):
             if path is not None:
                 write_bytes(path, content)

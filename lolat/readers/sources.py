@@ -1,0 +1,152 @@
+"""The source text that an object of the user's code depends on, so that its results can be cached."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from importlib.machinery import ModuleSpec, PathFinder
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from lolat.io.forms import CODE_FILE
+
+_BEGAN = time.time()
+"""Seconds; of a file that was written later, an older text may run."""
+MOST_MODULES = 1000  # that are looked at; more take too long to parse
+_PYTHON, _INSTALLED = os.path.dirname(os.__file__) + os.sep, f"-packages{os.sep}"
+
+
+class UnknownCodeError(Exception):
+    """Two objects with the same facts may differ."""
+
+
+def facts_of(value: Any) -> Any:
+    """A value for JSON, with its type; equal facts are equal values.
+
+    UnknownCodeError unless it is a number, a text, None, a class, a function without values of its
+    own, or a list or dictionary of these.
+    """
+    kind = type(value).__name__
+    if type(value) in (bool, int, float, str, type(None)) or isinstance(value, np.generic):
+        return [kind, repr(value)]
+    if isinstance(value, list | tuple):
+        return [kind, *map(facts_of, value)]
+    if isinstance(value, dict):
+        return [kind, *(facts_of(pair) for pair in value.items())]
+    if getattr(value, "__module__", None) in (None, "__main__"):
+        raise UnknownCodeError
+    if isinstance(value, type):
+        return [kind, value.__module__, value.__qualname__]
+    if isinstance(value, FunctionType) and value.__closure__ is None:
+        defaults = facts_of([value.__defaults__, value.__kwdefaults__])
+        line = value.__code__.co_firstlineno
+        return [kind, value.__module__, value.__qualname__, line, defaults]
+    raise UnknownCodeError
+
+
+def modules_of(value: Any) -> Iterator[str]:
+    """The names of the modules of classes and functions in a value that has facts."""
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from modules_of(one)
+    elif isinstance(value, dict):
+        yield from modules_of([*value, *value.values()])
+    elif isinstance(value, type | FunctionType):
+        yield value.__module__
+
+
+def sources_of(modules: Iterable[str]) -> list[list[str]]:
+    """(name, hash of its text) of modules, and of those that they import, also in functions.
+
+    The standard library and LoLat are left out; an installed package has the time and size of its first
+    file for its text. UnknownCodeError if another text than that of a file may run.
+    """
+    waiting, found = [*modules], dict[str, str]()
+    while waiting:
+        name = waiting.pop()
+        if name in found or name.partition(".")[0] == "lolat":
+            continue
+        if len(found) > MOST_MODULES:
+            raise UnknownCodeError
+        top, path = name.partition(".")[0], _path(name.partition(".")[0])
+        if path.startswith(_PYTHON) or _INSTALLED in path:
+            if _INSTALLED in path:
+                found[top] = f"{os.stat(path).st_mtime_ns} {os.stat(path).st_size}"
+            continue
+        found[name] = ""  # until it proves to be a file
+        if path := _path(name):
+            text = _text(path)
+            found[name] = hashlib.sha256(text).hexdigest()
+            is_package = os.path.basename(path) == f"__init__{CODE_FILE}"
+            waiting += _imported(ast.parse(text), name if is_package else name.rpartition(".")[0])
+            waiting += _used(sys.modules.get(name))
+    return sorted(map(list, found.items()))
+
+
+def _text(path: str) -> bytes:
+    """The text of a file; UnknownCodeError if it is no Python, or may be newer than what runs."""
+    with open(path, "rb") as file:
+        text = file.read()
+        if not path.endswith(CODE_FILE) or os.fstat(file.fileno()).st_mtime > _BEGAN:
+            raise UnknownCodeError
+    return text
+
+
+def _path(name: str) -> str:
+    """The file of a module; _PYTHON for one that Python has built in, "" for a folder and what is none.
+
+    UnknownCodeError for a module that no file has.
+    """
+    module = sys.modules.get(name)
+    spec = getattr(module, "__spec__", None) or _spec(name)
+    if spec is not None and spec.origin in ("built-in", "frozen"):
+        return _PYTHON
+    if spec is not None and spec.origin and os.path.isfile(spec.origin):
+        return spec.origin
+    if module is not None and not hasattr(module, "__path__"):
+        raise UnknownCodeError
+    return ""
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    """The place of a module that is not imported yet; its packages are not imported for it."""
+    parts = name.split(".")
+    path, spec = None, None
+    for count in range(1, len(parts) + 1):
+        spec = PathFinder.find_spec(".".join(parts[:count]), path)
+        path = spec.submodule_search_locations if spec else None
+        if spec is None or (path is None and count < len(parts)):
+            return None
+    return spec
+
+
+def _imported(tree: ast.AST, package: str) -> Iterator[str]:
+    """The names of modules, and of what may be modules, that a module in `package` imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            of = "." * node.level + (node.module or "")
+            of = importlib.util.resolve_name(of, package) if node.level and package else of
+            names = [of, *(f"{of}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+
+def _used(module: ModuleType | None) -> Iterator[str]:
+    """The names of the modules that a module has, or has classes and functions of."""
+    for value in list(vars(module).values()) if module else ():
+        if isinstance(value, ModuleType):
+            yield value.__name__
+        elif isinstance(value, type | FunctionType) and isinstance(value.__module__, str):
+            yield value.__module__
