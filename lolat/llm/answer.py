@@ -19,7 +19,7 @@ BREAKDOWN = ("weights", "products", "attention", "experts", "all_reduce", "small
 experts, all-reduces, small operations, kernel launches, scheduling, prompts of other requests, waiting for
 memory of preempted requests until their prompts and tokens are computed again."""
 NEAR = 0.01
-"""The largest rate within limits is found to this fraction of it."""
+"""A rate that can rise by less than this fraction has no room for more."""
 LIMITS = ("coverage", "max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "percentile", "sure")
 """What was asked for, in the JSON of answers."""
 SPLIT = ("tensor_parallel", "expert_parallel", "attention_data_parallel")
@@ -39,8 +39,8 @@ class ServingConfig(Result):
     `breakdown`: ms of an output token by part. `intervals_ms`: intervals of further times, by name, as
     "ttft_p90". `percentiles_ms`: times of another percentile that was asked for. `saturated`: True if more
     requests arrive than the `largest_rate` a second that is served; `utilization`: the rate as a fraction
-    of it. `headroom_rate`: the most requests a second at which the best row of a rate keeps the limits;
-    `sure_rate`: those at which the ends of its intervals do, None if they do not at the rate asked for.
+    of it. `headroom_rate`: the most requests a second at which the row keeps the limits; `sure_rate`: of
+    the best row of a rate those at which the ends of its intervals do, None if they do not at that rate.
     `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a million output tokens and
     their prompts; `dollars_per_month`: for 730 hours. `rented`: the machines that cost `dollars_per_hour`;
     `rented_gpus`: all of their GPUs. `within`: True if it fits and keeps the limits. `verdicts`: by limit,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -86,12 +87,15 @@ class Trace:
             told += f", {digits(most / minute)} a second in the busiest minute"
         return told
 
-    def every(self, number: int) -> Trace:
-        """Return each `number`th request, as one of so many replicas has them, some with tokens to time."""
+    def shares(self, number: int) -> list[Trace]:
+        """Return each `number`th request, as one of so many replicas has them, for as many replicas as have
+        REQUESTS together; the first one has some with tokens to time.
+        """
         step = min(number, max(len(self.arrival_s) // 2, 1))
-        first = next((n for n, tokens in enumerate(self.output_tokens) if tokens > 1), 0) % step
-        some = slice(first, None, step)
-        return Trace(self.arrival_s[some], self.input_tokens[some], self.output_tokens[some])
+        first = next((n for n, tokens in enumerate(self.output_tokens) if tokens > 1), 0)
+        most = min(step, -(-REQUESTS * step // len(self.arrival_s)))
+        some = [slice((first + n) % step, None, step) for n in range(most)]
+        return [Trace(self.arrival_s[n], self.input_tokens[n], self.output_tokens[n]) for n in some]
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -259,6 +263,13 @@ class RequestTimes(NamedTuple):
     concurrency: float
     step: np.ndarray
     waited_ms: float
+
+    @classmethod
+    def together(cls, several: Sequence[RequestTimes]) -> RequestTimes:
+        """Return the times of replicas' requests as those of one."""
+        arrays = (np.concatenate(each) for each in zip(*(one[:4] for one in several), strict=True))
+        rest = (np.mean(each, axis=0) for each in zip(*(one[4:] for one in several), strict=True))
+        return cls._make([*arrays, *rest])
 
     @property
     def mean_tpot_ms(self) -> float:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lolat.arrays import np
 from lolat.device.intervals import normal_quantile
 from lolat.errors import InputError
-from lolat.llm.answer import BREAKDOWN, NEAR, ServingAnswer, ServingConfig, best_of
+from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig, best_of
 from lolat.llm.decoder import DTYPES, Decoder
 from lolat.llm.domain import interval, outside, tail
 from lolat.llm.gpu import GPU, ServingSection
@@ -77,10 +77,12 @@ def answer(
     near, surer = list[ServingConfig](), list[ServingConfig]()
     for n in bests if asked.has_limits else ():
         surer += filter(None, [_surely(sizings, rows, rows[n])])
-    for n in bests if asked.has_limits and asked.request_rate else ():
-        of = sizings[rows[n].split]
-        row = rows[n] = of.with_headroom(rows[n])
-        near += filter(None, [_near_miss(sizings, rows, row)])
+    if asked.has_limits and asked.request_rate:
+        rows = [
+            sizings[row.split].with_headroom(row, n in bests) if row.is_good else row
+            for n, row in enumerate(rows)
+        ]
+        near += filter(None, (_near_miss(sizings, rows, rows[n]) for n in bests))
     others = _in_other_dtypes(sizings[rows[0].split], [rows[n] for n in bests if asked.has_limits])
     best = best_of([rows[n] for n in bests], asked)
     row = best or max(rows, key=lambda row: row.tpot_ms is not None)
@@ -310,34 +312,37 @@ class Sizing:
         loads = self.asked.loads()
         return next(one for one in loads if asked in (one.request_rate, one.concurrency))
 
-    def with_headroom(self, row: ServingConfig) -> ServingConfig:
-        """Return a row with the most requests a second at which its GPUs keep the limits, and at which the
-        ends of the intervals do; no such rate if they do not at that of the row, or limits are of them.
+    def with_headroom(self, row: ServingConfig, is_best: bool) -> ServingConfig:
+        """Return a row with the most requests a second at which its GPUs keep the limits, and of a best one
+        at which the ends of the intervals do; no such rate if they do not at that of the row, or limits are
+        of them.
         """
         most, surely = self._most_within(row, self.margins[0]), None
-        if self.asked.sure is None and row.is_sure(self.asked):
+        if is_best and self.asked.sure is None and row.is_sure(self.asked):
             surely = self._most_within(row, self.margins[1])
         return replace(row, headroom_rate=most, sure_rate=surely)
 
     def _most_within(self, row: ServingConfig, margins: Margins) -> float:
         """Return the most requests a second at which the GPUs of a row keep the limits.
 
-        It is a power of 1 + NEAR below the largest rate, whatever else was asked, or the rate of the row.
+        It has three digits, as it is told, whatever else was asked; or it is the rate of the row.
         """
-        load, own, largest = self.load_of(row), row.request_rate or 0.0, self.largest_rate
+        load, own, number = self.load_of(row), row.request_rate or 0.0, row.replicas
 
-        def power_at(each: float) -> float:
-            return math.log(largest / each, 1.0 + NEAR)
+        def digits_at(each: float) -> float:
+            exponent = math.floor(math.log10(number * each))
+            return 100.0 - 900.0 * exponent - number * each / 10.0 ** (exponent - 2)
 
-        def rate(power: int) -> float:
-            return row.replicas * largest / (1.0 + NEAR) ** power
+        def rate(digits: int) -> float:
+            exponent, more = divmod(-digits, 900)
+            return float(f"{100 + more}e{exponent - 2}")
 
         inside, outside = self._known(load, margins)
-        low = max(math.ceil(power_at(outside)) - 1, -1) if outside < math.inf else -1
-        high = math.floor(power_at(max(inside, own / row.replicas))) + 1  # such rates keep them
+        low = math.ceil(digits_at(min(outside, self.largest_rate))) - 1
+        high = math.floor(digits_at(max(inside, own / number))) + 1  # such rates keep them
         high = margins.least(
-            low, high, power_at,
-            lambda power: self._seen(replace(load, request_rate=rate(power)), row.replicas, margins),
+            low, high, digits_at,
+            lambda digits: self._seen(replace(load, request_rate=rate(digits)), number, margins),
         )  # fmt: skip
         return max(rate(high), own)
 
@@ -376,11 +381,13 @@ class Sizing:
         """Return the part of a load that each of so many groups serves, and its times."""
         each = math.ceil(load.concurrency / groups)
         one = replace(load, request_rate=load.request_rate / groups, concurrency=float(each))
+        several = [one]
         if isinstance(load.arrivals, Trace):
-            one = replace(one, arrivals=load.arrivals.every(groups))
-        if one not in self.simulated:
-            self.simulated[one] = self.server.times(one, self.gpu.section.overheads)
-        return one, self.simulated[one]
+            several = [replace(one, arrivals=part) for part in load.arrivals.shares(groups)]
+        if several[0] not in self.simulated:
+            times = [self.server.times(part, self.gpu.section.overheads) for part in several]
+            self.simulated[several[0]] = RequestTimes.together(times)
+        return several[0], self.simulated[several[0]]
 
     def prompt(self, load: Load) -> np.ndarray:
         """(STEP_PARTS + STARTS,) ms and events of the part of a prompt that is not cached."""

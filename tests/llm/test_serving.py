@@ -292,7 +292,14 @@ def test_arrivals(tmp_path: Path) -> None:
     assert recorded.arrivals.tolist() == [0.0, 500.0, 2000.0]
     assert (recorded.inputs.tolist(), recorded.outputs.tolist()) == ([100, 300, 50], [20, 10, 2])
     alternating = Trace(tuple(range(4)), (9,) * 4, (1, 10, 1, 10))
-    assert alternating.every(2).output_tokens == (10, 10)  # a replica with tokens to time
+    first, second = alternating.shares(2)  # the first has tokens to time
+    assert (first.output_tokens, second.output_tokens) == ((10, 10), (1, 1))
+    long = Trace(tuple(range(6000)), (9,) * 6000, (10,) * 6000)
+    for replicas, most in ((1, 1), (2, 1), (12, 2), (60, 10), (6000, 500)):
+        shares = long.shares(replicas)
+        assert len(shares) == most  # together 1000 requests or more, none twice
+        every = [at for one in shares for at in one.arrival_s]
+        assert len(every) == len(set(every)) >= 1000
     for kind in ("even", "poisson"):
         first, second = (Load(9, 9, request_rate=4.0, arrivals=kind).drawn(1, 0.0) for _ in "12")
         assert first.arrivals is not None
