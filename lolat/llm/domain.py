@@ -33,7 +33,8 @@ rows whose language model was left out of the fit, drawn to UNSEEN as by `spread
 are off by more."""
 TAILS = {"ttft": ((0.3, 0.3), (1.2, 2.2)), "tpot": ((0.12, 0.12), (0.12, 0.65))}
 """Errors of log(P99) below and above beside that of log(mean), without and with experts: of the same rows.
-Servers of experts are often cold in the first seconds, and their P99 is then ten times as long."""
+Servers of experts are often cold in the first seconds, and their P99 is then ten times as long. No rows
+have percentiles between P90, whose error is that of the mean, and P99: it rises evenly between them."""
 INSIDE = 0.95
 """The fraction of a time that must be in timed operations, as for other predictions."""
 OPERATIONS = {
@@ -63,10 +64,12 @@ def beyond(sizes: np.ndarray) -> dict[str, np.ndarray]:
     return {what: np.log2(np.maximum(value / most, 1.0)) for (what, most), value in pairs}
 
 
-def tail(ends: Sequence[float], time: str, experts: int) -> tuple[float, float]:
-    """Return factors of the ends of a P99 from those of the mean; `time`: "ttft", "tpot" or "e2e"."""
-    off = TAILS["ttft" if time == "ttft" else "tpot"][experts > 0]
-    below, above = (math.hypot(math.log(end), more) for end, more in zip(ends, off, strict=True))
+def tail(ends: Sequence[float], time: str, experts: int, at: int) -> tuple[float, float]:
+    """Return factors of the ends of a percentile from the mean's; `time`: "ttft", "tpot" or "e2e"."""
+    off, share = TAILS["ttft" if time == "ttft" else "tpot"][experts > 0], max(at - 90.0, 0.0) / 9.0
+    below, above = (
+        math.hypot(math.log(e), share * more) for e, more in zip(ends, off, strict=True)
+    )
     return math.exp(-below), math.exp(above)
 
 

@@ -76,6 +76,12 @@ class Deployment:
         return self.tensor_parallel, self.expert_parallel, self.attention_data_parallel
 
     @property
+    def called(self) -> str:
+        """The data type of the weights; experts in another one follow behind a +."""
+        differs = self.decoder.experts and self.expert_dtype != self.dtype
+        return f"{self.dtype}+{self.expert_dtype}" if differs else self.dtype
+
+    @property
     def gpus(self) -> int:
         """The GPUs of all groups."""
         return self.tensor_parallel * self.attention_data_parallel

@@ -5,17 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lolat.arrays import np
 from lolat.device.intervals import normal_quantile
-from lolat.errors import InputError
+from lolat.llm.alternatives import in_other_dtypes, near_miss, surely_row
 from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig, best_of
-from lolat.llm.decoder import DTYPES, Decoder
+from lolat.llm.decoder import Decoder
 from lolat.llm.domain import interval, outside, tail
 from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.load import Load, RequestTimes, Server, Trace
@@ -24,11 +22,9 @@ from lolat.llm.question import PERCENTILES, ServingQuestion, deployments_of
 from lolat.llm.remarks import (
     is_hopeless,
     links_words,
-    nearly,
     needed_words,
     no_row,
     own_copies,
-    published_fp8,
     remarks_on,
     replicas_left_out,
     slower_links,
@@ -46,9 +42,6 @@ from lolat.units import GIB, MONTH_HOURS
 
 if TYPE_CHECKING:
     from lolat.hardware.prices import Rental
-
-CHEAPER = 0.9
-"""Another data type is told of if it costs less than this fraction."""
 
 
 def answer(
@@ -76,14 +69,14 @@ def answer(
     bests = [rows.index(row) for row in good if row]
     near, surer = list[ServingConfig](), list[ServingConfig]()
     for n in bests if asked.has_limits else ():
-        surer += filter(None, [_surely(sizings, rows, rows[n])])
+        surer += filter(None, [surely_row(sizings, rows, rows[n])])
     if asked.has_limits and asked.request_rate:
         rows = [
             sizings[row.split].with_headroom(row, n in bests) if row.is_good else row
             for n, row in enumerate(rows)
         ]
-        near += filter(None, (_near_miss(sizings, rows, rows[n]) for n in bests))
-    others = _in_other_dtypes(sizings[rows[0].split], [rows[n] for n in bests if asked.has_limits])
+        near += filter(None, (near_miss(sizings, rows, rows[n]) for n in bests))
+    others = in_other_dtypes(sizings[rows[0].split], [rows[n] for n in bests if asked.has_limits])
     best = best_of([rows[n] for n in bests], asked)
     row = best or max(rows, key=lambda row: row.tpot_ms is not None)
     none = next((one for one in rows if not one.largest_concurrency), None)
@@ -101,81 +94,6 @@ def answer(
     if asked.has_limits and best is None:
         raise no_row(made, asked, links, copies)
     return made
-
-
-def _near_miss(
-    sizings: Mapping[tuple[int, int, int], Sizing],
-    rows: Sequence[ServingConfig],
-    best: ServingConfig,
-) -> ServingConfig | None:
-    """Return the best row on fewer GPUs than the best of a rate that costs less and misses the limits by
-    less than the error; None without any.
-    """
-    asked, near = sizings[best.split].asked, list[ServingConfig]()
-    for one in (one for one in rows if one.request_rate == best.request_rate and one.replicas > 1):
-        of, fewer = sizings[one.split], one.replicas - 1
-        if one.gpus // one.replicas * fewer < best.gpus:
-            near.append(of.row(of.load_of(one), fewer))
-    most = best.dollars_per_hour or math.inf
-    near = [one for one in near if (one.dollars_per_hour or 0.0) < most]
-    return best_of([one for one in near if not one.within and nearly(one, asked)], asked)
-
-
-def _surely(
-    sizings: Mapping[tuple[int, int, int], Sizing],
-    rows: Sequence[ServingConfig],
-    best: ServingConfig,
-) -> ServingConfig | None:
-    """Return the best row of a load that surely keeps the limits; None without any, and if the best row
-    does itself.
-    """
-    of, load = sizings[best.split], best.request_rate or best.concurrency
-    if of.asked.sure is not None or best.is_sure(of.asked):
-        return None
-    same = [row for row in rows if (row.request_rate or row.concurrency) == load]
-    known = best_of([row for row in same if of.surely.within(row)], of.asked)
-    return _cheapest(sizings.values(), of.load_of(best), known, surely=True)
-
-
-def _in_other_dtypes(of: Sizing, bests: Sequence[ServingConfig]) -> list[ServingConfig]:
-    """Return the best rows at rates in other data types of the weights that cost less than CHEAPER times
-    `bests`, which have one row of each rate; those of a rate by their price.
-    """
-    asked, decoder, found = of.asked, of.deployment.decoder, list[ServingConfig]()
-    if not asked.request_rate or decoder.has_mxfp4:
-        return []
-    for dtype in {*DTYPES} - ({"fp8_block"} if published_fp8(decoder) != "fp8_block" else set()):
-        with suppress(InputError):  # a type that this GPU lacks, a number that does not divide
-            other = replace(asked, dtype=dtype)
-            several = deployments_of(of.gpu.section, decoder, other)
-            if _called(several[0]) == _called(of.deployment):
-                continue
-            each = [replace(of, deployment=one, asked=other) for one in several]
-            rows = ((row, _cheapest(each, of.load_of(row), row)) for row in bests)
-            found += [one for row, one in rows if one and _cost(one) < CHEAPER * _cost(row)]
-    of_type = {(row.request_rate, row.dtype): row for row in found}  # fp8 may stand for fp8_block
-    return sorted(
-        of_type.values(), key=lambda row: (row.request_rate or 0.0, _cost(row), row.dtype)
-    )
-
-
-def _cost(row: ServingConfig) -> float:
-    """US$ an hour of a row; GPUs if it has no price."""
-    return row.dollars_per_hour or float(row.gpus)
-
-
-def _cheapest(
-    sizings: Iterable[Sizing], load: Load, known: ServingConfig | None, *, surely: bool = False
-) -> ServingConfig | None:
-    """Return the best row of a load that keeps the limits, no dearer than a `known` one, which is returned
-    if there is no better one. `surely`: the ends of the intervals keep them.
-    """
-    for of in sizings:
-        if most := of.affordable(known):
-            row = of.best_row(load, most, surely=surely)
-            if (of.surely if surely else of.asked).within(row):
-                known = best_of([one for one in (known, row) if one], of.asked)
-    return known
 
 
 @dataclass(frozen=True)
@@ -359,7 +277,7 @@ class Sizing:
         # Those that wait for a free sequence hold nothing.
         each = min(math.ceil(load.concurrency / groups), limits.sequences)
         row = ServingConfig(
-            deployment.decoder.name, self.device, _called(deployment), deployment.kv_dtype,
+            deployment.decoder.name, self.device, deployment.called, deployment.kv_dtype,
             round(load.input_tokens), round(load.output_tokens), int(load.concurrency),
             deployment.tensor_parallel, replicas, deployment.gpus * replicas,
             bool(self.fit) if rate else each <= self.fit, self._memory_gib(load, each),
@@ -488,8 +406,7 @@ class Sizing:
         for time, at in itertools.product(ms, percentiles):
             rank, ranks = at / 100.0 * (len(ms[time]) - 1.0), np.arange(len(ms[time]))
             here = times_ms[f"{time}_p{at}"] = float(np.interp(rank, ranks, ordered[time]))
-            factors = [end / mean[time] for end in ends[time]]
-            factors = [*tail(factors, time, experts)] if at > 90 else factors
+            factors = tail([end / mean[time] for end in ends[time]], time, experts, at)
             ends[f"{time}_p{at}"] = here * factors[0], here * factors[1]
         if self.asked.sure is not None:  # of a normal error
             wider = normal_quantile(self.asked.coverage) / normal_quantile(COVERAGE)
@@ -519,9 +436,3 @@ class Sizing:
         rest = max(tpot - sum(parts), 0.0)
         waiting = min(times.waited_ms, rest)
         return [*parts, rest - waiting, waiting]
-
-
-def _called(deployment: Deployment) -> str:
-    """Return the data type of the weights; experts in another one follow behind a +."""
-    differs = deployment.decoder.experts and deployment.expert_dtype != deployment.dtype
-    return f"{deployment.dtype}+{deployment.expert_dtype}" if differs else deployment.dtype

@@ -1,0 +1,97 @@
+"""Rows besides the best ones: near misses, those that surely keep the limits, cheaper data types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lolat.errors import InputError
+from lolat.llm.answer import ServingConfig, best_of
+from lolat.llm.decoder import DTYPES
+from lolat.llm.load import Load
+from lolat.llm.question import deployments_of
+from lolat.llm.remarks import nearly, published_fp8
+
+if TYPE_CHECKING:
+    from lolat.llm.sizing import Sizing
+
+CHEAPER = 0.9
+"""Another data type is told of if it costs less than this fraction."""
+
+
+def near_miss(
+    sizings: Mapping[tuple[int, int, int], Sizing],
+    rows: Sequence[ServingConfig],
+    best: ServingConfig,
+) -> ServingConfig | None:
+    """Return the best row on fewer GPUs than the best of a rate that costs less and misses the limits by
+    less than the error; None without any.
+    """
+    asked, near = sizings[best.split].asked, list[ServingConfig]()
+    for one in (one for one in rows if one.request_rate == best.request_rate and one.replicas > 1):
+        of, fewer = sizings[one.split], one.replicas - 1
+        if one.gpus // one.replicas * fewer < best.gpus:
+            near.append(of.row(of.load_of(one), fewer))
+    most = best.dollars_per_hour or math.inf
+    near = [one for one in near if (one.dollars_per_hour or 0.0) < most]
+    return best_of([one for one in near if not one.within and nearly(one, asked)], asked)
+
+
+def surely_row(
+    sizings: Mapping[tuple[int, int, int], Sizing],
+    rows: Sequence[ServingConfig],
+    best: ServingConfig,
+) -> ServingConfig | None:
+    """Return the best row of a load that surely keeps the limits; None without any, and if the best row
+    does itself.
+    """
+    of, load = sizings[best.split], best.request_rate or best.concurrency
+    if of.asked.sure is not None or best.is_sure(of.asked):
+        return None
+    same = [row for row in rows if (row.request_rate or row.concurrency) == load]
+    known = best_of([row for row in same if of.surely.within(row)], of.asked)
+    return _cheapest(sizings.values(), of.load_of(best), known, surely=True)
+
+
+def in_other_dtypes(of: Sizing, bests: Sequence[ServingConfig]) -> list[ServingConfig]:
+    """Return the best rows at rates in other data types of the weights that cost less than CHEAPER times
+    `bests`, which have one row of each rate; those of a rate by their price.
+    """
+    asked, decoder, found = of.asked, of.deployment.decoder, list[ServingConfig]()
+    if not asked.request_rate or decoder.has_mxfp4:
+        return []
+    for dtype in {*DTYPES} - ({"fp8_block"} if published_fp8(decoder) != "fp8_block" else set()):
+        with suppress(InputError):  # a type that this GPU lacks, a number that does not divide
+            other = replace(asked, dtype=dtype)
+            several = deployments_of(of.gpu.section, decoder, other)
+            if several[0].called == of.deployment.called:
+                continue
+            each = [replace(of, deployment=one, asked=other) for one in several]
+            rows = ((row, _cheapest(each, of.load_of(row), row)) for row in bests)
+            found += [one for row, one in rows if one and _cost(one) < CHEAPER * _cost(row)]
+    of_type = {(row.request_rate, row.dtype): row for row in found}  # fp8 may stand for fp8_block
+    return sorted(
+        of_type.values(), key=lambda row: (row.request_rate or 0.0, _cost(row), row.dtype)
+    )
+
+
+def _cost(row: ServingConfig) -> float:
+    """US$ an hour of a row; GPUs if it has no price."""
+    return row.dollars_per_hour or float(row.gpus)
+
+
+def _cheapest(
+    sizings: Iterable[Sizing], load: Load, known: ServingConfig | None, *, surely: bool = False
+) -> ServingConfig | None:
+    """Return the best row of a load that keeps the limits, no dearer than a `known` one, which is returned
+    if there is no better one. `surely`: the ends of the intervals keep them.
+    """
+    for of in sizings:
+        if most := of.affordable(known):
+            row = of.best_row(load, most, surely=surely)
+            if (of.surely if surely else of.asked).within(row):
+                known = best_of([one for one in (known, row) if one], of.asked)
+    return known
