@@ -162,7 +162,7 @@ def samples(text: str) -> list[tuple[str, list[str]]]:
 
 PLAYER = """
 import json, sys
-from lolat.cli.common import run
+from lolat.cli.running import run
 from lolat.cli.main import lolat
 
 commands, snippets = json.loads(sys.argv[1])

@@ -175,7 +175,7 @@ with tempfile.TemporaryDirectory() as folder:
         assert kept.array(spec, None, "a") is not None
 """
 PREDICTED = """
-from lolat.cli.common import run
+from lolat.cli.running import run
 from lolat.cli.main import lolat
 assert run(lolat, ["predict", "rtx-4090-amp", "keras:ResNet50"], "lolat") == 0
 """

@@ -1,132 +1,30 @@
-"""Run a command, and the arguments and options that several commands share."""
+"""Prints what commands answer; the arguments and options that several commands have."""
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import math
-import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import augment_usage_errors
 
-from lolat.cli.mistakes import (
-    check_commas,
-    check_counts,
-    unknown_command,
-    usage_words,
-    with_number_meant,
-)
-from lolat.cli.progress import QUIET, is_quiet
-from lolat.cli.progress import complain as complain
+from lolat.cli.mistakes import check_commas, check_counts
 from lolat.cli.progress import counting as counting
 from lolat.cli.progress import progress as progress
 from lolat.cli.progress import say as say
-from lolat.errors import AnswerIsNo, InputError, LolatError, arg
+from lolat.cli.running import JSON, say_json
+from lolat.cli.types import Amount, Auto, List, Number, Whole, Word
+from lolat.errors import InputError, arg
 from lolat.io.forms import looks_like_network
-from lolat.io.progress import late
-from lolat.io.results import json_text, plain_data
+from lolat.io.results import plain_data
 from lolat.io.writing import check_file as check_file
 from lolat.io.writing import check_inputs_stay
 from lolat.parameters import BEST, COVERAGE, LENGTH, PARAMETERS, SIZE, Parameter, parameters_of
-from lolat.units import as_amount, as_number
 
 if TYPE_CHECKING:
     from lolat.report.tables import Part
-
-# ---- How a command ends: an error is one line on stderr and an exit code.
-
-INTERRUPTED = 130
-COMMAND, KIND = "lolat.command", "lolat.kind"
-"""Keys in the `meta` of a context: the innermost running command; the kind of answer, if not the first."""
-QUIET_NAMES = ("-q", "--quiet")
-
-
-def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
-    """Run a click command; returns the exit code. LOLAT_DEBUG=1 shows where an error is from."""
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    meta: dict[str, Any] = {}
-    try:
-        # Not command.main(), which on Ctrl-C prints an empty line of its own.
-        with command.make_context(name, words) as context, announced(words[0] if words else ""):
-            meta = context.meta
-            result = command.invoke(context)
-        sys.stdout.flush()
-        return result if isinstance(result, int) else 0
-    except click.exceptions.Exit as end:
-        return end.exit_code
-    except (click.Abort, KeyboardInterrupt) as end:
-        complain(str(end) or "interrupted")
-        return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output went away
-        _discard_stdout()
-        return 1
-    except Exception as error:
-        if isinstance(error, OSError):
-            _discard_stdout()
-        if (
-            isinstance(error, AnswerIsNo)
-            and error.answer is not None
-            and meta.get(JSON_OPTION.name)
-        ):
-            kinds = getattr(meta.get(COMMAND, command), "answers", {})
-            say_json(meta.get(KIND) or next(iter(kinds)), error.answer)
-        if os.environ.get("LOLAT_DEBUG"):
-            import traceback
-
-            traceback.print_exception(error)
-        text, code = _text_and_code(error, meta.get(COMMAND, command), name)
-        complain(text)
-        return code
-
-
-READING = frozenset(["predict", "report", "explain", "budget", "cost", "read"])
-"""Commands that read a network without a progress of their own."""
-
-
-@contextlib.contextmanager
-def announced(command: str) -> Iterator[None]:
-    """On a terminal, says what takes long where a command of READING does."""
-    text = "reading the network: its framework is imported and run once, without values ..."
-    with contextlib.ExitStack() as stack:
-        if command in READING and sys.stderr.isatty() and not is_quiet():
-            stack.enter_context(late(complain, text))
-        yield
-
-
-def _text_and_code(error: Exception, command: click.Command, name: str) -> tuple[str, int]:
-    """An error in a line, and its exit code."""
-    if isinstance(error, LolatError):
-        return words_of(error, command), error.exit_code
-    if isinstance(error, click.UsageError):
-        called = error.ctx.command_path if error.ctx is not None else name
-        return f"{usage_words(error)}; see: {called} --help", 2
-    if isinstance(error, OSError):
-        where = f" {error.filename}" if error.filename else ""
-        return f"the system refused{where}: {error.strerror or error}", 1
-    return (
-        f"unexpected {type(error).__name__}: {error}; this is a fault of LoLat: please report it with "
-        "your command (CONTRIBUTING.md says how); LOLAT_DEBUG=1 shows where it is from"
-    ), 1
-
-
-def words_of(error: LolatError, command: click.Command | None = None) -> str:
-    """An error that names the options of a command, by default the one that runs."""
-    params = (command or click.get_current_context().command).params
-    by_name = {param.name: param for param in params}
-
-    def option_of(argument: str) -> str:
-        """`--max-ms`, `NETWORK`; the name itself where the command has no such argument."""
-        param = by_name.get(argument) or by_name.get(f"{argument}s")
-        if isinstance(param, click.Argument):
-            return str(param.metavar).strip("[]. ")
-        return next((o for o in param.opts if o.startswith("--")), argument) if param else argument
-
-    return error.worded(option_of)
 
 
 def refuse_given(place: str, *names: str) -> None:
@@ -137,179 +35,21 @@ def refuse_given(place: str, *names: str) -> None:
             raise InputError(f"{arg(name)} is for {place}; leave it out, or give {place}")
 
 
-def _discard_stdout() -> None:
-    """Forget what stdout did not take; the interpreter would try again at its end and complain."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nothing, sys.stdout.fileno())
-        os.close(nothing)
-
-
-# ---- How a command line is read: a group that imports a command when it is used, lists with commas.
-
-
-class LazyGroup(click.Group):
-    """Imports a command's module only when the command is used or its own help asked for."""
-
-    def __init__(
-        self, *args: Any, table: Mapping[str, tuple[str, str]] | None = None, **kwargs: Any
-    ) -> None:
-        """`table`: name -> ("package.module:attribute", what the command does in a few words)."""
-        super().__init__(*args, **kwargs)
-        self.table = dict(table or {})
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """--quiet is an option of all commands together, wherever it stands."""
-        ctx.meta[QUIET] = ctx.meta.get(QUIET, False) or any(a in QUIET_NAMES for a in args)
-        return super().parse_args(ctx, [a for a in args if a not in QUIET_NAMES])
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands in the order of the work."""
-        return list(self.table)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command by name."""
-        if cmd_name not in self.table:
-            return None
-        module, _, attribute = self.table[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """The command that is called; UsageError with the ones that are like it where there is none."""
-        if args[0] not in self.table and not args[0].startswith("-"):
-            raise click.UsageError(unknown_command(args[0], self.table), ctx)
-        name, command, rest = super().resolve_command(ctx, args)
-        ctx.meta[COMMAND] = command  # an error names the options that it has
-        return name, command, rest
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands in the help."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, words) for name, (_, words) in self.table.items()])
-
-
-class _Meant(click.ParamType):
-    """A number in a range, whose error tells the one that was meant by another text."""
-
-    min: Any
-    max: Any
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Text into a number."""
-        try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter as error:
-            with_number_meant(error, value, self.min, self.max, isinstance(self, Whole))
-
-
-class Number(_Meant, click.FloatRange):
-    """A number in a range."""
-
-
-class Whole(_Meant, click.IntRange):
-    """A whole number, also written as 1.2e6."""
-
-    name = "whole number"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Text into an int."""
-        with contextlib.suppress(ValueError):
-            if isinstance(value, str) and float(value).is_integer():
-                value = int(float(value)) if "e" in value.casefold() else value
-        return super().convert(value, param, ctx)
-
-
-class Auto(click.ParamType):
-    """A value of one type, or the word "auto"."""
-
-    name = "N|auto"
-
-    def __init__(self, item: click.ParamType) -> None:
-        self.item = item
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Text into a value."""
-        return value if value == "auto" else self.item.convert(value, param, ctx)
-
-
-class Word(click.Choice):
-    """A parameter's choice under any of its names, or one of `more`."""
-
-    def __init__(self, of: Parameter, *more: str) -> None:
-        super().__init__((*of.choices, *more), case_sensitive=False)
-        self.of = of
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Text into a choice."""
-        found = self.of.word(value)
-        if found not in self.choices and self.of.unknown:
-            self.fail(
-                f"{value!r} is not one of {', '.join(self.choices)}{self.of.unknown}", param, ctx
-            )
-        return super().convert(found, param, ctx)
-
-
-class Amount(click.ParamType):
-    """A number of one type, also with k, m, b or t for thousands, millions and more behind it."""
-
-    name = "number"
-
-    def __init__(self, item: click.ParamType) -> None:
-        self.item = item
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Text into a number."""
-        text = str(value)
-        if math.isnan(as_number(text)) and not math.isnan(number := as_amount(text)):
-            value = f"{number:.17g}"
-        return self.item.convert(value, param, ctx)
-
-
-class List(click.ParamType):
-    """Values of one type with commas between them: a tuple."""
-
-    def __init__(self, item: click.ParamType, name: str, example: str) -> None:
-        """`name`: as help shows it; `example`: for errors."""
-        self.item, self.name, self.example = item, name, example
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[Any, ...]:
-        """Text into a tuple."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            items = [self.item.convert(part.strip(), param, ctx) for part in str(value).split(",")]
-        except click.BadParameter as error:
-            said = f"{value!r}: " * ("," in str(value)) + error.message.rstrip(".")
-            self.fail(f"{said}; expected for example {self.example}", param, ctx)
-        return tuple(items)
-
-    def get_missing_message(self, *_: Any, **__: Any) -> str:
-        """Words on the values of a required option that a call lacks."""
-        return f"Expected {self.name}, such as {self.example}"
-
-
 # ---- What a command prints
-
-
-def say_json(kind: str, answer: Mapping[str, Any]) -> None:
-    """The answer of a command as strict JSON on stdout, of the schema `lolat-KIND`."""
-    click.echo(json_text(kind, answer))
 
 
 def answer(result: Any, lines: Iterable[Part]) -> None:
     """Print the result of a command: with --json its JSON, for people `lines` and tables."""
     context = click.get_current_context()
-    if context.meta.get(JSON_OPTION.name):
+    if context.meta.get(JSON):
         kinds = getattr(context.command, "answers", {})
         by_class = {place.partition(":")[2]: kind for kind, place in kinds.items()}
         say_json(by_class.get(type(result).__name__, next(iter(kinds))), plain_data(result))
         return
-    for part in lines:
-        for line in [part] if isinstance(part, str) else part.lines():
-            click.echo(line)
+    from lolat.report.tables import lines_of
+
+    for line in lines_of(lines):
+        click.echo(line)
 
 
 def warn(remarks: Iterable[str]) -> None:
@@ -326,17 +66,13 @@ SURE: dict[str, Any] = {"is_flag": False, "flag_value": 100 * COVERAGE, "default
 PRECISIONS = Word(PARAMETERS["precision"], BEST)
 
 
-def _keep(context: click.Context, option: click.Parameter, value: Any) -> None:
-    context.meta[option.name] = value
+def _keep(key: str) -> Callable[..., None]:
+    return lambda context, option, value: context.meta.update({key: value})
 
 
 JSON_OPTION = click.Option(
-    ["--json"],
-    is_flag=True,
-    expose_value=False,
-    callback=_keep,
-    help="One JSON object on stdout.",
-)
+    ["--json"], is_flag=True, expose_value=False, callback=_keep(JSON), help="One JSON object on stdout."
+)  # fmt: skip
 
 
 class Command(click.Command):
@@ -440,7 +176,7 @@ def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
     if name != SIZE:
         return click.option(of.option, name, **about)
     made = click.option(of.option, name, callback=_with_length, **about)
-    length = parameter(LENGTH, expose_value=False, is_eager=True, callback=_keep)
+    length = parameter(LENGTH, expose_value=False, is_eager=True, callback=_keep(LENGTH))
     return lambda function: made(length(function))
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import click
 
 from lolat.cli import common
+from lolat.cli.running import run
+from lolat.cli.types import Word
 from lolat.parameters import Parameter
 
-DEVICE = common.Word(Parameter("device", "", str, choices=("cpu", "gpu"), others={"cuda": "gpu"}))
+DEVICE = Word(Parameter("device", "", str, choices=("cpu", "gpu"), others={"cuda": "gpu"}))
 
 
 @common.command(
@@ -67,4 +69,4 @@ def learn(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of `learn_model.py`."""
-    return common.run(learn, arguments, "learn_model.py")
+    return run(learn, arguments, "learn_model.py")

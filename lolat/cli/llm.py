@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from lolat.cli import common
+from lolat.cli.running import KIND
 from lolat.errors import ModelFileError
 from lolat.llm.question import ServingQuestion
 from lolat.units import plural
@@ -48,7 +49,7 @@ def llm(model: str, config: str, **question: object) -> None:
             raise error.reworded(f"{error.message}: lolat llm {first} {config}") from None
         raise
     if len(models) > 1 or len(configs) > 1 or left_out:
-        click.get_current_context().meta[common.KIND] = "llms"
+        click.get_current_context().meta[KIND] = "llms"
         several = compare({n: m.llm for n, m in models.items()}, config, left_out, **question)
         told = several.warnings_of(several.leading)
         rest = len(several.warnings) - len(told)

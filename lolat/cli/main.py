@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from lolat import __version__
-from lolat.cli import common
+from lolat.cli import running
 
 COMMANDS = {
     "learn": ("lolat.cli.learn:learn", "Measure this device and fit a profile of it."),
@@ -47,7 +47,7 @@ LoLat predicts a neural network's latency and cost on CPUs and GPUs. Try:
 
 
 @click.group(
-    cls=common.LazyGroup,
+    cls=running.LazyGroup,
     table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
@@ -71,7 +71,7 @@ def lolat(context: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `lolat` command."""
     gc.set_threshold(10_000)  # Python's 700 take a tenth of a short command
-    sys.exit(common.run(lolat, arguments, "lolat"))
+    sys.exit(running.run(lolat, arguments, "lolat"))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import click
 from msgspec.structs import replace
 
 from lolat.cli import common
+from lolat.cli.running import LazyGroup
 from lolat.errors import InputError, arg
 from lolat.io.tables import read_table
 from lolat.io.writing import check_kind, write_text
@@ -26,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Each command: its place, and a few words about it."""
 
 
-@click.group(cls=common.LazyGroup, table=COMMANDS, no_args_is_help=False)
+@click.group(cls=LazyGroup, table=COMMANDS, no_args_is_help=False)
 def mlp() -> None:
     """Predict the time of a layer by a deep network (Justus et al. 2018)."""
 

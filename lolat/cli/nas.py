@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lolat.cli import common
+from lolat.cli.running import LazyGroup
 from lolat.io.writing import check_file
 from lolat.parameters import COVERAGE
 from lolat.report.search import best_lines, front_lines
@@ -26,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Command -> its function, and its purpose in a few words."""
 
 
-@click.group(cls=common.LazyGroup, table=COMMANDS, no_args_is_help=False)
+@click.group(cls=LazyGroup, table=COMMANDS, no_args_is_help=False)
 def nas() -> None:
     """Latency for searches: spaces, few measurements, many candidates.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from lolat.cli import common
+from lolat.cli.running import words_of
 from lolat.device.question import BudgetQuestion, ExplainQuestion, LatencyQuestion, Question
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.io.forms import is_file, looks_like_network
@@ -25,7 +26,7 @@ def fail(errors: Mapping[str, LolatError]) -> NoReturn:
     """Say which networks could not be read: exit code 2, though others were answered."""
     *others, last = errors.values()
     for error in others:
-        common.say(common.words_of(error))
+        common.say(words_of(error))
     raise last
 
 
@@ -136,7 +137,7 @@ def predict(
         no = AnswerIsNo(several * (len(lines) > 1) + lines[0])
         if not predictions.errors:
             raise no
-        common.say(common.words_of(no))
+        common.say(words_of(no))
     if predictions.errors:
         fail(predictions.errors)
     common.check_named(named, predictions.left_out)

@@ -15,8 +15,8 @@ import pytest
 import lolat
 from lolat.api.model import Model
 from lolat.api.predicting import Predictions
-from lolat.cli.common import run
 from lolat.cli.main import lolat as commands
+from lolat.cli.running import run
 from lolat.errors import LolatError
 from lolat.parameters import LENGTH
 from tests.cli.commands import without_schema
