@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.runner import Errors, Tables, benchmark, percent
-from lolat.api.comparing import Comparison, compare_rows
 from lolat.api.model import Model
+from lolat.api.table_rows import Comparison, compare_rows
 from lolat.device.question import TableQuestion
 from lolat.errors import InputError
 from lolat.fitting.from_tables import TimedRows, tables_document

@@ -19,7 +19,7 @@ import numpy as np
 import lolat
 from benchmarks.published import NETWORKS, OF_H100, of_h100
 from benchmarks.runner import Errors, Tables, benchmark
-from lolat.api.comparing import Comparison, compare_rows
+from lolat.api.table_rows import Comparison, compare_rows
 from lolat.device.predictors.precision import in_precision
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import TableQuestion

@@ -1,4 +1,4 @@
-"""Measures on this machine and compares with a model: networks, a table, the model's own networks."""
+"""Measures on this machine and compares with a profile: networks, and networks that the profile knows."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ from lolat.parameters import EVALUATED_BATCHES, asks
 from lolat.training.question import TrainingQuestion
 
 if TYPE_CHECKING:
-    from lolat.api.evaluation import TableEvaluation
     from lolat.api.measuring import Diagnosis, Evaluation
     from lolat.api.predicting import Predictions
+    from lolat.api.table_evaluation import TableEvaluation
     from lolat.device.attribution import Explanation, Explanations
     from lolat.device.budget import BudgetAnswer, BudgetAnswers
     from lolat.device.prediction import Prediction
@@ -270,7 +270,7 @@ class Model(Device):
         `on_progress`: called after each network is counted (done, all, name). Returns a `TableEvaluation`.
         Raises InputError where no row can be predicted. The arguments are the options of `lolat evaluate`:
         """
-        from lolat.api.evaluation import evaluate_table
+        from lolat.api.table_evaluation import evaluate_table
 
         return evaluate_table(self, [*map(os.fspath, several(table))], asked)
 

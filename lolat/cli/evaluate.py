@@ -18,7 +18,7 @@ from lolat.parameters import EVALUATED_BATCHES
     "lolat evaluate gpu.json --table networks.csv --predictions out.csv",
     answers={
         "evaluation": "lolat.api.measuring:Evaluation",
-        "table-evaluation": "lolat.api.evaluation:TableEvaluation",
+        "table-evaluation": "lolat.api.table_evaluation:TableEvaluation",
     },
 )
 @common.model_argument

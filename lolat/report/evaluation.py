@@ -21,8 +21,8 @@ from lolat.tables.networks import TimedNetwork
 from lolat.units import changed, digits, milliseconds, percent, plain, rows_of
 
 if TYPE_CHECKING:
-    from lolat.api.evaluation import TableEvaluation
     from lolat.api.measuring import Diagnosis, Evaluation
+    from lolat.api.table_evaluation import TableEvaluation
 
 
 def evaluation_lines(result: Evaluation) -> Iterator[Part]:

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lolat.api import choosing
-from lolat.api.comparing import Comparison, compare_blocks
 from lolat.api.model import Model
 from lolat.api.predicting import exceeded
+from lolat.api.table_rows import Comparison, compare_blocks
 from lolat.device.question import Question
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.graph import Graph, GraphBuilder

@@ -11,9 +11,9 @@ import pytest
 
 import lolat
 from lolat import fit, load
-from lolat.api.comparing import Compared, Comparison, compare_rows
-from lolat.api.evaluation import TableEvaluation
 from lolat.api.model import Model
+from lolat.api.table_evaluation import TableEvaluation
+from lolat.api.table_rows import Compared, Comparison, compare_rows
 from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph
 from lolat.graph.counts import count
@@ -45,8 +45,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     def counted(rows: list[TimedNetwork], said: object) -> list[Counted]:
         return [Counted(row.network, np.zeros((0, 0)), np.zeros((0, 0)), 0.0) for row in rows]
 
-    monkeypatch.setattr("lolat.api.comparing.read", read)
-    monkeypatch.setattr("lolat.api.comparing.counts_of", counted)
+    monkeypatch.setattr("lolat.api.table_rows.read", read)
+    monkeypatch.setattr("lolat.api.table_rows.counts_of", counted)
     return specs
 
 

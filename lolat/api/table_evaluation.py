@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 
-from lolat.api.comparing import COMPARE, Compared, Comparison, fitted_rows
+from lolat.api.table_rows import COMPARE, Compared, Comparison, fitted_rows
 from lolat.device.question import TableQuestion
 from lolat.errors import InputError, arg
 from lolat.hardware.gpus import card_of, find_gpu
