@@ -14,8 +14,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from lolat.cli.main import lolat  # noqa: E402
-from lolat.cli.running import run  # noqa: E402
+from lolat.cli.main import lolat, run  # noqa: E402
 
 PARTS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
 """Names of code inside functions; bodies of modules and classes are told by their flags."""

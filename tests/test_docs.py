@@ -162,8 +162,7 @@ def samples(text: str) -> list[tuple[str, list[str]]]:
 
 PLAYER = """
 import json, sys
-from lolat.cli.running import run
-from lolat.cli.main import lolat
+from lolat.cli.main import lolat, run
 
 commands, snippets = json.loads(sys.argv[1])
 for words in commands:

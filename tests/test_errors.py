@@ -18,7 +18,7 @@ import pytest
 import lolat
 from lolat import errors
 from lolat.cli.main import lolat as commands
-from lolat.cli.running import run
+from lolat.cli.main import run
 from lolat.io.process import Child, RequestFailed
 from lolat.web.form import Form
 from tests import synthetic

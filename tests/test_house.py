@@ -175,8 +175,7 @@ with tempfile.TemporaryDirectory() as folder:
         assert kept.array(spec, None, "a") is not None
 """
 PREDICTED = """
-from lolat.cli.running import run
-from lolat.cli.main import lolat
+from lolat.cli.main import lolat, run
 assert run(lolat, ["predict", "rtx-4090-amp", "keras:ResNet50"], "lolat") == 0
 """
 STEPS = {

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import lolat
-from lolat.cli import running
+from lolat.cli import main
 from lolat.cli.main import lolat as commands
 from lolat.errors import LolatError
 from tests import synthetic
@@ -63,10 +63,10 @@ def test_a_refusal(
     before = contents(folder)
     if surface == "command":
         raised: list[LolatError] = []
-        words_of = running.words_of
-        monkeypatch.setattr(running, "words_of", lambda e, *c: raised.append(e) or words_of(e, *c))
+        words_of = main.words_of
+        monkeypatch.setattr(main, "words_of", lambda e, *c: raised.append(e) or words_of(e, *c))
         monkeypatch.setenv("COLUMNS", "80")
-        exit_code = running.run(commands, shlex.split(row[surface]), "lolat")
+        exit_code = main.run(commands, shlex.split(row[surface]), "lolat")
         said = one_line(capsys.readouterr().err)
         code = raised[-1].code if raised else USAGE
         assert exit_code == row.get("exit", 2), said

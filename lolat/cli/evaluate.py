@@ -8,7 +8,6 @@ import click
 
 import lolat
 from lolat.cli import common
-from lolat.cli.types import List
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.parameters import EVALUATED_BATCHES
 
@@ -28,7 +27,7 @@ from lolat.parameters import EVALUATED_BATCHES
 @common.wait_option
 @click.option("--table", type=click.Path(), multiple=True, metavar="FILE",
                help="Measure nothing: compare with the times in this table; maybe several.")  # fmt: skip
-@click.option("--only", type=List(click.STRING, "NAME[,NAME]", "v100,p100"),
+@click.option("--only", type=common.List(click.STRING, "NAME[,NAME]", "v100,p100"),
                help="Of --table: the rows of these devices alone.")  # fmt: skip
 @click.option("--predictions", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
                help="Of --table: write its rows with predicted_ms, low_ms, high_ms.")  # fmt: skip

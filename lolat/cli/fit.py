@@ -10,7 +10,6 @@ import click
 
 import lolat
 from lolat.cli import common
-from lolat.cli.types import List
 
 BADLY = 0.5  # off by, that says that times are in other units or of several devices
 
@@ -35,7 +34,7 @@ BADLY = 0.5  # off by, that says that times are in other units or of several dev
                "fp32_matrix_gflops; for language models memory_gib, bf16_tflops, fp8_tflops, fp4_tflops, "
                "link_gb_s.")  # fmt: skip
 @common.parameter("framework")
-@click.option("--tensor-parallel", type=List(common.WHOLE, "N[,N]", "1,2,4"), default=(),
+@click.option("--tensor-parallel", type=common.List(common.WHOLE, "N[,N]", "1,2,4"), default=(),
                help="GPUs that share the model. Of served rows and files that do not say it: one number, "
                "or one for each file.")  # fmt: skip
 @common.parameter("served_model")

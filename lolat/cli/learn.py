@@ -8,11 +8,10 @@ from pathlib import Path
 import click
 
 from lolat.cli import common
-from lolat.cli.running import run
-from lolat.cli.types import Word
+from lolat.cli.main import run
 from lolat.parameters import Parameter
 
-DEVICE = Word(Parameter("device", "", str, choices=("cpu", "gpu"), others={"cuda": "gpu"}))
+DEVICE = common.Word(Parameter("device", "", str, choices=("cpu", "gpu"), others={"cuda": "gpu"}))
 
 
 @common.command(

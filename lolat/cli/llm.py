@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from lolat.cli import common
-from lolat.cli.running import KIND
+from lolat.cli.main import KIND
 from lolat.errors import ModelFileError
 from lolat.llm.question import ServingQuestion
 from lolat.units import plural

@@ -1,15 +1,165 @@
-"""The `lolat` command: thin words over the library; each command imports what it needs when it runs."""
+"""The `lolat` command: runs a command, and imports it only then; an error is a line and an exit code."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
 from lolat import __version__
-from lolat.cli import running
+from lolat.cli.mistakes import unknown_command, usage_words
+from lolat.cli.progress import QUIET, complain, is_quiet
+from lolat.errors import AnswerIsNo, LolatError
+from lolat.io.progress import late
+from lolat.io.results import json_text
+
+INTERRUPTED = 130
+COMMAND, KIND, JSON = "lolat.command", "lolat.kind", "lolat.json"
+"""Keys in the `meta` of a context: the innermost running command; the kind of answer, if not the first;
+true with --json.
+"""
+QUIET_NAMES = ("-q", "--quiet")
+
+
+def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
+    """Run a click command; returns the exit code. LOLAT_DEBUG=1 shows where an error is from."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    meta: dict[str, Any] = {}
+    try:
+        # Not command.main(), which on Ctrl-C prints an empty line of its own.
+        with command.make_context(name, words) as context, announced(words[0] if words else ""):
+            meta = context.meta
+            result = command.invoke(context)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except (click.Abort, KeyboardInterrupt) as end:
+        complain(str(end) or "interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output went away
+        _discard_stdout()
+        return 1
+    except Exception as error:
+        if isinstance(error, OSError):
+            _discard_stdout()
+        if isinstance(error, AnswerIsNo) and error.answer is not None and meta.get(JSON):
+            kinds = getattr(meta.get(COMMAND, command), "answers", {})
+            say_json(meta.get(KIND) or next(iter(kinds)), error.answer)
+        if os.environ.get("LOLAT_DEBUG"):
+            import traceback
+
+            traceback.print_exception(error)
+        text, code = _text_and_code(error, meta.get(COMMAND, command), name)
+        complain(text)
+        return code
+
+
+READING = frozenset(["predict", "report", "explain", "budget", "cost", "read"])
+"""Commands that read a network without a progress of their own."""
+
+
+def announced(command: str) -> contextlib.AbstractContextManager[None]:
+    """On a terminal, says what takes long where a command of READING does."""
+    text = "reading the network: its framework is imported and run once, without values ..."
+    is_seen = command in READING and sys.stderr.isatty() and not is_quiet()
+    return late(complain, text) if is_seen else contextlib.nullcontext()
+
+
+def _text_and_code(error: Exception, command: click.Command, name: str) -> tuple[str, int]:
+    """An error in a line, and its exit code."""
+    if isinstance(error, LolatError):
+        return words_of(error, command), error.exit_code
+    if isinstance(error, click.UsageError):
+        called = error.ctx.command_path if error.ctx is not None else name
+        return f"{usage_words(error)}; see: {called} --help", 2
+    if isinstance(error, OSError):
+        where = f" {error.filename}" if error.filename else ""
+        return f"the system refused{where}: {error.strerror or error}", 1
+    return (
+        f"unexpected {type(error).__name__}: {error}; this is a fault of LoLat: please report it with "
+        "your command (CONTRIBUTING.md says how); LOLAT_DEBUG=1 shows where it is from"
+    ), 1
+
+
+def words_of(error: LolatError, command: click.Command | None = None) -> str:
+    """An error that names the options of a command, by default the one that runs."""
+    params = (command or click.get_current_context().command).params
+    by_name = {param.name: param for param in params}
+
+    def option_of(argument: str) -> str:
+        """`--max-ms`, `NETWORK`; the name itself where the command has no such argument."""
+        param = by_name.get(argument) or by_name.get(f"{argument}s")
+        if isinstance(param, click.Argument):
+            return str(param.metavar).strip("[]. ")
+        return next((o for o in param.opts if o.startswith("--")), argument) if param else argument
+
+    return error.worded(option_of)
+
+
+def say_json(kind: str, answer: Mapping[str, Any]) -> None:
+    """The answer of a command as strict JSON on stdout, of the schema `lolat-KIND`."""
+    click.echo(json_text(kind, answer))
+
+
+def _discard_stdout() -> None:
+    """Forget what stdout did not take; the interpreter would try again at its end and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())
+        os.close(nothing)
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module only when the command is used or its own help asked for."""
+
+    def __init__(
+        self, *args: Any, table: Mapping[str, tuple[str, str]] | None = None, **kwargs: Any
+    ) -> None:
+        """`table`: name -> ("package.module:attribute", what the command does in a few words)."""
+        super().__init__(*args, **kwargs)
+        self.table = dict(table or {})
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """--quiet is an option of all commands together, wherever it stands."""
+        ctx.meta[QUIET] = ctx.meta.get(QUIET, False) or any(a in QUIET_NAMES for a in args)
+        return super().parse_args(ctx, [a for a in args if a not in QUIET_NAMES])
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in the order of the work."""
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command by name."""
+        if cmd_name not in self.table:
+            return None
+        module, _, attribute = self.table[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """The command that is called; UsageError with the ones that are like it where there is none."""
+        if args[0] not in self.table and not args[0].startswith("-"):
+            raise click.UsageError(unknown_command(args[0], self.table), ctx)
+        name, command, rest = super().resolve_command(ctx, args)
+        ctx.meta[COMMAND] = command  # an error names the options that it has
+        return name, command, rest
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands in the help."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words) for name, (_, words) in self.table.items()])
+
+
+# ---- The commands
 
 COMMANDS = {
     "learn": ("lolat.cli.learn:learn", "Measure this device and fit a profile of it."),
@@ -47,7 +197,7 @@ LoLat predicts a neural network's latency and cost on CPUs and GPUs. Try:
 
 
 @click.group(
-    cls=running.LazyGroup,
+    cls=LazyGroup,
     table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
@@ -71,7 +221,7 @@ def lolat(context: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `lolat` command."""
     gc.set_threshold(10_000)  # Python's 700 take a tenth of a short command
-    sys.exit(running.run(lolat, arguments, "lolat"))
+    sys.exit(run(lolat, arguments, "lolat"))
 
 
 if __name__ == "__main__":

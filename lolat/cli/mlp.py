@@ -10,7 +10,7 @@ import click
 from msgspec.structs import replace
 
 from lolat.cli import common
-from lolat.cli.running import LazyGroup
+from lolat.cli.main import LazyGroup
 from lolat.errors import InputError, arg
 from lolat.io.tables import read_table
 from lolat.io.writing import check_kind, write_text

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lolat.cli import common
-from lolat.cli.running import LazyGroup
+from lolat.cli.main import LazyGroup
 from lolat.io.writing import check_file
 from lolat.parameters import COVERAGE
 from lolat.report.search import best_lines, front_lines

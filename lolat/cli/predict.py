@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from lolat.cli import common
-from lolat.cli.running import words_of
+from lolat.cli.main import words_of
 from lolat.device.question import BudgetQuestion, ExplainQuestion, LatencyQuestion, Question
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.io.forms import is_file, looks_like_network

@@ -16,8 +16,7 @@ import pytest
 from jsonschema.exceptions import best_match
 
 from benchmarks.schema import ANSWERS, FILE
-from lolat.cli.main import lolat
-from lolat.cli.running import run
+from lolat.cli.main import lolat, run
 from lolat.microbench import check, environment
 from lolat.microbench.environment import Difference
 from lolat.microbench.timing import JobLatency, Latencies

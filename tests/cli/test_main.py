@@ -18,10 +18,9 @@ import pytest
 from benchmarks import command_line
 from lolat import parameters
 from lolat.cli import mistakes
-from lolat.cli.main import COMMANDS
+from lolat.cli.main import COMMANDS, run
 from lolat.cli.main import lolat as group
 from lolat.cli.progress import progress, say
-from lolat.cli.running import run
 from lolat.errors import AnswerIsNo, InputError
 from tests import synthetic
 from tests.cli.commands import ROOT, Command, one_line
@@ -30,7 +29,7 @@ from tests.processes import PATIENCE_S, python, wait_until
 
 def test_help_versions_and_what_to_do_first_import_nothing() -> None:
     code = (
-        "import sys; from lolat.cli.running import run; from lolat.cli.main import lolat\n"
+        "import sys; from lolat.cli.main import run; from lolat.cli.main import lolat\n"
         "for call in [], ['--version'], ['--help']: run(lolat, call, 'lolat')\n"
         "print({'numpy', 'keras', 'torch'} & set(sys.modules))"
     )

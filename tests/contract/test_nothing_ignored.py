@@ -24,7 +24,7 @@ import pytest
 import lolat as package
 from benchmarks.command_line import leaves
 from lolat.cli.main import lolat as commands
-from lolat.cli.running import run
+from lolat.cli.main import run
 from lolat.microbench import environment, probe
 from tests import synthetic
 from tests.cli.commands import Measuring

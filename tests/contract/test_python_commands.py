@@ -16,7 +16,7 @@ import lolat
 from lolat.api.model import Model
 from lolat.api.predicting import Predictions
 from lolat.cli.main import lolat as commands
-from lolat.cli.running import run
+from lolat.cli.main import run
 from lolat.errors import LolatError
 from lolat.parameters import LENGTH
 from tests.cli.commands import without_schema

@@ -26,7 +26,7 @@ pytest.importorskip("onnx")
 from starlette.testclient import TestClient
 
 from lolat.cli.main import lolat as commands
-from lolat.cli.running import run
+from lolat.cli.main import run
 from lolat.device.budget import value_words
 from lolat.device.file import write
 from lolat.io import paths as places
