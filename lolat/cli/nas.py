@@ -84,6 +84,16 @@ def fit(space: str, samples: str, output: Path, name: str | None) -> None:
     common.answer(answer, lines)
 
 
+class Score(click.ParamType):
+    """A table of scores, or the name of a function that scores one candidate."""
+
+    name = "score"
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        """Say what is expected, with an example of each kind."""
+        return "Expected a table, such as scores.csv, or your function, such as mytraining:score"
+
+
 RUN = ("precision", "launch", "host_us", "channels_last")
 
 
@@ -102,7 +112,7 @@ def run_options(function: Any) -> Any:
 @common.space_argument
 @common.model_argument
 @click.option(
-    "--objective", required=True, metavar="SCORE",
+    "--objective", required=True, metavar="SCORE", type=Score(),
     help="package.module:callable that scores one candidate (its parameter is named arch, candidate or "
     "choices; nan skips one, such as one that is too large), or a CSV file with the columns arch,score.",
 )  # fmt: skip

@@ -13,6 +13,7 @@ interactions, and refuses a space that does not decompose before thousands of ne
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 import os
@@ -91,6 +92,15 @@ class CandidateNetworks:
         self.name = self.place = getattr(function, "__name__", "factory")
         if code := getattr(function, "__code__", None):
             self.place += f" ({os.path.basename(code.co_filename)}, line {code.co_firstlineno})"
+        try:
+            inspect.signature(function).bind(**choices)
+        except TypeError as error:
+            raise InputError(
+                f"{self.place}: {error}; its choices are of {', '.join(choices)}; expected choices for "
+                "each argument without a default, and for no other name"
+            ) from None
+        except ValueError:  # a function without a known signature
+            pass
         self.size = math.prod(map(len, choices.values()))
         self._graphs: list[Graph] = []
         self._number: dict[Row, int] = {}

@@ -175,8 +175,11 @@ def _nearest(space: Space, formula: Roofline, size: int) -> tuple[LatencyEstimat
     errors = [np.abs(e.latency(rows) / whole_ms - 1.0) for e in estimators]
     best = min(range(len(estimators)), key=lambda n: float((errors[n] ** 2).mean()))
     off = float(errors[best].max())
-    exact = f", to within {100 * off:.2g} % for {len(rows)} whole networks" if off >= 1e-9 else ""
-    return estimators[best], exact
+    by_parts = (
+        f"; summed over parts, within {100 * off:.2g} % of the formula's answers for {len(rows)} whole "
+        "networks"
+    )
+    return estimators[best], by_parts * (off >= 1e-9)
 
 
 def latency_tables(

@@ -36,9 +36,9 @@ def find_space(spec: str | Space) -> Space:
     if not isinstance(space, Space):
         if callable(space) and (missing := missing_arguments(space)):
             raise InputError(
-                f"{spec!r} takes {', '.join(missing)}, it looks like the function of one candidate; "
+                f"{spec!r} takes {', '.join(missing)}, as the function of one candidate does; "
                 "expected one without arguments: def space(): return lolat.nas.Space.from_factory("
-                f"{space.__name__}, {{{missing[0]!r}: (...)}})"
+                f"{space.__name__}, {{{', '.join(f'{name!r}: (...)' for name in missing)}}})"
             )
         with user_code(f"calling {spec!r}", f"expected {expected}"):
             space = space()
@@ -48,8 +48,12 @@ def find_space(spec: str | Space) -> Space:
 
 
 def check_order(space: str | Space, model: AnyPath | Device) -> None:
-    """InputError if the space and the device are given in each other's place."""
-    if isinstance(space, Space) or not isinstance(model, str):
+    """InputError if the space and the device are given in each other's place, or several devices."""
+    if not isinstance(model, str):
+        return
+    if "," in model and not os.path.exists(model):
+        raise InputError(f"{model}: expected one device; ask once for each")
+    if isinstance(space, Space):
         return
     if looks_like_space(model) and not looks_like_space(space):
         raise InputError(
@@ -122,7 +126,7 @@ class Objective:
         if isinstance(given, str) and (is_table(given) or os.path.isfile(given)):
             self.rows = self._read(given, SCORES, rows="network")
             return
-        expected = "package.module:callable"
+        expected = "a CSV table with the columns arch,score, or package.module:callable"
         self.function = (
             _attribute(given, "objective", expected) if isinstance(given, str) else given
         )
@@ -142,6 +146,8 @@ class Objective:
     def _read(self, path: AnyPath, columns: Sequence[str], rows: str | None = None) -> np.ndarray:
         """Read a table of scores; return (n, positions) integers of its networks."""
         table = read_table(os.fspath(path), columns, rows=rows)
+        if rows is None:
+            self.space.prepare(self.progress)
         own = {"objective": self._name, "choices": self.space.fingerprint} if rows is None else {}
         remedy = f"give another file as {arg('accuracy')}, or remove this one"
         for row in table:  # before it is parsed: another space has other texts
@@ -192,7 +198,10 @@ class Objective:
         with user_code(f"the objective of {arch} ({of})", expected):
             values: dict[str, Any] = {"arch": arch, "candidate": tuple(row.tolist())}
             values["choices"] = self.space.values(row)
-            score = float(self.function(**{p: values[p] for p in self._named}))
+            found = self.function(**{p: values[p] for p in self._named})
+            if found is None:
+                raise TypeError("it returned None: does it lack a `return`?")
+            score = float(found)
         score = score if math.isfinite(score) else math.nan
         if self.path is not None:
             _append(self.path, [arch, repr(score), self._name, self.space.fingerprint])

@@ -29,6 +29,7 @@ def front_lines(result: SearchResult) -> Iterator[Part]:
         Column(sure, lambda c: c.interval_ms, lambda ends: between(*ends)),
         Column("score", lambda c: c.score, "{:.6g}".format),
         Column("measured range", _range, is_text=True),
+        *[_HOST_BOUND] * any(c.host_bound for c in result.front),
         Column("memory", _memory, is_text=True),
         Column("candidate", _named, is_text=True),
     ]
@@ -71,8 +72,11 @@ def _range(candidate: FrontCandidate) -> str:
     """The place of a candidate to the measured range, in words."""
     share = candidate.inside_share
     mostly = share is not None and share <= 1.0 - NEGLIGIBLE_SHARE
-    word = range_word(candidate)
-    return f"mostly {word}" if mostly and word == "inside" else word
+    inside = "mostly inside" if mostly else "inside"
+    return {True: inside, False: "outside", None: "not known"}[candidate.in_domain]
+
+
+_HOST_BOUND = Column("host-bound", lambda c: "yes" if c.host_bound else "no", is_text=True)
 
 
 def _memory(candidate: FrontCandidate) -> str | None:
@@ -100,7 +104,10 @@ def best_lines(result: Ranking) -> Iterator[Part]:
         Column("latency", lambda c: c.latency_ms, milliseconds),
         Column("candidate", _named, is_text=True),
     ]
-    yield ReportTable(columns, result.best[:LISTED])
+    listed = result.best[:LISTED]
+    if len(listed) < result.within:
+        yield f"the {len(listed)} fastest:"
+    yield ReportTable(columns, listed)
     yield ""
     if result.interval_ms is not None and result.coverage is not None:
         sure = f"{100 * result.coverage:g} % sure of {between(*result.interval_ms)}"
@@ -109,7 +116,8 @@ def best_lines(result: Ranking) -> Iterator[Part]:
             "host-bound": ", host-bound",
             "outside, host-bound": ", host-bound, outside the measured range",
         }
-        yield f"the first: {sure}{outside.get(range_word(result), '')}"
+        first = milliseconds(result.best[0].latency_ms)
+        yield f"the fastest: {first}, {sure}{outside.get(range_word(result), '')}"
     if result.fits is False and result.memory_bytes is not None:
         yield (
             f"memory: the slowest one DOES NOT FIT, it takes {byte_size(result.memory_bytes)}; that of the "

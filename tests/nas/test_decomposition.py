@@ -198,6 +198,20 @@ def test_a_space_of_few_candidates_is_tabulated_whole() -> None:
     np.testing.assert_array_equal(counts, np.array(whole))
 
 
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"first": (8,)}, "missing a required argument: 'second'; its choices are of first"),
+        (CHAIN | {"depth": (1, 2)}, "got an unexpected keyword argument 'depth'"),
+    ],
+)
+def test_choices_that_the_function_does_not_take_are_refused_at_once(
+    choices: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InputError, match=rf"chain \(test_decomposition.py, line \d+\): {words}"):
+        Space.from_factory(chain, choices)
+
+
 def test_an_input_size_that_lacks_is_asked_for() -> None:
     torch = pytest.importorskip("torch")
     with pytest.raises(InputError, match=r"give Space.from_factory\(..., input_size=224\)"):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from lolat import nas
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError
+from lolat.io.progress import Progress
 from lolat.nas import Space, search, spaces
 from lolat.nas.search import FrontCandidate, SearchResult, front
 from lolat.nas.user_code import Objective, find_space
@@ -285,6 +286,26 @@ def test_a_candidate_without_a_score_is_not_scored_again(tmp_path: Path) -> None
     path.write_text(path.read_text().replace("without_some", "Recorder"))
     assert search(SPACE, MODEL, recorder, accuracy=path) == found
     assert recorder.rows == []
+
+
+class Notes(Progress):
+    """Keeps the remarks."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_search_that_goes_on_tells_of_the_networks_that_it_builds(tmp_path: Path) -> None:
+    """Scores of earlier are compared with the networks, which are built before they are needed."""
+    positions = {f"p{n}": p.choices for n, p in enumerate(SPACE.positions)}
+    for _ in range(2):
+        shown = Notes()
+        made = Space.from_factory(lambda **c: SPACE.build((*c.values(),), ""), positions)
+        search(made, MODEL, score, accuracy=tmp_path / "s.csv", candidates=72, progress=shown)
+        assert sum("networks built" in note for note in shown.notes) == 1
 
 
 def without_some(candidate: tuple[int, ...]) -> float:

@@ -59,6 +59,10 @@ def wrong(choices):
     return 1 / 0
 
 
+def nothing(choices):
+    pass
+
+
 def one(kernel, width):
     return None
 
@@ -208,10 +212,11 @@ def test_a_wrong_call_is_refused_before_a_network_is_built(
         ("search", model, "--objective", "score"),
         ("search", model, *score, "--output", "no/f.csv"),
         ("search", model, *score, "--accuracy", "no/s.csv"),
-        ("search", model, "--objective", "searched:nothing"),
+        ("search", model, "--objective", "searched:missing"),
         ("search", model, "--objective", "searched:two"),
         ("search", model, "--objective", "wrong.csv"),
         ("score", model, "--output", "o.csv", "--among", "wrong.csv"),
+        ("score", "rtx-4090,h100"),
         ("fit", "wrong.csv", "--output", "o.json"),
         ("fit", "wrong.csv", "--output", "wrong.csv"),
     ):
@@ -232,7 +237,7 @@ def test_a_wrong_call_is_refused_before_a_network_is_built(
         ),
         ("searched:letters", "position 'kernel': '35' is no list"),
         ("searched:empty", "position 'kernel' has no choices"),
-        ("searched:one", "takes kernel, width, it looks like the function of one candidate"),
+        ("searched:one", "takes kernel, width, as the function of one candidate does"),
         ("searched", "searched.py:space"),
     ],
 )
@@ -280,6 +285,8 @@ def test_the_fastest_of_a_space(lolat: Command, model: Path, here: Path) -> None
     assert len(best) == 2
     lines = lolat.done(*ask).out.splitlines()
     assert lines[0] == "tiny on desk, batch 1: 9 candidates"
+    assert "the 2 fastest:" in lines
+    assert "fastest:\n" not in lolat.done(*ask[:-2]).out  # of nine all are shown
     assert lines[-1] == "written: best.csv"
 
 
@@ -335,6 +342,8 @@ def test_an_objective_that_fails_is_told_with_its_line(
     number = (here / "searched.py").read_text().splitlines().index("    return 1 / 0") + 1
     assert f"searched.py:{number}" in done.err
     assert "nan" in done.err
+    done = lolat("nas", "search", "searched:space", model, "--objective", "searched:nothing")
+    assert "it returned None: does it lack a `return`?" in done.err
 
 
 def test_a_score_without_output_lists_the_same_and_writes_nothing(
@@ -390,7 +399,10 @@ def test_the_first_of_a_score_is_as_sure_as_its_prediction(
         assert candidate["host_bound"] is whole.host_bound is (how == "host-bound")
         assert candidate["latency_ms"] == pytest.approx(whole.latency_ms)
         assert candidate["warnings"] == list(whole.warnings)
-    assert "outside" + ", host-bound" * (how == "host-bound") in lolat.done(*search).out
+    shown = lolat.done(*search).out
+    assert ("host-bound  memory" in shown) == (how == "host-bound")
+    lines = [line.lower() for line in shown.splitlines() if "kernel=" in line]
+    assert all("outside" in line for line in lines)
 
 
 def test_candidates_that_do_not_fit_are_marked(lolat: Command, here: Path) -> None:
