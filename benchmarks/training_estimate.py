@@ -29,7 +29,7 @@ def ratios(device: str, networks: dict[str, Graph]) -> Ratios:
     for graph in networks.values():
         for n in BATCH_SIZES:
             rows.append([1.0, float(operation_work(graph, n)[1].sum())])
-            parts = trained.iteration(graph, n, sgd).parts()
+            parts = trained.batch(graph, n, sgd).iteration.parts()
             inference = latency.predict(graph, n).latency_ms
             passes.append([parts[p] / inference for p in ("forward", "backward")])
     each = [fit_relative(np.array(rows), column) for column in np.array(passes).T]
@@ -43,7 +43,11 @@ def errors(device: str, networks: dict[str, Graph], used: list[Ratios]) -> list[
     estimate = ForwardTraining(known.file, known.source, used)
     trained, sgd = training_of(known), optimizer_named("sgd")
     return [
-        float(np.log(trained.iteration(g, n, sgd).total / estimate.iteration(g, n, sgd).total))
+        float(
+            np.log(
+                trained.batch(g, n, sgd).iteration.total / estimate.batch(g, n, sgd).iteration.total
+            )
+        )
         for g in networks.values()
         for n in BATCH_SIZES
     ]

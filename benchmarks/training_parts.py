@@ -93,7 +93,9 @@ def training_parts(model: str = "epyc-2t-torch", rounds: str = str(ROUNDS)) -> T
                 least[way] = min(least[way], step())
         training = training_of(device)
         graphs = {way: tuned(as_trained(read(n, size)), None, None) for way, n in networks.items()}
-        predicted = {w: training.iteration(g, batch_size, sgd).total for w, g in graphs.items()}
+        predicted = {
+            w: training.batch(g, batch_size, sgd).iteration.total for w, g in graphs.items()
+        }
         for way in [*networks][1:]:
             real, ours = least[way] / least["whole"], predicted[way] / predicted["whole"]
             off = ours / real - 1

@@ -26,6 +26,7 @@ from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import Table, is_table, read_table, row_key
+from lolat.optimizers import optimizer_named
 from lolat.parameters import COVERAGE
 from lolat.readers import read
 from lolat.tables.blocks import matrix, point_of, read_blocks
@@ -35,7 +36,7 @@ from lolat.tables.left_out import LeftOut
 from lolat.tables.networks import Network, NetworkTable, TimedNetwork, read_networks
 from lolat.tables.operations import TimedOperation, read_operations
 from lolat.training.model import TrainingPredictor
-from lolat.training.network_rows import predicted_step
+from lolat.training.network_rows import predicted_step, step_run
 from lolat.training.plan import training_of
 
 if TYPE_CHECKING:
@@ -248,8 +249,8 @@ def _predicted(timed: TimedNetwork | TimedOperation, found: Prediction) -> Compa
 def _trained(row: TimedNetwork, training: TrainingPredictor, graph: Graph) -> Compared:
     """A training step as `Model.cost` has an iteration."""
     found = predicted_step(training, graph, row)
-    in_domain = training.in_domain(graph, row.batch_size)
-    return Compared(row, found.iteration_ms, found.interval_ms, in_domain)
+    batch = training.batch(graph, row.batch_size, optimizer_named(step_run(row).optimizer))
+    return Compared(row, found.iteration_ms, found.interval_ms, batch.in_domain)
 
 
 def compare_operations(model: Model, asked: Comparison) -> list[Compared]:

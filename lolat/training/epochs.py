@@ -26,7 +26,13 @@ from lolat.io.tables import COPIES, Table, read_table
 from lolat.optimizers import Optimizer, optimizer_named
 from lolat.tables.networks import on_several, size_of
 from lolat.training.memory import numbers_of
-from lolat.training.model import Iteration, TrainingPredictor, TrainingRun, unmeasured
+from lolat.training.model import (
+    Iteration,
+    TrainedBatch,
+    TrainingPredictor,
+    TrainingRun,
+    unmeasured,
+)
 from lolat.training.pass_counts import PASS_TERMS, pass_rows, shares
 
 EPOCH_COLUMNS = ("network", "batch_size", "samples", "optimizer", "epoch_s")
@@ -99,29 +105,30 @@ class EpochTraining(TrainingPredictor):
         """See `TrainingPredictor`."""
         return self.section.mode
 
-    def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
-        """See `TrainingPredictor`; both passes are one number."""
+    def batch(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> TrainedBatch:
+        """See `TrainingPredictor`; both passes are one number.
+
+        Widths and depths outside the table are not noticed.
+        """
         row = epoch_row(graph, batch_size, batch_size, optimizer)
         *passes, update, step = (row * self.coefficients).tolist()
-        return Iteration(sum(passes), None, update, step)
-
-    def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
-        """See `TrainingPredictor`."""
         remarks, no_row = list[str](), "no row that the model was fitted on"
         if optimizer.name not in self.section.optimizers:
             optimizers = ", ".join(self.section.optimizers)
             remarks.append(f"{no_row} used {optimizer.name}, only {optimizers}")
         if unknown := unmeasured(graph, self.section.kinds):
             remarks.append(f"{no_row} has the operations {', '.join(unknown)}")
-        remarks += other_dtype(graph, (self.mode or Mode()).dtype)
-        return *remarks, *self._beyond(graph, batch_size), *count(graph).warnings
+        remarks += (other := other_dtype(graph, (self.mode or Mode()).dtype))
+        remarks += (beyond := [*self._beyond(graph, batch_size)])
 
-    def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
-        """See `TrainingPredictor`; widths and depths outside the table are not noticed."""
-        is_other = other_dtype(graph, (self.mode or Mode()).dtype) or any(
-            self._beyond(graph, batch_size)
-        )
-        return False if is_other or unmeasured(graph, self.section.kinds) else None
+        def half_width(coverage: float) -> float:
+            wider = OUTSIDE_WIDENING if beyond else 1.0
+            return min(wider * conformal_quantile(self.section.residuals, coverage), 100.0)
+
+        return TrainedBatch(
+            Iteration(sum(passes), None, update, step), (*remarks, *count(graph).warnings), half_width,
+            in_domain=False if other or beyond or unknown else None,
+        )  # fmt: skip
 
     def _beyond(self, graph: Graph, batch_size: int) -> Iterator[str]:
         """Yield remarks on a question that no timed epoch answers."""
@@ -137,11 +144,6 @@ class EpochTraining(TrainingPredictor):
                 "a part of the network is frozen or computed again, which epochs do not tell apart: its "
                 "time is taken from the counts, with a wider interval"
             )
-
-    def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
-        """See `TrainingPredictor`."""
-        wider = OUTSIDE_WIDENING if any(self._beyond(graph, batch_size)) else 1.0
-        return min(wider * conformal_quantile(self.section.residuals, coverage), 100.0)
 
 
 def epochs_document(

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ from lolat.graph.work import ELEMENTS, work_of
 from lolat.io.results import Remark
 from lolat.optimizers import Optimizer, optimizer_named
 from lolat.training.memory import gradient_bytes, numbers_of, trained_parameters
-from lolat.training.model import Iteration, TrainingPredictor
+from lolat.training.model import Iteration, TrainedBatch, TrainingPredictor
 from lolat.training.pass_counts import PASS_TERMS, pass_rows, shares
 from lolat.units import milliseconds, plural
 
@@ -96,8 +97,6 @@ MACS_PER_ELEMENT = 10.0
 class ForwardTraining(TrainingPredictor):
     """Training estimated from latencies of inference, for every optimizer."""
 
-    estimated = True
-
     def __init__(
         self, file: DeviceFile, source: str, known: Collection[Ratios] = RATIOS.values()
     ) -> None:
@@ -107,7 +106,7 @@ class ForwardTraining(TrainingPredictor):
         self.latency = Device(file, source)
         self.ratios = np.median(list(known), axis=0).tolist()
 
-    def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
+    def batch(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> TrainedBatch:
         """See `TrainingPredictor`; a block's latency is divided among its operations by their work."""
         prediction = predict(self.latency, graph, Question(batch_size))
         forward, forward_norms, backward, backward_norms = self.ratios
@@ -121,34 +120,26 @@ class ForwardTraining(TrainingPredictor):
         element_ms = float(next((terms[t] for t in MOVING_TERMS if terms.get(t)), 0.0))
         back, again = shares(graph)
         forward_ms = forward * each + forward_norms * norms
-        return Iteration(
+        iteration = Iteration(
             float(forward_ms.sum()),
             back * (backward * each + backward_norms * norms) + again * forward_ms,
             numbers_of(graph).trained * optimizer.accesses * element_ms,
         )
+        how = f"an estimate from its latencies of inference; measure it with {self.command}"
+        remarks = Remark("training was never measured on this device", how), *prediction.warnings
+
+        def half_width(coverage: float) -> float:
+            sure = Question(batch_size, coverage=coverage)
+            interval = predict(self.latency, graph, sure).interval_ms
+            assert interval is not None  # a coverage was given
+            of_ratios = conformal_quantile(RATIO_ERRORS, coverage)
+            return math.hypot(0.5 * math.log(interval[1] / interval[0]), of_ratios)
+
+        return TrainedBatch(iteration, remarks, half_width, prediction.in_domain, estimated=True)
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
         """Return the ms of a forward pass of inference."""
         return predict(self.latency, graph, Question(batch_size)).latency_ms
-
-    def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
-        """See `TrainingPredictor`."""
-        estimated = Remark(
-            "training was never measured on this device",
-            f"an estimate from its latencies of inference; measure it with {self.command}",
-        )
-        return estimated, *predict(self.latency, graph, Question(batch_size)).warnings
-
-    def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
-        """See `TrainingPredictor`; judged for inference."""
-        return predict(self.latency, graph, Question(batch_size)).in_domain
-
-    def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
-        """See `TrainingPredictor`; it adds the error of latencies and that of other devices' ratios."""
-        interval = predict(self.latency, graph, Question(batch_size, coverage=coverage)).interval_ms
-        assert interval is not None  # a coverage was given
-        of_ratios = conformal_quantile(RATIO_ERRORS, coverage)
-        return math.hypot(0.5 * math.log(interval[1] / interval[0]), of_ratios)
 
 
 def operation_work(graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -188,8 +179,9 @@ class EstimatedTraining(TrainingPredictor):
         if not self.estimated:
             self.calibration = Calibration(residuals=residuals, elsewhere=self.formula.elsewhere)
 
-    def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
+    def batch(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> TrainedBatch:
         """See `TrainingPredictor`; the last operation includes the loss."""
+        own, beyond = self._own(graph, batch_size), self._extrapolation(graph, batch_size)
         forward, backward = self._passes(graph, batch_size)
         within = self.within.accesses if self.within else 0
         # The measured networks have no large tables: their steps contain the update of other weights only.
@@ -197,9 +189,17 @@ class EstimatedTraining(TrainingPredictor):
         trained, tables = sum(n for _, n in each), sum(n for o, n in each if o.kind == "embedding")
         accesses = optimizer.accesses * trained - within * (trained - tables)
         moved = max(accesses, 0) * gradient_bytes(graph, self.mode or DEFAULT_MODE)
-        own = math.exp(float(np.median(self._own(graph, batch_size) or [0.0])))
+        level = math.exp(float(np.median(own or [0.0])))
         update_ms = self.trained.moving_ms(ELEMENTS, moved) if moved else 0.0
-        return Iteration(own * float(forward.sum()), own * backward, update_ms)
+        is_known = 1.0 - beyond.share >= MOSTLY_SHARE and self.file.is_measured
+        return TrainedBatch(
+            Iteration(level * float(forward.sum()), level * backward, update_ms),
+            self._warnings(graph, batch_size, own, beyond),
+            partial(self._half_width, graph, batch_size, own, beyond),
+            in_domain=is_known or bool(own),
+            host_bound=bool(self._steps(graph, batch_size)[0].host_bound),
+            estimated=self.estimated and not own,
+        )
 
     def _passes(self, graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
         """Return (operations,) ms of the forward and the backward pass, by the formula alone."""
@@ -229,17 +229,18 @@ class EstimatedTraining(TrainingPredictor):
         """Return the ms of a forward pass of inference."""
         return self._steps(graph, batch_size, training=False)[0].latency_ms
 
-    def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
-        """See `TrainingPredictor`."""
+    def _warnings(
+        self, graph: Graph, batch_size: int, own: list[float], beyond: Extrapolation
+    ) -> tuple[str, ...]:
         steps, unlike = self._steps(graph, batch_size)
         remarks = [*self.trained.unlike_remarks(unlike, NEGLIGIBLE_SHARE)]
-        remarks += self._extrapolation(graph, batch_size).remarks
+        remarks += beyond.remarks
         if steps.host_bound and steps.host_ms is not None:
             each = f"{milliseconds(steps.host_ms)} to launch the operations of an iteration"
             runs = f"the GPU {milliseconds(steps.device_ms)} to run them"
             remarks.append(Remark("host-bound", f"the host takes {each}, {runs}"))
         steps_of_user = self.formula.own_steps
-        if own := self._own(graph, batch_size):
+        if own:
             remarks.append(f"at the level of {plural(len(own), 'own run')} of this network")
         elif steps_of_user:
             of = plural(len(steps_of_user), "run")
@@ -266,23 +267,15 @@ class EstimatedTraining(TrainingPredictor):
         first = (r for r in of_counts if batch_size > 1 and r.endswith(ONLY))
         return tuple(dict.fromkeys((*first, *remarks, *of_counts)))
 
-    def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
-        """See `TrainingPredictor`; False if the time or the precision follows from the data sheet alone."""
-        inside = 1.0 - self._extrapolation(graph, batch_size).share >= MOSTLY_SHARE
-        is_known = inside and self.file.is_measured
-        return is_known or bool(self._own(graph, batch_size))
-
-    def host_bound(self, graph: Graph, batch_size: int) -> bool:
-        """See `TrainingPredictor`."""
-        return bool(self._steps(graph, batch_size)[0].host_bound)
-
-    def is_estimated(self, graph: Graph, batch_size: int) -> bool:
-        """See `TrainingPredictor`."""
-        return self.estimated and not self._own(graph, batch_size)
-
-    def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
-        """See `TrainingPredictor`."""
-        if own := self._own(graph, batch_size):
+    def _half_width(
+        self,
+        graph: Graph,
+        batch_size: int,
+        own: list[float],
+        beyond: Extrapolation,
+        coverage: float,
+    ) -> float:
+        if own:
             half = normal_quantile(coverage) * NEAR_SPREAD
             if (number := len(own)) > 1:
                 spread = float(np.std(own, ddof=1)) * math.sqrt(1.0 + 1.0 / number)
@@ -296,7 +289,7 @@ class EstimatedTraining(TrainingPredictor):
             spread = normal_quantile(coverage) * float(np.std(off, ddof=1))
             half = min(max(half, spread * math.sqrt(1.0 + 1.0 / len(off))), LARGEST)
         half = math.hypot(half, math.log(self.formula.own_level))
-        half = extrapolated_half_width(half, self._extrapolation(graph, batch_size), coverage)
+        half = extrapolated_half_width(half, beyond, coverage)
         if not steps.host_bound:
             return half
         return max(half, steps.host_half * normal_quantile(coverage) / FACTOR_QUANTILE)

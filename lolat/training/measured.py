@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -32,7 +33,7 @@ from lolat.io.documents import Count, NotNegative, Number, Positive, converted
 from lolat.optimizers import Optimizer
 from lolat.training.estimate import EstimatedTraining
 from lolat.training.memory import numbers_of
-from lolat.training.model import Iteration, TrainingPredictor, unmeasured
+from lolat.training.model import Iteration, TrainedBatch, TrainingPredictor, unmeasured
 from lolat.training.pass_counts import (
     PASS_TERMS,
     backward_rows,
@@ -310,8 +311,8 @@ class MeasuredTraining(TrainingPredictor):
         host = file.kernels and file.kernels.host
         self.passes = EstimatedTraining(file) if host and host.training else None
 
-    def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
-        """See `TrainingPredictor`."""
+    def batch(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> TrainedBatch:
+        """See `TrainingPredictor`; sizes and proportions are judged for inference."""
         update = self.section.update_ms.get(optimizer.name)
         if update is None:
             raise InputError(
@@ -324,13 +325,32 @@ class MeasuredTraining(TrainingPredictor):
             update.variable * variables(graph) + update.parameter * numbers_of(graph).trained
         )
         if self.passes:
-            passes = self.passes.iteration(graph, batch_size, optimizer)
-            return replace(passes, update=update_ms, step=self.section.loop_ms.step)
+            found = self.passes.batch(graph, batch_size, optimizer)
+            its = replace(found.iteration, update=update_ms, step=self.section.loop_ms.step)
+            return replace(found, iteration=its, host_bound=False, estimated=False)
         rows = pass_rows(graph, batch_size)
         forward = rows @ self.forward
         backward = backward_rows(graph, rows) @ self.backward + shares(graph)[1] * forward
         step_ms = self._step_ms(graph, batch_size)
-        return Iteration(float(forward.sum()), backward, update_ms, step_ms)
+        remarks = [*other_framework(self.file, graph.framework, "training")]
+        if unknown := unmeasured(graph, self.section.kinds):
+            remarks.append(f"no block measured in training has the operations {', '.join(unknown)}")
+        remarks += other_dtype(graph)
+        inside: float | None = None  # the fraction of a forward pass
+        if self.file.has_latencies:
+            inside = predict(self.latency, graph, Question(batch_size)).inside_share
+        if inside is not None and inside < MOSTLY_SHARE:
+            remarks.append(
+                f"{percent(1.0 - inside)} of a forward pass is larger, or of other proportions, than what "
+                "was measured in inference"
+            )
+        of_inference = None if inside is None else inside >= MOSTLY_SHARE
+        return TrainedBatch(
+            Iteration(float(forward.sum()), backward, update_ms, step_ms),
+            (*remarks, *count(graph).warnings),
+            partial(self._half_width, graph, rows, WIDENING if unknown else 1.0, inside),
+            in_domain=False if unknown else of_inference,
+        )  # fmt: skip
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
         """See `TrainingPredictor`; the predicted latency in the same loop."""
@@ -345,48 +365,14 @@ class MeasuredTraining(TrainingPredictor):
         of_network = start.constant + start.operation * started(graph)
         return (of_network + start.variable[optimizer.name] * variables(graph)) / 1e3
 
-    def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
-        """See `TrainingPredictor`."""
-        if self.passes:
-            return self.passes.warnings(graph, batch_size, optimizer)
-        remarks = [*other_framework(self.file, graph.framework, "training")]
-        if unknown := ", ".join(unmeasured(graph, self.section.kinds)):
-            remarks.append(f"no block measured in training has the operations {unknown}")
-        remarks += other_dtype(graph)
-        inside = self._inside(graph, batch_size)
-        if inside is not None and inside < MOSTLY_SHARE:
-            remarks.append(
-                f"{percent(1.0 - inside)} of a forward pass is larger, or of other proportions, than what "
-                "was measured in inference"
-            )
-        return *remarks, *count(graph).warnings
-
-    def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
-        """See `TrainingPredictor`; sizes and proportions are judged for inference."""
-        if self.passes:
-            return self.passes.in_domain(graph, batch_size)
-        inside = self._inside(graph, batch_size)
-        if unmeasured(graph, self.section.kinds):
-            return False
-        return None if inside is None else inside >= MOSTLY_SHARE
-
-    def _inside(self, graph: Graph, batch_size: int) -> float | None:
-        """Return the fraction of a forward pass inside the measured range of inference; None if unknown."""
-        if not self.file.has_latencies:
-            return None
-        return predict(self.latency, graph, Question(batch_size)).inside_share
-
-    def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
-        """See `TrainingPredictor`; wider for unmeasured kinds of operation and out of the range."""
-        if self.passes:
-            return self.passes.half_width(graph, batch_size, coverage)
-        rows = pass_rows(graph, batch_size)
+    def _half_width(
+        self, graph: Graph, rows: np.ndarray, wider: float, inside: float | None, coverage: float
+    ) -> float:
+        """Return half of the interval's width; `rows`: (operations, PASS_TERMS) of a pass."""
         blocks = np.array([rows[list(b.operations)].sum(axis=0) for b in cut(graph)])
         ops = blocks[:, PASS_TERMS.index("ops")]
         number = effective_ops(blocks @ (self.forward + self.backward), ops)
-        wider = WIDENING if unmeasured(graph, self.section.kinds) else 1.0
         half = self.section.half_width(number, coverage, self.section.noise.floor or 0.0) * wider
-        inside = self._inside(graph, batch_size)
         if inside is None or 1.0 - inside < NEGLIGIBLE_SHARE:
             return half
         return extrapolated_half_width(half, Extrapolation(beyond=1.0 - inside), coverage)

@@ -185,17 +185,34 @@ class Iteration:
         return {"forward": passes[0], "backward": passes[1], "update": self.update}
 
 
+@dataclass(frozen=True)
+class TrainedBatch:
+    """Training on a micro-batch, as it is predicted.
+
+    `warnings`: remarks on an answer. `half_width`: a coverage -> half of the interval's width, as a
+    logarithm; it raises InputError if too little was measured. `in_domain`: True if most of the time is
+    inside the measured range; None if unknown. `host_bound`: True if the host takes longer to launch the
+    operations than the GPU to run them. `estimated`: True if it follows from inference, because too little
+    training was measured.
+    """
+
+    iteration: Iteration
+    warnings: tuple[str, ...]
+    half_width: Callable[[float], float]
+    in_domain: bool | None = None
+    host_bound: bool = False
+    estimated: bool = False
+
+
 class TrainingPredictor(ABC):
     """Predicts training on a device.
 
     `file`: the device's. `epoch_ms`: the time of an epoch, or of a pass over the validation samples, beside
-    its iterations. `estimated`: True if it follows from inference, because too little training was
-    measured. `own_runs`: number of the user's runs that set its level.
+    its iterations. `own_runs`: number of the user's runs that set its level.
     """
 
     file: DeviceFile
     epoch_ms: float = 0.0
-    estimated: bool = False
     own_runs: int = 0
 
     @property
@@ -204,28 +221,8 @@ class TrainingPredictor(ABC):
         return self.file.mode if self.file.has_latencies else None
 
     @abstractmethod
-    def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
-        """Predict an iteration; InputError for an optimizer that was not measured."""
-
-    @abstractmethod
-    def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
-        """Return remarks on an answer."""
-
-    @abstractmethod
-    def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
-        """Return half of the interval's width, as a logarithm; InputError if too little was measured."""
-
-    def is_estimated(self, graph: Graph, batch_size: int) -> bool:
-        """Return `estimated`, but for a network of which an own run is known."""
-        return self.estimated
-
-    def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
-        """Return True if most of the time is inside the measured range; None if unknown."""
-        return None
-
-    def host_bound(self, graph: Graph, batch_size: int) -> bool:
-        """Return True if the host takes longer to launch the operations than the GPU to run them."""
-        return False
+    def batch(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> TrainedBatch:
+        """Predict a micro-batch and its update; InputError for an optimizer that was not measured."""
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
         """Predict the ms to evaluate a batch, a forward pass in a loop; InputError if unknown."""
@@ -390,7 +387,8 @@ def predict(
     """
     run.check_batch(devices)
     optimizer = optimizer_named(run.optimizer)
-    micro = model.iteration(graph, run.batch_size, optimizer)
+    batch = model.batch(graph, run.batch_size, optimizer)
+    micro = batch.iteration
     parallel = Parallel(devices, link, run.sharding, machine=model.file.machine)
     micro = replace(micro, update=micro.update / parallel.shards.states)
     alone = micro.accumulated(run.accumulate, optimizer)
@@ -405,9 +403,9 @@ def predict(
         for each in ((None,) * 3 if link is None else (link, *link.ends))
     )
     parts_ms, total_ms = alone.parts() | {"exchange": waited_ms}, alone.total + waited_ms
-    interval_ms, warnings = None, model.warnings(graph, run.batch_size, optimizer)
+    interval_ms, warnings = None, batch.warnings
     try:
-        factor = math.exp(model.half_width(graph, run.batch_size, run.coverage))
+        factor = math.exp(batch.half_width(run.coverage))
         interval_ms = alone.total / factor + short, alone.total * factor + long
     except InputError:
         few = f"too few measurements were held out of the fit for {100 * run.coverage:g} % coverage"
@@ -437,7 +435,8 @@ def _with_epochs(
     optimizer = optimizer_named(run.optimizer)
 
     def trained_ms(size: int) -> float:
-        found = micro if size == run.batch_size else model.iteration(graph, size, optimizer)
+        is_full = size == run.batch_size
+        found = micro if is_full else model.batch(graph, size, optimizer).iteration
         return found.total - found.update
 
     def all_ms(samples: int, batch_ms: Callable[[int], float]) -> float:

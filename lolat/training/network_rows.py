@@ -15,16 +15,18 @@ from lolat.training.pass_counts import flops
 from lolat.units import percent
 
 
+def step_run(row: TimedNetwork) -> TrainingRun:
+    """Return the run of a timed step, with the row's optimizer, or sgd if it has none or is silent."""
+    optimizer = "sgd" if row.optimizer in ("", "none") else row.optimizer
+    return TrainingRun(row.batch_size, optimizer=optimizer, accumulate=row.accumulate)
+
+
 def predicted_step(
     training: TrainingPredictor, graph: Graph, row: TimedNetwork
 ) -> TrainingPrediction:
-    """Predict a timed step, with the row's optimizer, or sgd if it has none or is silent."""
-    updates = row.optimizer not in ("", "none")
-    run = TrainingRun(
-        row.batch_size, optimizer=row.optimizer if updates else "sgd", accumulate=row.accumulate
-    )
+    """Predict a timed step."""
     link = row_link(training.file, row.gpus, row.link_gbps)
-    return predict(training, as_trained(graph), run, row.gpus, link)
+    return predict(training, as_trained(graph), step_run(row), row.gpus, link)
 
 
 def training_parts(file: DeviceFile) -> TrainingParts:

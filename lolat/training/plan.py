@@ -176,6 +176,8 @@ class NetworkPlan:
     def about(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Return the fields of a Cost about what is trained, and the execution mode."""
         learned, mode = numbers_of(self.graph), self.training.mode
+        optimizer = optimizer_named(self.run.optimizer)
+        batch = self.training.batch(self.graph, self.run.batch_size, optimizer)
         return {
             "network": self.graph.name,
             "parameters": learned.trained + learned.frozen,
@@ -187,10 +189,10 @@ class NetworkPlan:
             "tf32": self._has_tf32,
             "launch": mode and mode.launch,
             "channels_last": mode and layout_of(mode, self.graph, self.asked.channels_last),
-            "estimated": self.training.is_estimated(self.graph, self.run.batch_size),
-            "in_domain": self.training.in_domain(self.graph, self.run.batch_size),
+            "estimated": batch.estimated,
+            "in_domain": batch.in_domain,
             "own_runs": self.training.own_runs,
-            "host_bound": self.training.host_bound(self.graph, self.run.batch_size),
+            "host_bound": batch.host_bound,
             "machine": self.file.machine,
         }
 

@@ -73,7 +73,7 @@ def table(folder: Path, *more: str) -> Path:
 def passes_ms(model: Path, name: str, batch_size: int) -> tuple[float, float]:
     """Forward and backward pass of an iteration, by the model in a file."""
     training = training_of(library.load(model))
-    parts = training.iteration(library.read(name), batch_size, optimizer_named("sgd")).parts()
+    parts = training.batch(library.read(name), batch_size, optimizer_named("sgd")).iteration.parts()
     assert parts["forward"] is not None
     assert parts["backward"] is not None
     return parts["forward"], parts["backward"]

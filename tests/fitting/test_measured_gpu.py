@@ -127,12 +127,10 @@ def test_passes_of_training_tell_what_the_host_takes_in_it(document: Mapping[str
     for name in OTHERS:
         graph = lolat.read(name)
         for batch_size in (2, 64):
-            found = training.iteration(graph, batch_size, optimizer_named("sgd"))
-            ms = found.forward + found.backward.sum()
+            found = training.batch(graph, batch_size, optimizer_named("sgd"))
+            ms = found.iteration.forward + found.iteration.backward.sum()
             assert ms == pytest.approx(step_ms(graph, batch_size), rel=0.2)
-    assert not any(
-        "no training step" in w for w in training.warnings(graph, 2, optimizer_named("sgd"))
-    )
+    assert not any("no training step" in w for w in found.warnings)
     assert with_training(DeviceFile(document), graphs).document == document
 
 

@@ -16,7 +16,7 @@ from lolat.graph import Graph
 from lolat.graph.modes import DEFAULT_MODE, Mode
 from lolat.optimizers import Optimizer
 from lolat.training.memory import memory_at_peak, recipe_for, saved_parts
-from lolat.training.model import Iteration, TrainingPredictor
+from lolat.training.model import Iteration, TrainedBatch, TrainingPredictor
 
 
 def memory_bytes(
@@ -111,7 +111,10 @@ class KnownTraining(TrainingPredictor):
     factor: float | None = 1.25
     remarks: tuple[str, ...] = ()
 
-    def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
+    def batch(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> TrainedBatch:
+        return TrainedBatch(self.iteration(graph, batch_size), self.remarks, self.half_width)
+
+    def iteration(self, graph: Graph, batch_size: int) -> Iteration:
         shares = np.ones(len(graph.operations)) if self.each is None else np.array(self.each)
         shares = shares / shares.sum()
         if self.passes is None:
@@ -119,10 +122,7 @@ class KnownTraining(TrainingPredictor):
         forward, backward = self.passes
         return Iteration(forward, shares * backward, 10.0)
 
-    def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
-        return self.remarks
-
-    def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
+    def half_width(self, coverage: float) -> float:
         if self.factor is None:
             raise InputError("too few points")
         return math.log(self.factor)

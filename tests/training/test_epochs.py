@@ -269,10 +269,9 @@ def test_a_network_in_another_precision_than_the_epochs_is_told(
     own = msgspec.structs.replace(
         graph, tensors=tuple(msgspec.structs.replace(t, dtype=dtype) for t in graph.tensors)
     )
-    found = EpochTraining(DeviceFile(document), "file")
-    remarks = [w for w in found.warnings(own, 8, OPTIMIZERS["sgd"]) if w.startswith("measured in")]
-    assert remarks == [said] * bool(said)
-    assert (found.in_domain(own, 8) is False) == bool(said)
+    found = EpochTraining(DeviceFile(document), "file").batch(own, 8, OPTIMIZERS["sgd"])
+    assert [w for w in found.warnings if w.startswith("measured in")] == [said] * bool(said)
+    assert (found.in_domain is False) == bool(said)
 
 
 @pytest.mark.parametrize(
@@ -286,9 +285,8 @@ def test_a_question_beyond_the_timed_epochs_says_so_with_a_wider_interval(
     model: EpochTraining, network: str, batch_size: int, tune: str | None, said: str
 ) -> None:
     """Of `epochs()`: batches of 2 to 64, and 3 x 14 x 14 to 3 x 56 x 56 elements."""
-    graph = tuned(read(network), tune, None)
-    remarks = model.warnings(graph, batch_size, OPTIMIZERS["sgd"])
-    assert [said in remark for remark in remarks] == [True] * bool(said)
-    assert model.in_domain(graph, batch_size) is (False if said else None)
-    inside = model.half_width(read("s2w16x28"), 8, 0.9)
-    assert model.half_width(graph, batch_size, 0.9) == inside * (2 if said else 1)
+    found = model.batch(tuned(read(network), tune, None), batch_size, OPTIMIZERS["sgd"])
+    assert [said in remark for remark in found.warnings] == [True] * bool(said)
+    assert found.in_domain is (False if said else None)
+    inside = model.batch(read("s2w16x28"), 8, OPTIMIZERS["sgd"]).half_width(0.9)
+    assert found.half_width(0.9) == inside * (2 if said else 1)

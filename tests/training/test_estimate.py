@@ -206,7 +206,7 @@ def test_what_is_smaller_than_the_measured_passes_widens_an_estimate(trained: li
     half = TRAINED[18] if trained else known.RESIDUALS[17]
     assert large.interval_s == ends(large, half)
     assert small.interval_s == ends(small, half if trained else wider(half, 1.0))
-    inside = [of_table.in_domain(known.network(), size) for size in (8, 16)]
+    inside = [of_table.batch(known.network(), n, OPTIMIZERS["sgd"]).in_domain for n in (8, 16)]
     assert inside == [bool(trained), True]
     assert any("17 and up" in text for text in small.warnings) is not bool(trained)
     assert not any("17 and up" in text for text in large.warnings)
@@ -246,7 +246,9 @@ def test_a_data_sheet_alone_is_outside() -> None:
     found = asked(sheet, known.network(), 8, samples=80)
     latency = predicting.predict(sheet.latency, known.network(), Question(8))
     assert found.interval_s == ends(found, wider(known.RESIDUALS[17], 1.0))
-    assert sheet.in_domain(known.network(), 8) is latency.in_domain is False
+    assert (
+        sheet.batch(known.network(), 8, OPTIMIZERS["sgd"]).in_domain is latency.in_domain is False
+    )
     said = [
         w for w in latency.warnings if w.startswith("nothing was measured on this device: its ")
     ]
@@ -294,7 +296,7 @@ def test_parts_by_hand(batch_size: int) -> None:
     latency = predicting.predict(trained.latency, GRAPH, Question(batch_size)).latency_ms
     share = norm_share(GRAPH, batch_size)
     assert 0.1 < share < 0.9
-    parts = trained.iteration(GRAPH, batch_size, optimizer_named("adam")).parts()
+    parts = trained.batch(GRAPH, batch_size, optimizer_named("adam")).iteration.parts()
     assert parts["forward"] == pytest.approx(latency * (1 + 2 * share))
     assert parts["backward"] == pytest.approx(latency * (3 + 4 * share))
     element_ms = trained.file.document["predictors"]["extended"]["coefficients"]["pair_elements"]

@@ -191,7 +191,7 @@ def test_the_start_comes_once_and_the_loops_own_time_each_epoch() -> None:
     assert found.epoch_s == pytest.approx((3 * sum(by_hand(32, "adam").values()) + 30.0) / 1e3)
     assert found.startup_s == pytest.approx((300.0 + 7.0 * 4 + 11.0 * VARIABLES) / 1e3)
     assert found.total_s == pytest.approx(found.startup_s + 5 * found.epoch_s)
-    step = model().iteration(network(), 32, OPTIMIZERS["adam"]).step
+    step = model().batch(network(), 32, OPTIMIZERS["adam"]).iteration.step
     assert step == pytest.approx(0.25 + 1e-4 * 32 * INPUTS)
 
 
