@@ -49,18 +49,6 @@ class Rule(NamedTuple):
         return (1.0 - self.accepted ** (self.drafts + 1)) / (1.0 - self.accepted)
 
 
-class Rows(dict[int, list[float]]):
-    """Rows by a whole number, made when they are first needed."""
-
-    def __init__(self, make: Callable[[int], list[float]]) -> None:
-        super().__init__()
-        self.make = make
-
-    def __missing__(self, number: int) -> list[float]:
-        row = self[number] = self.make(number)
-        return row
-
-
 class StepTable(NamedTuple):
     """The ms of a step's parts, as lists that are indexed by whole numbers.
 
@@ -71,7 +59,7 @@ class StepTable(NamedTuple):
 
     tokens: Sequence[float]
     head: Sequence[float]
-    decode: Rows | Sequence[Sequence[float]]
+    decode: Callable[[int], Sequence[float]]
     prefill: Sequence[float]
     unit: float
 
@@ -86,7 +74,7 @@ class StepTable(NamedTuple):
         time = self.tokens[m + new] + self.head[max(m + last, 1)]
         if not sequences:
             return time
-        return time + between(self.decode[sequences], context / self.unit)
+        return time + between(self.decode(sequences), context / self.unit)
 
 
 def between(row: Sequence[float], at: float) -> float:
@@ -361,7 +349,7 @@ class _Server:
         self._make_room()
         n, unit = len(self.running), table.unit
         start, m = self.context / n, n * (1 + rule.drafts)
-        other, row = table.tokens[m] + table.head[m], table.decode[n]
+        other, row = table.tokens[m] + table.head[m], table.decode(n)
         steps = self._next_end() - self.decoded
         if n > 1 and self.context + n * steps * each > self.preempts_at:
             steps = max(int((self.preempts_at - self.context) / (n * each)), 1)

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 from lolat.arrays import np
@@ -20,7 +20,7 @@ from lolat.llm.decoder import BLOCK, CACHE_BYTES, DTYPES, WEIGHT_BYTES, Decoder,
 from lolat.llm.frameworks import FrameworkOverheads
 from lolat.llm.gpu import GPU, OWN_FITS, FittedKernel, ServingSection, dtypes_of, lacks
 from lolat.llm.kernels import HALF
-from lolat.llm.scheduler import CONTEXTS, Rows, Rule, StepTable
+from lolat.llm.scheduler import CONTEXTS, Rule, StepTable
 from lolat.units import GIB
 
 STEP_PARTS = ("products", "head", "attention", "experts", "all_reduce", "moved")
@@ -192,12 +192,13 @@ class StepParts(NamedTuple):
         head, attention = each[STEP_PARTS.index("head")], each[STEP_PARTS.index("attention")]
         low, share = _between(np.arange(most + 1), self.sequences)
 
+        @cache
         def decode(n: int) -> list[float]:
             first, second = self.decode[low[n]], self.decode[low[n] + 1]
             return (attention * (first + share[n] * (second - first))).tolist()
 
         return StepTable(
-            tokens.tolist(), np.interp(m, self.at, head * self.head).tolist(), Rows(decode),
+            tokens.tolist(), np.interp(m, self.at, head * self.head).tolist(), decode,
             (attention * self.prefill).tolist(), self.unit,
         )  # fmt: skip
 

@@ -19,7 +19,7 @@ def table(token=0.01, start=5.0, head=0.02, context=1e-5, prefill=0.003):
     return StepTable(
         [start + token * m for m in range(20_000)],
         [head * m for m in range(5_000)],
-        [(context * n * contexts).tolist() for n in range(300)],
+        [(context * n * contexts).tolist() for n in range(300)].__getitem__,
         (prefill * contexts).tolist(),
         LONGEST / CONTEXTS,
     )
@@ -105,7 +105,7 @@ def test_a_queue_without_batching_waits_as_theory_says(load):
     number, service = 60_000, 8.0
     arrivals = np.cumsum(np.random.default_rng(1).exponential(service / load, number))
     only = StepTable(
-        [service] * 40, [0.0] * 40, [[0.0] * (CONTEXTS + 1)] * 2, [0.0] * (CONTEXTS + 1), 1.0
+        [service] * 40, [0.0] * 40, lambda n: [0.0] * (CONTEXTS + 1), [0.0] * (CONTEXTS + 1), 1.0
     )
     found = simulate(
         only, Rule(sequences=1, tokens=32), requests(1, np.ones(number), arrivals=arrivals)
