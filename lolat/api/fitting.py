@@ -229,10 +229,8 @@ def _say_replaced(output: AnyPath, warn: Warn) -> None:
 
 def _say_unread_facts(facts: str, tell: Warn) -> None:
     """Warn of the columns of a table of data sheets that no question reads."""
-    from lolat.llm.gpu import Sheet
-
     table = read_table(facts)
-    table.used.update({"device", *KEPT, *Sheet.__struct_fields__})
+    table.used.update({"device", *KEPT})
     table.say_unread(tell)
 
 

@@ -35,7 +35,8 @@ KEPT = {
     "multiprocessors": ("multiprocessors", 1.0),
     "fp32_vector_gflops": ("vector_tflops", 1e3), "fp32_matrix_gflops": ("fp32_tflops", 1e3),
     "tf32_gflops": ("tf32_tflops", 1e3), "half_tflops": ("half_tflops", 1.0),
-    "bf16_tflops": ("bf16_tflops", 1.0),
+    "bf16_tflops": ("bf16_tflops", 1.0), "fp8_tflops": ("fp8_tflops", 1.0),
+    "fp4_tflops": ("fp4_tflops", 1.0),
     "l2_mb": ("l2_mib", 1.0), "power_w": ("power_w", 1.0),
     "link_gb_s": ("link_gb_s", 1.0), "gpus_per_node": ("gpus_per_node", 1.0),
 }  # fmt: skip
@@ -87,12 +88,11 @@ def read_specs(path: str | Path, device: str) -> Specs:
     The bundled sheet of the device fills missing columns. InputError for no row or an implausible value.
     """
     row = sheet_rows(path, device, NEEDED_COLUMNS)[device]
-    sheet = {name: v for name, v in given_sheet(path, device).items() if name in SHEET_FIELDS}
     for name in NEEDED_COLUMNS:
         low, high = PLAUSIBLE[name]
         if not low <= row.number(name) <= high:
             raise row.wrong(name, f"{low:,g} to {high:,g}, as of any device, in {UNITS[name]}")
-    return _specs_of(replace(find_gpu(device) or Gpu(device), **sheet))
+    return _specs_of(filled_sheet(path, device))
 
 
 def listed_specs(device: str) -> Specs:
@@ -114,6 +114,12 @@ def _specs_of(gpu: Gpu) -> Specs:
         gpu.multiprocessors or 1.0, rate * 1e9 / 2, (gpu.bandwidth_gb_s or 0.0) * 1e6,
         power_bound=rate < OF_PEAK * peak, gpu=gpu,
     )  # fmt: skip
+
+
+def filled_sheet(path: str | Path, device: str) -> Gpu:
+    """The sheet of `device` from a table of data sheets; its bundled sheet fills what the table lacks."""
+    sheet = {name: v for name, v in given_sheet(path, device).items() if name in SHEET_FIELDS}
+    return replace(find_gpu(device) or Gpu(device), **sheet)
 
 
 def given_sheet(path: str | Path, device: str) -> dict[str, Any]:

@@ -19,9 +19,9 @@ import numpy as np
 
 from lolat.device.intervals import normal_quantile
 from lolat.errors import InputError
-from lolat.hardware.gpus import find_gpu
-from lolat.hardware.links import PEAKS
-from lolat.hardware.specs import sheet_rows
+from lolat.fitting.cross_validation import cross_validate, log_errors
+from lolat.hardware.links import MACHINE, PEAKS
+from lolat.hardware.specs import filled_sheet, given_sheet, sheet_rows
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import ABOVE_ZERO, Row, read_table, say_unread
 from lolat.llm.calibration import SPREADS
@@ -39,6 +39,7 @@ from lolat.llm.gpu import (
     lacks,
     operation_ms,
     rbf,
+    sheet_of,
     short,
     specs_of,
 )  # fmt: skip
@@ -66,12 +67,13 @@ def fit_operation(
     _, operation = min(fits, key=lambda fit: fit[0])
     spread = 0.3
     if len(ms) > 2 * FOLDS:
-        left, fold = np.empty(len(ms)), np.arange(len(ms)) % FOLDS
-        for out in (fold == number for number in range(FOLDS)):
-            rest, some = every.take(~out), every.take(out)
+
+        def of_others(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
+            rest = every.take(kept)
             fitted = rest.corrected(rest.fit_terms(operation.variant, operation.terms)[1])
-            found = operation_ms(name, fitted, some.rows, specs, dtype, alone=True)
-            left[out] = np.log(some.ms / found)
+            return operation_ms(name, fitted, take(rows, out), specs, dtype, alone=True)
+
+        left = log_errors(ms, cross_validate(np.arange(len(ms)) % FOLDS, of_others))
         spread = float(np.quantile(np.abs(left), COVERAGE) / normal_quantile(COVERAGE))
     return msgspec.structs.replace(every.corrected(operation), spread=short(spread), rows=len(ms))
 
@@ -161,36 +163,20 @@ TimedTables = dict[str, TimedOperations]
 
 
 def read_sheet(path: str | Path, device: str) -> Sheet:
-    """Read the data sheet of `device` in a table with the columns of `Sheet`; InputError if it lacks one.
+    """Read the data sheet of `device` in a table with the columns SHEET and any of `Sheet`.
 
-    Missing multiprocessors follow from the rate of a multiprocessor in the most similar GPU of the table, a
-    missing link from the bundled data sheet of the device.
+    The bundled sheet of the device fills other columns. InputError for an empty cell of SHEET, or without
+    a number of multiprocessors.
     """
-    rows, known = sheet_rows(path, device, SHEET), find_gpu(device)
-    sheet = _sheet_columns(rows[device], SHEET)
-    if known and known.link in PEAKS:
-        sheet.setdefault("link_gb_s", PEAKS[known.link])
-    if "multiprocessors" not in sheet:
-        every = map(_sheet_columns, rows.values())
-        others = [one for one in every if {"multiprocessors", *SHEET} <= {*one}]
-        if not others:
-            what = "has no multiprocessors; expected their number, from its data sheet"
-            raise InputError(f"{path}: {device} {what}", code="multiprocessors")
-        rates = ("bf16_tflops", "bandwidth_gb_s")
-        near = min(others, key=lambda o: sum(abs(math.log(o[r] / sheet[r])) for r in rates))
-        units = near["multiprocessors"] * sheet["bf16_tflops"] / near["bf16_tflops"]
-        sheet["multiprocessors"] = float(round(units))
-    return Sheet(**sheet)
-
-
-def _sheet_columns(row: Row, needed: Collection[str] = ()) -> dict[str, float]:
-    expected = f"a number above 0 for {row['device']}"
-    every = (column.name for column in msgspec.structs.fields(Sheet))
-    names = [name for name in every if row.get(name) or name in needed]
-    found = {name: row.number(name, ABOVE_ZERO, expected=expected) for name in names}
-    if "gpus_per_node" in found:
-        row.whole("gpus_per_node")
-    return found
+    row = sheet_rows(path, device, SHEET)[device]
+    for name in SHEET:
+        row.number(name, ABOVE_ZERO, expected=f"a number above 0 for {device}")
+    gpu, given = filled_sheet(path, device), given_sheet(path, device)
+    sheet = sheet_of(gpu, given.get("link_gb_s", PEAKS.get(gpu.link)))
+    if sheet is None:
+        what = "has no multiprocessors; expected their number, from its data sheet"
+        raise InputError(f"{path}: {device} {what}", code="multiprocessors")
+    return msgspec.structs.replace(sheet, gpus_per_node=given.get("gpus_per_node", MACHINE))
 
 
 def read_operations(

@@ -208,7 +208,7 @@ def test_a_wrong_distribution_is_named(text: str, write: Write) -> None:
 
 SHEETS = (
     "device,multiprocessors,bandwidth_gb_s,memory_gib,bf16_tflops,fp8_tflops,link_gb_s\n"
-    "gpu,100,2000,80,1000,2000,400\nbare,,2000,80,1000,,\n"
+    "gpu,100,2000,80,1000,2000,400\nbare,100,2000,80,1000,,\n"
 )
 
 
@@ -266,14 +266,17 @@ def test_an_empty_cell_of_a_data_sheet_is_named(missing: str, write: Write) -> N
         read_sheet(path, "gpu")
 
 
-@pytest.mark.parametrize(("device", "link"), [("h100-sxm", 450.0), ("l4", 31.5), ("other", None)])
-def test_a_sheet_without_a_link_has_that_of_a_known_gpu(
-    device: str, link: float | None, write: Write
+@pytest.mark.parametrize(
+    ("device", "units", "link"), [("h100-sxm", 132, 450.0), ("l4", 58, 31.5), ("other", 100, None)]
+)
+def test_what_a_sheet_lacks_is_that_of_a_known_gpu(
+    device: str, units: int, link: float | None, write: Write
 ) -> None:
-    """NVIDIA's sheets: 900 GB/s both ways; PCI Express 4.0 with 16 lanes."""
-    row = f"{device},100,2000,80,1000,,\n"
+    """NVIDIA's sheets: 900 GB/s both ways; PCI Express 4.0 with 16 lanes; 7,424 cores by 128."""
+    row = f"{device},{units if device == 'other' else ''},2000,80,1000,,\n"
     path = write("devices.csv", SHEETS.partition("\n")[0] + "\n" + row)
-    assert read_sheet(path, device).link_gb_s == link
+    found = read_sheet(path, device)
+    assert (found.multiprocessors, found.link_gb_s) == (units, link)
 
 
 @pytest.mark.parametrize("number", ["0", "0.5", "7.5", "four"])
