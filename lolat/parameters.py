@@ -326,10 +326,12 @@ def in_python(line: str) -> str:
     """A line of an answer with arguments for options: `launch="graph"`; a command stays as it is."""
 
     def written(name: str, word: str) -> str:
-        choices = PARAMETERS[name].choices if name in PARAMETERS else ()
+        known = PARAMETERS.get(name)
         if name == "json":
             return f".to_dict() {word}".rstrip()
-        if word in (*choices, BEST):
+        if known and known.kind is bool:
+            return f"{name}=True {word}".rstrip()
+        if word in (*(known.choices if known else ()), BEST):
             return f'{name}="{word}"'
         is_value = word.isupper() or word.replace(".", "").isdigit()
         return f"{name}={word}" if is_value else f"{name} {word}".rstrip()

@@ -484,6 +484,7 @@ def test_html_speaks_python_and_leaves_commands() -> None:
     assert "(one for all: precision=&quot;amp&quot;;" in shown
     assert "--" not in shown
     assert "(yours: prices=FILE)" in shown
+    assert in_python("(--channels-last, or so)") == "(channels_last=True, or so)"
     assert in_python("all: --json, or --sure 90") == "all: .to_dict(), or sure=90"
     assert in_python("--launch graph and --host-us is, --lr") == 'launch="graph" and host_us is, lr'
     assert "timm:resnet50 --batch-size 64 --html report.html" in BLOCKS._repr_html_()
