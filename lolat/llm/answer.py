@@ -22,6 +22,8 @@ NEAR = 0.01
 """A rate that can rise by less than this fraction has no room for more."""
 LIMITS = ("coverage", "max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "percentile", "sure")
 """What was asked for, in the JSON of answers."""
+LEAST_WAIT = 0.001
+"""The share of a token's time that requests wait for memory at least, if they do worth mentioning."""
 SPLIT = ("tensor_parallel", "expert_parallel", "attention_data_parallel")
 """The numbers that say how a model is split over the GPUs of a replica."""
 
@@ -216,7 +218,8 @@ class ServingConfig(Result):
     def waits_for_memory(self) -> bool:
         """True if requests of a row that is not overloaded wait for room in the caches."""
         is_rate, waiting = self.request_rate is not None, (self.breakdown or {}).get("waiting")
-        return not self.saturated and (not self.fits or bool(is_rate and waiting))
+        is_long = (waiting or 0.0) > LEAST_WAIT * (self.tpot_ms or 0.0)
+        return not self.saturated and (not self.fits or (is_rate and is_long))
 
     @property
     def is_good(self) -> bool:
@@ -295,11 +298,6 @@ class ServingAnswer(Result):
     KEYS = ("model", "device", "framework", "parameters", "active",
             *of("asked", *LIMITS), "rows=served", "best", "bests", "headroom_rate", "headroom", "near",
             "surer", "other_dtypes", "prices", "price_list", "warnings")  # fmt: skip
-
-    @property
-    def other_fp8(self) -> list[ServingConfig]:
-        """The rows of `other_dtypes` in FP8."""
-        return [row for row in self.other_dtypes if row.dtype.startswith("fp8")]
 
     @property
     def headroom_rate(self) -> float | None:

@@ -46,6 +46,8 @@ class ComparedModels(Result):
     left_out: Mapping[str, str]
     asked: ServingQuestion
     remarks: tuple[str, ...] = ()
+    slow_links: tuple[str, ...] = ()
+    """Remarks on devices that were left out for the links between their GPUs."""
     by_load: Mapping[str, Sequence[ServingConfig]] = field(default_factory=dict)
     KEYS = (*results.of("asked", *LIMITS), "answers", "cheapest", "fastest", "by_load", "near", "surer",
             "other_dtypes", "price_lists", "left_out", "warnings")  # fmt: skip
@@ -151,7 +153,7 @@ class ComparedModels(Result):
     @property
     def warnings(self) -> tuple[str, ...]:
         """The warnings, each once, behind the names of its devices."""
-        return self.warnings_of(self.of)
+        return (*self.warnings_of(self.of), *self.slow_links)
 
     def warnings_of(self, names: Collection[str]) -> tuple[str, ...]:
         """Return the warnings on some devices, each once, behind their names."""
@@ -215,7 +217,7 @@ def compare(
     made = side_by_side(found, again, asked, {**(left_out or {}), **skipped})
     slow = by_text((n, no.data["links"]) for n, no in noes.items() if no.data.get("links"))
     links = tuple(f"{', '.join(names)}: {links_words(host)}" for host, names in slow.items())
-    made = replace(made, remarks=(*made.remarks, *links))
+    made = replace(made, slow_links=links)
     if asked.price_per_hour is not None and len(made.of) > 1:
         price = (
             f"each GPU of {', '.join(made.of)} is priced at {dollars(asked.price_per_hour)} an hour"
@@ -275,4 +277,4 @@ def side_by_side(
     if not every or len(loads) < 2 or not getattr(asked, load):
         return ComparedModels(several, left_out, asked)
     by_load = {name: [*some.values()] for name, some in best.items()}
-    return ComparedModels(several, left_out, asked, (remark,), by_load)
+    return ComparedModels(several, left_out, asked, (remark,), by_load=by_load)

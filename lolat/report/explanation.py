@@ -138,7 +138,7 @@ def operation_table(block: Attribution, operations: Sequence[Attribution]) -> Re
         *(Column(head, count_of(names), quantity, page="hidden") for head, names in SIZES.items()),
         Column("ms", lambda o: o.latency_ms, digits),
         Column("of block", lambda o: o.latency_ms / (block.latency_ms or 1.0), percent),
-        Column("most of it is", lambda o: TERMS[_largest(o).name], is_text=True, page="alone"),
+        Column("most of it is", lambda o: TERMS[_largest(o).name], is_text=True, screen="hidden"),
     ]  # fmt: skip
     return ReportTable(columns, [o for o in operations if o.latency_ms > 0.0])
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from lolat.device.question import several
+from lolat.hardware.prices import GIVEN
 from lolat.llm.answer import NEAR, ServingAnswer, ServingConfig, requests_words
 from lolat.llm.question import ServingQuestion
 from lolat.report.ranked import within_limit
@@ -30,37 +31,54 @@ CALLED = {
 DOLLARS = "$/M tokens: for a million output tokens with their prompts; a month has 730 hours"
 PRICE = "$/M tokens"
 A_MONTH = "$ a month"
-"""The heads of columns of prices; a page has the second one behind the names in a comparison."""
-LEGEND = "yes, NO: so for the whole 90 % interval; likely, unlikely: for the predicted time alone."
+HOLD = "limits hold up to, a second"
+SPEED = "tokens/s a request"
+"""The heads of columns that a comparison shows otherwise: prices, the load within limits, speed."""
+LEGEND = (
+    "yes, NO: the whole interval keeps or misses the limit; likely, unlikely: the predicted time does, "
+    "not its whole interval."
+)
 LEAST_SHARE = 0.02
-HOURS = 730.0  # of a month
 OWN_PRICE = "a price an hour can be given"
+EXTRAPOLATED = ("extrapolated: such a load was not served, or an operation not timed on this GPU: a wider "
+                "interval (--json has why).")  # fmt: skip
 
 
 def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
-    """The title, the table, what the time of the chosen row goes to, and what else there is to say."""
-    before, table, after = llm_parts(answer)
+    """The title, the table, what the time of the chosen row goes to, remarks, and the best row last."""
+    before, table, notes, best = llm_parts(answer)
     yield from before
     yield from ("", table, "")
     parts = [f"{words} {percent(share)}" for _, words, share in breakdown(answer.chosen)]
     if parts:
         yield f"An output token with {answer.chosen.load_words}: {', '.join(parts)}."
-    yield from after
+    yield from notes
+    yield from ("", *best) if best else ()
 
 
-def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str]]:
-    """Lines before the table; the table, a row for each configuration; advice and prices."""
+def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str], list[str]]:
+    """Lines before the table; the table, a row for each configuration; what its words mean, and prices; the
+    best row of each load.
+    """
     device = [plain(answer.device), answer.framework, load_line(answer.served)]
     before = [subject(answer, types_words(answer.chosen)), " · ".join(device)]
     before += arrival_lines(answer.asked)
-    limited = answer.asked.has_limits
+    limited, is_served = answer.asked.has_limits, answer.chosen.tpot_ms is not None
     bests = {id(answer.served[n]) for n in answer.bests if limited or answer.served[1:]}
-    is_priced = answer.chosen.dollars_per_hour
-    called = "best" if limited else "cheapest" if is_priced else "most a GPU"
+    called = "best" if limited else cheapest_word(answer.chosen)
     said = {id(row): row_words(row, called * (id(row) in bests)) for row in answer.served}
     remark = Column("", lambda row: said[id(row)], is_text=True, page="front")
     table = ReportTable([*columns(answer, answer.served), remark], answer.served, stacked=True)
-    return before, table, [*_advice(answer)]
+    has_best = limited and answer.best is not None and is_served
+    notes = [*_notes(answer)] if is_served else []
+    return before, table, notes, [*_best_lines(answer)] if has_best else []
+
+
+def cheapest_word(row: ServingConfig) -> str:
+    """The word for the row that is the best of others; a load that is no rate costs what its tokens do."""
+    if row.dollars_per_hour is None:
+        return "most a GPU"
+    return "cheapest" if row.request_rate is not None else "cheapest tokens"
 
 
 def row_words(row: ServingConfig, best: str = "") -> str:
@@ -127,65 +145,78 @@ def breakdown(row: ServingConfig) -> list[tuple[str, str, float]]:
 
 
 def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column]:
-    """The columns of a configuration, with `within_limit` for each limit; without times if it does not fit
-    or is overloaded. The tokens/s in all are those of the load if that is a rate.
+    """The columns of a configuration; without times if it does not fit or is overloaded. The tokens/s in
+    all are those of the load if that is a rate.
     """
-    asked = answer.asked
-    first, token, at = asked.max_ttft_ms, asked.max_tpot_ms, asked.percentile
+    at = answer.asked.percentile
     experts, groups = (any(row.split[n] > 1 for row in rows) for n in (1, 2))
-    arrives, of = answer.chosen.request_rate is not None, "" if at is None else f" P{at}"
-    differ = len({row.request_rate or row.concurrency for row in rows}) > 1
+    arrives = answer.chosen.request_rate is not None
+    differ = len({*map(load_of, rows)}) > 1
     has_room = any(row.headroom_rate for row in rows)  # which says more of a purchase than the most
+    return [
+        Column("requests a second", lambda r: r.request_rate if differ else None, "{:g}".format,
+               short="requests/s"),
+        Column("requests", lambda r: r.concurrency if differ and not arrives else None, "{:,.0f}".format),
+        Column("GPUs", lambda r: f"{r.replicas} x {r.gpus // r.replicas}" if r.replicas > 1 else r.gpus),
+        Column("expert parallel", lambda r: r.expert_parallel if experts else None, short="experts"),
+        Column("attention groups", lambda r: r.attention_data_parallel if groups else None, short="groups"),
+        *_judged_columns(answer.asked),
+        Column(("whole request" if at is None else f"whole request P{at}") if arrives else "",
+               lambda r: r.time("e2e", at) if arrives and not r.saturated else None, milliseconds,
+               page="spare", screen="hidden"),
+        Column("a GPU", lambda r: None if arrives else r.tokens_per_s_gpu, digits, page="spare",
+               short="tokens/s/GPU"),
+        Column("in all", lambda r: None if arrives else r.tokens_per_s, digits, page="below",
+               screen="hidden"),
+        Column(A_MONTH, lambda r: r.dollars_per_month, dollars),
+        Column("$ an hour", lambda r: r.dollars_per_hour, dollars, page="below", screen="hidden"),
+        Column(PRICE, lambda r: r.dollars_per_million, dollars),
+        Column(HOLD, lambda r: room(r) or ("-" if has_room else None), short="holds up to /s",
+               screen="hidden"),
+        Column("most a second", lambda r: None if has_room else r.request_rate and r.largest_rate, digits,
+               short="most requests/s"),
+        Column("largest load", lambda r: None if arrives else r.tpot_ms and r.largest_concurrency,
+               "{:,}".format, short="room for"),
+        Column("mean memory a GPU" if arrives else "memory a GPU", lambda r: r.memory_gib,
+               "{:.1f} GiB".format, page="below", screen="hidden"),
+    ]  # fmt: skip
 
-    def judged(row: ServingConfig, index: int) -> float | None:
-        return None if row.tpot_ms is None or row.saturated else row.judged(at)[index]
 
-    def kept(row: ServingConfig, index: int, limit: float | None) -> str | None:
-        ms = judged(row, index)
-        if limit is None or ms is None:
-            return None
-        return within_limit(ms, row.judged_ends(at)[index], limit, asked.sure is not None)
+def _judged_columns(asked: ServingQuestion) -> Iterator[Column]:
+    """The times and speeds that limits are of, each with its interval and `within_limit`."""
+    at, least = asked.percentile, asked.min_tokens_per_s
+    of = "" if at is None else f" P{at}"
 
-    def token_limit() -> str:
-        if asked.min_tokens_per_s is not None:
-            return f"tokens/s{of} >= {asked.min_tokens_per_s:g}"
-        return "" if token is None else f"token{of} <= {round(token, 2):g} ms"
+    def judged(index: int) -> Callable[[ServingConfig], float | None]:
+        return lambda r: None if r.tpot_ms is None or r.saturated else r.judged(at)[index]
 
     def ends(index: int) -> Column:
-        name = f"{percent(asked.coverage)} between"
-
         def value(row: ServingConfig) -> tuple[float, float] | None:
             return None if row.saturated else row.judged_ends(at)[index]
 
-        return Column(name, value, lambda e: between(*e), page="below")
+        name = f"{percent(asked.coverage)} between"
+        return Column(name, value, lambda e: between(*e), page="below", screen="brackets")
 
-    return [
-        Column("requests a second", lambda r: r.request_rate if differ else None, "{:g}".format),
-        Column("requests", lambda r: r.concurrency if differ and not arrives else None, "{:,.0f}".format),
-        Column("GPUs", lambda r: f"{r.replicas} x {r.gpus // r.replicas}" if r.replicas > 1 else r.gpus),
-        Column("expert parallel", lambda r: r.expert_parallel if experts else None),
-        Column("attention groups", lambda r: r.attention_data_parallel if groups else None),
-        Column(f"first token{of}", lambda r: judged(r, 1), milliseconds),
-        ends(1), Column(f"per token{of}", lambda r: judged(r, 0), milliseconds), ends(0),
-        Column(f"whole request{of}" if arrives else "",
-               lambda r: r.time("e2e", at) if arrives and not r.saturated else None, milliseconds,
-               page="spare"),
-        Column(f"tokens/s a request{of}", lambda r: 1e3 / ms if (ms := judged(r, 0)) else None, digits),
-        Column("a GPU", lambda r: None if arrives else r.tokens_per_s_gpu, digits, page="spare"),
-        Column("in all", lambda r: None if arrives else r.tokens_per_s, digits, page="below"),
-        Column(A_MONTH, lambda r: r.dollars_per_hour and HOURS * r.dollars_per_hour, dollars),
-        Column("$ an hour", lambda r: r.dollars_per_hour, dollars, page="below"),
-        Column(PRICE, lambda r: r.dollars_per_million, dollars),
-        Column("limits hold up to, a second", lambda r: room(r) or ("-" if has_room else None)),
-        Column("most a second", lambda r: None if has_room else r.request_rate and r.largest_rate, digits),
-        Column("largest load", lambda r: None if arrives else r.tpot_ms and r.largest_concurrency,
-               "{:,}".format),
-        Column("mean memory a GPU" if arrives else "memory a GPU", lambda r: r.memory_gib,
-               "{:.1f} GiB".format, page="below"),
-        Column("" if first is None else f"first{of} <= {round(first, 2):g} ms", lambda r: kept(r, 1, first),
-               page="front"),
-        Column(token_limit(), lambda r: kept(r, 0, token), page="front"),
-    ]  # fmt: skip
+    def kept(index: int, limit: float | None, name: str, words: str = "") -> Column:
+        def value(row: ServingConfig) -> str | None:
+            ms = judged(index)(row)
+            if limit is None or ms is None:
+                return None
+            return within_limit(ms, row.judged_ends(at)[index], limit, asked.sure is not None)
+
+        if limit is not None and not words:
+            words = f"<= {limit / 1e3:.4g} s" if limit >= 1e3 else f"<= {limit:.4g} ms"
+        return Column(f"{name} {words}", value, page="front", short=words)
+
+    token = judged(0)
+    yield from (Column(f"first token{of}", judged(1), milliseconds), ends(1))
+    yield kept(1, asked.max_ttft_ms, f"first token{of}")
+    yield from (Column(f"per token{of}", token, milliseconds), ends(0))
+    if least is None:
+        yield kept(0, asked.max_tpot_ms, f"token{of}")
+    yield Column(SPEED, lambda r: 1e3 / ms if (ms := token(r)) else None, digits, short="tokens/s")
+    if least is not None:
+        yield kept(0, asked.max_tpot_ms, "tokens/s", f">= {least:g}")
 
 
 def facts(row: ServingConfig, answer: ServingAnswer) -> Iterator[tuple[str, str]]:
@@ -215,29 +246,94 @@ def facts(row: ServingConfig, answer: ServingAnswer) -> Iterator[tuple[str, str]
         yield "Headroom", _room_words(row, asked)
 
 
-def _advice(answer: ServingAnswer) -> Iterator[str]:
-    """The best row, and prices."""
+def _notes(answer: ServingAnswer) -> Iterator[str]:
+    """The words of the table explained, and prices."""
     asked = answer.asked
-    if answer.chosen.tpot_ms is None:
-        return
-    if asked.has_limits and answer.best is not None:
-        most = "most tokens a second from each GPU"
-        how = "cheapest output tokens" if answer.chosen.dollars_per_hour else most
-        sure = f", as the ends of {asked.sure:g} % intervals keep them" if asked.sure else ""
-        bests = {row.request_rate: row for row in (answer.served[n] for n in answer.bests)}
-        rates = dict.fromkeys(row.request_rate for row in answer.served)
-        yield f"The best row{' of each rate' * (len(rates) > 1)} has the {how} within the limits{sure}."
-        for rate in rates:
-            if rate is not None and rate not in bests:
-                yield f"{requests_words(rate, True)}: no row keeps the limits."
-            else:
-                yield from headroom(bests[rate], asked, len(rates) == 1)
-        yield from surer_lines([answer.served[n] for n in answer.bests], answer)
-        yield from near_lines(answer.near, asked, len(rates) == 1)
-        yield from other_fp8_lines(answer)
-        yield from limit_legend(asked)
-        yield from shared_out([*bests.values()], asked)
+    yield from table_legend(answer.served, asked)
+    yield from shared_out(answer.served, asked)
     yield _price_words(answer)
+
+
+def _best_lines(answer: ServingAnswer) -> Iterator[str]:
+    """The best row of each load, the load up to which it keeps the limits, and what is cheaper or surer."""
+    asked, loads = answer.asked, dict.fromkeys(map(load_of, answer.served))
+    bests = {load_of(row): row for row in (answer.served[n] for n in answer.bests)}
+    sure = {load_of(row): row for row in answer.surer}
+    for load in loads:
+        is_rate = answer.chosen.request_rate is not None
+        of = f"{requests_words(load, is_rate)}: " * (len(loads) > 1)
+        if best := bests.get(load):
+            yield f"{of}{_best_words(best, asked)}"
+            yield from (f"{of}{words}" for words in holds_words(best, asked))
+            yield from (f"{of}{words}" for words in _surely_words(best, sure.get(load), asked))
+        elif is_rate:
+            yield f"{of}no row keeps the limits."
+    yield from near_lines(answer.near, asked, len(loads) == 1)
+    yield from other_dtype_lines(answer.other_dtypes, asked, len(loads) == 1)
+
+
+def load_of(row: ServingConfig) -> float:
+    """The requests a second of a row, else those at any time."""
+    return row.request_rate or row.concurrency
+
+
+def _best_words(row: ServingConfig, asked: ServingQuestion) -> str:
+    """The best row: its GPUs, its price, and the machines to rent."""
+    sure = f" surely ({asked.sure:g} %)" if asked.sure else ""
+    if row.dollars_per_hour is None:
+        return f"Most tokens/s a GPU within the limits{sure}: {row.gpus_words}{row.split_words}."
+    return f"Cheapest{sure} within the limits: {row.gpus_words}{row.split_words}, {price_of(row)}."
+
+
+def price_of(row: ServingConfig) -> str:
+    """The price of a row that has one, first what tells the cheapest, and what is rented for it."""
+    hour = f"{dollars(row.dollars_per_hour or 0.0)} an hour"
+    million = f"{dollars(row.dollars_per_million or 0.0)} a million output tokens"
+    on = f" on {plain(row.rented)}" if row.rented not in (None, GIVEN) else ""
+    if row.request_rate is None:
+        return f"{million} ({hour}, {a_month(row)}){on}"
+    return f"{a_month(row)} ({hour}, {million}){on}"
+
+
+def holds_words(best: ServingConfig, asked: ServingQuestion) -> Iterator[str]:
+    """The load up to which a best row keeps the limits, and how surely; nothing if there is none to say."""
+    if best.headroom_rate is not None:
+        words = _room_words(best, asked)
+        yield f"{words[0].upper()}{words[1:]}."
+    elif asked.has_limits and asked.sure is None and not best.is_sure(asked):
+        yield "The limits likely hold, but not surely."
+
+
+def _surely_words(
+    best: ServingConfig, surer: ServingConfig | None, asked: ServingQuestion
+) -> Iterator[str]:
+    """The row that surely keeps the limits, if the best one does so by its times alone."""
+    if asked.sure is not None or best.is_sure(asked):
+        return
+    if surer is not None:
+        price = ""
+        if surer.dollars_per_hour and best.dollars_per_hour:
+            factor = surer.dollars_per_hour / best.dollars_per_hour
+            more = f"{percent(factor - 1.0)} more" if factor < 2.0 else f"{factor:.2g} times that"
+            price = f", {a_month(surer)}, {more}"
+        yield f"Surely: {surer.gpus_words}{surer.split_words}{price} (ask with --sure)."
+    elif asked.gpus:
+        yield f"Surely: none of up to {plural(asked.gpus, 'GPU')}; --sure without --gpus asks for more."
+    else:
+        yield "Surely: no number of these GPUs."
+
+
+def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator[str]:
+    """The words of a table explained."""
+    if any(row.tpot_interval_ms for row in rows):
+        at = asked.percentile
+        fast = "" if at is None else f"P{at}: {at} % of the requests are as fast or faster. "
+        yield f"{fast}In brackets: the {percent(asked.coverage)} interval of the prediction."
+    yield from limit_legend(asked)
+    if any(row.in_domain is False for row in rows):
+        yield EXTRAPOLATED
+    if any("fp8_wo" in row.dtype for row in rows):
+        yield "fp8_wo: weights in FP8 that are computed in bfloat16, as the GPU computes no FP8."
 
 
 def limit_legend(asked: ServingQuestion) -> Iterator[str]:
@@ -256,77 +352,51 @@ def shared_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterato
         yield f"Each replica gets {share}: a router that picks the least busy one makes them wait less."
 
 
-def headroom(row: ServingConfig, asked: ServingQuestion, is_only: bool) -> Iterator[str]:
-    """The most requests a second within the limits; nothing without a rate."""
-    if row.headroom_rate is not None:
-        yield f"{_where(row, is_only)}: {_room_words(row, asked)}."
-
-
-def _where(row: ServingConfig, is_only: bool) -> str:
-    """The load and the GPUs of a row; of an only load the GPUs alone."""
-    return f"{row.gpus_words}{row.split_words}" if is_only else row.load_words
-
-
-def surer_lines(bests: Sequence[ServingConfig], answer: ServingAnswer) -> Iterator[str]:
-    """Rows that surely keep the limits, for best rows that do so by their times alone, and their price."""
-    asked = answer.asked
-    if asked.sure is not None:
-        return
-    sure = {row.request_rate or row.concurrency: row for row in answer.surer}
-    is_only = len({row.request_rate or row.concurrency for row in answer.served}) == 1
-    for best in (row for row in bests if not row.is_sure(asked)):
-        row = sure.get(best.request_rate or best.concurrency)
-        if row is None:
-            words = "no number of these GPUs keeps them surely"
-            if asked.gpus:
-                words = f"none of up to {plural(asked.gpus, 'GPU')} does surely; without --gpus, --sure "
-                words += "asks for more"
-        else:
-            words = f"on {row.gpus_words}{row.split_words} they do"
-            if row.dollars_per_hour and best.dollars_per_hour:
-                more = percent(row.dollars_per_hour / best.dollars_per_hour - 1.0)
-                words += f", for {more} more: {a_month(row)}"
-            words += " (ask with --sure)"
-        yield f"{_where(best, is_only)}: the limits hold likely, not surely; {words}."
-
-
-def other_fp8_lines(answer: ServingAnswer) -> Iterator[str]:
-    """The GPUs of best rows in another FP8, and their price."""
-    bests = {row.request_rate: row for row in (answer.served[n] for n in answer.bests)}
-    for row in (one for one in answer.other_fp8 if one.request_rate in bests):
-        here, there = (
-            one.gpus_words + one.split_words + f", {a_month(one)}" * bool(one.dollars_per_hour)
-            for one in (bests[row.request_rate], row)
-        )
-        load = f"{row.requests_words}: " * (len(bests) > 1)
-        this = "as much" if here == there else here
-        yield f"{load}dtype {row.dtype}, another checkpoint, needs {there}, and this one {this}."
+def other_dtype_lines(
+    rows: Sequence[ServingConfig], asked: ServingQuestion, is_only: bool, device: str = ""
+) -> Iterator[str]:
+    """Cheaper rows with weights of another data type, and how surely they keep the limits."""
+    for row in rows:
+        load = "" if is_only else f" for {row.requests_words}"
+        price = f", {a_month(row)}" * (row.dollars_per_month is not None)
+        sure = "surely" if asked.sure is not None or row.is_sure(asked) else "likely"
+        where = f"{device}{row.gpus_words}{row.split_words}"
+        yield f"Cheaper in {row.dtype}, another checkpoint{load}: {where}{price}, {sure}."
 
 
 def near_lines(
-    near: Sequence[ServingConfig], asked: ServingQuestion, is_only: bool
+    near: Sequence[ServingConfig], asked: ServingQuestion, is_only: bool, device: str = ""
 ) -> Iterator[str]:
-    """Fewer GPUs that miss the limits by less than the error, and their dollars an hour."""
+    """Fewer GPUs that miss the limits by less than the error, and their price."""
     for row in near:
+        where = f"{row.gpus_words}{row.split_words}" if is_only else row.load_words
         price = "" if row.dollars_per_hour is None else f", {a_month(row)}"
         over = f"{row.over_words(asked)}, less than the error of these times"
-        yield f"{_where(row, is_only)}{price}: {over}."
+        yield f"Nearly: {device}{where}{price}: {over}."
 
 
 def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
-    """The most requests a second within the limits, in words."""
+    """The most requests a second within the limits, in words, and how surely."""
     is_limited = bool(asked.max_tpot_ms or asked.max_ttft_ms)
-    holds = "the limits hold" if is_limited else "the queue stays finite"
+    is_sure = asked.sure is not None or bool(row.sure_rate)
+    holds = "the queue stays finite"
+    if is_limited:
+        holds = "the limits hold" if is_sure else "the limits likely hold"
     if not has_more(row):
-        return f"{holds} at {room(row)} requests/s, with no room for more"
-    (ms, _), (ends, _) = row.judged(asked.percentile), row.judged_ends(asked.percentile)
-    is_in_error = ends and (row.headroom or 0.0) < ends[1] / ms - 1.0
-    doubt = ", within the error of these times" if is_limited or is_in_error else ""
-    doubt = (
-        f", surely up to {rounded_down(row.sure_rate)}" if row.sure_rate and is_limited else doubt
-    )
-    doubt = doubt if asked.sure is None else ""
-    return f"{holds} up to {room(row)} requests/s ({percent(row.headroom or 0.0)} more){doubt}"
+        words = f"{holds} at {room(row)} requests/s, with no room for more"
+    else:
+        words = f"{holds} up to {room(row)} requests/s ({percent(row.headroom or 0.0)} more)"
+    if asked.sure is not None:
+        return words
+    if not is_limited:
+        (ms, _), (ends, _) = row.judged(asked.percentile), row.judged_ends(asked.percentile)
+        is_in_error = ends and has_more(row) and (row.headroom or 0.0) < ends[1] / ms - 1.0
+        return words + ", within the error of these times" * bool(is_in_error)
+    if not has_more(row):
+        return words + ", but not surely" * (not is_sure)
+    if not row.sure_rate:
+        return f"{words}, but not surely even at {row.request_rate:g}"
+    return f"{words}, surely up to {rounded_down(row.sure_rate)}"
 
 
 def has_more(row: ServingConfig) -> bool:
@@ -349,21 +419,16 @@ def rounded_down(rate: float) -> str:
 
 def a_month(row: ServingConfig) -> str:
     """The price of a row in US$ a month."""
-    return f"{dollars(HOURS * (row.dollars_per_hour or 0.0))} a month"
+    return f"{dollars(row.dollars_per_month or 0.0)} a month"
 
 
 def _price_words(answer: ServingAnswer) -> str:
-    """A sentence on the dollars of one device's rows, and on what is rented for them."""
-    machines = {row.gpus_words: plain(row.rented) for row in answer.served if row.rented}
+    """A sentence on the dollars of one device's rows."""
     if answer.prices is None:
         return f"No price of {plain(answer.device)} is known; {OWN_PRICE}."
-    if not machines:
+    if not any(row.rented for row in answer.served):
         most = plural(answer.largest_machine, "GPU")
         needs = min(row.gpus // row.replicas for row in answer.served)
         where = f"{plain(answer.prices)} is in machines of at most {most}"
         return f"{where}, and a replica needs {needs}; {OWN_PRICE}."
-    words = f"Prices: {plain(answer.price_list)}; {DOLLARS}"
-    if {*machines.values()} == {answer.prices}:
-        return f"{words}."
-    rented = "; ".join(f"{gpus} in {name}" for gpus, name in machines.items())
-    return f"{words}. Machines: {rented}."
+    return f"Prices: {plain(answer.price_list)}; {DOLLARS}."

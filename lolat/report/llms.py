@@ -5,81 +5,79 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
-from lolat.llm.answer import ServingConfig
+from lolat.llm.answer import ServingConfig, requests_words
 from lolat.llm.compare import FAR, ComparedModels
 from lolat.report.llm import (
     A_MONTH,
     DOLLARS,
+    HOLD,
     OWN_PRICE,
     PRICE,
+    SPEED,
     a_month,
     arrival_lines,
+    cheapest_word,
     columns,
-    headroom,
-    limit_legend,
+    holds_words,
     load_line,
+    load_of,
     near_lines,
-    other_fp8_lines,
+    other_dtype_lines,
+    price_of,
     row_words,
     shared_out,
     subject,
+    table_legend,
     tokens,
     types_words,
 )
 from lolat.report.ranked import apart_words, left_out_lines, scaled
-from lolat.report.tables import Column, Page, Part, ReportTable
+from lolat.report.tables import Column, Page, Part, ReportTable, Screen
 from lolat.units import by_text, dollars, milliseconds, plain
 
 EACH_LOAD = "The best row of each under each load:"
 
 
 def compared_lines(found: ComparedModels) -> Iterator[Part]:
-    """The question, a row a model, the cheapest and the fastest, and who cannot answer."""
+    """The question, a row a model, remarks and who cannot answer; the cheapest and the fastest last."""
     first, *_ = found.of.values()
     several = len({of.model for of in found.of.values()}) > 1
     rows = [row for some in found.loads.values() for row in some.values()]
-    yield f"{tokens(first) if several else subject(first)} · {load_line(rows)}"
+    types = types_of(found)
+    is_same = len(types) == 1 and not several
+    of = tokens(first) if several else subject(first, *[*types] * is_same)
+    yield f"{of} · {load_line(rows)}"
     yield from arrival_lines(found.asked)
     table = (EACH_LOAD, loads_table(found)) if found.by_load else (compared_table(found),)
     yield from ("", *table, "")
-    yield from verdict_lines(found)
-    for name in found.leading:
-        for row in found.by_load.get(name) or [found.answers[name]]:
-            line = headroom(row, found.asked, not found.by_load)
-            yield from (f"{_named(name, found)}{words}" for words in line)
+    if not is_same:
+        each = (
+            words + f" ({', '.join(names)})" * (len(types) > 1) for words, names in types.items()
+        )
+        yield f"Data types: {'; '.join(each)}."
     yield from after_lines(found)
+    verdict = [*verdict_lines(found)]
+    yield from ("", *verdict) if verdict else ()
+
+
+def types_of(found: ComparedModels) -> dict[str, list[str]]:
+    """The data types of the rows, and the devices of each."""
+    shown = ((n, row) for n, row in found.answers.items() if n not in found.far)
+    return by_text((plain(name), types_words(row)) for name, row in shown)
 
 
 def after_lines(found: ComparedModels) -> Iterator[str]:
-    """Near misses, the words of limits and the prices explained, and the devices left out."""
-    yield from compared_near(found)
-    for name in found.leading:
-        yield from (f"{plain(name)}: {words}" for words in other_fp8_lines(found.of[name]))
-    yield from limit_legend(found.asked)
-    yield from word_legend(found)
-    yield from shared_out([*found.answers.values()], found.asked)
+    """The words of the table explained, prices, and the devices left out."""
+    rows = [row for some in found.loads.values() for n, row in some.items() if n not in found.far]
+    yield from table_legend(rows, found.asked)
+    yield from shared_out(rows, found.asked)
     yield from price_lines(found)
     yield from unpriced_lines(found)
     yield from far_lines(found)
     yield from left_out_lines(found.left_out, None)
-
-
-def word_legend(found: ComparedModels) -> Iterator[str]:
-    """The words behind rows, and a data type, explained."""
-    rows = [row for n, row in found.answers.items() if n not in found.far]
-    if any(row.in_domain is False for row in rows):
-        yield (
-            "extrapolated: such a load was not served, or an operation not timed on this GPU: a wider "
-            "interval (--json, or that device alone, has why)."
-        )
-    if any("fp8_wo" in row.dtype for row in rows):
-        yield "fp8_wo: weights in FP8 that are computed in bfloat16, as the GPU computes no FP8."
-
-
-def _named(name: str, found: ComparedModels) -> str:
-    """The name of a device before what is said of its row; a row of several loads begins with its load."""
-    return f"{plain(name)}{': ' if found.by_load else ' on '}"
+    yield from (f"{words}." for words in found.slow_links)
 
 
 def far_lines(found: ComparedModels) -> Iterator[str]:
@@ -97,100 +95,88 @@ def far_lines(found: ComparedModels) -> Iterator[str]:
 
 
 def price_lines(found: ComparedModels) -> Iterator[str]:
-    """The list of the prices, and the machines that are rented by them."""
-    rented, lists = list[tuple[str, str]](), dict[str, None]()
-    for name, row in found.answers.items():
-        if row.rented and name not in found.far:
-            lists[plain(found.of[name].price_list)] = None
-            if row.rented not in lists:
-                rented.append((plain(name), plain(row.rented)))
-    if lists:  # what is taken for granted of a list is said once
-        told = (one for one in lists if not any(n != one and n.startswith(one) for n in lists))
+    """The lists of the prices."""
+    shown = ((n, row) for n, row in found.answers.items() if n not in found.far)
+    lists = dict.fromkeys(plain(found.of[name].price_list) for name, row in shown if row.rented)
+    # What is taken for granted of a list is said once.
+    told = [one for one in lists if not any(n != one and n.startswith(one) for n in lists)]
+    if told:
         yield f"Prices: {', '.join(told)}; {DOLLARS}."
-    if rented:
-        each = (f"{', '.join(names)} in {machine}" for machine, names in by_text(rented).items())
-        yield f"Machines: {'; '.join(each)}."
-
-
-def compared_near(found: ComparedModels) -> Iterator[str]:
-    """Fewer GPUs that nearly keep the limits, where they cost no more than the cheapest, and on leading
-    devices.
-    """
-    for name, rows in found.near.items():
-        for row in rows:
-            best = found.loads.get(row.request_rate or 0.0, {})
-            of = best.get(found.leaders(best)["cheapest"] or "") if best else None
-            most = (of and of.dollars_per_hour) or 0.0
-            if name in found.leading or (row.dollars_per_hour or math.inf) <= most:
-                line = near_lines([row], found.asked, not found.by_load)
-                yield from (f"{_named(name, found)}{words}" for words in line)
 
 
 def verdict_lines(found: ComparedModels) -> Iterator[str]:
-    """The cheapest and the fastest model, those too close to call against it, and the cheapest that surely
-    keeps the limits.
+    """Under each load the cheapest model, how surely it keeps the limits, what is nearly as good and
+    cheaper; without limits the fastest.
     """
-    at, answers = found.percentile, found.answers
-    if len(answers) < 2:
+    for load, rows in found.loads.items():
+        if len(found.answers) > 1:
+            (first, *_), under = rows.values(), ""
+            if found.by_load:
+                under = f" at {requests_words(load, first.request_rate is not None)}"
+            yield from _verdict(found, rows, under)
+    yield from compared_near(found)
+
+
+def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: str) -> Iterator[str]:
+    priced, leaders, asked = found.priced(rows), found.leaders(rows), found.asked
+    known = "" if len(priced) == len(rows) else " with a known price"
+    name = leaders["cheapest"]
+    if name is not None:
+        row, tied = rows[name], ""
+        if row.request_rate is None:
+            prices = {
+                plain(n): (usd, scaled(r.tpot_interval_ms, usd / (r.tpot_ms or 1.0)))
+                for n, r in priced.items()
+                if (usd := r.dollars_per_million) is not None
+            }
+            tied = apart_words(plain(name), prices, "; ")
+        else:  # so many GPUs serve the rate whatever a token takes
+            tied = _same_price(name, priced)
+        called = cheapest_word(row).capitalize()
+        yield f"{called}{known}{under}: {plain(name)}, {row.gpus_words}, {price_of(row)}{tied}."
+        least = min(priced.values(), key=lambda one: (one.dollars_per_hour or 0.0, one is not row))
+        if row.request_rate is None and least is not row:
+            of = next(n for n, one in priced.items() if one is least)
+            yield f"Least a month{under}: {plain(of)}, {least.gpus_words}, {a_month(least)}."
+        yield from holds_words(row, asked)
+        if asked.has_limits and asked.sure is None and not row.is_sure(asked):
+            yield _surely_cheapest(found, rows)
+    if asked.has_limits:
         return
-    under = f" under {answers[found.fastest or ''].requests_words}" if found.by_load else ""
-    priced = found.priced(answers)
-    known = "" if len(priced) == len(answers) else " with a known price"
-    if found.cheapest is not None:
-        name, row = found.cheapest, answers[found.cheapest]
-        prices = {
-            plain(n): (usd, scaled(r.tpot_interval_ms, usd / (r.tpot_ms or 1.0)))
-            for n, r in priced.items()
-            if (usd := r.dollars_per_million) is not None
-        }
-        apart = apart_words(plain(name), prices, "; ")
-        if row.request_rate is not None:  # so many GPUs serve the rate whatever a token takes
-            same = [
-                n
-                for n, (usd, _) in prices.items()
-                if n != plain(name) and dollars(usd) == dollars(row.dollars_per_million or 0.0)
-            ]
-            apart = f"; the same price: {', '.join(same)}" * bool(same)
-        yield f"Cheapest{known}{under}: {plain(name)}, {row.gpus_words}, {_price_of(row)}{apart}."
-        yield from _surely_cheapest(found, row)
-    times = {plain(n): (r.judged(at)[0], r.judged_ends(at)[0]) for n, r in answers.items()}
-    leading = {found.fastest: "", found.leaders(priced)["fastest"]: known}
-    for fastest, of in {**leading, found.fastest: ""}.items():  # of all, then of those with a price
-        if fastest is not None:
-            name, row = fastest, answers[fastest]
-            facts = f"{milliseconds(times[plain(name)][0])} a token, {row.gpus_words}"
+    at = found.percentile
+    times = {plain(n): (r.judged(at)[0], r.judged_ends(at)[0]) for n, r in rows.items()}
+    fastest = leaders["fastest"]
+    leading = {fastest: "", found.leaders(priced)["fastest"]: known}
+    for one, of in {**leading, fastest: ""}.items():  # of all, then of those with a price
+        if one is not None:
+            row = rows[one]
+            facts = f"{milliseconds(times[plain(one)][0])} a token, {row.gpus_words}"
             price = "" if row.dollars_per_hour is None else f", {a_month(row)}"
-            apart = "" if of else apart_words(plain(name), times, "; ")
-            yield f"Fastest of these{of}{under}: {plain(name)}, {facts}{price}{apart}."
+            apart = "" if of else apart_words(plain(one), times, "; ")
+            yield f"Fastest of these{of}{under}: {plain(one)}, {facts}{price}{apart}."
 
 
-def _surely_cheapest(found: ComparedModels, cheapest: ServingConfig) -> Iterator[str]:
-    """The cheapest device that surely keeps the limits, if the cheapest does by its times alone."""
-    if found.asked.sure is not None or cheapest.is_sure(found.asked):
-        return
-    load = cheapest.request_rate or cheapest.concurrency
-    sure = {n: r for n, r in found.answers.items() if r.is_sure(found.asked)}
-    sure |= {
-        n: row
-        for n, rows in found.surer.items()
-        for row in rows
-        if (row.request_rate or row.concurrency) == load
-    }
+def _same_price(best: str, rows: Mapping[str, ServingConfig]) -> str:
+    """The names of rows that cost as much as the best one, in words; "" without any."""
+    usd = dollars(rows[best].dollars_per_million or 0.0)
+    same = [
+        plain(name)
+        for name, row in rows.items()
+        if name != best and dollars(row.dollars_per_million or 0.0) == usd
+    ]
+    return f"; the same price: {', '.join(same)}" * bool(same)
+
+
+def _surely_cheapest(found: ComparedModels, rows: Mapping[str, ServingConfig]) -> str:
+    """The cheapest device that surely keeps the limits under the load of rows."""
+    loads = {*map(load_of, rows.values())}
+    sure = {n: r for n, r in rows.items() if r.is_sure(found.asked)}
+    sure |= {n: r for n, more in found.surer.items() for r in more if load_of(r) in loads}
     best = found.leaders(sure)["cheapest"]
     if best is None:
-        yield "No row keeps the limits surely."
-    else:
-        words = f"{plain(best)}, {sure[best].gpus_words}, {_price_of(sure[best])}"
-        yield f"Cheapest of these that keeps the limits surely: {words}."
-
-
-def _price_of(row: ServingConfig) -> str:
-    """The price of a row with one: first what tells the cheapest, a month at a rate, else tokens."""
-    hour = f"{dollars(row.dollars_per_hour or 0.0)} an hour"
-    million = f"{dollars(row.dollars_per_million or 0.0)} a million output tokens"
-    if row.request_rate is None:
-        return f"{million} ({hour}, {a_month(row)})"
-    return f"{a_month(row)} ({hour}, {million})"
+        return "Surely: no row."
+    words = f"{plain(best)}, {sure[best].gpus_words}, {price_of(sure[best])}"
+    return f"Surely: {words}{_same_price(best, sure)}."
 
 
 def unpriced_lines(found: ComparedModels) -> Iterator[str]:
@@ -205,12 +191,37 @@ def unpriced_lines(found: ComparedModels) -> Iterator[str]:
             yield f"{why}: {', '.join(map(plain, names))}; {OWN_PRICE} if it is asked for alone."
 
 
+def compared_near(found: ComparedModels) -> Iterator[str]:
+    """Rows that cost less than the cheapest device: fewer GPUs that nearly keep the limits, and the cheapest
+    with weights of another data type.
+    """
+    is_only = not found.by_load
+    for load, rows in found.loads.items():
+        best = rows.get(found.leaders(rows)["cheapest"] or "")
+        most = (best and best.dollars_per_hour) or 0.0
+
+        def cheaper(
+            of: Mapping[str, Sequence[ServingConfig]],
+        ) -> list[tuple[float, str, ServingConfig]]:
+            some = (
+                (row.dollars_per_hour or math.inf, n, row) for n, rows in of.items() for row in rows
+            )
+            return [one for one in some if one[0] < most and load_of(one[2]) == load]
+
+        for _, name, row in cheaper(found.near):
+            yield from near_lines([row], found.asked, is_only, f"{plain(name)} on ")
+        for _, name, row in sorted(cheaper(found.other_dtypes), key=itemgetter(0))[:1]:
+            yield from other_dtype_lines([row], found.asked, is_only, f"{plain(name)}, ")
+
+
 def compared_table(found: ComparedModels) -> ReportTable:
     """The best row of each model, the cheapest first, and which is the cheapest, and the fastest."""
     names = {id(row): name for name, row in found.answers.items()}
     leaders, far = found.leaders(found.answers), found.far
     rows = [row for n, row in by_price(found.answers, leaders["cheapest"]) if n not in far]
-    remark = Column("", lambda row: leads(leaders, names[id(row)], row), is_text=True, page="front")
+    remark = Column(
+        "", lambda row: leads(found, leaders, names[id(row)], row), is_text=True, page="front"
+    )
     return ReportTable([*_columns_of(found, names, rows), remark], rows, stacked=True)
 
 
@@ -222,9 +233,18 @@ def by_price(
     return sorted(rows.items(), key=lambda one: (usd[one[0]], one[0] != cheapest))
 
 
-def leads(leaders: Mapping[str, str | None], name: str, row: ServingConfig) -> str:
-    """Return "cheapest", "fastest" or both for a device that is, with `row_words`. See `leaders`."""
-    return row_words(row, ", ".join(word for word, best in leaders.items() if best == name))
+def leads(
+    found: ComparedModels, leaders: Mapping[str, str | None], name: str, row: ServingConfig
+) -> str:
+    """Return "cheapest" and "fastest" for a device that is, with `row_words`; within limits all rows are
+    chosen for their price, and none is called the fastest. See `leaders`.
+    """
+    called = {
+        "cheapest": cheapest_word(row),
+        "fastest": "" if found.asked.has_limits else "fastest",
+    }
+    words = (word for key, word in called.items() if word and leaders[key] == name)
+    return row_words(row, ", ".join(words))
 
 
 def loads_table(found: ComparedModels) -> ReportTable:
@@ -236,7 +256,7 @@ def loads_table(found: ComparedModels) -> ReportTable:
             if name in far:
                 continue
             rows.append(row)
-            names[id(row)], told[id(row)] = name, leads(leaders, name, row)
+            names[id(row)], told[id(row)] = name, leads(found, leaders, name, row)
     remark = Column("", lambda row: told[id(row)], is_text=True, page="front")
     return ReportTable([*_columns_of(found, names, rows), remark], rows, stacked=True)
 
@@ -248,8 +268,11 @@ def _columns_of(
     at = "" if found.percentile is None else f" P{found.percentile}"
     pages: dict[str, Page] = {"GPUs": "front", f"whole request{at}": "hidden"}
     pages |= {"a GPU": "hidden", "in all": "hidden", A_MONTH: "front"}
+    screens: dict[str, Screen] = {HOLD: "shown", "largest load": "hidden"}
     if first.chosen.request_rate is not None:  # prices of tokens differ as those of a month
-        pages[PRICE] = "hidden"
+        pages[PRICE] = screens[PRICE] = "hidden"
+    if found.asked.max_tpot_ms and found.asked.min_tokens_per_s is None:
+        screens[SPEED] = "hidden"
     several = len({of.model for of in found.of.values()}) > 1
     return [
         Column(
@@ -258,6 +281,11 @@ def _columns_of(
             is_text=True,
             is_whole=True,
         ),
-        Column("data type", types_words, is_text=True, page="below"),
-        *(replace(one, page=pages.get(one.head, one.page)) for one in columns(first, rows)),
+        Column("data type", types_words, is_text=True, page="below", screen="hidden"),
+        *(
+            replace(
+                one, page=pages.get(one.head, one.page), screen=screens.get(one.head, one.screen)
+            )
+            for one in columns(first, rows)
+        ),
     ]

@@ -102,9 +102,9 @@ def _table(table: ReportTable) -> str:
         bold = ' style="font-weight: bold"' if marked else ""
         return f"<tr{bold}>{''.join(cells)}</tr>"
 
-    heads = row("th", [column.head for column in table.columns])
-    rows = (row("td", cells, n in table.marked) for n, cells in enumerate(table.cells))
-    return f"<table><thead>{heads}</thead><tbody>{''.join(rows)}</tbody></table>"
+    heads, *texts = table.on_screen
+    rows = (row("td", cells, n in table.marked) for n, cells in enumerate(texts))
+    return f"<table><thead>{row('th', heads)}</thead><tbody>{''.join(rows)}</tbody></table>"
 
 
 # ---- Tables of pandas
@@ -189,7 +189,7 @@ def _compared(found: Any) -> list[dict[str, Any]]:
         for name, row in best.items():
             near = (one for one in found.near.get(name, ()) if one.request_rate == load)
             fewer = [f"{one.gpus_words}: {one.over_words(found.asked)}" for one in near]
-            words = llms.leads(found.leaders(best), name, row)
+            words = llms.leads(found, found.leaders(best), name, row)
             rows.append(
                 row.rows()[0] | {"device": name, "remark": ", ".join(filter(None, [words, *fewer]))}
             )

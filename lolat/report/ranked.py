@@ -144,7 +144,7 @@ def left_out_lines(left_out: Mapping[str, str], most: int | None = MOST_NOTES) -
     """The first `most` reasons why devices cannot answer, then the devices left; None: all of both."""
     reasons = by_text((plain(name), plain(why)) for name, why in left_out.items())
     for why, names in [*reasons.items()][:most]:
-        yield f"{_few(names, MOST_NAMES if most else len(names))}: {why}"
+        yield f"{_few(names, MOST_NAMES)}: {why}"
     if most and (more := [name for names in [*reasons.values()][most:] for name in names]):
         yield f"{_few(more, MOST_NAMES)}: no answer either (--json has why)"
 

@@ -6,7 +6,6 @@ A column says its value of a row and how that is written; who prints a table dec
 from __future__ import annotations
 
 import html
-import itertools
 import os
 import re
 import shutil
@@ -14,19 +13,12 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from textwrap import wrap
 from typing import Any, Literal
 
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.units import plain
 
-WIDEST = 120
-"""Characters of a line of a table that is `stacked` if it has more."""
-MOST_HEADS = 4
-"""The lines of a head in a stacked table, if fewer leave it too wide."""
-HEAD, WORDS = 6, 15
-"""The least characters of a line of a head, and of words, in a table that is stacked."""
 UNLIMITED = 100_000
 """Characters of a line in a file or a pipe."""
 LEAST_WIDTH = 12
@@ -38,11 +30,12 @@ def screen_width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED
 
 
-Page = Literal["shown", "hidden", "alone", "spare", "below", "front", "varied"]
-"""A column on a page: shown; hidden, as a page has less room than a terminal; alone, on a page but not in a
-terminal; spare, left out of a narrow card; below, the second line in the cells of the column before it;
-front, right behind the first one; varied, said in the caption if it is the same in all of several rows, and
-then without what is below it."""
+Page = Literal["shown", "hidden", "spare", "below", "front", "varied"]
+"""A column on a page: shown; hidden; spare, left out of a narrow card; below, the second line in the cells
+of the column before it; front, right behind the first one; varied, said in the caption if it is the same in
+all of several rows, and then without what is below it."""
+Screen = Literal["shown", "hidden", "brackets"]
+"""A column in a terminal: shown; hidden; in brackets behind the cells of the column before it."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +43,8 @@ class Column:
     """A column of a table.
 
     `value`: of a row; None is an empty cell. `form`: writes a value. `is_text`: aligned to the left.
-    `is_whole`: never cut. `page`: see Page. `color`: of a row, a class of the page's style, shown before
-    the text.
+    `is_whole`: never cut. `page`: see Page. `screen`: see Screen. `short`: the head in a terminal, where it
+    differs. `color`: of a row, a class of the page's style, shown before the text.
     """
 
     head: str
@@ -60,6 +53,8 @@ class Column:
     is_text: bool = False
     is_whole: bool = False
     page: Page = "shown"
+    screen: Screen = "shown"
+    short: str = ""
     color: Callable[[Any], str] | None = None
 
     def cell(self, row: Any) -> str:
@@ -73,8 +68,7 @@ class ReportTable:
     """Columns, and the rows that they take their values from.
 
     `has_total`: the last row is a sum. `marked`: positions of rows that stand out. `indent`: blanks before
-    each line on a screen. `stacked`: a table that is wider than WIDEST has heads of several lines on a
-    screen, and columns below others, as on a page; a narrow page has a row's cells below each other.
+    each line on a screen. `stacked`: a narrow page has a row's cells below each other.
     """
 
     columns: Sequence[Column]
@@ -95,8 +89,20 @@ class ReportTable:
         return [
             (i, column)
             for i, column in enumerate(self.columns)
-            if column.page != "alone" and any(row[i] for row in self.cells)
+            if column.screen == "shown" and any(row[i] for row in self.cells)
         ]
+
+    @cached_property
+    def on_screen(self) -> list[list[str]]:
+        """The heads, and the texts of each row, for a terminal: with those that are in brackets."""
+        rows = [[column.short or column.head for column in self.columns]]
+        for cells in self.cells:
+            texts = [*map(plain, cells)]
+            for i, column in enumerate(self.columns):
+                if column.screen == "brackets" and texts[i]:
+                    texts[i - 1] += f" ({texts[i]})"
+            rows.append(texts)
+        return rows
 
     @cached_property
     def on_page(self) -> list[tuple[int, Column]]:
@@ -124,12 +130,9 @@ class ReportTable:
         The line of heads is left out where all are empty. If a line is too long for the screen, texts are
         cut and end in an ellipsis; numbers and whole columns never are.
         """
-        shown = self.shown
-        heads = [column.head for column in self.columns]
-        widths = {i: max(len(plain(row[i])) for row in (heads, *self.cells)) for i, _ in shown}
+        shown, (heads, *rows) = self.shown, self.on_screen
+        widths = {i: max(len(row[i]) for row in (heads, *rows)) for i, _ in shown}
         total = sum(widths.values()) + 2 * (len(shown) - 1) + self.indent
-        if self.stacked and total > WIDEST:
-            return [*self._stacked()]
         too_long = total - screen_width()
         cut = [i for i, column in shown if column.is_text and not column.is_whole]
         for i in sorted(cut, key=lambda i: -widths[i]):
@@ -141,54 +144,16 @@ class ReportTable:
         def line(row: Sequence[str]) -> str:
             cells = []
             for i, column in shown:
-                text, width = plain(row[i]), widths[i]
+                text, width = row[i], widths[i]
                 text = text if len(text) <= width else f"{text[: width - 1]}…"
                 cells.append(text.ljust(width) if column.is_text else text.rjust(width))
             return (self.indent * " " + "  ".join(cells)).rstrip()
 
         is_styled = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         bold, usual = ("\x1b[1;31m", "\x1b[0m") if is_styled else ("", "")
-        lines = map(line, self.cells)
+        lines = map(line, rows)
         body = [f"{bold}{one}{usual}" if n in self.marked else one for n, one in enumerate(lines)]
         return [line(heads), *body] if any(heads) else body
-
-    def _stacked(self) -> Iterator[str]:
-        """Lines with heads of several lines, and columns below others as further lines of a row.
-
-        The first lines of a head are of the first line of a row; then come those of the columns below.
-        """
-        groups, least, texts_of = list[list[int]](), list[int](), list[list[list[str]]]()
-        for i, column in self.shown:
-            groups += [] if column.page == "below" and groups else [[]]
-            groups[-1].append(i)
-        for group in groups:
-            is_text, heads = self.columns[group[0]].is_text, [self.columns[i].head for i in group]
-            rows = [[plain(row[i]) for i in group] for row in self.cells]
-            texts = [*heads, *(text for row in rows for text in row)] if is_text else heads
-            parts = [word for text in texts for word in text.split()]
-            parts += [] if is_text else [text for row in rows for text in row]
-            least.append(max(WORDS if is_text else HEAD, *map(len, parts)))
-            texts_of.append([heads, *rows])
-        columns = _wrapped(texts_of, least)
-        for number in range(1, MOST_HEADS):
-            pairs = zip(least, texts_of, strict=True)
-            wider = _wrapped(texts_of, [_wide(w, texts[0], number) for w, texts in pairs])
-            if self.indent + sum(map(_width, wider)) + 2 * (len(wider) - 1) <= WIDEST:
-                columns = wider
-                break
-        first = max(len(head[0]) for head, *_ in columns)
-        aligned = list[list[list[str]]]()
-        for group, cells in zip(groups, columns, strict=True):
-            cells[0][0] = [""] * (first - len(cells[0][0])) + cells[0][0]
-            align = str.ljust if self.columns[group[0]].is_text else str.rjust
-            lines = [[line for text in row for line in text] or [""] for row in cells]
-            aligned.append([[align(line, _width(cells)) for line in row] for row in lines])
-        for row in zip(*aligned, strict=True):
-            for parts_of in itertools.zip_longest(*row):
-                line = [
-                    part or " " * len(cell[0]) for part, cell in zip(parts_of, row, strict=True)
-                ]
-                yield (self.indent * " " + "  ".join(line)).rstrip()
 
     def html(self, caption: str) -> str:
         """The table as HTML, in a box that scrolls; a column whose cells are all empty is left out."""
@@ -229,26 +194,6 @@ class ReportTable:
                 text = f'<i class="swatch {color}" aria-hidden="true"></i>{text}'
             found.append((classes, text))
         return found
-
-
-Wrapped = list[list[list[str]]]
-"""The lines of each text of each row of a stacked column."""
-
-
-def _wrapped(texts_of: Sequence[Sequence[Sequence[str]]], widths: Sequence[int]) -> list[Wrapped]:
-    """The texts of stacked columns in lines of these widths at most."""
-    pairs = zip(widths, texts_of, strict=True)
-    return [[[wrap(text, width) for text in row] for row in texts] for width, texts in pairs]
-
-
-def _width(column: Wrapped) -> int:
-    """The longest line of a column."""
-    return max(len(line) for row in column for text in row for line in text)
-
-
-def _wide(width: int, heads: Sequence[str], lines: int) -> int:
-    """The least width from `width` on in which each head takes so many lines at most."""
-    return next(w for w in itertools.count(width) if all(len(wrap(h, w)) <= lines for h in heads))
 
 
 LIMIT = re.compile("(&[lg]t;= .*)")

@@ -264,7 +264,7 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
     # Of several rates the largest, so that the rows of devices are of one load.
     row = answer.chosen
     row = answer.served[answer.bests[-1]] if answer.bests and row.request_rate else row
-    before, configurations, after = llm_parts(answer)
+    before, configurations, notes, best = llm_parts(answer)
     title = BEYOND if no else "does not fit"
     is_answer = not no and row.tpot_ms is not None
     if is_answer:
@@ -281,7 +281,7 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
         "facts": [*facts(row, answer)] if is_answer else [],
         "answer": None if no else answer,
         "ask": lambda more: device.model.llm(decoder, **asked | more),
-        "after": after if is_answer else [],
+        "after": [*best, *notes] if is_answer else [],
         "remarks": answer.warnings,
         "loads": [] if _is_crowded(form) else _loads(device, decoder, asked, answer),
         "command": _command("llm", form, device),

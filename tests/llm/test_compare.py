@@ -87,7 +87,7 @@ def test_the_cheapest_and_the_fastest(tmp_path: Path) -> None:
     )
     text = "\n".join(lines_of(compared_lines(rates)))
     for rate in (0.1, 0.2):
-        assert f"slow: {rate} requests/s on 1 GPU: the limits hold up to " in text
+        assert re.search(f"Cheapest at {rate} requests/s: slow, .*\nThe limits hold up to ", text)
     assert text.count("$365.00  ") == 2  # 730 hours
 
 
@@ -103,7 +103,7 @@ def test_the_fastest_may_have_no_price() -> None:
     assert ms["bare"] < ms["one"]
     assert (found.cheapest, found.fastest) == ("one", "bare")
     text = "\n".join(lines_of(compared_lines(found)))
-    assert "\nCheapest with a known price: one, 1 GPU, $" in text
+    assert "\nCheapest tokens with a known price: one, 1 GPU, $" in text
     assert re.search(rf"^Fastest of these: bare, {ms['bare']:.1f} ms a token, 1 GPU\.$", text, re.M)
     assert "\nFastest of these with a known price: one, " in text
     assert found.words().startswith("cheapest of 1 answer with a price: ")
@@ -132,7 +132,8 @@ def test_rejected_devices_keep_why_and_the_nearest_is_first() -> None:
     assert [*found.left_out] == ["near", "other", "far"]
     assert found.left_out["near"].startswith("likely too slow on 1 GPU: ")
     assert found.left_out["other"].startswith("too slow on 1 GPU: ")
-    (links,) = found.remarks
+    (links,) = found.slow_links
+    assert links in found.warnings
     assert links.startswith(
         "far, near: all-reduces take most of a prompt's time, as they were timed"
     )
@@ -182,10 +183,10 @@ def test_under_a_rate_only_a_limit_that_may_break_makes_prices_uncertain() -> No
         million = f"${30 / 3600 * 1e6 / 512:.2f} a million output tokens"
         assert told == f"Cheapest: one, 1 GPU, $21,900 a month ($30.00 an hour, {million})."
         # Two replicas of the others cost twice as much, which is more than those of this one.
-        surely = [line for line in text.splitlines() if "surely" in line and "Cheapest" in line]
+        surely = [line for line in text.splitlines() if line.startswith("Surely: ")]
         double = f"${60 / 3600 * 1e6 / 512:.2f} a million output tokens"
         words = f"one, 2 x 1 GPUs, $43,800 a month ($60.00 an hour, {double})"
-        assert surely == [f"Cheapest of these that keeps the limits surely: {words}."] * alike
+        assert surely == [f"Surely: {words}."] * alike
 
 
 def test_of_many_devices_those_far_from_the_cheapest_are_one_line() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +40,7 @@ def test_replicas_fill_the_machine_that_is_rented(tmp_path: Path) -> None:
     assert found.chosen.tpot_ms == min(row.tpot_ms for row in found.served)
     answer = known.llm(LARGE, 1000, 200, prices=str(prices), tensor_parallel=1, gpus=3, **ask)
     few = answer.chosen
-    assert (few.rented_gpus, "box, 5 idle" in llm_parts(answer)[2][-1]) == (8, True)
+    assert (few.rented_gpus, "box, 5 idle" in llm_parts(answer)[3][0]) == (8, True)
     assert few.replicas == 3
     assert few.headroom_rate == pytest.approx(3 * alone.headroom_rate, rel=0.02)
 
@@ -51,12 +52,12 @@ def test_without_a_limit_of_times_the_queue_is_finite_up_to_a_rate_that_is_round
     error = answer.chosen.tpot_interval_ms[1] / answer.chosen.tpot_ms - 1.0
     alone = replace(answer.chosen, headroom_rate=2.0)
     full = replace(answer, chosen=alone, served=(alone,)).report()
-    assert "1 GPU: the queue stays finite at 2 requests/s, with no room for more." in full
+    assert "The queue stays finite at 2 requests/s, with no room for more." in full
     for rate, shown in ((2.04, "2.04"), (3.719, "3.71"), (28.99, "28.9"), (12345.0, "12,300")):
         told = replace(answer.chosen, headroom_rate=rate)
         found = replace(answer, chosen=told, served=(told,))
         text = "\n".join(lines_of(llm_lines(found)))
-        assert f"the queue stays finite up to {shown} requests/s" in text
+        assert f"The queue stays finite up to {shown} requests/s" in text
         assert ("more), within the error of these times" in text) == (rate / 2.0 - 1.0 < error)
 
 
@@ -101,7 +102,7 @@ def test_the_times_in_the_table_are_those_of_the_percentile_that_its_heads_name(
         answer = MODEL.llm(
             LARGE, 1000, 200, request_rate=5, tensor_parallel=1, percentile=percentile
         )
-        _, table, _ = llm_parts(answer)
+        _, table, *_ = llm_parts(answer)
         cells = dict(zip((column.head for column in table.columns), table.cells[0], strict=True))
         times = {"first token": "ttft", "per token": "tpot", "whole request": "e2e"}
         (row,) = answer.rows()
@@ -125,11 +126,12 @@ def test_each_rate_has_its_own_best_row() -> None:
         alone = MODEL.llm(LARGE, 1000, 200, request_rate=row.request_rate, **ask).chosen
         assert (row.gpus, row.replicas) == (alone.gpus, alone.replicas)
         assert row.headroom_rate == pytest.approx(alone.headroom_rate)
-        load = f"{row.request_rate:g} requests/s on {row.gpus_words}"
-        assert f"{load}: the limits hold up to " in text
+        load = f"{row.request_rate:g} requests/s: "
+        assert f"{load}Cheapest within the limits: {row.gpus_words}, $" in text
+        assert re.search(f"{load}The limits (likely )?hold up to ", text)
         assert f"${1460 * row.gpus:,} " in text  # a month of 730 hours
     assert "100000 requests/s: no row keeps the limits." in text
-    _, table, _ = llm_parts(answer)
+    _, table, *_ = llm_parts(answer)
     marked = [n for n, row in enumerate(table.cells) if row[-1] == "best"]
     assert marked == [*answer.bests]
 
@@ -192,8 +194,9 @@ def test_gpus_that_surely_keep_the_limits_are_told_with_their_price() -> None:
     [row] = answer.surer
     assert row.replicas == 2
     assert row.tpot_interval_ms[1] <= (ms + high) / 2.0
-    [told] = [line for line in answer.report().splitlines() if "likely, not surely" in line]
-    assert "; on 2 x 1 GPUs they do, for 100 % more: $4,380 a month (ask with sure)." in told
+    told = answer.report().splitlines()
+    assert "Surely: 2 x 1 GPUs, $4,380 a month, 2 times that (ask with sure)." in told
+    assert any(line.startswith("The limits likely hold up to ") for line in told)
     assert MODEL.llm(LARGE, **ask, max_tpot_ms=1.01 * high).surer == ()
     assert MODEL.llm(LARGE, **ask, max_tpot_ms=(ms + high) / 2.0, sure=90).chosen.replicas == 2
 
@@ -221,7 +224,7 @@ def test_gpus_that_surely_keep_the_limits_are_those_of_sure(
     most = row.gpus - 1
     few = MODEL.llm(LARGE, **ask, gpus=most)
     assert few.surer == ()
-    assert f"none of up to {most} GPUs does surely; without gpus, sure asks" in few.report()
+    assert f"Surely: none of up to {most} GPUs; sure without gpus asks" in few.report()
     with pytest.raises(AnswerIsNo):
         MODEL.llm(LARGE, **ask, gpus=most, sure=90)
 
@@ -304,7 +307,7 @@ def test_gpus_of_price_0_are_as_those_without_a_price() -> None:
     free, unpriced = MODEL.llm(LARGE, price_per_hour=0.0, **ask), MODEL.llm(LARGE, **ask)
     assert (free.chosen.dollars_per_hour, unpriced.chosen.dollars_per_hour) == (0.0, None)
     assert free.chosen.gpus == unpriced.chosen.gpus == 1
-    assert "most tokens a second from each GPU" in free.report()
+    assert "Cheapest within the limits: 1 GPU, $0.00 a million" in free.report()
 
 
 def test_an_overloaded_row_has_no_times_in_the_table() -> None:

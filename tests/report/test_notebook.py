@@ -49,10 +49,7 @@ ANSWERS: dict[str, Result] = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_html_has_the_lines_and_cells_of_the_terminal(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lolat.report.tables.WIDEST", 1000)
+def test_html_has_the_lines_and_cells_of_the_terminal(name: str) -> None:
     answer = ANSWERS[name]
     shown = html.unescape(re.sub("<[^>]+>", " ", answer._repr_html_()))
     kind = next(c.__name__ for c in type(answer).__mro__ if c.__name__ in REPORTS)

@@ -44,15 +44,17 @@ def test_where_a_line_is_too_long_words_are_cut_and_numbers_never(
     assert "9" * 40 in number
 
 
-def test_a_wide_table_is_stacked_and_loses_nothing() -> None:
-    columns = [Column(f"head of {n}", lambda row, n=n: f"{row}.{n:03}", page="below" if n % 2 else "shown")
-               for n in range(20)]  # fmt: skip
-    lines = ReportTable(columns, [1, 2], stacked=True).lines()
-    assert max(map(len, lines)) <= tables.WIDEST < len(ReportTable(columns, [1, 2]).lines()[0])
-    cells = "\n".join(lines).split()
-    texts = " ".join(f"{one.head} {one.cell(1)} {one.cell(2)}" for one in columns)
-    assert sorted(cells) == sorted(texts.split())
-    assert lines[-1].split() == [f"2.{n:03}" for n in range(1, 20, 2)]
+def test_intervals_are_in_brackets_behind_values_and_hidden_columns_are_not_shown() -> None:
+    columns = [
+        Column("long head", lambda row: row[0], short="ms"),
+        Column("between", lambda row: row[1], page="below", screen="brackets"),
+        Column("page alone", lambda row: row[2], screen="hidden"),
+    ]
+    table = ReportTable(columns, [("5", "4 .. 6", "x"), ("10", None, "x")])
+    assert table.lines() == ["        ms", "5 (4 .. 6)", "        10"]
+    assert "<td" in table.html("caption")
+    assert "4 .. 6" in table.html("caption")
+    assert "long head" in table.html("caption")
 
 
 def test_a_csv_file_has_the_rows(tmp_path: Path) -> None:
@@ -66,18 +68,3 @@ def test_a_csv_file_has_the_rows(tmp_path: Path) -> None:
     assert [r["name"] for r in found] == ["a", "b, c"]
     assert [r["high"] for r in found] == ["", "7"]
     assert float(found[0]["ms"]) == pytest.approx(1 / 3, rel=1e-5)
-
-
-def test_heads_of_columns_below_others_begin_in_one_line() -> None:
-    """The first lines of the heads are of the first line of a row, whatever they wrap into."""
-    columns = [
-        Column("name", lambda row: row[0], is_text=True),
-        *(Column(f"a rather long head {n}", lambda row: row[1], page="shown") for n in range(12)),
-        Column("under it", lambda row: row[2], page="below"),
-    ]
-    lines = ReportTable(columns, [("x", "1", "2")] * 2, stacked=True).lines()
-    heads = lines[: next(n for n, line in enumerate(lines) if line.startswith("x"))]
-    first = [n for n, line in enumerate(heads) if "11" in line]
-    assert [n for n, line in enumerate(heads) if line.startswith("name")] == first
-    assert max(n for n, line in enumerate(heads) if " 0 " in f"{line} ") == first[0]
-    assert heads[first[0] + 1].split()[0] == "under"

@@ -100,7 +100,7 @@ def test_cards_follow_the_table_and_a_device_that_cannot_has_no_price(
     assert "<dt>Price</dt>" in cards[1][1]
     assert "<dt>" not in cards[2][1]
     beside = page.raw.partition('id="beside"')[2].partition("</section>")[0]
-    assert beside.index("Cheapest: quick, ") < beside.index("<table>")
+    assert beside.index("Cheapest tokens: quick, ") < beside.index("<table>")
     assert "slow: not within the limits, as said below" in beside
     chart = page.raw.partition('class="front"')[2].partition("</svg>")[0]
     assert "limit: 200 tokens/s" in chart  # 1000 / 5
@@ -286,7 +286,7 @@ def test_no_is_an_answer(page: Site, gpu: Path) -> None:
     page.get(TAB + SMALL + "&request_rate=3&percentile=90&max_ttft_ms=1&gpus=2")
     heads = cells_of(page, "thead")
     told = [dict(zip(heads, row, strict=False)) for row in cells(page)]
-    assert [(row["first P90 &lt;=&nbsp;1&nbsp;ms"], row[""]) for row in told] == 2 * [
+    assert [(row["first token P90 &lt;=&nbsp;1&nbsp;ms"], row[""]) for row in told] == 2 * [
         ("NO", "beyond the limits")
     ]
     page.get(TAB + "&config=llama-3.1-405b&tensor_parallel=8")
