@@ -390,6 +390,7 @@ def no_row(
     if asked.request_rate:
         most = max(most, MOST_GPUS)
     gpus = f"of up to {plural(asked.gpus or most, 'GPU')}"
+    nearest = ""
     keeps, helps = f"keeps {_limits_words(asked) or 'up with them'}", ""
     on, times = f"on {near.gpus_words}{near.split_words}", near.times_words(asked.percentile)
     under = f"under {near.requests_words} " * (len(asked.loads()) > 1)
@@ -409,9 +410,12 @@ def no_row(
     else:
         is_near = nearly(near, asked)
         likely, error = "likely " * is_near, ", less than the error of these times" * is_near
-        short = f"{likely}too slow {under}{on}: {times}, {near.over_words(asked)}{error}"
+        over = f"{near.over_words(asked)}{error}"
+        short, nearest = (
+            f"{likely}too slow {under}{on}: {one}{over}" for one in ("", f"{times}, ")
+        )
     name, load = f"{plain(made.model)} on {plain(made.device)}", near.requests_words
-    message = f"{name}, {load}: no configuration {gpus} {keeps}; nearest: {short}{helps}"
+    message = f"{name}, {load}: no configuration {gpus} {keeps}; nearest: {nearest or short}{helps}"
     if near.tpot_ms is None:  # however many replicas
         most = max(row.gpus // row.replicas for row in made.served)
         message = f"{name} does not fit on {plural(most, 'GPU')} a replica; {made.warnings[0]}"

@@ -236,7 +236,7 @@ def facts(row: ServingConfig, answer: ServingAnswer) -> Iterator[tuple[str, str]
         yield "Rented", plain(row.rented)
         yield (
             "Price",
-            f"{dollars(usd)} an hour, {dollars(HOURS * usd)} a month, {million} a million output tokens",
+            f"{dollars(usd)} an hour, {a_month(row)}, {million} a million output tokens",
         )
     (token, first), both = row.judged(asked.percentile), row.judged_ends(asked.percentile)
     ends = [f", {percent(asked.coverage)} between {between(*e)}" if e else "" for e in both]

@@ -192,26 +192,29 @@ def unpriced_lines(found: ComparedModels) -> Iterator[str]:
 
 
 def compared_near(found: ComparedModels) -> Iterator[str]:
-    """Rows that cost less than the cheapest device: fewer GPUs that nearly keep the limits, and the cheapest
-    with weights of another data type.
+    """Rows that cost less than the cheapest device: fewer GPUs that nearly keep the limits, and the
+    cheapest with weights of another data type.
     """
     is_only = not found.by_load
     for load, rows in found.loads.items():
         best = rows.get(found.leaders(rows)["cheapest"] or "")
         most = (best and best.dollars_per_hour) or 0.0
-
-        def cheaper(
-            of: Mapping[str, Sequence[ServingConfig]],
-        ) -> list[tuple[float, str, ServingConfig]]:
-            some = (
-                (row.dollars_per_hour or math.inf, n, row) for n, rows in of.items() for row in rows
-            )
-            return [one for one in some if one[0] < most and load_of(one[2]) == load]
-
-        for _, name, row in cheaper(found.near):
+        for _, name, row in _cheaper(found.near, load, most):
             yield from near_lines([row], found.asked, is_only, f"{plain(name)} on ")
-        for _, name, row in sorted(cheaper(found.other_dtypes), key=itemgetter(0))[:1]:
+        for _, name, row in _cheaper(found.other_dtypes, load, most)[:1]:
             yield from other_dtype_lines([row], found.asked, is_only, f"{plain(name)}, ")
+
+
+def _cheaper(
+    of: Mapping[str, Sequence[ServingConfig]], load: float, most: float
+) -> list[tuple[float, str, ServingConfig]]:
+    """(dollars an hour, device, row) of the rows of a load that cost less than `most`, by price."""
+    some = (
+        (row.dollars_per_hour or math.inf, name, row) for name, rows in of.items() for row in rows
+    )
+    return sorted(
+        (one for one in some if one[0] < most and load_of(one[2]) == load), key=itemgetter(0)
+    )
 
 
 def compared_table(found: ComparedModels) -> ReportTable:
