@@ -158,8 +158,8 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
                short="requests/s"),
         Column("requests", lambda r: r.concurrency if differ and not arrives else None, "{:,.0f}".format),
         Column("GPUs", lambda r: f"{r.replicas} x {r.gpus // r.replicas}" if r.replicas > 1 else r.gpus),
-        Column("expert parallel", lambda r: r.expert_parallel if experts else None, short="experts"),
-        Column("attention groups", lambda r: r.attention_data_parallel if groups else None, short="groups"),
+        Column("expert parallel", lambda r: r.expert_parallel if experts else None, short="EP"),
+        Column("attention groups", lambda r: r.attention_data_parallel if groups else None, short="DP"),
         *_judged_columns(answer.asked),
         Column(("whole request" if at is None else f"whole request P{at}") if arrives else "",
                lambda r: r.time("e2e", at) if arrives and not r.saturated else None, milliseconds,
@@ -330,6 +330,9 @@ def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Itera
         fast = "" if at is None else f"P{at}: {at} % of the requests are as fast or faster. "
         yield f"{fast}In brackets: the {percent(asked.coverage)} interval of the prediction."
     yield from limit_legend(asked)
+    splits = (("EP: expert parallel", 1), ("DP: attention data parallel, in groups", 2))
+    if told := [words for words, n in splits if any(row.split[n] > 1 for row in rows)]:
+        yield f"{'; '.join(told)}."
     if any(row.in_domain is False for row in rows):
         yield EXTRAPOLATED
     if any("fp8_wo" in row.dtype for row in rows):
