@@ -109,7 +109,7 @@ def verdict_lines(found: ComparedModels) -> Iterator[str]:
     cheaper; without limits the fastest.
     """
     for load, rows in found.loads.items():
-        if len(found.answers) > 1:
+        if len(found.answers) > 1 or found.asked.has_limits:
             (first, *_), under = rows.values(), ""
             if found.by_load:
                 under = f" at {requests_words(load, first.request_rate is not None)}"
