@@ -16,7 +16,7 @@ from lolat.device.running import LAYOUTS
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.modes import AMP, BFLOAT16, COMPILED, EAGER, FLOAT16, GRAPH
-from lolat.hardware.gpus import PRECISION_OF, Gpu, device_names, find_gpu
+from lolat.hardware.gpus import PRECISION_OF, device_names, find_gpu, usable_bytes
 from lolat.hardware.prices import ALMOST, price_list, rental_of
 from lolat.io.results import Remark
 from lolat.parameters import BEST
@@ -434,7 +434,7 @@ def _on_cards(device: Device, trained: Trained, asked: TrainingQuestion) -> Cost
     smaller = (
         cost_on(device, trained, replace(asked, memory_gib=gib))
         for gib in sorted(sizes, reverse=True)
-        if gib < ALMOST * own and (Gpu("", gib).usable_bytes or 0) < needed
+        if gib < ALMOST * own and usable_bytes(gib) < needed
     )
     best = min((first, *smaller), key=lambda cost: (not cost.kept(), _least_dollars(cost)))
     if best is first:

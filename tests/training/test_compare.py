@@ -13,7 +13,7 @@ import pytest
 import lolat as package
 from lolat.api.choosing import devices, with_a_price
 from lolat.errors import InputError
-from lolat.hardware.gpus import Gpu, find_gpu
+from lolat.hardware.gpus import find_gpu, usable_bytes
 from lolat.report.cost import cost_lines, cost_parts, costs_lines, costs_parts
 from lolat.report.tables import lines_of
 from lolat.units import digits, dollars, duration
@@ -335,7 +335,7 @@ def test_no_more_memory_is_taken_than_is_asked(tmp_path: Path) -> None:
     assert answer.device == "h100-fp32"
     most = answer.largest_batch or 0
     fits, more = (h100.cost(network(), n).memory_bytes for n in (most, most + 1))
-    assert fits <= (Gpu("", 40).usable_bytes or 0) < more
+    assert fits <= usable_bytes(40) < more
     alone = h100.cost(network(), "auto", prices=str(path), memory_gib=40)
     assert alone.batch_size == answer.batch_size
     assert found.left_out == {"v100-fp32": "less than 40 GiB of memory"}
