@@ -33,8 +33,10 @@ from lolat.graph.modes import Mode
 from lolat.optimizers import optimizer_named
 from lolat.readers import open_network, read
 from lolat.training.memory import memory_at_peak, recipe_for
-from lolat.training.model import TrainingPredictor, TrainingRun, predict
 from lolat.training.plan import training_of
+from lolat.training.prediction import predict
+from lolat.training.predictor import TrainingPredictor
+from lolat.training.run import TrainingRun
 
 KEPT = Path("training-runs.json")
 EPOCHS = 5  # the first and four more

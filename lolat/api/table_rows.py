@@ -35,9 +35,9 @@ from lolat.tables.kinds import BLOCKS, KERNELS, NETWORKS, OPERATIONS, RUNS, SERV
 from lolat.tables.left_out import LeftOut
 from lolat.tables.networks import Network, NetworkTable, TimedNetwork, read_networks
 from lolat.tables.operations import TimedOperation, read_operations
-from lolat.training.model import TrainingPredictor
 from lolat.training.network_rows import predicted_step, step_run
 from lolat.training.plan import training_of
+from lolat.training.predictor import TrainingPredictor
 
 if TYPE_CHECKING:
     from lolat.api.model import Model

@@ -13,7 +13,7 @@ from lolat.cli import common
 from lolat.errors import AnswerIsNo, LolatError
 from lolat.graph.modes import GRAPH
 from lolat.parameters import BEST
-from lolat.training.model import check_kept
+from lolat.training.prediction import check_kept
 from lolat.training.question import TrainingQuestion
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ from lolat.report.tables import Part, ReportTable
 from lolat.training.auto_batch import NEAR_SPEED
 from lolat.training.compare import Choice, Costs, choice_words, short_name
 from lolat.training.cost import NEARLY, Cost, close_words, no_room, would_words
-from lolat.training.model import TrainingLimits, TrainingPrediction
+from lolat.training.prediction import TrainingPrediction
+from lolat.training.run import TrainingLimits
 from lolat.units import (
     LONGEST_MS,
     between,

@@ -13,8 +13,9 @@ from lolat.report.tables import Column, ReportTable, ends_of
 from lolat.training.auto_batch import CLOSE
 from lolat.training.compare import Choice, Costs, short_name
 from lolat.training.cost import NEARLY, Cost, close_words, is_close
-from lolat.training.model import TrainingLimits, TrainingPrediction
 from lolat.training.parallel import NONE
+from lolat.training.prediction import TrainingPrediction
+from lolat.training.run import TrainingLimits
 from lolat.units import byte_size, digits, dollars, duration, milliseconds, percent, plain, quantity
 
 Row = tuple[Cost, TrainingPrediction]

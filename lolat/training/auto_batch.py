@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from lolat.hardware.prices import Rental
 from lolat.training.decoder_plan import DecoderPlan
-from lolat.training.model import TrainingPrediction
 from lolat.training.plan import NetworkPlan
+from lolat.training.prediction import TrainingPrediction
 
 Plan = NetworkPlan | DecoderPlan
 At = Callable[[Plan, Sequence[int], int], tuple[TrainingPrediction, Rental | None]]

@@ -30,7 +30,7 @@ from lolat.training.cost import (
     is_close,
     read_question,
 )
-from lolat.training.model import Limited, TrainingPrediction
+from lolat.training.prediction import Limited, TrainingPrediction
 from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import tuned
 from lolat.units import byte_size, dollars, duration, milliseconds, plain, plural

@@ -32,10 +32,11 @@ from lolat.readers.size import as_sizes, length_of, of_images
 from lolat.training.auto_batch import CLOSE, At, Plan, auto_batch, with_batch
 from lolat.training.decoder import TrainedDecoder
 from lolat.training.decoder_plan import DecoderPlan
-from lolat.training.model import Limited, TrainingLimits, TrainingPrediction, TrainingRun
 from lolat.training.parallel import NONE
 from lolat.training.plan import OF_DECODERS, NetworkPlan
+from lolat.training.prediction import Limited, TrainingPrediction
 from lolat.training.question import TrainingQuestion
+from lolat.training.run import TrainingLimits, TrainingRun
 from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:

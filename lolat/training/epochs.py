@@ -26,14 +26,9 @@ from lolat.io.tables import COPIES, Table, read_table
 from lolat.optimizers import Optimizer, optimizer_named
 from lolat.tables.networks import on_several, size_of
 from lolat.training.memory import numbers_of
-from lolat.training.model import (
-    Iteration,
-    TrainedBatch,
-    TrainingPredictor,
-    TrainingRun,
-    unmeasured,
-)
 from lolat.training.pass_counts import PASS_TERMS, pass_rows, shares
+from lolat.training.predictor import Iteration, TrainedBatch, TrainingPredictor, unmeasured
+from lolat.training.run import TrainingRun
 
 EPOCH_COLUMNS = ("network", "batch_size", "samples", "optimizer", "epoch_s")
 EPOCH_TERMS = ("ops", "flat_norms", "flops", "elements", "update", "steps")

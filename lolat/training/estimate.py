@@ -55,8 +55,8 @@ from lolat.graph.work import ELEMENTS, work_of
 from lolat.io.results import Remark
 from lolat.optimizers import Optimizer, optimizer_named
 from lolat.training.memory import gradient_bytes, numbers_of, trained_parameters
-from lolat.training.model import Iteration, TrainedBatch, TrainingPredictor
 from lolat.training.pass_counts import PASS_TERMS, pass_rows, shares
+from lolat.training.predictor import Iteration, TrainedBatch, TrainingPredictor
 from lolat.units import milliseconds, plural
 
 # ---- From latencies.

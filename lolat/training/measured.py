@@ -33,7 +33,6 @@ from lolat.io.documents import Count, NotNegative, Number, Positive, converted
 from lolat.optimizers import Optimizer
 from lolat.training.estimate import EstimatedTraining
 from lolat.training.memory import numbers_of
-from lolat.training.model import Iteration, TrainedBatch, TrainingPredictor, unmeasured
 from lolat.training.pass_counts import (
     PASS_TERMS,
     backward_rows,
@@ -42,6 +41,7 @@ from lolat.training.pass_counts import (
     started,
     variables,
 )
+from lolat.training.predictor import Iteration, TrainedBatch, TrainingPredictor, unmeasured
 from lolat.units import percent
 
 # ---- Points of measurement, all times in ms.

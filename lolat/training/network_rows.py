@@ -10,8 +10,10 @@ from lolat.readers import read
 from lolat.tables.networks import TimedNetwork
 from lolat.training.decoder_rows import row_link
 from lolat.training.estimate import EstimatedTraining
-from lolat.training.model import TrainingPrediction, TrainingPredictor, TrainingRun, predict
 from lolat.training.pass_counts import flops
+from lolat.training.prediction import TrainingPrediction, predict
+from lolat.training.predictor import TrainingPredictor
+from lolat.training.run import TrainingRun
 from lolat.units import percent
 
 

@@ -32,10 +32,12 @@ from lolat.training.memory import (
     numbers_of,
     recipe_for,
 )
-from lolat.training.model import TrainingPrediction, TrainingPredictor, TrainingRun, predict
 from lolat.training.parallel import HYBRID, Parallel
 from lolat.training.pass_counts import flops
+from lolat.training.prediction import TrainingPrediction, predict
+from lolat.training.predictor import TrainingPredictor
 from lolat.training.question import TrainingQuestion
+from lolat.training.run import TrainingRun
 from lolat.training.tuning import TIED, Tuning, tuned
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
 from lolat.report.tables import Column, ReportTable
 from lolat.training.compare import Choice, Costs, check_room, joined, short_name, with_modes
 from lolat.training.cost import Cost, no_room
-from lolat.training.model import check_kept
+from lolat.training.prediction import check_kept
 from lolat.units import by_text, digits, milliseconds, plain, plural
 from lolat.web.devices import ListedDevice, on_page
 from lolat.web.form import COMPARING, MODE, Form

@@ -16,7 +16,7 @@ from lolat.graph import Graph
 from lolat.graph.modes import DEFAULT_MODE, Mode
 from lolat.optimizers import Optimizer
 from lolat.training.memory import memory_at_peak, recipe_for, saved_parts
-from lolat.training.model import Iteration, TrainedBatch, TrainingPredictor
+from lolat.training.predictor import Iteration, TrainedBatch, TrainingPredictor
 
 
 def memory_bytes(

@@ -27,8 +27,8 @@ from lolat.report.cost_table import link_words
 from lolat.report.tables import lines_of
 from lolat.training import plan
 from lolat.training.cost import Cost, best_of, cost_on
-from lolat.training.model import TrainingLimits
 from lolat.training.question import TrainingQuestion
+from lolat.training.run import TrainingLimits
 from tests import synthetic
 from tests.cli.commands import Command
 from tests.training import known_device

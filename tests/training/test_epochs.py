@@ -18,7 +18,8 @@ from lolat.graph import Graph
 from lolat.graph.modes import Mode
 from lolat.optimizers import OPTIMIZERS
 from lolat.training.epochs import EPOCH_TERMS, EpochTraining, epochs_document
-from lolat.training.model import TrainingPrediction, TrainingRun, predict
+from lolat.training.prediction import TrainingPrediction, predict
+from lolat.training.run import TrainingRun
 from lolat.training.tuning import tuned
 from tests import synthetic
 from tests.cli.commands import Command

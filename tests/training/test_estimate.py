@@ -30,8 +30,9 @@ from lolat.io.paths import find_model
 from lolat.microbench.backends import check_trains
 from lolat.optimizers import OPTIMIZERS, optimizer_named
 from lolat.training.estimate import RATIOS, ForwardTraining, Ratios
-from lolat.training.model import TrainingPrediction, TrainingRun, predict
 from lolat.training.plan import training_of
+from lolat.training.prediction import TrainingPrediction, predict
+from lolat.training.run import TrainingRun
 from lolat.training.tuning import tuned
 from tests import synthetic
 from tests.training import known_device as known

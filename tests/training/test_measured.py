@@ -27,9 +27,10 @@ from lolat.training.measured import (
     fit_update,
     refitted,
 )
-from lolat.training.model import TrainingPrediction, TrainingRun, predict
 from lolat.training.pass_counts import PASS_TERMS
 from lolat.training.plan import training_of
+from lolat.training.prediction import TrainingPrediction, predict
+from lolat.training.run import TrainingRun
 from tests import synthetic
 from tests.training import training_points
 from tests.training.training_points import BACKWARD, FORWARD, UPDATES, passes

@@ -12,7 +12,9 @@ from lolat.device.file import DeviceFile, made
 from lolat.errors import InputError
 from lolat.graph.analysis import parameters
 from lolat.hardware.links import Link
-from lolat.training.model import TrainingPrediction, TrainingPredictor, TrainingRun, predict
+from lolat.training.prediction import TrainingPrediction, predict
+from lolat.training.predictor import TrainingPredictor
+from lolat.training.run import TrainingRun
 from tests import synthetic
 from tests.training.known import KnownTraining
 from tests.training.test_measured import model as measured

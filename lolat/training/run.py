@@ -1,0 +1,127 @@
+"""A training run that a question describes, and its limits of time and money."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lolat.device.question import as_whole
+from lolat.errors import InputError, arg
+from lolat.parameters import COVERAGE, PARAMETERS, check_given
+from lolat.training.parallel import NONE
+from lolat.units import plural
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A training run that a question describes; InputError for impossible numbers.
+
+    `batch_size`: samples of a micro-batch on each device; `accumulate`: micro-batches of an iteration,
+    which ends with one update; `samples`: those of the data set, None: iterations alone; `validation`:
+    samples evaluated after each epoch; `coverage`: the probability of the interval; `sharding`: what the
+    devices divide among them, see `Parallel`; `link_gbps`: Gbit/s of a device's link, None: as assumed;
+    `data`: the data set in words for errors, "": so many samples.
+    """
+
+    batch_size: int
+    samples: int | None = None
+    epochs: int = 1
+    optimizer: str = "sgd"
+    coverage: float = COVERAGE
+    validation: int | None = None
+    accumulate: int = 1
+    sharding: str = NONE
+    link_gbps: float | None = None
+    data: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "epochs", "accumulate", "samples"):
+            if (number := getattr(self, name)) is not None:
+                object.__setattr__(self, name, as_whole(number, name))
+        if self.validation is not None:
+            as_whole(self.validation, "validation_samples")
+        if self.samples is None and self.validation is not None:
+            raise InputError(
+                f"{arg('validation_samples')} without {arg('samples')}: expected both, or none"
+            )
+        self.check_batch(1)
+        check_given(coverage=self.coverage)
+        for name in ("sharding", "optimizer"):
+            object.__setattr__(self, name, PARAMETERS[name].choice(getattr(self, name)))
+
+    def filled(self, most: int, batches: int) -> int:
+        """Return the largest micro-batch up to `most`, of which the data set fills so many `batches`."""
+        return most if self.samples is None else max(min(most, self.samples // batches), 1)
+
+    def split(self, most: int) -> str:
+        """Return the options of the same update from smaller micro-batches, of up to `most` samples."""
+        least = -(-self.batch_size // most)
+        parts = next((n for n in range(least, 2 * least) if self.batch_size % n == 0), least)
+        size, accumulate = -(-self.batch_size // parts), parts * self.accumulate
+        return f"--batch-size {size} --accumulate {accumulate}"
+
+    def accumulated(self) -> TrainingRun:
+        """Return the run with several micro-batches an iteration, without its data, which limit them."""
+        accumulate = max(self.accumulate, 2)
+        return replace(self, samples=None, validation=None, accumulate=accumulate)
+
+    def most_devices(self, devices: Sequence[int]) -> tuple[int, ...]:
+        """Return the numbers in `devices` whose batches the data set fills, else the most it fills."""
+        if self.samples is None:
+            return tuple(devices)
+        most = max(self.samples // (self.batch_size * self.accumulate), 1)
+        return tuple(k for k in devices if k <= most) or (most,)
+
+    def check_batch(self, devices: int) -> None:
+        """Raise InputError unless `devices` is a whole number whose batches the data set fills."""
+        as_whole(devices, "replicas")
+        batches = self.accumulate * devices
+        if self.samples is not None and self.batch_size * batches > self.samples:
+            times = f"{self.accumulate} x " * (self.accumulate > 1)
+            data = self.data or plural(self.samples, "sample")
+            fewer = " or fewer of them" * (batches > 1)
+            most = self.samples // batches
+            raise InputError(
+                f"{arg('batch_size')}: {devices} x {times}a batch of {self.batch_size:,} is more than "
+                f"{data}; expected {f'at most {most:,}' if most else 'more data'}{fewer}",
+                code="batch-over-data",
+                of_device=True,
+            )
+
+
+@dataclass(frozen=True)
+class TrainingLimits:
+    """The longest time and the most money that training may take; None: any."""
+
+    max_hours: float | None = None
+    max_dollars: float | None = None
+
+    @property
+    def of_money(self) -> TrainingLimits:
+        """The limit of money alone, which applies to the fastest."""
+        return replace(self, max_hours=None)
+
+    def each(self) -> tuple[TrainingLimits, ...]:
+        """The limit of time and that of money, alone; one without limits."""
+        apart = TrainingLimits(self.max_hours), TrainingLimits(max_dollars=self.max_dollars)
+        return tuple(one for one in apart if one != TrainingLimits()) or (self,)
+
+    def hours_of(self, price_per_hour: float | None) -> float | None:
+        """The hours that so many US$ an hour leave; None without a limit, or of money without a price."""
+        if self.max_dollars is not None and price_per_hour is None:
+            return None
+        paid = self.max_dollars / price_per_hour if self.max_dollars and price_per_hour else None
+        return min((h for h in (self.max_hours, paid) if h is not None), default=None)
+
+    def keeps(self, total_s: float, price: float | None) -> bool:
+        """Return True if seconds and US$ are within the limits; an unknown price never is."""
+        in_time = self.max_hours is None or total_s <= 3600 * self.max_hours
+        return in_time and (
+            self.max_dollars is None or (price is not None and price <= self.max_dollars)
+        )
+
+    def words(self, before: str = " within") -> str:
+        """Return the limits behind the words `before`; "" without limits."""
+        words = [] if self.max_hours is None else [f"{self.max_hours:g} h"]
+        words += [] if self.max_dollars is None else [f"${self.max_dollars:g}"]
+        return f"{before} {', '.join(words)}" if words else ""
