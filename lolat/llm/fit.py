@@ -43,8 +43,7 @@ from lolat.llm.gpu import (
     short,
     specs_of,
 )  # fmt: skip
-from lolat.llm.kernels import PEAKS as RATES
-from lolat.llm.kernels import GpuRates, Rows
+from lolat.llm.kernels import RATES, GpuRates, Rows
 from lolat.llm.operations import KERNEL_MODELS, WORK
 from lolat.parameters import COVERAGE
 from lolat.units import as_number, percent

@@ -21,7 +21,7 @@ from lolat.llm.frameworks import (
     Framework,
     FrameworkOverheads,
 )
-from lolat.llm.kernels import PEAKS, GpuRates, Rows
+from lolat.llm.kernels import RATES, GpuRates, Rows
 from lolat.llm.operations import KERNEL_MODELS
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def section_of(section: Mapping[str, Any], source: str) -> ServingSection:
 def _is_known(name: str, dtype: str, one: FittedKernel) -> bool:
     """Return True if an operation has the terms of its kernel model."""
     kernel = KERNEL_MODELS.get(name)
-    if kernel is None or not {*dtype.split("/")} <= {*PEAKS}:
+    if kernel is None or not {*dtype.split("/")} <= {*RATES}:
         return False
     is_variant = one.variant in kernel.variants(dtype)
     return is_variant and {*kernel.terms(dtype, one.variant)} == {*one.terms}
@@ -255,7 +255,7 @@ def short(value: float) -> float:
 
 def specs_of(sheet: Sheet) -> GpuRates:
     """Convert a sheet to rates per ms; a data type that the GPU lacks gets the rate of bfloat16."""
-    rates = {t: 1e9 * (getattr(sheet, peak) or sheet.bf16_tflops) for t, peak in PEAKS.items()}
+    rates = {t: 1e9 * (getattr(sheet, peak) or sheet.bf16_tflops) for t, peak in RATES.items()}
     link = sheet.link_gb_s or LINK_GB_S
     return GpuRates(sheet.multiprocessors, 1e6 * sheet.bandwidth_gb_s, 1e6 * link, rates)
 
@@ -268,7 +268,7 @@ def dtypes_of(operations: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def lacks(sheet: Sheet, dtype: str) -> bool:
     """Return True if the GPU has no rate for products of a data type; int4_wo needs that of bfloat16."""
-    return getattr(sheet, PEAKS[dtype]) is None
+    return getattr(sheet, RATES[dtype]) is None
 
 
 def operation_ms(

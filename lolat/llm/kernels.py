@@ -22,7 +22,7 @@ Rows = Mapping[str, Any]
 Center = tuple[float, float]
 HALF = 2.0  # bytes of a number in half precision
 
-PEAKS = {
+RATES = {
     "bfloat16": "bf16_tflops", "fp8": "fp8_tflops", "fp8_block": "fp8_tflops", "nvfp4": "fp4_tflops",
     "int4_wo": "bf16_tflops", "fp8_wo": "bf16_tflops", "w4a16_mxfp4": "bf16_tflops",
     "w4a8_mxfp4_mxfp8": "fp8_tflops",
