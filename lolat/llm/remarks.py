@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lolat.arrays import np
-from lolat.errors import AnswerIsNo, InputError, arg
+from lolat.errors import InputError
 from lolat.hardware.gpus import find_gpu
 from lolat.llm.decoder import DTYPES, Decoder
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfitted
@@ -26,10 +26,10 @@ from lolat.llm.serving import (
     requests_that_fit,
 )
 from lolat.parameters import MOST_GPUS
-from lolat.units import GIB, digits, duration, milliseconds, percent, plain, plural
+from lolat.units import GIB, digits, duration, milliseconds, percent, plural
 
 if TYPE_CHECKING:
-    from lolat.llm.answer import ServingAnswer, ServingConfig
+    from lolat.llm.answer import ServingConfig
     from lolat.llm.question import ServingQuestion
     from lolat.llm.sizing import Sizing
 
@@ -373,70 +373,3 @@ def replicas_left_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> 
 def nearly(row: ServingConfig, asked: ServingQuestion) -> bool:
     """Return True if a row may keep the limits, by its intervals."""
     return asked.sure is None and asked.off(row) < math.inf and row.is_sure(asked, 0)
-
-
-def no_row(
-    made: ServingAnswer, asked: ServingQuestion, links: tuple[str, str], copies: str
-) -> AnswerIsNo:
-    """Return the error for limits that no row keeps; it names the nearest row, `slower_links` and
-    `own_copies`.
-    """
-
-    def distance(row: ServingConfig) -> tuple[float, ...]:
-        rate = (row.largest_rate or 0.0) if row.saturated else 0.0
-        return not row.fits, row.saturated or False, asked.off(row), -rate, row.tpot_ms or math.inf
-
-    near, most = min(made.served, key=distance), max(row.gpus for row in made.served)
-    if asked.request_rate:
-        most = max(most, MOST_GPUS)
-    gpus = f"of up to {plural(asked.gpus or most, 'GPU')}"
-    nearest = ""
-    keeps, helps = f"keeps {_limits_words(asked) or 'up with them'}", ""
-    on, times = f"on {near.gpus_words}{near.split_words}", near.times_words(asked.percentile)
-    under = f"under {near.requests_words} " * (len(asked.loads()) > 1)
-    if asked.request_rate and is_hopeless(near):
-        under, on = "", f"on any number of replicas of {plural(near.gpus // near.replicas, 'GPU')}"
-        helps = "; expected higher limits, shorter prompts, or a faster GPU"
-    if all(row.gpus > (asked.gpus or row.gpus) for row in made.served):
-        keeps = f"is asked for ({arg('tensor_parallel')}, {arg('attention_data_parallel')})"
-        short = f"{on}: {times}"
-    elif near.tpot_ms is None:
-        short = made.no_room_words(near)
-    elif near.shortage:
-        short = f"{near.shortage} {on}"
-    elif asked.sure is not None:
-        ends = (milliseconds(end[1]) for end in reversed(near.judged_ends(asked.percentile)) if end)
-        short = f"too slow {under}{on}: {times} ({asked.sure:g} % sure: up to {' and '.join(ends)})"
-    else:
-        is_near = nearly(near, asked)
-        likely, error = "likely " * is_near, ", less than the error of these times" * is_near
-        over = f"{near.over_words(asked)}{error}"
-        short, nearest = (
-            f"{likely}too slow {under}{on}: {one}{over}" for one in ("", f"{times}, ")
-        )
-    name, load = f"{plain(made.model)} on {plain(made.device)}", near.requests_words
-    message = f"{name}, {load}: no configuration {gpus} {keeps}; nearest: {nearest or short}{helps}"
-    if near.tpot_ms is None:  # however many replicas
-        most = max(row.gpus // row.replicas for row in made.served)
-        message = f"{name} does not fit on {plural(most, 'GPU')} a replica; {made.warnings[0]}"
-    message = "; ".join(filter(None, [message, links_words(*links), copies]))
-    return AnswerIsNo(
-        message,
-        made.to_dict(),
-        made=made,
-        short=short,
-        off=asked.off(near),
-        links=links[0] * (links[0] != made.device),
-    )
-
-
-def _limits_words(asked: ServingQuestion) -> str:
-    """Return the limits of times in words; "" without any."""
-    at = "" if asked.percentile is None else f" at P{asked.percentile}"
-    token = f"{milliseconds(asked.max_tpot_ms)} a token" if asked.max_tpot_ms else ""
-    if asked.min_tokens_per_s:
-        token = f"{asked.min_tokens_per_s:g} tokens/s a request"
-    first = f"{milliseconds(asked.max_ttft_ms)} to the first token" if asked.max_ttft_ms else ""
-    sure = "" if asked.sure is None else f", {asked.sure:g} % sure"
-    both = " and ".join(filter(None, [first, token]))
-    return f"{both}{at}{sure}" if both else ""

@@ -19,11 +19,11 @@ from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.load import Load, RequestTimes, Server, Trace
 from lolat.llm.margins import Margins
 from lolat.llm.question import PERCENTILES, ServingQuestion, deployments_of
+from lolat.llm.refusal import no_row
 from lolat.llm.remarks import (
     is_hopeless,
     links_words,
     needed_words,
-    no_row,
     own_copies,
     remarks_on,
     replicas_left_out,
