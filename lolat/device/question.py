@@ -100,12 +100,16 @@ class Question:
         """InputError for a limit of time without AUTO among the batch sizes, or an impossible limit."""
         if self.max_ms is None and not self.sure:
             return
-        if self.max_ms is None or AUTO not in several(self.batch_size):
-            name, lacks = ("sure", "max_ms") if self.max_ms is None else ("max_ms", "batch_size")
+        if self.max_ms is None:
             raise InputError(
-                f"{arg(name)} is for {arg('batch_size')} {AUTO!r}, the largest within {arg('max_ms')}; "
-                f"leave it out, or give that {arg(lacks)}; of other sizes compare latency_ms with it",
-                code=name,
+                f"{arg('sure')} is for {arg('max_ms')}, the longest time; leave it out, or give that too",
+                code="sure",
+            )
+        if AUTO not in several(self.batch_size):
+            raise InputError(
+                f"{arg('max_ms')} is for {arg('batch_size')} {AUTO!r}, the largest batch within that time; "
+                "give that, or leave it out and compare latency_ms with it",
+                code="max_ms",
             )
         self.check_limit()
 

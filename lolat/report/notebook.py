@@ -235,7 +235,7 @@ def changes(answer: Explanation) -> Any:
     return _pandas().DataFrame(
         [
             {"change": in_python(c.change), "latency_ms": c.latency_ms, "saves_ms": c.saves_ms,
-             "saves_share": c.of_network}
+             "saves_share": c.of_network, "in_domain": c.in_domain}
             for c in answer.counterfactuals
         ]
     )  # fmt: skip
@@ -246,7 +246,9 @@ ROWS: Mapping[str, Callable[[Any], list[dict[str, Any]]]] = {
     "Explanations": lambda several: [
         {"batch_size": one.prediction.batch_size} | row for one in several for row in _terms(one)
     ],
-    "Models": lambda answer: answer.to_dict()["models"],
+    "Models": lambda answer: [
+        row | {"answers_for": ", ".join(row["answers_for"])} for row in answer.to_dict()["models"]
+    ],
     "Costs": lambda costs: [row | {"memory_gib": row["memory_bytes"] / GIB} for row in costs.rows()],
     "ServingAnswer": _served, "ComparedModels": _compared,
 }  # fmt: skip
