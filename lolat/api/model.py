@@ -51,7 +51,7 @@ class Model(Device):
     A network is a Keras model, a `torch.nn.Module` (or a pair of one and inputs to call it with), a path to
     a `.keras` or `.onnx` file, an ONNX `ModelProto`, a name such as "keras:ResNet50", "timm:resnet50" or
     "package.module:callable", or a `Graph`. `label`: the path or name that it was loaded by, as a command
-    takes it; `source`: its file; `serving`: returns the one that serves by that name.
+    takes it; `source`: its file; `serving`: returns the profile of that name for language models, or None.
     """
 
     serving: Callable[[], Model] | None = None

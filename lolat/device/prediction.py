@@ -92,7 +92,7 @@ class Prediction(Result):
     multiply-accumulates. A value that is not known is None.
 
     `interval_ms`: the latency lies in it with the stated `coverage`. `inside_share`: share of the time
-    inside the measured range; `in_domain`: true if that is most of it. `precision`, `framework`, `launch`,
+    inside the measured range; `in_domain`: true from 0.8 on. `precision`, `framework`, `launch`,
     `channels_last`: the execution mode. `host_us`: the host's time to launch an addition, if given;
     `host_ms`: that to launch all operations; `host_bound`: true if that is longer than running them.
     `available_bytes`: the device's memory; `fits`: true if that suffices. `device`: the name or

@@ -38,7 +38,7 @@ class Result:
         return [self.to_dict()]
 
     def frame(self) -> Any:
-        """The main columns of the answer as a pandas DataFrame, in the words of the report; `rows` has all.
+        """The main columns of the answer as a pandas DataFrame, in the report's words; `rows()` has all.
 
         A row for each block, device, batch size or load. MissingPackageError without pandas.
         """
