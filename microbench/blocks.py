@@ -236,14 +236,11 @@ def as_known(backend: str, graph: Graph) -> Graph:
     return without_batch_norms(known) if name == "onnxruntime" else known
 
 
-def known_blocks(backend: str, blocks: Sequence[Predefined]) -> list[Predefined]:
-    """The blocks with the operations that a backend's framework makes of them (`as_known`)."""
-    return [replace(b, make=lambda b=b: as_known(backend, b.make())) for b in blocks]  # type: ignore[misc]
-
-
-def known_graphs(backend: str) -> dict[str, Graph]:
+def known_graphs(
+    backend: str, blocks: Sequence[Predefined] = (*BLOCKS, *NETWORKS, *QUANTIZED)
+) -> dict[str, Graph]:
     """The graph of each block by name, with the operations that a backend's measurements have."""
-    return {b.name: b.make() for b in known_blocks(backend, (*BLOCKS, *NETWORKS, *QUANTIZED))}
+    return {b.name: as_known(backend, b.make()) for b in blocks}
 
 
 def without_batch_norms(graph: Graph) -> Graph:

@@ -20,7 +20,7 @@ from lolat.readers import read
 from lolat.tables.blocks import Point
 
 from . import backends
-from .blocks import Predefined, known_blocks
+from .blocks import Predefined, known_graphs
 from .learn import references
 from .runner import Job, Runner, Settings, graph_job, job_key, keep_bytes
 from .timing import BUSY, Latencies, latencies
@@ -87,12 +87,12 @@ def references_of(
     measurements: Sequence[Point], backend: str, networks: Sequence[Predefined] | None = None
 ) -> list[tuple[Point, Graph]]:
     """(first measurement, Graph for `backend`) of each of `networks`; None: of the REFERENCES."""
-    known = {n.name: n for n in known_blocks(backend, networks or references())}
+    known = known_graphs(backend, networks or references())
     first: dict[str, Point] = {}
     for one in measurements:
         if one.whole and one.name in known:
             first.setdefault(one.name, one)
-    return [(p, known[name].make()) for name, p in first.items()]
+    return [(p, known[name]) for name, p in first.items()]
 
 
 def measure(

@@ -22,7 +22,7 @@ from lolat.tables.blocks import Point
 from lolat.units import changed, off, plural
 
 from . import environment
-from .blocks import NETWORKS, Predefined, as_known, for_device, known_blocks
+from .blocks import NETWORKS, Predefined, for_device, known_graphs
 from .journal import Journal
 from .probe import MOST_THREADS, probe
 from .runner import Job, Outcome, Runner, Settings, graph_job, job_key
@@ -74,7 +74,7 @@ def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Meas
     None: those of the device and the backend.
     """
     blocks = for_device(run.device, run.backend) if blocks is None else blocks
-    graphs = {b.name: as_known(run.backend, b.make()) for b in blocks}
+    graphs = known_graphs(run.backend, blocks)
     sized = {job_key(b.name, n): (b, n) for b in blocks for n in b.batch_sizes}
     jobs = [graph_job(graphs[b.name], b.name, n, b.whole) for b, n in sized.values()]
     smallest = {job_key(b.name, b.batch_sizes[0]) for b in blocks if b.whole and not b.scheme}
@@ -140,8 +140,8 @@ def references() -> tuple[Predefined, ...]:
 
 def network_jobs(backend: str) -> list[Job]:
     """Jobs of the REFERENCES, which run before the samples of other jobs."""
-    known = known_blocks(backend, references())
-    return [graph_job(b.make(), b.name, b.batch_sizes[0], whole=True) for b in known]
+    known, graphs = references(), known_graphs(backend, references())
+    return [graph_job(graphs[b.name], b.name, b.batch_sizes[0], whole=True) for b in known]
 
 
 def run_key(

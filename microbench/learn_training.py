@@ -24,7 +24,7 @@ from lolat.training.measured import (
 from lolat.training.pass_counts import pass_rows, started, variables
 
 from . import backends, families
-from .blocks import BLOCKS, Predefined, as_known, row
+from .blocks import BLOCKS, Predefined, known_graphs, row
 from .journal import Journal
 from .learn import Run, network_jobs, noise_of, run_jobs, warnings
 from .runner import ITEM_BYTES, Job, Outcome, Runner, keep_bytes
@@ -83,11 +83,6 @@ TRAINING_BLOCKS: tuple[Predefined, ...] = tuple(
 )
 
 
-def known_graphs(backend: str) -> dict[str, Graph]:
-    """The graph of each block by name, with the operations that a backend's measurements have."""
-    return {b.name: as_known(backend, b.make()) for b in TRAINING_BLOCKS}
-
-
 # ---- A run
 
 SHAPES: Mapping[str, tuple[tuple[int, ...], ...]] = {
@@ -118,7 +113,7 @@ def measure_training(
 
     Errors: see `run_jobs`; LolatError also if too little could be measured.
     """
-    graphs = {b.name: as_known(run.backend, b.make()) for b in blocks}
+    graphs = known_graphs(run.backend, blocks)
     parts = [*_passes(blocks, graphs), *_updates(), *_epochs()]
     jobs = [job for job, _ in parts]
     with run_jobs(run, jobs, network_jobs(run.backend)) as (runner, outcome, journal):

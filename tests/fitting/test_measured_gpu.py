@@ -113,7 +113,7 @@ def step_ms(graph: Graph, batch_size: int, both: bool = True) -> float:
 
 def test_passes_of_training_tell_what_the_host_takes_in_it(document: Mapping[str, Any]) -> None:
     """Whole steps at a batch size that the host bounds, and at one that it does not."""
-    graphs = learn_training.known_graphs("torch")
+    graphs = known_graphs("torch", learn_training.TRAINING_BLOCKS)
     points = [
         {"name": b.name, "batch_size": n, "backward": both, "latency_ms": step_ms(graphs[b.name], n, both)}
         for b in learn_training.TRAINING_BLOCKS
