@@ -18,6 +18,10 @@ from tests.readers.counting import kinds as kinds
 from tests.readers.counting import total as total
 
 
+def conv(inside: int = 3, outside: int = 8) -> nn.Module:
+    return nn.Conv2d(inside, outside, 3, padding=1)
+
+
 def graph_of(
     make: Callable[[], nn.Module] | nn.Module, size: Any = (), example: Any = None
 ) -> Graph:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, call
@@ -13,8 +12,8 @@ import pytest
 import lolat as package
 from lolat.api.choosing import devices, with_a_price
 from lolat.errors import InputError
-from lolat.hardware.gpus import find_gpu, usable_bytes
-from lolat.report.cost import cost_lines, cost_parts, costs_lines, costs_parts
+from lolat.hardware.gpus import usable_bytes
+from lolat.report.cost import costs_lines
 from lolat.report.tables import lines_of
 from lolat.units import digits, dollars, duration
 from tests.training.several import GPUS, PRICES, asked, compared, network
@@ -106,141 +105,6 @@ def test_what_does_not_fit_is_never_recommended(prices: str) -> None:
     (lost,) = (c for c in found.answers if c.device == "p4-fp32")
     assert (lost.cheapest, lost.fastest, lost.prices) == (None, None, None)
     assert all(c.device != "p4-fp32" for c in (found.cheapest, found.fastest, *found.frontier) if c)
-
-
-def test_a_number_of_gpus_that_does_not_hold_the_training_is_never_recommended() -> None:
-    """With the largest batch of eight, among which the training is sharded, it does not fit on two."""
-    asked = {"input_size": 4096, "sharding": "fsdp", "tokens": 200e6}
-    most = package.load("b200-vllm").cost("llama-3.1-8b", 1, replicas=8, **asked).largest_batch
-    assert most is not None
-    found = package.compare("llama-3.1-8b", most, ["b200-vllm"], **asked)
-    (cost,) = found.answers
-    assert {o.devices: (o.memory_bytes or 0) <= (cost.available_bytes or 0) for o in cost.options} == {
-        1: False, 2: False, 8: True
-    }  # fmt: skip
-    assert {c.devices for c in (found.cheapest, found.fastest, *found.frontier) if c} == {8}
-    printed = "\n".join(lines_of(costs_lines(found)))
-    held = cost.available_bytes or 0
-    needed = [o.memory_bytes or 0 for o in cost.options if o.devices < 8]
-    for size in needed:
-        assert f"does not fit: {size / 2**30:,.3g} GiB of {held / 2**30:,.3g} GiB" in printed
-
-
-@pytest.mark.parametrize("replicas", [[1, 8], [8, 1], [1]])
-def test_each_number_of_gpus_says_the_largest_batch_that_fits_on_it(replicas: list[int]) -> None:
-    """A GPU holds fewer sequences than eight that share the weights; so does one of a network's states."""
-    decoder = {"input_size": 2048, "sharding": "fsdp", "tune": "lora:16"}
-    asked = (
-        (package.load("h100-vllm"), "llama-3.1-8b", decoder),
-        (package.load("p4-fp32"), network(), {"sharding": "zero1", "optimizer": "adam"}),
-    )
-    for model, of, more in asked:
-        for option in model.cost(of, "auto", replicas=replicas, **more).options:
-            size, k = option.largest_batch or 0, option.devices
-            assert option.batch_size <= size
-            fit = [model.cost(of, n, replicas=k, **more).fits for n in (size, size + 1)]
-            assert (fit, option.fits) == ([True, False], True)
-
-
-def test_a_number_of_gpus_is_offered_with_a_smaller_batch() -> None:
-    """70B in LoRA: eight H100 hold 4 sequences each, four hold fewer, and two not one."""
-    asked = {"input_size": 4096, "sharding": "fsdp", "tune": "lora:16", "checkpointing": "full"}
-    found = package.compare("llama-3.1-70b", "auto", "h100-vllm", tokens=1e8, **asked)
-    fit = {o.devices: o.dollars for c in found.answers for o in c.options if o.fits}
-    assert {*fit} == {4, 8}
-    assert all(fit.values())
-    title, *lines = lines_of(costs_lines(found))
-    assert "batch 1 on each device, 1 to 8 in all" in title
-    most = {o.devices: o.largest_batch for c in found.answers for o in c.options if o.fits}
-    assert most[8] == 4 > (most[4] or 0)
-    assert any("2 devices: does not fit: " in x and "--replicas 4" in x for x in lines)
-    given = package.load("h100-vllm").cost("llama-3.1-70b", 4, replicas=[4, 8], **asked)
-    (said,) = (w for w in given.warnings if w.startswith("4 devices: does not fit"))
-    assert f"; batch {most[4]} fits" in said
-
-
-def test_a_global_batch_is_shared_by_the_devices() -> None:
-    """64 samples on 1, 2 and 4 devices are 8, 4 and 2 micro-batches of 8, as if these were asked for."""
-    model = package.load("p4-fp32")
-    found = model.cost(network(), 8, samples=6400, global_batch_size=64, replicas=[1, 2, 4])
-    alone = [
-        model.cost(network(), 8, samples=6400, accumulate=n, replicas=k)
-        for k, n in ((1, 8), (2, 4), (4, 2))
-    ]
-    options = [(cost.accumulate, *cost.options) for cost in found.answers]
-    assert options == [(cost.accumulate, *cost.options) for cost in alone]
-    assert [option.iterations for _, option in options] == [100, 100, 100]
-
-
-def test_the_parts_of_a_global_batch_are_the_largest_that_fit() -> None:
-    """With room for 25 samples, 64 are two micro-batches of 16 on each of two devices."""
-    model = package.load("p4-fp32")
-    # A network may take 94 % of a card, less half a GiB.
-    room = (model.cost(network(), 25).memory_bytes / 2**30 + 0.5) / 0.94 + 1e-6
-    ask: dict[str, Any] = {"global_batch_size": 64, "replicas": 2, "memory_gib": room}
-    assert 25 <= (model.cost(network(), 64, memory_gib=room).largest_batch or 0) < 32
-    (cost,) = model.cost(network(), "auto", **ask).answers
-    assert (cost.batch_size, cost.accumulate, cost.fits) == (16, 2, True)
-
-
-def test_a_micro_batch_that_hardly_fits_is_halved_where_that_costs_no_time() -> None:
-    model = package.load("p4-fp32")
-    room = (model.cost(network(), 256).memory_bytes / 2**30 + 0.5) / 0.94 + 1e-6
-    ask: dict[str, Any] = {"global_batch_size": 512, "replicas": 1, "memory_gib": room}
-    (cost,) = model.cost(network(), "auto", **ask).answers
-    (hardly,) = model.cost(network(), 256, **ask).answers
-    assert hardly.memory_bytes > 0.9 * hardly.available_bytes > cost.memory_bytes
-    assert cost.batch_size * cost.accumulate == 512
-    slower = hardly.options[0].samples_per_s / cost.options[0].samples_per_s
-    assert slower < 1.0 / 0.98
-
-
-def test_the_largest_batch_that_fits() -> None:
-    """Its memory is within the card's, and that of one sample more is not."""
-    model, gpu = package.load("v100-fp32"), find_gpu("v100-pcie-32gb")
-    assert gpu is not None
-    most = model.cost(network(), "auto").largest_batch or 0
-    fits, one = (model.cost(network(), n).memory_bytes for n in (most, most + 1))
-    assert fits <= (gpu.usable_bytes or 0) < one
-
-
-def brute_force(rates: dict[int, float]) -> int:
-    """The smallest batch within 2 % of the best."""
-    return min(n for n, rate in rates.items() if rate >= 0.98 * max(rates.values()))
-
-
-@pytest.mark.parametrize("replicas", [1, 2, 8])
-@pytest.mark.parametrize("name", ["v100-fp32", "rtx-4090-amp", "h100-fp32"])
-def test_an_automatic_batch_is_the_smallest_as_fast_as_the_best(name: str, replicas: int) -> None:
-    """Of all powers of two and the largest that fits, each asked for alone."""
-    model, ask = package.load(name), {"samples": 10**6, "replicas": replicas}
-    auto = model.cost(network(), "auto", **ask)
-    most = auto.largest_batch or 0
-    sizes = [*(2**n for n in range(most.bit_length())), most]
-    alone = {n: model.cost(network(), n, **ask) for n in sizes}
-    assert auto.batch_size == brute_force({n: c.best.samples_per_s for n, c in alone.items()})
-    assert auto.batch_size < most // 4
-    assert auto.memory_bytes < 0.9 * (auto.available_bytes or 0)
-    assert auto.best == alone[auto.batch_size].best
-
-
-def test_an_automatic_batch_leaves_a_tenth_of_the_memory_if_that_is_as_fast() -> None:
-    """Two GPUs over a slow network: the larger the batch, the faster. Each batch is asked for alone."""
-    model, graph = package.load("rtx-4090-amp"), package.read("timm:resnet18")
-    ask: dict[str, Any] = {"replicas": 2, "link_gbps": 1}
-    found = [model.cost(graph, "auto", memory_gib=gib, **ask) for gib in (2, 3, 4, 5, 6, 7)]
-    for auto in found:
-        most, room = auto.largest_batch or 0, auto.available_bytes or 0
-        alone = [model.cost(graph, n, **ask) for n in range(1, most + 1)]
-        rates = {c.batch_size: c.best.samples_per_s for c in alone}
-        tried = {n: rates[n] for n in rates if n == most or n & (n - 1) == 0}
-        best, near = brute_force(tried), 0.98 * max(tried.values())
-        roomy = max(c.batch_size for c in alone if c.memory_bytes <= 0.9 * room)
-        is_close = alone[best - 1].memory_bytes > 0.9 * room
-        assert auto.batch_size == (roomy if is_close and rates[roomy] >= near else best)
-    assert any(c.batch_size & (c.batch_size - 1) for c in found)
-    few = package.load("v100-fp32").cost(network(), "auto", samples=100, replicas=4, link_gbps=0.01)
-    assert few.batch_size == 25
 
 
 def test_all_gpus_with_a_price_once(prices: str) -> None:
@@ -371,67 +235,6 @@ def test_data_in_tokens_of_a_network_that_reads_tokens() -> None:
     assert (cost.samples, cost.options[0].iterations) == (8, 4)
 
 
-def test_limits_without_data_say_how_many_samples_they_buy() -> None:
-    """US$ 12 at 3 an hour are 4 hours; a limit of 2 hours is less."""
-    model = package.load("p4-fp32")
-    for limits, hours in (({"max_dollars": 12}, 4), ({"max_dollars": 12, "max_hours": 2}, 2)):
-        found = model.cost(network(), 8, price_per_hour=3, **limits).options[0]
-        assert found.within_limits == int(3600 * hours * found.samples_per_s)
-    assert model.cost(network(), 8).options[0].within_limits is None
-
-
-def test_an_unknown_price_keeps_no_limit_of_money(prices: str) -> None:
-    """A V100 costs US$ 2 an hour: 1 buys half an hour, whatever 5 hours allow; the P4 has no price."""
-    limits = {"max_hours": 5.0, "max_dollars": 1.0}
-    for given in (limits, {"max_dollars": 1.0}):
-        found = compared(("v100-fp32", "p4-fp32"), "fp32", 64, prices=prices, replicas=1, **given)
-        known, unknown = (cost.options[0] for cost in found.answers)
-        assert known.within_limits == int(1800 * known.samples_per_s)
-        assert (unknown.rented, unknown.within_limits, unknown.within_interval) == (None,) * 3
-        printed = "\n".join(lines_of(costs_lines(found)))
-        row = next(line for line in printed.splitlines() if line.startswith("p4 "))
-        assert " no price" in row
-        assert "samples" not in row
-        assert "No price of p4 in " in printed
-    free = package.load("p4-fp32").cost(network(), 64, price_per_hour=0, **limits).options[0]
-    assert free.within_limits == int(5 * 3600 * free.samples_per_s)
-
-
-def test_with_data_a_row_without_a_price_is_not_within_the_money(prices: str) -> None:
-    """Of 10,000 samples the P4's hours are within the limit, and nobody knows its dollars."""
-    found = compared(
-        ("v100-fp32", "p4-fp32"), "fp32", 64, prices=prices, replicas=1, samples=10_000,
-        max_hours=9, max_dollars=9,
-    )  # fmt: skip
-    _, table, _, _ = costs_parts(found)
-    (cells,) = (row for row in table.cells if row[0] == "p4")
-    assert [cell for cell in cells if cell in ("yes", "likely", "NO", "no price")] == [
-        "yes", "no price"
-    ]  # fmt: skip
-    assert {choice.device for choice in (found.cheapest, found.fastest) if choice} == {"v100-fp32"}
-
-
-@pytest.mark.parametrize("data", [{}, {"samples": 10_000}])
-@pytest.mark.parametrize("limits", [{"max_dollars": 5}, {"max_dollars": 5, "max_hours": 10}])
-def test_a_limit_of_money_is_refused_where_no_device_has_a_price(
-    prices: str, data: dict[str, int], limits: dict[str, int]
-) -> None:
-    device, given = package.load("p4-fp32"), {"prices": prices, **data, **limits}
-    asked_so = (
-        lambda: device.cost(network(), 64, **given),
-        lambda: device.cost(network(), [8, 64], **given),
-        lambda: compared(("p4-fp32", "t4-fp32"), "fp32", 64, **given),
-    )
-    for ask in asked_so:
-        with pytest.raises(
-            InputError, match=r"max_dollars 5: no price of p4.* in .*prices\.csv"
-        ) as error:
-            ask()
-        assert error.value.code == "no-price"
-        assert "price_per_hour" in str(error.value)
-    assert device.cost(network(), 64, prices=prices, **data, max_hours=10).prices is None
-
-
 def test_a_comparison_never_takes_pure_half_precision_unasked() -> None:
     """Files measured in float16 train in AMP; asked for, float16 is answered."""
     asked = {"batch_size": 128, "samples": 10**6, "on": ["h100", "a100"]}
@@ -510,37 +313,6 @@ def test_another_launch_is_offered_where_it_saves_a_tenth(prices: str, batch_siz
             words = f"with --launch {one.launch}: {duration(alone[one.launch].total_s)}"
             assert words in line
             assert f", {100 * share:.2g} % less" in line
-
-
-def test_a_global_batch_is_in_the_largest_micro_batches_that_fit_with_their_gradients() -> None:
-    """By hand: each divisor of the batch with its accumulation."""
-    asked = {"input_size": 2048, "tokens": 20e6, "tune": "lora:16", "checkpointing": "full"}
-    shared = package.compare(
-        "llama-3.1-8b", "auto", ["l40s"], global_batch_size=16, replicas=1, **asked
-    )
-    alone = {
-        n: package.load("l40s-vllm").cost("llama-3.1-8b", n, accumulate=16 // n, **asked)
-        for n in (1, 2, 4, 8, 16)
-    }
-    largest = max(n for n, cost in alone.items() if cost.fits)
-    assert not alone[8].fits
-    assert shared.answers[0].batch_size == largest
-    assert shared.answers[0].memory_bytes == alone[largest].memory_bytes
-    assert shared.cheapest is not None
-    assert shared.cheapest.dollars == alone[largest].options[0].dollars
-
-
-def test_a_global_batch_without_room_is_told_once_in_its_smallest_split() -> None:
-    asked = {"input_size": 4096, "sharding": "fsdp"}
-    shared = package.compare(
-        "llama-3.1-8b", "auto", ["a10"], global_batch_size=16, replicas=[1, 2, 4], **asked
-    )
-    assert [c.batch_size for c in shared.answers] == [1, 1, 1]
-    four = package.load("a10").cost("llama-3.1-8b", 1, accumulate=4, replicas=4, **asked)
-    assert shared.answers[-1].memory_bytes == four.memory_bytes
-    (told,) = (line for line in lines_of(costs_lines(shared)) if line.startswith("DOES NOT FIT"))
-    sizes = f"{four.memory_bytes / 2**30:.1f} GiB of {(four.available_bytes or 0) / 2**30:.1f} GiB"
-    assert told.startswith(f"DOES NOT FIT: up to 4 x a10 batch 1 ({sizes}); it would with --")
 
 
 def test_a_layout_that_changes_little_is_neither_chosen_nor_offered() -> None:
@@ -664,37 +436,6 @@ def test_each_device_stands_once_in_its_best_precision() -> None:
     ]
     (one,) = found.answers
     assert one.best.total_s == min(cost.best.total_s or 0.0 for cost in alone)
-
-
-def test_each_limit_has_a_column_of_its_own(prices: str) -> None:
-    """A row that keeps the hours and not the dollars says which."""
-    found = package.load("v100-fp32").cost(
-        network(), 64, 10**7, prices=prices, max_hours=10**4, max_dollars=1e-3
-    )
-    head, row, *_ = lines_of([cost_parts(found)[1]])
-    assert re.search(r"<= 10000 h +<= \$0.001$", head)
-    assert re.search(r" yes +NO$", row)
-
-
-def test_what_a_budget_buys_without_data_has_its_hours_and_its_price() -> None:
-    """US$ 60 at 3 an hour are 20 hours."""
-    found = package.load("p4-fp32").cost(network(), 8, price_per_hour=3, max_dollars=60)
-    lines = [*lines_of(cost_lines(found))]
-    assert any(
-        line.startswith("Most within $60: 1 x p4, ") and " in 20 h" in line for line in lines
-    )
-    assert any(line.startswith("Price by the second: the price given") for line in lines)
-
-
-def test_what_buys_nearly_as_much_data_far_sooner_is_named() -> None:
-    """Two devices of the one price an hour have nearly half the time and the same data."""
-    found = package.load("p4-fp32").cost(
-        network(), 8, replicas=[1, 2], price_per_hour=3, max_dollars=60, link_gbps=10**5
-    )
-    one, two = (option.within_limits or 0 for option in found.options)
-    assert one / 1.1 <= two < one
-    (line,) = (n for n in lines_of(cost_lines(found)) if n.startswith("Most within $60: 1 x p4, "))
-    assert re.search(r" in 20 h.*; sooner, nearly as much: 2 x p4, .* in 10 h", line)
 
 
 def test_rows_of_different_updates_name_the_option_that_compares_equal_ones(prices: str) -> None:

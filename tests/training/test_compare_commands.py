@@ -6,14 +6,13 @@ import csv
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import lolat as package
 from lolat.units import digits, milliseconds
 from tests.cli.commands import Command, one_line
-from tests.training.several import PRICES, asked, listed, network
+from tests.training.several import PRICES, listed, network
 
 
 def test_batch_sizes_beside_each_other(lolat: Command, prices: str, net: str) -> None:
@@ -118,13 +117,6 @@ def test_what_does_not_fit_ends_with_3(lolat: Command, net: str) -> None:
         assert done.out.startswith("DOES NOT FIT: it takes ")
         assert "does not fit into its memory" in done.err
     assert lolat("predict", "p4-fp32", net, "--batch-size", f"1,{10**6}").code == 0  # one does
-
-
-def test_a_budget_holds_the_memory(lolat: Command, net: str) -> None:
-    found = lolat.json("budget", "p4-fp32", net, "--max-ms", 10**9, "--vary", "batch")
-    model = package.load("p4-fp32")
-    fits = [model.predict(network(), int(found["answer"]) + more).fits for more in (0, 1)]
-    assert fits == [True, False]
 
 
 def test_an_unknown_name_is_told(lolat: Command, net: str) -> None:
@@ -266,23 +258,6 @@ def test_channels_last_is_offered_where_it_is_faster(lolat: Command, net: str) -
     assert not re.search("as long: --(precision|channels)", both)
 
 
-def test_a_limit_has_a_column_among_several(lolat: Command, net: str) -> None:
-    """Above, within and below the interval of each device."""
-    found = [package.load(f"{name}-fp32").predict(network(), 64) for name in ("a100", "p4")]
-    (low, high), p4_ms = found[1].interval_ms or (0.0, 0.0), found[1].latency_ms
-    words = ((high, "yes"), ((p4_ms + high) / 2, "likely"), ((low + p4_ms) / 2, "unlikely"))
-    ask = ("predict", net, "--on", "a100,p4", "--batch-size", 64, "--max-ms")
-    for limit, word in (*words, (low / 2, "NO")):
-        done = lolat(*ask, limit)
-        assert done.code == (0 if word in ("yes", "likely") else 3)
-        (row,) = (line for line in done.out.splitlines() if " p4-fp32 " in line)
-        assert f"  {word}  " in row
-        assert ("--sure 90" in done.out) == ("  likely  " in done.out)
-        sure = lolat(*ask, limit, "--sure", 90)
-        (row,) = (line for line in sure.out.splitlines() if " p4-fp32 " in line)
-        assert f"  {'yes' if word == 'yes' else 'NO'}  " in row
-
-
 def test_samples_as_people_write_them(lolat: Command, net: str) -> None:
     def samples(written: str) -> int:
         ask = ("cost", "p4", net, "--batch-size", 8, "--samples", written, "--json")
@@ -291,45 +266,6 @@ def test_samples_as_people_write_them(lolat: Command, net: str) -> None:
     assert [samples(written) for written in ("12000", "1.2e4", "12_000")] == [12_000] * 3
     for wrong in ("1.5", "1e-3", "many", "inf", "nan", "0e0"):
         assert lolat("cost", "p4", net, "--batch-size", 8, "--samples", wrong).code == 2
-
-
-def test_the_cheapest_and_the_fastest_are_within_the_limits(
-    lolat: Command, prices: str, net: str
-) -> None:
-    every = asked(prices)
-    assert every.fastest is not None
-    dollars = [o.dollars for c in every.answers for o in c.options if o.dollars is not None]
-    ask = ("cost", net, "--batch-size", 64, "--samples", 10_000, "--prices", prices)
-    too_short = every.fastest.total_s / 3600 * 0.9
-    for on in (("--on", "v100,a100"), ("--on", "v100,a100,p4")):
-        assert lolat(*ask, *on, "--max-hours", too_short).code == 3
-        assert "within 9 h: " in lolat.done(*ask, *on, "--max-hours", 9).out
-        lost = lolat(*ask, *on, "--max-hours", 9, "--max-dollars", min(dollars) / 2)
-        assert (lost.code, "the cheapest costs $" in lost.err) == (3, True)
-        assert "expected fewer samples or epochs" in lost.err
-        out = lolat.done(*ask, *on, "--max-dollars", 2 * max(dollars)).out
-        assert f"Fastest within ${2 * max(dollars):g}: " in out
-        assert f"<= ${2 * max(dollars):g}" in out
-
-
-@pytest.mark.parametrize("one", [True, False])
-def test_how_sure_a_longest_time_is_kept(lolat: Command, prices: str, net: str, one: bool) -> None:
-    """By the ends of each interval: above, within and below; the sentence of the cheapest says it too."""
-    of = ("a100-fp32",) if one else ("--on", "a100,t4", "--precision", "fp32")
-    ask = ("cost", *of, net, "--batch-size", 64, "--samples", 10**7, "--prices", prices)
-    found = json.loads(lolat(*ask, "--json").out)
-    (option,) = (found if one else found["answers"][0])["options"]
-    (low, high), total = option["interval_s"], option["total_s"]
-    limits = {"yes": 1.01 * high, "likely": (total + high) / 2, "unlikely": (low + total) / 2,
-              "NO": 0.99 * low}  # fmt: skip
-    for word, limit_s in limits.items():
-        lines = lolat(*ask, "--max-hours", limit_s / 3600).out.splitlines()
-        start = "      1 " if one else "a100 "
-        assert [line for line in lines if line.startswith(start) and f" {word}" in line]
-        cheapest = [line for line in lines if line.startswith("Cheapest")]
-        assert not any("too close to call" in line for line in lines)  # from itself
-        assert len(cheapest) == (word in ("yes", "likely") and not one)
-        assert [line for line in cheapest if "; likely: " in line] == cheapest * (word == "likely")
 
 
 def test_each_row_says_on_what_it_rests(lolat: Command, net: str) -> None:
@@ -408,26 +344,6 @@ def test_each_price_of_a_million_samples(lolat: Command, prices: str, net: str) 
     (line,) = (x for x in lolat.done(*ask).out.splitlines() if x.startswith("Cheapest"))
     told = f"; too close to call against {other} (+{100 * (ratio - 1):.2g} %)"
     assert line.endswith(told) == alike
-
-
-@pytest.mark.parametrize("more", [(), ("--sure", 90)])
-def test_the_largest_batch_keeps_the_limit(lolat: Command, net: str, more: tuple[Any, ...]) -> None:
-    """The answer's end is within it, and that of one sample more is not; memory alone holds more."""
-    model = package.load("a100-fp32")
-
-    def end_ms(batch_size: int) -> float:
-        found = model.predict(network(), batch_size)
-        assert found.interval_ms is not None
-        return found.interval_ms[1] if more else found.latency_ms
-
-    ask = ("predict", "a100", net, "--batch-size", "auto")
-    limit = 10 * end_ms(1)
-    found = lolat.json(*ask, "--max-ms", limit, *more)["batch_size"]
-    assert end_ms(found) <= limit < end_ms(found + 1)
-    most = lolat.json(*ask)["batch_size"]
-    assert found < most == lolat.json(*ask, "--max-ms", 2 * end_ms(most), *more)["batch_size"]
-    short = lolat(*ask, "--max-ms", end_ms(1) / 2, *more, "--json")
-    assert (short.code, json.loads(short.out)["batch_size"]) == (3, 1)
 
 
 def test_a_device_whose_memory_is_not_known_is_left_out_among_several(

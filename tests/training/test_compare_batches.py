@@ -1,0 +1,179 @@
+"""Batches among several devices: the largest that fit, automatic ones, one of all devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lolat as package
+from lolat.hardware.gpus import find_gpu
+from lolat.report.cost import costs_lines
+from lolat.report.tables import lines_of
+from tests.training.several import network
+
+
+def test_a_number_of_gpus_that_does_not_hold_the_training_is_never_recommended() -> None:
+    """With the largest batch of eight, among which the training is sharded, it does not fit on two."""
+    asked = {"input_size": 4096, "sharding": "fsdp", "tokens": 200e6}
+    most = package.load("b200-vllm").cost("llama-3.1-8b", 1, replicas=8, **asked).largest_batch
+    assert most is not None
+    found = package.compare("llama-3.1-8b", most, ["b200-vllm"], **asked)
+    (cost,) = found.answers
+    assert {o.devices: (o.memory_bytes or 0) <= (cost.available_bytes or 0) for o in cost.options} == {
+        1: False, 2: False, 8: True
+    }  # fmt: skip
+    assert {c.devices for c in (found.cheapest, found.fastest, *found.frontier) if c} == {8}
+    printed = "\n".join(lines_of(costs_lines(found)))
+    held = cost.available_bytes or 0
+    needed = [o.memory_bytes or 0 for o in cost.options if o.devices < 8]
+    for size in needed:
+        assert f"does not fit: {size / 2**30:,.3g} GiB of {held / 2**30:,.3g} GiB" in printed
+
+
+@pytest.mark.parametrize("replicas", [[1, 8], [8, 1], [1]])
+def test_each_number_of_gpus_says_the_largest_batch_that_fits_on_it(replicas: list[int]) -> None:
+    """A GPU holds fewer sequences than eight that share the weights; so does one of a network's states."""
+    decoder = {"input_size": 2048, "sharding": "fsdp", "tune": "lora:16"}
+    asked = (
+        (package.load("h100-vllm"), "llama-3.1-8b", decoder),
+        (package.load("p4-fp32"), network(), {"sharding": "zero1", "optimizer": "adam"}),
+    )
+    for model, of, more in asked:
+        for option in model.cost(of, "auto", replicas=replicas, **more).options:
+            size, k = option.largest_batch or 0, option.devices
+            assert option.batch_size <= size
+            fit = [model.cost(of, n, replicas=k, **more).fits for n in (size, size + 1)]
+            assert (fit, option.fits) == ([True, False], True)
+
+
+def test_a_number_of_gpus_is_offered_with_a_smaller_batch() -> None:
+    """70B in LoRA: eight H100 hold 4 sequences each, four hold fewer, and two not one."""
+    asked = {"input_size": 4096, "sharding": "fsdp", "tune": "lora:16", "checkpointing": "full"}
+    found = package.compare("llama-3.1-70b", "auto", "h100-vllm", tokens=1e8, **asked)
+    fit = {o.devices: o.dollars for c in found.answers for o in c.options if o.fits}
+    assert {*fit} == {4, 8}
+    assert all(fit.values())
+    title, *lines = lines_of(costs_lines(found))
+    assert "batch 1 on each device, 1 to 8 in all" in title
+    most = {o.devices: o.largest_batch for c in found.answers for o in c.options if o.fits}
+    assert most[8] == 4 > (most[4] or 0)
+    assert any("2 devices: does not fit: " in x and "--replicas 4" in x for x in lines)
+    given = package.load("h100-vllm").cost("llama-3.1-70b", 4, replicas=[4, 8], **asked)
+    (said,) = (w for w in given.warnings if w.startswith("4 devices: does not fit"))
+    assert f"; batch {most[4]} fits" in said
+
+
+def test_a_global_batch_is_shared_by_the_devices() -> None:
+    """64 samples on 1, 2 and 4 devices are 8, 4 and 2 micro-batches of 8, as if these were asked for."""
+    model = package.load("p4-fp32")
+    found = model.cost(network(), 8, samples=6400, global_batch_size=64, replicas=[1, 2, 4])
+    alone = [
+        model.cost(network(), 8, samples=6400, accumulate=n, replicas=k)
+        for k, n in ((1, 8), (2, 4), (4, 2))
+    ]
+    options = [(cost.accumulate, *cost.options) for cost in found.answers]
+    assert options == [(cost.accumulate, *cost.options) for cost in alone]
+    assert [option.iterations for _, option in options] == [100, 100, 100]
+
+
+def test_the_parts_of_a_global_batch_are_the_largest_that_fit() -> None:
+    """With room for 25 samples, 64 are two micro-batches of 16 on each of two devices."""
+    model = package.load("p4-fp32")
+    # A network may take 94 % of a card, less half a GiB.
+    room = (model.cost(network(), 25).memory_bytes / 2**30 + 0.5) / 0.94 + 1e-6
+    ask: dict[str, Any] = {"global_batch_size": 64, "replicas": 2, "memory_gib": room}
+    assert 25 <= (model.cost(network(), 64, memory_gib=room).largest_batch or 0) < 32
+    (cost,) = model.cost(network(), "auto", **ask).answers
+    assert (cost.batch_size, cost.accumulate, cost.fits) == (16, 2, True)
+
+
+def test_a_micro_batch_that_hardly_fits_is_halved_where_that_costs_no_time() -> None:
+    model = package.load("p4-fp32")
+    room = (model.cost(network(), 256).memory_bytes / 2**30 + 0.5) / 0.94 + 1e-6
+    ask: dict[str, Any] = {"global_batch_size": 512, "replicas": 1, "memory_gib": room}
+    (cost,) = model.cost(network(), "auto", **ask).answers
+    (hardly,) = model.cost(network(), 256, **ask).answers
+    assert hardly.memory_bytes > 0.9 * hardly.available_bytes > cost.memory_bytes
+    assert cost.batch_size * cost.accumulate == 512
+    slower = hardly.options[0].samples_per_s / cost.options[0].samples_per_s
+    assert slower < 1.0 / 0.98
+
+
+def test_the_largest_batch_that_fits() -> None:
+    """Its memory is within the card's, and that of one sample more is not."""
+    model, gpu = package.load("v100-fp32"), find_gpu("v100-pcie-32gb")
+    assert gpu is not None
+    most = model.cost(network(), "auto").largest_batch or 0
+    fits, one = (model.cost(network(), n).memory_bytes for n in (most, most + 1))
+    assert fits <= (gpu.usable_bytes or 0) < one
+
+
+def brute_force(rates: dict[int, float]) -> int:
+    """The smallest batch within 2 % of the best."""
+    return min(n for n, rate in rates.items() if rate >= 0.98 * max(rates.values()))
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 8])
+@pytest.mark.parametrize("name", ["v100-fp32", "rtx-4090-amp", "h100-fp32"])
+def test_an_automatic_batch_is_the_smallest_as_fast_as_the_best(name: str, replicas: int) -> None:
+    """Of all powers of two and the largest that fits, each asked for alone."""
+    model, ask = package.load(name), {"samples": 10**6, "replicas": replicas}
+    auto = model.cost(network(), "auto", **ask)
+    most = auto.largest_batch or 0
+    sizes = [*(2**n for n in range(most.bit_length())), most]
+    alone = {n: model.cost(network(), n, **ask) for n in sizes}
+    assert auto.batch_size == brute_force({n: c.best.samples_per_s for n, c in alone.items()})
+    assert auto.batch_size < most // 4
+    assert auto.memory_bytes < 0.9 * (auto.available_bytes or 0)
+    assert auto.best == alone[auto.batch_size].best
+
+
+def test_an_automatic_batch_leaves_a_tenth_of_the_memory_if_that_is_as_fast() -> None:
+    """Two GPUs over a slow network: the larger the batch, the faster. Each batch is asked for alone."""
+    model, graph = package.load("rtx-4090-amp"), package.read("timm:resnet18")
+    ask: dict[str, Any] = {"replicas": 2, "link_gbps": 1}
+    found = [model.cost(graph, "auto", memory_gib=gib, **ask) for gib in (2, 3, 4, 5, 6, 7)]
+    for auto in found:
+        most, room = auto.largest_batch or 0, auto.available_bytes or 0
+        alone = [model.cost(graph, n, **ask) for n in range(1, most + 1)]
+        rates = {c.batch_size: c.best.samples_per_s for c in alone}
+        tried = {n: rates[n] for n in rates if n == most or n & (n - 1) == 0}
+        best, near = brute_force(tried), 0.98 * max(tried.values())
+        roomy = max(c.batch_size for c in alone if c.memory_bytes <= 0.9 * room)
+        is_close = alone[best - 1].memory_bytes > 0.9 * room
+        assert auto.batch_size == (roomy if is_close and rates[roomy] >= near else best)
+    assert any(c.batch_size & (c.batch_size - 1) for c in found)
+    few = package.load("v100-fp32").cost(network(), "auto", samples=100, replicas=4, link_gbps=0.01)
+    assert few.batch_size == 25
+
+
+def test_a_global_batch_is_in_the_largest_micro_batches_that_fit_with_their_gradients() -> None:
+    """By hand: each divisor of the batch with its accumulation."""
+    asked = {"input_size": 2048, "tokens": 20e6, "tune": "lora:16", "checkpointing": "full"}
+    shared = package.compare(
+        "llama-3.1-8b", "auto", ["l40s"], global_batch_size=16, replicas=1, **asked
+    )
+    alone = {
+        n: package.load("l40s-vllm").cost("llama-3.1-8b", n, accumulate=16 // n, **asked)
+        for n in (1, 2, 4, 8, 16)
+    }
+    largest = max(n for n, cost in alone.items() if cost.fits)
+    assert not alone[8].fits
+    assert shared.answers[0].batch_size == largest
+    assert shared.answers[0].memory_bytes == alone[largest].memory_bytes
+    assert shared.cheapest is not None
+    assert shared.cheapest.dollars == alone[largest].options[0].dollars
+
+
+def test_a_global_batch_without_room_is_told_once_in_its_smallest_split() -> None:
+    asked = {"input_size": 4096, "sharding": "fsdp"}
+    shared = package.compare(
+        "llama-3.1-8b", "auto", ["a10"], global_batch_size=16, replicas=[1, 2, 4], **asked
+    )
+    assert [c.batch_size for c in shared.answers] == [1, 1, 1]
+    four = package.load("a10").cost("llama-3.1-8b", 1, accumulate=4, replicas=4, **asked)
+    assert shared.answers[-1].memory_bytes == four.memory_bytes
+    (told,) = (line for line in lines_of(costs_lines(shared)) if line.startswith("DOES NOT FIT"))
+    sizes = f"{four.memory_bytes / 2**30:.1f} GiB of {(four.available_bytes or 0) / 2**30:.1f} GiB"
+    assert told.startswith(f"DOES NOT FIT: up to 4 x a10 batch 1 ({sizes}); it would with --")

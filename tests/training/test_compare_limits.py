@@ -1,0 +1,191 @@
+"""Limits of hours and dollars among several devices: who keeps them, and what they buy."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+import lolat as package
+from lolat.errors import InputError
+from lolat.report.cost import cost_lines, cost_parts, costs_lines, costs_parts
+from lolat.report.tables import lines_of
+from tests.cli.commands import Command
+from tests.training.several import asked, compared, network
+
+
+def test_limits_without_data_say_how_many_samples_they_buy() -> None:
+    """US$ 12 at 3 an hour are 4 hours; a limit of 2 hours is less."""
+    model = package.load("p4-fp32")
+    for limits, hours in (({"max_dollars": 12}, 4), ({"max_dollars": 12, "max_hours": 2}, 2)):
+        found = model.cost(network(), 8, price_per_hour=3, **limits).options[0]
+        assert found.within_limits == int(3600 * hours * found.samples_per_s)
+    assert model.cost(network(), 8).options[0].within_limits is None
+
+
+def test_an_unknown_price_keeps_no_limit_of_money(prices: str) -> None:
+    """A V100 costs US$ 2 an hour: 1 buys half an hour, whatever 5 hours allow; the P4 has no price."""
+    limits = {"max_hours": 5.0, "max_dollars": 1.0}
+    for given in (limits, {"max_dollars": 1.0}):
+        found = compared(("v100-fp32", "p4-fp32"), "fp32", 64, prices=prices, replicas=1, **given)
+        known, unknown = (cost.options[0] for cost in found.answers)
+        assert known.within_limits == int(1800 * known.samples_per_s)
+        assert (unknown.rented, unknown.within_limits, unknown.within_interval) == (None,) * 3
+        printed = "\n".join(lines_of(costs_lines(found)))
+        row = next(line for line in printed.splitlines() if line.startswith("p4 "))
+        assert " no price" in row
+        assert "samples" not in row
+        assert "No price of p4 in " in printed
+    free = package.load("p4-fp32").cost(network(), 64, price_per_hour=0, **limits).options[0]
+    assert free.within_limits == int(5 * 3600 * free.samples_per_s)
+
+
+def test_with_data_a_row_without_a_price_is_not_within_the_money(prices: str) -> None:
+    """Of 10,000 samples the P4's hours are within the limit, and nobody knows its dollars."""
+    found = compared(
+        ("v100-fp32", "p4-fp32"), "fp32", 64, prices=prices, replicas=1, samples=10_000,
+        max_hours=9, max_dollars=9,
+    )  # fmt: skip
+    _, table, _, _ = costs_parts(found)
+    (cells,) = (row for row in table.cells if row[0] == "p4")
+    assert [cell for cell in cells if cell in ("yes", "likely", "NO", "no price")] == [
+        "yes", "no price"
+    ]  # fmt: skip
+    assert {choice.device for choice in (found.cheapest, found.fastest) if choice} == {"v100-fp32"}
+
+
+@pytest.mark.parametrize("data", [{}, {"samples": 10_000}])
+@pytest.mark.parametrize("limits", [{"max_dollars": 5}, {"max_dollars": 5, "max_hours": 10}])
+def test_a_limit_of_money_is_refused_where_no_device_has_a_price(
+    prices: str, data: dict[str, int], limits: dict[str, int]
+) -> None:
+    device, given = package.load("p4-fp32"), {"prices": prices, **data, **limits}
+    asked_so = (
+        lambda: device.cost(network(), 64, **given),
+        lambda: device.cost(network(), [8, 64], **given),
+        lambda: compared(("p4-fp32", "t4-fp32"), "fp32", 64, **given),
+    )
+    for ask in asked_so:
+        with pytest.raises(
+            InputError, match=r"max_dollars 5: no price of p4.* in .*prices\.csv"
+        ) as error:
+            ask()
+        assert error.value.code == "no-price"
+        assert "price_per_hour" in str(error.value)
+    assert device.cost(network(), 64, prices=prices, **data, max_hours=10).prices is None
+
+
+def test_each_limit_has_a_column_of_its_own(prices: str) -> None:
+    """A row that keeps the hours and not the dollars says which."""
+    found = package.load("v100-fp32").cost(
+        network(), 64, 10**7, prices=prices, max_hours=10**4, max_dollars=1e-3
+    )
+    head, row, *_ = lines_of([cost_parts(found)[1]])
+    assert re.search(r"<= 10000 h +<= \$0.001$", head)
+    assert re.search(r" yes +NO$", row)
+
+
+def test_what_a_budget_buys_without_data_has_its_hours_and_its_price() -> None:
+    """US$ 60 at 3 an hour are 20 hours."""
+    found = package.load("p4-fp32").cost(network(), 8, price_per_hour=3, max_dollars=60)
+    lines = [*lines_of(cost_lines(found))]
+    assert any(
+        line.startswith("Most within $60: 1 x p4, ") and " in 20 h" in line for line in lines
+    )
+    assert any(line.startswith("Price by the second: the price given") for line in lines)
+
+
+def test_what_buys_nearly_as_much_data_far_sooner_is_named() -> None:
+    """Two devices of the one price an hour have nearly half the time and the same data."""
+    found = package.load("p4-fp32").cost(
+        network(), 8, replicas=[1, 2], price_per_hour=3, max_dollars=60, link_gbps=10**5
+    )
+    one, two = (option.within_limits or 0 for option in found.options)
+    assert one / 1.1 <= two < one
+    (line,) = (n for n in lines_of(cost_lines(found)) if n.startswith("Most within $60: 1 x p4, "))
+    assert re.search(r" in 20 h.*; sooner, nearly as much: 2 x p4, .* in 10 h", line)
+
+
+def test_a_budget_holds_the_memory(lolat: Command, net: str) -> None:
+    found = lolat.json("budget", "p4-fp32", net, "--max-ms", 10**9, "--vary", "batch")
+    model = package.load("p4-fp32")
+    fits = [model.predict(network(), int(found["answer"]) + more).fits for more in (0, 1)]
+    assert fits == [True, False]
+
+
+def test_a_limit_has_a_column_among_several(lolat: Command, net: str) -> None:
+    """Above, within and below the interval of each device."""
+    found = [package.load(f"{name}-fp32").predict(network(), 64) for name in ("a100", "p4")]
+    (low, high), p4_ms = found[1].interval_ms or (0.0, 0.0), found[1].latency_ms
+    words = ((high, "yes"), ((p4_ms + high) / 2, "likely"), ((low + p4_ms) / 2, "unlikely"))
+    ask = ("predict", net, "--on", "a100,p4", "--batch-size", 64, "--max-ms")
+    for limit, word in (*words, (low / 2, "NO")):
+        done = lolat(*ask, limit)
+        assert done.code == (0 if word in ("yes", "likely") else 3)
+        (row,) = (line for line in done.out.splitlines() if " p4-fp32 " in line)
+        assert f"  {word}  " in row
+        assert ("--sure 90" in done.out) == ("  likely  " in done.out)
+        sure = lolat(*ask, limit, "--sure", 90)
+        (row,) = (line for line in sure.out.splitlines() if " p4-fp32 " in line)
+        assert f"  {'yes' if word == 'yes' else 'NO'}  " in row
+
+
+def test_the_cheapest_and_the_fastest_are_within_the_limits(
+    lolat: Command, prices: str, net: str
+) -> None:
+    every = asked(prices)
+    assert every.fastest is not None
+    dollars = [o.dollars for c in every.answers for o in c.options if o.dollars is not None]
+    ask = ("cost", net, "--batch-size", 64, "--samples", 10_000, "--prices", prices)
+    too_short = every.fastest.total_s / 3600 * 0.9
+    for on in (("--on", "v100,a100"), ("--on", "v100,a100,p4")):
+        assert lolat(*ask, *on, "--max-hours", too_short).code == 3
+        assert "within 9 h: " in lolat.done(*ask, *on, "--max-hours", 9).out
+        lost = lolat(*ask, *on, "--max-hours", 9, "--max-dollars", min(dollars) / 2)
+        assert (lost.code, "the cheapest costs $" in lost.err) == (3, True)
+        assert "expected fewer samples or epochs" in lost.err
+        out = lolat.done(*ask, *on, "--max-dollars", 2 * max(dollars)).out
+        assert f"Fastest within ${2 * max(dollars):g}: " in out
+        assert f"<= ${2 * max(dollars):g}" in out
+
+
+@pytest.mark.parametrize("one", [True, False])
+def test_how_sure_a_longest_time_is_kept(lolat: Command, prices: str, net: str, one: bool) -> None:
+    """By the ends of each interval: above, within and below; the sentence of the cheapest says it too."""
+    of = ("a100-fp32",) if one else ("--on", "a100,t4", "--precision", "fp32")
+    ask = ("cost", *of, net, "--batch-size", 64, "--samples", 10**7, "--prices", prices)
+    found = json.loads(lolat(*ask, "--json").out)
+    (option,) = (found if one else found["answers"][0])["options"]
+    (low, high), total = option["interval_s"], option["total_s"]
+    limits = {"yes": 1.01 * high, "likely": (total + high) / 2, "unlikely": (low + total) / 2,
+              "NO": 0.99 * low}  # fmt: skip
+    for word, limit_s in limits.items():
+        lines = lolat(*ask, "--max-hours", limit_s / 3600).out.splitlines()
+        start = "      1 " if one else "a100 "
+        assert [line for line in lines if line.startswith(start) and f" {word}" in line]
+        cheapest = [line for line in lines if line.startswith("Cheapest")]
+        assert not any("too close to call" in line for line in lines)  # from itself
+        assert len(cheapest) == (word in ("yes", "likely") and not one)
+        assert [line for line in cheapest if "; likely: " in line] == cheapest * (word == "likely")
+
+
+@pytest.mark.parametrize("more", [(), ("--sure", 90)])
+def test_the_largest_batch_keeps_the_limit(lolat: Command, net: str, more: tuple[Any, ...]) -> None:
+    """The answer's end is within it, and that of one sample more is not; memory alone holds more."""
+    model = package.load("a100-fp32")
+
+    def end_ms(batch_size: int) -> float:
+        found = model.predict(network(), batch_size)
+        assert found.interval_ms is not None
+        return found.interval_ms[1] if more else found.latency_ms
+
+    ask = ("predict", "a100", net, "--batch-size", "auto")
+    limit = 10 * end_ms(1)
+    found = lolat.json(*ask, "--max-ms", limit, *more)["batch_size"]
+    assert end_ms(found) <= limit < end_ms(found + 1)
+    most = lolat.json(*ask)["batch_size"]
+    assert found < most == lolat.json(*ask, "--max-ms", 2 * end_ms(most), *more)["batch_size"]
+    short = lolat(*ask, "--max-ms", end_ms(1) / 2, *more, "--json")
+    assert (short.code, json.loads(short.out)["batch_size"]) == (3, 1)
