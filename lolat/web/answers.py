@@ -79,7 +79,7 @@ def _command(name: str, form: Form, device: ListedDevice, *more: str) -> str:
 
 def asked_of(device: ListedDevice, question: Card) -> Model:
     """The device's model in the execution mode that is asked for."""
-    return device.model.run_as(*(question[field.name] for field in MODE))
+    return device.model.run_as(**{field.name: question[field.name] for field in MODE})
 
 
 def _latency(
