@@ -53,9 +53,17 @@ def is_unseen(gpu: GPU, deployment: Deployment) -> bool:
 
 def unfitted(gpu: GPU, deployment: Deployment) -> list[str]:
     """Return the data types to which a deployment quantizes inputs, and no served row of its kind did."""
-    known = gpu.section.dtypes or STARTS
-    of = zip(STARTS, deployment.starts.tolist(), strict=True)
-    return [name for name, n in of if n and name in DTYPES and name not in known]
+    section, count = gpu.section, deployment.starts.tolist()
+    used = [name for name, n in zip(STARTS, count, strict=True) if n and name in DTYPES]
+    if section.dtypes or not section.served:
+        return [name for name in used if name not in (section.dtypes or used)]
+    # A fit leaves what no row tells as it is usual.
+    each = (
+        each_ms(o)[len(STEP_PARTS) :] / o.level
+        for o in (section.overheads, section.server.overheads)
+    )
+    is_usual = dict(zip(STARTS, np.equal(*each).tolist(), strict=True))
+    return [name for name in used if is_usual[name]]
 
 
 def beyond(sizes: np.ndarray) -> dict[str, np.ndarray]:

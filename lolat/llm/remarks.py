@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from lolat.llm.question import ServingQuestion
     from lolat.llm.sizing import Sizing
 
+Split = tuple[int, int, int]
 FASTER = 0.9
 """Another data type is remarked on if a token takes less than FASTER times as long with it."""
 SMALLER = "nvfp4"
@@ -58,10 +59,13 @@ def _true(*remarks: tuple[object, str]) -> list[str]:
     return [words for is_so, words in remarks if is_so]
 
 
-def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig) -> Iterator[str]:
+def remarks_on(
+    every: Mapping[Split, Sizing], rows: Sequence[ServingConfig], chosen: ServingConfig
+) -> Iterator[str]:
     """Yield remarks on `rows`, and on the `chosen` one and its deployment; first on weights that do not
-    fit.
+    fit. `every`: the sizings of the rows.
     """
+    of = every[chosen.split]
     asked, here, gpu = of.asked, of.deployment, of.gpu
     kind, served = KINDS[here.decoder.kind], gpu.section.served
     if none := next((one for one in rows if not one.largest_concurrency), None):
@@ -73,7 +77,7 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
     if "fp8_wo" in (here.dtype, here.expert_dtype):
         yield FP8_WO
     if chosen.tpot_ms:
-        yield from _faster(of, chosen, chosen.tpot_ms)
+        yield from _faster(every, rows, chosen)
         yield from _fewer_gpus(of, chosen)
     card = find_gpu(of.device)
     yield from filter(None, [here.decoder.tower_remark, card.dies_remark if card else ""])
@@ -86,8 +90,9 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
          "framework is known: its scheduling and kernel launches are assumed to be those of other GPUs"),
         (served and is_unseen(gpu, here), f"no served {kind} on this GPU and framework is known: its times "
          "follow from its operations, and the interval is wider"),
-        (dtypes := unfitted(gpu, here), f"no served {kind} in {' and '.join(dtypes)} is known: its launch "
-         "overhead is assumed to be that of other language models; the lower end assumes no such overhead"),
+        (any(row.in_domain is False for row in rows) and unfitted(gpu, here),
+         f"no served {kind} in {' and '.join(unfitted(gpu, here))} is known: its launch overhead is taken "
+         "from other language models or GPUs; the lower end assumes no such overhead"),
     )  # fmt: skip
     yield from _first_token(of)
     if asked.request_rate and gpu.section.framework != "vllm":
@@ -141,11 +146,43 @@ def _arrivals(trace: Trace, asked: ServingQuestion, row: ServingConfig) -> list[
     )  # fmt: skip
 
 
-def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:
-    """Remark on a data type if a token takes less than FASTER times `ms` with it.
+def _faster(
+    every: Mapping[Split, Sizing], rows: Sequence[ServingConfig], chosen: ServingConfig
+) -> Iterator[str]:
+    """Remark on data types with which a token takes less than FASTER times as long, in the chosen row, or
+    else in the row where it gains most.
+    """
+    told = list[tuple[bool, float, int, dict[str, float]]]()
+    for n, one in enumerate(rows):
+        if one.tpot_ms and (types := _types(every[one.split], one)):
+            told.append((one is chosen, one.tpot_ms / min(types.values()), n, types))
+    if not told:
+        return
+    *_, number, found = max(told, key=lambda one: one[:2])
+    row = rows[number]
+    here, mine = every[row.split].deployment, milliseconds(row.tpot_ms or 0.0)
+    smaller = found.pop(SMALLER, 0.0)
+    best = min(found, key=found.__getitem__, default="")
+    if best and here.dtype in unfitted(every[row.split].gpu, here):
+        yield (
+            f"{here.dtype}'s launch overhead is assumed, so that its {mine} a token may be too long: "
+            f"{best} is predicted at {milliseconds(found[best])} ({row.load_words})"
+        )
+    elif best:
+        both = f"{milliseconds(found[best])} a token, {here.dtype} {mine} ({row.load_words})"
+        yield (
+            f"{here.dtype} is slower than {best} here, as its kernels were timed: dtype {best} takes {both}"
+        )
+    if smaller:
+        both = f"{milliseconds(smaller)} a token, {here.dtype} {mine} ({row.load_words})"
+        yield f"another checkpoint is faster: dtype {SMALLER} takes {both}"
 
-    It is the published one, the other FP8, or bfloat16 if the published one is asked for; beside FP8 also
-    SMALLER if no type was asked for. Types are compared if they were timed on the same GPU.
+
+def _types(of: Sizing, row: ServingConfig) -> dict[str, float]:
+    """Return ms of a token with other data types, where it is less than FASTER times that of a row.
+
+    They are the published one, the other FP8, or bfloat16 if the published one is asked for; beside FP8
+    also SMALLER if no type was asked for. Types are compared if they were timed on the same GPU.
     """
     here, load, found = of.deployment, of.load_of(row), dict[str, float]()
     others = {"bfloat16" if here.dtype == here.decoder.dtype else here.decoder.dtype}
@@ -165,21 +202,7 @@ def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:
             there = its.row(load, row.replicas)
             if there.fits and not there.saturated and there.tpot_ms:
                 found[dtype] = there.tpot_ms
-    smaller, mine = found.pop(SMALLER, math.inf), milliseconds(ms)
-    best = min(found, key=found.__getitem__, default="")
-    if best and found[best] < FASTER * ms and unfitted(of.gpu, here):
-        yield (
-            f"{here.dtype}'s launch overhead is assumed, so that its {mine} a token may be too long: "
-            f"{best} is predicted at {milliseconds(found[best])} ({row.load_words})"
-        )
-    elif best and found[best] < FASTER * ms:
-        both = f"{milliseconds(found[best])} a token, {here.dtype} {mine} ({row.load_words})"
-        yield (
-            f"{here.dtype} is slower than {best} here, as its kernels were timed: dtype {best} takes {both}"
-        )
-    if smaller < FASTER * ms:
-        both = f"{milliseconds(smaller)} a token, {here.dtype} {mine} ({row.load_words})"
-        yield f"another checkpoint is faster: dtype {SMALLER} takes {both}"
+    return {dtype: ms for dtype, ms in found.items() if ms < FASTER * (row.tpot_ms or 0.0)}
 
 
 def _fewer_gpus(of: Sizing, row: ServingConfig) -> Iterator[str]:

@@ -81,7 +81,7 @@ def answer(
     row = best or max(rows, key=lambda row: row.tpot_ms is not None)
     none = next((one for one in rows if not one.largest_concurrency), None)
     links, copies = slower_links(sizings.values()), own_copies(sizings[row.split], rows)
-    remarks = [*remarks_on(sizings[row.split], rows, row), *replicas_left_out(never, asked)]
+    remarks = [*remarks_on(sizings, rows, row), *replicas_left_out(never, asked)]
     remarks += filter(None, [links_words(*links), copies, "" if rental else remark])
     made = ServingAnswer(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, asked,

@@ -95,6 +95,23 @@ def test_an_overhead_that_no_served_row_has_may_be_nothing() -> None:
     assert said(known, "fp8_block is slower than bfloat16 here, as its kernels were timed")
     assert not said(known, "is known")
     assert not usual.warnings
+    framework = section().server.overheads.block_ms  # a fit leaves what no row tells
+    left = of(overheads=msgspec.structs.replace(OVERHEADS, block_ms=framework))
+    unknown = left.llm(LARGE | fp8, concurrency=1, tensor_parallel=1)
+    low = (unknown.chosen.tpot_ms - 32 * 4 * framework) * math.exp(-0.2)
+    assert unknown.chosen.tpot_interval_ms[0] == pytest.approx(low, rel=0.01)
+    assert said(unknown, "no served dense model in fp8_block is known")
+
+
+def test_a_slower_data_type_is_told_of_the_load_where_it_loses_most() -> None:
+    """By the answers in both types; the best row, of 128 requests, loses less than a tenth."""
+    model = load("h100-vllm")
+    mine, other = (model.llm("qwen3-32b", dtype=t).served for t in ("fp8_block", "fp8"))
+    ratios = {(r.concurrency, r.split): r.tpot_ms for r in other}
+    worst = max(mine, key=lambda row: row.tpot_ms / ratios[row.concurrency, row.split])
+    answer = model.llm("qwen3-32b", dtype="fp8_block")
+    assert answer.chosen.load_words != worst.load_words
+    assert f"({worst.load_words})" in said(answer, "fp8_block's launch overhead is assumed")
 
 
 @pytest.mark.parametrize("like", ["", "another"])
