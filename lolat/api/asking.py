@@ -74,7 +74,7 @@ def compare(
     `precision`: of each device, its fastest if None or "best", with its fastest layout. `on_progress`:
     called for each device (done, all, name). Returns `Costs`, an answer for each device and batch size.
 
-    Serving is as in `lolat llm MODEL,MODEL CONFIG`: `asked` are the other arguments of `Model.llm`, such as
+    Serving is as in `lolat llm GPU,GPU MODEL`: `asked` are the other arguments of `Model.llm`, such as
     `concurrency` or `request_rate`; `network`: one language model or a list. Returns `ComparedModels`, the
     best row of each device, and of each of several language models.
 

@@ -18,19 +18,20 @@ from lolat.units import plural
     "lolat llm a100-vllm,h100-vllm,b200-vllm qwen3-32b --concurrency 64 --max-tpot-ms 30",
     answers={"llm": "lolat.llm.answer:ServingAnswer", "llms": "lolat.llm.compare:ComparedModels"},
 )
-@common.model_argument
-@click.argument("config", metavar="CONFIG")
+@click.argument("model", metavar="GPU")
+@click.argument("config", metavar="MODEL")
 @common.question(ServingQuestion, sure=common.SURE)
 def llm(model: str, config: str, **question: object) -> None:
-    """Predict how fast GPUs like MODEL's serve the language model of CONFIG, and what a million tokens
-    cost: time to the first token, time per output token, memory, and what would help.
+    """Predict how fast a GPU serves a language model, and what a million tokens cost: time to the first
+    token, time per output token, memory, and what would help.
 
-    CONFIG is the config.json that was published with the model (a file, or the folder that holds it), or a
-    known name such as qwen3-32b or Qwen/Qwen3-32B-AWQ. With limits (--max-tpot-ms, --max-ttft-ms, --gpus)
-    the best row keeps them and has the cheapest output tokens, or where no price is known the most a second
-    from each GPU; exit code 3 where none does, or the model fits on none. Under a --request-rate the GPUs
-    are the fewest that keep the limits. With --sure the ends of the intervals keep them, not the predicted
-    times alone. Several MODELs or CONFIGs with commas, or all MODELs: the best row of each.
+    GPU is a device such as h100-vllm (`lolat models`). MODEL is the config.json that was published with the
+    language model (a file, or the folder that holds it), or a known name such as qwen3-32b or
+    Qwen/Qwen3-32B-AWQ. With limits (--max-tpot-ms, --max-ttft-ms, --gpus) the best row keeps them and has
+    the cheapest output tokens, or where no price is known the most a second from each GPU; exit code 3
+    where none does, or the model fits on none. Under a --request-rate the GPUs are the fewest that keep the
+    limits. With --sure the ends of the intervals keep them, not the predicted times alone. Several GPUs or
+    MODELs with commas, or all as GPU: the best row of each.
     """
     from lolat.api.choosing import serving_models
     from lolat.llm.compare import compare

@@ -164,7 +164,11 @@ def with_number_meant(
     name = str(error.param and error.param.name)
     bare = math.nan if is_prefix else _with_unit(text, name, is_whole)  # 30m of hours are minutes
     scaled = as_number(text) * 100.0, as_number(text) / 100.0
-    for number in (as_amount(text, is_whole), bare, *scaled * (most in (1, 100))):
+    for number in (
+        as_amount(text, is_whole),
+        bare,
+        *scaled * (most in (1, 100) or name == "percentile"),
+    ):
         lies = (least or 0) < number < (math.inf if most is None else most)
         if lies and (number.is_integer() or not is_whole):
             meant = f"{number:.12g}"

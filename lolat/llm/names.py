@@ -159,7 +159,7 @@ def named(given: str) -> Decoder:
         why += "model's page on huggingface.co"
         raise InputError(f"{plain(given)}: {why}; {near}", code="decoder")
     decoder, rest = replace(read_decoder(known()[base]), name=name), name[len(base) + 1 :]
-    dtype = next((dtype for form, dtype in SUFFIXES.items() if re.fullmatch(form, rest)), "")
+    dtype = dtype_of(rest)
     if not name[len(base) :] or dtype == decoder.expert_dtype:
         return decoder
     if not dtype or (dtype != "bfloat16" and (decoder.has_mxfp4 or dtype.endswith("mxfp4"))):
@@ -176,6 +176,11 @@ def named(given: str) -> Decoder:
     has_fp8_cache = owner == FP8_CACHE and dtype in ("fp8", "fp8_block", "nvfp4")
     cache = "fp8" if has_fp8_cache or rest.endswith("-kv") else decoder.kv_dtype
     return replace(decoder, dtype=dtype, expert_dtype=dtype, kv_dtype=cache)
+
+
+def dtype_of(end: str) -> str:
+    """Return the data type that the end of an id stands for; "" if it is none."""
+    return next((dtype for form, dtype in SUFFIXES.items() if re.fullmatch(form, end)), "")
 
 
 def _like(name: str) -> dict[str, str]:

@@ -152,6 +152,8 @@ class ServingQuestion:
              "counts those after the first; expected 2 or more"),
             (self.cached_tokens > prompt, f"{arg('cached_tokens')} {self.cached_tokens:,}: expected from 0 "
              f"to the {prompt:,} tokens of the longest prompt"),
+            (self.concurrency and trace, f"{arg('concurrency')} and {arg('arrivals')}: the arrivals have a "
+             "rate of their own; expected one of them"),
             (self.concurrency and self.request_rate, f"{arg('concurrency')} and {arg('request_rate')}: "
              "requests at any time, or requests a second; expected one of them"),
             (self.arrivals != POISSON and not self.request_rate, f"{arg('arrivals')}: how requests arrive "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lolat.errors import AnswerIsNo, arg
 from lolat.llm.remarks import is_hopeless, links_words, nearly
 from lolat.parameters import MOST_GPUS
-from lolat.units import milliseconds, plain, plural
+from lolat.units import dollars, milliseconds, plain, plural
 
 if TYPE_CHECKING:
     from lolat.llm.answer import ServingAnswer, ServingConfig
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 
 def no_row(
-    made: ServingAnswer, asked: ServingQuestion, links: tuple[str, str], copies: str
-) -> AnswerIsNo:
-    """Return the error for limits that no row keeps; it names the nearest row, `slower_links` and
-    `own_copies`.
+    made: ServingAnswer, asked: ServingQuestion, links: tuple[str, str], copies: str,
+    enough: ServingConfig | None,
+) -> AnswerIsNo:  # fmt: skip
+    """Return the error for limits that no row keeps; it names the nearest row, one with `enough` GPUs,
+    `slower_links` and `own_copies`.
     """
 
     def distance(row: ServingConfig) -> tuple[float, ...]:
@@ -37,6 +38,11 @@ def no_row(
     if asked.request_rate and is_hopeless(near):
         under, on = "", f"on any number of replicas of {plural(near.gpus // near.replicas, 'GPU')}"
         helps = "; expected higher limits, shorter prompts, or a faster GPU"
+    elif enough:
+        month, keep = enough.dollars_per_month, "keep" if enough.is_sure(asked) else "likely keep"
+        price = f", {dollars(month)} a month" if month is not None else ""
+        given = "" if asked.request_rate else f" ({arg('gpus')} {enough.gpus})"
+        helps = f"; {enough.gpus_words}{enough.split_words} {keep} them{price}{given}"
     if all(row.gpus > (asked.gpus or row.gpus) for row in made.served):
         keeps = f"is asked for ({arg('tensor_parallel')}, {arg('attention_data_parallel')})"
         short = f"{on}: {times}"
@@ -56,6 +62,7 @@ def no_row(
         )
     name, load = f"{plain(made.model)} on {plain(made.device)}", near.requests_words
     message = f"{name}, {load}: no configuration {gpus} {keeps}; nearest: {nearest or short}{helps}"
+    short += helps * (enough is not None)
     if near.tpot_ms is None:  # however many replicas
         most = max(row.gpus // row.replicas for row in made.served)
         message = f"{name} does not fit on {plural(most, 'GPU')} a replica; {made.warnings[0]}"

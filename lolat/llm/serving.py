@@ -20,6 +20,7 @@ from lolat.llm.decoder import BLOCK, CACHE_BYTES, DTYPES, WEIGHT_BYTES, Decoder,
 from lolat.llm.frameworks import FrameworkOverheads
 from lolat.llm.gpu import GPU, OWN_FITS, FittedKernel, ServingSection, dtypes_of, lacks
 from lolat.llm.kernels import HALF
+from lolat.llm.names import dtype_of
 from lolat.llm.scheduler import CONTEXTS, Rule, StepTable
 from lolat.units import GIB
 
@@ -366,7 +367,7 @@ def deployment_of(
         raise InputError(f"{arg('expert_parallel')} {expert_parallel}: expected {right}")
     sheet, mxfp4 = section.sheet, decoder.has_mxfp4
     if dtype and dtype not in WEIGHT_BYTES:
-        raise InputError(f"{arg('dtype')} {dtype}: expected one of {', '.join(DTYPES)}")
+        raise _unknown_dtype(dtype)
     in_blocks = decoder.kind in OWN_FITS or "fp8_block" in (decoder.dtype, decoder.expert_dtype)
     if dtype == "fp8" and in_blocks:
         dtype = "fp8_block"
@@ -381,9 +382,8 @@ def deployment_of(
     for one in used:
         if lacks(sheet, one):
             has = ", ".join(dtypes_of(section.operations))
-            raise InputError(
-                f"{arg('dtype')} {one}: this GPU computes {has}", code="dtype", of_device=True
-            )
+            given = f"{arg('dtype')} {one}" if dtype else f"{decoder.name} is in {one}"
+            raise InputError(f"{given}: this GPU computes {has}", code="dtype", of_device=True)
     groups = expert_parallel / attention_data_parallel
     try:
         decoder.check_tensor_parallel(tensor_parallel, groups, dense, routed)
@@ -401,6 +401,14 @@ def deployment_of(
     return Deployment(
         decoder, tensor_parallel, expert_parallel, dense, routed, cache, attention_data_parallel
     )
+
+
+def _unknown_dtype(dtype: str) -> InputError:
+    """Return the error for a data type that is none."""
+    meant = dtype_of(dtype)
+    hint = f"did you mean {meant}?" if meant in DTYPES else f"expected one of {', '.join(DTYPES)}"
+    hint += "; several are compared by names: qwen3-32b,qwen3-32b-fp8" * ("," in dtype)
+    return InputError(f"{arg('dtype')} {dtype}: {hint}")
 
 
 def product_words(tensor_parallel: int, groups: int, name: str = "tensor_parallel") -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_right
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lolat.arrays import np
 from lolat.device.intervals import normal_quantile
+from lolat.errors import AnswerIsNo
 from lolat.llm.alternatives import in_other_dtypes, near_miss, surely_row
 from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig, best_of
 from lolat.llm.decoder import Decoder
@@ -43,6 +45,9 @@ from lolat.units import GIB, MONTH_HOURS
 if TYPE_CHECKING:
     from lolat.hardware.prices import Rental
 
+MOST_REPLICATED = 64
+"""The most GPUs that are tried for a closed loop if those of a node do not suffice."""
+
 
 def answer(
     section: ServingSection, device: str, decoder: Decoder, asked: ServingQuestion,
@@ -53,7 +58,7 @@ def answer(
     InputError for an impossible question; AnswerIsNo if no row keeps the limits.
     """
     asked.check(decoder)
-    section = section.of(decoder.kind).usual
+    given, section = section, section.of(decoder.kind).usual
     gpu, deployments = GPU(section), deployments_of(section, decoder, asked)
     sizings = {one.split: Sizing(gpu, device, one, asked, rental) for one in deployments}
     rows = [row for one in sizings.values() for row in one.rows()]
@@ -92,8 +97,20 @@ def answer(
         max((offer.devices for offer in rental.offers), default=0) if rental else 0,
     )  # fmt: skip
     if asked.has_limits and best is None:
-        raise no_row(made, asked, links, copies)
+        raise no_row(made, asked, links, copies, _enough(given, device, decoder, asked, rental))
     return made
+
+
+def _enough(
+    section: ServingSection, device: str, decoder: Decoder, asked: ServingQuestion, rental: Rental | None
+) -> ServingConfig | None:  # fmt: skip
+    """Return the best row on more GPUs than were asked for, or than a node has; None without any."""
+    more = None if asked.request_rate else MOST_REPLICATED
+    if asked.gpus == more or (more and (asked.gpus or 0) > more):
+        return None
+    with suppress(AnswerIsNo):
+        return answer(section, device, decoder, replace(asked, gpus=more), rental).chosen
+    return None
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ OF_LANGUAGE_MODEL = Subject(
     "Language model", (_CONFIG,), lambda: sorted(published()), (".json", ".csv"), 2**20,
     "The config.json that was published with the model, or a table of arrivals "
     f"({', '.join(TRACE)}). The server keeps it in memory until it ends.",
-    "lolat llm MODEL CONFIG.json",
+    "lolat llm GPU CONFIG.json",
 )  # fmt: skip
 OF_TRAINED = replace(
     OF_LANGUAGE_MODEL, command="lolat cost MODEL CONFIG.json", endings=(".json",), fields=(

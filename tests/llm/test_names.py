@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from lolat import load
 from lolat.errors import InputError
 from lolat.llm.names import find_decoder, published
 from lolat.web.values import language_model
@@ -154,3 +157,21 @@ def test_the_page_takes_the_same_names() -> None:
             language_model(name)
     with pytest.raises(InputError, match="several; expected one language model"):
         language_model("qwen3-8b,qwen3-32b")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("awq", "did you mean int4_wo?"), ("gptq", "did you mean int4_wo?"),
+        ("fp16", "did you mean bfloat16?"), ("fp4", "did you mean nvfp4?"), ("int8", "expected one of "),
+        ("mxfp4", "expected one of "), ("bfloat16,fp8", "compared by names: qwen3-32b,qwen3-32b-fp8"),
+    ],
+)  # fmt: skip
+def test_a_data_type_in_the_words_of_others_is_named_as_ours(given: str, told: str) -> None:
+    with pytest.raises(InputError, match=re.escape(told)):
+        load("h100-vllm").llm("qwen3-8b", dtype=given)
+
+
+def test_a_data_type_that_a_gpu_lacks_is_that_of_the_name_that_was_given() -> None:
+    with pytest.raises(InputError, match=r"^qwen3-32b-fp4 is in nvfp4: this GPU computes "):
+        load("h100-vllm").llm("nvidia/Qwen3-32B-FP4")

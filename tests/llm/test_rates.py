@@ -251,6 +251,21 @@ def test_what_other_data_types_need_is_told_where_it_is_cheaper(name: str, dtype
     assert ("dtype fp8_block; fp8 has one" in remarks) == ((name, dtype) == ("qwen3-8b", "fp8"))
 
 
+@pytest.mark.parametrize("load", [{"request_rate": 20.0}, {"concurrency": 64}])
+def test_too_few_gpus_name_those_that_suffice(load: dict[str, Any]) -> None:
+    """By asking without the limit of GPUs; of concurrent requests up to 64 are tried."""
+    ask = {**load, "tensor_parallel": 1, "max_tpot_ms": 14.0, "price_per_hour": 2.0}
+    enough = MODEL.llm(LARGE, **ask, gpus=None if "request_rate" in load else 64).chosen
+    assert enough.gpus > 2
+    with pytest.raises(AnswerIsNo) as caught:
+        MODEL.llm(LARGE, **ask, gpus=2)
+    keep = "keep" if enough.verdicts == {"tpot": "yes"} else "likely keep"
+    told = f"; {enough.gpus_words} {keep} them, ${1460 * enough.gpus:,} a month"
+    assert told in str(caught.value)
+    assert (f" (gpus {enough.gpus})" in str(caught.value)) == ("concurrency" in load)
+    assert told in caught.value.data["short"]
+
+
 @pytest.mark.parametrize("sure", [None, 90])
 def test_the_replicas_of_a_trace_with_bursts_are_the_fewest_that_keep_the_limits(
     tmp_path: Path, sure: int | None
