@@ -106,10 +106,10 @@ def run_jobs(
     """
     settings = run.settings or DEFAULT_SETTINGS
     before = environment.describe(run.device) | {"others_at_start": environment.others()}
-    if remark := busy(before):
-        run.progress.note(remark)
     with Runner(run.backend, run.device, run.progress) as runner:
         where = before | runner.environment
+        if remark := busy(before):  # told once the backend runs, or why it cannot stands below it
+            run.progress.note(remark)
         if run.check is not None:
             run.check(where)
         key = run_key(runner.environment, run.device, [*jobs, *networks], settings)

@@ -19,7 +19,7 @@ from lolat.io.process import START_LIMIT_S, Child, Handler, ProcessDied, Request
 from lolat.readers.size import as_sizes
 
 from . import backends, environment
-from .backends import has, joined, with_dashes
+from .backends import has, joined, split, with_dashes
 from .timing import sample, warm_up
 
 WORKER = f"{__name__}:start"
@@ -118,7 +118,11 @@ def ask_environment(worker: Child) -> dict[str, Any]:
 
 # ---- The choice of a backend: the first that is installed and, for a GPU, finds one
 
-PACKAGES = {"tensorflow": ("keras", "tensorflow"), "torch": ("torch",)}
+PACKAGES = {
+    "tensorflow": ("keras", "tensorflow"),
+    "torch": ("torch",),
+    "onnxruntime": ("onnxruntime", "onnx", "onnxscript", "torch"),
+}
 """Backend -> packages that must be installed."""
 ORDER = {"cpu": ("tensorflow", "torch"), "gpu": ("torch", "tensorflow")}
 """Device -> backends, the preferred one first."""
@@ -128,6 +132,18 @@ def look(backend: str, device: str) -> dict[str, Any]:
     """The environment of a backend on a device, from a process of its own; LolatError if refused."""
     with WorkerProcess(backend, device) as process:
         return dict(ask_environment(process)["environment"])
+
+
+def missing(name: str) -> list[str]:
+    """The packages of a backend that are not installed."""
+    return [package for package in PACKAGES[name] if importlib.util.find_spec(package) is None]
+
+
+def check_installed(backend: str) -> None:
+    """MissingPackageError if a package of a backend (name and options) is not installed."""
+    name, _ = split(backend)
+    if needed := missing(name):
+        raise MissingPackageError(f"the {name} backend needs {' and '.join(needed)}", name)
 
 
 def pick(device: str, options: Sequence[str]) -> tuple[str, str, dict[str, Any]]:
@@ -142,7 +158,7 @@ def pick(device: str, options: Sequence[str]) -> tuple[str, str, dict[str, Any]]
         raise InputError(f"no backend has {wanted} together; expected options of one --backend")
     problems: list[LolatError] = []
     for name in able:
-        if any(importlib.util.find_spec(package) is None for package in PACKAGES[name]):
+        if missing(name):
             continue
         backend = joined(name, options)
         try:

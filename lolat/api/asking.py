@@ -37,7 +37,8 @@ def predict(
 ) -> Prediction | Predictions:
     """Predict the latency of a network on devices, as `lolat predict NETWORK --on` does.
 
-    `on`: a device as `load` takes it or returns it, or several; "all": every one that can answer.
+    `on`: a device as `load` takes it or returns it, or several; "all": every one that can answer, the
+    fastest first, each in its fastest precision if none is given.
     The rest is as for `Model.predict`. One network, device and batch size give a `Prediction`; a list of
     any of them, and "all", give `Predictions`. The arguments are the options of `lolat predict`:
     """
@@ -46,7 +47,9 @@ def predict(
 
     models, left_out = devices(several(on), asked)
     is_single = isinstance(on, Model) or (isinstance(on, str) and on != ALL and "," not in on)
-    return ask(network, asked, models, left_out, is_single)
+    names = ",".join(one for one in several(on) if isinstance(one, str))
+    has_all = ALL in names.replace(" ", "").split(",")
+    return ask(network, asked, models, left_out, is_single, ranked=has_all)
 
 
 @overload

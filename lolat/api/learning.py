@@ -59,6 +59,7 @@ def learn(
     if training:
         backends.check_trains(joined)
     if wait:
+        worker.check_installed(joined)  # before minutes are spent
         learn_blocks.wait_until_calm(shown)
     journal = target.with_name(target.name + paths.JOURNAL)
     run = learn_blocks.Run(joined, device, journal, time.time(), restart, shown)
@@ -193,12 +194,11 @@ def _backend_and_output(
         check_file(output, "output", make_folder=True)
     if name is None:
         backend, remark, own = worker.pick(device, options)
-        if remark:
-            progress.note(remark)
     else:
-        backend = backends.joined(name, options)
-        own = None
+        backend, remark, own = backends.joined(name, options), "", None
     threads = backends.threads_of(backend, device)
+    if remark:
+        progress.note(remark)
     if own is None:  # a GPU is known by its name, which its backend tells
         own = worker.look(backend, device) if device == "gpu" else {}
     here = environment.here({"threads_asked": threads}, device) | own

@@ -212,11 +212,12 @@ def evaluate(
         networks or DEFAULT_NETWORKS, batch_sizes or EVALUATED_BATCHES, as_sizes(input_size)
     )
     references = check.references_of(points_of(model.latencies_file.document), backend)
-    if wait:
-        learn.wait_until_calm(progress)
-    elif remark := learn.busy(here | {"others_at_start": environment.others()}):
-        progress.note(remark)
+    remark = None if wait else learn.busy(here | {"others_at_start": environment.others()})
     with runners.Runner(backend, device, progress) as runner:
+        if wait:
+            learn.wait_until_calm(progress)
+        elif remark:
+            progress.note(remark)
         found = environment.differences(model.device, where, here | runner.environment)
         for difference in found:
             progress.note(f"warning: {difference}")

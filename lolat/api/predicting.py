@@ -76,16 +76,19 @@ def predict_all(
     batch_sizes: Sequence[int | str],
     question: LatencyQuestion,
     left_out: Mapping[str, str] | None = None,
+    ranked: bool = False,
 ) -> Predictions:
     """Predict each network at each batch size on each device, in this order; devices are in their mode.
 
+    `ranked`: the fastest device first, each in its fastest precision if none is asked; nobody chose the
+    order of "all", and several precisions do not compare devices.
     A network is read once; one that cannot be read is in `errors`. `left_out`: devices that cannot answer,
     with the reasons. Without `prices` in the question several devices have those of `lolat prices`.
     InputError for an unknown predictor or an impossible coverage, before a network is read.
     """
     for model in models:
         question.check(model)
-    prices, best = question.prices, question.precision == BEST
+    prices, best = question.prices, question.precision in ((None, BEST) if ranked else (BEST,))
     lost = dict(left_out or {})
     listed = None if prices is None and len(models) == 1 else price_list(prices)
     answers: list[Prediction] = []
@@ -105,7 +108,7 @@ def predict_all(
         to_device = _fastest if best else predict
         for asked in map(question.at, batch_sizes):
             each = ask_each(by_label, partial(to_device, network=graph, question=asked), lost)
-            for label, found in each.items():
+            for label, found in sorted(each.items(), key=_time) if ranked else each.items():
                 p = found.named(network, question.input_size)
                 model, label = by_label[label], p.query.model.label
                 if best and (p.batch_size, label) in seen:
@@ -118,12 +121,18 @@ def predict_all(
     return Predictions(tuple(answers), errors, lost)
 
 
+def _time(answer: tuple[str, Prediction]) -> float:
+    """The time of a sample, ms, in a device's answer."""
+    return answer[1].latency_ms / answer[1].batch_size
+
+
 def ask(
     network: Any,
     question: LatencyQuestion,
     models: Sequence[Model],
     left_out: Mapping[str, str] | None = None,
     is_single: bool = True,
+    ranked: bool = False,
 ) -> Any:
     """Ask devices; see `predict_all`.
 
@@ -133,7 +142,7 @@ def ask(
     networks = network if isinstance(network, list) else [network]
     if not networks:
         raise InputError(f"{arg('network')} []: expected a network, or several in a list")
-    found = predict_all(models, networks, sizes_of(question), question, left_out)
+    found = predict_all(models, networks, sizes_of(question), question, left_out, ranked)
     if found.errors and not found.answers:
         raise next(iter(found.errors.values()))
     is_single = is_single and networks is not network and is_one(question.batch_size)

@@ -13,9 +13,10 @@ from typing import Any, NoReturn
 import click
 
 from lolat.io.forms import looks_like_network
+from lolat.parameters import SIZE
 from lolat.units import as_amount, as_number
 
-_ON = ("--on", "MODEL (an argument: one device)", "GPU (an argument)")
+_ON = ("--on", "MODEL (an argument: one device)", "GPU (an argument, as in `lolat prices h100`)")
 MEANT: dict[str, tuple[str, ...]] = {
     "gpus": ("--replicas", "--tensor-parallel", *_ON), "num-gpus": ("--replicas", "--tensor-parallel"),
     "world-size": ("--replicas",), "tp": ("--tensor-parallel",), "amp": ("--precision amp",),
@@ -141,6 +142,8 @@ MS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "min": 6e4, "h": 3.6e6, "hour
 """Units of time, in ms."""
 _THOUSANDS = re.compile(r"([kmgbt])(i?b|tok\w*|r?illion)?\b")
 """Of a count: 50MB, 50 million, 2ktok."""
+_SIDES = re.compile(r"\d+([x*]\d+)+")
+"""Of an input size: 224x224."""
 
 
 def _with_unit(text: str, parameter: str, is_whole: bool) -> float:
@@ -162,6 +165,11 @@ def with_number_meant(
     text = str(value).strip().lstrip("$")
     is_prefix = not is_whole and text[-2:-1].isdecimal() and text[-1:] in "kKmMbBtT"
     name = str(error.param and error.param.name)
+    if name == SIZE and _SIDES.fullmatch(text):
+        sides = re.split("[x*]", text)
+        meant = sides[0] if len(sides) == 2 and sides[0] == sides[1] else ",".join(sides)
+        words = f"{error.message.rstrip('.')}; did you mean {meant}?"
+        raise click.BadParameter(words, error.ctx, error.param) from error
     bare = math.nan if is_prefix else _with_unit(text, name, is_whole)  # 30m of hours are minutes
     scaled = as_number(text) * 100.0, as_number(text) / 100.0
     for number in (

@@ -69,7 +69,9 @@ REQUIRED = {"required": True}
     answers=PREDICTIONS,
 )
 @click.argument("arguments", metavar="[MODEL] NETWORK...", nargs=-1, required=True)
-@common.on_option()
+@common.on_option(
+    more="Of all the fastest is first, each in its fastest precision if none is given."
+)
 @common.question(
     LatencyQuestion,
     batch_size={
@@ -93,7 +95,7 @@ def predict(
     answered in one table; MODEL may be left out where --on has the devices. With --max-ms it is a check:
     exit code 3 where the limit is exceeded, and where no network fits.
     """
-    from lolat.api.choosing import devices, open_here
+    from lolat.api.choosing import ALL, devices, open_here
     from lolat.api.predicting import exceeded, predict_all
     from lolat.report.prediction import summary, table_of_predictions
     from lolat.report.ranked import left_out_lines
@@ -118,7 +120,8 @@ def predict(
     )
     named = (*filter(None, [model]), *on)
     models, left_out = devices(named, question, opened)
-    predictions = predict_all(models, networks, asked["batch_size"], question, left_out)
+    has_all = ALL in ",".join(named).replace(" ", "").split(",")
+    predictions = predict_all(models, networks, asked["batch_size"], question, left_out, has_all)
     answers = predictions.answers
     if not answers:
         fail(predictions.errors)

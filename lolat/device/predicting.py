@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ from lolat.device.running import (
 from lolat.device.shape import Noise
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
-from lolat.graph.analysis import Analysis, analyze, largest_fitting
+from lolat.graph.analysis import Analysis, analyze, copied_bytes, largest_fitting
 from lolat.graph.counts import COLUMNS, FEATURES, ONLY, quantized_remark, wide_share
 from lolat.graph.kinds import GATES
 from lolat.graph.modes import AMP, Mode, lost_upcasts, other_dtype
@@ -47,7 +48,7 @@ from lolat.hardware.gpus import PRECISION_OF
 from lolat.io.paths import list_models
 from lolat.io.results import Remark
 from lolat.parameters import COVERAGE
-from lolat.units import percent, plain
+from lolat.units import milliseconds, percent, plain
 
 if TYPE_CHECKING:
     from lolat.device import Device
@@ -201,7 +202,7 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     """
     question.check(model)
     analysis = analyze(network)
-    graph, of_counts = analysis.graph, analysis.counts.warnings
+    graph = analysis.graph
     model = as_written(model, graph)
     formula, coverage = model.predictor(question.predictor), question.coverage
     size = question.batch_size
@@ -211,17 +212,17 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     terms, call_ms, steps = formula.of_blocks(analysis, size)
     latency = float(terms.sum()) + call_ms
     extrapolation = _extrapolation(model, analysis, size, formula, terms / (latency or 1.0), steps)
-    unusual = any({"hides", "experts", "wide"} & {*o.attributes} for o in graph.operations)
-    if analysis.counts.quantized or unusual:
-        extrapolation, of_counts = with_untimed(extrapolation, formula, analysis, size, mode)
+    extrapolation, of_counts = with_untimed(extrapolation, formula, analysis, size, mode)
     steps_alone = [] if where.fitted_on.inference else [STEPS_ALONE]
     inside = max(1.0 - extrapolation.share, 0.0) if extrapolation.known else None
     inside = inside if file.is_measured and not steps_alone else 0.0
     terms_ms = dict(zip(formula.features, terms.sum(axis=0).tolist(), strict=True))
     about = extrapolation, file.noise, coverage, int(counts[:, _OPS].sum()), graph
     half, doubts = widened_half_width(formula, steps, *about, {**terms_ms, CONSTANT: call_ms})
-    remarks = [remark for remark in of_counts if size > 1 and remark.endswith(ONLY)]
-    remarks += [*extrapolation.remarks, *doubts]
+    if mode.dtype == AMP:
+        half, doubts = with_copies(half, doubts, file, graph, latency)
+    only = (remark for remark in of_counts if size > 1 and remark.endswith(ONLY))
+    remarks = [*only, *extrapolation.remarks, *doubts]
     remarks += (*steps_alone, *other_framework(file, graph.framework), *of_its_source(file))
     remarks += [LAID_BY_COMPILER] * (model.asked.channels_last and mode.fused)
     remarks += (*lost_upcasts(graph, mode), *of_counts)  # last: less important than the interval
@@ -256,6 +257,34 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     )
 
 
+COPIES_SHARE = 0.1
+"""Share of the latency from which on the time to convert the weights is told."""
+
+
+def with_copies(
+    half: float | None, remarks: tuple[str, ...], file: DeviceFile, graph: Graph, latency_ms: float
+) -> tuple[float | None, tuple[str, ...]]:
+    """(half width of the interval in amp, a logarithm; remarks), wider where converting weights takes long.
+
+    The latency is without it: autocast keeps the copies until its context ends. A program with a
+    context for each pass makes them in each: it reads 4 bytes and writes 2, at the data sheet's bandwidth.
+    Less than COPIES_SHARE is passed over.
+    """
+    gpu = file.gpu
+    if gpu is None or not gpu.bandwidth_gb_s:
+        return half, remarks
+    copy_ms = 3.0 * float(copied_bytes(graph)[-1:].sum()) / gpu.bandwidth_gb_s / 1e6
+    if copy_ms < COPIES_SHARE * latency_ms:
+        return half, remarks
+    told = Remark(
+        "weights count as in half precision already, as within one torch.autocast context",
+        f"a context for each pass converts them in each, {milliseconds(copy_ms)} or more (none with "
+        "--precision bf16)",
+    )
+    wider = None if half is None else math.hypot(half, math.log1p(copy_ms / latency_ms))
+    return wider, (*remarks, told)
+
+
 ROWS_FOR_ALL = 4
 """Rows for each expert of a mixture from which nearly all of them, 1 - exp(-4), have one."""
 
@@ -271,6 +300,9 @@ def with_untimed(
     by chance. Counts and work have all experts read.
     """
     graph, counts, remarks = analysis.graph, analysis.counts, analysis.counts.warnings
+    attributes = set[str]().union(*map(attrgetter("attributes"), graph.operations))
+    if not (counts.quantized or {"hides", "experts", "wide"} & attributes):
+        return found, remarks
     share = quantized = counts.quantized
     if (
         quantized

@@ -172,7 +172,7 @@ class Lowering:
     def conversions(self, operation: Operation) -> list[tuple[int, float, float]]:
         """(tensor, element bytes before, after) of each tensor that autocast converts for an operation.
 
-        Parameters are left out, because they are converted once.
+        Parameters are left out: inside one context they are converted once.
         """
         want = 2.0 if operation.kind in kinds.MULTIPLYING else 4.0
         if self.mode.dtype != AMP or (want == 4.0 and not _in_float32(operation)):

@@ -60,11 +60,11 @@ def is_file(spec: str, endings: str | tuple[str, ...] = FILES) -> bool:
 
 
 def looks_like_network(name: str) -> bool:
-    """True if a name can only be a network's: `keras:ResNet50`, `net.onnx`, `module:function`; cuda:0 is
+    """True if a name can only be a network's: `keras:ResNet50`, `net.onnx`, `net.py:function`; cuda:0 is
     PyTorch's name of a device.
     """
     _, colon, last = name.removeprefix(os.path.splitdrive(name)[0]).rpartition(":")
-    return (bool(colon) and not last.isdecimal()) or name.endswith(FRAMEWORK_FILES)
+    return (bool(colon) and not last.isdecimal()) or name.endswith((*FRAMEWORK_FILES, CODE_FILE))
 
 
 def config_name(path: str | os.PathLike[str]) -> str:

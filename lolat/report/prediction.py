@@ -197,7 +197,6 @@ def table_of_predictions(
     by_size = {
         p.batch_size: p for p in predictions if (p.query.network, device_words(p)) == of_first
     }
-    is_alone = len(by_size) == len(predictions)
     are_batches = any(p.batch_size > 1 for p in predictions)
     coverages = {p.coverage for p in predictions} - {None}
     between = "".join(f"{100 * (c or 0.0):g} % sure of" for c in coverages)
@@ -206,9 +205,11 @@ def table_of_predictions(
     def relative(p: Prediction) -> str | None:
         other = by_size.get(p.batch_size, first)
         are_hosts = device_words(other) != device_words(p) and any(map(by_assumed_host, (other, p)))
-        if is_alone or differ or are_hosts or not (p.samples_per_s and other.samples_per_s):
+        if differ or are_hosts or not (p.samples_per_s and other.samples_per_s):
             return None
         return f"{other.samples_per_s / p.samples_per_s:.2f}x"
+
+    has_others = any(relative(p) for p in predictions if p is not by_size.get(p.batch_size))
 
     def memory(p: Prediction) -> str:
         return byte_size(p.memory.total_bytes) + " DOES NOT FIT" * (p.fits is False)
@@ -221,7 +222,7 @@ def table_of_predictions(
         Column("ms", lambda p: p.latency_ms, digits),
         Column(between, lambda p: p.interval_ms, ends_of(digits)),
         Column("samples/s", lambda p: p.samples_per_s if are_batches else None, digits),
-        Column("vs. first", relative),
+        Column("vs. first", lambda p: relative(p) if has_others else None),
         Column("$ a million", lambda p: p.dollars_per_million or None, digits),
         Column(limit, lambda p: max_ms and _keeps(p, max_ms, sure), is_text=True),
         Column("measured range", _range, is_text=True),

@@ -39,7 +39,7 @@ PIXELS = (
     "input_size", "pixels", "resolution", "image_size", "img_size", "imgsz", "infer_img_size",
     "train_img_size",
 )  # fmt: skip
-BATCH_COLUMNS = ("batch_size", "batch", "infer_batch_size", "train_batch_size")
+BATCH_COLUMNS = ("batch_size", "batch", "bs", "infer_batch_size", "train_batch_size")
 TIME_COLUMNS = (
     "latency_ms", "step_ms", "iteration_ms", "time_ms", "ms", "infer_step_time", "train_step_time",
 )  # fmt: skip

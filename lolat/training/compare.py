@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from math import inf
+from math import inf, lcm
 from typing import Any
 
 from lolat.device import Device
@@ -222,19 +222,20 @@ def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
     if whole is None:
         return each
     numbers = [as_whole(k, "replicas") for k in several(asked.replicas)]
-    found, refused = list[TrainingQuestion](), list[str]()
+    found, refused = list[TrainingQuestion](), dict[int, str]()
     for one in each:
         micro = 1 if one.batch_size == AUTO else as_whole(one.batch_size)
         for k in numbers or SHARING:
             if whole % (k * micro):
-                refused.append(f"{k} x {micro:,}" if micro > 1 else f"{k}")
+                refused[k * micro] = f"{k} x {micro:,}" if micro > 1 else f"{k}"
             else:
                 found.append(replace(one, replicas=k))
     if (numbers and refused) or not found:
+        parts, parted = lcm(*refused) if numbers else min(refused), ", ".join(refused.values())
         of = "devices x batch size" if AUTO not in [one.batch_size for one in each] else "devices"
         raise InputError(
-            f"{arg('global_batch_size')} {whole:,}: not a multiple of {', '.join(refused)} ({of}); "
-            "expected numbers of devices that have equal parts of it",
+            f"{arg('global_batch_size')} {whole:,}: not a multiple of {parted} ({of}); "
+            f"expected a multiple of {parts:,}, or another {arg('batch_size')}",
             code="global-batch",
         )
     return found

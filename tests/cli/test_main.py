@@ -229,9 +229,13 @@ def test_the_steps_of_an_earlier_run_are_no_speed(
      ("report v100 net.json --compile", "it is --launch compiled here"),
      ("predict net.json --gpu a100", "it is --on here"),
      ("explain net.json --on a100,l4", "it is MODEL (an argument: one device) here"),
-     ("prices --accelerator a100", "it is GPU (an argument) here"),
+     ("prices --accelerator a100", "it is GPU (an argument, as in `lolat prices h100`) here"),
      ("predict v100 net.json --against b.json", "it is NETWORK (a further"),
      ("predict v100 net.json --max-ratio 2", "it is --max-ms here"),
+     ("predict v100 net.json --input-size 224x224", "did you mean 224?"),
+     ("predict v100 net.json --input-size 3x224x192", "did you mean 3,224,192?"),
+     ("predict net.py v100", "did you mean v100 net.py?"),
+     ("cost v100 timm:resnet50 --batch-size 64 --replicas 4,6 --global-batch-size 100", "of 768"),
      ("nas score fbnet v100 --output a.csv --value v", "lolat nas search --objective")],
 )  # fmt: skip
 def test_the_words_of_others_and_former_ones_are_translated(

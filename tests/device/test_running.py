@@ -50,6 +50,44 @@ def test_another_precision_is_an_estimate_that_says_so() -> None:
     assert not any("data sheet" in w for w in plain.warnings)
 
 
+def test_weights_that_each_context_of_autocast_converts_are_told_and_widen_the_interval() -> None:
+    """4 x 4096 x 4096 weights: 4 bytes read, 2 written, at the 1008 GB/s of a RTX 4090."""
+    converts_ms, model = 4 * 4096**2 * 6 / 1008e6, lolat.load("rtx-4090-amp")
+    found = model.predict(layers(), 16)
+    (told,) = (w for w in found.warnings if "torch.autocast" in w)
+    assert f"{converts_ms:.3f} ms or more" in told
+    assert found.interval_ms
+    assert found.interval_ms[1] > found.latency_ms + converts_ms
+    for other in (model.run_as("bf16").predict(layers(), 16), model.predict(layers(), 65536)):
+        assert not any("autocast" in w for w in other.warnings)  # no copies; less than a tenth
+
+
+def test_pytorch_keeps_converted_weights_until_the_context_ends() -> None:
+    torch = pytest.importorskip("torch")
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    layer, x = torch.nn.Linear(8, 8, bias=False), torch.zeros(2, 8)
+
+    class Conversions(TorchDispatchMode):
+        number = 0
+
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), more: Any = None
+        ) -> Any:
+            self.number += "_to_copy" in str(function) and args[0].shape == (8, 8)
+            return function(*args, **(more or {}))
+
+    def conversions(contexts: int, passes: int) -> int:
+        with Conversions() as seen:
+            for _ in range(contexts):
+                with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+                    for _ in range(passes):
+                        layer(x)
+        return seen.number
+
+    assert (conversions(1, 2), conversions(2, 1)) == (1, 2)
+
+
 @pytest.mark.parametrize(
     ("name", "mode", "measured"),
     [

@@ -185,3 +185,11 @@ def test_a_gpu_is_looked_for(installed: set[str], monkeypatch: pytest.MonkeyPatc
     without = ("torch", "tensorflow")
     with pytest.raises(DeviceError, match="no gpu here: torch looked"):
         worker.pick("gpu", [])
+
+
+def test_a_backend_that_is_named_needs_its_packages(installed: set[str]) -> None:
+    worker.check_installed("torch+half+threads=1")
+    installed -= {"tensorflow"}
+    needs = r"tensorflow backend needs tensorflow; install it with: .*\[tensorflow\]'"
+    with pytest.raises(MissingPackageError, match=needs):
+        worker.check_installed("tensorflow+jit")

@@ -104,12 +104,19 @@ def test_the_environment_can_be_refused(device: FakeDevice, tmp_path: Path) -> N
     assert device.workers[-1].closed
 
 
-def test_a_busy_machine(
+def test_a_busy_machine_is_told_of_a_backend_that_runs(
     device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def end(request: dict[str, Any]) -> None:  # the user has read it, and ends the run
+        if request["do"] != "environment":
+            raise KeyboardInterrupt
+
     monkeypatch.setattr(environment, "others", lambda: 1.5)
-    device.error = KeyboardInterrupt()  # the user has read it, and ends the run
-    notes = Watcher()
+    device.at_request, device.error, notes = end, InputError("no such backend"), Watcher()
+    with pytest.raises(InputError):
+        measure(tmp_path / "j", progress=notes)
+    assert not notes.notes
+    device.error = None
     with pytest.raises(KeyboardInterrupt):
         measure(tmp_path / "j", progress=notes)
     (said,) = notes.notes
