@@ -221,8 +221,8 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     half, doubts = widened_half_width(formula, steps, *about, {**terms_ms, CONSTANT: call_ms})
     if mode.dtype == AMP:
         half, doubts = with_copies(half, doubts, file, graph, latency)
-    only = (remark for remark in of_counts if size > 1 and remark.endswith(ONLY))
-    remarks = [*only, *extrapolation.remarks, *doubts]
+    remarks = [remark for remark in of_counts if remark.endswith(ONLY)] if size > 1 else []
+    remarks += [*extrapolation.remarks, *doubts]
     remarks += (*steps_alone, *other_framework(file, graph.framework), *of_its_source(file))
     remarks += [LAID_BY_COMPILER] * (model.asked.channels_last and mode.fused)
     remarks += (*lost_upcasts(graph, mode), *of_counts)  # last: less important than the interval
