@@ -40,8 +40,6 @@ LEGEND = (
 )
 LEAST_SHARE = 0.02
 OWN_PRICE = "a price an hour can be given"
-EXTRAPOLATED = ("extrapolated: such a load was not served, or an operation not timed on this GPU: a wider "
-                "interval (--json has why).")  # fmt: skip
 
 
 def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
@@ -250,6 +248,9 @@ def _notes(answer: ServingAnswer) -> Iterator[str]:
     """The words of the table explained, and prices."""
     asked = answer.asked
     yield from table_legend(answer.served, asked)
+    if row := next((r for r in (answer.chosen, *answer.served) if r.in_domain is False), None):
+        where = f" ({row.load_words})" * (len(answer.served) > 1)
+        yield f"extrapolated{where}, so a wider interval: {'; '.join(row.extrapolated)}."
     yield from shared_out(answer.served, asked)
     yield _price_words(answer)
 
@@ -328,13 +329,11 @@ def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Itera
     if any(row.tpot_interval_ms for row in rows):
         at = asked.percentile
         fast = "" if at is None else f"P{at}: {at} % of the requests are as fast or faster. "
-        yield f"{fast}In brackets: the {percent(asked.coverage)} interval of the prediction."
+        yield f"{fast}low .. high: the {percent(asked.coverage)} interval of the prediction."
     yield from limit_legend(asked)
     splits = (("EP: expert parallel", 1), ("DP: attention data parallel, in groups", 2))
     if told := [words for words, n in splits if any(row.split[n] > 1 for row in rows)]:
         yield f"{'; '.join(told)}."
-    if any(row.in_domain is False for row in rows):
-        yield EXTRAPOLATED
     if any("fp8_wo" in row.dtype for row in rows):
         yield "fp8_wo: weights in FP8 that are computed in bfloat16, as the GPU computes no FP8."
 

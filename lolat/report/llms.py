@@ -72,6 +72,11 @@ def after_lines(found: ComparedModels) -> Iterator[str]:
     """The words of the table explained, prices, and the devices left out."""
     rows = [row for some in found.loads.values() for n, row in some.items() if n not in found.far]
     yield from table_legend(rows, found.asked)
+    if any(row.in_domain is False for row in rows):
+        yield (
+            "extrapolated: such a load was not served, or an operation not timed on this GPU, so a wider "
+            "interval; a device that is asked alone says which."
+        )
     yield from shared_out(rows, found.asked)
     yield from price_lines(found)
     yield from unpriced_lines(found)
