@@ -225,7 +225,7 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     remarks += [*extrapolation.remarks, *doubts]
     remarks += (*steps_alone, *other_framework(file, graph.framework), *of_its_source(file))
     remarks += [LAID_BY_COMPILER] * (model.asked.channels_last and mode.fused)
-    remarks += (*lost_upcasts(graph, mode), *of_counts)  # last: less important than the interval
+    remarks += (*(lost_upcasts(graph, mode) if mode.half else ()), *of_counts)  # less important
     interval = interval_around(latency, half)
     interval = steps.interval(half, coverage) if steps and half is not None else interval
     return Prediction(
