@@ -59,7 +59,7 @@ ABOVE_FLOAT32 = frozenset(["float64", "complex64", "complex128"])
 
 
 def before_fit(file: DeviceFile) -> dict[str, Any]:
-    """Return the part `before` of another file; see `lolat.device.file.Before`."""
+    """Return the part `before` of another file; see `lolat.device.shape.Before`."""
     document = file.document
     where = {n: v for n, v in file.recorded.items() if n in MODE_WORDS}
     kept = {n: document[n] for n in ("device", "predictors", "estimated") if n in document}

@@ -212,8 +212,7 @@ def _with_epochs(
     optimizer = optimizer_named(run.optimizer)
 
     def trained_ms(size: int) -> float:
-        is_full = size == run.batch_size
-        found = micro if is_full else model.batch(graph, size, optimizer).iteration
+        found = micro if size == run.batch_size else model.batch(graph, size, optimizer).iteration
         return found.total - found.update
 
     def all_ms(samples: int, batch_ms: Callable[[int], float]) -> float:
