@@ -111,13 +111,13 @@ def _table(table: ReportTable) -> str:
 
 SERVED = (
     "model device dtype {} tensor_parallel expert_parallel attention_data_parallel replicas gpus "
-    "ttft_ms ttft_low_ms ttft_high_ms tpot_ms tpot_low_ms tpot_high_ms {} dollars_per_million "
-    "dollars_per_hour rented remark"
+    "ttft_ms ttft_low_ms ttft_high_ms ttft_verdict tpot_ms tpot_low_ms tpot_high_ms tpot_verdict {} "
+    "dollars_per_million dollars_per_hour rented remark"
 )
 STEADY = SERVED.format("concurrency", "tokens_per_s")
 AT_A_RATE = SERVED.format("request_rate", "e2e_ms largest_rate headroom_rate")
-RARE = {"expert_parallel", "attention_data_parallel", "replicas"}
-"""Columns that are shown if they are not 1 in all rows."""
+RARE = {"expert_parallel", "attention_data_parallel", "replicas", "ttft_verdict", "tpot_verdict"}
+"""Columns that are shown if they are neither 1 nor empty in all rows."""
 SHOWN: Mapping[str, str] = {
     "Predictions": "network device precision launch batch_size latency_ms low_ms high_ms samples_per_s "
     "dollars_per_million in_domain host_bound memory_gib fits",
@@ -163,7 +163,7 @@ def _shown(answer: Result) -> list[str] | None:
     if names == STEADY and is_rated(answer):
         names = AT_A_RATE
     if names is not None and at is not None:
-        names = re.sub("tpot|ttft|e2e", rf"\g<0>_p{at}", names)
+        names = re.sub(r"(tpot|ttft|e2e)(?=_(low_|high_)?ms)", rf"\g<0>_p{at}", names)
     return None if names is None else names.split()
 
 

@@ -318,6 +318,7 @@ def test_a_served_model_is_shown_at_the_percentile_and_the_limit_asked_for(axes:
     assert [*best.index] == [*served.bests]
     shown = best[["request_rate", "e2e_p90_ms", "largest_rate"]].to_numpy().tolist()
     rows = [served.served[n] for n in served.bests]
+    assert [*best["tpot_verdict"]] == [row.verdicts["tpot"] for row in rows]
     assert shown == [[row.request_rate, row.e2e_p90_ms, row.largest_rate] for row in rows]
     served.plot(axes)
     *curves, limit = axes.lines
@@ -337,6 +338,7 @@ def test_a_served_model_is_shown_at_the_percentile_and_the_limit_asked_for(axes:
     (cells,) = found.frame().to_dict("records")
     shown = cells["device"], cells["tpot_p90_ms"], cells["dollars_per_hour"]
     assert shown == ("h100-vllm", row.tpot_p90_ms, row.dollars_per_hour)
+    assert {"tpot_verdict", "ttft_verdict"}.isdisjoint(cells)  # without limits
     axes.clear()
     found.plot(axes)
     assert [bar.get_width() for bar in axes.patches] == [row.tpot_p90_ms]
