@@ -89,8 +89,11 @@ def cost(
     else:
         loaded = open_here(model, common.say, common.progress)
     if len({*batch_size}) > 1 or len(question["checkpointing"]) > 1 or shares:
-        return _answer_several(loaded.cost(network, batch_size, **question))
+        costs = loaded.cost(network, batch_size, **question)
+        say_profile(model, loaded)
+        return _answer_several(costs)
     answer = loaded.cost(network, batch_size[0], **question)
+    say_profile(model, loaded)
     common.warn(answer.warnings)
     if answer.fits is False:
         common.answer(answer, [*cost_lines(answer)][1:])  # the first is the error
@@ -100,6 +103,13 @@ def cost(
         lines = chain(lines, faster_lines(loaded, answer, network, batch_size[0], question))
     common.answer(answer, lines)
     check_kept(answer)
+
+
+def say_profile(asked: str, loaded: Model) -> None:
+    """Say which profile answers for a GPU's name, if that is one of several frameworks."""
+    if loaded.file.llm is not None and loaded.label.startswith(f"{asked.casefold()}-"):
+        title = loaded.language_models.server.title
+        common.say(f"{asked}: predicted from kernels timed in {title} ({loaded.label})")
 
 
 def _answer_several(costs: Costs) -> None:

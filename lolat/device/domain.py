@@ -34,7 +34,7 @@ networks on a CPU whose multiply-accumulates are of other kinds than the timed o
 transformers by a fit to 30 convolutional networks, and of these by a fit to transformers, on two CPUs."""
 MACS = tuple(name for name in COLUMNS if name.endswith("_macs"))
 """The kinds of multiply-accumulates."""
-SMALLER = "less than half of nearly all that was measured"
+SMALLER = "less than half of what nearly all measured networks have"
 """The topic of a remark."""
 UNMEASURED_FACTOR = 4.0
 """Error factor of a kind of operation or a data type that no measured block has."""
@@ -59,7 +59,7 @@ class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
             (latency_ms / max(operations, 1), self.operation_ms, "{} ms an operation"),
         )
         return tuple(
-            f"{words.format(value if value is batch_size else digits(value))} ({least:.4g} and up)"
+            f"{words.format(value if value is batch_size else digits(value))} ({least:.4g} or more)"
             for value, least, words in rows
             if least is not None and value < least / RANGE_SLACK
         )

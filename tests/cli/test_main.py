@@ -359,6 +359,14 @@ def test_a_language_model_of_a_known_family_is_no_network(lolat: Command, name: 
     assert "timm:" not in line
 
 
+def test_the_profile_that_answers_for_a_gpus_name_is_told(lolat: Command) -> None:
+    call = ("llama-3.2-1b", "--batch-size", 1, "--sequence-length", 512, "--tune", "lora:16")
+    assert (
+        "H100: predicted from kernels timed in vLLM (h100-vllm)" in lolat("cost", "H100", *call).err
+    )
+    assert "predicted from kernels" not in lolat("cost", "h100-vllm", *call).err
+
+
 def test_minutes_are_no_millions_of_hours(lolat: Command) -> None:
     assert "did you mean" not in lolat.refused("cost", "v100", "net.json", "--max-hours", "30m")
 

@@ -166,8 +166,8 @@ def test_below_the_smallest_step_of_a_table() -> None:
     """Figures below the minimum by more than SLACK; an operation takes its share of the step."""
     minimum = MeasuredMinimum(batch_size=64, latency_ms=8.0, operation_ms=0.1)
     assert minimum.below(64, 8.0, 80) == ()
-    assert minimum.below(1, 8.0, 80) == ("batch 1 (64 and up)",)
-    assert minimum.below(64, 8.0, 8000) == ("0.001 ms an operation (0.1 and up)",)
+    assert minimum.below(1, 8.0, 80) == ("batch 1 (64 or more)",)
+    assert minimum.below(64, 8.0, 8000) == ("0.001 ms an operation (0.1 or more)",)
     assert [w.split(" (")[0] for w in minimum.below(64, 0.5, 1)] == ["0.500 ms"]
     assert MeasuredMinimum().below(1, 1e-9, 1) == ()
 
