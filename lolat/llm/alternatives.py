@@ -70,12 +70,20 @@ def in_other_dtypes(of: Sizing, bests: Sequence[ServingConfig]) -> list[ServingC
             if several[0].called == of.deployment.called:
                 continue
             each = [replace(of, deployment=one, asked=other) for one in several]
-            rows = ((row, _cheapest(each, of.load_of(row), row)) for row in bests)
+            rows = ((row, _cheapest(each, of.load_of(row), _cheaper(row))) for row in bests)
             found += [one for row, one in rows if one and _cost(one) < CHEAPER * _cost(row)]
     of_type = {(row.request_rate, row.dtype): row for row in found}  # fp8 may stand for fp8_block
     return sorted(
         of_type.values(), key=lambda row: (row.request_rate or 0.0, _cost(row), row.dtype)
     )
+
+
+def _cheaper(row: ServingConfig) -> ServingConfig:
+    """Return a row with a price that is CHEAPER times its own."""
+    hour, million = row.dollars_per_hour, row.dollars_per_million
+    if not hour or million is None:
+        return row
+    return replace(row, dollars_per_hour=CHEAPER * hour, dollars_per_million=CHEAPER * million)
 
 
 def _cost(row: ServingConfig) -> float:

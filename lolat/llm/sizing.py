@@ -76,10 +76,8 @@ def answer(
     for n in bests if asked.has_limits else ():
         surer += filter(None, [surely_row(sizings, rows, rows[n])])
     if asked.has_limits and asked.request_rate:
-        rows = [
-            sizings[row.split].with_headroom(row, n in bests) if row.is_good else row
-            for n, row in enumerate(rows)
-        ]
+        for n in bests:
+            rows[n] = sizings[rows[n].split].with_headroom(rows[n])
         near += filter(None, (near_miss(sizings, rows, rows[n]) for n in bests))
     others = in_other_dtypes(sizings[rows[0].split], [rows[n] for n in bests if asked.has_limits])
     best = best_of([rows[n] for n in bests], asked)
@@ -247,13 +245,12 @@ class Sizing:
         loads = self.asked.loads()
         return next(one for one in loads if asked in (one.request_rate, one.concurrency))
 
-    def with_headroom(self, row: ServingConfig, is_best: bool) -> ServingConfig:
-        """Return a row with the most requests a second at which its GPUs keep the limits, and of a best one
-        at which the ends of the intervals do; no such rate if they do not at that of the row, or limits are
-        of them.
+    def with_headroom(self, row: ServingConfig) -> ServingConfig:
+        """Return a row with the most requests a second at which its GPUs keep the limits, and at which the
+        ends of the intervals do; no such rate if they do not at that of the row, or limits are of them.
         """
         most, surely = self._most_within(row, self.margins[0]), None
-        if is_best and self.asked.sure is None and row.is_sure(self.asked):
+        if self.asked.sure is None and row.is_sure(self.asked):
             surely = self._most_within(row, self.margins[1])
         return replace(row, headroom_rate=most, sure_rate=surely)
 
