@@ -41,8 +41,8 @@ class ServingConfig(Result):
     `breakdown`: ms of an output token by part. `intervals_ms`: intervals of further times, by name, as
     "ttft_p90". `percentiles_ms`: times of another percentile that was asked for. `saturated`: True if more
     requests arrive than the `largest_rate` a second that is served; `utilization`: the rate as a fraction
-    of it. `headroom_rate`: the most requests a second at which the best row keeps the limits; `sure_rate`: of
-    the best row of a rate those at which the ends of its intervals do, None if they do not at that rate.
+    of it. `headroom_rate`: the most requests a second at which the best row of a rate keeps the limits;
+    `sure_rate`: those at which the ends of its intervals do, None if they do not at the rate asked for.
     `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a million output tokens and
     their prompts; `dollars_per_month`: for 730 hours. `rented`: the machines that cost `dollars_per_hour`;
     `rented_gpus`: all of their GPUs. `within`: True if it fits and keeps the limits. `verdicts`: by limit,
