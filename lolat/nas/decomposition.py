@@ -20,6 +20,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ from lolat.nas.tables import CountTable, times_ms, totals
 from lolat.readers import read
 from lolat.readers.cache import Cache, keras_settings, key_of
 from lolat.readers.code import brief
+from lolat.readers.ops import quietly
+from lolat.readers.reading import made
 from lolat.readers.size import as_sizes
 from lolat.readers.sources import UnknownCodeError, facts_of, modules_of, sources_of
 from lolat.units import percent
@@ -114,7 +117,8 @@ class CandidateNetworks:
         """Build the network of these values; InputError if the function fails or returns no network."""
         chosen = dict(zip(self.choices, values, strict=True))
         try:
-            network = self.function(**chosen)
+            with quietly():
+                network = made(partial(self.function, **chosen))
             if not (isinstance(network, tuple) and self.input_size):
                 return read(network, self.input_size)
         except Exception as error:

@@ -185,11 +185,16 @@ def _of_function(spec: str, weights: bool) -> Any:
             given = ", ".join(f"{name}=..." for name in needed)
             remedy = without_arguments(f"{spec.rpartition(':')[2]}({given})")
             raise NetworkError(f"{shortened(spec)} needs {', '.join(needed)}; {remedy}")
-        if weights or "torch" not in sys.modules:
-            return value()
-        from lolat.readers.torch.named import without_weights
+        return value() if weights else made(value)
 
-        return without_weights(value)
+
+def made(make: Callable[[], Any]) -> Any:
+    """Call a function of the user and return its network; one of PyTorch has no weights and needs no GPU."""
+    if "torch" not in sys.modules:
+        return make()
+    from lolat.readers.torch.named import without_weights
+
+    return without_weights(make)
 
 
 def _packages(model: Any) -> set[str]:

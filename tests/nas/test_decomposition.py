@@ -218,6 +218,26 @@ def test_an_input_size_that_lacks_is_asked_for() -> None:
         Space.from_factory(lambda w: torch.nn.Conv2d(3, w, 3), {"w": (3, 4)}).prepare()
 
 
+def test_a_function_that_wants_a_gpu_needs_none_and_says_nothing(
+    recwarn: pytest.WarningsRecorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """PyTorch warns of a layer without weights; prints of the function are no answer."""
+    torch = pytest.importorskip("torch")
+
+    def on_gpu(width: int) -> Any:
+        print("made")
+        torch.nn.Conv2d(3, 0, 3)
+        return torch.nn.Conv2d(3, width, 3, padding=1).cuda()
+
+    space = Space.from_factory(on_gpu, {"width": (8, 16)}, input_size=16)
+    assert [count(space.network((row,))).total().flops for row in (0, 1)] == [
+        9 * 3 * width * 16**2 for width in (8, 16)
+    ]
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "made\nmade\n")
+    assert not recwarn.list
+
+
 def test_inputs_of_the_function_are_its_choice_and_need_no_input_size() -> None:
     """A convolution 3 x 3 of 3 channels to 8: 9 x 3 x 8 multiply-accumulates at each place."""
     torch = pytest.importorskip("torch")
