@@ -19,6 +19,7 @@ from lolat.report.cost_table import (
     legend,
     link_words,
     most_line,
+    most_or_sooner,
     recipe_words,
     way_words,
 )
@@ -338,8 +339,14 @@ MOST_ROWS = 20
 
 def _readable(costs: Costs, listed: Sequence[Row]) -> tuple[Sequence[Row], list[str]]:
     """The rows to show, and a line on the others: of more than MOST_ROWS those that none is both faster and
-    cheaper than, and the cheapest of each device; none beyond the limits but the best.
+    cheaper than, and the cheapest of each device; none beyond the limits but the best. Without data
+    those of `most_or_sooner`.
     """
+    others = "the JSON has all, and so has a question about one device"
+    if len(listed) > MOST_ROWS and not costs.frontier and listed[0][1].within_limits:
+        some = most_or_sooner(listed)
+        left = f"Left out: {plural(len(listed) - len(some), 'row')} with less data, and later, than another"
+        return some, [f"{left}; {others}"]
     if len(listed) <= MOST_ROWS or not costs.frontier:
         return listed, []
     bests, choices = {costs.cheapest, costs.fastest}, [Choice.of(*row) for row in listed]
@@ -355,7 +362,7 @@ def _readable(costs: Costs, listed: Sequence[Row]) -> tuple[Sequence[Row], list[
     words += [f"{plural(over, 'row')} beyond the limits" + f" (all of {lost})" * bool(lost)] * bool(
         over
     )
-    left = f"Left out: {', '.join(words)}; the JSON has all, and so has a question about one device"
+    left = f"Left out: {', '.join(words)}; {others}"
     return [listed[n] for n in sorted(shown)], [left]
 
 

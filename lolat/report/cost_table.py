@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import inf
 from typing import Any
 
 from lolat.device.running import IN_TF32, LAYOUTS
@@ -201,17 +202,32 @@ def most_line(rows: Sequence[Row]) -> str:
     )
 
 
+def took_s(row: Row) -> float:
+    """Return the seconds in which a row reaches its data within limits."""
+    return (row[1].within_limits or 0) / (row[1].tokens_per_s or row[1].samples_per_s)
+
+
+def most_or_sooner(listed: Sequence[Row]) -> Sequence[Row]:
+    """Return the first row of each device, and those that no row before them reaches sooner.
+
+    `listed`: the most data within limits first.
+    """
+    soonest, seen, shown = inf, set[str](), list[Row]()
+    for row in listed:
+        if took_s(row) < soonest or short_name(row[0].device) not in seen:
+            shown.append(row)
+        soonest = min(soonest, took_s(row))
+        seen.add(short_name(row[0].device))
+    return shown
+
+
 def _sooner_words(most: Row, rows: Sequence[Row]) -> str:
     """Return a clause on the row that has nearly as much data soonest; "" if it is that row."""
     amount = most[1].within_limits or 0
-
-    def took(row: Row) -> float:
-        return (row[1].within_limits or 0) / (row[1].tokens_per_s or row[1].samples_per_s)
-
     near = [row for row in rows if NEARLY * (row[1].within_limits or 0) >= amount]
     near = [row for row in near if row[1].fits is not False]
-    soonest = min(near, key=took, default=most)
-    if took(soonest) * NEARLY >= took(most):
+    soonest = min(near, key=took_s, default=most)
+    if took_s(soonest) * NEARLY >= took_s(most):
         return ""
     cost, option = soonest
     words = f"{option.devices} x {short_name(cost.device)}, {keeps(option, cost.limits)}"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lolat as package
 from lolat.errors import InputError
 from lolat.report.cost import cost_lines, cost_parts, costs_lines, costs_parts
+from lolat.report.cost_table import most_or_sooner, took_s
 from lolat.report.tables import lines_of
 from tests.cli.commands import Command
 from tests.training.several import asked, compared, network
@@ -189,3 +192,29 @@ def test_the_largest_batch_keeps_the_limit(lolat: Command, net: str, more: tuple
     assert found < most == lolat.json(*ask, "--max-ms", 2 * end_ms(most), *more)["batch_size"]
     short = lolat(*ask, "--max-ms", end_ms(1) / 2, *more, "--json")
     assert (short.code, json.loads(short.out)["batch_size"]) == (3, 1)
+
+
+def test_without_data_a_long_table_has_what_no_row_beats_in_data_and_time() -> None:
+    """By trying all pairs; the most of each device stays."""
+    rng = np.random.default_rng(7)
+    rows: Any = sorted(
+        (
+            (
+                SimpleNamespace(device=f"gpu-{rng.integers(5)}"),
+                SimpleNamespace(within_limits=float(n), samples_per_s=float(s), tokens_per_s=None),
+            )
+            for n, s in rng.integers(1, 1000, (40, 2))
+        ),
+        key=lambda row: -row[1].within_limits,
+    )
+
+    def beats(one: Any, other: Any) -> bool:
+        more = one[1].within_limits >= other[1].within_limits
+        return more and took_s(one) < took_s(other)
+
+    found = most_or_sooner(rows)
+    for row in rows:
+        is_first = all(o[0].device != row[0].device for o in rows[: rows.index(row)])
+        is_beaten = any(beats(other, row) for other in rows)
+        assert (row in found) == (is_first or not is_beaten)
+    assert len(found) < len(rows)
