@@ -189,7 +189,7 @@ def _of_function(spec: str, weights: bool) -> Any:
 
 
 def made(make: Callable[[], Any]) -> Any:
-    """Call a function of the user and return its network; one of PyTorch has no weights and needs no GPU."""
+    """Call a function of the user; its network of PyTorch has no weights and needs no GPU."""
     if "torch" not in sys.modules:
         return make()
     from lolat.readers.torch.named import without_weights
