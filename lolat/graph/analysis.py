@@ -5,7 +5,6 @@ reader -> Graph -> `analyze` -> predictor -> prediction -> attribution.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -64,22 +63,10 @@ def operations_parameters(graph: Graph) -> tuple[int, ...]:
     return tuple(found)
 
 
-_AGAIN = re.compile(r":\d+(?=/|$)")  # the suffix of a layer's name in its second call
-
-
 def parameter_key(operation: Operation) -> tuple[object, ...]:
-    """A key that is equal for operations with the same parameter.
-
-    Calls of one layer have the same path. An embedding and the dense layer that shares its table have the
-    same sizes.
-    """
-    a = operation.attributes
-    if operation.kind == "embedding":
-        return a.get("rows"), a.get("out_features")
-    if operation.kind == "dense" and a.get("tied") == "kernel":
-        return a["out_features"], a["in_features"]
-    path = operation.full_name
-    return operation.kind, _AGAIN.sub("", path) if a.get("tied") else path
+    """A key that is equal for operations of a graph with the same parameter."""
+    shared = operation.attributes.get("parameter")
+    return ("own", operation.outputs) if shared is None else ("shared", shared)
 
 
 def _channels(graph: Graph, norm: Operation) -> int:

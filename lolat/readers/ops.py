@@ -139,7 +139,8 @@ class Writer:
         self.held: set[int] = set()  # tensors through which no gradient goes
         self.ahead = [0, 0]  # results computed of constants, and views of these, for an operation
         self.scalars = set[int]()  # constants without axes that are trained
-        self._owned: dict[Any, set[str]] = {}  # parameter -> the kinds of operations that have it
+        # Parameter -> the positions of its first use's operations, the kinds of all that have it.
+        self._owned: dict[Any, tuple[list[int], set[str]]] = {}
 
     def constant(self, shape: Sequence[int], dtype: str = "float32", batched: bool = False) -> int:
         """A tensor that does not depend on the network's inputs."""
@@ -200,19 +201,23 @@ class Writer:
         """Mark the operations from position `start` on as `tied` if an earlier one has their parameter too.
 
         Tied ones add nothing to the memory; one of another kind, as a head that shares the embedding, or
-        with an `own_bias`, adds its biases ("kernel"). `parameter`: any key, None for none. `bits`: of a
-        quantized weight, its share of scales too. Returns True if one of the operations can have a
-        parameter.
+        with an `own_bias`, adds its biases ("kernel"). All of them get the number of the parameter, which
+        is the position of the first. `parameter`: any key, None for none. `bits`: of a quantized weight,
+        its share of scales too. Returns True if one of the operations can have a parameter.
         """
-        operations, owners = self.builder.operations, frozenset(self._owned.get(parameter, ()))
-        able = COMPUTE | NORMALIZATIONS
+        operations, able = self.builder.operations, COMPUTE | NORMALIZATIONS
         owning = [i for i in range(start, len(operations)) if operations[i].kind in able]
-        for i in owning:
-            kind = operations[i].kind
-            tied = (True if kind in owners and not own_bias else "kernel") if owners else None
-            operations[i] = operations[i].changed(tied=tied, bits=bits or None)
-            if parameter is not None:
-                self._owned.setdefault(parameter, set()).add(kind)
+        first, kinds = self._owned.get(parameter, ([], set[str]()))
+        for k, i in enumerate(owning):
+            known = operations[i].kind in kinds and not own_bias
+            tied = (True if known else "kernel") if first else None
+            number = first[min(k, len(first) - 1)] if first else None
+            operations[i] = operations[i].changed(tied=tied, bits=bits or None, parameter=number)
+            if number is not None:
+                operations[number] = operations[number].changed(parameter=number)
+        if owning and parameter is not None:
+            kinds.update(operations[i].kind for i in owning)
+            self._owned[parameter] = first or owning, kinds
         return bool(owning)
 
     def mark(self, start: int, attribute: str, value: str) -> None:

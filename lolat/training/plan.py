@@ -14,7 +14,6 @@ from lolat.device.running import LAID_BY_COMPILER, as_written, has_convolutions,
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import largest_fitting
-from lolat.graph.backward import learns
 from lolat.graph.kinds import CONVOLUTIONS
 from lolat.graph.modes import DEFAULT_MODE, FLOAT32, TF32
 from lolat.hardware.gpus import PRECISION_OF, usable_bytes
@@ -38,7 +37,7 @@ from lolat.training.prediction import TrainingPrediction, predict
 from lolat.training.predictor import TrainingPredictor
 from lolat.training.question import TrainingQuestion
 from lolat.training.run import TrainingRun
-from lolat.training.tuning import TIED, Tuning, tuned
+from lolat.training.tuning import Tuning, tuned
 
 if TYPE_CHECKING:
     from lolat.device import Device
@@ -199,7 +198,7 @@ class NetworkPlan:
         }
 
     def remarks(self, memory: Mapping[str, int], numbers: Sequence[int]) -> Iterator[str]:
-        """Yield remarks on the optimizer, a tied head, half precision, and what is not counted."""
+        """Yield remarks on the optimizer, half precision, and what is not counted."""
         graph, kinds = self.graph, {o.kind for o in self.graph.operations}
         # A softmax whose result is read on is that of an attention of single operations.
         inner = {o.kind for o in graph.operations if set(o.outputs).isdisjoint(graph.outputs)}
@@ -210,8 +209,6 @@ class NetworkPlan:
             )
         if found := graph.training_only + graph.training_only_on_cpu * self.file.is_cpu:
             yield f"in training only, and not counted: {', '.join(found)}"
-        if self.tuning.frozen and any(learns(o) for o in graph.operations if o.kind == "embedding"):
-            yield TIED
         if self.asked.channels_last and self.training.mode and self.training.mode.fused:
             yield LAID_BY_COMPILER
         if self.tuning.rank:

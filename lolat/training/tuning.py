@@ -34,8 +34,11 @@ TIED = (
     "the head is the table of embeddings: it is trained as both, so that its gradient runs through the "
     "frozen layers too"
 )
-
-
+USED_AGAIN = (
+    "the frozen part has parameters that the trained part uses too, as a shared layer, or a table of "
+    "embeddings that is the head: they are trained, so that their gradient runs through the frozen "
+    "layers too"
+)
 HEAD = -1
 
 
@@ -135,7 +138,7 @@ def _tuned(graph: Graph, tuning: Tuning) -> Graph:
         )
     if tuning.rank:
         return _adapted(graph, operations, tuning.rank, last)
-    live, still = operations[last:][:1], _constants(graph)
+    begin, end, still = last, last + 1, _constants(graph)
     if tuning.frozen != HEAD:
         every = units(graph)
         if tuning.frozen >= len(every):
@@ -143,12 +146,14 @@ def _tuned(graph: Graph, tuning: Tuning) -> Graph:
                 f"{arg('tune')} frozen:{tuning.frozen}: {shortened(graph.name)} has "
                 f"{plural(len(every), 'block')}; expected fewer, or frozen for all but its last layer"
             )
-        begin = every[tuning.frozen - 1][-1] + 1
-        live, frozen = operations[begin:], {t for o in operations[:begin] for t in o.inputs}
+        begin, end = every[tuning.frozen - 1][-1] + 1, len(operations)
+        frozen = {t for o in operations[:begin] for t in o.inputs}
         shared = {t for _, made in graph.free if not frozen.isdisjoint(made) for t in made}
         still &= frozen | shared | {*graph.still}
-    trained = set(map(parameter_key, live))
+    trained = set(map(parameter_key, operations[begin:end]))
     made = [o if parameter_key(o) in trained else o.changed(**{TRAINED: 0}) for o in operations]
+    if sum(TRAINED not in o.attributes for o in made) > end - begin:
+        graph = replace(graph, warnings=(*graph.warnings, USED_AGAIN))
     return _with(graph, made, still)
 
 
@@ -171,12 +176,17 @@ def _adapted(graph: Graph, operations: list[Operation], rank: int, last: int) ->
         thin = Tensor((*given.shape[:-1], rank), given.batched, result.dtype)
         tensors += [thin, result, result, result]
         made[-1] = replace(made[-1], outputs=(base,))
-        about = {k: v for k, v in o.attributes.items() if k in (CHECKPOINT, REENTRANT, "tied")}
+        about = {k: v for k, v in o.attributes.items() if k in (CHECKPOINT, REENTRANT)}
+        if o.attributes.get("tied") is True:  # it is called again, with the adapters that it has
+            about["tied"] = True
+        shared = o.attributes.get("parameter")
         widest = max(widest, min(o.attributes["in_features"], o.attributes["out_features"]))
         into = {"in_features": o.attributes["in_features"], "out_features": rank, "bias": False}
         out_of = {"in_features": rank, "out_features": o.attributes["out_features"], "bias": False}
         made += [
-            Operation(name, kind, inputs, outputs, {**sizes, **about}, o.full_name)
+            Operation(name, kind, inputs, outputs, {**sizes, **about}, o.full_name).changed(
+                parameter=None if shared is None else (shared, name)
+            )
             for name, kind, inputs, outputs, sizes in (
                 ("lora_A", "dense", (read,), (low,), into),
                 ("lora_B", "dense", (low,), (high,), out_of),

@@ -142,6 +142,18 @@ def test_what_is_no_graph_document_is_refused() -> None:
             Graph.from_dict(document)
 
 
+def test_a_file_that_does_not_say_what_shares_a_parameter_is_refused() -> None:
+    builder = GraphBuilder("old")
+    x = builder.input((1, 8))
+    for more in ({}, {"tied": True, "parameter": 0}):
+        x = builder.add("dense", [x], (1, 8), in_features=8, out_features=8, bias=True, **more)
+    document = builder.build([x]).to_dict()
+    assert Graph.from_dict(document).to_dict() == document
+    del document["operations"][1]["attributes"]["parameter"]
+    with pytest.raises(InputError, match=r"'dense:2' shares a parameter.*read the network again"):
+        Graph.from_dict(document)
+
+
 def test_every_attribute_of_the_bundled_networks_is_listed() -> None:
     every = (read(name) for name in bundled_networks()[::5])
     found = {name for graph in every for o in graph.operations for name in o.attributes}

@@ -236,12 +236,12 @@ def test_tensors_are_those_of_pytorchs_allocator() -> None:
 def test_autocast_keeps_no_half_copy_of_a_table(tied: bool) -> None:
     builder = GraphBuilder("words", "torch")
     tokens = builder.input((1, 16), "int64")
-    table = {"rows": 100, "out_features": 32}
+    shared = {"parameter": 0} if tied else {}
+    table = {"rows": 100, "out_features": 32, **shared}
     x = builder.add("embedding", [tokens], (1, 16, 32), "table", dtype="float32", **table)
-    more = {"tied": "kernel"} if tied else {}
-    y = builder.add(
-        "dense", [x], (1, 16, 100), "head", in_features=32, out_features=100, bias=False, **more
-    )
+    kernel = {"in_features": 32, "out_features": 100, "bias": False, **shared}
+    kernel |= {"tied": "kernel"} if tied else {}
+    y = builder.add("dense", [x], (1, 16, 100), "head", **kernel)
     memory = analyze(builder.build([y])).memory(1, Mode("amp"))
     half = 2 * 100 * 32  # of the product, be its kernel the table or not
     assert memory.weights_bytes == 4 * 100 * 32 * (1 if tied else 2) + half

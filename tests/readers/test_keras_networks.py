@@ -12,6 +12,8 @@ import lolat
 from lolat.graph.analysis import parameters
 from lolat.graph.counts import count
 from lolat.readers.keras import read_model, without_weights
+from lolat.training.memory import numbers_of
+from lolat.training.tuning import tuned
 from tests.readers.counting import refused
 from tests.readers.keras_networks import functional, graph_of, keras, kinds, layers, ops, six, total
 
@@ -402,3 +404,17 @@ def test_a_weight_that_is_used_again_as_it_is_or_turned_is_kept_once(turned: boo
     graph = read_model(model)
     assert parameters(graph) == model.count_params() == 50 * 8 + 8 * 32 + 32
     assert total(graph).flops == 6 * (2 * 8 * 32 + 50 * 8)
+
+
+def test_a_shared_attention_is_trained_where_a_part_of_it_is() -> None:
+    """Keras' own numbers; a table of the size of one that is frozen is another one."""
+    x, other = keras.Input((6,), dtype="int32"), keras.Input((6,), dtype="int32")
+    shared = layers.MultiHeadAttention(2, 4), layers.LayerNormalization()
+    table, behind, head = layers.Embedding(50, 8), layers.Embedding(50, 8), layers.Dense(3)
+    y = table(x)
+    for _ in range(3):
+        y = shared[1](y + shared[0](y, y))
+    graph = read_model(keras.Model([x, other], head(y + behind(other))))
+    trained = sum(layer.count_params() for layer in (*shared, behind, head))
+    assert numbers_of(tuned(graph, "frozen:1", None)) == (trained, 50 * 8)
+    assert numbers_of(tuned(graph, "frozen", None)).trained == head.count_params()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lolat
 from lolat.errors import NetworkError
-from lolat.graph.analysis import as_trained, weights_bytes
+from lolat.graph import Graph
+from lolat.graph.analysis import as_trained, copied_bytes, weights_bytes
 from lolat.graph.modes import Mode
 from lolat.optimizers import optimizer_named
-from lolat.training.memory import numbers_of, recipe_for
+from lolat.training.memory import memory_at_peak, numbers_of, recipe_for, recipe_of
 from lolat.training.pass_counts import variables
 from lolat.training.tuning import tuned
 from tests.training.known import saved_bytes
@@ -56,6 +60,92 @@ def test_a_table_that_is_also_the_last_kernel_is_trained_where_a_gradient_comes(
     assert ["frozen layers too" in remarks for remarks in told] == [True, False]
     config = peft.LoraConfig(r=4, target_modules=["between", "other"])
     agree(peft.get_peft_model(Tied(), config), WORDS, tuned(whole, "lora:4", None))
+
+
+class Towers(nn.Module):
+    """Two tables of one size, each with a block of layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.users, self.items = nn.Embedding(50, 8), nn.Embedding(50, 8)
+        layers = (nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)) for _ in range(2))
+        self.blocks, self.head = nn.ModuleList(layers), nn.Linear(8, 1)
+
+    def forward(self, x: Any) -> Any:
+        user = self.blocks[0](self.users(x))
+        return self.head(user * self.blocks[1](self.items(x)))
+
+
+class Translation(nn.Module):
+    """Two tables of one size, of which the head is the second."""
+
+    def __init__(self, more: int = 0) -> None:
+        super().__init__()
+        self.source, self.target = nn.Embedding(50 + more, 8), nn.Embedding(50, 8)
+        self.middle, self.head = nn.Linear(8, 8), nn.Linear(8, 50, bias=False)
+        self.head.weight = self.target.weight
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.middle(self.source(x) + self.target(x)))
+
+
+class Again(nn.Module):
+    """Calls one attention three times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(50, 8), nn.Linear(8, 3)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        x = self.table(x)
+        for _ in range(3):
+            x = x + self.attention(x, x, x, need_weights=False)[0]
+        return self.head(x)
+
+
+FROZEN = [
+    (Towers, "frozen:1", ["items", "blocks.1", "head"], False),
+    (Translation, "frozen", ["target"], True),
+    (Again, "frozen:1", ["attention", "head"], True),
+    (Again, "frozen:2", ["attention", "head"], True),
+    (Again, "frozen", ["head"], False),
+]
+
+
+@pytest.mark.parametrize(("network", "tune", "parts", "is_told"), FROZEN)
+def test_a_parameter_is_known_from_another_of_its_size(
+    tmp_path: Path, network: Any, tune: str, parts: list[str], is_told: bool
+) -> None:
+    """PyTorch's own parameters say which are one; so it is in the ONNX file, and in JSON."""
+    whole = lolat.read((network(), (WORDS,)))
+    part = tuned(as_trained(whole), tune, None)
+    expected = trained_only(network(), *parts)
+    number = sum(p.numel() for p in expected.parameters() if p.requires_grad)
+    assert numbers_of(part).trained == number
+    assert any("that the trained part uses too" in w for w in part.warnings) == is_told
+    if network is not Again:  # whose attention is in one operation of PyTorch
+        agree(expected, WORDS, part)
+    assert Graph.from_dict(json.loads(json.dumps(part.to_dict()))) == part
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(network().eval(), (WORDS,), tmp_path / "network.onnx", dynamo=False)
+    exported = tuned(lolat.read(tmp_path / "network.onnx"), tune, None)
+    assert numbers_of(exported).trained == number
+
+
+def test_a_table_of_the_heads_size_has_no_copy_in_half_precision() -> None:
+    """By hand: the kernels have one, and the table that the head is; a row more changes its bytes alone."""
+    same, other = (lolat.read((Translation(more), (WORDS,))) for more in (0, 1))
+    of_table, of_kernel = 50 * 8, 8 * 8 + 8
+    assert copied_bytes(same)[-1] == copied_bytes(other)[-1] == 2 * (of_table + of_kernel)
+    held = [
+        sum(memory_at_peak(g, 1, recipe_of("amp", optimizer_named("sgd")))[1].values())
+        for g in (same, other)
+    ]
+    assert (
+        4 * 8 <= held[1] - held[0] <= 2 * 4 * 8
+    )  # its weights, and its gradient where it is there
 
 
 @pytest.mark.parametrize("reentrant", [None, False])
