@@ -106,21 +106,28 @@ class Parameter:
         return "--" + self.name.replace("_", "-")
 
     def check(self, *values: Any) -> None:
-        """InputError unless each value is a finite number in the range, a whole one if the kind is int."""
+        """InputError unless each value is a finite number in the range, a whole one if the kind is int, or
+        of a flag a bool.
+        """
         if values and all(map(self._holds, values)):
             return
+        shown = f"{arg(self.name)} {', '.join(map(_shown, values))}"
+        if self.kind is bool:
+            raise InputError(f"{shown}: expected True or False")
         what = "a number" if self.kind is float else "a whole number"
         least = f"{'above' if self.is_open else 'from'} {self.least:,g}"
         to = " and below" if self.is_open else " to"
         most = f"{to} {self.most:,}" if math.isfinite(self.most) else ""
         expected = f"expected {what} {least}{most}{self.unknown}"
         raise InputError(
-            f"{arg(self.name)} {', '.join(map(_shown, values))}: {expected}",
+            f"{shown}: {expected}",
             given=[*values],
             most=self.most,
         )
 
     def _holds(self, value: Any) -> bool:
+        if self.kind is bool:
+            return isinstance(value, bool)
         kind: Any = Real if self.kind is float else Integral
         if not isinstance(value, kind) or isinstance(value, bool):
             return False
@@ -177,7 +184,8 @@ _EVERY = (
               0, 1, is_open=True, metavar="SHARE", unknown=f", such as {COVERAGE:g}"),
     _amount("max_ms", "MS", "The longest that it may take."),
     Parameter("sure", "The upper end of the interval counts; without a number, of "
-              f"{100 * COVERAGE:g} %.", float, 1, 100, is_open=True, metavar="[PERCENT]"),
+              f"{100 * COVERAGE:g} %.", float, 1, 100, is_open=True, metavar="[PERCENT]",
+              unknown=" percent, such as 95"),
     _word("vary", VARY, "The quantity that changes: channel counts, pixels of the input, or samples at "
           "once."),
     # Its training.
@@ -231,6 +239,12 @@ _EVERY = (
               "name of their own server's: a known name, or the path of a config.json.", str,
               metavar="NAME"),
     # Measuring and searching.
+    Parameter("wait", "Start when other programs let the machine alone, after ten minutes at the latest.",
+              bool, default=False),
+    Parameter("restart", "Throw away what an interrupted run left.", bool, default=False),
+    Parameter("training", "Of --table: its training steps, by a profile made from tables.", bool,
+              default=False),
+    Parameter("lower_is_better", "A low score is good, such as a loss.", bool, default=False),
     _word("backend", BACKENDS, "The framework that is measured.", OTHER_BACKENDS),
     Parameter("threads", "Threads on a CPU."),
     Parameter("seed", "Random numbers: another seed, other numbers.", least=0),
@@ -239,11 +253,37 @@ PARAMETERS = {parameter.name: parameter for parameter in _EVERY}
 """Each parameter by its name."""
 
 
-def check_given(**numbers: Any) -> None:
-    """InputError for a number out of its parameter's range, else of whole numbers from 1; None is none."""
-    for name, value in numbers.items():
+def check_given(**values: Any) -> None:
+    """InputError for a number out of its parameter's range, else of whole numbers from 1, and for a flag
+    that is no bool; None is none.
+    """
+    for name, value in values.items():
         if value is not None:
             PARAMETERS.get(name, Parameter(name, "")).check(value)
+
+
+def percent_sure(sure: float | None) -> float | None:
+    """The certainty of limits in percent: that of COVERAGE for True, None for False; InputError for a
+    number out of its range, and for what is none.
+    """
+    if sure is None or isinstance(sure, bool):
+        return 100 * COVERAGE if sure else None
+    PARAMETERS["sure"].check(sure)
+    return sure
+
+
+def surely(sure: float | None, coverage: float | None) -> tuple[bool, float | None]:
+    """(whether the end of an interval keeps a limit, the coverage of the interval).
+
+    A number of `sure` is the coverage in percent; InputError beside another one.
+    """
+    percent = percent_sure(sure)
+    if percent is None or sure is True:
+        return bool(sure), coverage
+    if coverage is not None:
+        given = f"{arg('sure')} {percent:g} and {arg('coverage')} {coverage}"
+        raise InputError(f"{given}: both are the share of true values; expected one of them")
+    return True, percent / 100.0
 
 
 # ---- Questions whose fields declare their parameters

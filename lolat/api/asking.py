@@ -23,7 +23,7 @@ def predict(
     network: Any, on: str | Model, batch_size: int | str = 1, predictor: str | None = None,
     coverage: float | None = None, *, precision: str | None = None, launch: str | None = None,
     host_us: float | None = None, channels_last: bool = False, input_size: InputSize = None,
-    max_ms: float | None = None, sure: bool = False, prices: str | None = None,
+    max_ms: float | None = None, sure: float | None = None, prices: str | None = None,
 ) -> Prediction: ...  # fmt: skip
 
 

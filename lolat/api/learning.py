@@ -23,6 +23,7 @@ from lolat.io.writing import check_file
 from lolat.microbench import backends, blocks, check, environment, learn_training, worker
 from lolat.microbench import journal as journals
 from lolat.microbench import learn as learn_blocks
+from lolat.parameters import check_given
 from lolat.units import percent
 
 DEFAULT_BACKEND = "tensorflow"
@@ -53,6 +54,7 @@ def learn(
     there is nothing to measure with, InputError where `output` cannot be written or is of another device or
     backend.
     """
+    check_given(training=training, restart=restart, wait=wait)
     shown = progress or Progress()
     path = None if output is None else Path(output)
     joined, target, here = _backend_and_output(device, path, backend, options, shown)

@@ -21,7 +21,7 @@ from lolat.io.progress import Progress
 from lolat.io.results import Remark, Result, dict_of
 from lolat.microbench import backends, check, environment, learn, probe
 from lolat.microbench import runner as runners
-from lolat.parameters import EVALUATED_BATCHES
+from lolat.parameters import EVALUATED_BATCHES, check_given
 from lolat.readers.size import as_sizes, numbers_of
 from lolat.tables.blocks import points_of
 from lolat.units import off, percent, plain, plural
@@ -191,6 +191,7 @@ def evaluate(
     progress: Progress,
 ) -> Evaluation:
     """Measure networks on this machine, and compare them with the predictions: see `Model.evaluate`."""
+    check_given(wait=wait)
     name = model.label
     learned, where = model.latencies_file.environment, model.latencies_file.recorded
     backend, device = backends.of_model(where), device_of(model)

@@ -63,7 +63,7 @@ class Model(Device):
         self, network: Any, batch_size: int | str = 1, predictor: str | None = None,
         coverage: float | None = None, *, precision: str | None = None, launch: str | None = None,
         host_us: float | None = None, channels_last: bool = False, input_size: InputSize = None,
-        max_ms: float | None = None, sure: bool = False, prices: str | None = None,
+        max_ms: float | None = None, sure: float | None = None, prices: str | None = None,
     ) -> Prediction: ...  # fmt: skip
 
     @overload
@@ -81,7 +81,7 @@ class Model(Device):
         a `coverage` there is no interval where the profile has too few points for one. `precision`,
         `launch`, `host_us`, `channels_last`: see `run_as`; "best": the fastest precision. `max_ms`: with
         "auto" alone; of other sizes compare latency_ms. `sure`: True: the upper end of the interval keeps
-        it.
+        it; a number: that of an interval of so many percent.
 
         Returns a `Prediction`: latency_ms, interval_ms, in_domain, blocks and more; `report()` has the
         table of blocks. Raises NetworkError where the network cannot be read (one of several is in
@@ -137,10 +137,10 @@ class Model(Device):
         """The largest width, input or batch of a network that keeps a time limit.
 
         `max_ms`: the time, ms. `vary`: "width" (channel counts), "resolution" (pixels of the input) or
-        "batch" (samples at once). `sure`: True where the upper end of the interval must stay within it.
-        Returns a `BudgetAnswer`, whose `best.value` is the answer; of a list of batch sizes
-        `BudgetAnswers`. Raises AnswerIsNo where not even the smallest stays within the time. The other
-        arguments are as for `predict`:
+        "batch" (samples at once). `sure`: True where the upper end of the interval must stay within it,
+        or the interval's coverage in percent. Returns a `BudgetAnswer`, whose `best.value` is the answer;
+        of a list of batch sizes `BudgetAnswers`. Raises AnswerIsNo where not even the smallest stays within
+        the time. The other arguments are as for `predict`:
         """
         from lolat.device.budget import BudgetAnswers, budget
         from lolat.device.prediction import at_size

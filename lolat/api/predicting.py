@@ -212,7 +212,7 @@ def exceeded(predictions: Collection[Prediction], question: Question) -> list[st
 
     InputError if a sure one has no interval.
     """
-    max_ms, sure, lines = question.max_ms, question.sure, []
+    max_ms, sure, lines = question.max_ms, bool(question.sure), []
     is_limit = max_ms is not None or {*map(attrgetter("fits"), predictions)} == {False}
     for prediction in predictions if is_limit else ():
         on = f" on {plain(prediction.device)}"

@@ -339,10 +339,6 @@ on_option = shared(
     "--on", "--devices", "--device", "on", multiple=True, metavar="MODEL[,MODEL]",
     help="Devices to compare; all: every one that can answer.",
 )  # fmt: skip
-wait_option = click.option(
-    "--wait", is_flag=True,
-    help="Start when other programs let the machine alone, after ten minutes at the latest.",
-)  # fmt: skip
 output_option = shared(
     "--output", type=click.Path(path_type=Path), metavar="PATH", help="Where the result goes."
 )

@@ -24,15 +24,14 @@ from lolat.parameters import EVALUATED_BATCHES
 @click.argument("networks", metavar="[NETWORK]...", nargs=-1)
 @common.parameter("batch_size", f"{' and '.join(map(str, EVALUATED_BATCHES))} if not given.")
 @common.parameter("input_size")
-@common.wait_option
+@common.parameter("wait")
 @click.option("--table", type=click.Path(), multiple=True, metavar="FILE",
                help="Measure nothing: compare with the times in this table; maybe several.")  # fmt: skip
 @click.option("--only", type=common.List(click.STRING, "NAME[,NAME]", "v100,p100"),
                help="Of --table: the rows of these devices alone.")  # fmt: skip
 @click.option("--predictions", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
                help="Of --table: write its rows with predicted_ms, low_ms, high_ms.")  # fmt: skip
-@click.option("--training", is_flag=True,
-               help="Of --table: its training steps, by a profile made from tables.")  # fmt: skip
+@common.parameter("training")
 @click.option("--tensor-parallel", type=common.WHOLE, metavar="N",
                help="GPUs that share the model. With --table: of rows that do not say it.")  # fmt: skip
 @common.parameter("served_model")

@@ -38,8 +38,8 @@ DEVICE = common.Word(Parameter("device", "", str, choices=("cpu", "gpu"), others
     show_default=True,
     help="training: measure forward, backward and update too.",
 )
-@common.wait_option
-@click.option("--restart", is_flag=True, help="Throw away what an interrupted run left.")
+@common.parameter("wait")
+@common.parameter("restart")
 def learn(
     device: str, output: Path | None, backend: str | None, threads: int | None, mode: str,
     restart: bool, wait: bool, **options: bool,

@@ -122,7 +122,7 @@ def run_options(function: Any) -> Any:
                help="How many the callable scores, 200 if not given; in a larger space the search is "
                "evolutionary.")  # fmt: skip
 @common.parameter("seed")
-@click.option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
+@common.parameter("lower_is_better")
 @common.parameter("batch_size", several=False, default=1, show_default=True)
 @run_options
 @common.output_option(more="The front as CSV.")
@@ -137,7 +137,6 @@ def search(
     objective: str,
     output: Path | None,
     accuracy: str | None,
-    sure: float | None,
     **question: Any,
 ) -> None:
     """Find the fastest candidates of SPACE at each score, the best at each latency, on MODEL's device."""
@@ -153,9 +152,8 @@ def search(
             beside = None if output is None else str(output.with_suffix(".scores.csv"))
             accuracy = accuracy or beside or f"{of_space.name}.scores.csv"
         result = search_space(
-            of_space, loaded, objective, accuracy=accuracy, progress=bar, sure=sure is not None,
-            coverage=None if sure is None else sure / 100, **question,
-        )  # fmt: skip
+            of_space, loaded, objective, accuracy=accuracy, progress=bar, **question
+        )
     common.answer(result, front_lines(result))
     if output is not None:
         write_csv(output, result.rows())

@@ -100,12 +100,8 @@ def predict(
     from lolat.report.prediction import summary, table_of_predictions
     from lolat.report.ranked import left_out_lines
 
-    if (sure := asked.pop("sure")) is not None:
-        if asked["max_ms"] is None or asked["coverage"] is not None:
-            raise InputError(
-                f"{arg('sure')} goes with {arg('max_ms')}, and without {arg('coverage')}"
-            )
-        asked |= {"sure": True, "coverage": sure / 100}
+    if asked["sure"] is not None and asked["max_ms"] is None:
+        raise InputError(f"{arg('sure')} goes with {arg('max_ms')}")
     question = LatencyQuestion(**asked)
     model, networks = common.model_and_networks(arguments, on)
     if model is None and not on:
@@ -128,7 +124,7 @@ def predict(
     if len(answers) == 1 and not (predictions.errors or predictions.left_out):
         common.answer(answers[0], summary(answers[0]))
     else:
-        table = table_of_predictions(answers, question.max_ms, question.sure)
+        table = table_of_predictions(answers, question.max_ms, bool(question.sure))
         common.answer(predictions, [*table, *left_out_lines(predictions.left_out)])
     if csv is not None:
         from lolat.report.tables import write_csv
@@ -252,11 +248,10 @@ def explain(model: Model, network: str, **question: Any) -> None:
     },
 )
 @of_one(BudgetQuestion, "predictor", "coverage", max_ms=REQUIRED, vary=REQUIRED, sure=common.SURE)
-def budget(model: Model, network: str, sure: float | None, **question: Any) -> None:
+def budget(model: Model, network: str, **question: Any) -> None:
     """The largest width, input or batch of NETWORK that keeps a time limit."""
     from lolat.report.explanation import budget_lines
     from lolat.report.tables import one_by_one
 
-    coverage = None if sure is None else sure / 100
-    answer = model.budget(network, sure=sure is not None, coverage=coverage, **question)
+    answer = model.budget(network, **question)
     common.answer(answer, one_by_one(answer, budget_lines))

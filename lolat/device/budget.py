@@ -116,7 +116,7 @@ def budget(
     """
     question.check_limit()
     vary = PARAMETERS["vary"].choice(vary)
-    max_ms, sure = question.max_ms or 0.0, question.sure
+    max_ms, sure = question.max_ms or 0.0, bool(question.sure)
     network = analyze(network).graph
     own, unit, most, network_of = _values(network, vary, as_whole(question.batch_size), at_size)
 

@@ -153,7 +153,7 @@ def largest_batch(model: Device, analysis: Analysis, question: Question) -> int:
     def keeps(n: int, sure: bool) -> bool:
         return end_ms(predict(model, analysis, question.at(n)), sure) <= limit
 
-    return max(last_within(keeps, most, 1, question.sure), 1)
+    return max(last_within(keeps, most, 1, bool(question.sure)), 1)
 
 
 NEXT_SMALLER = 0.9

@@ -9,7 +9,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lolat.errors import InputError, LolatError, arg
-from lolat.parameters import BEST, PARAMETERS, check_given, declared
+from lolat.parameters import BEST, PARAMETERS, check_given, declared, surely
 from lolat.units import by_text
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ Runs = TypeVar("Runs", bound="Device")
 class RunAs:
     """The execution mode that a device is asked in: the arguments of `Device.run_as`.
 
-    InputError for an unknown word, and for a launch overhead in another unit.
+    InputError for an unknown word, a launch overhead in another unit, and a layout that is no bool.
     """
 
     precision: str | None = None
@@ -43,7 +43,7 @@ class RunAs:
         for name in ("precision", "launch"):
             if (given := getattr(self, name)) not in (None, BEST):
                 object.__setattr__(self, name, PARAMETERS[name].choice(given))
-        check_given(host_us=self.host_us)
+        check_given(host_us=self.host_us, channels_last=self.channels_last)
 
     def device(self, model: Runs) -> Runs:
         """The device in the execution mode."""
@@ -70,7 +70,8 @@ class Question:
     """The parameters of a latency, but for the execution mode: `run_as` makes a device of that.
 
     See `lolat.parameters`. `batch_size`: a number or AUTO, of a LatencyQuestion also several. `sure`: the
-    upper end of the interval must keep `max_ms`, not the latency alone.
+    upper end of the interval must keep `max_ms`, not the latency alone; a number is the interval's
+    coverage in percent, and becomes True.
     """
 
     batch_size: int | str | Sequence[int | str] = 1
@@ -79,8 +80,13 @@ class Question:
     _: KW_ONLY
     input_size: InputSize = None
     max_ms: float | None = None
-    sure: bool = False
+    sure: float | None = None
     prices: str | Prices | None = None
+
+    def __post_init__(self) -> None:
+        sure, coverage = surely(self.sure, self.coverage)
+        object.__setattr__(self, "sure", sure)
+        object.__setattr__(self, "coverage", coverage)
 
     def at(self, batch_size: int | str) -> Question:
         """The question at another batch size."""
@@ -123,6 +129,10 @@ class LatencyQuestion(Question, RunAs):
     mode, of which `precision` may be BEST.
     """
 
+    def __post_init__(self) -> None:
+        Question.__post_init__(self)
+        RunAs.__post_init__(self)
+
     def device(self, model: Runs) -> Runs:
         """Return the device in the execution mode; BEST keeps its own precision."""
         precision = None if self.precision == BEST else self.precision
@@ -151,7 +161,7 @@ class BudgetQuestion(RunAs):
     coverage: float | None = None
     _: KW_ONLY
     input_size: InputSize = None
-    sure: bool = False
+    sure: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +175,9 @@ class TableQuestion:
     tensor_parallel: int | None = None
     served_model: str | None = None
     on_progress: OnProgress | None = None
+
+    def __post_init__(self) -> None:
+        check_given(training=self.training)
 
     @property
     def devices(self) -> Collection[str]:

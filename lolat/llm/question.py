@@ -22,6 +22,7 @@ from lolat.parameters import (
     TRACE,
     declared,
     parameters_of,
+    percent_sure,
 )
 from lolat.units import percent, plain, plural
 
@@ -120,7 +121,7 @@ class ServingQuestion:
             ("kv_dtype", _word("kv_dtype", self.kv_dtype)),
             ("expert_parallel", several(self.expert_parallel) or (1,)),
             ("attention_data_parallel", several(self.attention_data_parallel)),
-            ("sure", 100 * COVERAGE if self.sure is True else self.sure or None),
+            ("sure", percent_sure(self.sure)),
         ):  # fmt: skip
             object.__setattr__(self, name, value)
         for name, parameter in parameters_of(ServingQuestion).items():

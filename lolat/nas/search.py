@@ -24,7 +24,7 @@ from lolat.nas.estimators import DECODED, LatencyEstimator
 from lolat.nas.fewshot import Answer, FewShotModel, answers, estimator
 from lolat.nas.space import Grid, Space
 from lolat.nas.user_code import Objective, opened
-from lolat.parameters import COVERAGE, check_given
+from lolat.parameters import COVERAGE, check_given, surely
 from lolat.units import plain
 
 CANDIDATES = 200
@@ -127,7 +127,7 @@ def search(
     objective: AnyPath | Callable[..., Any],
     *,
     max_ms: float | None = None,
-    sure: bool = False,
+    sure: float | None = None,
     coverage: float | None = None,
     candidates: int | None = None,
     seed: int | None = None,
@@ -143,13 +143,16 @@ def search(
     `Model`, its file, or the name of a bundled one (of a GPU: `lolat.load("a100")`). `objective`: a CSV
     file with the columns arch and score; or a function that scores one candidate (its parameter is
     named arch, a text, candidate, a tuple of integers, or choices, a dict), or its name,
-    "package.module:callable". `sure`: the upper end of a candidate's interval of `coverage` keeps `max_ms`.
+    "package.module:callable". `sure`: True where the upper end of a candidate's interval must keep
+    `max_ms`, or a number: the interval's coverage in percent.
     The other arguments are the options of `lolat nas search`.
 
     AnswerIsNo if no candidate is within the time or has a score; InputError for a wrong argument.
     """
     shown = progress or Progress()
     check_given(candidates=candidates, max_ms=max_ms, coverage=coverage, seed=seed)
+    check_given(lower_is_better=lower_is_better)
+    sure, coverage = surely(sure, coverage)
     if sure and max_ms is None:
         raise InputError(f"{arg('sure')} goes with {arg('max_ms')}")
     check_file(accuracy, "accuracy")

@@ -110,9 +110,8 @@ def show_largest(form: Form, cards: list[Card]) -> None:
 def _budget(
     form: Form, question: Card, device: ListedDevice, graph: Graph, at_size: AtSize | None
 ) -> Card:
-    sure, vary = question["sure"], question["vary"]
-    coverage, limit = None if sure is None else sure / 100.0, question["max_ms"]
-    asked = Question(question["batch_size"], None, coverage, max_ms=limit, sure=sure is not None)
+    vary, limit, sure = question["vary"], question["max_ms"], question["sure"]
+    asked = Question(question["batch_size"], max_ms=limit, sure=sure)
     command = _command("budget", form, device)
     try:
         answer = budget(asked_of(device, question), graph, vary, asked, at_size)

@@ -13,7 +13,8 @@ import pytest
 
 import lolat
 from lolat.api.model import Model
-from lolat.errors import LolatError
+from lolat.errors import InputError, LolatError
+from lolat.parameters import PARAMETERS
 from tests.contract import test_nothing_ignored as options
 from tests.contract.test_nothing_ignored import folder as folder
 
@@ -126,6 +127,38 @@ def test_no_argument_is_ignored(name: str, folder: Path, capfd: pytest.CaptureFi
         if not isinstance(changed[0], LolatError) and changed == usual:
             ignored.append(argument)
     assert ignored == []
+
+
+EVERY = {**CALLS, "evaluate": (Model.evaluate, {"self": "desk.json"})}
+"""Each public call with arguments; one that measures is not made, but refuses."""
+WRONG = {
+    "flag": ("no", "True", 1, 0.0, 99),
+    "sure": ("no", "95", 0, 0.95, 1, 100, float("nan")),
+}
+"""Values that no flag has, and that are no certainty: True, False, or a percentage above 1 below 100."""
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_flag_is_a_bool_and_a_certainty_one_or_a_percentage(name: str, folder: Path) -> None:
+    call, given = EVERY[name]
+    for argument, one in inspect.signature(call).parameters.items():
+        kind = "flag" if isinstance(one.default, bool) else argument
+        for value in WRONG.get(kind, ()):
+            found = answered(call, {**given, argument: value}, argument, folder)
+            assert isinstance(found, InputError), (argument, value)
+            assert (argument in str(found), "expected" in str(found)) == (True, True)
+            assert repr(value) in str(found)
+
+
+def test_each_flag_is_declared() -> None:
+    of_calls = (
+        one for call, _ in EVERY.values() for one in inspect.signature(call).parameters.values()
+    )
+    flags = {one.name for one in of_calls if isinstance(one.default, bool)}
+    declared = {name for name, one in PARAMETERS.items() if one.kind is bool}
+    assert flags == declared >= {"channels_last", "lower_is_better", "restart", "training", "wait"}
+    with pytest.raises(InputError, match="channels_last 'no': expected True or False"):
+        lolat.compare("net.json", 4, on="v100", channels_last="no")
 
 
 def questions() -> Iterator[str]:

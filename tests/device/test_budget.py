@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lolat
 from lolat.api.model import Model
 from lolat.device.budget import LARGEST_TRIED_BATCH, MOST_WIDTH, WIDTH_STEPS, BudgetAnswer, budget
 from lolat.device.predicting import last_within
@@ -78,6 +79,29 @@ def test_to_be_sure_the_end_of_the_interval_counts(vary: str) -> None:
     assert sure.best.prediction.interval_ms[1] <= limit  # type: ignore[index]
     assert sure.next.prediction.interval_ms[1] > limit  # type: ignore[union-attr, index]
     assert sure.to_dict()["sure"] is True
+
+
+@pytest.mark.parametrize("percent", [50, 99])
+def test_a_number_is_how_sure_in_percent(percent: int) -> None:
+    """The largest batch of all, one by one, whose interval of that coverage ends within the limit."""
+    model, network = lolat.load("rtx-4090-amp"), lolat.read("timm:resnet18")
+    share, ends = percent / 100, list[float]()
+    for n in range(1, 200):
+        interval = model.predict(network, n, coverage=share).interval_ms
+        assert interval is not None
+        ends.append(interval[1])
+    limit = ends[120]
+    expected = max(n for n, end in enumerate(ends, start=1) if end <= limit)
+    for answer in (
+        model.budget(network, limit, "batch", sure=percent).best.value,
+        model.budget(network, limit, "batch", sure=True, coverage=share).best.value,
+        model.predict(network, "auto", max_ms=limit, sure=percent).batch_size,
+        lolat.predict(network, model, "auto", max_ms=limit, sure=percent).batch_size,
+    ):
+        assert answer == expected
+    assert model.budget(network, limit, "batch", sure=True).best.value != expected
+    with pytest.raises(InputError, match="coverage"):
+        model.budget(network, limit, "batch", sure=percent, coverage=share)
 
 
 @pytest.mark.parametrize("vary", ["batch", "width", "resolution"])

@@ -145,9 +145,11 @@ def test_the_ends_of_the_intervals_keep_the_time(coverage: float, candidates: in
         assert interval is not None
         ends.append(interval[1])
     limit = float(np.quantile(ends, 0.4))
-    result = search(
-        SPACE, MODEL, score, max_ms=limit, sure=True, coverage=coverage, candidates=candidates
+    result, in_percent = (
+        search(SPACE, MODEL, score, max_ms=limit, candidates=candidates, **asked)
+        for asked in ({"sure": True, "coverage": coverage}, {"sure": 100 * coverage})
     )
+    assert in_percent == result
     able = [i for i, end in enumerate(ends) if end <= limit]
     found = {tuple(ROWS[i].tolist()) for i in able}
     assert choices(result) <= found
