@@ -270,10 +270,9 @@ class Decoder:
 
     @property
     def replicated(self) -> int:
-        """Elements of matrices that each GPU holds whole: those into the latent spaces."""
+        """Elements of a layer's matrices that each GPU holds whole: those into the latent spaces."""
         one = self.latent
-        rank = one.query_rank + one.rank + one.rope if one else 0
-        return self.layers * self.hidden * rank
+        return self.hidden * (one.query_rank + one.rank + one.rope) if one else 0
 
     def cache_bytes(self, tokens: int, kv_dtype: str = "bfloat16", parts: int = 1) -> float:
         """Return the bytes of a sequence's keys and values on each of `parts` GPUs.

@@ -145,9 +145,11 @@ def _cache(config: Config) -> str:
 def _is_unquantized(config: Config) -> IsUnquantized:
     """Return a test whether a module's name matches one of those that are left out.
 
-    Such a name is some pieces of a module's name between dots; * stands for anything; `re:` begins a
+    Such a name is some pieces of a module's name between dots, in AWQ any part of it, as vLLM and SGLang
+    read it ("layers.1" is also 10 to 19, "layers.1." is not); * stands for anything; `re:` begins a
     pattern.
     """
+    is_awq = config.given.get("quant_method") == "awq"
     keys = ("modules_to_not_convert", "ignored_layers", "exclude_modules", "ignore")
     names = [name for key in keys for name in config.get(key, list[str], [])]
     names += [f"re:{rule[2:]}" for rule in config.get("dynamic", dict[str, Any], {})]
@@ -155,8 +157,10 @@ def _is_unquantized(config: Config) -> IsUnquantized:
     for name in names:
         name = re.sub("block_sparse_moe|feed_forward", "mlp", name.replace("language_model.", ""))
         name = name.replace("shared_experts", "shared_expert")
-        pieces = ".*".join(map(re.escape, name.split("*")))
-        rules.append(f"^(?:{name[3:]})" if name.startswith("re:") else rf"(?:^|\.){pieces}(?:\.|$)")
+        is_part = is_awq and not name.endswith("gate")  # a router's, not that of gate_proj
+        pieces = ".*".join(map(re.escape, (name if is_part else name.rstrip(".")).split("*")))
+        plain = pieces if is_part else rf"(?:^|\.){pieces}(?:\.|$)"
+        rules.append(f"^(?:{name[3:]})" if name.startswith("re:") else plain)
     try:
         pattern = re.compile("|".join(rules))
     except re.error as error:

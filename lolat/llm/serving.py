@@ -145,9 +145,9 @@ class Deployment:
     @cached_property
     def weight_bytes(self) -> float:
         """Bytes of the weights on each GPU."""
-        d, parts = self.decoder, self.tensor_parallel
-        each, experts = WEIGHT_BYTES[self.attention_dtype(d.kinds[-1])], 0.0
+        d, parts, experts = self.decoder, self.tensor_parallel, 0.0
         whole = d.weight_bytes(self.dtype, self.expert_dtype) / parts
+        each = sum(one.number * WEIGHT_BYTES[self.attention_dtype(one)] for one in d.kinds)
         whole += d.replicated * each * (1.0 - 1.0 / parts)
         for layer in (layer for layer in d.kinds if layer.experts):
             dtype = self.routed_dtype(layer)

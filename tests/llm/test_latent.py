@@ -15,6 +15,7 @@ from lolat.api.model import Model
 from lolat.errors import InputError
 from lolat.llm import calibration
 from lolat.llm.calibration import served_by
+from lolat.llm.decoder import WEIGHT_BYTES
 from lolat.llm.fit import complete, read_operations, section_from
 from lolat.llm.gpu import GPU, ServedRow
 from lolat.llm.load import Load, Server
@@ -121,6 +122,20 @@ def test_a_module_is_its_attention_and_its_projections() -> None:
     assert inside == pytest.approx(kernel)
     weights = 7168 * (1536 + 576) + 16 * (1536 * 192 + 128 * 7168) + 16 * 512 * 256
     assert np.all(alone - kernel > 2 * weights / SPECS.bandwidth)
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_what_each_gpu_holds_whole_is_in_its_layers_data_type(kept: int) -> None:
+    """Attention of one group of layers stays bfloat16, two bytes more or less an element by hand."""
+    layers = [replace(one, unquantized=frozenset()) for one in LATENT.kinds]
+    quantized = replace(LATENT, kinds=tuple(layers))
+    layers[kept] = replace(layers[kept], unquantized=frozenset({"attention"}))
+    partly = replace(LATENT, kinds=tuple(layers))
+    whole, split = 512 * (128 + 64 + 16), 8 * (48 * 128 + (32 + 48) * 64 + 48 * 512)
+    for parts in (1, 4):
+        every, some = (Deployment(one, parts, 1, F, F, B) for one in (quantized, partly))
+        more = layers[kept].number * (whole + split / parts) * (2.0 - WEIGHT_BYTES[F])
+        assert some.weight_bytes - every.weight_bytes == pytest.approx(more, abs=1)
 
 
 def test_a_state_is_read_and_written_for_each_token() -> None:

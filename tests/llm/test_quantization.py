@@ -103,6 +103,7 @@ def test_a_quantized_cache_is_read(quantization: dict[str, Any], dtype: str | No
         ("llama-3.1-405b", [*ATTENTION, *EXCEPT_ENDS],
          {("attention",): 124, ("attention", "feed_forward"): 2}),
         ("llama-3.1-8b", ["model.layers.1"], {(): 31, ("attention", "feed_forward"): 1}),
+        ("llama-3.1-8b", ["model.layers.1."], {(): 31, ("attention", "feed_forward"): 1}),
         ("llama-3.1-8b", ["language_model.model.layers.*.mlp*"], {("feed_forward",): 32}),
         ("llama-3.1-8b", ["re:.*qkv_proj", "re:.*o_proj"], {("attention",): 32}),
         ("llama-3.1-8b", ["model.layers.*.mlp.gate_up_proj", "re:.*down_proj"], {("feed_forward",): 32}),
@@ -121,6 +122,45 @@ def test_modules_that_are_not_converted_stay(
     for layer in decoder.kinds:
         found[tuple(sorted(layer.unquantized))] += layer.number
     assert found == kept
+
+
+FEED, BOTH = "feed_forward", ("attention", "feed_forward")
+
+
+@pytest.mark.parametrize(
+    ("name", "left_out", "kept"),
+    [
+        ("llama-3.1-8b", ["model.layers.0.", "model.layers.31."], {(): 30, BOTH: 2}),
+        ("llama-3.1-8b", ["model.layers.0", "model.layers.31"], {(): 30, BOTH: 2}),
+        ("llama-3.1-8b", ["layers.1"], {(): 21, BOTH: 11}),  # 1, and 10 to 19
+        ("llama-3.1-8b", ["layers.1."], {(): 31, BOTH: 1}),
+        ("llama-3.1-8b", ["attn"], {("attention",): 32}),
+        ("llama-3.1-8b", ["self_attn.", "lm_head"], {("attention",): 32}),
+        ("llama-3.1-8b", ["mlp."], {(FEED,): 32}),
+        ("mixtral-8x7b", ["gate"], {(): 32}),  # the router; experts are one module
+        ("mixtral-8x7b", ["block_sparse_moe.experts"], {("experts",): 32}),
+        ("glm-4.6", ["mlp.gate.", "model.layers.0."], {(): 91, BOTH: 1}),
+        ("glm-4.6", ["mlp.gate.", "model.layers.91."], {(): 91, ("attention", "experts", FEED): 1}),
+    ],
+)  # fmt: skip
+def test_awq_leaves_out_by_any_part_of_a_name(
+    name: str, left_out: list[str], kept: dict[tuple[str, ...], int]
+) -> None:
+    """The rule of vLLM and SGLang, `any(part in name for part in modules_to_not_convert)`, by hand."""
+    decoder = quantized(
+        name,
+        {"quant_method": "awq", "bits": 4, "group_size": 128, "modules_to_not_convert": left_out},
+    )
+    found: Counter[tuple[str, ...]] = Counter()
+    for layer in decoder.kinds:
+        found[tuple(sorted(layer.unquantized))] += layer.number
+    assert found == kept
+    whole = quantized(name, {"quant_method": "awq", "bits": 4, "group_size": 128})
+    if name == "llama-3.1-8b":
+        matrices = {"attention": 4096 * (4096 + 1024) * 2, FEED: 3 * 4096 * 14336}
+        more = sum(n * matrices[part] for parts, n in kept.items() for part in parts)
+        expected = more * (2 - WEIGHT_BYTES["int4_wo"])
+        assert decoder.weight_bytes() - whole.weight_bytes() == pytest.approx(expected, abs=1)
 
 
 @pytest.mark.parametrize(
