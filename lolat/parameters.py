@@ -106,14 +106,16 @@ class Parameter:
         return "--" + self.name.replace("_", "-")
 
     def check(self, *values: Any) -> None:
-        """InputError unless each value is a finite number in the range, a whole one if the kind is int, or
-        of a flag a bool.
+        """InputError unless each value is a finite number in the range, a whole one if the kind is int; of
+        a flag a bool, of a word a text.
         """
         if values and all(map(self._holds, values)):
             return
         shown = f"{arg(self.name)} {', '.join(map(_shown, values))}"
-        if self.kind is bool:
-            raise InputError(f"{shown}: expected True or False")
+        if self.kind in (bool, str):
+            raise InputError(
+                f"{shown}: expected {'one text' if self.kind is str else 'True or False'}"
+            )
         what = "a number" if self.kind is float else "a whole number"
         least = f"{'above' if self.is_open else 'from'} {self.least:,g}"
         to = " and below" if self.is_open else " to"
@@ -126,8 +128,8 @@ class Parameter:
         )
 
     def _holds(self, value: Any) -> bool:
-        if self.kind is bool:
-            return isinstance(value, bool)
+        if self.kind in (bool, str):
+            return isinstance(value, self.kind)
         kind: Any = Real if self.kind is float else Integral
         if not isinstance(value, kind) or isinstance(value, bool):
             return False
@@ -254,8 +256,8 @@ PARAMETERS = {parameter.name: parameter for parameter in _EVERY}
 
 
 def check_given(**values: Any) -> None:
-    """InputError for a number out of its parameter's range, else of whole numbers from 1, and for a flag
-    that is no bool; None is none.
+    """InputError for a number out of its parameter's range, else of whole numbers from 1, for a flag that
+    is no bool, and for a word that is no text; None is none.
     """
     for name, value in values.items():
         if value is not None:

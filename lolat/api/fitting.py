@@ -37,6 +37,7 @@ from lolat.io.paths import AnyPath
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import Row, is_table, read_table, say_unread
 from lolat.microbench import blocks, learn_training
+from lolat.parameters import PARAMETERS, check_given
 from lolat.readers import read as read_network
 from lolat.readers.children import OnProgress
 from lolat.tables.blocks import points_of, read_points
@@ -145,6 +146,12 @@ class Asked:
     served_model: str | None
     on_progress: OnProgress | None
     warn: Warn
+
+    def __post_init__(self) -> None:
+        for gpus in self.tensor_parallel:
+            check_given(tensor_parallel=gpus)
+        if self.framework is not None:
+            PARAMETERS["framework"].choice(self.framework)
 
     @property
     def kinds(self) -> list[Content]:

@@ -89,7 +89,8 @@ class Device(Result):
         InputError for an unknown name, ModelFileError if the file has no latencies of inference.
         """
         _ = self.latencies_file
-        chosen = self.predictors.get(self.default if name is None else name)
+        given = self.default if name is None else name
+        chosen = self.predictors.get(given) if isinstance(given, str) else None
         if chosen is None:
             raise InputError(
                 f"{arg('predictor')} {name!r}: {self.source} has {', '.join(self.predictors)}"

@@ -9,7 +9,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lolat.errors import InputError, LolatError, arg
-from lolat.parameters import BEST, PARAMETERS, check_given, declared, surely
+from lolat.parameters import BEST, PARAMETERS, check_given, declared, parameters_of, surely
 from lolat.units import by_text
 
 if TYPE_CHECKING:
@@ -149,6 +149,11 @@ class ExplainQuestion(RunAs):
     input_size: InputSize = None
     block: str | None = declared(None, "One block, operation by operation.", metavar="NAME")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.block is not None:
+            parameters_of(ExplainQuestion)["block"].check(self.block)
+
 
 @dataclass(frozen=True)
 class BudgetQuestion(RunAs):
@@ -177,7 +182,7 @@ class TableQuestion:
     on_progress: OnProgress | None = None
 
     def __post_init__(self) -> None:
-        check_given(training=self.training)
+        check_given(training=self.training, tensor_parallel=self.tensor_parallel)
 
     @property
     def devices(self) -> Collection[str]:

@@ -128,7 +128,8 @@ def assumed_link(
     if devices > machine:
         for word, gbps, _ in _known(instance):
             if gbps:
-                return Link(min(gbps, fastest), name=f"the network of {word}")
+                slower = f", no faster than {within.name}" if within and gbps > fastest else ""
+                return Link(min(gbps, fastest), name=f"the network of {word}{slower}")
         if machine >= MACHINE and gpu is not None and within and not gpu.link.startswith("PCIe"):
             return _cluster_link(within)
         apart = fastest if machine >= MACHINE else min(fastest, FASTEST_APART_GBPS)

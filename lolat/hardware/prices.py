@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache
+from os import PathLike, fspath
 from pathlib import Path
 
 from lolat.errors import InputError, arg
@@ -113,7 +114,13 @@ def price_list(prices: str | Path | Prices | None = None) -> Prices:
     """A price list that was read, that of a file, or the built-in one. InputError for any other file."""
     if prices is None:
         return _built_in()
-    return prices if isinstance(prices, Prices) else _read(prices)
+    if isinstance(prices, Prices):
+        return prices
+    if not isinstance(prices, (str, PathLike)):
+        raise InputError(
+            f"{arg('prices')}: a {type(prices).__name__}; expected the path of a CSV table"
+        )
+    return _read(fspath(prices))
 
 
 def no_price(device: str, prices: str | Prices | None) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lolat.device.question import several
 from lolat.errors import InputError, arg
@@ -112,8 +114,8 @@ class ServingQuestion:
 
     def __post_init__(self) -> None:
         rates, arrivals = several(self.request_rate), self.arrivals
-        if arrivals not in (POISSON, EVEN):
-            arrivals = _trace(arrivals) if isinstance(arrivals, str) else arrivals
+        if not (isinstance(arrivals, str) and arrivals in (POISSON, EVEN)):
+            arrivals = _trace(arrivals)
             rates = rates or (float(f"{arrivals.rate:.4g}"),)
         for name, value in (
             ("concurrency", several(self.concurrency)), ("tensor_parallel", several(self.tensor_parallel)),
@@ -275,13 +277,17 @@ def _word(name: str, value: str) -> str:
     return value.lower()
 
 
-def _trace(path: str) -> Trace:
-    """Read the arrivals in a file."""
-    from lolat.llm.load import read_trace
+def _trace(given: Any) -> Trace:
+    """Read the arrivals in a file, or return those that were read."""
+    from lolat.llm.load import Trace, read_trace
 
-    if not Path(path).exists():
+    if isinstance(given, Trace):
+        return given
+    is_path = isinstance(given, (str, PathLike))
+    if not is_path or not Path(given).exists():
+        shown = plain(os.fspath(given)) if is_path else f"of type {type(given).__name__}"
         raise InputError(
-            f"{arg('arrivals')} {plain(path)}: no such file; expected {POISSON}, {EVEN}, or a table "
+            f"{arg('arrivals')} {shown}: no such file; expected {POISSON}, {EVEN}, or a table "
             f"with the columns {', '.join(TRACE)}", code="arrivals",
         )  # fmt: skip
-    return read_trace(path)
+    return read_trace(given)

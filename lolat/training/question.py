@@ -63,6 +63,7 @@ class TrainingQuestion(RunAs):
         if self.samples is self.tokens is None and self.epochs != 1:
             data = f"{arg('samples')} or {arg('tokens')}"
             raise InputError(f"{arg('epochs')} without {data}: expected the data of an epoch too")
+        check_given(tune=self.tune)
         if self.tune:
             from lolat.training.tuning import Tuning
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import lolat
@@ -159,6 +160,26 @@ def test_each_flag_is_declared() -> None:
     assert flags == declared >= {"channels_last", "lower_is_better", "restart", "training", "wait"}
     with pytest.raises(InputError, match="channels_last 'no': expected True or False"):
         lolat.compare("net.json", 4, on="v100", channels_last="no")
+
+
+TYPES = {
+    "tune": (["lora:16", "full"], 16), "prices": (pd.DataFrame({"Price": [1.0]}), 2.0),
+    "arrivals": ([0.1, 0.2], pd.DataFrame({"arrival_s": [0.1]}), 3), "predictor": (["extended"],),
+    "tensor_parallel": ("1", True, 0), "framework": (["vllm"],), "block": (1,),
+}  # fmt: skip
+"""Values of types that no argument of the name takes."""
+
+
+@pytest.mark.parametrize("name", [n for n in EVERY if n != "predict_counts"])  # has microseconds
+def test_a_value_of_another_type_is_refused(name: str, folder: Path) -> None:
+    """It is an error of LoLat's with the argument's name, not Python's TypeError."""
+    call, given = EVERY[name]
+    for argument in inspect.signature(call).parameters:
+        for value in TYPES.get(argument, ()):
+            found = answered(call, {**given, argument: value}, argument, folder)
+            assert isinstance(found, LolatError), (argument, value)
+            if argument != "predictor":  # a file or a table that has no answer says so first
+                assert argument in str(found) or "no latencies" in str(found)
 
 
 def questions() -> Iterator[str]:

@@ -122,3 +122,4 @@ def test_the_network_between_machines_is_that_of_the_instance(
     link = assumed_link(device, 16, instance=instance)
     assert link.gbps == pytest.approx(gbps)
     assert [end.gbps for end in link.ends] == pytest.approx([fast, slow])
+    assert ("no faster than NVLink 4" in str(link.name)) == (instance == "p5.48xlarge")
