@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import Any
 
+from lolat.device.intervals import within_limit
 from lolat.device.running import IN_TF32, LAYOUTS
 from lolat.graph.modes import EAGER
 from lolat.hardware.links import CLUSTER, UNKNOWN_NETWORK
-from lolat.report.ranked import within_limit
 from lolat.report.tables import Column, ReportTable, ends_of
 from lolat.training.auto_batch import CLOSE
 from lolat.training.compare import Choice, Costs, short_name

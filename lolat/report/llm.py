@@ -9,7 +9,6 @@ from lolat.device.question import several
 from lolat.hardware.prices import GIVEN
 from lolat.llm.answer import NEAR, ServingAnswer, ServingConfig, requests_words
 from lolat.llm.question import ServingQuestion
-from lolat.report.ranked import within_limit
 from lolat.report.tables import Column, Part, ReportTable
 from lolat.units import (
     between,
@@ -181,7 +180,7 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
 
 
 def _judged_columns(asked: ServingQuestion) -> Iterator[Column]:
-    """The times and speeds that limits are of, each with its interval and `within_limit`."""
+    """The times and speeds that limits are of, each with its interval and its verdict."""
     at, least = asked.percentile, asked.min_tokens_per_s
     of = "" if at is None else f" P{at}"
 
@@ -195,12 +194,10 @@ def _judged_columns(asked: ServingQuestion) -> Iterator[Column]:
         name = f"{percent(asked.coverage)} between"
         return Column(name, value, lambda e: between(*e), page="below", screen="brackets")
 
-    def kept(index: int, limit: float | None, name: str, words: str = "") -> Column:
+    def kept(time: str, limit: float | None, name: str, words: str = "") -> Column:
         def value(row: ServingConfig) -> str | None:
-            ms = judged(index)(row)
-            if limit is None or ms is None:
-                return None
-            return within_limit(ms, row.judged_ends(at)[index], limit, asked.sure is not None)
+            verdict = (row.verdicts or {}).get(time)
+            return "NO" if verdict == "no" else verdict
 
         if limit is not None and not words:
             words = f"<= {limit / 1e3:.4g} s" if limit >= 1e3 else f"<= {limit:.4g} ms"
@@ -208,13 +205,13 @@ def _judged_columns(asked: ServingQuestion) -> Iterator[Column]:
 
     token = judged(0)
     yield from (Column(f"first token{of}", judged(1), milliseconds), ends(1))
-    yield kept(1, asked.max_ttft_ms, f"first token{of}")
+    yield kept("ttft", asked.max_ttft_ms, f"first token{of}")
     yield from (Column(f"per token{of}", token, milliseconds), ends(0))
     if least is None:
-        yield kept(0, asked.max_tpot_ms, f"token{of}")
+        yield kept("tpot", asked.max_tpot_ms, f"token{of}")
     yield Column(SPEED, lambda r: 1e3 / ms if (ms := token(r)) else None, digits, short="tokens/s")
     if least is not None:
-        yield kept(0, asked.max_tpot_ms, "tokens/s", f">= {least:g}")
+        yield kept("tpot", asked.max_tpot_ms, "tokens/s", f">= {least:g}")
 
 
 def facts(row: ServingConfig, answer: ServingAnswer) -> Iterator[tuple[str, str]]:

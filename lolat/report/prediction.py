@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import UnsetType
 
 from lolat.device.domain import SMALLER
+from lolat.device.intervals import within_limit
 from lolat.device.prediction import (
     Prediction,
     domain_words,
@@ -29,7 +30,6 @@ from lolat.report.ranked import (
     grouped_notes,
     levels_words,
     scaled,
-    within_limit,
 )
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, bottlenecks, folded
 from lolat.report.tables import Column, Part, ReportTable, ends_of

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lolat.device.intervals import within_limit as within_limit
 from lolat.hardware.gpus import PRECISION_OF
 from lolat.io.results import topic
 from lolat.units import by_text, percent, plain
