@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lolat.device.intervals import within_limit
@@ -295,6 +295,10 @@ class ServingAnswer(Result):
     price_list: str = ""
     needs: str = ""
     largest_machine: int = 0
+    remarks_on: Callable[[ServingConfig], Iterable[str]] | None = field(
+        default=None, repr=False, compare=False
+    )
+    """The warnings on one of the rows alone."""
     KEYS = ("model", "device", "framework", "parameters", "active",
             *of("asked", *LIMITS), "rows=served", "best", "bests", "headroom_rate", "headroom", "near",
             "surer", "other_dtypes", "prices", "price_list", "warnings")  # fmt: skip
@@ -308,6 +312,11 @@ class ServingAnswer(Result):
     def headroom(self) -> float | None:
         """The fraction by which the rate of the best row can rise within the limits."""
         return self.chosen.headroom
+
+    def alone(self, row: ServingConfig) -> ServingAnswer:
+        """Return the answer to the question of one of its rows alone."""
+        told = self.warnings if self.remarks_on is None else tuple(self.remarks_on(row))
+        return replace(self, served=(row,), best=0, bests=(0,), chosen=row, warnings=told)
 
     def words(self) -> str:
         """Return the chosen row in words, and what is unusual in the question."""

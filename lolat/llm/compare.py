@@ -13,7 +13,7 @@ from lolat.errors import AnswerIsNo
 from lolat.hardware.prices import given_list
 from lolat.io import results
 from lolat.io.results import Result
-from lolat.llm.answer import LIMITS, SPLIT, ServingAnswer, ServingConfig, best_of, requests_words
+from lolat.llm.answer import LIMITS, ServingAnswer, ServingConfig, best_of, requests_words
 from lolat.llm.names import find_decoders
 from lolat.llm.question import ServingQuestion
 from lolat.llm.remarks import links_words
@@ -207,14 +207,11 @@ def compare(
 
     found = ask_each({name: name for name in asks}, ask, skipped)
 
-    def again(name: str, more: dict[str, Any]) -> ServingAnswer:
-        return asks[name](**question | more)
-
     far = {
         name: noes[name].data.get("off", math.inf) if name in noes else math.inf for name in skipped
     }
     skipped = {name: skipped[name] for name in sorted(skipped, key=far.__getitem__)}
-    made = side_by_side(found, again, asked, {**(left_out or {}), **skipped})
+    made = side_by_side(found, asked, {**(left_out or {}), **skipped})
     slow = by_text((n, no.data["links"]) for n, no in noes.items() if no.data.get("links"))
     links = tuple(f"{', '.join(names)}: {links_words(host)}" for host, names in slow.items())
     made = replace(made, slow_links=links)
@@ -234,13 +231,10 @@ def compare(
 
 
 def side_by_side(
-    found: Mapping[str, ServingAnswer], again: Callable[[str, dict[str, Any]], ServingAnswer],
-    asked: ServingQuestion, skipped: Mapping[str, str],
-) -> ComparedModels:  # fmt: skip
-    """Compare the answers of devices to one question, under the largest load that the most of them serve.
-
-    `again`: asks a device by its name, with some arguments changed, so that its warnings are those of its
-    best row alone.
+    found: Mapping[str, ServingAnswer], asked: ServingQuestion, skipped: Mapping[str, str]
+) -> ComparedModels:
+    """Compare the answers of devices to one question, under the largest load that the most of them serve;
+    the warnings are those of the best rows alone.
     """
     is_rate, left_out, several = bool(asked.request_rate), {**skipped}, dict[str, ServingAnswer]()
     load = "request_rate" if is_rate else "concurrency"
@@ -263,14 +257,7 @@ def side_by_side(
         remark += f"; {requests_words(more, is_rate)} are too many for {others}"
     for name, some in best.items():
         if most in some:
-            split = dict(zip(SPLIT, some[most].split, strict=True))
-            it = found[name]
-            several[name] = replace(
-                again(name, {load: most, **split}),
-                near=it.near,
-                surer=it.surer,
-                other_dtypes=it.other_dtypes,
-            )
+            several[name] = found[name].alone(some[most])
         else:
             held = requests_words(max(some), is_rate)
             left_out[name] = f"at most {held}, not {most:,} as on the others"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from lolat.arrays import np
@@ -23,6 +24,7 @@ from lolat.llm.margins import Margins
 from lolat.llm.question import PERCENTILES, ServingQuestion, deployments_of
 from lolat.llm.refusal import no_row
 from lolat.llm.remarks import (
+    Split,
     is_hopeless,
     links_words,
     needed_words,
@@ -84,19 +86,39 @@ def answer(
     row = best or max(rows, key=lambda row: row.tpot_ms is not None)
     none = next((one for one in rows if not one.largest_concurrency), None)
     links, copies = slower_links(sizings.values()), own_copies(sizings[row.split], rows)
-    remarks = [*remarks_on(sizings, rows, row), *replicas_left_out(never, asked)]
-    remarks += filter(None, [links_words(*links), copies, "" if rental else remark])
+    missing = "" if rental else remark
     made = ServingAnswer(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, asked,
-        tuple(rows), rows.index(best) if best else None, rental.prices if rental else None, tuple(remarks),
+        tuple(rows), rows.index(best) if best else None, rental.prices if rental else None,
+        (*_remarks(sizings, rows, row, missing), *replicas_left_out(never, asked)),
         row, tuple(bests), tuple(near), tuple(surer), tuple(others),
         rental.listed + rental.note if rental else "",
         needed_words(sizings[none.split]) if none else "",
         max((offer.devices for offer in rental.offers), default=0) if rental else 0,
+        partial(_remarks_on_row, sizings, missing),
     )  # fmt: skip
     if asked.has_limits and best is None:
         raise no_row(made, asked, links, copies, _enough(given, device, decoder, asked, rental))
     return made
+
+
+def _remarks(
+    every: Mapping[Split, Sizing], rows: Sequence[ServingConfig], row: ServingConfig, missing: str
+) -> Iterator[str]:
+    """Yield the remarks on rows and a chosen one; `missing`: what is said where nothing is rented."""
+    yield from remarks_on(every, rows, row)
+    links = links_words(*slower_links(every.values()))
+    yield from filter(None, [links, own_copies(every[row.split], rows), missing])
+
+
+def _remarks_on_row(
+    every: Mapping[Split, Sizing], missing: str, row: ServingConfig
+) -> Iterator[str]:
+    """Yield the remarks on a row as if its load and its GPUs alone were asked for."""
+    of, rate = every[row.split], row.request_rate
+    number: int | tuple[()] = () if rate else int(row.concurrency)
+    alone = replace(of, asked=replace(of.asked, request_rate=rate or (), concurrency=number))
+    yield from _remarks({row.split: alone}, [row], row, missing)
 
 
 def _enough(

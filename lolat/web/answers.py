@@ -279,7 +279,6 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
         "row": row,
         "facts": [*facts(row, answer)] if is_answer else [],
         "answer": None if no else answer,
-        "ask": lambda more: device.model.llm(decoder, **asked | more),
         "after": [*best, *notes] if is_answer else [],
         "remarks": answer.warnings,
         "loads": [] if _is_crowded(form) else _loads(device, decoder, asked, answer),
@@ -323,7 +322,7 @@ def _served_beside(
     of = {c["device"].key: c for c in cards if c["answer"] and c["answer"].compared}
     found = {key: card["answer"] for key, card in of.items()}
     asked = ServingQuestion(**_given(form, question))
-    several = side_by_side(found, lambda key, more: of[key]["ask"](more), asked, left_out)
+    several = side_by_side(found, asked, left_out)
     names, table = {id(row): name for name, row in several.answers.items()}, ""
     if names:
         best = compared_table(several)
