@@ -22,7 +22,7 @@ from lolat.graph.edits import image_side, total_stride
 from lolat.graph.width import NOTE, widened, widths
 from lolat.io.results import Result, Several, of
 from lolat.parameters import PARAMETERS
-from lolat.units import byte_size, milliseconds
+from lolat.units import byte_size, milliseconds, shapes_text
 
 LARGEST_TRIED_BATCH = 65536
 MOST_WIDTH = 8
@@ -162,6 +162,11 @@ def _values(network: Graph, vary: str, batch_size: int, at_size: AtSize | None) 
         most, unit = MOST_WIDTH * WIDTH_STEPS, 1 / WIDTH_STEPS
         return 1.0, unit, most, lambda i: (widened(network, i / WIDTH_STEPS), batch_size)
     side = image_side(network)
+    if side is None and at_size is not None:
+        raise InputError(
+            f"the resolution of {network.name!r} cannot be varied: expected an input of square images, not "
+            f"{shapes_text(network.input_sizes)}; vary the width or the batch size, or give a square size"
+        )
     if side is None or at_size is None:
         raise InputError(
             f"the resolution of {network.name!r} cannot be varied: expected a network of square images "

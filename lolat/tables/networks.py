@@ -76,7 +76,6 @@ EXPECTED_NETWORKS = (
 SAME_STEP, ROUNDED = 0.1, 0.0005
 """A log has the samples a step of its row, and a rate or second time is that of its row's time, up to this
 fraction; steps a second in a log are rounded by this."""
-CELLS = "cells"  # the cause of rows with a cell that cannot be read
 Network = tuple[str, int | None, Mode]
 """(NETWORK, its size, as `lolat.readers.read` takes them, its execution mode)."""
 
@@ -141,18 +140,20 @@ class NetworkTable:
 
     def say_assumed(self, warn: Warn) -> None:
         """Warn of columns that are not read, and of an assumed execution mode or batch size."""
-        say_unread((row.row for row in self.rows[:1]), warn)
-        if self.rows and self.assumed is not None and not {*MODE_COLUMNS} & {*self.columns}:
-            warn(
-                f"{self.path} has neither precision nor launch: its times are taken to be of "
-                f"{self.assumed.dtype}, {self.assumed.launch}"
-            )
         if len(_ways(self.columns)) > 1:
             for way in {*WAYS.values()} - {WAYS[row.mode.training] for row in self.rows}:
                 warn(
                     f"{self.path} has times of inference and of training: the columns {way}... are left "
                     "out; a column pass says which are read"
                 )
+                for row in self.rows[:1]:  # said once
+                    row.row.table.used.update(c for c in self.columns if c.startswith(way))
+        say_unread((row.row for row in self.rows[:1]), warn)
+        if self.rows and self.assumed is not None and not {*MODE_COLUMNS} & {*self.columns}:
+            warn(
+                f"{self.path} has neither precision nor launch: its times are taken to be of "
+                f"{self.assumed.dtype}, {self.assumed.launch}"
+            )
         for dtype in (FLOAT16, BFLOAT16):
             if rows := sum(r.mode.training and r.mode.dtype == dtype for r in self.rows):
                 warn(f"{self.path}: {pure_half_words(rows, dtype)}")
@@ -218,7 +219,8 @@ def read_networks(
                 table.rows.append(timed)
             except InputError as error:
                 why = error.data.get("why", str(error))
-                table.left_out.add(why, CELLS, place=f"line {row.line}")
+                column = why.partition(" ")[0]  # of which reasons are alike
+                table.left_out.add(why, column, place=f"line {row.line}")
     return table
 
 

@@ -140,6 +140,13 @@ def test_a_network_that_refuses_all_other_sizes() -> None:
             budget(MODEL, NETWORK, "resolution", Question(max_ms=part * now), only_56)
 
 
+def test_an_input_that_is_no_square_image_is_told_as_it_is() -> None:
+    net = Layers.on("wide", 256, 512, 3)
+    wide = net.done(net.global_pool(net.conv(net.input, 8, 3), flat=True))
+    with pytest.raises(InputError, match="square images, not 256x512x3;"):
+        budget(MODEL, wide, "resolution", Question(max_ms=1.0), at_size)
+
+
 def strided(side: int, sides: list[int] | None = None) -> Graph:
     """A network of stride 8; `sides`: those that are read."""
     if sides is not None:

@@ -440,6 +440,22 @@ def test_times_of_timm_of_both_passes_are_those_that_are_asked_for(
     assert row.optimizer == ("momentum" if training else "")
     left_out = f"the columns {'infer_' if training else 'train_'}... are left out"
     assert sum(left_out in line for line in told) == 1
+    unread = next((line for line in told if "not read" in line), "")
+    assert left_out.split()[2].removesuffix("...") not in unread
+
+
+def test_rows_with_cells_of_other_columns_are_not_like_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rows = ("x,9,224", "y,9,224", "1,OOM,224", "1,9,wide", "1,9,224")
+    path.write_text(
+        "\n".join(["network,batch_size,latency_ms,input_size", *(f"timm:a,{r}" for r in rows)])
+    )
+    told = [*read_networks(path).left_out.told()]
+    for line, number in zip(told, (2, 1, 1), strict=True):
+        assert line.startswith(f"{number} left out: line ")
+    assert "batch_size is 'x'" in told[0]
+    assert "(and 1 more like it: line 3)" in told[0]
+    assert [line.count("more like it") for line in told] == [1, 0, 0]
 
 
 def test_a_column_of_inference_is_no_training_whatever_the_name(tmp_path: Path) -> None:
