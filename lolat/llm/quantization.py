@@ -130,9 +130,10 @@ def group_of(config: Config) -> float:
 
 def _cache(config: Config) -> str:
     """Return the data type of keys and values; "": not stated."""
-    scheme = config.part("kv_cache_scheme").given
-    found = f"{scheme.get('type')} {scheme.get('num_bits')}" if scheme else ""
-    found = found or config.get("kv_cache_quant_algo", str, "")
+    scheme = config.get("kv_cache_scheme", dict[str, Any] | str, "")
+    if scheme and not isinstance(scheme, str):
+        scheme = f"{scheme.get('type')} {scheme.get('num_bits')}"
+    found = scheme or config.get("kv_cache_quant_algo", str, "")
     if found.upper() not in CACHES:
         hint = f"expected FP8; for an estimate leave it out and give {arg('kv_dtype')}"
         raise config.refused(f"its cache is {shortened(found)!r}", "decoder-dtype", hint)

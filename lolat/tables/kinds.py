@@ -68,7 +68,7 @@ def content_of_columns(columns: Collection[str]) -> Content:
     """Return the content of a table with these columns."""
     if "epoch_s" in columns:
         return EPOCHS
-    if {"tpot_ms", "itl_mean_ms"} & {*columns}:
+    if {"tpot_ms", "itl_mean_ms"} & {*columns} or {"model", "output_tokens"} <= {*columns}:
         return SERVED
     if "tokens_per_s_per_gpu" in columns:
         return RUNS

@@ -46,6 +46,9 @@ WORDS: dict[str, dict[str, str]] = {
     "launch": {**{name: name for name in LAUNCHES}, "": EAGER},
 }  # fmt: skip
 """Column -> the words in it, those of llm-foundry among them, by their meaning."""
+SPLIT = ("tensor_parallel", "tensor_parallel_size", "tp", "pipeline_parallel", "pipeline_parallel_size",
+         "pp", "context_parallel", "expert_parallel")  # fmt: skip
+"""Columns of ways to split a run that are not predicted: all must be 1."""
 CLUSTER_GBPS = {"NVLink 3": 100.0}
 """Gbit/s of each GPU's network in a cluster by the link inside a machine, if a row does not state it; else
 USUAL_GBPS, InfiniBand."""
@@ -107,6 +110,10 @@ def read_runs(
 def _run_of(row: Row, folder: Path, hardware: Hardware) -> TrainedRow:
     gpus, length, batch = (int(row.number(c, 1, 1e9, "a whole number")) for c in RUN_COLUMNS[1:4])
     batches = accumulated(row)
+    for column in SPLIT:
+        if row.number(column, 1, 1e9, "a whole number", default=1) > 1:
+            why = f"{column} {row[column]} is not predicted; expected 1"
+            raise InputError(why, code="not-predicted")
     precision, sharding, checkpointing, launch = (_word(row, column) for column in WORDS)
     updates = optimizer_named(row.get("optimizer") or "adamw")
     try:

@@ -82,6 +82,7 @@ MODELOPT = {"quant_method": "modelopt", "quant_algo": "FP8"}
         ({**MODELOPT, "kv_cache_quant_algo": None}, ""),
         ({**MODELOPT, "kv_cache_quant_algo": "NVFP4"}, None),
         (compressed("int", 4, "group", kv_cache_scheme={**FP8_CACHE, "type": "int"}), None),
+        ({"quant_method": "fp8", "kv_cache_scheme": "static"}, None),
     ],
 )
 def test_a_quantized_cache_is_read(quantization: dict[str, Any], dtype: str | None) -> None:

@@ -22,7 +22,7 @@ from lolat.graph.work import CLASSES, work_of
 from lolat.io.tables import read_table
 from lolat.tables.blocks import family_of
 from lolat.tables.counted import Counted
-from lolat.tables.kinds import BLOCKS, NETWORKS, OPERATIONS, content_of_columns
+from lolat.tables.kinds import BLOCKS, NETWORKS, OPERATIONS, SERVED, content_of_columns
 from lolat.tables.networks import NetworkTable, TimedNetwork, read_networks
 from lolat.tables.operations import BINARY, UNARY, read_operations
 from tests import synthetic
@@ -219,6 +219,8 @@ def test_columns_that_are_not_read(tmp_path: Path) -> None:
 def test_the_columns_tell_the_content() -> None:
     assert content_of_columns(["op", "rows", "width", "latency_ms"]) == OPERATIONS
     assert content_of_columns(["model", "infer_batch_size", "infer_step_time"]) == NETWORKS
+    served = ["model", "input_tokens", "output_tokens", "tensor_parallel", "tpot_s"]
+    assert content_of_columns(served) == SERVED  # its reader says which column is missing
     assert content_of_columns(["name", "acts", "inp", "flops", "latency_ms"]) == BLOCKS
 
 

@@ -148,6 +148,16 @@ def test_fp8_is_left_out_and_a_wrong_cell_named(folder: Path) -> None:
         read_runs(table(folder, "8,512,x,1,bf16,,,9000"), GPUS)
 
 
+@pytest.mark.parametrize("column", ["tensor_parallel", "pipeline_parallel_size"])
+def test_a_run_that_is_split_otherwise_is_left_out(folder: Path, column: str) -> None:
+    path = Path(table(folder, "8,512,2,1,bf16,,,9000", "8,512,2,1,bf16,,,4000"))
+    head, one, two = path.read_text().splitlines()
+    path.write_text(f"{head},{column}\n{one},1\n{two},2\n")
+    (run,), ((_, why),) = read_runs(path, GPUS)
+    assert run.ms == pytest.approx(1e3 * 2 * 512 / 9000)
+    assert str(why) == f"{column} 2 is not predicted; expected 1"
+
+
 @pytest.mark.parametrize(("column", "cell"), [("optimizer", "adamx"), ("tune", "frozen:99")])
 def test_a_wrong_optimizer_or_tune_is_told_with_its_line(
     folder: Path, column: str, cell: str
