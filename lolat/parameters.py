@@ -260,8 +260,9 @@ def check_given(**values: Any) -> None:
     is no bool, and for a word that is no text; None is none.
     """
     for name, value in values.items():
-        if value is not None:
-            PARAMETERS.get(name, Parameter(name, "")).check(value)
+        if value is None or (name in PARAMETERS and value is PARAMETERS[name].default):
+            continue
+        PARAMETERS.get(name, Parameter(name, "")).check(value)
 
 
 def percent_sure(sure: float | None) -> float | None:

@@ -106,7 +106,8 @@ def predict_all(
             continue
         seen: set[tuple[int, str]] = set()
         to_device = _fastest if best else predict
-        for asked in map(question.at, batch_sizes):
+        for batch_size in batch_sizes:
+            asked = replace(question, batch_size=batch_size)
             each = ask_each(by_label, partial(to_device, network=graph, question=asked), lost)
             for label, found in sorted(each.items(), key=_time) if ranked else each.items():
                 p = found.named(network, question.input_size)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lolat.device import Device
 from lolat.device.attribution import AtSize
@@ -126,7 +126,8 @@ def budget(
         value = round(i * unit, 2) if vary == "width" else int(i * unit)
         try:
             changed, batch_size = network_of(i)
-            return Candidate(value, predict(model, changed, question.at(batch_size)))
+            asked = replace(question, batch_size=batch_size)
+            return Candidate(value, predict(model, changed, asked))
         except MissingPackageError:
             raise
         except InputError:

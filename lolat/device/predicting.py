@@ -151,7 +151,7 @@ def largest_batch(model: Device, analysis: Analysis, question: Question) -> int:
         return most
 
     def keeps(n: int, sure: bool) -> bool:
-        return end_ms(predict(model, analysis, question.at(n)), sure) <= limit
+        return end_ms(predict(model, analysis, replace(question, batch_size=n)), sure) <= limit
 
     return max(last_within(keeps, most, 1, bool(question.sure)), 1)
 

@@ -88,10 +88,6 @@ class Question:
         object.__setattr__(self, "sure", sure)
         object.__setattr__(self, "coverage", coverage)
 
-    def at(self, batch_size: int | str) -> Question:
-        """The question at another batch size."""
-        return replace(self, batch_size=batch_size)
-
     def check(self, device: Device) -> None:
         """InputError for a predictor that the device lacks, or an impossible coverage."""
         formula = device.predictor(self.predictor)
@@ -130,8 +126,9 @@ class LatencyQuestion(Question, RunAs):
     """
 
     def __post_init__(self) -> None:
-        Question.__post_init__(self)
         RunAs.__post_init__(self)
+        if self.sure is not None:
+            Question.__post_init__(self)
 
     def device(self, model: Runs) -> Runs:
         """Return the device in the execution mode; BEST keeps its own precision."""
