@@ -264,4 +264,5 @@ def side_by_side(
     if not every or len(loads) < 2 or not getattr(asked, load):
         return ComparedModels(several, left_out, asked)
     by_load = {name: [*some.values()] for name, some in best.items()}
-    return ComparedModels(several, left_out, asked, (remark,), by_load=by_load)
+    remarks = (remark,) if more or len(able) < len(found) else ()
+    return ComparedModels(several, left_out, asked, remarks, by_load=by_load)

@@ -87,6 +87,24 @@ class Trace:
             told += f", {digits(most / minute)} a second in the busiest minute"
         return told
 
+    def at_rate(self, rate: float) -> Trace:
+        """Return requests of another rate at the same times: evenly chosen ones, or each of them several
+        times, further ones at random before the next arrival, so that a burst grows as the rate does.
+        """
+        factor = max(rate / self.rate, 2.0 / len(self.arrival_s))
+        if abs(factor - 1.0) < 1e-9:
+            return self
+        at = np.array(self.arrival_s)
+        copies = np.diff(np.floor(factor * np.arange(len(at) + 1) + 1e-9)).astype(int)
+        which = np.repeat(np.arange(len(at)), copies)
+        is_first = np.diff(which, prepend=-1) > 0
+        gaps = np.append(np.diff(at), 0.0)[which]
+        later = np.random.default_rng(0).random(len(which)) * gaps * ~is_first
+        order = np.argsort(at[which] + later, kind="stable")
+        arrives, which = (at[which] + later)[order], which[order]
+        inputs, outputs = (np.array(of)[which] for of in (self.input_tokens, self.output_tokens))
+        return Trace(tuple(arrives.tolist()), tuple(inputs.tolist()), tuple(outputs.tolist()))
+
     def shares(self, number: int) -> list[Trace]:
         """Return each `number`th request, as one of so many replicas has them, for as many replicas as have
         REQUESTS together; the first one has some with tokens to time.
@@ -142,7 +160,8 @@ def _seconds(row: Row, column: str) -> float:
 class Load:
     """Requests of a server: `request_rate` a second, or `concurrency` of them at any time.
 
-    `arrivals`: EVEN, POISSON, or a trace, whose times, if it has any, are stretched to the rate.
+    `arrivals`: EVEN, POISSON, or a trace, whose times, if it has any, are stretched to the rate (those of
+    another rate: `Trace.at_rate`).
     `cached_tokens`: tokens of each prompt that the cache holds, but not of the first `distinct_prompts`
     requests. `range_ratio`: lengths are drawn evenly between this fraction of the tokens and all of them.
     `requests`: their number, all of which count, as in a benchmark; 0: as many as a steady load needs.

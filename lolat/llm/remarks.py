@@ -26,7 +26,7 @@ from lolat.llm.serving import (
     requests_that_fit,
 )
 from lolat.parameters import MOST_GPUS
-from lolat.units import GIB, digits, duration, milliseconds, percent, plural
+from lolat.units import GIB, duration, milliseconds, percent, plural
 
 if TYPE_CHECKING:
     from lolat.llm.answer import ServingConfig
@@ -132,13 +132,14 @@ def _arrivals(trace: Trace, asked: ServingQuestion, row: ServingConfig) -> list[
     """
     number, cached, percentile = len(trace.arrival_s), asked.cached_tokens, asked.percentile
     short = sum(n <= cached for n in trace.input_tokens)
-    rate, seconds = row.request_rate or 1.0, (row.e2e_ms or 0.0) / 1e3
-    lasts, slower = number / rate, number * (1.0 - (percentile or 0.0) / 100.0)
+    seconds, lasts = (row.e2e_ms or 0.0) / 1e3, number / trace.rate
+    number = max(round(lasts * (row.request_rate or trace.rate)), 2)
+    slower = number * (1.0 - (percentile or 0.0) / 100.0)
     return _true(
         (trace.unread, f"columns of the arrivals that are not read: {', '.join(trace.unread)}"),
         (short, f"{plural(short, 'prompt')} of the arrivals with no more than the {cached:,} cached "
          "tokens: all but the last token of each is cached"),
-        (lasts < STAYS * seconds, f"at {digits(rate)} a second the arrivals last {duration(lasts)}, and a "
+        (lasts < STAYS * seconds, f"the arrivals last {duration(lasts)}, and a "
          f"request {duration(seconds)}: later ones would meet more of them; expected a longer log, of "
          f"{duration(STAYS * seconds)} or more, for a load that stays"),
         (percentile and slower < SLOWER, f"P{percentile} of {plural(number, 'request')} is that of the "

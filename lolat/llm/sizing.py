@@ -337,7 +337,8 @@ class Sizing:
         one = replace(load, request_rate=load.request_rate / groups, concurrency=float(each))
         several = [one]
         if isinstance(load.arrivals, Trace):
-            several = [replace(one, arrivals=part) for part in load.arrivals.shares(groups)]
+            trace = load.arrivals.at_rate(load.request_rate)
+            several = [replace(one, arrivals=part) for part in trace.shares(groups)]
         if several[0] not in self.simulated:
             times = [self.server.times(part, self.gpu.section.overheads) for part in several]
             self.simulated[several[0]] = RequestTimes.together(times)

@@ -22,20 +22,21 @@ from lolat.units import (
 )
 
 CALLED = {
-    "weights": "reading weights", "products": "matrix products beyond that", "attention": "attention",
-    "experts": "experts", "all_reduce": "all-reduces", "small": "small operations",
-    "launches": "launch overhead", "scheduling": "scheduling", "prompts": "prompts of other requests",
-    "waiting": "waiting for memory (preempted)",
+    "weights": "reading weights", "products": "matrix products beyond their weights",
+    "attention": "attention", "experts": "experts", "all_reduce": "all-reduces",
+    "small": "small operations", "launches": "launch overhead", "scheduling": "scheduling",
+    "prompts": "prompts of other requests", "waiting": "waiting for memory (preempted)",
 }  # fmt: skip
-DOLLARS = "$/M tokens: for a million output tokens with their prompts; a month has 730 hours"
+MONTH = "a month has 730 hours"
+DOLLARS = f"$/M tokens: for a million output tokens with their prompts; {MONTH}"
 PRICE = "$/M tokens"
 A_MONTH = "$ a month"
 HOLD = "limits hold up to, a second"
 SPEED = "tokens/s a request"
 """The heads of columns that a comparison shows otherwise: prices, the load within limits, speed."""
 LEGEND = (
-    "yes, NO: the whole interval keeps or misses the limit; likely, unlikely: the predicted time does, "
-    "not its whole interval."
+    "yes / NO: the whole interval keeps / misses the limit; likely / unlikely: only the predicted time "
+    "keeps / misses it."
 )
 LEAST_SHARE = 0.02
 OWN_PRICE = "a price an hour can be given"
@@ -88,9 +89,10 @@ def row_words(row: ServingConfig, best: str = "") -> str:
         return row.shortage
     words = "beyond the limits" if row.fits and row.within is False else best
     outside = "extrapolated" if row.in_domain is False else ""
-    return ", ".join(
-        filter(None, [words, "waits for memory" if row.waits_for_memory else "", outside])
-    )
+    waits = "waits for memory" if row.waits_for_memory else ""
+    idle = (row.rented_gpus or row.gpus) - row.gpus
+    paid = f"{plural(idle, 'GPU')} idle" if idle else ""
+    return ", ".join(filter(None, [words, waits, paid, outside]))
 
 
 def load_line(rows: Sequence[ServingConfig]) -> str:
@@ -101,18 +103,17 @@ def load_line(rows: Sequence[ServingConfig]) -> str:
         number = plural(int(row.concurrency), "request") if is_one else "requests"
         return f"steady load: {number} always in progress"
     rate = row.requests_words if is_one else "requests at a rate"
-    return f"{rate}, which wait where the GPUs are busy"
+    return f"{rate}, which queue while the GPUs are busy"
 
 
 def arrival_lines(asked: ServingQuestion) -> Iterator[str]:
-    """The requests of a trace, and how much faster than recorded they are replayed."""
+    """The requests of a trace, and how many times as many are asked for."""
     if isinstance(asked.arrivals, str):
         return
     faster = (rate / asked.arrivals.rate for rate in several(asked.request_rate))
     times = ", ".join(f"{factor:.2f}" for factor in faster if abs(factor - 1.0) > 5e-3)
-    replayed = f"; replayed {times} times as fast, with bursts that are shorter and no larger"
-    replayed *= bool(times)
-    yield f"{plain(asked.arrivals.source)}: {asked.arrivals.words()}{replayed}"
+    more = f"; here {times} times as many at the same times" * bool(times)
+    yield f"{plain(asked.arrivals.source)}: {asked.arrivals.words()}{more}"
 
 
 def subject(answer: ServingAnswer, *more: str) -> str:
@@ -168,7 +169,7 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
         Column(A_MONTH, lambda r: r.dollars_per_month, dollars),
         Column("$ an hour", lambda r: r.dollars_per_hour, dollars, page="below", screen="hidden"),
         Column(PRICE, lambda r: r.dollars_per_million, dollars),
-        Column(HOLD, lambda r: room(r) or ("-" if has_room else None), short="holds up to /s",
+        Column(HOLD, lambda r: room(r) or ("-" if has_room else None), short="limits hold to",
                screen="hidden"),
         Column("most a second", lambda r: None if has_room else r.request_rate and r.largest_rate, digits,
                short="most requests/s"),
@@ -248,6 +249,8 @@ def _notes(answer: ServingAnswer) -> Iterator[str]:
     if row := next((r for r in (answer.chosen, *answer.served) if r.in_domain is False), None):
         where = f" ({row.load_words})" * (len(answer.served) > 1)
         yield f"extrapolated{where}, so a wider interval: {'; '.join(row.extrapolated)}."
+    yield from cache_legend(answer.served, answer.framework, asked)
+    yield from start_words(answer.served)
     yield from shared_out(answer.served, asked)
     yield _price_words(answer)
 
@@ -259,13 +262,13 @@ def _best_lines(answer: ServingAnswer) -> Iterator[str]:
     sure = {load_of(row): row for row in answer.surer}
     for load in loads:
         is_rate = answer.chosen.request_rate is not None
-        of = f"{requests_words(load, is_rate)}: " * (len(loads) > 1)
+        of = f" at {requests_words(load, is_rate)}" * (len(loads) > 1)
         if best := bests.get(load):
-            yield f"{of}{_best_words(best, asked)}"
-            yield from (f"{of}{words}" for words in holds_words(best, asked))
-            yield from (f"{of}{words}" for words in _surely_words(best, sure.get(load), asked))
+            yield _best_words(best, asked, of)
+            yield from holds_words(best, asked)
+            yield from _surely_words(best, sure.get(load), asked)
         elif is_rate:
-            yield f"{of}no row keeps the limits."
+            yield f"No row keeps the limits{of}."
     yield from near_lines(answer.near, asked, len(loads) == 1)
     yield from other_dtype_lines(answer.other_dtypes, asked, len(loads) == 1)
 
@@ -275,12 +278,13 @@ def load_of(row: ServingConfig) -> float:
     return row.request_rate or row.concurrency
 
 
-def _best_words(row: ServingConfig, asked: ServingQuestion) -> str:
-    """The best row: its GPUs, its price, and the machines to rent."""
+def _best_words(row: ServingConfig, asked: ServingQuestion, load: str) -> str:
+    """The best row of a load: its GPUs, its price, and the machines to rent."""
     sure = f" surely ({asked.sure:g} %)" if asked.sure else ""
-    if row.dollars_per_hour is None:
-        return f"Most tokens/s a GPU within the limits{sure}: {row.gpus_words}{row.split_words}."
-    return f"Cheapest{sure} within the limits: {row.gpus_words}{row.split_words}, {price_of(row)}."
+    which, price = "Most tokens/s a GPU", ""
+    if row.dollars_per_hour is not None:
+        which, price = "Cheapest", f", {price_of(row)}"
+    return f"{which}{sure} within the limits{load}: {row.gpus_words}{row.split_words}{price}."
 
 
 def price_of(row: ServingConfig) -> str:
@@ -299,7 +303,7 @@ def holds_words(best: ServingConfig, asked: ServingQuestion) -> Iterator[str]:
         words = _room_words(best, asked)
         yield f"{words[0].upper()}{words[1:]}."
     elif asked.has_limits and asked.sure is None and not best.is_sure(asked):
-        yield "The limits likely hold, but not surely."
+        yield f"The limits likely hold, but not surely{_held(best, asked)}."
 
 
 def _surely_words(
@@ -312,7 +316,9 @@ def _surely_words(
         price = ""
         if surer.dollars_per_hour and best.dollars_per_hour:
             factor = surer.dollars_per_hour / best.dollars_per_hour
-            more = f"{percent(factor - 1.0)} more" if factor < 2.0 else f"{factor:.2g} times that"
+            more = (
+                f"{percent(factor - 1.0)} more" if factor < 2.0 else f"{factor:.2g} times as much"
+            )
             price = f", {a_month(surer)}, {more}"
         yield f"Surely: {surer.gpus_words}{surer.split_words}{price} (ask with --sure)."
     elif asked.gpus:
@@ -338,7 +344,9 @@ def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Itera
 def limit_legend(asked: ServingQuestion) -> Iterator[str]:
     """The words of the columns of limits explained."""
     if asked.max_tpot_ms or asked.max_ttft_ms:
-        is_sure = f"yes: the whole {asked.sure or 0.0:g} % interval keeps the limit."
+        is_sure = (
+            f"yes / NO: the whole {asked.sure or 0.0:g} % interval keeps the limit / does not."
+        )
         yield LEGEND if asked.sure is None else is_sure
 
 
@@ -356,11 +364,12 @@ def other_dtype_lines(
 ) -> Iterator[str]:
     """Cheaper rows with weights of another data type, and how surely they keep the limits."""
     for row in rows:
-        load = "" if is_only else f" for {row.requests_words}"
+        load = "" if is_only else f" at {row.requests_words}"
         price = f", {a_month(row)}" * (row.dollars_per_month is not None)
         sure = "surely" if asked.sure is not None or row.is_sure(asked) else "likely"
+        outside = ", extrapolated" * (row.in_domain is False)
         where = f"{device}{row.gpus_words}{row.split_words}"
-        yield f"Cheaper in {row.dtype}, another checkpoint{load}: {where}{price}, {sure}."
+        yield f"Cheaper in {row.dtype}, another checkpoint{load}: {where}{price}, {sure}{outside}."
 
 
 def near_lines(
@@ -368,10 +377,10 @@ def near_lines(
 ) -> Iterator[str]:
     """Fewer GPUs that miss the limits by less than the error, and their price."""
     for row in near:
-        where = f"{row.gpus_words}{row.split_words}" if is_only else row.load_words
+        load = "" if is_only else f" at {row.requests_words}"
         price = "" if row.dollars_per_hour is None else f", {a_month(row)}"
         over = f"{row.over_words(asked)}, less than the error of these times"
-        yield f"Nearly: {device}{where}{price}: {over}."
+        yield f"Nearly{load}: {device}{row.gpus_words}{row.split_words}{price}: {over}."
 
 
 def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
@@ -392,10 +401,16 @@ def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
         is_in_error = ends and has_more(row) and (row.headroom or 0.0) < ends[1] / ms - 1.0
         return words + ", within the error of these times" * bool(is_in_error)
     if not has_more(row):
-        return words + ", but not surely" * (not is_sure)
+        return words if is_sure else f"{words}, but not surely{_held(row, asked)}"
     if not row.sure_rate:
-        return f"{words}, but not surely even at {row.request_rate:g}"
+        return f"{words}, but not surely even at {row.request_rate:g}{_held(row, asked)}"
     return f"{words}, surely up to {rounded_down(row.sure_rate)}"
+
+
+def _held(row: ServingConfig, asked: ServingQuestion) -> str:
+    """The widest intervals that keep the limits, as the option that asks for them; "" for narrow ones."""
+    sure = row.certainty(asked)
+    return f" (--sure {sure} holds)" if sure else ""
 
 
 def has_more(row: ServingConfig) -> bool:
@@ -419,6 +434,25 @@ def rounded_down(rate: float) -> str:
 def a_month(row: ServingConfig) -> str:
     """The price of a row in US$ a month."""
     return f"{dollars(row.dollars_per_month or 0.0)} a month"
+
+
+def cache_legend(
+    rows: Sequence[ServingConfig], framework: str, asked: ServingQuestion
+) -> Iterator[str]:
+    """A remark on a cache in FP8 that vLLM has to be asked for."""
+    if framework == "vllm" and not asked.kv_dtype and any(r.kv_dtype != "bfloat16" for r in rows):
+        yield (
+            "cache fp8: start vLLM with --kv-cache-dtype fp8 (without it: ask with --kv-dtype bfloat16)."
+        )
+
+
+def start_words(rows: Sequence[ServingConfig]) -> Iterator[str]:
+    """A remark on the first token of benchmarks whose requests start together."""
+    if any(row.request_rate is None and row.concurrency > 1 for row in rows):
+        yield (
+            "A steady load, without its start: requests that all start together, as in a benchmark, get a "
+            "later first token; to compare one: lolat evaluate --table RESULT.json."
+        )
 
 
 def _price_words(answer: ServingAnswer) -> str:

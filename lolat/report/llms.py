@@ -13,11 +13,13 @@ from lolat.report.llm import (
     A_MONTH,
     DOLLARS,
     HOLD,
+    MONTH,
     OWN_PRICE,
     PRICE,
     SPEED,
     a_month,
     arrival_lines,
+    cache_legend,
     cheapest_word,
     columns,
     holds_words,
@@ -28,6 +30,7 @@ from lolat.report.llm import (
     price_of,
     row_words,
     shared_out,
+    start_words,
     subject,
     table_legend,
     tokens,
@@ -72,6 +75,12 @@ def after_lines(found: ComparedModels) -> Iterator[str]:
     """The words of the table explained, prices, and the devices left out."""
     rows = [row for some in found.loads.values() for n, row in some.items() if n not in found.far]
     yield from table_legend(rows, found.asked)
+    if any(row.headroom_rate for row in rows):
+        by = "the predicted times" if found.asked.sure is None else "the ends of the intervals"
+        yield f"limits hold to: the most requests a second within the limits, by {by}."
+    vllm = [one for of in found.of.values() if of.framework == "vllm" for one in of.served]
+    yield from cache_legend(vllm, "vllm", found.asked)
+    yield from start_words(rows)
     if any(row.in_domain is False for row in rows):
         yield (
             "extrapolated: such a load was not served, or an operation not timed on this GPU, so a wider "
@@ -96,7 +105,7 @@ def far_lines(found: ComparedModels) -> Iterator[str]:
     if dear:
         yield f"Left out as more than {FAR:g} times as dear as the cheapest: {', '.join(dear)}."
     if bare:
-        yield f"Left out as without a price and on more GPUs than any with one: {', '.join(bare)}."
+        yield f"Left out as without a price, and on more GPUs than any with one: {', '.join(bare)}."
 
 
 def price_lines(found: ComparedModels) -> Iterator[str]:
@@ -106,7 +115,8 @@ def price_lines(found: ComparedModels) -> Iterator[str]:
     # What is taken for granted of a list is said once.
     told = [one for one in lists if not any(n != one and n.startswith(one) for n in lists)]
     if told:
-        yield f"Prices: {', '.join(told)}; {DOLLARS}."
+        is_rate = bool(found.asked.request_rate) or not isinstance(found.asked.arrivals, str)
+        yield f"Prices: {', '.join(told)}; {MONTH if is_rate else DOLLARS}."
 
 
 def verdict_lines(found: ComparedModels) -> Iterator[str]:
@@ -138,7 +148,9 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
         else:  # so many GPUs serve the rate whatever a token takes
             tied = _same_price(name, priced)
         called = cheapest_word(row).capitalize()
-        yield f"{called}{known}{under}: {plain(name)}, {row.gpus_words}, {price_of(row)}{tied}."
+        outside = ", extrapolated" * (row.in_domain is False)
+        what = f"{plain(name)}, {row.gpus_words}, {price_of(row)}{outside}{tied}"
+        yield f"{called}{known}{under}: {what}."
         least = min(priced.values(), key=lambda one: (one.dollars_per_hour or 0.0, one is not row))
         if row.request_rate is None and least is not row:
             of = next(n for n, one in priced.items() if one is least)
@@ -181,7 +193,8 @@ def _surely_cheapest(found: ComparedModels, rows: Mapping[str, ServingConfig]) -
     if best is None:
         return "Surely: no row."
     words = f"{plain(best)}, {sure[best].gpus_words}, {price_of(sure[best])}"
-    return f"Surely: {words}{_same_price(best, sure)}."
+    outside = ", extrapolated" * (sure[best].in_domain is False)
+    return f"Surely: {words}{outside}{_same_price(best, sure)}."
 
 
 def unpriced_lines(found: ComparedModels) -> Iterator[str]:
@@ -204,9 +217,11 @@ def compared_near(found: ComparedModels) -> Iterator[str]:
     for load, rows in found.loads.items():
         best = rows.get(found.leaders(rows)["cheapest"] or "")
         most = (best and best.dollars_per_hour) or 0.0
-        for _, name, row in _cheaper(found.near, load, most):
-            yield from near_lines([row], found.asked, is_only, f"{plain(name)} on ")
-        for _, name, row in _cheaper(found.other_dtypes, load, most)[:1]:
+        for _, name, row in _cheaper(found.near, load, most * (1.0 + 1e-9)):
+            yield from near_lines([row], found.asked, is_only, f"{plain(name)}, ")
+        others = _cheaper(found.other_dtypes, load, most)
+        sure = [one for one in others if one[2].is_sure(found.asked) and one[2].in_domain]
+        for _, name, row in others[:1] + [one for one in sure[:1] if one is not others[0]]:
             yield from other_dtype_lines([row], found.asked, is_only, f"{plain(name)}, ")
 
 
