@@ -35,7 +35,7 @@ def llm(model: str, config: str, **question: object) -> None:
     """
     from lolat.api.choosing import serving_models
     from lolat.llm.compare import compare
-    from lolat.llm.names import configs_of, find_decoders
+    from lolat.llm.names import configs_of
     from lolat.report.llm import llm_lines
     from lolat.report.llms import compared_lines
 
@@ -43,12 +43,11 @@ def llm(model: str, config: str, **question: object) -> None:
     configs = configs_of(config)
     try:
         models = serving_models(model, left_out=left_out)
-    except ModelFileError as error:
-        if several := error.data.get("several"):
-            find_decoders(config)  # one that is none is told first
-            first = model.replace(error.data["model"], several[0], 1)
-            raise error.reworded(f"{error.message}: lolat llm {first} {config}") from None
-        raise
+    except ModelFileError as error:  # a GPU that several frameworks serve
+        if not (several := error.data.get("several")):
+            raise
+        names = model.replace(error.data["model"], ",".join(several), 1)
+        models = serving_models(names, left_out=left_out)
     if len(models) > 1 or len(configs) > 1 or left_out:
         click.get_current_context().meta[KIND] = "llms"
         several = compare({n: m.llm for n, m in models.items()}, config, left_out, **question)

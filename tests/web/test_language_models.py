@@ -236,7 +236,7 @@ def test_arrivals_are_as_asked(page: Site, gpu: Path) -> None:
 def test_the_limits_and_the_best_are_in_front(page: Site) -> None:
     page.get(TAB + SMALL, request_rate="4", max_tpot_ms="40")
     assert cells_of(page, "thead")[:3] == ["GPUs", "token &lt;=&nbsp;40&nbsp;ms", ""]
-    assert ", 4 requests/s, which wait where the GPUs are busy</caption>" in page.raw  # each row
+    assert ", 4 requests/s, which queue while the GPUs are busy</caption>" in page.raw  # each row
     assert any(row[2] == "best" for row in cells(page))
 
 
