@@ -213,7 +213,7 @@ def _card_lines(options: Iterable[TrainingPrediction]) -> Iterator[str]:
     if rented:
         cards = {f"{plain(r.accelerator)} with {r.memory_gib:g} GiB" for r in rented}
         yield (
-            f"Rented: {', '.join(sorted(cards))}, other memory than the profile's device has; the training "
+            f"Rented: {', '.join(sorted(cards))}, not the memory of the profile's device; the training "
             "fits, and the same speed is assumed"
         )
 
@@ -281,7 +281,7 @@ def _price_lines(cost: Cost) -> Iterator[str]:
         f"{plain(r.source)}, read {r.date}" for o in cost.options if (r := o.rented) and r.date
     }
     source = f" ({'; '.join(sorted(dated))})" if dated else ""
-    yield f"Price by the second: {plain(cost.prices or '')}{source}; {NOT_INCLUDED}."
+    yield f"Billed by the second: {plain(cost.prices or '')}{source}; {NOT_INCLUDED}."
 
 
 # ---- Several devices

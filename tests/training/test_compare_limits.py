@@ -97,7 +97,7 @@ def test_what_a_budget_buys_without_data_has_its_hours_and_its_price() -> None:
     assert any(
         line.startswith("Most within $60: 1 x p4, ") and " in 20 h" in line for line in lines
     )
-    assert any(line.startswith("Price by the second: the price given") for line in lines)
+    assert any(line.startswith("Billed by the second: the price given") for line in lines)
 
 
 def test_what_buys_nearly_as_much_data_far_sooner_is_named() -> None:
