@@ -18,8 +18,8 @@ BREAKDOWN = ("weights", "products", "attention", "experts", "all_reduce", "small
 """The parts of an output token's time: reading dense weights, dense products beyond that, attention, routed
 experts, all-reduces, small operations, kernel launches, scheduling, prompts of other requests, waiting for
 memory of preempted requests until their prompts and tokens are computed again."""
-NEAR = 0.01
-"""A rate that can rise by less than this fraction has no room for more."""
+NEAR = 0.02
+"""A rate that can rise by less than this fraction, a step of its search, has none to spare."""
 LIMITS = ("coverage", "max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "percentile", "sure")
 """What was asked for, in the JSON of answers."""
 LEAST_WAIT = 0.001

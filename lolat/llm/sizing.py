@@ -20,7 +20,7 @@ from lolat.llm.decoder import Decoder
 from lolat.llm.domain import interval, outside, tail
 from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.load import Load, RequestTimes, Server, Trace
-from lolat.llm.margins import Margins
+from lolat.llm.margins import Margins, rate_at, step_of
 from lolat.llm.question import PERCENTILES, ServingQuestion, deployments_of
 from lolat.llm.refusal import no_row
 from lolat.llm.remarks import (
@@ -279,26 +279,22 @@ class Sizing:
     def _most_within(self, row: ServingConfig, margins: Margins) -> float:
         """Return the most requests a second at which the GPUs of a row keep the limits.
 
-        It has three digits, as it is told, whatever else was asked; or it is the rate of the row.
+        It is one of `rate_at`, by a search of its own, whatever else was asked; or the rate of the row.
         """
         load, own, number = self.load_of(row), row.request_rate or 0.0, row.replicas
+        alone = replace(margins, seen={})
+        alone.add(own / number, row)
 
-        def digits_at(each: float) -> float:
-            exponent = math.floor(math.log10(number * each))
-            return 100.0 - 900.0 * exponent - number * each / 10.0 ** (exponent - 2)
+        def at(step: int) -> ServingConfig:
+            rate = rate_at(-step)
+            there = self.row(replace(load, request_rate=rate), number)
+            alone.add(rate / number, there)
+            return there
 
-        def rate(digits: int) -> float:
-            exponent, more = divmod(-digits, 900)
-            return float(f"{100 + more}e{exponent - 2}")
-
-        inside, outside = self._known(load, margins)
-        low = math.ceil(digits_at(min(outside, self.largest_rate))) - 1
-        high = math.floor(digits_at(max(inside, own / number))) + 1  # such rates keep them
-        high = margins.least(
-            low, high, digits_at,
-            lambda digits: self._seen(replace(load, request_rate=rate(digits)), number, margins),
-        )  # fmt: skip
-        return max(rate(high), own)
+        low = math.ceil(-step_of(self.largest_rate * number)) - 1
+        high = math.floor(-step_of(own)) + 1  # such rates keep them
+        high = alone.least(low, high, lambda each: -step_of(number * each), at)
+        return max(rate_at(-high), own)
 
     def row(self, load: Load, replicas: int) -> ServingConfig:
         """Return the row of a load that `replicas` share."""

@@ -391,7 +391,7 @@ def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
     if is_limited:
         holds = "the limits hold" if is_sure else "the limits likely hold"
     if not has_more(row):
-        words = f"{holds} at {room(row)} requests/s, with no room for more"
+        words = f"{holds} at {room(row)} requests/s, with less than 2 % to spare"
     else:
         words = f"{holds} up to {room(row)} requests/s ({percent(row.headroom or 0.0)} more)"
     if asked.sure is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lolat.llm.margins import Margins
+from lolat.llm.margins import Margins, rate_at, step_of
 
 TIMES = {
     "a queue": lambda rate: 1.0 / (1.0 - rate) if rate < 1.0 else math.inf,
@@ -53,3 +54,13 @@ def test_a_queue_takes_two_looks(limit: float) -> None:
     found, _, looked = searched("a queue", limit, 2, 400)
     assert found == math.ceil(3.0 / (1.0 - 1.0 / limit) - 1e-9)
     assert len(looked) <= 2
+
+
+def test_rates_of_two_and_a_half_digits_are_steps_of_at_most_two_percent() -> None:
+    """Each is counted by hand from 0.1 to 100, and its number leads back to it."""
+    digits = (*range(100, 250, 2), *range(250, 500, 5), *range(500, 1000, 10))
+    rates = [float(f"{n}e{power - 2}") for power in (-1, 0, 1) for n in digits]
+    assert [rate_at(n) for n in range(-175, 350)] == rates
+    assert [round(step_of(rate), 6) for rate in rates] == [*range(-175, 350)]
+    assert max(b / a for a, b in itertools.pairwise(rates)) <= 1.02
+    assert step_of(2.51) == pytest.approx(75.2)

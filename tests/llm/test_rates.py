@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from contextlib import suppress
 from dataclasses import replace
@@ -48,11 +47,11 @@ def test_replicas_fill_the_machine_that_is_rented(tmp_path: Path) -> None:
 def test_without_a_limit_of_times_the_queue_is_finite_up_to_a_rate_that_is_rounded_down() -> None:
     answer = MODEL.llm(LARGE, 1000, 200, request_rate=2.0, tensor_parallel=1, gpus=1)
     most = answer.chosen.largest_rate
-    assert answer.headroom_rate == math.floor(10.0 * most) / 10.0  # of three digits
+    assert 0.98 * most <= answer.headroom_rate <= most  # steps are of 2 % or less
     error = answer.chosen.tpot_interval_ms[1] / answer.chosen.tpot_ms - 1.0
     alone = replace(answer.chosen, headroom_rate=2.0)
     full = replace(answer, chosen=alone, served=(alone,)).report()
-    assert "The queue stays finite at 2 requests/s, with no room for more." in full
+    assert "The queue stays finite at 2 requests/s, with less than 2 % to spare." in full
     for rate, shown in ((2.04, "2.04"), (3.719, "3.71"), (28.99, "28.9"), (12345.0, "12,300")):
         told = replace(answer.chosen, headroom_rate=rate)
         found = replace(answer, chosen=told, served=(told,))
@@ -125,9 +124,14 @@ def test_each_rate_has_its_own_best_row() -> None:
     for row in found:
         alone = MODEL.llm(LARGE, 1000, 200, request_rate=row.request_rate, **ask).chosen
         assert (row.gpus, row.replicas) == (alone.gpus, alone.replicas)
-        assert row.headroom_rate == pytest.approx(alone.headroom_rate)
+        assert row.headroom_rate == alone.headroom_rate  # however the search came there
+        kept = MODEL.llm(
+            LARGE, 1000, 200, **ask | {"request_rate": alone.headroom_rate, "gpus": row.gpus}
+        )
+        assert (kept.chosen.gpus, kept.chosen.within) == (row.gpus, True)
         best = f"Cheapest within the limits at {row.request_rate:g} requests/s: {row.gpus_words}, "
-        assert re.search(rf"{best}\$.*\nThe limits (likely )?hold up to ", text)
+        assert re.search(rf"{best}\$.*
+The limits (likely )?hold up to ", text)
         assert f"${1460 * row.gpus:,} " in text  # a month of 730 hours
     assert "No row keeps the limits at 100000 requests/s." in text
     _, table, *_ = llm_parts(answer)
