@@ -171,12 +171,10 @@ def with_number_meant(
         words = f"{error.message.rstrip('.')}; did you mean {meant}?"
         raise click.BadParameter(words, error.ctx, error.param) from error
     bare = math.nan if is_prefix else _with_unit(text, name, is_whole)  # 30m of hours are minutes
-    scaled = as_number(text) * 100.0, as_number(text) / 100.0
-    for number in (
-        as_amount(text, is_whole),
-        bare,
-        *scaled * (most in (1, 100) or name == "percentile"),
-    ):
+    share = as_number(text)
+    share *= 100.0 if share < 1.0 else 0.01
+    is_share = most in (1, 100) or name == "percentile"
+    for number in (as_amount(text, is_whole), bare, *[share] * is_share):
         lies = (least or 0) < number < (math.inf if most is None else most)
         if lies and (number.is_integer() or not is_whole):
             meant = f"{number:.12g}"

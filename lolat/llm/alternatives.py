@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -27,17 +26,22 @@ def near_miss(
     rows: Sequence[ServingConfig],
     best: ServingConfig,
 ) -> ServingConfig | None:
-    """Return the best row on fewer GPUs than the best of a rate that costs less and misses the limits by
-    less than the error; None without any.
+    """Return the best row of a rate that costs less than its best one and misses the limits by less than
+    the error; None without any.
     """
     asked, near = sizings[best.split].asked, list[ServingConfig]()
-    for one in (one for one in rows if one.request_rate == best.request_rate and one.replicas > 1):
-        of, fewer = sizings[one.split], one.replicas - 1
-        if one.gpus // one.replicas * fewer < best.gpus:
+    for one in (one for one in rows if one.request_rate == best.request_rate):
+        of, fewer = sizings[one.split], one.replicas - 1 if one.within else one.replicas
+        if fewer:
             near.append(of.row(of.load_of(one), fewer))
-    most = best.dollars_per_hour or math.inf
-    near = [one for one in near if (one.dollars_per_hour or 0.0) < most]
-    return best_of([one for one in near if not one.within and nearly(one, asked)], asked)
+    near = [one for one in near if not one.within and _is_cheaper(one, best)]
+    return best_of([one for one in near if nearly(one, asked)], asked)
+
+
+def _is_cheaper(row: ServingConfig, other: ServingConfig) -> bool:
+    """Return True if a row costs less than another; without both prices, if it is on fewer GPUs."""
+    usd, than = row.dollars_per_hour, other.dollars_per_hour
+    return usd < than if usd and than else row.gpus < other.gpus
 
 
 def surely_row(

@@ -20,6 +20,8 @@ experts, all-reduces, small operations, kernel launches, scheduling, prompts of 
 memory of preempted requests until their prompts and tokens are computed again."""
 NEAR = 0.02
 """A rate that can rise by less than this fraction, a step of its search, has none to spare."""
+JUST = 1.0005
+"""A factor over a limit that is 0.0 % in words."""
 LIMITS = ("coverage", "max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "percentile", "sure")
 """What was asked for, in the JSON of answers."""
 LEAST_WAIT = 0.001
@@ -39,7 +41,7 @@ class ServingConfig(Result):
     if each GPU has room for them, under a rate for the weights. `largest_concurrency`: the most requests
     that fit; 0 if the weights do not: then there are no times. `e2e_ms`: time of a whole request.
     `breakdown`: ms of an output token by part. `intervals_ms`: intervals of further times, by name, as
-    "ttft_p90". `percentiles_ms`: times of another percentile that was asked for. `saturated`: True if more
+    "ttft_p90". `percentiles_ms`: times of the percentile that was asked for. `saturated`: True if more
     requests arrive than the `largest_rate` a second that is served; `utilization`: the rate as a fraction
     of it. `headroom_rate`: the most requests a second at which the best row of a rate keeps the limits;
     `sure_rate`: those at which the ends of its intervals do, None if they do not at the rate asked for.
@@ -186,12 +188,13 @@ class ServingConfig(Result):
     def over_words(self, asked: ServingQuestion) -> str:
         """Return the excess over the limit that is missed most in words."""
         times, limit = max(self._factors(asked))
+        is_just = times < JUST
         if asked.min_tokens_per_s and limit.endswith("a token"):
             least = asked.min_tokens_per_s
-            under = f"{percent(1.0 - 1.0 / times)} under the {least:g}"
-            return f"{digits(least / times)} tokens/s a request, {under}"
+            under = "just" if is_just else percent(1.0 - 1.0 / times)
+            return f"{digits(least / times)} tokens/s a request, {under} under the {least:g}"
         over = f"{percent(times - 1.0)} over" if times < 2.0 else f"{digits(times)} times"
-        return f"{over} the {limit}"
+        return f"{'just over' if is_just else over} the {limit}"
 
     @property
     def groups(self) -> int:
@@ -283,13 +286,13 @@ class ServingAnswer(Result):
     `parameters`: those of the language model; `active`: those that a token uses. `asked`: the question,
     whose limits, `percentile`, `sure` and `coverage` are keys in JSON. `best`: the index of the row with
     the cheapest output tokens within the limits; None if no row keeps them. `bests`: the best of each load.
-    `chosen`: the best row, else the first. `near`: rows on fewer GPUs than the best of their rate that miss
-    the limits by less than the error. `surer`: for each best row that keeps the limits by its times alone,
-    the cheapest row of its load that does with its whole intervals. `other_dtypes`: rows that keep the
-    limits for at least a tenth less than the best one of their rate, with weights of another data type,
-    which are another checkpoint: the best of each type, the cheapest first. `price_list`: the name of the
-    list of `prices`, and what is taken for granted of it. `needs`: the GPUs that hold a language model that
-    does not fit, in words.
+    `chosen`: the best row, else the first. `near`: rows that cost less than the best of their rate, or
+    without prices are on fewer GPUs, and miss the limits by less than the error. `surer`: for each best row
+    that keeps the limits by its times alone, the cheapest row of its load that does with its whole
+    intervals. `other_dtypes`: rows that keep the limits for at least a tenth less than the best one of
+    their rate, with weights of another data type, which are another checkpoint: the best of each type, the
+    cheapest first. `price_list`: the name of the list of `prices`, and what is taken for granted of it.
+    `needs`: the GPUs that hold a language model that does not fit, in words.
     `largest_machine`: the most GPUs of one machine in `prices`.
     """
 

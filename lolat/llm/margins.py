@@ -13,22 +13,21 @@ if TYPE_CHECKING:
     from lolat.llm.answer import ServingConfig
     from lolat.llm.question import ServingQuestion
 
-RATES = ((1.0, 2.5, 5.0, 10.0), (0, 75, 125, 175))
+RATES, STEPS = (1.0, 2.5, 5.0, 10.0), (0, 75, 125, 175)
 """Rates from 1 to 10 in steps of .02, .05 and .1, of 2 % or less, as simulated times are no smoother; and
-the number of steps to each.
-"""
+the number of steps to each."""
 
 
 def step_of(rate: float) -> float:
-    """Return the number of steps of RATES from 1 to a rate."""
+    """Return the number of steps from 1 to a rate."""
     exponent = math.floor(math.log10(rate))
-    return RATES[1][-1] * exponent + float(np.interp(rate / 10.0**exponent, *RATES))
+    return STEPS[-1] * exponent + float(np.interp(rate / 10.0**exponent, RATES, STEPS))
 
 
 def rate_at(step: int) -> float:
-    """Return the rate that is so many steps of RATES from 1."""
-    exponent, more = divmod(step, RATES[1][-1])
-    return float(f"{np.interp(more, *reversed(RATES)):.2f}e{exponent}")
+    """Return the rate that is so many steps from 1."""
+    exponent, more = divmod(step, STEPS[-1])
+    return float(f"{np.interp(more, STEPS, RATES):.2f}e{exponent}")
 
 
 @dataclass

@@ -157,8 +157,8 @@ class ServingQuestion:
              f"to the {prompt:,} tokens of the longest prompt"),
             (self.concurrency and trace, f"{arg('concurrency')} and {arg('arrivals')}: the arrivals have a "
              "rate of their own; expected one of them"),
-            (self.concurrency and self.request_rate, f"{arg('concurrency')} and {arg('request_rate')}: "
-             "requests at any time, or requests a second; expected one of them"),
+            (self.concurrency and self.request_rate, f"{arg('concurrency')} (requests in progress) and "
+             f"{arg('request_rate')} (requests that arrive a second); expected one of them"),
             (self.arrivals != POISSON and not self.request_rate, f"{arg('arrivals')}: how requests arrive "
              f"at a rate; expected {arg('request_rate')} too"),
             (trace and tokens != USUAL_TOKENS, f"{inputs}, {outputs}: the "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lolat.errors import AnswerIsNo, arg
@@ -31,8 +32,7 @@ def no_row(
     if asked.request_rate:
         most = max(most, MOST_GPUS)
     gpus = f"of up to {plural(asked.gpus or most, 'GPU')}"
-    nearest = ""
-    keeps, helps = f"keeps {_limits_words(asked) or 'up with them'}", ""
+    keeps, helps, nearest = f"keeps {_limits_words(asked) or 'up with them'}", "", ""
     on, times = f"on {near.gpus_words}{near.split_words}", near.times_words(asked.percentile)
     under = f"under {near.requests_words} " * (len(asked.loads()) > 1)
     if asked.request_rate and is_hopeless(near):
@@ -41,7 +41,7 @@ def no_row(
     elif enough:
         month, keep = enough.dollars_per_month, "keep" if enough.is_sure(asked) else "likely keep"
         price = f", {dollars(month)} a month" if month is not None else ""
-        given = "" if asked.request_rate else f" ({arg('gpus')} {enough.gpus})"
+        given = "" if asked.request_rate else f" (ask with {arg('gpus')} {enough.gpus})"
         helps = f"; {enough.gpus_words}{enough.split_words} {keep} them{price}{given}"
     if all(row.gpus > (asked.gpus or row.gpus) for row in made.served):
         keeps = f"is asked for ({arg('tensor_parallel')}, {arg('attention_data_parallel')})"
@@ -52,7 +52,8 @@ def no_row(
         short = f"{near.shortage} {on}"
     elif asked.sure is not None:
         ends = (milliseconds(end[1]) for end in reversed(near.judged_ends(asked.percentile)) if end)
-        short = f"too slow {under}{on}: {times} ({asked.sure:g} % sure: up to {' and '.join(ends)})"
+        slow = "not surely fast enough" if replace(asked, sure=None).within(near) else "too slow"
+        short = f"{slow} {under}{on}: {times} ({asked.sure:g} % sure: up to {' and '.join(ends)})"
     else:
         is_near = nearly(near, asked)
         likely, error = "likely " * is_near, ", less than the error of these times" * is_near

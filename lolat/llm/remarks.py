@@ -162,20 +162,21 @@ def _faster(
     *_, number, found = max(told, key=lambda one: one[:2])
     row = rows[number]
     here, mine = every[row.split].deployment, milliseconds(row.tpot_ms or 0.0)
+    where = f"{'on average; ' * bool(every[row.split].asked.percentile)}{row.load_words}"
     smaller = found.pop(SMALLER, 0.0)
     best = min(found, key=found.__getitem__, default="")
     if best and here.dtype in unfitted(every[row.split].gpu, here):
         yield (
             f"{here.dtype}'s launch overhead is assumed, so that its {mine} a token may be too long: "
-            f"{best} is predicted at {milliseconds(found[best])} ({row.load_words})"
+            f"{best} is predicted at {milliseconds(found[best])} ({where})"
         )
     elif best:
-        both = f"{milliseconds(found[best])} a token, {here.dtype} {mine} ({row.load_words})"
+        both = f"{milliseconds(found[best])} a token, {here.dtype} {mine} ({where})"
         yield (
             f"{here.dtype} is slower than {best} here, as its kernels were timed: dtype {best} takes {both}"
         )
     if smaller:
-        both = f"{milliseconds(smaller)} a token, {here.dtype} {mine} ({row.load_words})"
+        both = f"{milliseconds(smaller)} a token, {here.dtype} {mine} ({where})"
         yield f"another checkpoint is faster: dtype {SMALLER} takes {both}"
 
 

@@ -446,10 +446,10 @@ class Sizing:
             ends = {n: (at * (low / at) ** wider, at * (high / at) ** wider)
                     for n, (low, high) in ends.items() for at in [(mean | times_ms)[n]]}  # fmt: skip
         tpot, ttft = ends.pop("tpot"), ends.pop("ttft")
-        others = [name for name in times_ms if not hasattr(ServingConfig, f"{name}_ms")]
-        more = {name: times_ms.pop(name) for name in others}
-        return {f"{name}_ms": here for name, here in times_ms.items()} | {
-            "percentiles_ms": more or None,
+        asked = f"_p{self.asked.percentile}"
+        usual = {f"{name}_p{at}" for name in ms for at in PERCENTILES}
+        return {f"{n}_ms": at for n, at in times_ms.items() if n in usual} | {
+            "percentiles_ms": {n: at for n, at in times_ms.items() if n.endswith(asked)} or None,
             "tpot_interval_ms": tpot, "ttft_interval_ms": ttft, "intervals_ms": ends,
             "in_domain": not why, "extrapolated": tuple(dict.fromkeys(why)),
         }  # fmt: skip

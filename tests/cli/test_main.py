@@ -226,6 +226,7 @@ def test_the_steps_of_an_earlier_run_are_no_speed(
      ("predict v100 net.json --dtype fp16", "it is --precision here"),
      ("llm v100 net.json --precision fp16", "it is --dtype here"),
      ("llm h100-vllm qwen3-8b --percentile 0.95", "did you mean 95?"),
+     ("llm h100-vllm qwen3-8b --percentile 99.9", "whole number from 1 to 99; see"),
      ("report v100 net.json --compile", "it is --launch compiled here"),
      ("predict net.json --gpu a100", "it is --on here"),
      ("explain net.json --on a100,l4", "it is MODEL (an argument: one device) here"),

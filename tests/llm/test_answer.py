@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ import pytest
 from lolat.api.choosing import load
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError, ModelFileError
+from lolat.llm.alternatives import near_miss
 from lolat.llm.answer import BREAKDOWN, best_of
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import DTYPES
@@ -396,6 +398,28 @@ def test_numbers_of_attention_groups_are_compared() -> None:
     assert splits == {(1, 1, 1), (2, 1, 1), (4, 1, 1), (8, 1, 1), (1, 1, 8)}
     dense = MODEL.llm(LARGE, concurrency=64).served
     assert {row.attention_data_parallel for row in dense} == {1}
+
+
+def test_cheaper_rows_on_as_many_gpus_nearly_keep_the_limits_too() -> None:
+    """Of rows on two GPUs, that for $6 an hour misses the limit by 0.03 %; the best costs $8."""
+    asked = ServingQuestion(request_rate=6, max_tpot_ms=10.0)
+    [row] = MODEL.llm(LARGE, request_rate=6, tensor_parallel=1, gpus=1).served
+    ends = {
+        "tpot_ms": 10.003,
+        "tpot_interval_ms": (9.0, 11.0),
+        "tensor_parallel": 1,
+        "within": False,
+    }
+    two = replace(row, gpus=2, replicas=2, dollars_per_hour=6.0, **ends)
+    best = replace(row, gpus=2, dollars_per_hour=8.0, tpot_ms=9.0, tensor_parallel=2, within=True)
+    of: Any = SimpleNamespace(asked=asked, load_of=lambda one: one, row=lambda load, n: load)
+    sizings = {one.split: of for one in (two, best)}
+    assert near_miss(sizings, [two, best], best) is two
+    assert near_miss(sizings, [replace(two, dollars_per_hour=8.0), best], best) is None
+    assert near_miss(sizings, [two, best], replace(best, dollars_per_hour=None)) is None
+    assert two.over_words(asked) == "just over the 10.0 ms a token"
+    asked = ServingQuestion(request_rate=6, min_tokens_per_s=100.0)
+    assert two.over_words(asked) == "100 tokens/s a request, just under the 100"
 
 
 def test_fewer_gpus_that_nearly_keep_the_limits_are_told() -> None:

@@ -110,6 +110,10 @@ def test_the_times_in_the_table_are_those_of_the_percentile_that_its_heads_name(
             if percentile == 95:
                 assert row[f"{name}_p90_ms"] < row[f"{name}_p95_ms"] < row[f"{name}_p99_ms"]
                 assert row[f"{name}_p95_high_ms"] > row[f"{name}_p95_ms"]
+        asked = answer.chosen.percentiles_ms or {}
+        assert {f"{n}_ms": ms for n, ms in asked.items()} == {
+            f"{n}{end}_ms": row[f"{n}{end}_ms"] for n in times.values() if percentile
+        }
     assert row["e2e_p90_ms"] > 1.02 * row["e2e_ms"]
 
 
@@ -204,6 +208,16 @@ def test_gpus_that_surely_keep_the_limits_are_told_with_their_price() -> None:
     assert MODEL.llm(LARGE, **ask, max_tpot_ms=(ms + high) / 2.0, sure=90).chosen.replicas == 2
 
 
+def test_limits_that_the_times_keep_and_not_their_intervals_are_not_surely_kept() -> None:
+    """Limits within the interval of the only row, above and below its time."""
+    ask = {"request_rate": 6, "tensor_parallel": 1, "gpus": 1}
+    [alone] = MODEL.llm(LARGE, **ask).served
+    for factor, words in ((1.001, "not surely fast enough"), (0.999, "too slow")):
+        with pytest.raises(AnswerIsNo) as caught:
+            MODEL.llm(LARGE, **ask, max_tpot_ms=factor * alone.tpot_ms, sure=90)
+        assert caught.value.data["short"].startswith(f"{words} on 1 GPU: ")
+
+
 @pytest.mark.parametrize("limit", [100.0, 160.0])
 @pytest.mark.parametrize("arrivals", ["poisson", "trace"])
 def test_gpus_that_surely_keep_the_limits_are_those_of_sure(
@@ -265,7 +279,7 @@ def test_too_few_gpus_name_those_that_suffice(load: dict[str, Any]) -> None:
     keep = "keep" if enough.verdicts == {"tpot": "yes"} else "likely keep"
     told = f"; {enough.gpus_words} {keep} them, ${1460 * enough.gpus:,} a month"
     assert told in str(caught.value)
-    assert (f" (gpus {enough.gpus})" in str(caught.value)) == ("concurrency" in load)
+    assert (f" (ask with gpus {enough.gpus})" in str(caught.value)) == ("concurrency" in load)
     assert told in caught.value.data["short"]
 
 

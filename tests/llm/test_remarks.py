@@ -61,6 +61,8 @@ def test_a_data_type_that_is_slower_than_the_published_one_is_told(load: dict[st
     remark = said(fp8, "fp8 is slower than bfloat16 here")
     figures = [float(ms) for ms in re.findall(r"([\d.]+) ms", remark)]
     assert figures == pytest.approx([its, mine], rel=0.01)
+    at = slow_experts(0.1).llm(WIDE, **asked, dtype="fp8", percentile=90)
+    assert said(at, "fp8 is slower") == remark.replace(" (", " (on average; ")
     assert not said(usual, "slower")
     assert not said(slow_experts(1.0).llm(WIDE, **asked, dtype="fp8"), "slower")
 
