@@ -134,8 +134,7 @@ def test_each_rate_has_its_own_best_row() -> None:
         )
         assert (kept.chosen.gpus, kept.chosen.within) == (row.gpus, True)
         best = f"Cheapest within the limits at {row.request_rate:g} requests/s: {row.gpus_words}, "
-        assert re.search(rf"{best}\$.*
-The limits (likely )?hold up to ", text)
+        assert re.search(rf"{best}\$.*\nThe limits (likely )?hold up to ", text)
         assert f"${1460 * row.gpus:,} " in text  # a month of 730 hours
     assert "No row keeps the limits at 100000 requests/s." in text
     _, table, *_ = llm_parts(answer)
