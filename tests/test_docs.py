@@ -280,7 +280,7 @@ def test_the_calls_of_the_page_of_networks_have_their_parameters() -> None:
 def test_the_snippet_that_times_as_lolat_does_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("keras")
+    pytest.importorskip("torch")
     (code,) = python_blocks("how-to/measure.md")
     script(code, tmp_path, monkeypatch)
     assert re.fullmatch(r"\d+\.\d\d ms\n", capsys.readouterr().out)

@@ -457,7 +457,7 @@ def span(sizes: tuple[int, int]) -> str:
 
 
 def fitted_on_words(file: DeviceFile) -> str:
-    """The measurements of a device: the number of operations, networks or blocks, their batch sizes and
+    """The measurements of a device: the number of operations, networks, or of blocks and networks together, their batch sizes and
     the version of the framework.
     """
     where, blocks = file.environment, len(file.points)
@@ -465,7 +465,7 @@ def fitted_on_words(file: DeviceFile) -> str:
     networks = rows_of(fitted_on.network_rows or fitted_on.networks, fitted_on.networks)
     parts = [plural(fitted_on.operations, "operation")] * bool(fitted_on.operations)
     parts += [networks] * bool(fitted_on.networks)
-    parts += [plural(blocks, "block")] if blocks and not parts else []
+    parts += [plural(blocks, "measurement")] if blocks and not parts else []
     if file.batch_sizes:
         parts.append(f"batch {span(file.batch_sizes)}")
     if where.framework_version:

@@ -49,6 +49,6 @@ def test_answers_and_lists_of_a_bundled_cpu_tell_its_generation() -> None:
     model = lolat.load("epyc-zen5-2t-torch")
     assert model.device == model.to_dict()["device"] == "AMD EPYC Zen 5, 2 threads"
     lines = summary(model.predict("timm:resnet18"))
-    assert any("AMD EPYC Zen 5, 2 threads, by 118 blocks" in line for line in lines)
+    assert any("AMD EPYC Zen 5, 2 threads, by 118 measurements" in line for line in lines)
     listed = next(m for m in lolat.models() if m.name == "epyc-2t")
     assert listed.runs == "fp32, TensorFlow, on AMD EPYC Zen 4, 2 threads"

@@ -26,10 +26,10 @@ def test_the_age_of_a_model(date: object, words: str, monkeypatch: pytest.Monkey
     model = Model(synthetic.document(environment={"date": date}))
     assert (
         headline(model)
-        == f"desk: a desk, 2 threads, by 105 blocks, batch 1 to 4{words} · noise 3.0 %"
+        == f"desk: a desk, 2 threads, by 105 measurements, batch 1 to 4{words} · noise 3.0 %"
     )
     model = Model(synthetic.document(environment={}, noise={}))
-    assert headline(model) == "desk: a desk, 2 threads, by 105 blocks, batch 1 to 4"
+    assert headline(model) == "desk: a desk, 2 threads, by 105 measurements, batch 1 to 4"
 
 
 def test_the_errors_are_those_of_the_file() -> None:
@@ -56,7 +56,7 @@ def test_the_formula() -> None:
     }  # fmt: skip
     lines = list(device.formula_lines(Model(document)))
     assert lines[0] == (
-        "desk: a desk, 2 threads, by 105 blocks, batch 1 to 4, TensorFlow 2.21.0 · noise 3.0 %"
+        "desk: a desk, 2 threads, by 105 measurements, batch 1 to 4, TensorFlow 2.21.0 · noise 3.0 %"
     )
     assert "1 MAC is one multiply-accumulate" in lines[1]
     assert "  computing, 8.00 ms a GMAC. Multiplying and adding." in lines
@@ -87,7 +87,7 @@ def test_what_learning_says_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     document["environment"] = document["environment"] | {"seconds": 174.6}
     document["noise"] = document["noise"] | {"repeatability": 0.061}
     lines = list(device.learned(Model(document), "my models/a.json", "my models/a.json"))
-    assert lines[0].startswith("epyc-2t: AMD EPYC Zen 4, 2 threads, by 118 blocks, ")
+    assert lines[0].startswith("epyc-2t: AMD EPYC Zen 4, 2 threads, by 118 measurements, ")
     assert " · measured in 175 s" in " ".join(line.strip() for line in lines[:3])
     wanted = "  the machine: blocks measured again differ by 4.8 %; times repeat within 6.1 %"
     assert wanted in lines
