@@ -457,8 +457,8 @@ def span(sizes: tuple[int, int]) -> str:
 
 
 def fitted_on_words(file: DeviceFile) -> str:
-    """The measurements of a device: the number of operations, networks, or of blocks and networks together, their batch sizes and
-    the version of the framework.
+    """The measurements of a device: the number of operations, of networks, or of blocks and networks
+    together; their batch sizes and the version of the framework.
     """
     where, blocks = file.environment, len(file.points)
     fitted_on = where.fitted_on
