@@ -305,13 +305,14 @@ def compare_kernels(model: Model, asked: Comparison) -> list[Compared]:
 
 def compare_served(model: Model, asked: Comparison) -> list[Compared]:
     """Served models: time per output token, and that to the first as a further column."""
-    from lolat.llm.calibration import by_deployment, percentiles_of, timed_of
+    from lolat.llm.calibration import by_deployment, percentiles_of, timed_of, types_words
     from lolat.llm.domain import interval
     from lolat.llm.load import Load
     from lolat.llm.names import find_decoder
     from lolat.llm.served import read_served, refuse_unused
 
     known, found = model.language_models, []
+    compared: list[ServedRow] = []
     device = model.file.product
     gpus, served = asked.question.tensor_parallel, asked.question.served_model
     rows = read_served(asked.path, device, known.framework, gpus, asked.warn, served)
@@ -338,8 +339,11 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
                 more = {f"predicted_{name}": at for name, at in tails.items()}
                 more |= {"predicted_ttft_ms": float(ttft)}
                 found.append(Compared(one, float(ms), ends, more=more))
+            compared += some
         except LolatError as error:
             asked.left_out.add(f"{some[0].model}: {error}", error.code, len(some))
+    if words := types_words(known, compared):
+        asked.warn(words)
     return asked.some(found)
 
 

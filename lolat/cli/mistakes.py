@@ -78,6 +78,10 @@ def unknown_option(error: click.NoSuchOption) -> str:
     words, name = f"No such option {given!r}", given.strip("-").replace("_", "-")
     arguments = error.ctx.command.params if error.ctx else ()
     taken = has | {word for p in arguments for word in str(p.metavar).strip(".[]").split("] ")}
+    if name.endswith("dtype") and "--served-model" in has:
+        networks = "; of networks it is --precision" * ("--precision" in has)
+        key = name.replace("-", "_")
+        return f"{words}: of served rows it is the key {key} in the JSON, or a table's column{networks}"
     for meant in MEANT.get(name, ()):
         if meant[0].islower():
             return f"{words}: {meant}"

@@ -18,11 +18,12 @@ from lolat.parameters import COVERAGE
 from lolat.report.prediction import note_lines
 from lolat.report.tables import Column, Part, ReportTable
 from lolat.tables.networks import TimedNetwork
-from lolat.units import changed, digits, milliseconds, percent, plain, rows_of
+from lolat.units import between, changed, digits, milliseconds, percent, plain, rows_of
 
 if TYPE_CHECKING:
     from lolat.api.measuring import Diagnosis, Evaluation
     from lolat.api.table_evaluation import TableEvaluation
+    from lolat.api.table_rows import Compared
 
 
 def evaluation_lines(result: Evaluation) -> Iterator[Part]:
@@ -148,6 +149,10 @@ def _diagnosis(result: Diagnosis) -> Iterator[str]:
 MOST_ROWS, LISTED = 20, 10
 """The number of networks that are listed if there are more than MOST_ROWS."""
 
+FEW = 4
+"""Up to so many served rows are shown one by one."""
+TIMES = {"tpot": "time per output token", "ttft": "first token", "e2el": "whole request"}
+
 
 def table_lines(result: TableEvaluation) -> Iterator[str]:
     """The lines of `evaluate --table`: each network, or each kind of operations, then all together."""
@@ -164,7 +169,10 @@ def table_lines(result: TableEvaluation) -> Iterator[str]:
             f"{timed.name} · batch {timed.batch_size}{size}: {digits(row.latency_ms)} ms measured, "
             f"{digits(row.predicted_ms)} predicted, {100 * row.error:+,.1f} %"
         )
-    kinds = () if content in ("networks", "blocks") else (row.timed.name for row in rows)
+    few = rows if content == "served" and len(rows) <= FEW else ()
+    for row in few:
+        yield from _served_lines(row)
+    kinds = () if few or content in ("networks", "blocks") else (row.timed.name for row in rows)
     for name in dict.fromkeys(kinds):
         some = [row for row in rows if row.timed.name == name]
         error = f"{100 * median(abs(row.error) for row in some):.1f} %"
@@ -189,3 +197,25 @@ def table_lines(result: TableEvaluation) -> Iterator[str]:
         f"{inside if overall['intervals'] else 'too few were measured for intervals'}; at the "
         f"median predicted {digits(1.0 + overall['bias'])} times what was measured"
     )
+
+
+def _served_lines(row: Compared) -> Iterator[str]:
+    """Each time of a served row: measured, predicted, and where known its interval."""
+    rate, number = row.row.get("requests_per_s"), row.row.get("concurrency")
+    load = f"{rate} requests/s" if rate else f"{float(number or 0.0):g} requests in progress"
+    yield f"{plain(row.timed.name)}, {load}:"
+    low, high = row.interval_ms or (0.0, 0.0)
+    ends = f" ({between(low, high)})" * bool(high)
+    yield _time_line("mean time per output token", row.latency_ms, row.predicted_ms, ends)
+    if row.first_error is not None:
+        first = row.more["predicted_ttft_ms"]
+        yield _time_line("mean first token", first / (1.0 + row.first_error), first)
+    for name, error in row.further_errors.items():
+        at, time, _ = name.split("_")
+        ms = row.more[f"predicted_{name}"]
+        yield _time_line(f"{at.replace('p', 'P')} {TIMES[time]}", ms / (1.0 + error), ms)
+
+
+def _time_line(name: str, measured: float, predicted: float, ends: str = "") -> str:
+    both = f"{milliseconds(measured)} measured, {milliseconds(predicted)}{ends} predicted"
+    return f"  {name}: {both}, {100.0 * (predicted / measured - 1.0):+,.1f} %"

@@ -224,6 +224,8 @@ def test_the_steps_of_an_earlier_run_are_no_speed(
      ("llm v100 net.json --tp 2", "--tensor-parallel"),
      ("predict v100 net.json --nhwc", "it is --channels-last here"),
      ("predict v100 net.json --dtype fp16", "it is --precision here"),
+     ("evaluate h100-vllm --table a.json --dtype fp8", "key dtype in the JSON, or a table's column; of"),
+     ("fit a.json --kv-dtype fp8", "key kv_dtype in the JSON, or a table's column"),
      ("llm v100 net.json --precision fp16", "it is --dtype here"),
      ("llm h100-vllm qwen3-8b --percentile 0.95", "did you mean 95?"),
      ("llm h100-vllm qwen3-8b --percentile 99.9", "whole number from 1 to 99; see"),

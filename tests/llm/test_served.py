@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from lolat.llm.gpu import ServedRow
 from lolat.llm.load import Load
 from lolat.llm.served import read_served
 from lolat.report.evaluation import table_lines
+from lolat.units import between, milliseconds
 from tests.llm import known_gpu
 from tests.llm.conftest import Write
 from tests.llm.served_rows import SERVED, SGLANG, VLLM
@@ -261,7 +263,19 @@ def test_percentiles_are_compared_with_those_of_the_simulated_requests(write: Wr
     for name, measured, alone in (("median_ttft_ms", 50.0, short), ("p99_ttft_ms", 500.0, long)):
         assert found.further_errors[name] == pytest.approx(alone / measured - 1.0, abs=0.02)
     lines = "\n".join(table_lines(gpu.evaluate_table(path)))
-    assert f"{100 * abs(long / 500.0 - 1.0):.0f}." in lines.partition(" % p99_ttft_ms")[0][-6:]
+    (line,) = (
+        one for one in lines.splitlines() if one.startswith("  P99 first token: 500 ms measured, ")
+    )
+    ms, off = re.findall(r"([-+.\d]+) (?:ms pred|%)", line)
+    assert float(ms) == pytest.approx(long, rel=0.02)
+    assert float(off) == pytest.approx(100.0 * (long / 500.0 - 1.0), abs=2.0)
+    low, high = found.interval_ms
+    both = (
+        f"9.00 ms measured, {milliseconds(found.predicted_ms)} ({between(low, high)}) predicted, "
+    )
+    assert f"  mean time per output token: {both}" in lines
+    told = " ".join(gpu.evaluate_table(path).warnings)
+    assert f"assumed: {config} in bfloat16 with cache bfloat16; the keys dtype" in told
     said = list[str]()
     lolat.fit([write("gpu.json", json.dumps(known_gpu.document())), path], warn=said.append)
     (told,) = (one for one in said if one.startswith("percentiles are compared"))
