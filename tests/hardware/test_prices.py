@@ -133,10 +133,10 @@ def test_the_accelerator_that_a_device_is(device: str, name: str | None) -> None
 
 @pytest.mark.parametrize(
     ("device", "types"),
-    [("a100-sxm-80gb", {*(f"{n}x_A100-80GB-SXM_SECURE" for n in (1, 2, 4)), "gpu_8x_a100_80gb_sxm4"}),
+    [("a100-sxm-80gb", {*(f"{n}x_A100-80GB-SXM_SECURE" for n in (1, 2, 4, 8)), "gpu_8x_a100_80gb_sxm4"}),
      ("h100-pcie", {"gpu_1x_h100_pcie"}), ("h100", {"gpu_1x_h100_pcie"}),
      ("h100-sxm", {"gpu_1x_h100_sxm5", "gpu_2x_h100_sxm5", "lambdalabs_H100-sxm5x4",
-                   "lambdalabs_H100-sxm5x8", "2x_H100-SXM_SECURE"})],
+                   "lambdalabs_H100-sxm5x8", *(f"{n}x_H100-SXM_SECURE" for n in (1, 2, 4, 8))})],
 )  # fmt: skip
 def test_a_card_of_a_form_that_is_another_chip_is_not_rented(device: str, types: set[str]) -> None:
     """By the words of the built-in list: an H100 PCIe has 114 multiprocessors, a SXM 132; an A100 PCIe has
@@ -242,11 +242,53 @@ def test_offers_of_several_cards() -> None:
 
 
 def test_every_built_in_price_says_where_and_when() -> None:
-    assert len(BUILT_IN.offers) == 63
+    assert len(BUILT_IN.offers) == 89
     for offer in BUILT_IN.offers:
         assert offer.source.startswith("skypilot-org/skypilot-catalog ")
         assert datetime.date.fromisoformat(offer.date).year >= 2026
         assert offer.price > 0
+
+
+OF_A_PROVIDER = {
+    "aws": {"T4": {1: 0.526, 4: 3.912, 8: 7.824}, "L4": {1: 0.9776, 4: 6.6752, 8: 13.3504},
+            "A10G": {1: 1.006, 4: 5.672, 8: 16.288}},
+    "runpod": {"A100-80GB": {1: 1.39, 2: 2.78, 4: 5.56, 8: 11.12},
+               "A100-80GB-SXM": {1: 1.59, 2: 3.18, 4: 6.36, 8: 12.72},
+               "H100": {1: 3.29, 2: 6.58, 4: 13.16, 8: 26.32},
+               "H200": {1: 4.59, 2: 9.18, 4: 18.36, 8: 36.72},
+               "B200": {1: 6.79, 2: 13.58, 4: 27.16, 8: 54.32}, "RTX3090": {1: 0.5, 2: 1.0, 4: 2.0, 8: 4.0},
+               "RTX4090": {1: 0.74, 2: 1.48, 4: 2.96, 8: 5.92},
+               "RTX5090": {1: 0.99, 2: 1.98, 4: 3.96, 8: 7.92}},
+    "shadeform": {"RTXPro6000": {1: 2.19, 2: 4.38, 4: 8.76}, "V100-32GB": {1: 2.34, 2: 4.68, 4: 9.36}},
+    "gcp": {"T4": {1: 0.73, 2: 1.46, 4: 2.92}, "P100": {1: 1.84, 2: 3.68, 4: 7.36}},
+    "nebius": {"H200": {1: 3.5, 8: 28.0}, "B200": {8: 44.0}},
+    "lambda": {"B200": {1: 6.99, 2: 13.78, 8: 53.52}},
+}  # fmt: skip
+"""Dollars an hour of the machines with so many GPUs of a card, as read in each provider's vms.csv."""
+
+
+@pytest.mark.parametrize("provider", OF_A_PROVIDER)
+def test_of_a_provider_every_number_of_a_card_is_listed(provider: str) -> None:
+    """Two machines of two GPUs are not cheaper than one of four because that one is not in the list."""
+    for card, dollars in OF_A_PROVIDER[provider].items():
+        own = [o for o in BUILT_IN.offers if (o.places[0], o.accelerator) == (provider, card)]
+        assert {o.count: o.price for o in own} == dollars, card
+
+
+@pytest.mark.parametrize(
+    ("device", "dollars"),
+    [("h100-sxm", (3.29, 6.58, 13.16, 26.32)), ("a100-sxm-80gb", (1.59, 3.18, 6.36, 12.72)),
+     ("b200", (6.79, 13.58, 27.16, 44.0)), ("h200", (3.5, 9.18, 18.36, 28.0)),
+     ("l40s", (0.88, 1.76, 3.52, 7.04)), ("rtx-4090", (0.74, 1.48, 2.96, 5.92)),
+     ("rtx-a6000", (0.57, 1.14, 2.28, 4.56))],
+)  # fmt: skip
+def test_the_cheapest_single_machine_of_a_card(device: str, dollars: tuple[float, ...]) -> None:
+    """Nebius has the H200 by one and by eight alone, and the B200 by eight: for less than RunPod."""
+    rental = rental_of(Hardware(device), None, BUILT_IN)
+    assert rental is not None
+    for count, price in zip((1, 2, 4, 8), dollars, strict=True):
+        offer = min(rental.offers_for(count), key=lambda o: o.price)
+        assert (offer.devices, offer.price) == (count, price)
 
 
 def test_the_price_of_one_device_and_the_cheapest_for_several() -> None:
