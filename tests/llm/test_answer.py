@@ -15,6 +15,7 @@ import pytest
 from lolat.api.choosing import load
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError, ModelFileError
+from lolat.hardware.prices import Prices, price_list
 from lolat.llm.alternatives import near_miss
 from lolat.llm.answer import BREAKDOWN, best_of
 from lolat.llm.config import read_decoder
@@ -476,10 +477,13 @@ def test_a_damaged_operation_is_named(change: dict[str, Any]) -> None:
 
 
 def test_a_card_with_more_memory_is_rented_where_it_is_cheaper_and_told() -> None:
-    """An A100 of 40 GB: that of 80 GB is cheaper alone, and by the eight dearer."""
+    """An A100 of 40 GB: that of 80 GB is cheaper alone, and without RunPod's by the eight dearer."""
     sheet = msgspec.structs.replace(SHEET, memory_gib=40.0)
     known = document(section(sheet=sheet)) | {"device": "a100-sxm (vllm)"}
-    rows = Model(known).llm(LARGE, 100, 100, 1, (1, 8)).served
+    listed = price_list()
+    offers = (o for o in listed.offers if o.instance_type != "8x_A100-80GB-SXM_SECURE")
+    prices = Prices(listed.prices, tuple(offers))
+    rows = Model(known).llm(LARGE, 100, 100, 1, (1, 8), prices=prices).served
     assert [row.rented for row in rows] == [
         "1x_A100-80GB-SXM_SECURE (80 GiB a GPU, runpod, US)",
         "lambdalabs_A100x8 (shadeform, sanjose-usa-2)",

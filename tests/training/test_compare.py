@@ -13,6 +13,7 @@ import lolat as package
 from lolat.api.choosing import devices, with_a_price
 from lolat.errors import InputError
 from lolat.hardware.gpus import usable_bytes
+from lolat.hardware.prices import Offer, Prices
 from lolat.report.cost import costs_lines
 from lolat.report.tables import lines_of
 from lolat.units import digits, dollars, duration
@@ -369,7 +370,9 @@ def test_the_cheapest_that_is_sure_and_the_speed_of_loading(prices: str) -> None
 
 
 def test_ways_to_checkpoint_are_compared_as_each_alone() -> None:
-    about = {"input_size": 4096, "sharding": "fsdp", "tokens": 2e8, "accumulate": 8}
+    two, eight = Offer("two", "H100-SXM", 2, 6.0), Offer("eight", "H100-SXM", 8, 32.0)
+    about: dict[str, Any] = {"input_size": 4096, "sharding": "fsdp", "tokens": 2e8, "accumulate": 8}
+    about["prices"] = Prices("list", (two, eight))
     model, ways = package.load("h100-vllm"), ("none", "selective", "full")
     alone = [
         model.cost("llama-3.1-8b", 1, replicas=[2, 8], checkpointing=way, **about) for way in ways
