@@ -15,12 +15,13 @@ from lolat.device.question import (
     ExplainQuestion,
     LatencyQuestion,
     Question,
+    RunAs,
     TableQuestion,
     each_batch,
     is_one,
     several,
 )  # fmt: skip
-from lolat.errors import AnswerIsNo, arg
+from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph
 from lolat.io.progress import Progress
 from lolat.llm.question import ServingQuestion
@@ -213,6 +214,11 @@ class Model(Device):
         from lolat.llm.names import find_decoder
         from lolat.llm.sizing import answer
 
+        if self.asked != RunAs():
+            raise InputError(
+                "run_as: a served language model runs as its framework runs it; expected the model of "
+                "lolat.load, and dtype, kv_dtype for data types", code="run-as",
+            )  # fmt: skip
         # The last answers stay: a loop that asks again has them in microseconds.
         listed = given_list(asked.price_per_hour, asked.prices)
         key = find_decoder(config), replace(asked, prices=listed)

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import InputError, arg
+from lolat.hardware.gpus import find_gpu
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import ABOVE_ZERO, device_key, is_table, read_table
 from lolat.llm.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
 from lolat.llm.gpu import ServedRow
 from lolat.llm.names import find_decoder
-from lolat.units import digits, one_line, plural
+from lolat.units import digits, one_line, plain, plural
 
 SERVED = (
     "expected a table with the columns model, input_tokens, output_tokens, tensor_parallel, tpot_ms, and "
@@ -105,10 +106,23 @@ def percentiles(row: ServedRow) -> dict[str, float]:
     return {name: float(row.row[name]) for name in names if row.row[name]}
 
 
-def _is_other(row: Mapping[str, Any], of: Mapping[str, str]) -> bool:
-    """Return True for a row that names another device or framework."""
-    own = ((str(row.get(column) or name), name) for column, name in of.items() if name)
-    return any(device_key(one) != device_key(name) for one, name in own)
+def _other(row: Mapping[str, Any], of: Mapping[str, str]) -> str:
+    """Return the other device or framework that a row names, in words; "" if it names none.
+
+    A framework may have its version behind it, and a card another of its names.
+    """
+    for column, name in of.items():
+        one = str(row.get(column) or name)
+        if column == "framework":
+            is_own = device_key(one.split()[0] if one.split() else "") == device_key(name)
+        else:
+            card = find_gpu(one)
+            is_own = device_key(one) == device_key(name) or (
+                card is not None and card == find_gpu(name)
+            )
+        if name and not is_own:
+            return f"{column} {plain(one)}"
+    return ""
 
 
 def _of_table(
@@ -117,15 +131,16 @@ def _of_table(
     framework = FRAMEWORKS.get(of["framework"], FRAMEWORKS[DEFAULT_FRAMEWORK])
     given = {"tensor_parallel": parallel, "model": model}
     columns = [name for name in SERVED_COLUMNS if given.get(name) is None]
-    waiting = 0
+    waiting, left_out = 0, dict[str, int]()
     for row in read_table(path, columns, expected=SERVED):
-        others = _is_other(row, of)
+        other = _other(row, of)
         batch = row.number("batch_size", 1.0, default=MOST)
         rate = row.number("requests_per_s", ABOVE_ZERO, default=0.0)
         usual = 0.0 if rate else batch if row.get("batch_size") else None
         concurrency = row.number("concurrency", 1.0, default=usual)
         groups = max(row.whole("attention_data_parallel", 0, default=1), 1)
-        if others:
+        if other:
+            left_out[other] = left_out.get(other, 0) + 1
             continue
         if concurrency > batch * groups:
             waiting += 1
@@ -138,8 +153,7 @@ def _of_table(
         for column in ALONE:
             row.number(column, 1.0, 1.0, "1: others are not predicted", default=1.0)
         tpot, ttft = (
-            other if row.get(other) and not row.get(name) else name
-            for name, other in OTHER_NAMES.items()
+            one if row.get(one) and not row.get(name) else name for name, one in OTHER_NAMES.items()
         )  # fmt: skip
         inputs, cached = row.whole("input_tokens"), row.whole("cached_tokens", 0, default=0)
         if cached > inputs:
@@ -164,6 +178,9 @@ def _of_table(
             max_num_batched_tokens=row.whole("max_num_batched_tokens", 0, default=0),
             max_num_seqs=row.whole("max_num_seqs", 0, default=0), row=row,
         )  # fmt: skip
+    if left_out:
+        told = ", ".join(f"{name} ({number})" for name, number in left_out.items())
+        warn(f"{path}: {plural(sum(left_out.values()), 'row')} left out, of another: {told}")
     if waiting:
         why = "with a concurrency above batch_size, the most that run at once"
         warn(f"{path}: {plural(waiting, 'row')} left out, {why}")
@@ -182,9 +199,8 @@ def _of_json(
             found = json.loads(line)
             if isinstance(found, list):
                 raise InputError("a list of results; expected each run's own file", code="served")
-            if _is_other(found, of):
-                own = ", ".join(f"{n} {found[n]}" for n in of if found.get(n))
-                warn(f"{where}: left out: {own}")
+            if other := _other(found, of):
+                warn(f"{where}: left out: {other}")
                 continue
             row = _of_benchmark(found, parallel, model)
             unread |= {n for n, v in found.items() if v and isinstance(v, str)} - READ - WRITTEN

@@ -456,3 +456,10 @@ def test_a_missing_argument_and_a_function_are_refused_with_the_remedy() -> None
 
 def made() -> None:
     """Never called."""
+
+
+def test_a_language_model_is_not_served_in_another_mode() -> None:
+    for mode in ({"precision": "fp32"}, {"launch": "eager"}, {"channels_last": True}):
+        with pytest.raises(InputError) as caught:
+            choosing.load("h100-vllm").run_as(**mode).llm("qwen3-8b", concurrency=1)  # type: ignore[arg-type]
+        assert caught.value.code == "run-as"

@@ -437,3 +437,21 @@ def test_an_alias_names_its_remedy(write: Write) -> None:
     [row] = read_served(path, served_model="qwen3-32b")
     [same] = read_served(write("b.json", json.dumps(alias | {"model": "qwen3-32b"})))
     assert row.model == same.model == "qwen3-32b"
+
+
+def test_rows_of_another_framework_or_card_are_told_and_other_names_of_these_are_not(
+    write: Write,
+) -> None:
+    head = "model,input_tokens,output_tokens,tensor_parallel,tpot_ms,concurrency,framework,device"
+    row = "qwen3-8b,1000,200,1,9.0,4"
+    names = ("vllm 0.11.0,NVIDIA H100 80GB HBM3", "vLLM,", ",h100-sxm", "SGLang,h100-sxm", "sglang,", "vllm,b200")
+    both = [head, *(f"{row},{name}" for name in names)]
+    said = list[str]()
+    of = {"device": "h100-sxm", "framework": "vllm"}
+    found = read_served(write("s.csv", "\n".join(both) + "\n"), **of, warn=said.append)
+    assert len(found) == 3
+    (told,) = (one for one in said if "left out" in one)
+    assert (
+        "3 rows left out, of another: framework SGLang (1), framework sglang (1), device b200 (1)"
+        in told
+    )
