@@ -248,7 +248,8 @@ def _serves(file: DeviceFile, gpu: Gpu) -> bool:
 def serving_models(
     text: str, of_any: bool = False, left_out: dict[str, str] | None = None
 ) -> dict[str, Model]:
-    """The models of language models that a text names: a file, or names with commas, ALL among them.
+    """The models of language models that a text names: a file, or names with commas, ALL among them; of a
+    GPU that several frameworks serve the model of each.
 
     `left_out`: takes the reasons of GPUs among several that compute no bfloat16, and of those that ALL has
     not; None: a GPU without bfloat16 is an error.
@@ -283,6 +284,9 @@ def serving_models(
         try:
             found[name] = serving_model(name, of_any)
         except ModelFileError as error:
+            if several := error.data.get("several"):
+                found |= {one: serving_model(one) for one in several}
+                continue
             if left_out is None or len(names) == 1 or error.code != "dtype":
                 raise
             left_out[name] = error.data["why"]

@@ -6,7 +6,6 @@ import click
 
 from lolat.cli import common
 from lolat.cli.main import KIND
-from lolat.errors import ModelFileError
 from lolat.llm.question import ServingQuestion
 from lolat.units import plural
 
@@ -41,13 +40,7 @@ def llm(model: str, config: str, **question: object) -> None:
 
     left_out = dict[str, str]()
     configs = configs_of(config)
-    try:
-        models = serving_models(model, left_out=left_out)
-    except ModelFileError as error:  # a GPU that several frameworks serve
-        if not (several := error.data.get("several")):
-            raise
-        names = model.replace(error.data["model"], ",".join(several), 1)
-        models = serving_models(names, left_out=left_out)
+    models = serving_models(model, left_out=left_out)
     if len(models) > 1 or len(configs) > 1 or left_out:
         click.get_current_context().meta[KIND] = "llms"
         several = compare({n: m.llm for n, m in models.items()}, config, left_out, **question)

@@ -444,7 +444,14 @@ def test_rows_of_another_framework_or_card_are_told_and_other_names_of_these_are
 ) -> None:
     head = "model,input_tokens,output_tokens,tensor_parallel,tpot_ms,concurrency,framework,device"
     row = "qwen3-8b,1000,200,1,9.0,4"
-    names = ("vllm 0.11.0,NVIDIA H100 80GB HBM3", "vLLM,", ",h100-sxm", "SGLang,h100-sxm", "sglang,", "vllm,b200")
+    names = (
+        "vllm 0.11.0,NVIDIA H100 80GB HBM3",
+        "vLLM,",
+        ",h100-sxm",
+        "SGLang,h100-sxm",
+        "sglang,",
+        "vllm,b200",
+    )
     both = [head, *(f"{row},{name}" for name in names)]
     said = list[str]()
     of = {"device": "h100-sxm", "framework": "vllm"}
