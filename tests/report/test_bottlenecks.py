@@ -136,3 +136,16 @@ def test_the_header_is_that_of_the_terminal(precision: str) -> None:
     assert device.startswith("rtx-4090-amp: RTX 4090, by 1,419 networks, batch 4 to 1024, PyTorch ")
     assert question.removeprefix("hand made · ") in header
     assert device in header
+
+
+def test_a_network_too_large_is_told_first_in_red() -> None:
+    """In the words of the terminal; the class is that of the page's other alarms."""
+    for batch_size, fits in ((64, True), (8000, False)):
+        answer = lolat.load("rtx-4090-amp").predict("timm:resnet50", batch_size)
+        answers = page(answer).partition('<section id="answers" aria-label="Latency">')[2]
+        told = answer.report().splitlines()[0]
+        assert told.startswith("DOES NOT FIT: it takes 43.5 GiB ") != fits
+        first = Page(answers.partition('<div class="answer">')[0])
+        assert first.text == ("" if fits else told)
+        assert first.tags == ([] if fits else [("p", {"class": "outside"})])
+    assert ".outside { color: var(--mark);" in page(answer)

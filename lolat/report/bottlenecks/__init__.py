@@ -19,7 +19,7 @@ from lolat.device.question import Question
 from lolat.device.summary import headline
 from lolat.report.device import error_lines
 from lolat.report.explanation import NO_CHANGE, STAR, change_table, operation_table, term_table
-from lolat.report.prediction import counts_words, per_second
+from lolat.report.prediction import counts_words, per_second, room_lines
 from lolat.report.rows import (
     COLORS,
     GLOSSARY,
@@ -92,7 +92,7 @@ def _made(prediction: Prediction) -> str:
 
 
 def _answer(prediction: Prediction) -> str:
-    """The latency, its interval, and what its time is made of."""
+    """The latency, its interval, and what its time is made of; above them that the network does not fit."""
     size, ms = prediction.batch_size, prediction.latency_ms
     amount, _, unit = milliseconds(ms).partition(" ")
     per = f"{digits(ms / size)} ms a sample, " if size > 1 else ""
@@ -108,8 +108,9 @@ def _answer(prediction: Prediction) -> str:
     words += "".join(element("p", line, class_="dim") for line in lines)
     words += f'<p class="{"outside" if is_outside else "dim"}">{domain}</p>'
     shown = f'<data value="{ms!r}">{escape(amount)}</data> <small>{escape(unit)}</small>'
+    room = "".join(element("p", line, class_="outside") for line in room_lines(prediction))
     return (
-        f'<div class="answer"><div><p class="ms">{shown}</p>{_interval(prediction)}</div>'
+        f'{room}<div class="answer"><div><p class="ms">{shown}</p>{_interval(prediction)}</div>'
         f'<div class="words">{words}</div></div>'
     )
 
