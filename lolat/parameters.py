@@ -350,10 +350,11 @@ def asks(
                     )
                     expected = help and f"; expected {help[0].lower()}{help[1:]}"
                     raise InputError(f"{arg(name)} is missing{expected}")
-            if len(args) < len(own):  # the subject is named
+            subjects = {p.name for p in own[len(args) :]}  # those that are named
+            check_names(question, {n: v for n, v in named.items() if n not in subjects})
+            if subjects:
                 bound = shown.bind(*args, **named)
                 args, named = bound.args, bound.kwargs
-            check_names(question, named)
             return method(*args[:2], question(*args[2:], **named))  # type: ignore[call-arg]
 
         parameters = parameters_of(question).values()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, overload
 
 from lolat.api.model import Model
 from lolat.device.question import InputSize, LatencyQuestion, several
-from lolat.errors import InputError, arg
+from lolat.errors import InputError, ModelFileError, arg
+from lolat.io.forms import looks_like_network
 from lolat.parameters import asks, check_names
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ def predict(
     from lolat.api.choosing import ALL, devices
     from lolat.api.predicting import ask
 
+    _check_order(network, several(on))
     models, left_out = devices(several(on), asked)
     is_single = isinstance(on, Model) or (isinstance(on, str) and on != ALL and "," not in on)
     names = ",".join(one for one in several(on) if isinstance(one, str))
@@ -80,7 +84,6 @@ def compare(
     Serving is as in `lolat llm GPU,GPU MODEL`: `asked` are the other arguments of `Model.llm`, such as
     `concurrency` or `request_rate`; `network`: one language model or a list. Returns `ComparedModels`, the
     best row of each device, and of each of several language models.
-
     Raises InputError if no device can answer, and for a network without a batch size.
     """
     from lolat.api.choosing import ALL, devices, serving_models, with_a_price
@@ -97,16 +100,17 @@ def compare(
             "by its own methods (cost, llm)",
             code="no-device",
         )
+    _check_order(network, names)
     if batch_size is None:
         if not all(map(is_decoder, configs_of(network))):
+            check_names(TrainingQuestion, asked)
             raise InputError(
                 f"{arg('batch_size')}: none; to train, expected a number; for latency ask lolat.predict"
             )
         able = serving_models(",".join(names), left_out=left_out).items()
         return compare_served({n: m.llm for n, m in able}, network, left_out, **asked)
-    if loads := [
-        arg(name) for name in ("concurrency", "request_rate", "arrivals") if name in asked
-    ]:
+    loads = [arg(n) for n in ("concurrency", "request_rate", "arrivals") if n in asked]
+    if loads:
         raise InputError(
             f"{', '.join(loads)}: of serving; {arg('batch_size')} {batch_size}: of training; expected one"
         )
@@ -122,3 +126,23 @@ def compare(
     check_names(TrainingQuestion, asked)
     question = TrainingQuestion(batch_size, **asked)
     return training.compare(models, network, question, left_out, on_progress, is_alike=ALL in names)
+
+
+def _check_order(network: Any, on: Sequence[str | Model]) -> None:
+    """ModelFileError if a network is given as a device, with the mend if the two are swapped."""
+    from lolat.api.choosing import full_names
+
+    names = [name.strip() for one in on if isinstance(one, str) for name in one.split(",")]
+    networks = (n for n in names if looks_like_network(n) and not os.path.exists(n))
+    if (given := next(networks, None)) is None:
+        return
+    expected = "expected a device, as lolat.models() lists them"
+    if isinstance(network, str):
+        with suppress(ModelFileError):
+            full_names(network)
+            expected = f"did you mean {arg('network')}={given!r}, {arg('on')}={network!r}?"
+    raise ModelFileError(
+        f"{arg('on')} {given!r}: it looks like a network, which comes first; {expected}",
+        code="unknown-model",
+        model=given,
+    )

@@ -17,6 +17,7 @@ from lolat.device.question import RunAs
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.graph.counts import FEATURES
 from lolat.io.results import Result, dict_of
+from lolat.parameters import PARAMETERS, PRECISIONS
 
 Numbers = Any  # a number or an array of them
 _NUMBERS = frozenset([int, float])
@@ -92,8 +93,11 @@ class Device(Result):
         given = self.default if name is None else name
         chosen = self.predictors.get(given) if isinstance(given, str) else None
         if chosen is None:
+            is_precision = PARAMETERS["precision"].word(name) in PRECISIONS
+            hint = f"; did you mean {arg('precision')} {name!r}?" * is_precision
+            known = " or ".join(self.predictors)
             raise InputError(
-                f"{arg('predictor')} {name!r}: {self.source} has {', '.join(self.predictors)}"
+                f"{arg('predictor')} {name!r}: expected {known}, which {self.source} has{hint}"
             )
         return chosen
 

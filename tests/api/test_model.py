@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import lolat
 from lolat.api import choosing
 from lolat.api.model import Model
 from lolat.api.predicting import exceeded
@@ -463,3 +464,24 @@ def test_a_language_model_is_not_served_in_another_mode() -> None:
         with pytest.raises(InputError) as caught:
             choosing.load("h100-vllm").run_as(**mode).llm("qwen3-8b", concurrency=1)  # type: ignore[arg-type]
         assert caught.value.code == "run-as"
+
+
+@pytest.mark.parametrize("ask", [lolat.predict, lolat.compare])
+def test_a_mistake_in_a_call_is_told_with_its_mend(ask: Any) -> None:
+    with pytest.raises(
+        ModelFileError, match="first; did you mean network='timm:resnet50', on='a100'"
+    ):
+        ask("a100", on=["l4", "timm:resnet50"], batch_size=64)
+    with pytest.raises(ModelFileError, match=r"looks like a network, .*first; expected a device"):
+        ask("timm:resnet18", batch_size=64, on="timm:resnet50")
+    with pytest.raises(InputError, match=r"^batch: no such argument; did you mean batch_size[?]$"):
+        ask("timm:resnet50", on="a100", batch=64)
+
+
+def test_a_precision_for_a_predictor_is_told() -> None:
+    with pytest.raises(
+        InputError, match=r"^predictor 'amp': expected kernels, .* precision 'amp'[?]$"
+    ):
+        lolat.predict("timm:resnet50", "rtx-4090", 64, "amp")
+    with pytest.raises(InputError, match=r"^predictor 'best': expected kernels, [^;]*$"):
+        lolat.predict("timm:resnet50", "rtx-4090", 64, "best")
