@@ -182,7 +182,7 @@ COMMANDS = {
         "Time, memory and dollars of training, on one or several devices.",
     ),
     "prices": ("lolat.cli.cost:prices", "What instances cost an hour."),
-    "serve": ("lolat.cli.show:serve", "Latency, training and its cost as a page in the browser."),
+    "serve": ("lolat.cli.show:serve", "Latency, training and serving, as a page in the browser."),
     "show": ("lolat.cli.show:show", "What a profile says of its device."),
     "models": ("lolat.cli.show:models", "The profiles that there are."),
 }

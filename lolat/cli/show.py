@@ -96,7 +96,7 @@ def read(network: str, input_size: tuple[int, ...], output: Path) -> None:
     help="Port of the page; 0: any free one.",
 )  # fmt: skip
 def serve(models: tuple[str, ...], port: int) -> None:
-    """Latency, what fits in a time, training and its cost, as a page in the browser; Ctrl-C ends it.
+    """Latency, what fits in a time, training, and serving language models, in the browser; Ctrl-C ends it.
 
     The page is for this machine alone (127.0.0.1), and nothing leaves it. It lists the profiles that
     `lolat models` does, and first any MODEL that is given.

@@ -77,8 +77,10 @@ def check_file(path: AnyPath | None, argument: str, make_folder: bool = False) -
         if make_folder:
             folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):  # a file is replaced by one that is written beside it
-            code = errno.EACCES if folder.is_dir() else errno.ENOENT
-            raise OSError(code, os.strerror(code), folder)
+            if not folder.is_dir():
+                missing = folder if Path(path).parent.is_dir() else Path(path).parent
+                raise NotADirectoryError(errno.ENOTDIR, f"no folder {shown_path(missing)}")
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
     except (OSError, ValueError) as error:
         raise not_written(error, f"{arg(argument)} {shown_path(path)}") from error
 

@@ -37,7 +37,7 @@ def no_row(
     under = f"under {near.requests_words} " * (len(asked.loads()) > 1)
     if asked.request_rate and is_hopeless(near):
         under, on = "", f"on any number of replicas of {plural(near.gpus // near.replicas, 'GPU')}"
-        helps = "; expected higher limits, shorter prompts, or a faster GPU"
+        helps = "; try higher limits, shorter prompts, or a faster GPU"
     elif enough:
         month, keep = enough.dollars_per_month, "keep" if enough.is_sure(asked) else "likely keep"
         price = f", {dollars(month)} a month" if month is not None else ""

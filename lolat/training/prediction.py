@@ -127,18 +127,18 @@ def check_kept(answer: Limited) -> None:
     prices = ((o.least_dollars or o.dollars, o) for o in timed)
     low = min((p for p in prices if p[0] is not None), key=lambda p: p[0] or 0.0, default=None)
     cheapest = None if low is None else low[0]
-    expected = "more devices (--replicas), or a higher limit"
+    helps = "expected more devices (--replicas), or a higher limit"
     if not limits.of_money.keeps(fastest, cheapest):
         data = "samples" if fast.tokens_per_s is None else "tokens"
-        expected = f"fewer {data} or epochs, or a higher limit"
+        helps = f"expected fewer {data} or epochs, or a higher limit"
     elif limits.keeps(fastest, cheapest):
-        expected = "one of the limits higher, as none keeps both"
+        helps = "raise one of the limits: no row keeps both"
     costs = "no price is known"
     if low is not None:
         costs = f"the cheapest costs {dollars(low[0] or 0.0)}{_other(low[1], low[1].least_of)}"
     raise AnswerIsNo(
         f"nothing here is{limits.words()} ({given}): the fastest takes "
-        f"{duration(fastest)}{_other(fast, fast.shortest_on)}, {costs}; expected {expected}"
+        f"{duration(fastest)}{_other(fast, fast.shortest_on)}, {costs}; {helps}"
     )
 
 

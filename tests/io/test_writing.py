@@ -90,6 +90,8 @@ def test_places_are_checked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(InputError, match=r"folder|regular file|Not a directory"):
             write_bytes(path, b"")
     refused(tmp_path / "none" / "a.csv")
+    with pytest.raises(InputError, match=f"no folder {re.escape(str(tmp_path))}/none[)]"):
+        check_file(tmp_path / "none" / "a.csv", "csv")
     assert not (tmp_path / "none").exists()
     # Root may write everywhere, so the refusal is put in place of the system's.
     monkeypatch.setattr(os, "access", lambda path, mode: False)
