@@ -296,7 +296,7 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     yield from left_out_lines(costs.left_out)
     several = len({c.checkpointing for c in costs.answers}) > 1
     told = [
-        (short_name(c.device) + _recomputed(c) * several, c.warnings, c.options[0].interval_s)
+        (short_name(c.device) + _recomputed(c) * several, c.warnings, c.options[0].interval_ms)
         for c in costs.answers
     ]
     of_all = [note for note in told[0][1] if all(note in notes for _, notes, _ in told)]

@@ -113,7 +113,7 @@ def grouped_notes(
     """The notes on several answers, each with its name and interval, in at most MOST_NOTES lines.
 
     The least sure answer is the first. If there are more, the lines are its first note, and the number of
-    the others.
+    the others; where several are as unsure, none is called the least sure.
     """
 
     def width(interval: tuple[float, float] | None) -> float:
@@ -134,7 +134,8 @@ def grouped_notes(
     if len(lines) <= MOST_NOTES:
         yield from lines
         return
-    of = " on the least sure answer" * (len(names) > 1)
+    widths = [width(interval) for *_, interval in answers]
+    of = " on the least sure answer" * (len(names) > 1 and widths[0] > widths[1])
     yield f"note{of}{lines[0].removeprefix('note')}"
     yield f"{len(lines) - 1} more notes: --json has them, or ask about one network on one device"
 

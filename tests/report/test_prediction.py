@@ -12,7 +12,7 @@ from lolat.api.choosing import load
 from lolat.api.model import Model
 from lolat.io.results import Remark
 from lolat.report import prediction as report
-from lolat.report.ranked import apart_words, device_words
+from lolat.report.ranked import apart_words, device_words, grouped_notes
 from lolat.report.tables import lines_of
 from lolat.units import byte_size, milliseconds
 from tests import synthetic
@@ -104,10 +104,18 @@ def test_notes_that_differ_in_their_figures_are_one() -> None:
 
 
 def test_many_notes_are_two_lines() -> None:
+    """Answers that are as unsure as each other have no least sure one."""
     lines = noted(("a", "b"), ("c",), ("d",))
     assert len(lines) == 2
-    assert lines[0] == "note on the least sure answer (keras:n0 on my models/cpu.json): a"
+    assert lines[0] == "note (keras:n0 on my models/cpu.json): a"
     assert lines[1].startswith("3 more notes: --json")
+
+
+def test_the_least_sure_answer_has_the_widest_interval() -> None:
+    """By the ratio of its ends, whatever the order."""
+    told = [("x", ("a", "b"), (1.0, 2.0)), ("y", ("c", "d"), (1.0, 4.0)), ("z", (), (9.0, 18.0))]
+    for answers in (told, told[::-1]):
+        assert next(grouped_notes(answers)) == "note on the least sure answer (y): c"
 
 
 APART = [
