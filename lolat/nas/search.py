@@ -25,7 +25,7 @@ from lolat.nas.fewshot import Answer, FewShotModel, answers, estimator
 from lolat.nas.space import Grid, Space
 from lolat.nas.user_code import Objective, opened
 from lolat.parameters import COVERAGE, check_given, surely
-from lolat.units import plain
+from lolat.units import milliseconds, plain
 
 CANDIDATES = 200
 EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
@@ -174,8 +174,8 @@ def search(
         table = None if scores.rows is None else objective
         raise none_within(replace(result, fastest_ms=least), least, table)
     able = rows[ends <= limit.max_ms]
-    scores.announce(most if method == EVOLUTIONARY else len(able))
     archive = Archive(limit, scores, -1.0 if lower_is_better else 1.0)
+    archive.announce(most if method == EVOLUTIONARY else len(able))
     if method == EVOLUTIONARY:
         evolve(archive, able[0], most, seed or 0)
     else:
@@ -338,6 +338,15 @@ class Archive:
         """Return those of `rows` that keep the limit."""
         return rows[self.limit.ends(rows) <= self.limit.max_ms]
 
+    def known(self) -> np.ndarray:
+        """Return the candidates with a known score that keep the limit."""
+        return self.within(self.objective.space.parse(sorted(self.objective.known)))
+
+    def announce(self, total: int) -> None:
+        """Show how many of `total` candidates a function has yet to score."""
+        if self.objective.rows is None:
+            self.objective.announce(total, len(self.known()))
+
     def improving(self) -> bool:
         """Return whether the best score is of the last tenth."""
         before = np.array(self.scores[: -(-9 * len(self) // 10)])
@@ -347,6 +356,7 @@ class Archive:
         """Return the front by the device's answers for whole networks, and the shortest that was seen.
 
         These may differ from the estimates: one that does not keep the limit leaves its place to others.
+        Of latencies that are equal as printed the front has the best score alone.
         """
         whole: dict[int, Answer] = {}
         times, scores, limit = np.array(self.latencies), np.array(self.scores), self.limit
@@ -358,13 +368,16 @@ class Archive:
             for n in new:
                 late = end_ms(whole[n], limit.sure) > limit.max_ms + 1e-9
                 times[n] = math.nan if late else round(whole[n].latency_ms, 9)
+        order = front(times, scores).tolist()
+        # Latencies that are printed alike are no choice: the last of them has the best score.
+        last = {milliseconds(times[n]): n for n in order}.values()
         found = tuple(
             FrontCandidate(
                 space.arch(self.rows[n]), tuple(self.rows[n].tolist()), space.named(self.rows[n]),
                 score=self.sign * float(scores[n]),
                 **whole[n]._replace(latency_ms=float(times[n]))._asdict(),
             )
-            for n in front(times, scores).tolist()
+            for n in last
         )  # fmt: skip
         return found, min(end_ms(one, limit.sure) for one in whole.values())
 
@@ -383,8 +396,7 @@ def evolve(archive: Archive, fast: np.ndarray, count: int, seed: int) -> None:
     `fast`: a candidate within the time.
     """
     random = np.random.default_rng(seed)
-    known = archive.objective.space.parse(sorted(archive.objective.known))
-    archive.add(archive.within(known))
+    archive.add(archive.known())
     while (left := count - len(archive)) > 0:
         new = _spread(archive, fast, math.ceil(SPREAD * left), random)
         if not len(new):

@@ -152,11 +152,13 @@ class Objective:
         remedy = f"give another file as {arg('accuracy')}, or remove this one"
         for row in table:  # before it is parsed: another space has other texts
             if {name: row[name] for name in own} != own:
-                raise row.refused(
-                    f"a score by {row['objective']}, of choices {row['choices']}; expected scores by "
-                    f"{self._name}, of {self.space.name}'s present choices and networks "
-                    f"({own['choices']}): {remedy}"
+                of, expected = (
+                    "the choices or networks of the space have changed since",
+                    "scores of these",
                 )
+                if row["objective"] != self._name:
+                    of, expected = f"a score by {row['objective']}", f"scores by {self._name}"
+                raise row.refused(f"{of}; expected {expected}: {remedy}")
         networks = self.space.parse_table(table)
         for network, row in zip(networks, table, strict=True):
             score = math.nan if row["score"].lower() == "nan" else row.number("score")
@@ -168,19 +170,19 @@ class Objective:
         table.say_unread(self.progress.note)
         return networks
 
-    def announce(self, total: int) -> None:
-        """Show how many scores the file has, and that a function scores `total` candidates."""
-        if self.rows is None:
-            if self.known:
-                self.progress.note(f"{self.path} has {plural(len(self.known), 'score')} already")
-            self.progress.start("scoring", total)
+    def announce(self, total: int, known: int) -> None:
+        """Show that the function scores the rest of `total` candidates, `known` of which the file has."""
+        left = max(total - known, 0)
+        if known:
+            self.progress.note(f"{self.path} has {plural(known, 'score')} already, {left:,} to go")
+        if left:
+            self.progress.start("scoring", left)
 
     def score(self, row: np.ndarray) -> float:
         """Return a candidate's score, NaN without one; InputError if the function fails."""
         arch = self.space.arch(row)
-        if self.rows is None:
-            if arch not in self.known:
-                self.known[arch] = self._compute(row, arch)
+        if self.rows is None and arch not in self.known:
+            self.known[arch] = self._compute(row, arch)
             self.progress.step()
         return self.known.get(arch, math.nan)
 

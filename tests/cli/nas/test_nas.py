@@ -193,7 +193,7 @@ def test_a_search(lolat: Command, model: Path, here: Path) -> None:
     again = lolat(*ask, "--output", "front.csv", "--max-ms", 500, "--json")
     answer = json.loads(again.out)
     assert (answer["method"], answer["max_ms"], answer["scored"]) == ("exhaustive", 500.0, 9)
-    assert "front.scores.csv has 9 scores already" in again.err
+    assert "front.scores.csv has 9 scores already, 0 to go" in again.err
     assert "kernel=5 width=32" in found.out
     for row, candidate in zip(rows(here / "front.csv"), answer["front"], strict=True):
         assert row.items() >= {k: str(v) for k, v in candidate["choices"].items()}.items()
@@ -324,7 +324,7 @@ def test_scores_and_samples_of_other_networks_are_refused(
     edited(here, before, after, monkeypatch)
     refused = lolat(*ask)
     assert refused.code == 2
-    assert "tiny's present choices" in refused.err
+    assert "networks of the space have changed" in refused.err
     assert (here / "tiny.scores.csv").read_text() == written
     said = lolat("nas", "score", "searched:space", "fitted.json", "--output", "o.csv")
     assert said.code == 2
