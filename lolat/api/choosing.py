@@ -359,7 +359,8 @@ def open_here(
         here = machine.here(file.recorded, CPU)
         differences = machine.differences_of_device(file.device, file.recorded, here)
         if name == LOCAL and differences:
-            say(f"warning: {name}: {differences[0]}; learn again with: lolat learn cpu")
+            backend = f" --backend {own}" if (own := file.environment.framework) else ""
+            say(f"warning: {name}: {differences[0]}; learn again with: lolat learn cpu{backend}")
     if as_learned and now:
         raise InputError(
             f"{arg('as_learned')} and {arg('now')}: expected one of them", code="two-speeds"

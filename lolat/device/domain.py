@@ -34,7 +34,7 @@ networks on a CPU whose multiply-accumulates are of other kinds than the timed o
 transformers by a fit to 30 convolutional networks, and of these by a fit to transformers, on two CPUs."""
 MACS = tuple(name for name in COLUMNS if name.endswith("_macs"))
 """The kinds of multiply-accumulates."""
-SMALLER = "less than half of what nearly all measured networks have"
+SMALLER = "less than half the size of nearly all measured networks, so a wider interval"
 """The topic of a remark."""
 UNMEASURED_FACTOR = 4.0
 """Error factor of a kind of operation or a data type that no measured block has."""

@@ -112,7 +112,9 @@ def doctor_lines(device: Device, name: str, result: Diagnosis) -> Iterator[Part]
         ]
         yield from ("", ReportTable(columns, result.networks))
     yield from ("", *_diagnosis(result))
-    learn = f"`lolat learn {ANY_GPU if device.file.environment.device == ANY_GPU else CPU}`"
+    where = device.file.environment
+    backend = f" --backend {where.framework}" if where.framework else ""
+    learn = f"`lolat learn {ANY_GPU if where.device == ANY_GPU else CPU}{backend}`"
     if result.verdict == "ok":
         yield f"Next: lolat evaluate {quote(plain(name))}"
     elif result.verdict == "unsettled":
