@@ -277,6 +277,14 @@ def is_same_gpu(accelerator: str, device: str, gpu: Gpu | None) -> bool:
     return card_of(other.name) == str(card_of(gpu.name)).removesuffix(MAX_Q)
 
 
+def is_one_card(name: str, other: str) -> bool:
+    """Return True if two names are of one card, and neither may be of another form or memory as well."""
+    cards = find_gpu(name), find_gpu(other)
+    keys = [device_key(gpu.name) for _, gpu in _sheets()]
+    alone = all(sum(k.startswith(device_key(n)) for k in keys) <= 1 for n in (name, other))
+    return alone and cards[0] is not None and cards[0] == cards[1]
+
+
 def dtype_named(precision: str) -> str:
     """The data type of a precision; InputError if there is no such precision."""
     return PRECISION_DTYPES[PARAMETERS["precision"].choice(precision)]

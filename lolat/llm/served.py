@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import InputError, arg
-from lolat.hardware.gpus import find_gpu
+from lolat.hardware.gpus import is_one_card
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import ABOVE_ZERO, device_key, is_table, read_table
 from lolat.llm.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
@@ -116,10 +116,7 @@ def _other(row: Mapping[str, Any], of: Mapping[str, str]) -> str:
         if column == "framework":
             is_own = device_key(one.split()[0] if one.split() else "") == device_key(name)
         else:
-            card = find_gpu(one)
-            is_own = device_key(one) == device_key(name) or (
-                card is not None and card == find_gpu(name)
-            )
+            is_own = device_key(one) == device_key(name) or is_one_card(one, name)
         if name and not is_own:
             return f"{column} {plain(one)}"
     return ""

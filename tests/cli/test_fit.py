@@ -36,7 +36,7 @@ def test_a_model_fitted_again_has_the_same_numbers(lolat: Command, tmp_path: Pat
     assert again["warnings"] == ["the machine was busy"]  # what was said of the points stays true
     assert found.err == "lolat: warning: the machine was busy\n"
     assert found.out.startswith(
-        "again: a desk, 2 threads, by 105 blocks, batch 1 to 4, TensorFlow 2.21.0 "
+        "again: a desk, 2 threads, by 105 measurements, batch 1 to 4, TensorFlow 2.21.0 "
     )
     assert f"written: {new}" in found.out
 

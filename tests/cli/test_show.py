@@ -19,7 +19,7 @@ from tests.readers.onnx_networks import node, saved
 def test_show(lolat: Command, model: Path) -> None:
     out = lolat.text("show", model)
     assert out.startswith(
-        "desk: a desk, 2 threads, by 105 blocks, batch 1 to 4, TensorFlow 2.21.0 · noise 3.0 %\n"
+        "desk: a desk, 2 threads, by 105 measurements, batch 1 to 4, TensorFlow 2.21.0 · noise 3.0 %\n"
     )
     formula = lolat.text("show", model, "--formula")
     assert "  computing, " in formula

@@ -344,7 +344,7 @@ def test_a_device_that_was_measured_here_has_the_precision_that_it_was_measured_
         ({"held": {"networks": 2, "network_rows": 20, "batch_sizes": [8, 8]}}, [],
          "20 rows of 2 networks, batch 8"),
         ({"framework": "tensorflow", "framework_version": "2.21.0"},
-         [{"batch_size": 8}, {"batch_size": 8}], "2 blocks, batch 8, TensorFlow 2.21.0"),
+         [{"batch_size": 8}, {"batch_size": 8}], "2 measurements, batch 8, TensorFlow 2.21.0"),
         ({}, [], ""),
     ],
 )  # fmt: skip

@@ -17,6 +17,7 @@ from lolat.hardware.gpus import (
     dtype_named,
     find_gpu,
     is_card,
+    is_one_card,
 )
 from lolat.llm.gpu import sheet_of
 from tests.synthetic import network
@@ -246,3 +247,10 @@ def test_units_for_matrices_do_more_with_the_same_power() -> None:
 def test_error_correction_takes_a_part_of_a_card_s_memory(name: str, mib: int) -> None:
     """What nvidia-smi prints where ECC is on, its default on these."""
     assert find_gpu(name).memory_gib == pytest.approx(mib / 1024, rel=2e-3)
+
+
+def test_two_names_of_one_card_are_told_from_names_that_may_be_of_several() -> None:
+    assert is_one_card("NVIDIA H100 80GB HBM3", "h100-sxm")
+    for name, other in (("A100-SXM4-40GB", "a100-sxm"), ("H100", "h100-pcie"), ("H100", "h100-sxm"),
+                        ("b200", "h100-sxm"), ("unknown", "unknown")):  # fmt: skip
+        assert not is_one_card(name, other)

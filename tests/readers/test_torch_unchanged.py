@@ -18,6 +18,7 @@ from torch import nn
 
 import lolat
 from lolat.graph.counts import count
+from lolat.readers.torch.named import without_weights
 from tests.readers.torch_networks import total
 
 Code = Callable[[Any, Any], Any]
@@ -164,3 +165,40 @@ def test_other_shapes_and_types_of_weights_are_refused(code: Code, words: str) -
     assert "test_torch_unchanged.py:" in str(caught.value)
     assert "input_size" not in str(caught.value)
     assert _state(network) == before
+
+
+def pruned(cut: str) -> list[nn.Module]:
+    """The channels of a layer that are kept by the size of its weights, in three ways of looking."""
+    torch.manual_seed(0)
+    wide = nn.Conv2d(64, 256, 3)
+    keep = wide.weight.flatten(1).norm(dim=1) > 0.577
+    kept: int
+    if cut == "sum":
+        kept = int(keep.sum())
+    elif cut == "mask":
+        kept = len(wide.weight.data[keep])
+    else:
+        kept = len(torch.nonzero(keep))
+    return [nn.Conv2d(64, kept, 3)]
+
+
+@pytest.mark.parametrize("cut", ["sum", "mask", "nonzero"])
+def test_a_function_that_looks_at_its_weights_gets_them(cut: str) -> None:
+    (plain,), (read,) = pruned(cut), without_weights(lambda: pruned(cut))
+    assert 0 < plain.out_channels < 256
+    assert read.out_channels == plain.out_channels
+
+
+def test_weights_that_nobody_looks_at_are_not_filled() -> None:
+    calls = []
+
+    def make() -> nn.Module:
+        calls.append(1)
+        layers = [nn.Linear(512, 512), nn.LSTM(512, 512), nn.Transformer(512)]
+        nn.utils.parametrizations.weight_norm(layers[0])
+        layers[0].weight.detach().mul_(0.1)
+        rates = [x.item() for x in torch.linspace(0, 0.1, 3)]  # as timm's
+        return nn.Sequential(*layers, nn.Dropout(rates[1]))
+
+    without_weights(make)
+    assert calls == [1]

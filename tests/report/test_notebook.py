@@ -389,9 +389,9 @@ def test_each_load_of_compared_devices_is_a_row_and_a_point(axes: Any) -> None:
 
 
 def test_the_number_of_gpus_stands_where_it_changes(axes: Any) -> None:
-    """The fastest row of 16 requests may be on more GPUs than that of one, which shortens its time."""
+    """One GPU holds 16 requests of 32 G parameters, and two hold 64, whatever they cost."""
     names = ["h100-vllm", "a100-vllm"]
-    found = lolat.compare("qwen3-8b", on=names, concurrency=[1, 16, 64])
+    found = lolat.compare("qwen3-32b", on=names, concurrency=[1, 16, 64])
     used: dict[str, list[int]] = {name: [] for name in names}
     for row in found.rows():
         used[row["name"]].append(row["gpus"])

@@ -36,7 +36,7 @@ def test_a_prediction_in_a_few_lines() -> None:
     assert third.startswith(f"{byte_size(memory.total_bytes)} of memory: ")
     points = len(synthetic.document()["points"])
     assert held.startswith(
-        f"my models/cpu.json: a desk, 2 threads, by {points} blocks, batch 1 to 4, "
+        f"my models/cpu.json: a desk, 2 threads, by {points} measurements, batch 1 to 4, "
     )
     assert [f"note: {w}" for w in PREDICTION.warnings] == notes
 

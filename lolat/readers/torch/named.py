@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from inspect import signature
 from typing import Any
 from unittest import mock
@@ -291,14 +291,34 @@ SMALL = 4096
 _RANDOM = frozenset(["normal_", "uniform_"])
 
 
+_LEAVING = frozenset([
+    "__bool__", "__float__", "__index__", "__int__", "__array__", "item", "tolist", "numpy", "nonzero",
+    "masked_select", "unique", "argwhere",
+])  # fmt: skip
+"""Functions whose result is no tensor, or one whose size depends on values."""
+
+
+class _WeightsReadError(BaseException):
+    """A function that builds a network looks at weights that were not filled."""
+
+
 def without_weights(make: Callable[[], Any]) -> Any:
     """Call `make`, which builds a network, without filling its large weights; no GPU is needed.
 
     Operations that change a large parameter in place, or fill a large tensor at random, are skipped.
-    Drawing weights takes most of the time, and memory that is not written takes none.
+    Drawing weights takes most of the time, and memory that is not written takes none. If `make` looks at
+    such values, as structured pruning does, it is called again and fills them.
     """
     torch = import_torch()
     from lolat.readers.torch.watched import OnCpu
+
+    def unfilled(tensor: Any) -> Any:
+        tensor._lolat_unfilled = True
+        return tensor
+
+    def is_unfilled(values: Iterable[Any]) -> bool:
+        parts = (part for v in values for part in (v if isinstance(v, (list, tuple)) else (v,)))
+        return any(getattr(part, "_lolat_unfilled", False) for part in parts)
 
     class Unfilled(torch.overrides.TorchFunctionMode):  # type: ignore[name-defined]
         def __torch_function__(
@@ -310,12 +330,33 @@ def without_weights(make: Callable[[], Any]) -> Any:
                 changed = args[0] if args else kwargs.get("tensor")  # torch.nn.init's name for it
                 kinds = torch.Tensor if name in _RANDOM else torch.nn.Parameter
                 if isinstance(changed, kinds) and changed.numel() > SMALL:
-                    return changed
-            return func(*args, **kwargs)
+                    return unfilled(changed)
+            if not is_unfilled((*args, *kwargs.values())):
+                return func(*args, **kwargs)
+            index = args[1] if name == "__getitem__" else ()
+            masks = index if isinstance(index, tuple) else (index,)
+            is_cut = any(
+                getattr(one, "dtype", None) == torch.bool and is_unfilled([one]) for one in masks
+            )
+            if is_cut or name in _LEAVING:
+                raise _WeightsReadError
+            try:
+                found = func(*args, **kwargs)
+            except Exception:  # of values that are none
+                raise _WeightsReadError from None
+            parts = found if isinstance(found, (list, tuple)) else (found,)
+            for part in parts:
+                if isinstance(part, torch.Tensor):
+                    unfilled(part)
+            return found
 
     # PyTorch 2.13 draws again until all values lie between bounds, which unfilled memory may never do.
     drawn = mock.patch.object(
-        torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor
+        torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: unfilled(tensor)
     )
-    with drawn, Unfilled(), OnCpu():
-        return make()
+    with OnCpu():
+        try:
+            with drawn, Unfilled():
+                return make()
+        except _WeightsReadError:
+            return make()
