@@ -497,7 +497,7 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
 def _launch_words(costs: Costs, name: str) -> str:
     """A line on another launch of the cheapest, or the fastest, that is much cheaper, or faster; or ""."""
     best, one = getattr(costs, name), costs.in_launch.get(name)
-    if one is None or (name == "fastest" and best == costs.cheapest):
+    if one is None or best is None or (name == "fastest" and best == costs.cheapest):
         return ""
     words = f"  with --launch {one.launch}" + f" in {one.precision}" * (
         one.precision != best.precision

@@ -96,7 +96,8 @@ class Costs(Limited):
     `answers`: the cost on each device that can answer; `left_out`: reasons why others cannot, by device.
     `cheapest`, `fastest`, `frontier`: choices, as in `Cost`. `precision`: as asked for; "best": each device
     runs in its fastest precision and layout of images. `in_launch`: the "cheapest" and the "fastest" choice
-    in another launch than eager, if it is at least a tenth cheaper, or faster. `channels_last`: the time of
+    in another launch than eager, if it is at least a tenth cheaper, or faster; where no choice keeps the
+    limits, one that does so in that launch. `channels_last`: the time of
     images channels last by that of channels first, on the first device that runs in the latter by the
     user's precision.
     """
@@ -126,6 +127,13 @@ class Costs(Limited):
     def timed(self) -> list[TrainingPrediction]:  # type: ignore[override]
         """The options that fit, if a time is known."""
         return [option for cost in self.answers for option in cost.timed]
+
+    @property
+    def offered(self) -> str:
+        """An option with which a device keeps the limits that none keeps eager, in words; "" without."""
+        one = next(iter(self.in_launch.values()), None) if self.missed else None
+        words = one and choice_words(one, self.batches > 1)
+        return f"{arg('launch')} {one.launch} ({words})" if one else ""
 
     @property
     def batches(self) -> int:
@@ -368,16 +376,24 @@ def with_modes(costs: Costs, again: Callable[[str, dict[str, Any]], Cost]) -> Co
             return [again(one.device, about | more)]
         return []
 
-    eager = {c for c in (costs.cheapest, costs.fastest) if c and c.launch == EAGER}
+    values = {"cheapest": "dollars", "fastest": "total_s"}
+    bests = {name: getattr(costs, name) for name in values}
+    if costs.missed:  # another launch may keep the limits
+        every = [Choice.of(c, o) for c in costs.answers for o in c.timed]
+        bests["cheapest"] = min(every, key=lambda c: c.dollars or inf)
+        bests["fastest"] = min(every, key=lambda c: c.total_s)
+    eager = {c for c in bests.values() if c and c.launch == EAGER}
     others = {
         c: [Choice.of(x, o) for w in (COMPILED, GRAPH) for x in asked(c, launch=w) for o in x.timed]
         for c in eager
     }
     in_launch = dict[str, Choice]()
-    for name, value in ("cheapest", "dollars"), ("fastest", "total_s"):
-        best = getattr(costs, name)
+    for name, value in values.items():
+        best = bests[name]
         # A graph is more work than a compiler: it has to gain on that.
         for one in others.get(best, ()):
+            if costs.missed and not costs.limits.keeps(one.total_s or inf, one.dollars):
+                continue
             if (getattr(one, value) or inf) <= SHORTER * getattr(in_launch.get(name, best), value):
                 in_launch[name] = one
     lasts = dict[str, float]()

@@ -115,6 +115,11 @@ class Limited(Result):
         """The words that no option is within the limits; "" if one is."""
         return "" if self.kept() or not self.timed else f"nothing{self.limits.words()}"
 
+    @property
+    def offered(self) -> str:
+        """An option with which the limits would be kept, in words; "" without one."""
+        return ""
+
 
 def check_kept(answer: Limited) -> None:
     """Raise AnswerIsNo if no option of an answer keeps its limits."""
@@ -133,6 +138,8 @@ def check_kept(answer: Limited) -> None:
         helps = f"expected fewer {data} or epochs, or a higher limit"
     elif limits.keeps(fastest, cheapest):
         helps = "raise one of the limits: no row keeps both"
+    if answer.offered:
+        helps += f"; {answer.offered} is within"
     costs = "no price is known"
     if low is not None:
         costs = f"the cheapest costs {dollars(low[0] or 0.0)}{_other(low[1], low[1].least_of)}"

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import lolat as package
-from lolat.errors import InputError
+from lolat.errors import AnswerIsNo, InputError
 from lolat.report.cost import cost_lines, cost_parts, costs_lines, costs_parts
 from lolat.report.cost_table import most_or_sooner, took_s
 from lolat.report.tables import lines_of
+from lolat.training.prediction import check_kept
 from tests.cli.commands import Command
 from tests.training.several import asked, compared, network
 
@@ -57,6 +58,28 @@ def test_with_data_a_row_without_a_price_is_not_within_the_money(prices: str) ->
         "yes", "no price"
     ]  # fmt: skip
     assert {choice.device for choice in (found.cheapest, found.fastest) if choice} == {"v100-fp32"}
+
+
+def test_a_launch_that_keeps_the_money_is_told_where_none_does_without(prices: str) -> None:
+    """Each launch's price is that of the device asked alone; a limit below all of them offers nothing."""
+    eager, compiled, graph = (
+        package.load("a100-fp32").run_as("fp32", launch)
+        .cost(network(), 8, 10**6, prices=prices, replicas=1).options[0].dollars or 0.0
+        for launch in ("eager", "compiled", "graph")
+    )  # fmt: skip
+    least = min(compiled, graph)
+    assert least < 0.9 * eager
+    for limit, is_told in ((0.95 * eager, True), (0.9 * least, False)):
+        found = compared(("a100-fp32",), "fp32", 8, prices=prices, replicas=1, samples=10**6,
+                         max_dollars=limit)  # fmt: skip
+        assert [*lines_of(costs_lines(found))]
+        with pytest.raises(AnswerIsNo, match="nothing here is within") as error:
+            check_kept(found)
+        assert ("; launch=" in str(error.value)) == is_told
+        told = {one.launch: one.dollars for one in found.in_launch.values()}
+        of = {"compiled": compiled, "graph": graph}
+        assert told == {launch: pytest.approx(of[launch]) for launch in told}
+        assert bool(told) == is_told
 
 
 @pytest.mark.parametrize("data", [{}, {"samples": 10_000}])
