@@ -18,6 +18,7 @@ from lolat.io.results import Result, plain_data
 from lolat.io.tables import COPIES, Row, say_unread, to_csv
 from lolat.tables.kinds import BLOCKS, NETWORKS, Content, content_of, content_of_columns
 from lolat.tables.left_out import LeftOut
+from lolat.tables.networks import TimedNetwork
 from lolat.units import percent, plain, plural
 
 if TYPE_CHECKING:
@@ -127,13 +128,24 @@ def evaluate_table(model: Model, tables: Sequence[str], question: TableQuestion)
     remarks += _of_fitted(model, compared, tables)
     names = ("latency_ms", "predicted_ms", "interval_ms", "in_domain")
     rows = [
-        {**c.row, **{name: plain_data(getattr(c, name)) for name in names}, **c.more}
+        {
+            **c.row,
+            **_batch_of(c),
+            **{name: plain_data(getattr(c, name)) for name in names},
+            **c.more,
+        }
         for c in compared
     ]
     columns = tuple(dict.fromkeys(name for row in compared for name in row.row))
     return TableEvaluation(
         content.key, compared, left_out, columns, tuple(remarks), **{content.key: rows}
     )
+
+
+def _batch_of(row: Compared) -> dict[str, int]:
+    """The batch size of a network's row that states it, a number in JSON."""
+    states = isinstance(row.timed, TimedNetwork) and "batch_size" in row.row
+    return {"batch_size": row.timed.batch_size} if states else {}
 
 
 def _content_of(asked: Comparison) -> Content:

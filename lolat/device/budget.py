@@ -80,14 +80,19 @@ class BudgetAnswer(Result):
         return self.best.prediction.latency_ms
 
     @property
+    def verdict(self) -> str:
+        """That the value stays within the time, or where its whole interval may not, is predicted to."""
+        stays = "stays" if self.sure else "is predicted"
+        return f"{value_words(self.vary, self.best.value)} {stays} within {self.budget_ms:g} ms"
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """The warnings of the prediction, and a note on counts at another width."""
         return (*self.best.prediction.warnings, *[NOTE] * (self.vary == "width"))
 
     def words(self) -> str:
         """The largest value within the time, and its latency."""
-        value = value_words(self.vary, self.best.value)
-        return f"{value} stays within {self.budget_ms:g} ms: {self.best.prediction.words()}"
+        return f"{self.verdict}: {self.best.prediction.words()}"
 
 
 @dataclass(frozen=True, repr=False)

@@ -171,10 +171,7 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
     """The lines of `lolat budget`."""
     best, larger, now = answer.best, answer.next, answer.now
     budget = f"{answer.budget_ms:g} ms"
-    yield (
-        f"{plain(best.prediction.network)}: {value_words(answer.vary, best.value)} stays within {budget}: "
-        f"{latency(best.prediction)}"
-    )
+    yield f"{plain(best.prediction.network)}: {answer.verdict}: {latency(best.prediction)}"
     if answer.channels is not None:
         changed = [f"{before} -> {after}" for before, after in answer.channels]
         more = f", ... ({len(changed)} counts)" if len(changed) > MOST_COUNTS else ""

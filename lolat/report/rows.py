@@ -110,18 +110,36 @@ def bottleneck_sentence(prediction: Prediction) -> str:
         )
     one, most_named = len(top) == 1, MOST_BOTTLENECKS + (len(top) == MOST_BOTTLENECKS + 1)
     more = len(top) - most_named
-    compute, move = ("it computes", "it moves") if one else ("they compute", "they move")
-    whys = {"flops": compute, MEMORY: f"{move} data more than {compute}"}
-    why = whys.get(most, f"most of it is {TERMS[most]}")
     names = [named_parts(b.name)[0] for b in top[:most_named]]
-    names += [f"{more} equally long ones"] * (more > 0)
-    named = names[0] if one else f"{', '.join(names[:-1])} and {names[-1]}"
+    causes: dict[str, list[str]] = defaultdict(list)
+    for name, block in zip(names, top, strict=False):
+        causes[block.bound_by].append(name)
+    why = _why(most, one)
+    if len(causes) > 1:
+        why = ", ".join(_why(cause, len(of) == 1, _listed(of)) for cause, of in causes.items())
+    named = _listed(names + [f"{more} equally long ones"] * (more > 0))
     time = sum(b.share for b in top)
     macs = sum(b.counts["flops"] for b in top) / (prediction.counts["flops"] or 1)
     return (
         f"{'Bottleneck' if one else 'Bottlenecks'}: {named} {'takes' if one else 'take'} "
         f"{100 * time:.0f} % of the time for {100 * macs:.0f} % of the MACs: {why}."
     )
+
+
+def _why(cause: str, is_one: bool, named: str = "") -> str:
+    """Why a block, or several, take their time, by what most of it is; `named`: the subject."""
+    compute, move = ("computes", "moves") if is_one else ("compute", "move")
+    it = "it" if is_one else "they"
+    whys = {
+        "flops": f"{named or it} {compute}",
+        MEMORY: f"{named or it} {move} data more than {it} {compute}",
+    }
+    return whys.get(cause, f"most of {named or 'it'} is {TERMS[cause]}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The names with commas, and "and" in front of the last."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def terms_of(blocks: Sequence[BlockPrediction]) -> dict[str, float]:

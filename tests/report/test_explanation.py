@@ -124,7 +124,7 @@ def test_a_change_that_leaves_the_domain_is_marked() -> None:
 def test_a_budget_in_words() -> None:
     now = MODEL.predict(NETWORK).latency_ms
     lines = list(budget_lines(MODEL.budget(NETWORK, 2.5 * now, "batch")))
-    assert lines[0].startswith(f"hand made: batch 2 stays within {2.5 * now:g} ms: ")
+    assert lines[0].startswith(f"hand made: batch 2 is predicted within {2.5 * now:g} ms: ")
     assert any(line.startswith("next: batch 3 takes ") for line in lines)
     assert any(line.startswith("now: batch 1 takes ") for line in lines)
     lines = list(budget_lines(MODEL.budget(NETWORK, 0.8 * now, "width")))

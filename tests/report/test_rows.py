@@ -181,6 +181,16 @@ def test_the_figures_are_right() -> None:
     assert text == "Bottlenecks: a and b take 75 % of the time for 50 % of the MACs: they compute."
 
 
+def test_each_bottleneck_has_its_own_cause() -> None:
+    """Of a, b and c most moves data in sum; b alone computes, as its row in the table says."""
+    blocks = {"a": {"traffic": 6.0}, "b": {"flops": 5.0}, "c": {"traffic": 4.0}}
+    text = bottleneck_sentence(prediction(blocks | {f"e{i}": {"flops": 0.2} for i in range(5)}))
+    assert text.endswith(": a and c move data more than they compute, b computes.")
+    blocks["b"] = {"ops": 5.0}
+    text = bottleneck_sentence(prediction(blocks | {f"e{i}": {"flops": 0.2} for i in range(5)}))
+    assert text.endswith(", most of b is launch overhead.")
+
+
 UNUSUAL: list[tuple[dict[str, dict[str, float]], float, str]] = [
     ({"a": {"traffic": 6.0}, "b": {"traffic": 1.0}}, 0.1, "for 0 % of the MACs: it moves data"),
     ({"a": {"flops": 0.1}, "b": {}}, 0.9, "The fixed cost of a call takes 90 % of the time"),
