@@ -241,7 +241,7 @@ _EVERY = (
               "name of their own server's: a known name, or the path of a config.json.", str,
               metavar="NAME"),
     # Measuring and searching.
-    Parameter("wait", "Start when other programs let the machine alone, after ten minutes at the latest.",
+    Parameter("wait", "Start when other programs leave the machine alone, after ten minutes at the latest.",
               bool, default=False),
     Parameter("restart", "Throw away what an interrupted run left.", bool, default=False),
     Parameter("training", "Of --table: its training steps, by a profile made from tables.", bool,

@@ -281,7 +281,7 @@ class Model(Device):
         return evaluate_table(self, [*map(os.fspath, several(table))], asked)
 
     def doctor(self, *, progress: Progress | None = None) -> Diagnosis:
-        """Measure some of the profile's networks again, within 20 seconds: does it still hold here?
+        """Measure some of the profile's networks again (20 s on a quiet machine): does it still hold here?
 
         Returns a `Diagnosis`: `holds`, and the `ratio` of now to then. Raises what `evaluate` does.
         """

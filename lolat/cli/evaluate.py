@@ -87,7 +87,7 @@ def evaluate(
 @common.command("lolat doctor local", answers={"diagnosis": "lolat.api.measuring:Diagnosis"})
 @click.argument("model", metavar="[MODEL]", default="local")
 def doctor(model: str) -> None:
-    """Measure five networks of MODEL again, within 20 seconds: does it still hold on this machine?
+    """Measure five networks of MODEL again (20 s on a quiet machine): does it still hold on this machine?
 
     MODEL is `local` if not given, the profile learned last on this machine.
 

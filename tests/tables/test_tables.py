@@ -384,6 +384,14 @@ def test_the_precision_of_blocks(tmp_path: Path) -> None:
         fit(path)
 
 
+def test_the_batch_size_of_a_compared_network_is_a_number(tmp_path: Path) -> None:
+    path = tmp_path / "networks.csv"
+    path.write_text("network,batch_size,latency_ms\ntimm:resnet18,8,5\n")
+    result = load("v100-fp32").evaluate_table(path)
+    assert result.rows()[0]["batch_size"] == 8
+    assert result.to_csv().splitlines()[1].startswith("timm:resnet18,8,5,")
+
+
 def test_rows_of_another_device_and_copies_are_told_by_evaluate(tmp_path: Path) -> None:
     path = tmp_path / "operations.csv"
     row = "add,100000,64,T4,x,1\n"
