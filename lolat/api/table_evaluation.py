@@ -144,8 +144,9 @@ def evaluate_table(model: Model, tables: Sequence[str], question: TableQuestion)
 
 def _batch_of(row: Compared) -> dict[str, int]:
     """The batch size of a network's row that states it, a number in JSON."""
-    states = isinstance(row.timed, TimedNetwork) and "batch_size" in row.row
-    return {"batch_size": row.timed.batch_size} if states else {}
+    if isinstance(row.timed, TimedNetwork) and "batch_size" in row.row:
+        return {"batch_size": row.timed.batch_size}
+    return {}
 
 
 def _content_of(asked: Comparison) -> Content:

@@ -83,7 +83,9 @@ def test_channels_in_the_order_of_another_framework_are_put_right(here: Path) ->
         NetworkError, match=r"an image of 3 channels is input_size=\(3, 16, 16\)\)$"
     ):
         lolat.read(flat, 16)
-    with pytest.raises(NetworkError, match=r"channels first: input_size=\(3, 32, 48\)$"):
+    with pytest.raises(
+        NetworkError, match=r"; PyTorch has the channels first: input_size=\(3, 32, 48\)$"
+    ):
         lolat.read("lolat_torch_nets:made", (32, 48, 3))
 
 
@@ -99,7 +101,9 @@ def test_channels_behind_a_rearrangement_are_not_taken_for_the_inputs() -> None:
     with pytest.raises(NetworkError, match=r"taken from its first convolution, 1 \(4\); give them"):
         lolat.read(four, 32)
     wrong = nn.Sequential(stem, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(10, 5))
-    with pytest.raises(NetworkError, match="a product expects 10 features, gets 8; try another"):
+    with pytest.raises(
+        NetworkError, match="the layer '3' expects 10 features, gets 8; try another"
+    ):
         lolat.read(wrong, 32)
 
 
@@ -113,6 +117,14 @@ def test_an_error_of_a_networks_code_is_answered_by_its_kind() -> None:
     ):
         lolat.read(made, (3, 20, 24))
     assert made(torch.zeros(1, 3, 28, 28)).shape == (1, 5)
+    halves = Does(
+        lambda m, x: torch.cat([x, nn.functional.interpolate(m.conv(x), scale_factor=2.0)], 1)
+    )
+    halves.conv = nn.Conv2d(3, 4, 3, stride=2, padding=1)
+    remedy = r"at [^;]*; try input_size=\(3, 32, 32\), or mend its code there$"
+    with pytest.raises(NetworkError, match=f"Sizes of tensors must match .*{remedy}"):
+        lolat.read(halves, (3, 31, 31))
+    assert halves(torch.zeros(1, 3, 32, 32)).shape == (1, 7, 32, 32)
     gray = nn.Sequential(nn.Conv2d(1, 4, 3))
     with pytest.raises(
         NetworkError, match=r"1 channels, but got 3 .*; try input_size=\(1, 28, 28\)$"

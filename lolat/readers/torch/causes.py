@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import traceback
+from typing import Any
 
 _OF_CODE = re.compile(r"HigherOrderOperator (\w+)")
 _CAUSES = {
@@ -39,3 +40,12 @@ def package_line(error: BaseException) -> str:
         if packages and path.partition(os.sep)[0] not in ("torch", "lolat"):
             return f" at {path}:{frame.lineno}"
     return ""
+
+
+def layer_of(model: Any, cause: Exception) -> str:
+    """The path of the innermost module in which an exception was raised; "" for the network's own code."""
+    paths, path, frame = {id(m): p for p, m in model.named_modules()}, "", cause.__traceback__
+    while frame is not None:
+        path = paths.get(id(frame.tb_frame.f_locals.get("self")), path)
+        frame = frame.tb_next
+    return path

@@ -24,7 +24,7 @@ from lolat.parameters import LENGTH
 from lolat.readers.batch import with_remarks
 from lolat.readers.ops import AS_COMPILED
 from lolat.readers.size import InputForm, Shape, filled, numbers_of
-from lolat.readers.torch.causes import known_cause, package_line
+from lolat.readers.torch.causes import known_cause, layer_of, package_line
 from lolat.units import one_line, plural, shapes_text, shortened, user_line
 
 _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
@@ -242,7 +242,8 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
     # The first call is of floating-point numbers and guessed channels; where they are wrong, it says less.
     is_wrong = any(words in str(errors[0]) for words in ("indices", "channels, but got"))
     cause, fits = errors[-1 if is_wrong else 0], ""
-    if _PRODUCT.search(str(cause)) and example is None and _first_layer(model)[0] == "Conv2d":
+    by_side = _PRODUCT.search(str(cause)) or "must match" in str(cause)
+    if by_side and example is None and _first_layer(model)[0] == "Conv2d":
         fits = _size_that_fits(model, name, numbers_of(size))
     raise _unread(model, name, cause, numbers_of(size), fits)
 
@@ -256,7 +257,8 @@ def _size_that_fits(model: Any, name: str, numbers: Sequence[int]) -> str:
     """A usual size of images with which a module's code runs, as an option's value; "" for none."""
     from lolat.readers.torch.trace import traced
 
-    for side in (32, 224, 28, 64, 96, 128, 227, 256, 299, 384):
+    multiples = {-(-side // 32) * 32: None for side in numbers[-2:]}  # of what strides divide
+    for side in (*multiples, 32, 224, 28, 64, 96, 128, 227, 256, 299, 384):
         size = (numbers[0], side, side) if len(numbers) == 3 else (side,)
         with contextlib.suppress(Exception):  # whatever the module's code raises
             traced(model, name, next(_calls(model, name, size, None, 0, [])), 0)
@@ -273,11 +275,18 @@ def _unread(
     """
     code, why = "network", shortened(one_line(cause)).rstrip(".")
     line = user_line(cause)
-    remedy = "mend its code there, or " * bool(line) + _of_size(model, str(cause), numbers, fits)
+    sized = _of_size(model, str(cause), numbers, fits)
+    remedy = (
+        sized if sized.startswith("PyTorch") else "mend its code there, or " * bool(line) + sized
+    )
+    if fits and line:
+        remedy = f"{sized}, or mend its code there"
     if mended := _of_layer(model, cause, numbers):
         remedy = mended
     if product := _PRODUCT.search(str(cause)):
-        why = f"a product expects {product[2]} features, gets {product[1]}"
+        path = layer_of(model, cause)
+        what = f"the layer {path!r}" if path else "a product"
+        why = f"{what} expects {product[2]} features, gets {product[1]}"
     if ".numpy() " in why:
         why, remedy = "tensors have no values here, so .numpy() fails", ""
     if isinstance(cause, AttributeError) and "'NoneType'" not in why:  # no other input mends it
@@ -309,30 +318,21 @@ def _unread(
 
 
 def _of_layer(model: Any, cause: Exception, numbers: Sequence[int]) -> str:
-    """The remedy for a layer that gets other channels than it takes from the layer before; "" if the input
-    may be the cause.
-    """
-    channels, frame = _CHANNELS.search(str(cause)), cause.__traceback__
+    """The remedy for a layer that takes other channels than it gets; "" if the input may be the cause."""
+    channels, path = _CHANNELS.search(str(cause)), layer_of(model, cause)
     if not channels or _guess(model) or (len(numbers) == 3 and numbers[0] == int(channels[2])):
         return ""
-    paths, last = {id(module): path for path, module in model.named_modules()}, id(model)
-    while frame is not None:
-        owner = id(frame.tb_frame.f_locals.get("self"))
-        last, frame = owner if owner in paths else last, frame.tb_next
-    if not paths[last] or last == id(_first_layer(model)[1]):
+    if not path or model.get_submodule(path) is _first_layer(model)[1]:
         return ""
-    return f"mend {paths[last]!r}: it gets {channels[2]} channels and takes {channels[1]}"
+    return f"mend {path!r}: it gets {channels[2]} channels and takes {channels[1]}"
 
 
 def _of_size(model: Any, why: str, numbers: Sequence[int], fits: str) -> str:
     """The remedy of `_unread` for an input of another size than the module takes."""
     size = arg("input_size")
-    remedy = (
-        f"give {size} that fits (of several inputs a list, or a pair of the module and its inputs), and a "
-        "forward whose operations depend on shapes alone"
-    )
-    if _PRODUCT.search(why):
-        remedy = f"try {size} {fits}" if fits else f"try another {size}"
+    remedy = f"try {size} {fits}" if fits else f"try another {size}"
+    if len(numbers) != 3 and not fits and not _PRODUCT.search(why):
+        remedy += ", of several inputs a list, or a pair of the module and its inputs"
     if len(numbers) == 1 and _first_layer(model)[0] in ("Linear", ""):  # of patches, it may be
         remedy += f" (an image of 3 channels is {size} 3,{numbers[0]},{numbers[0]})"
     if channels := _CHANNELS.search(why):
@@ -343,7 +343,7 @@ def _of_size(model: Any, why: str, numbers: Sequence[int], fits: str) -> str:
     if len(numbers) == 4 and (numbers[0] == 1 or numbers[1] == 3):
         without = ",".join(map(str, numbers[1:]))
         remedy = f"leave out the batch: {size} {without}, if that is an image"
-    if len(numbers) == 3 and numbers[-1] in (1, 3, 4) and numbers[0] > 4:
+    if len(numbers) == 3 and numbers[-1] in (1, 3, 4) and min(numbers[:2]) > 4:
         *sides, last = map(str, numbers)
         remedy = f"PyTorch has the channels first: {size} {','.join([last, *sides])}"
     return remedy
