@@ -169,21 +169,21 @@ class ServingConfig(Result):
         pairs = zip(self.judged_ends(asked.percentile), limits, strict=True)
         return all(ends[end] <= limit for ends, limit in pairs if limit and ends)
 
-    def certainty(self, asked: ServingQuestion) -> int:
-        """Return the coverage, in steps of 5 %, of the widest intervals that keep the limits; 0: none does.
+    def chance(self, asked: ServingQuestion) -> int:
+        """Return the probability of the limit that is least sure to be kept, in steps of 5 %.
 
         Logarithms of times are taken as normal, as their intervals are.
         """
-        limits, shares = (asked.max_tpot_ms, asked.max_ttft_ms), [1.0]
+        limits, chances = (asked.max_tpot_ms, asked.max_ttft_ms), [1.0]
         times = zip(
             self.judged(asked.percentile), self.judged_ends(asked.percentile), limits, strict=True
         )
         for ms, ends, limit in times:
             if limit and ms and ends:
                 room = math.log(limit / ms) / math.log(ends[1] / ms)
-                share = math.erf(room * normal_quantile(asked.coverage) / math.sqrt(2.0))
-                shares.append(max(share, 0.0))
-        return 5 * int(20.0 * min(shares))
+                error = room * normal_quantile(asked.coverage) / math.sqrt(2.0)
+                chances.append((1.0 + math.erf(error)) / 2.0)
+        return 5 * round(20.0 * min(chances))
 
     def over_words(self, asked: ServingQuestion) -> str:
         """Return the excess over the limit that is missed most in words."""

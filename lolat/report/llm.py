@@ -112,7 +112,7 @@ def arrival_lines(asked: ServingQuestion) -> Iterator[str]:
         return
     faster = (rate / asked.arrivals.rate for rate in several(asked.request_rate))
     times = ", ".join(f"{factor:.2f}" for factor in faster if abs(factor - 1.0) > 5e-3)
-    more = f"; here {times} times as many at the same times" * bool(times)
+    more = f"; here each request {times} times, so that bursts grow too" * bool(times)
     yield f"{plain(asked.arrivals.source)}: {asked.arrivals.words()}{more}"
 
 
@@ -303,7 +303,7 @@ def holds_words(best: ServingConfig, asked: ServingQuestion) -> Iterator[str]:
         words = _room_words(best, asked)
         yield f"{words[0].upper()}{words[1:]}."
     elif asked.has_limits and asked.sure is None and not best.is_sure(asked):
-        yield f"The limits likely hold, but not surely{_held(best, asked)}."
+        yield f"The limits likely hold, but not surely: {_chance(best, asked)}."
 
 
 def _surely_words(
@@ -401,16 +401,15 @@ def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
         is_in_error = ends and has_more(row) and (row.headroom or 0.0) < ends[1] / ms - 1.0
         return words + ", within the error of these times" * bool(is_in_error)
     if not has_more(row):
-        return words if is_sure else f"{words}, but not surely{_held(row, asked)}"
+        return words if is_sure else f"{words}, but not surely: {_chance(row, asked)}"
     if not row.sure_rate:
-        return f"{words}, but not surely even at {row.request_rate:g}{_held(row, asked)}"
+        return f"{words}, but not surely: {_chance(row, asked)} at {row.request_rate:g}"
     return f"{words}, surely up to {rounded_down(row.sure_rate)}"
 
 
-def _held(row: ServingConfig, asked: ServingQuestion) -> str:
-    """The widest intervals that keep the limits, as the option that asks for them; "" for narrow ones."""
-    sure = row.certainty(asked)
-    return f" (--sure {sure} holds)" if sure else ""
+def _chance(row: ServingConfig, asked: ServingQuestion) -> str:
+    """The probability with which a row keeps the limits, in words."""
+    return f"a chance of about {row.chance(asked)} %"
 
 
 def has_more(row: ServingConfig) -> bool:

@@ -78,8 +78,13 @@ def after_lines(found: ComparedModels) -> Iterator[str]:
     if any(row.headroom_rate for row in rows):
         by = "the predicted times" if found.asked.sure is None else "the ends of the intervals"
         yield f"limits hold to: the most requests a second within the limits, by {by}."
-    vllm = [one for of in found.of.values() if of.framework == "vllm" for one in of.served]
-    yield from cache_legend(vllm, "vllm", found.asked)
+    told = (
+        (plain(n), words)
+        for n, of in found.of.items()
+        if n not in found.far
+        for words in cache_legend(of.served, of.framework, found.asked)
+    )
+    yield from (f"{', '.join(names)}: {words}" for words, names in by_text(told).items())
     yield from start_words(rows)
     if any(row.in_domain is False for row in rows):
         yield (
@@ -151,9 +156,13 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
         outside = ", extrapolated" * (row.in_domain is False)
         what = f"{plain(name)}, {row.gpus_words}, {price_of(row)}{outside}{tied}"
         yield f"{called}{known}{under}: {what}."
-        least = min(priced.values(), key=lambda one: (one.dollars_per_hour or 0.0, one is not row))
-        if row.request_rate is None and least is not row:
-            of = next(n for n, one in priced.items() if one is least)
+        usd = min(one.dollars_per_hour or 0.0 for one in priced.values())
+        cheap = {n: one for n, one in priced.items() if (one.dollars_per_hour or 0.0) <= usd}
+        of = min(
+            cheap, key=lambda n: (not cheap[n].is_sure(asked), cheap[n].judged(found.percentile))
+        )
+        least = cheap[of]
+        if row.request_rate is None and usd < (row.dollars_per_hour or 0.0):
             yield f"Least a month{under}: {plain(of)}, {least.gpus_words}, {a_month(least)}."
         yield from holds_words(row, asked)
         if asked.has_limits and asked.sure is None and not row.is_sure(asked):

@@ -535,3 +535,13 @@ def test_a_group_of_gpus_is_rented_in_one_machine(tmp_path: Path) -> None:
     text = "\n".join(lines_of(llm_lines(found)))
     assert " on 2 x four." in text
     assert "$24.00" in text
+
+
+def test_the_chance_that_a_limit_is_kept_is_that_of_a_normal_error() -> None:
+    """The end of a 90 % interval is kept with 95 %, the time itself with 50 %, that of 50 % with 75 %."""
+    row = MODEL.llm(LARGE, concurrency=8, tensor_parallel=1).served[0]
+    ms, (_, high) = row.tpot_ms, row.tpot_interval_ms
+    half = ms * math.exp(0.674490 / 1.644854 * math.log(high / ms))
+    for limit, chance in ((high, 95), (ms, 50), (half, 75)):
+        assert row.chance(ServingQuestion(max_tpot_ms=limit)) == chance
+    assert row.chance(ServingQuestion(max_tpot_ms=high, max_ttft_ms=row.ttft_ms)) == 50

@@ -298,7 +298,7 @@ def test_cached_tokens_of_a_trace_are_of_its_own_prompts(tmp_path: Path) -> None
     assert "trace.csv: 3 requests in 2.0 s: 1.00 a second on average\n" in whole.report()
     ask = {"request_rate": (1, 2), "tensor_parallel": 1}
     twice = of().llm(LARGE, arrivals=str(table), **ask).report()
-    assert "on average; here 2.00 times as many at the same times\n" in twice
+    assert "on average; here each request 2.00 times, so that bursts grow too\n" in twice
     for cached, told in ((3000, "1 prompt of the arrivals"), (2999, "")):
         answer = of().llm(LARGE, arrivals=str(table), cached_tokens=cached, tensor_parallel=1)
         assert said(answer, "cached tokens").startswith(told)
