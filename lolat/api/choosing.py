@@ -33,7 +33,7 @@ from lolat.hardware.prices import Prices, price_list, rental_of
 from lolat.io.paths import LOCAL, SHIPPED, find_model, list_models
 from lolat.io.progress import Progress, Warn
 from lolat.llm.frameworks import FRAMEWORKS
-from lolat.units import plain
+from lolat.units import plain, shortened
 
 ALL = "all"
 SAME_SHEET = 0.05  # relative difference of two data sheets of one GPU
@@ -313,6 +313,12 @@ def load(path: str | os.PathLike[str]) -> Model:
     ModelFileError where there is none, or the file is something else or damaged, and InputError for a GPU
     with an incomplete sheet.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise ModelFileError(
+            f"load got {shortened(repr(path))}; expected a device's name or a profile's path, as in "
+            'lolat.load("epyc-2t")',
+            code="unknown-model",
+        )
     name = os.fspath(path)
     full = full_name(name)
     try:

@@ -140,7 +140,8 @@ def _diagnosis(result: Diagnosis) -> Iterator[str]:
         "another machine": "another machine: "
         + "; ".join(plain(str(d)) for d in result.differences),
         "ok": "ok: the profile holds on this machine.",
-        "unsettled": "unsettled: the machine is busy or unsteady now, so it cannot be told.",
+        "unsettled": "unsettled: the machine is busy or unsteady now, so this check cannot tell whether "
+        "the profile holds.",
     }[result.verdict]
     if result.ratio is not None:
         yield f"The networks are {median}{f'; {limit}' * (result.verdict == 'ok')}."

@@ -485,3 +485,9 @@ def test_a_precision_for_a_predictor_is_told() -> None:
         lolat.predict("timm:resnet50", "rtx-4090", 64, "amp")
     with pytest.raises(InputError, match=r"^predictor 'best': expected kernels, [^;]*$"):
         lolat.predict("timm:resnet50", "rtx-4090", 64, "best")
+
+
+@pytest.mark.parametrize("value", [None, 3, {"device": "a100"}])
+def test_what_is_no_name_and_no_path_is_refused(value: Any) -> None:
+    with pytest.raises(ModelFileError, match="expected a device's name or a profile's path"):
+        lolat.load(value)
