@@ -391,7 +391,7 @@ def _after(costs: Costs, listed: Sequence[Row], table: ReportTable) -> Iterator[
                 f"Convolutions run channels first: channels last takes {share:.2f} times as long on "
                 f"{short_name(device)} (--channels-last, or --precision best)"
             )
-    yield from _no_room_lines([c for c in costs.answers if c.fits is False])
+    yield from _no_room_lines(costs.answers)
     unpriced = (c for c in costs.answers if c.prices is None and c.fits is not False)
     lists = by_text((short_name(c.device), c.price_list or "") for c in unpriced)
     yield from (no_price_words([*dict.fromkeys(names)], name) for name, names in lists.items())
@@ -429,11 +429,13 @@ def _loading_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
 
 def _no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
     """A line on the devices with too little memory with which the same would fit: for each batch size the
-    most of them, as fewer lack it too.
+    most of them, as fewer lack it too. Of several ways to checkpoint each is named.
     """
+    several = len({cost.checkpointing for cost in costs}) > 1
     each, alike = dict[str, list[Row]](), dict[tuple[str, ...], list[str]]()
-    for cost in costs:
-        again = "" if cost.checkpointing in (None, "none") else _recomputed(cost)
+    for cost in (c for c in costs if c.fits is False):
+        is_told = several or cost.checkpointing not in (None, "none")
+        again = _recomputed(cost) * is_told
         name = f"{short_name(cost.device)} batch {cost.batch_size:,}{again}"
         each.setdefault(name, []).extend((cost, option) for option in cost.options)
     for name, rows in each.items():
@@ -450,7 +452,8 @@ def _no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
 
 def _recomputed(cost: Cost) -> str:
     """A clause on the way to checkpoint."""
-    return f", {cost.checkpointing or 'no'} checkpointing".replace("none", "no")
+    way = cost.checkpointing or "none"
+    return " without checkpointing" if way == "none" else f" with {way} checkpointing"
 
 
 def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
