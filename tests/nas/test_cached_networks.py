@@ -6,7 +6,7 @@ import importlib
 import itertools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -97,14 +97,16 @@ class Runs:
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
     monkeypatch.setenv("LOLAT_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     found = Runs(tmp_path)
     for name, text in FILES.items():
         found.write(name, text)
-    return found
+    yield found
+    for name in FILES:  # other tests have modules of these names
+        sys.modules.pop(name.removesuffix(".py"), None)
 
 
 def test_a_later_run_builds_a_network_for_each_choice_alone(runs: Runs) -> None:

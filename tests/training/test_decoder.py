@@ -534,7 +534,7 @@ def test_a_note_of_two_ways_to_checkpoint_is_one_with_the_figures_of_one() -> No
     )
     told = [n for n in lines_of(costs_lines(found)) if "adapters are in float32" in n]
     assert len(told) == 1
-    assert re.search(r"\(the figures of .*, (no|full) checkpointing\)$", told[0])
+    assert re.search(r"\(the figures of .* (without|with full) checkpointing\)$", told[0])
 
 
 def test_memory_and_iteration_above_the_table_are_of_the_best_row(tmp_path: Path) -> None:

@@ -209,8 +209,8 @@ def test_what_is_smaller_than_the_measured_passes_widens_an_estimate(trained: li
     assert small.interval_s == ends(small, half if trained else wider(half, 1.0))
     inside = [of_table.batch(known.network(), n, OPTIMIZERS["sgd"]).in_domain for n in (8, 16)]
     assert inside == [bool(trained), True]
-    assert any("17 and up" in text for text in small.warnings) is not bool(trained)
-    assert not any("17 and up" in text for text in large.warnings)
+    assert any("17 or more" in text for text in small.warnings) is not bool(trained)
+    assert not any("17 or more" in text for text in large.warnings)
 
 
 ROWS = Path(__file__).parents[2] / "benchmarks" / "h100" / "networks.csv"
