@@ -62,7 +62,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "fit a sheet": (lolat.fit, {"name": "RTX 4080"}),
     "learn": (lolat.learn, {}),
     "nas.fit": (lolat.nas.fit, {"space": "nasbench201", "samples": "cells.csv"}),
-    "nas.search": (lolat.nas.search, {**FEW, "model": "epyc-2t"}),
+    "nas.search": (lolat.nas.search, {**FEW, "candidates": 5, "model": "rtx-4090-amp"}),
     "nas.search, a table": (lolat.nas.search, {"space": "nasbench201", "model": "cells.json",
                                                "objective": "scores.csv"}),
     "nas.rank": (lolat.nas.rank, {"space": "nasbench201", "model": "cells.json", "output": "all.csv",
