@@ -364,23 +364,30 @@ def other_dtype_lines(
 ) -> Iterator[str]:
     """Cheaper rows with weights of another data type, and how surely they keep the limits."""
     for row in rows:
-        load = "" if is_only else f" at {row.requests_words}"
-        price = f", {a_month(row)}" * (row.dollars_per_month is not None)
         sure = "surely" if asked.sure is not None or row.is_sure(asked) else "likely"
         outside = ", extrapolated" * (row.in_domain is False)
-        where = f"{device}{row.gpus_words}{row.split_words}"
-        yield f"Cheaper in {row.dtype}, another checkpoint{load}: {where}{price}, {sure}{outside}."
+        what = f"Cheaper in {row.dtype}, another checkpoint{_at(row, is_only)}"
+        yield f"{what}: {device}{_offer(row)}, {sure}{outside}."
 
 
 def near_lines(
     near: Sequence[ServingConfig], asked: ServingQuestion, is_only: bool, device: str = ""
 ) -> Iterator[str]:
-    """Fewer GPUs that miss the limits by less than the error, and their price."""
+    """Rows that miss the limits by less than the error, and their price."""
     for row in near:
-        load = "" if is_only else f" at {row.requests_words}"
-        price = "" if row.dollars_per_hour is None else f", {a_month(row)}"
         over = f"{row.over_words(asked)}, less than the error of these times"
-        yield f"Nearly{load}: {device}{row.gpus_words}{row.split_words}{price}: {over}."
+        yield f"Nearly{_at(row, is_only)}: {device}{_offer(row)}: {over}."
+
+
+def _at(row: ServingConfig, is_only: bool) -> str:
+    """The load of a row in words; "" of an only load."""
+    return "" if is_only else f" at {row.requests_words}"
+
+
+def _offer(row: ServingConfig) -> str:
+    """The GPUs of a row, and their price if it is known."""
+    price = "" if row.dollars_per_month is None else f", {a_month(row)}"
+    return f"{row.gpus_words}{row.split_words}{price}"
 
 
 def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:

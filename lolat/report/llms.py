@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
+from typing import Any
 
 from lolat.llm.answer import ServingConfig, requests_words
 from lolat.llm.compare import FAR, ComparedModels
@@ -156,14 +157,8 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
         outside = ", extrapolated" * (row.in_domain is False)
         what = f"{plain(name)}, {row.gpus_words}, {price_of(row)}{outside}{tied}"
         yield f"{called}{known}{under}: {what}."
-        usd = min(one.dollars_per_hour or 0.0 for one in priced.values())
-        cheap = {n: one for n, one in priced.items() if (one.dollars_per_hour or 0.0) <= usd}
-        of = min(
-            cheap, key=lambda n: (not cheap[n].is_sure(asked), cheap[n].judged(found.percentile))
-        )
-        least = cheap[of]
-        if row.request_rate is None and usd < (row.dollars_per_hour or 0.0):
-            yield f"Least a month{under}: {plain(of)}, {least.gpus_words}, {a_month(least)}."
+        if row.request_rate is None:
+            yield from _least_a_month(found, priced, row, under)
         yield from holds_words(row, asked)
         if asked.has_limits and asked.sure is None and not row.is_sure(asked):
             yield _surely_cheapest(found, rows)
@@ -180,6 +175,23 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
             price = "" if row.dollars_per_hour is None else f", {a_month(row)}"
             apart = "" if of else apart_words(plain(one), times, "; ")
             yield f"Fastest of these{of}{under}: {plain(one)}, {facts}{price}{apart}."
+
+
+def _least_a_month(
+    found: ComparedModels, rows: Mapping[str, ServingConfig], cheapest: ServingConfig, under: str
+) -> Iterator[str]:
+    """The row with the least price a month, of equal ones the surest, then the fastest, if it costs less
+    than that with the cheapest tokens.
+    """
+
+    def worth(name: str) -> tuple[Any, ...]:
+        row = rows[name]
+        sure, times = row.is_sure(found.asked), row.judged(found.percentile)
+        return row.dollars_per_hour or 0.0, not sure, times
+
+    name = min(rows, key=worth)
+    if (rows[name].dollars_per_hour or 0.0) < (cheapest.dollars_per_hour or 0.0):
+        yield f"Least a month{under}: {plain(name)}, {rows[name].gpus_words}, {a_month(rows[name])}."
 
 
 def _same_price(best: str, rows: Mapping[str, ServingConfig]) -> str:
