@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from lolat.errors import MissingPackageError
 from lolat.graph import Graph
+from lolat.readers import bundled
 from lolat.readers import cache as module
 from lolat.readers import reading as readers
 from lolat.readers.bundled import bundled_graph
@@ -140,7 +141,8 @@ def test_settings_of_keras_are_part_of_a_network(
 ) -> None:
     """The settings of Keras, its file or the environment; bundled networks have the usual ones."""
     keras = pytest.importorskip("keras")
-    monkeypatch.setattr(module, "installed_version", lambda _: "")  # whichever is installed here
+    for reads in (module, bundled):  # whichever is installed here
+        monkeypatch.setattr(reads, "installed_version", lambda _: "")
     first, other = cache.key("keras:VGG16"), cache.key("timm:a")
     assert bundled_graph("keras:VGG16") is not None
     if setting == "loaded":
