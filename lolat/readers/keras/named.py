@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-import math
 import os
 import tempfile
 import warnings
 import zipfile
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -90,19 +88,12 @@ def saved(path: str, weights: bool) -> Any:
         raise not_a_network(path)
     import_keras()
     try:
-        model = _opened(path, weights)
+        return _opened(path, weights)
     except Exception as error:  # a damaged file can fail anywhere in Keras
         raise NetworkError(
             f"{shown!r} cannot be opened: {one_line(error)}; expected a file that model.save wrote; a "
             "network with code of its own (an own or a Lambda layer) as package.module:callable"
         ) from error
-    if not weights and model.built and (layer := _without_quantization(path, model)):
-        raise NetworkError(
-            f"{shown!r} has quantized weights in {layer}, which its configuration makes in float; expected "
-            "a function of yours that returns the quantized network, or the file from before quantize()",
-            code="quantized",
-        )
-    return model
 
 
 def _opened(path: str, weights: bool) -> Any:
@@ -122,31 +113,3 @@ def _opened(path: str, weights: bool) -> Any:
                 raise
     with _building(weights=True):  # a stateful layer makes its states, which must have memory
         return keras.saving.deserialize_keras_object(config, safe_mode=True)
-
-
-def _without_quantization(path: str, model: Any) -> str:
-    """The first layer whose weights have one byte in a file and more in its network; "" for none.
-
-    A file of Keras has no data type of the layers inside of a layer, such as MultiHeadAttention's.
-    """
-    import h5py
-
-    sizes = Counter(math.prod(v.shape) for v in model.variables if v.dtype in ("int8", "uint8"))
-    found: list[tuple[str, int]] = []
-
-    def note(name: str, one: Any) -> None:
-        if getattr(one, "dtype", "") in ("int8", "uint8"):
-            found.append((name, one.size))
-
-    with (
-        contextlib.suppress(KeyError, OSError),  # weights in several files
-        zipfile.ZipFile(path) as archive,
-        archive.open("model.weights.h5") as weights,
-        h5py.File(weights, "r") as file,
-    ):
-        file.visititems(note)
-    for name, size in found:
-        sizes[size] -= 1
-        if sizes[size] < 0:
-            return name.removeprefix("layers/").partition("/vars/")[0]
-    return ""

@@ -31,11 +31,18 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
     H x H x 3, or H if its first layer takes no image. Output to stdout goes to stderr. Raises NetworkError
     if the shape is not known, or the model cannot be called on a symbolic input.
     """
-    if any(getattr(layer, "lora_enabled", False) for layer in model._flatten_layers()):
-        raise NetworkError(
-            f"{model.name!r} has adapters (enable_lora), which make each kernel anew in every call; "
-            "expected the network before that"
-        )
+    for layer in model._flatten_layers():
+        if getattr(layer, "lora_enabled", False):
+            raise NetworkError(
+                f"{model.name!r} has adapters (enable_lora), which make each kernel anew in every call; "
+                "expected the network before that"
+            )
+        if getattr(layer, "quantization_mode", None):
+            raise NetworkError(
+                f"{layer.name} of {model.name!r} is quantized, which is not read; expected the network "
+                "from before quantize(), or a quantized ONNX file",
+                code="quantized",
+            )
     reader = KerasReader(name or model.name, model)
     with quietly(), _known_shapes(reader):
         sizes = as_sizes(input_size)
@@ -52,7 +59,7 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
         reader.builder.training_only += remarks.in_training_only(model)
         reader.builder.warnings += remarks.run_as(model)
         variables = {id(v): v for one in model._flatten_layers() for v in one._trainable_variables}
-        number = sum(prod(v.shape) for v in variables.values()) + sum(reader.packed.values())
+        number = sum(prod(v.shape) for v in variables.values())
         graph = completed(reader.builder, found, number, *reader.variables)
         several = KerasReader(graph.name, model)
         return with_remarks(

@@ -7,7 +7,6 @@ from inspect import signature
 from math import prod
 from typing import Any
 
-from lolat.graph.modes import FLOAT_BYTES, SIZES
 from lolat.readers.ops import AS_COMPILED, drop_rates, several_of, switched
 from lolat.units import plural, shortened
 
@@ -39,14 +38,6 @@ def run_as(model: Any) -> Iterator[str]:
 def is_mixed(layer: Any) -> bool:
     """True if a layer computes in half precision with variables in float32, as in mixed_float16."""
     return layer.variable_dtype == "float32" and layer.compute_dtype in ("float16", "bfloat16")
-
-
-def quantized_bytes(layer: Any) -> float:
-    """Bytes of the variables of a layer if it, or a part of it, is quantized; else 0."""
-    parts = layer._flatten_layers() if hasattr(layer, "_flatten_layers") else ()
-    if not any(getattr(part, "quantization_mode", None) for part in parts):
-        return 0.0
-    return sum(prod(v.shape) * SIZES.get(v.dtype, FLOAT_BYTES) for v in layer.weights)
 
 
 def trained_parameters(layer: Any) -> tuple[int, int]:

@@ -47,7 +47,6 @@ class KerasReader:
         self.known: dict[int, int] = {}  # id of a symbolic tensor -> tensor of the graph
         self.alive: list[Any] = []  # symbolic tensors that must live, so that ids stay unique
         self.variables: list[int] = []  # constants that are trained
-        self.packed: dict[int, int] = {}  # id of a quantized layer -> its weights in no variable
         # id -> (tensor made of a variable, the variable)
         self.turned: dict[int, tuple[Any, Any]] = {}
 
@@ -79,7 +78,7 @@ class KerasReader:
             else:
                 written = rule(self, replace(call, inputs=self.unmasked(call)))
                 if rule is not layers.time_distributed:  # it marks the calls of its layer itself
-                    self.writer.tie(start, self.weight(node), self.bits(layer, start))
+                    self.writer.tie(start, self.weight(node))
                     self.mark(node, start)
             if type(layer).__name__ == "StopGradient":
                 self.writer.held.update(written)
@@ -116,17 +115,6 @@ class KerasReader:
             self.partly.append(node.operation.name)
         for i in own:
             every[i] = every[i].changed(**{TRAINED: trained})
-
-    def bits(self, layer: Any, start: int) -> float:
-        """Bits per weight of a quantized layer, including scales and zero points; 0 if not quantized.
-
-        `start`: position of the first operation of the layer.
-        """
-        if not (size := remarks.quantized_bytes(layer)):
-            return 0.0
-        elements = self.writer.parameters(start)
-        self.packed[id(layer)] = elements - remarks.trained_parameters(layer)[1]
-        return 8 * size / max(elements, 1)
 
     def view(
         self, call: LayerCall, source: int, shape: tuple[int, ...], name: str, path: str
