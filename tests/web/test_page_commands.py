@@ -39,7 +39,6 @@ from lolat.web.server import create_app
 from lolat.web.values import EVERY
 from tests import synthetic
 from tests.cli.commands import Result
-from tests.processes import ROOT
 from tests.web import language_models
 from tests.web.pages import ORIGIN, Site
 
@@ -78,11 +77,22 @@ def onnx_bytes(side: int | str) -> bytes:
     return bytes(made.SerializeToString())
 
 
-@pytest.fixture
-def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sent]:
-    """The page in a folder with the files that were sent to it, with made-up devices and shipped ones."""
-    monkeypatch.setattr(places, "bundled_folder", lambda: ROOT / "models")
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def own_folders() -> None:
+    """In place of that of all pages: bundled devices are seen."""
+
+
+@pytest.fixture(scope="module")
+def sent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sent]:
+    """The page in a folder with the files that were sent to it, with made-up devices and bundled ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("sent"))
+        patch.setattr(places, "local_folder", lambda: Path("local"))
+        patch.setenv("LOLAT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield from _sent()
+
+
+def _sent() -> Iterator[Sent]:
     write(Path("desk.json"), synthetic.document(name="desk", device="a desk"))
     write(Path("gpu.json"), language_models.document())
     files = {
@@ -407,23 +417,20 @@ def other(field: Field) -> str:
     return "3" if field.parse or EVERY[field.name].most > 10**5 else "2"
 
 
-FIELDS = [(view, name) for view, tab in TABS.items() for name in tab.every if name not in NAMES]
+@pytest.mark.parametrize("view", TABS)
+def test_every_field_changes_what_is_said(sent: Sent, view: str) -> None:
+    tab = TABS[view]
+    kind, device = (0, "gpu") if tab.subject.is_decoder else (1, "rtx-4090-amp")
+    named = tab.subject.named.name
+    base = {named: sent.files[named][kind], "input_size": "32", "vary": "batch"}
 
+    def said(**typed: str) -> str:
+        query = [("view", view), ("model", device), *(base | typed).items()]
+        text = sent.page.taken(sent.page.client.get("/", params=query).text)
+        return words_of(text.partition('id="status"')[2].partition("Link and commands")[0])
 
-@pytest.mark.parametrize(("view", "name"), FIELDS)
-def test_every_field_changes_what_is_said(sent: Sent, view: str, name: str) -> None:
-    of_decoder = TABS[view].subject.is_decoder
-    device = "gpu" if of_decoder else "rtx-4090-amp"
-    said = []
-    named, base = TABS[view].subject.named.name, {"input_size": "32", "vary": "batch"}
-    for typed in ({}, {name: other(TABS[view].every[name])}):
-        texts = {named: sent.files[named][0 if of_decoder else 1], **base, **typed}
-        query = [("view", view), ("model", device), *texts.items()]
-        sent.page.taken(sent.page.client.get("/", params=query).text)
-        said.append(
-            words_of(sent.page.raw.partition('id="status"')[2].partition("Link and commands")[0])
-        )
-    assert said[0] != said[1]
+    usual, fields = said(), [(n, f) for n, f in tab.every.items() if n not in NAMES]
+    assert [name for name, field in fields if said(**{name: other(field)}) == usual] == []
 
 
 def check(page: Site, view: str, devices: list[str], texts: dict[str, str]) -> str:
