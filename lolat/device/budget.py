@@ -195,9 +195,9 @@ def _over_budget(answer: BudgetAnswer, smallest: Candidate) -> AnswerIsNo:
     if smallest.prediction.fits is False:
         short, has = smallest.prediction.memory_bytes, smallest.prediction.available_bytes or 0
         return AnswerIsNo(
-            f"even {value} of {answer.best.prediction.network!r} does not fit: it takes "
-            f"{byte_size(short)} of memory, of which a network may have {byte_size(has)} on the device; "
-            "give a smaller batch, or another device",
+            f"even {value} of {answer.best.prediction.network!r} does not fit: it needs "
+            f"{byte_size(short)} of memory; the device has {byte_size(has)} for it; give a smaller batch, "
+            "or another device",
             document,
             code="no-room",
         )

@@ -311,10 +311,12 @@ def no_room_words(
 ) -> str:
     """The remark on a network that does not fit in memory, with the largest batch that does."""
     where = "the device" if devices == 1 else f"each of {devices} devices"
-    fits = f"the largest batch that fits is {largest_batch:,}" if largest_batch else "no batch does"
+    fits = "not even batch 1 fits"
+    if largest_batch:
+        fits = f"the largest batch that fits is {largest_batch:,}"
     return (
-        f"DOES NOT FIT: it takes {byte_size(needed_bytes)} of memory, of which a network may have "
-        f"{byte_size(available_bytes)} on {where}; {fits}"
+        f"DOES NOT FIT: it needs {byte_size(needed_bytes)} of memory; {where} has "
+        f"{byte_size(available_bytes)} for it; {fits}"
     )
 
 

@@ -213,7 +213,8 @@ class Rental:
     note: str = ""
 
     def offers_for(self, devices: int) -> list[Offer]:
-        """The cheapest instance type of each kind of link for `devices` devices, the cheapest first.
+        """The cheapest instance type of each kind of link for `devices` devices, the cheapest first;
+        of equal prices the one whose card surely has the own form.
 
         One machine has the best link: if a type has exactly that many devices, only single machines are
         returned. Else several instances may be needed. Some of their devices may be idle. A machine with
@@ -221,18 +222,27 @@ class Rental:
         own form.
         """
         whole = [o for o in self.offers if o.devices >= devices]
-        card = find_gpu(self.hardware.kind)
-        other = {"PCIe": "SXM", "SXM": "PCIe"}.get(form_of(card.name) if card else "")
+        other = {"PCIe": "SXM", "SXM": "PCIe"}.get(self._form)
         of_form = [o for o in whole if o.form != other], whole
         held = (some for some in of_form if any(o.devices == devices for o in some))
 
-        def price(offer: Offer) -> tuple[float, int, str]:
+        def price(offer: Offer) -> tuple[float, int, bool, str]:
             instances = -(-devices // offer.devices)
-            return instances * offer.price, instances, offer.instance_type
+            return instances * offer.price, instances, *self._order(offer)
 
         dearest_first = sorted(next(held, self.offers), key=price, reverse=True)
         by_link = {self.link(devices, offer): offer for offer in dearest_first}
         return sorted(by_link.values(), key=price)
+
+    @property
+    def _form(self) -> str:
+        """The form of the own card; "" if its name does not tell."""
+        card = find_gpu(self.hardware.kind)
+        return form_of(card.name) if card else ""
+
+    def _order(self, offer: Offer) -> tuple[bool, str]:
+        """The order of offers of one price: those whose card surely has the own form first."""
+        return self._form not in ("", offer.form), offer.instance_type
 
     def of_machines(self, devices: int) -> Rental:
         """The offers of machines with so many devices or more; all offers if there are none."""
@@ -257,7 +267,7 @@ class Rental:
         """
         return min(
             self.offers,
-            key=lambda o: (o.devices > 1, o.price / o.devices, o.devices, o.instance_type),
+            key=lambda o: (o.devices > 1, o.price / o.devices, o.devices, *self._order(o)),
         )
 
     def link(self, devices: int, offer: Offer) -> Link:

@@ -96,10 +96,10 @@ class Costs(Limited):
     `answers`: the cost on each device that can answer; `left_out`: reasons why others cannot, by device.
     `cheapest`, `fastest`, `frontier`: choices, as in `Cost`. `precision`: as asked for; "best": each device
     runs in its fastest precision and layout of images. `in_launch`: the "cheapest" and the "fastest" choice
-    in another launch than eager, if it is at least a tenth cheaper, or faster; where no choice keeps the
-    limits, one that does so in that launch. `channels_last`: the time of
-    images channels last by that of channels first, on the first device that runs in the latter by the
-    user's precision.
+    in another launch than eager, if it is at least a tenth cheaper, or faster, and keeps the limits where
+    no choice does. `offer`: where no choice keeps the limits, one that does so in another execution mode.
+    `channels_last`: the time of images channels last by that of channels first, on the first device that
+    runs in the latter by the user's precision.
     """
 
     network: str
@@ -116,6 +116,7 @@ class Costs(Limited):
     frontier: tuple[Choice, ...]
     precision: str | None = None
     in_launch: Mapping[str, Choice] = field(default_factory=dict)
+    offer: Choice | None = None
     channels_last: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -130,10 +131,8 @@ class Costs(Limited):
 
     @property
     def offered(self) -> str:
-        """An option with which a device keeps the limits that none keeps eager, in words; "" without."""
-        one = next(iter(self.in_launch.values()), None) if self.missed else None
-        words = one and choice_words(one, self.batches > 1)
-        return f"{arg('launch')} {one.launch} ({words})" if one else ""
+        """The options and the words of `offer`; "" without one."""
+        return offer_words(self.offer, self.batches > 1) if self.offer else ""
 
     @property
     def batches(self) -> int:
@@ -202,6 +201,14 @@ def choice_words(choice: Choice, with_batch: bool = False) -> str:
     words[0] += f" in {choice.way}" if choice.precision else ""
     words += [batch] * with_batch + [duration(choice.total_s)]
     return ", ".join(words + ([] if choice.dollars is None else [dollars(choice.dollars)]))
+
+
+def offer_words(offer: Choice, with_batch: bool = False, with_precision: bool = False) -> str:
+    """Return the options of a choice's execution mode, and the choice in words."""
+    options = [f"{arg('precision')} {offer.precision}"] * with_precision
+    options += [arg("channels_last")] * bool(offer.channels_last)
+    options += [f"{arg('launch')} {offer.launch}"] * (offer.launch not in (None, EAGER))
+    return f"{' '.join(options)} ({choice_words(offer, with_batch)})"
 
 
 def short_name(device: str) -> str:
@@ -366,7 +373,9 @@ SHORTER = 0.9
 
 
 def with_modes(costs: Costs, again: Callable[[str, dict[str, Any]], Cost]) -> Costs:
-    """Add `in_launch` and `channels_last`; `again`: asks a device by its name, some arguments changed."""
+    """Add `in_launch`, `offer` and `channels_last`; `again`: asks a device by its name, some arguments
+    changed.
+    """
 
     def asked(one: Choice, **more: Any) -> list[Cost]:
         whole = one.devices * one.batch_size
@@ -396,12 +405,19 @@ def with_modes(costs: Costs, again: Callable[[str, dict[str, Any]], Cost]) -> Co
                 continue
             if (getattr(one, value) or inf) <= SHORTER * getattr(in_launch.get(name, best), value):
                 in_launch[name] = one
+    ways = [*others.values()]
+    if costs.missed and costs.precision != BEST:
+        tried = dict.fromkeys(bests.values())
+        found = [x for c in tried if c for x in asked(c, channels_last=True)]
+        ways.insert(0, [Choice.of(x, o) for x in found for o in x.timed])
+    kept = (c for way in ways for c in way if costs.limits.keeps(c.total_s or inf, c.dollars))
+    offer = next(kept, None) if costs.missed else None
     lasts = dict[str, float]()
     firsts = (c for c in costs.answers if c.channels_last is False and c.fits is not False)
     if costs.precision != BEST and (first := next(firsts, None)):
         for last in asked(Choice.of(first, first.best), channels_last=True):
             lasts[first.device] = last.best.iteration_ms / first.best.iteration_ms
-    return replace(costs, in_launch=in_launch, channels_last=lasts)
+    return replace(costs, in_launch=in_launch, offer=offer, channels_last=lasts)
 
 
 def _fastest(model: Device, trained: Trained, asked: TrainingQuestion) -> Cost:

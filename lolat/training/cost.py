@@ -178,7 +178,7 @@ IN_HALF = frozenset(["amp", "fp16", "bf16"])
 
 def close_words(needed: float, available: float) -> str:
     """Return a clause that the estimate is too close to what there is to be sure; "" if it is not."""
-    return f"; close, estimates are within {percent(CLOSE)}" * is_close(needed, available)
+    return f", too close to be sure: within {percent(CLOSE)}" * is_close(needed, available)
 
 
 def is_close(needed: float | None, available: float | None) -> bool:
@@ -204,7 +204,7 @@ def would_words(ways: Sequence[str]) -> str:
     words = words.replace(
         PURE, f"{PURE} (weights and states in 2 bytes too, which changes training)"
     )
-    return f"; it would with {words}{more}" if ways else ""
+    return f"; it fits with {words}{more}" if ways else ""
 
 
 # ---- The question.

@@ -465,7 +465,7 @@ def memory_at_peak(
     at = int(np.argmax(alive + passed)) if len(alive) else 0
     passing = {FORWARD: alive[at], COPIES: passed[at]} if len(alive) else {}
     moment, moving = at_peak(
-        [o.name for o in graph.operations], {ACTIVATIONS: kept, COPIES: copies * ~is_again},
+        [o.full_name for o in graph.operations], {ACTIVATIONS: kept, COPIES: copies * ~is_again},
         recipe.gradient * learned[0] / shards.gradients,
         {AGAIN: again * part.runs, TEMPORARY: working, COPIES: copies * is_again},
         {AT_LOSS: before | loss, AT_FORWARD: passing}, accumulate,

@@ -121,8 +121,8 @@ class Limited(Result):
         return ""
 
 
-def check_kept(answer: Limited) -> None:
-    """Raise AnswerIsNo if no option of an answer keeps its limits."""
+def check_kept(answer: Limited, offered: str = "") -> None:
+    """Raise AnswerIsNo if no option of an answer keeps its limits; `offered`: one that would, in words."""
     limits, timed = answer.limits, answer.timed
     if not answer.missed:
         return
@@ -138,8 +138,8 @@ def check_kept(answer: Limited) -> None:
         helps = f"expected fewer {data} or epochs, or a higher limit"
     elif limits.keeps(fastest, cheapest):
         helps = "raise one of the limits: no row keeps both"
-    if answer.offered:
-        helps += f"; {answer.offered} is within"
+    if offered := offered or answer.offered:
+        helps += f"; {offered} is within"
     costs = "no price is known"
     if low is not None:
         costs = f"the cheapest costs {dollars(low[0] or 0.0)}{_other(low[1], low[1].least_of)}"

@@ -212,7 +212,8 @@ def _costs(form: Form, costs: Costs, on: str) -> Beside:
 
     launched = {name: named(choice) for name, choice in costs.in_launch.items()}
     made = joined([*map(named, costs.answers)], costs.left_out, costs.precision)
-    costs = replace(made, in_launch=launched, channels_last=costs.channels_last)
+    offer = costs.offer and named(costs.offer)
+    costs = replace(made, in_launch=launched, offer=offer, channels_last=costs.channels_last)
     command = join(["lolat", "cost", form.network(), "--on", on, *form.options()])
     found = _several(form, costs, "The cheapest first")
     found["lines"] += left_out_lines(on_page(costs.left_out), None)

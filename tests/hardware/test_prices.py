@@ -321,3 +321,15 @@ def test_a_card_of_the_other_form_is_rented_only_without_the_own() -> None:
         rental = Rental(Hardware(device), tuple(offers.values()), "list")
         assert rental.offers_for(2) == [offers[of_two]]
         assert rental.offers_for(8) == [offers["e"]]
+
+
+def test_of_equal_prices_the_card_of_the_own_form_is_rented() -> None:
+    """A machine whose card may be of another form comes after, whatever its name, unless it is cheaper."""
+    names = {"a": "H100", "s": "H100-SXM", "p": "H100-PCIe"}
+    offers = tuple(Offer(name, card, 1, 2.0) for name, card in names.items())
+    for device, own in (("h100-sxm", "s"), ("h100-pcie", "p"), ("rtx-4090", "a")):
+        rental = Rental(Hardware(device), offers, "list")
+        assert rental.of_one_device().instance_type == own
+        assert rental.offers_for(1)[0].instance_type == own
+    cheap = Rental(Hardware("h100-sxm"), (Offer("z", "H100", 1, 1.9), *offers), "list")
+    assert cheap.of_one_device().instance_type == cheap.offers_for(1)[0].instance_type == "z"

@@ -144,7 +144,7 @@ def test_a_network_too_large_is_told_first_in_red() -> None:
         answer = lolat.load("rtx-4090-amp").predict("timm:resnet50", batch_size)
         answers = page(answer).partition('<section id="answers" aria-label="Latency">')[2]
         told = answer.report().splitlines()[0]
-        assert told.startswith("DOES NOT FIT: it takes 43.5 GiB ") != fits
+        assert told.startswith("DOES NOT FIT: it needs 43.5 GiB ") != fits
         first = Page(answers.partition('<div class="answer">')[0])
         assert first.text == ("" if fits else told)
         assert first.tags == ([] if fits else [("p", {"class": "outside"})])

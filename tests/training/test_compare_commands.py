@@ -114,7 +114,7 @@ def test_what_does_not_fit_ends_with_3(lolat: Command, net: str) -> None:
     for command in ("predict", "report", "explain"):
         done = lolat(command, "p4-fp32", net, "--batch-size", 10**6)
         assert done.code == 3
-        assert done.out.startswith("DOES NOT FIT: it takes ")
+        assert done.out.startswith("DOES NOT FIT: it needs ")
         assert "does not fit into its memory" in done.err
     assert lolat("predict", "p4-fp32", net, "--batch-size", f"1,{10**6}").code == 0  # one does
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,7 @@ from lolat.report.cost_table import most_or_sooner, took_s
 from lolat.report.tables import lines_of
 from lolat.training.prediction import check_kept
 from tests.cli.commands import Command
-from tests.training.several import asked, compared, network
+from tests.training.several import asked, compared, listed, network
 
 
 def test_limits_without_data_say_how_many_samples_they_buy() -> None:
@@ -79,7 +80,47 @@ def test_a_launch_that_keeps_the_money_is_told_where_none_does_without(prices: s
         told = {one.launch: one.dollars for one in found.in_launch.values()}
         of = {"compiled": compiled, "graph": graph}
         assert told == {launch: pytest.approx(of[launch]) for launch in told}
-        assert bool(told) == is_told
+        assert bool(told) == is_told == bool(found.offer)
+
+
+def test_a_layout_that_keeps_the_money_is_told_where_the_default_does_not(lolat: Command) -> None:
+    """On one device and on several: with the options that the refusal names the same command succeeds."""
+    about = "timm:resnet50 --batch-size 64 --samples 1000000 --replicas 1 --price-per-hour 1"
+    given = *about.split(), "--precision", "amp"
+    first, last = (
+        lolat.answer("cost", "rtx-4090", *given, *more)["options"][0]["dollars"]
+        for more in ([], ["--channels-last"])
+    )
+    assert last < 0.9 * first
+    limit = "--max-dollars", f"{0.95 * first:.3f}"
+    for on in (["rtx-4090"], ["--on", "rtx-4090"]):
+        done = lolat("cost", *on, *given, *limit)
+        assert done.code == 3
+        assert "; --channels-last (1 x rtx-4090 " in done.err
+        lolat.done("cost", *on, *given, *limit, "--channels-last")
+    told = lolat("cost", "rtx-4090", *about.split(), *limit).err
+    assert "; --precision amp --channels-last (1 x rtx-4090 " in told
+    least = lolat("cost", "rtx-4090", *given, "--max-dollars", f"{0.01 * last:.5f}")
+    assert least.code == 3
+    assert least.err.count("within") == 1
+
+
+def test_what_is_expected_beyond_the_limits_is_no_rival_of_the_best(tmp_path: Path) -> None:
+    """The V100 costs less than the A100, but may take longer than allowed: it is in the table alone."""
+    prices = listed(tmp_path, "v,2,V100-32GB,1", "a,6,A100,1")
+    about: dict[str, Any] = {"replicas": 1, "samples": 10**6, "prices": prices}
+    free = compared(("v100-fp32", "a100-fp32"), "fp32", 64, **about)
+    assert free.cheapest is not None
+    assert free.cheapest.device == "v100-fp32"
+    low = (free.timed[0].interval_s or (0.0, 0.0))[0]
+    hours = (low * free.cheapest.total_s) ** 0.5 / 3600
+    found = compared(("v100-fp32", "a100-fp32"), "fp32", 64, **about, max_hours=hours)
+    assert found.cheapest is not None
+    assert found.cheapest.device == "a100-fp32"
+    both, one = ([*lines_of(costs_lines(costs))] for costs in (free, found))
+    assert any("too close to call against a100 (+" in line for line in both)
+    assert any(line.startswith("v100 ") and "unlikely" in line for line in one)
+    assert not any("too close to call" in line for line in one)
 
 
 @pytest.mark.parametrize("data", [{}, {"samples": 10_000}])
