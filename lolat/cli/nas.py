@@ -71,7 +71,7 @@ def fit(space: str, samples: str, output: Path, name: str | None) -> None:
     common.warn(model.warnings)
     count, errors = len(model.section.samples), [model.error_of(share) for share in (0.5, COVERAGE)]
     answer = NasFit(
-        output=str(output), space=model.space.name, samples=count, noise=round(model.noise, 6),
+        output=str(output), space=model.space.label, samples=count, noise=round(model.noise, 6),
         typical_error=round(errors[0], 6), error_of_90_percent=round(errors[1], 6),
         warnings=tuple(model.warnings),
     )  # fmt: skip
@@ -114,14 +114,18 @@ def run_options(function: Any) -> Any:
 @click.option(
     "--objective", required=True, metavar="SCORE", type=Score(),
     help="package.module:callable that scores one candidate (its parameter is named arch, candidate or "
-    "choices; nan skips one, such as one that is too large), or a CSV file with the columns arch,score.",
+    "choices; nan skips one, such as one that is too large), or a CSV file with the columns arch,score, or "
+    "with the choices in place of arch.",
 )  # fmt: skip
 @common.parameter("max_ms", "Only candidates within it.")
 @common.parameter("sure", **common.SURE)
 @click.option("--candidates", type=common.WHOLE, metavar="N",
                help="How many the callable scores, 200 if not given; in a larger space the search is "
                "evolutionary.")  # fmt: skip
-@common.parameter("seed")
+@common.parameter(
+    "seed",
+    "An evolutionary search draws candidates by them; where all are scored they change nothing.",
+)
 @common.parameter("lower_is_better")
 @common.parameter("batch_size", several=False, default=1, show_default=True)
 @run_options
@@ -150,7 +154,8 @@ def search(
         of_space = find_space(space)
         if not is_table(objective) and not Path(objective).is_file():
             beside = None if output is None else str(output.with_suffix(".scores.csv"))
-            accuracy = accuracy or beside or f"{of_space.name}.scores.csv"
+            here = Path(of_space.label).name.replace(":", ".")
+            accuracy = accuracy or beside or f"{here}.scores.csv"
         result = search_space(
             of_space, loaded, objective, accuracy=accuracy, progress=bar, **question
         )
@@ -159,7 +164,7 @@ def search(
         write_csv(output, result.rows())
         common.say(f"written: {output}")
     if accuracy is not None:
-        common.say(f"written: {accuracy}, with the scores, from which a later search goes on")
+        common.say(f"scores kept in {accuracy}: the same search goes on from them")
 
 
 def _opened(space: str, model: str, question: dict[str, Any]) -> Model:
@@ -187,10 +192,10 @@ def _opened(space: str, model: str, question: dict[str, Any]) -> Model:
 )
 @common.space_argument
 @common.model_argument
-@common.output_option(more="A CSV table of all.")
+@common.output_option(more="A CSV table with the latencies of all candidates.")
 @click.option(
     "--among", metavar="ARCHS", type=click.Path(),
-    help="Only the networks of a CSV table (or .csv.gz) with the column arch.",
+    help="Only the networks of a CSV table (or .csv.gz) with the column arch, or a column for each choice.",
 )  # fmt: skip
 @common.parameter("max_ms", "Only candidates within it.")
 @click.option(

@@ -295,7 +295,8 @@ def parse_table(
     if len(set(names)) < len(names):
         raise InputError(f"{source} has two columns of one name; {expected}")
     if missing:
-        raise InputError(f"{source} lacks the columns {', '.join(missing)}; {expected}")
+        noun = "columns" if missing[1:] else "column"
+        raise InputError(f"{source} lacks the {noun} {', '.join(missing)}; {expected}")
     if rows is not None and not cells:
         raise InputError(f"{source} has no rows; expected one per {rows}")
     columns = [*zip(*cells, strict=True)] or [()] * len(header)

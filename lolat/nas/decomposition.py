@@ -74,12 +74,22 @@ class Decomposition:
         off = "exact"
         if self.column is not None:
             off = f"up to {percent(self.deviation)} off in {MEANINGS[self.column].words}"
-        before = f" ({self.cached} by an earlier command: LOLAT_CACHE=off builds them anew)"
         return (
-            f"{self.built} networks built{before * bool(self.cached)}; positions that interact: {keys}; "
+            f"{self._built_words}; positions that interact: {keys}; "
             f"counts summed over a network's parts are {off}, checked on {self.checked} of {self.size:,} "
             "networks"
         )
+
+    @property
+    def _built_words(self) -> str:
+        before = f" ({self.cached} by an earlier command: LOLAT_CACHE=off builds them anew)"
+        return f"{self.built} networks built{before * bool(self.cached)}"
+
+    def words(self) -> str:
+        """The same in brief where all networks are compared, and exact."""
+        if self.column is None and self.checked == self.size:
+            return f"{self._built_words}; the counts of each are exact"
+        return str(self)
 
 
 class CandidateNetworks:
@@ -313,7 +323,7 @@ class Decomposer:
                     raise
                 self.found = self._whole(progress)
             self.found = replace(self.found, cached=self.networks.cached)
-            progress.note(f"{self.networks.name}: {self.found}")
+            progress.note(f"{self.networks.name}: {self.found.words()}")
         return self.found
 
     def _whole(self, progress: Progress) -> Decomposition:

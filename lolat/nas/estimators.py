@@ -136,7 +136,7 @@ def compiled(
     constant = formula.constant + sum(float(table) for positions, table in times if not positions)
     return TableEstimator(
         grid=grid, batch_size=batch_size, look_ups=look_ups, formula=formula, constant=constant,
-        predictor=formula.name, source=f"the formula {formula.name}, of inference",
+        predictor=formula.name, source=f"the {formula.name} formula, of inference",
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from lolat.graph.counts import COLUMNS
 from lolat.io.documents import converted
 from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
-from lolat.io.tables import COPIES, read_table
+from lolat.io.tables import COPIES
 from lolat.io.writing import check_file
 from lolat.nas.cost_prior import FREEDOM, Pieces, WeightedFit, outlying, spreads, weighted_fits
 from lolat.nas.estimators import LatencyEstimator, by_formula
@@ -89,7 +89,7 @@ class FewShotModel(LatencyEstimator):
         """Make the model of a section."""
         return cls(
             grid=space.grid, batch_size=1, predictor=SAMPLES, space=space, section=section,
-            source=f"{plural(len(section.samples), 'measured network')} of {space.name}",
+            source=f"{plural(len(section.samples), 'measured network')} of {space.label}",
         )  # fmt: skip
 
     @cached_property
@@ -328,7 +328,7 @@ def read_samples(path: AnyPath, space: Space, device: str | None = None) -> Samp
 
     `device`: the device whose rows are taken, if the table has a column device. Equal rows count once.
     """
-    table = read_table(os.fspath(path), ("arch", "latency_ms"), rows="measured network")
+    table = space.read_table(path, ("latency_ms",), rows="measured network")
     table = table.of_devices([device] if device else ())
     remarks: list[str] = []
     for row in table:

@@ -17,7 +17,7 @@ from lolat.errors import InputError, arg
 from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
 from lolat.io.results import Result, Several, dict_of
-from lolat.io.tables import read_table, to_csv
+from lolat.io.tables import to_csv
 from lolat.io.writing import check_file, check_inputs_stay, write_bytes
 from lolat.nas.estimators import DECODED, LatencyEstimator
 from lolat.nas.fewshot import FewShotModel, answers, estimator
@@ -162,7 +162,7 @@ def rank(
         count = of_space.grid.countable() if rows is None else len(rows)
         kept, within, fastest = _kept(latencies, rows, count, max_ms, best, shown)
         result = Ranking(
-            of_space.name, of_space.size, size, latencies.predictor, latencies.source, loaded.name, max_ms,
+            of_space.label, of_space.size, size, latencies.predictor, latencies.source, loaded.name, max_ms,
             count, within, None if output is None else str(output), (), warnings=tuple(remarks),
         )  # fmt: skip
         if not within and max_ms is not None:
@@ -231,7 +231,7 @@ def _read(
 
     InputError for a batch size in the table that is not asked for, and for one that it lacks.
     """
-    table = read_table(str(among), ("arch",))
+    table = space.read_table(among)
     rows = space.parse_table(table)
     table.say_unread(remarks.append)
     asked = f"{' or '.join(map(str, sizes))}, the {arg('batch_size')} of the latencies"
@@ -247,11 +247,17 @@ def _read(
 
 
 def _write(output: AnyPath, space: Space, found: Sequence[Ranked], with_size: bool) -> None:
-    """Write candidates as a CSV table; a column without a value stays empty."""
+    """Write candidates as a CSV table; a column without a value stays empty.
+
+    Where arch is numbers alone the choices follow, but for one that is called as another column.
+    """
     sampled = any(isinstance(one.latencies, FewShotModel) for one in found)
     columns = ["arch", "batch_size"][: 1 + with_size] + ["latency_ms", "low_ms", "high_ms"][
         : 1 + 2 * sampled
     ]
+    shown = [(n, p) for n, p in enumerate(space.positions) if p.column not in columns]
+    shown = [] if space.codec else shown
+    columns += [p.name for _, p in shown]
     lines: list[Iterable[tuple[str, ...]]] = []
     for one in found:
         times = [one.times]
@@ -260,5 +266,6 @@ def _write(output: AnyPath, space: Space, found: Sequence[Ranked], with_size: bo
         cells: list[Iterator[str]] = [map("{:.7g}".format, column) for column in times]
         cells += [repeat("")] * (1 + 2 * sampled - len(cells))
         size = [repeat(str(one.latencies.batch_size))] * with_size
-        lines.append(zip(map(space.arch, one.rows), *size, *cells, strict=False))
+        chosen = (map(p.texts.__getitem__, one.rows[:, n].tolist()) for n, p in shown)
+        lines.append(zip(map(space.arch, one.rows), *size, *cells, *chosen, strict=False))
     write_bytes(output, to_csv(columns, chain.from_iterable(lines)).encode())

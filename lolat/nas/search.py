@@ -141,8 +141,8 @@ def search(
 
     `space`: a `Space`, a name (nasbench201, fbnet, fbnet-cifar) or "package.module:callable". `model`: a
     `Model`, its file, or the name of a bundled one (of a GPU: `lolat.load("a100")`). `objective`: a CSV
-    file with the columns arch and score; or a function that scores one candidate (its parameter is
-    named arch, a text, candidate, a tuple of integers, or choices, a dict), or its name,
+    file with the columns arch, or the choices, and score; or a function that scores one candidate (its
+    parameter is named arch, a text, candidate, a tuple of integers, or choices, a dict), or its name,
     "package.module:callable". `sure`: True where the upper end of a candidate's interval must keep
     `max_ms`, or a number: the interval's coverage in percent.
     The other arguments are the options of `lolat nas search`.
@@ -166,7 +166,7 @@ def search(
     if rows is None:
         rows, method = _to_score(limit, most)
     result = SearchResult(
-        of_space.name, of_space.size, batch_size, latencies.predictor, latencies.source, loaded.name,
+        of_space.label, of_space.size, batch_size, latencies.predictor, latencies.source, loaded.name,
         method, max_ms, 0, 0, (), sure,
     )  # fmt: skip
     ends = limit.ends(rows)

@@ -13,9 +13,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -25,12 +26,14 @@ from lolat.device.question import as_whole
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS
+from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
-from lolat.io.tables import Table
+from lolat.io.tables import Row as TableRow
+from lolat.io.tables import Table, column_name, read_table
 from lolat.nas.cost_prior import Pieces, of_tables
 from lolat.nas.decomposition import CandidateNetworks, Decomposer, Decomposition
 from lolat.nas.tables import CountTable, Part, chain, totals
-from lolat.units import plural, shortened
+from lolat.units import as_number, plural, shortened
 
 MOST_INDEX = 2**63 - 1
 CHUNK = 8192  # candidates worked on at a time, so that their columns stay in a core's cache
@@ -162,6 +165,25 @@ class Position:
     name: str
     choices: tuple[Any, ...]
 
+    @property
+    def column(self) -> str:
+        """The column of a table with its choices."""
+        return column_name(self.name)
+
+    @property
+    def texts(self) -> list[str]:
+        """The choices as cells of a table."""
+        return ["" if value is None else str(value) for value in map(_plain, self.choices)]
+
+    def index(self, row: TableRow) -> int:
+        """Return the index of the choice in a row's column; InputError for none of the choices."""
+        text = row[self.column]
+        for number, (value, shown) in enumerate(zip(self.choices, self.texts, strict=True)):
+            is_number = isinstance(_plain(value), int | float)
+            if text.casefold() == shown.casefold() or (is_number and as_number(text) == value):
+                return number
+        raise row.wrong(self.column, f"one of {', '.join(self.texts)}")
+
 
 @dataclass(eq=False, repr=False)
 class Space:
@@ -169,8 +191,9 @@ class Space:
 
     `fixed`: tables whose sum is a candidate's counts, unless a `decomposer` finds them. `build(values,
     name)` makes the whole network of the chosen values. `codec`: the text of candidates; None: integers
-    with "-" between them. `prior(space)`: returns the prior for a fit to a few measured networks.
-    InputError if a position has no choices.
+    with "-" between them. `prior(space)`: returns the prior for a fit to a few measured networks. `label`:
+    the name for people, such as "my_spaces:phone"; files have `name`. InputError if a position has no
+    choices.
     """
 
     name: str
@@ -180,8 +203,10 @@ class Space:
     codec: Codec | None = None
     prior: Callable[[Space], list[Pieces]] | None = None
     decomposer: Decomposer | None = None
+    label: str = ""
 
     def __post_init__(self) -> None:
+        self.label = self.label or self.name
         for position in self.positions:
             if not position.choices:
                 raise InputError(
@@ -312,6 +337,31 @@ class Space:
             except InputError as error:
                 raise InputError(f"{place(index)}: {error.message}") from None
         return rows.astype(self.grid.dtype)
+
+    def read_table(
+        self, path: AnyPath, others: Sequence[str] = (), rows: str | None = None
+    ) -> Table:
+        """Read a CSV table with the column arch and `others`; errors as of `lolat.io.tables.read_table`.
+
+        In place of arch it may have a column of choices for each position, by which arch is added.
+        """
+        expected = f"expected a CSV table with the columns {','.join(['arch', *others])}"
+        table = read_table(os.fspath(path), others, expected, rows)
+        if "arch" in table.names:
+            return table
+        every = [p.column for p in self.positions]
+        missing = [name for name in every if name not in table.names]
+        if missing:
+            lacks = "arch" if len(missing) == len(every) else f"arch, or {', '.join(missing)}"
+            raise InputError(
+                f"{table.source} lacks the column {shortened(lacks)}; {expected} (arch is a text such as "
+                f"{self.arch([0] * len(every))}), or in place of arch {shortened(', '.join(every))}"
+            )
+        archs = [self.arch([p.index(row) for p in self.positions]) for row in table]
+        columns = [*table.columns, archs]
+        return replace(
+            table, header=(*table.header, "arch"), names=(*table.names, "arch"), columns=columns
+        )
 
     def parse_table(self, table: Table) -> np.ndarray:
         """(n, positions) integers of a table's column arch; InputError names the line of a wrong one."""

@@ -44,6 +44,8 @@ def find_space(spec: str | Space) -> Space:
             space = space()
     if not isinstance(space, Space):
         raise InputError(f"{spec!r} returned a {type(space).__name__}; expected {expected}")
+    if space.decomposer:  # its name is that of the function of one candidate
+        space.label = space.decomposer.networks.name = spec
     return space
 
 
@@ -145,9 +147,11 @@ class Objective:
 
     def _read(self, path: AnyPath, columns: Sequence[str], rows: str | None = None) -> np.ndarray:
         """Read a table of scores; return (n, positions) integers of its networks."""
-        table = read_table(os.fspath(path), columns, rows=rows)
         if rows is None:
+            table = read_table(os.fspath(path), columns, rows=rows)
             self.space.prepare(self.progress)
+        else:
+            table = self.space.read_table(path, columns[1:], rows)
         own = {"objective": self._name, "choices": self.space.fingerprint} if rows is None else {}
         remedy = f"give another file as {arg('accuracy')}, or remove this one"
         for row in table:  # before it is parsed: another space has other texts

@@ -336,7 +336,7 @@ def test_blocks_that_were_not_in_the_fit(lolat: Command, tmp_path: Path) -> None
     ("text", "said"),
     [
         ("network,time\na,1\n", "no column of times (it has network, time)"),
-        ("batch,m,n,k,latency_ms\n1,1,1,1,1\n", "lacks the columns op"),
+        ("batch,m,n,k,latency_ms\n1,1,1,1,1\n", "lacks the column op"),
         ("op,batch,m,n,latency_ms\nlinear,1,1,1,1\n", "k is no column of the table"),
         ("name,latency_ms\na,1\n", "of networks with a first line of network,batch_size"),
     ],

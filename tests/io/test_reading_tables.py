@@ -192,7 +192,7 @@ def test_what_a_message_on_a_table_says(tmp_path: Path) -> None:
     """The expected columns, or the words of the caller; why it is no file."""
     path = tmp_path / "a.csv"
     path.write_text("a\n1\n")
-    assert "lacks the columns b; expected a CSV table with the columns a,b" in refused(path)
+    assert "lacks the column b; expected a CSV table with the columns a,b" in refused(path)
     assert "no such file; expected a CSV table with" in refused(tmp_path / "none.csv")
     assert "directory; expected" in refused(tmp_path)
     path.write_text("a,b\n1,2\n")

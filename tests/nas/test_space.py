@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -155,3 +156,25 @@ def test_parts_that_do_not_fit_are_named() -> None:
 def test_a_batch_too_large_or_none_is_refused(size: int) -> None:
     with pytest.raises(InputError):
         small().counts(np.zeros((1, 5), int), size)
+
+
+TABLE = "Mode,width (channels),score\nslow,8,1\nfast,16.0,2\nFAST,8,3\n"
+
+
+def test_a_table_names_candidates_by_their_choices(tmp_path: Path) -> None:
+    """Whatever the case and the digits; the same rows by their text, as `parse` reads it."""
+    positions = [Position("mode", ("slow", "fast")), Position("width (channels)", (8, 16))]
+    space = Space("named", positions, (), lambda values, name: small().network([0, 0, 0], name))
+    (path := tmp_path / "t.csv").write_text(TABLE)
+    table = space.read_table(path, ("score",))
+    assert [row["arch"] for row in table] == ["0-0", "1-1", "1-0"]
+    assert space.parse_table(table).tolist() == [[0, 0], [1, 1], [1, 0]]
+    assert table.unread == ("score",)
+    path.write_text(TABLE.replace("16.0", "24"))
+    with pytest.raises(InputError, match=r"line 3: width_channels is '24'; expected one of 8, 16"):
+        space.read_table(path)
+    path.write_text("mode,score\nfast,1\n")
+    with pytest.raises(
+        InputError, match=r"lacks the column arch, or width_channels; expected .*0-0"
+    ):
+        space.read_table(path, ("score",))

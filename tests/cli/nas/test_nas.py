@@ -67,6 +67,14 @@ def one(kernel, width):
     return None
 
 
+def sized(kernel, width):
+    return space().network([(1, 3, 5).index(kernel), (8, 16, 32).index(width)])
+
+
+def built():
+    return Space.from_factory(sized, {"kernel": (1, 3, 5), "width": (8, 16, 32)})
+
+
 def scalar():
     return Space.from_factory(one, {"kernel": 3, "width": (8, 16)})
 
@@ -200,6 +208,40 @@ def test_a_search(lolat: Command, model: Path, here: Path) -> None:
         assert row["arch"] == candidate["arch"]
         assert float(row["latency_ms"]) == pytest.approx(candidate["latency_ms"], rel=1e-5)
         assert float(row["score"]) == candidate["score"]
+
+
+def test_scores_by_choices_are_those_by_text(lolat: Command, model: Path, here: Path) -> None:
+    """The table that `nas score` writes, with a score by hand in place of the text."""
+    lolat.done("nas", "score", "searched:space", model, "--output", "all.csv")
+    every = rows(here / "all.csv")
+    assert [(row["arch"], row["kernel"], row["width"]) for row in every] == [
+        (f"{k}-{w}", f"{kernel}", f"{width}")
+        for k, kernel in enumerate((1, 3, 5))
+        for w, width in enumerate((8, 16, 32))
+    ]
+    scores = {row["arch"]: 10 * int(row["kernel"]) + int(row["width"]) for row in every}
+    texts = [f"{arch},{score}" for arch, score in scores.items()]
+    chosen = [f"{row['width']},{row['kernel']},{scores[row['arch']]}" for row in every]
+    (here / "texts.csv").write_text("\n".join(["arch,score", *texts]))
+    (here / "chosen.csv").write_text("\n".join(["width,kernel,score", *chosen]))
+    by_text, by_choice = (
+        lolat.answer("nas", "search", "searched:space", model, "--objective", name)
+        for name in ("texts.csv", "chosen.csv")
+    )
+    assert by_text["front"] == by_choice["front"]
+    assert by_text["scored"] == len(every)
+
+
+def test_a_space_of_a_function_is_called_as_it_is_asked_for(
+    lolat: Command, model: Path, here: Path
+) -> None:
+    """Not by the function of one candidate, whose name may be that of any other's."""
+    ask = ("nas", "search", "searched:built", model, "--objective", "searched:score")
+    done = lolat.done(*ask)
+    assert done.out.startswith("searched:built on ")
+    assert "searched:built: 9 networks built; the counts of each are exact" in done.err
+    assert (here / "searched.built.scores.csv").exists()
+    assert lolat.answer(*ask)["space"] == "searched:built"
 
 
 def test_a_wrong_call_is_refused_before_a_network_is_built(
