@@ -86,7 +86,7 @@ class Decomposition:
         return f"{self.built} networks built{before * bool(self.cached)}"
 
     def words(self) -> str:
-        """The same in brief where all networks are compared, and exact."""
+        """Return the text, a short one where all networks are compared and exact."""
         if self.column is None and self.checked == self.size:
             return f"{self._built_words}; the counts of each are exact"
         return str(self)

@@ -431,23 +431,21 @@ def _no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
     """A line on the devices with too little memory with which the same would fit: for each batch size the
     most of them, as fewer lack it too. Of several ways to checkpoint each is named; it is no advice.
     """
-    ways_asked = {cost.checkpointing for cost in costs}
-    several = len(ways_asked) > 1
+    asked = {f"--checkpointing {cost.checkpointing}" for cost in costs}
+    several = len(asked) > 1
     each, alike = dict[tuple[str, str], list[Row]](), dict[tuple[str, tuple[str, ...]], list[str]]()
     for cost in (c for c in costs if c.fits is False):
         is_told = several or cost.checkpointing not in (None, "none")
         name = f"{short_name(cost.device)} batch {cost.batch_size:,}"
-        rows = each.setdefault((_recomputed(cost) * is_told, name), [])
-        rows.extend((cost, option) for option in cost.options)
+        key = _recomputed(cost) * is_told, name
+        each.setdefault(key, []).extend((cost, option) for option in cost.options)
     for (again, name), rows in each.items():
         cost, option = max(rows, key=lambda row: row[1].devices)
-        devices = f"{option.devices} x {name}"
-        devices = "up to " * (len({o.devices for _, o in rows}) > 1) + devices
+        devices = "up to " * (len({o.devices for _, o in rows}) > 1) + f"{option.devices} x {name}"
         room, most = cost.available_bytes or 0, cost.largest_batch
         words = f"{byte_size(cost.memory_bytes)} of {byte_size(room)}"
         words += f", batch {most:,} fits" * bool(most) + close_words(cost.memory_bytes, room)
-        asked = {f"--checkpointing {way}" for way in ways_asked} if several else set()
-        ways = tuple(way for way in cost.would_fit if not any(one in way for one in asked))
+        ways = tuple(w for w in cost.would_fit if not (several and any(a in w for a in asked)))
         alike.setdefault((again, ways), []).append(f"{devices} ({words})")
     for (again, ways), names in alike.items():
         yield f"DOES NOT FIT{again}: {', '.join(names)}{would_words(ways)}"
@@ -468,7 +466,6 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
             continue
         best = next(row for row in listed if Choice.of(*row) == choice)
         rivals = [row for row in listed if row[0].device != choice.device]
-        # Without limits "": one that is expected to exceed them is no rival.
         rivals = [best, *(r for r in rivals if keeps(r[1], limits) in ("", "yes", "likely"))]
         values: dict[str, tuple[float, tuple[float, float] | None]] = {}
         for cost, o in rivals:
