@@ -31,9 +31,10 @@ MONTH = "a month has 730 hours"
 DOLLARS = f"$/M tokens: for a million output tokens with their prompts; {MONTH}"
 PRICE = "$/M tokens"
 A_MONTH = "$ a month"
-HOLD = "limits hold up to, a second"
+HOLD = "limits hold to"
+MEMORY, MEAN_MEMORY = "memory a GPU", "mean memory a GPU"
 SPEED = "tokens/s a request"
-"""The heads of columns that a comparison shows otherwise: prices, the load within limits, speed."""
+"""The heads of columns that a comparison shows otherwise: prices, the load within limits, memory, speed."""
 LEGEND = (
     "yes / NO: the whole interval keeps / misses the limit; likely / unlikely: only the predicted time "
     "keeps / misses it."
@@ -153,9 +154,12 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
     has_room = any(row.headroom_rate for row in rows)  # which says more of a purchase than the most
     return [
         Column("requests a second", lambda r: r.request_rate if differ else None, "{:g}".format,
-               short="requests/s"),
-        Column("requests", lambda r: r.concurrency if differ and not arrives else None, "{:,.0f}".format),
+               page="front", short="requests/s"),
+        Column("requests", lambda r: r.concurrency if differ and not arrives else None, "{:,.0f}".format,
+               page="front"),
         Column("GPUs", lambda r: f"{r.replicas} x {r.gpus // r.replicas}" if r.replicas > 1 else r.gpus),
+        Column(MEAN_MEMORY if arrives else MEMORY, lambda r: r.memory_gib,
+               "{:.1f} GiB".format, page="below", screen="hidden"),
         Column("expert parallel", lambda r: r.expert_parallel if experts else None, short="EP"),
         Column("attention groups", lambda r: r.attention_data_parallel if groups else None, short="DP"),
         *_judged_columns(answer.asked),
@@ -169,14 +173,11 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
         Column(A_MONTH, lambda r: r.dollars_per_month, dollars),
         Column("$ an hour", lambda r: r.dollars_per_hour, dollars, page="below", screen="hidden"),
         Column(PRICE, lambda r: r.dollars_per_million, dollars),
-        Column(HOLD, lambda r: room(r) or ("-" if has_room else None), short="limits hold to",
-               screen="hidden"),
+        Column(HOLD, lambda r: room(r) or ("-" if has_room else None), screen="hidden"),
         Column("most a second", lambda r: None if has_room else r.request_rate and r.largest_rate, digits,
                short="most requests/s"),
         Column("largest load", lambda r: None if arrives else r.tpot_ms and r.largest_concurrency,
                "{:,}".format, short="room for"),
-        Column("mean memory a GPU" if arrives else "memory a GPU", lambda r: r.memory_gib,
-               "{:.1f} GiB".format, page="below", screen="hidden"),
     ]  # fmt: skip
 
 
@@ -435,6 +436,12 @@ def rounded_down(rate: float) -> str:
     """A rate with three digits."""
     unit = 10.0 ** (math.floor(math.log10(rate)) - 2)
     return digits(unit * math.floor(rate / unit + 1e-9))
+
+
+def gpus_a_month(row: ServingConfig) -> str:
+    """The number of GPUs of a row, and their price if it is known."""
+    price = f", {a_month(row)}" if row.dollars_per_hour is not None else ""
+    return plural(row.gpus, "GPU") + price
 
 
 def a_month(row: ServingConfig) -> str:

@@ -14,6 +14,8 @@ from lolat.report.llm import (
     A_MONTH,
     DOLLARS,
     HOLD,
+    MEAN_MEMORY,
+    MEMORY,
     MONTH,
     OWN_PRICE,
     PRICE,
@@ -23,6 +25,7 @@ from lolat.report.llm import (
     cache_legend,
     cheapest_word,
     columns,
+    gpus_a_month,
     holds_words,
     load_line,
     load_of,
@@ -123,6 +126,18 @@ def price_lines(found: ComparedModels) -> Iterator[str]:
     if told:
         is_rate = bool(found.asked.request_rate) or not isinstance(found.asked.arrivals, str)
         yield f"Prices: {', '.join(told)}; {MONTH if is_rate else DOLLARS}."
+
+
+def headlines(found: ComparedModels) -> Iterator[tuple[str, str]]:
+    """Under each load the best row's GPUs and price, and its device, with the load if there are several."""
+    for load, rows in found.loads.items():
+        leaders = found.leaders(rows)
+        name = leaders["cheapest"] or leaders["fastest"]
+        if name is not None:
+            row, words = rows[name], plain(name)
+            if found.by_load:
+                words += f" at {requests_words(load, row.request_rate is not None)}"
+            yield gpus_a_month(row), words
 
 
 def verdict_lines(found: ComparedModels) -> Iterator[str]:
@@ -311,7 +326,13 @@ def _columns_of(
     first, *_ = found.of.values()
     at = "" if found.percentile is None else f" P{found.percentile}"
     pages: dict[str, Page] = {"GPUs": "front", f"whole request{at}": "hidden"}
-    pages |= {"a GPU": "hidden", "in all": "hidden", A_MONTH: "front"}
+    pages |= {
+        "a GPU": "hidden",
+        "in all": "hidden",
+        A_MONTH: "front",
+        MEMORY: "hidden",
+        MEAN_MEMORY: "hidden",
+    }
     screens: dict[str, Screen] = {HOLD: "shown", "largest load": "hidden"}
     if first.chosen.request_rate is not None:  # prices of tokens differ as those of a month
         pages[PRICE] = screens[PRICE] = "hidden"

@@ -30,15 +30,22 @@ from lolat.report.cost import cost_parts, costs_parts
 from lolat.report.cost_table import facts_of_training
 from lolat.report.explanation import budget_lines
 from lolat.report.llm import (
-    a_month,
     breakdown,
     facts,
+    gpus_a_month,
     llm_parts,
     load_line,
     row_words,
     types_words,
 )
-from lolat.report.llms import EACH_LOAD, after_lines, compared_table, loads_table, verdict_lines
+from lolat.report.llms import (
+    EACH_LOAD,
+    after_lines,
+    compared_table,
+    headlines,
+    loads_table,
+    verdict_lines,
+)
 from lolat.report.prediction import cheapest_lines, range_word
 from lolat.report.ranked import apart_words, assumed_hosts, left_out_lines
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
@@ -46,15 +53,15 @@ from lolat.report.tables import Column, ReportTable
 from lolat.training.compare import Choice, Costs, check_room, joined, short_name, with_modes
 from lolat.training.cost import Cost, no_room
 from lolat.training.prediction import check_kept
-from lolat.units import by_text, digits, milliseconds, plain, plural
+from lolat.units import by_text, digits, milliseconds, plain
 from lolat.web.devices import ListedDevice, on_page
 from lolat.web.form import COMPARING, MODE, Form
 
 Card = dict[str, Any]
 """The answer of one device: "device", "title" in large letters, "command", and the values of its tab."""
 Beside = dict[str, Any]
-"""Several devices beside each other: the best one as a "title", sentences before the "table" and lines
-behind it, "notes", "command".
+"""Several devices beside each other: the "bests" under each load, as titles with names, sentences before
+the "table" and lines behind it, "notes", "command".
 """
 BEYOND = "not within the limits"
 AtSize = Callable[[int], Graph]
@@ -229,6 +236,7 @@ def _several(form: Form, costs: Costs, caption: str) -> Card:
     row = next((row for row in rows if Choice.of(*row) == best), None)
     return {
         "title": found,
+        "bests": [(found, "")],
         "facts": [*facts_of_training(*row)] if row else [],
         "sentences": [*no, title, *bests],
         "table": table.html(caption) if table.rows else "",
@@ -268,8 +276,7 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
     title = BEYOND if no else "does not fit"
     is_answer = not no and row.tpot_ms is not None
     if is_answer:
-        is_priced = row.dollars_per_hour is not None
-        title = plural(row.gpus, "GPU") + f", {a_month(row)}" * is_priced
+        title = gpus_a_month(row)
     return {
         "title": title,
         "then": _token_words(row, answer.asked.percentile) if is_answer else "",
@@ -281,7 +288,7 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
         "facts": [*facts(row, answer)] if is_answer else [],
         "answer": None if no else answer,
         "after": [*best, *notes] if is_answer else [],
-        "remarks": answer.warnings,
+        "remarks": [note for note in answer.warnings if not any(note in line for line in no)],
         "loads": [] if _is_crowded(form) else _loads(device, decoder, asked, answer),
         "command": _command("llm", form, device),
     }
@@ -338,8 +345,7 @@ def _served_beside(
     )
     on = [d.argument for d in (form.beside_all if form.is_all else (c["device"] for c in cards))]
     return {
-        "title": cards[0]["title"],
-        "named": plain(cards[0]["device"].key),
+        "bests": [*headlines(several)] or [(cards[0]["title"], plain(cards[0]["device"].key))],
         "sentences": [*verdict_lines(several)],
         "table": table,
         "lines": [

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from lolat.api.choosing import ALL, NOT_ALL, load, serving_model, serving_models
+from lolat.api.choosing import ALL, NOT_ALL, load, serving_models
 from lolat.api.model import Model
 from lolat.errors import LolatError
 from lolat.hardware.gpus import device_names, is_card
@@ -17,7 +17,9 @@ from lolat.units import did_you_mean, plain, shortened
 
 OTHER = "Another GPU, by its name"
 """The label of the field for a device that is not listed."""
-TO_ADD = f'{NOT_ALL}; to add one: "{OTHER}"'
+ALL_OF_THEM = "All of them"
+"""The label of the box for all devices."""
+TO_ADD = f'{NOT_ALL}; to add one: "{OTHER}"'.replace(f"`{ALL}`", f'"{ALL_OF_THEM}"')
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,9 @@ def _of_name(model: Model) -> ListedDevice:
     return ListedDevice(model.label, Path(model.source or model.label), False, model)
 
 
-def key_of(name: str, listed: dict[str, ListedDevice], of_decoders: bool) -> str:
-    """The key of the device that a name stands for, in any case, or a GPU's as in a command; else the name.
+def keys_of(name: str, listed: dict[str, ListedDevice], view: str) -> list[str]:
+    """The keys of the devices that a name stands for, in any case, or a GPU's as in a command of the tab's
+    question; else the name.
 
     A GPU that is not listed, as it is known by its data sheet, is put into the list. No other name is asked
     for, as it could be that of a file.
@@ -108,10 +111,12 @@ def key_of(name: str, listed: dict[str, ListedDevice], of_decoders: bool) -> str
     by_case = {key.casefold(): key for key in listed}
     if name not in listed and name.casefold() not in by_case and is_card(name):
         with contextlib.suppress(LolatError):
-            model = serving_model(name, of_any=True) if of_decoders else load(name)
-            name = model.label
-            listed.setdefault(name, _of_name(model))
-    return name if name in listed else by_case.get(name.casefold(), name)
+            is_llm = view in ("llm", "decoder")
+            models = serving_models(name, view == "decoder").values() if is_llm else [load(name)]
+            for model in models:
+                listed.setdefault(model.label, _of_name(model))
+            return [model.label for model in models]
+    return [name if name in listed else by_case.get(name.casefold(), name)]
 
 
 def unlisted(

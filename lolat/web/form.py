@@ -24,7 +24,7 @@ from lolat.parameters import (
 from lolat.readers.bundled import bundled_networks
 from lolat.readers.size import as_sizes
 from lolat.units import plain, shortened
-from lolat.web.devices import OTHER, ListedDevice, key_of, unlisted
+from lolat.web.devices import ALL_OF_THEM, OTHER, ListedDevice, keys_of, unlisted
 from lolat.web.networks import UPLOAD, sent_name
 from lolat.web.values import EVERY, batch_on_each, language_model, numbers, spec_of, what_is_tuned
 
@@ -310,7 +310,7 @@ FIELDS = {
 class Form:
     """The fields as they were typed; `errors`: field -> what is expected."""
 
-    other = OTHER
+    other, all_of_them = OTHER, ALL_OF_THEM
 
     def __init__(
         self, query: Iterable[tuple[str, str]], devices: Mapping[str, ListedDevice]
@@ -340,7 +340,8 @@ class Form:
         self.is_all = self.offers_all and ALL in given_names
         if ALL in given_names:  # of another tab each device that it lists
             given_names = [n for n in given_names if n != ALL] if self.is_all else [*self.devices]
-        asked = dict.fromkeys(key_of(name, self.devices, is_decoder) for name in given_names)
+        each = (keys_of(name, self.devices, self.view) for name in given_names)
+        asked = dict.fromkeys(key for keys in each for key in keys)
         self.every = {**devices, **self.devices}
         own = [d.key for d in self.devices.values() if d.is_own]
         usually = own[:1] or [k for k in EXAMPLES if k in self.devices] or [*self.devices][:1]

@@ -146,9 +146,19 @@ class Pages:
             "differ": differ,
             "compared": answers.compared(form, cards, not differ) if is_latency else None,
             "beside": found,
-            "briefs": [(found["title"], found.get("named", ""))]
+            "briefs": found["bests"]
             if found
-            else [(c["title"], plain(c["device"].key)) for c in cards],
+            else [(c["title"], plain(c["device"].key)) for c in _fastest_first(cards)],
             "chart": answers.chart(form, question, cards),
             "blocks": answers.blocks(cards) if is_latency else None,
         }
+
+
+def _fastest_first(cards: list[answers.Card]) -> list[answers.Card]:
+    """Cards of latencies by time, those without room last; others as they are."""
+
+    def order(card: answers.Card) -> tuple[bool, float]:
+        shown = card.get("shown")
+        return (shown.fits is False, shown.latency_ms) if shown else (False, 0.0)
+
+    return sorted(cards, key=order)

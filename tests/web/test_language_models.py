@@ -479,3 +479,33 @@ def test_a_gpu_of_a_data_sheet_is_asked_by_its_name(
     wanted = serving_model("rtx-4090").llm("llama-3.1-8b", concurrency=32).chosen
     assert f"{milliseconds(wanted.tpot_ms or 0.0)} a token" in page.answer()
     assert page.commands()[0].startswith("lolat llm rtx-4090 ")
+
+
+def test_each_load_has_a_headline_and_stands_beside_the_device(gpu: Path, tmp_path: Path) -> None:
+    """One of three times the price is never the cheapest; the load is the second figure of a row."""
+    (tmp_path / "other.json").write_text(gpu.read_text())
+    with site([gpu, tmp_path / "other.json"]) as page:
+        page.get(f"{TAB}{SMALL}&model=gpu&model=other&request_rate=1,9&price_per_hour=2")
+    rows = lolat.load(gpu).llm("llama-3.1-8b", request_rate=(1, 9), price_per_hour=2.0).served
+    best = [min((r for r in rows if r.request_rate == n), key=lambda r: r.gpus) for n in (1, 9)]
+    beside = page.raw.partition('id="beside"')[2]
+    assert re.findall(r'<p class="big of-load">([^<]*) <span>([^<]*)</span>', beside) == [
+        (
+            f"{plural(r.gpus, 'GPU')}, {dollars(2 * 730 * r.gpus)} a month",
+            f"gpu at {r.requests_words}",
+        )
+        for r in best
+    ]
+    assert re.findall(r"<tr><th[^>]*>(\w+)</th><td[^>]*>(\d)</td>", beside)[:4] == [
+        ("gpu", "1"), ("other", "1"), ("gpu", "9"), ("other", "9")
+    ]  # fmt: skip
+
+
+def test_the_name_of_a_gpu_stands_for_each_framework_that_serves_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(places, "bundled_folder", lambda: MODELS)
+    with site([]) as page:
+        page.get(f"{TAB}{SMALL}&model=H100")
+        cards = re.findall(r'<section class="card" aria-label="([^"]*)"', page.raw)
+    assert sorted(cards) == ["h100-sglang", "h100-trtllm", "h100-vllm"]
