@@ -143,10 +143,13 @@ def shortened(text: str) -> str:
 def did_you_mean(name: str, known: Mapping[str, str], otherwise: str) -> str:
     """`did you mean ResNet50 or ResNet101?`, or `otherwise`; `known`: name -> name to show.
 
-    Names that begin so are the first.
+    Names that begin so are the first, but for one that lacks the last letter or two.
     """
+    short = sorted(
+        (n for n in known if 1 <= len(name) - len(n) <= 2 and name.startswith(n)), key=len
+    )
     begin = (other for other in known if name and other.startswith(name))
-    near = [*dict.fromkeys([*begin, *difflib.get_close_matches(name, known, n=3)])][:3]
+    near = [*dict.fromkeys([*short[-1:], *begin, *difflib.get_close_matches(name, known, n=3)])][:3]
     if not near:
         return otherwise
     *first, last = (known[n] for n in near)

@@ -25,7 +25,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import Analysis
 from lolat.hardware.prices import Prices, price_list, rental_of
 from lolat.io.results import Several
-from lolat.parameters import BEST, in_python
+from lolat.parameters import BEST
 from lolat.units import digits, milliseconds, percent, plain, plural, shortened
 
 if TYPE_CHECKING:
@@ -56,18 +56,26 @@ class Predictions(Several):
 
     def words(self) -> str:
         """The number of predictions, the shortest and the longest time, and who could not answer."""
-        from lolat.report.ranked import assumed_hosts, left_out_lines
+        from lolat.report.ranked import assumed_hosts, device_words, left_out_lines
 
         times = sorted(p.latency_ms for p in self.answers)
         ends = " to ".join(dict.fromkeys(milliseconds(ms) for ms in (*times[:1], *times[-1:])))
         lost = [f"{name} could not be read: {why}" for name, why in self.failures.items()]
         lost += left_out_lines(self.left_out)
         differ = precisions_differ(p.query.model for p in self.answers)
-        words = f"{plural(len(times), 'prediction')}{ends and f': {ends}'}"
+        networks = {plain(p.query.network) for p in self.answers}
+        devices = {device_words(p) for p in self.answers}
+        of = f" of {_one(networks, 'network')} on {_one(devices, 'device')}" * bool(times)
+        words = f"{plural(len(times), 'prediction')}{of}{ends and f': {ends}'}"
         if not_fit := sum(p.fits is False for p in self.answers):
             words += f", {not_fit} of which {'does' if not_fit == 1 else 'do'} not fit into memory"
         lines = "; ".join([words, *lost]), differ, assumed_hosts(self.answers)
-        return "\n".join(map(in_python, filter(None, lines)))
+        return "\n".join(filter(None, lines))
+
+
+def _one(names: Collection[str], kind: str) -> str:
+    """The name if there is one, else the number of them."""
+    return next(iter(names)) if len(names) == 1 else plural(len(names), kind)
 
 
 def predict_all(

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 from msgspec import UNSET
 
 from lolat.errors import LolatError
+from lolat.parameters import in_python
 
 VERSION = 1
 """The version of every JSON answer; it changes when a reader of the former one would misread it."""
@@ -66,7 +67,7 @@ class Result:
         return type(self)._view()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self.words()}>"
+        return f"<{type(self).__name__}: {in_python(self.words())}>"
 
 
 class Several(Result):

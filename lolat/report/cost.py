@@ -15,6 +15,7 @@ from lolat.report.cost_table import (
     across,
     batch_words,
     columns,
+    ends_words,
     keeps,
     legend,
     link_words,
@@ -223,13 +224,10 @@ def _bests(of: Cost | Costs) -> tuple[tuple[str, Any, TrainingLimits], ...]:
     return ("Cheapest", of.cheapest, of.limits), ("Fastest", of.fastest, of.limits.of_money)
 
 
-def _best_line(name: str, words: str, best: TrainingPrediction, limits: TrainingLimits) -> str:
+def _best_line(name: str, words: str, best: Row, limits: TrainingLimits) -> str:
     """A line on the best option within limits, and that it is likely, not certain, to keep them."""
-    likely = ""
-    if keeps(best, limits) == "likely":
-        ends = best.interval_s
-        likely = "; likely" + (f": {' .. '.join(map(duration, ends))}" if ends else "")
-    return f"{name}{limits.words()}: {words}{across(best)}{likely}"
+    likely = f"; likely{ends_words(best, limits)}" * (keeps(best[1], limits) == "likely")
+    return f"{name}{limits.words()}: {words}{across(best[1])}{likely}"
 
 
 def _value(row: Row, name: str) -> float:
@@ -265,7 +263,7 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
         if devices is not None:
             best = cost.option(devices)
             more = _faster_words(cost.option(cost.cheapest), best) if cost.cheapest else ""
-            yield _best_line(name, cost.summary(devices), best, limits) + more
+            yield _best_line(name, cost.summary(devices), (cost, best), limits) + more
             rows = [(cost, option) for option in cost.options]
             yield from _sure_lines(
                 name, (cost, best), rows, limits, lambda row: cost.summary(row[1].devices)
@@ -489,7 +487,7 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
         if name == "Fastest" and choice == costs.cheapest:
             yield "Fastest: the same"
         else:
-            yield f"{_best_line(name, words, best[1], limits)}{more}"
+            yield f"{_best_line(name, words, best, limits)}{more}"
         yield from filter(None, [_launch_words(costs, name.lower())])
         if alike := apart_words(of, values, "  ") if of in values else "":
             yield alike

@@ -10,6 +10,7 @@ from lolat.device.intervals import within_limit
 from lolat.device.running import IN_TF32, LAYOUTS
 from lolat.graph.modes import EAGER
 from lolat.hardware.links import CLUSTER, UNKNOWN_NETWORK
+from lolat.report.llm import LEGEND
 from lolat.report.tables import Column, ReportTable, ends_of
 from lolat.training.auto_batch import CLOSE
 from lolat.training.compare import Choice, Costs, short_name
@@ -35,7 +36,7 @@ MARKS = {
 NO_ROOM = "-"
 
 
-def _rented(cost: Cost, option: TrainingPrediction) -> str:
+def rented_words(cost: Cost, option: TrainingPrediction) -> str:
     """The rented instances, with their accelerator if the name does not tell; or that nothing fits."""
     rented = option.rented
     if option.fits is False:
@@ -140,7 +141,7 @@ def columns(of: Cost | Costs) -> list[Column]:
         Column("accumulate", lambda row: row[0].accumulate if accumulates else None, page="spare"),
         Column("in all", lambda row: Choice.of(*row).in_all if has_batch else None, "{:,}".format,
                page="spare"),
-        Column("rented", lambda row: _rented(*row), is_text=True, page="spare"),
+        Column("rented", lambda row: rented_words(*row), is_text=True, page="spare"),
         Column("$/hour", one(lambda o: o.rented and o.rented.price_per_hour), _money, page="spare"),
         Column("iteration", lambda row: row[1].iteration_ms if is_one or not of.samples else None,
                milliseconds, page="hidden"),
@@ -166,6 +167,19 @@ def legend(table: ReportTable) -> Iterator[str]:
     marks = {mark for row in table.cells for mark in row[-1]}
     legend = MARKS | {NO_ROOM: "does not fit: the time is that of such a device with more memory"}
     yield from (f"{mark} {words}" for mark, words in legend.items() if mark in marks)
+    if any(word in row for row in table.cells for word in SURE[1:3]):
+        yield LEGEND
+
+
+def ends_words(row: Row, limits: TrainingLimits) -> str:
+    """The interval of what is limited, behind a word for how surely a limit is kept; "" without one."""
+    cost, option = row
+    of_money = limits.max_hours is None
+    ends = option.dollars_interval if of_money else option.interval_s
+    if ends is None:
+        return ""
+    low, high = map(dollars if of_money else duration, ends)
+    return f": {percent(cost.coverage)} between {low} and {high}"
 
 
 NO_PRICE = "no price"
@@ -281,7 +295,7 @@ def facts_of_training(cost: Cost, option: TrainingPrediction) -> Iterator[tuple[
         yield "Tokens/s", digits(option.tokens_per_s)
     if option.mfu is not None:
         yield "MFU", f"{percent(option.mfu)} of the peak of the GPU"
-    if option.rented is not None and (name := _rented(cost, option)):
+    if option.rented is not None and (name := rented_words(cost, option)):
         yield "Rented", f"{name}, {dollars(option.rented.price_per_hour)} an hour"
 
 

@@ -26,12 +26,14 @@ from lolat.report import (
     ranked,
     search,
 )
+from lolat.report.cost_table import rented_words
 from lolat.report.pictures import CAUSES, is_rated, of_class
 from lolat.report.pictures import plot as plot
 from lolat.report.rows import TERMS, block_rows
 from lolat.report.rows import folded as folded
 from lolat.report.tables import Part, ReportTable, element, lines_of, one_by_one
 from lolat.report.tables import write_csv as write_csv
+from lolat.training.compare import Choice, short_name
 from lolat.units import GIB
 
 # ---- Text and pages
@@ -116,7 +118,8 @@ SERVED = (
 )
 STEADY = SERVED.format("concurrency", "tokens_per_s")
 AT_A_RATE = SERVED.format("request_rate", "e2e_ms largest_rate headroom_rate")
-RARE = {"expert_parallel", "attention_data_parallel", "replicas", "ttft_verdict", "tpot_verdict"}
+RARE = {"expert_parallel", "attention_data_parallel", "replicas", "ttft_verdict", "tpot_verdict",
+        "dollars_per_million"}  # fmt: skip
 """Columns that are shown if they are neither 1 nor empty in all rows."""
 SHOWN: Mapping[str, str] = {
     "Predictions": "network device precision launch batch_size latency_ms low_ms high_ms samples_per_s "
@@ -124,8 +127,8 @@ SHOWN: Mapping[str, str] = {
     "Cost": "devices link instances instance_type idle_devices iteration_ms forward_ms backward_ms "
     "update_ms exchange_ms samples_per_s fits epoch_s total_s total_low_s total_high_s dollars dollars_low "
     "dollars_high",
-    "Costs": "device precision batch_size devices instance_type samples_per_s memory_gib fits host_bound "
-    "total_s total_low_s total_high_s dollars dollars_low dollars_high",
+    "Costs": "device precision batch_size devices rented samples_per_s memory_gib fits "
+    "host_bound total_s total_low_s total_high_s dollars dollars_low dollars_high",
     "ServingAnswer": STEADY, "ComparedModels": STEADY,
 }  # fmt: skip
 """Class of an answer with wide rows -> the columns that are shown."""
@@ -188,10 +191,10 @@ def _compared(found: Any) -> list[dict[str, Any]]:
     for load, best in found.loads.items():
         for name, row in best.items():
             near = (one for one in found.near.get(name, ()) if one.request_rate == load)
-            fewer = [f"{one.gpus_words}: {one.over_words(found.asked)}" for one in near]
+            fewer = [f"nearly: {one.gpus_words}, {one.over_words(found.asked)}" for one in near]
             words = llms.leads(found, found.leaders(best), name, row)
             rows.append(
-                row.rows()[0] | {"device": name, "remark": ", ".join(filter(None, [words, *fewer]))}
+                row.rows()[0] | {"device": name, "remark": "; ".join(filter(None, [words, *fewer]))}
             )
     return rows + [{"device": name, "remark": why} for name, why in found.left_out.items()]
 
@@ -217,6 +220,23 @@ def _predictions(answers: Any) -> list[dict[str, Any]]:
             "memory_gib": p.memory_bytes / GIB,
         }
         for p in answers
+    ]
+
+
+def _costs(costs: Any) -> list[dict[str, Any]]:
+    """A row for each device and number of them; devices, execution modes and what is rented as the table
+    names them.
+    """
+    every = [(cost, option) for cost in costs.answers for option in cost.options]
+    return [
+        row
+        | {
+            "device": short_name(cost.device),
+            "precision": Choice.of(cost, option).way,
+            "rented": rented_words(cost, option),
+            "memory_gib": row["memory_bytes"] / GIB,
+        }
+        for row, (cost, option) in zip(costs.rows(), every, strict=True)
     ]
 
 
@@ -249,7 +269,7 @@ ROWS: Mapping[str, Callable[[Any], list[dict[str, Any]]]] = {
     "Models": lambda answer: [
         row | {"answers_for": ", ".join(row["answers_for"])} for row in answer.to_dict()["models"]
     ],
-    "Costs": lambda costs: [row | {"memory_gib": row["memory_bytes"] / GIB} for row in costs.rows()],
+    "Costs": _costs,
     "ServingAnswer": _served, "ComparedModels": _compared,
 }  # fmt: skip
 """Class of an answer -> its rows, if they are not those of `Result.rows`."""

@@ -11,8 +11,11 @@ from lolat.errors import InputError, MissingPackageError, arg
 from lolat.io.results import Result
 from lolat.parameters import in_python
 from lolat.report import explanation, prediction
+from lolat.report.cost import SAMPLE
+from lolat.report.cost_table import way_words
 from lolat.report.ranked import device_words
 from lolat.report.rows import COLORS, TERMS, block_rows
+from lolat.training.compare import short_name
 from lolat.units import milliseconds, percent, plain, plural
 
 CAUSES = {color: TERMS[group] for group, color in COLORS.items()}
@@ -137,7 +140,7 @@ def _curves(points: Points, ax: Any, x: str, y: str) -> Any:
     _label_ticks(ax.yaxis)
     ax.set(xlabel=x, ylabel=y)
     if len(points) > 1:
-        ax.legend()
+        ax.legend(**BESIDE)
     return ax
 
 
@@ -321,7 +324,7 @@ def _draw_serving(answer: Any, axes: Axes) -> Any:
     limit = f"limit, {milliseconds(most or 0.0)}{_at(at)}"
     if most is not None and limit not in [line.get_label() for line in ax.lines]:
         ax.axhline(most, color="#555555", linestyle="--", linewidth=1, label=limit)
-        ax.legend()
+        ax.legend(**BESIDE)
     device = f"{plain(answer.device)} ({answer.framework})"
     ax.set_title(f"{plain(answer.model)} on {device}, {answer.chosen.dtype}")
     return ax
@@ -331,7 +334,7 @@ def _draw_costs(found: Any, axes: Axes) -> Any:
     """US$ over hours with their intervals: a curve over the numbers of devices of each device, batch."""
     dots: dict[str, list[Any]] = defaultdict(list)
     for of in getattr(found, "answers", (found,)):
-        name = f"{plain(of.device)}, {of.precision}, batch {of.batch_size:,}"
+        name = f"{short_name(of.device)}, {way_words(of)}, batch {of.batch_size:,}"
         fitting = [o for o in of.options if False not in (of.fits, o.fits)]
         dots[name] += [o for o in fitting if None not in (o.total_s, o.dollars)]
     if not any(dots.values()):
@@ -350,7 +353,9 @@ def _draw_costs(found: Any, axes: Axes) -> Any:
             if o.interval_s and o.dollars_interval:
                 ax.hlines(y, *(s / 3600 for s in o.interval_s), **about)
                 ax.vlines(x, *o.dollars_interval, **about)
-    ax.set(xlabel="hours", ylabel="US$", title=plain(found.network), xscale="log", yscale="log")
+    run = f"{plural(found.epochs, 'epoch')} of {plural(found.samples or 0, SAMPLE[found.data])}"
+    title = f"{plain(found.network)}, {run} (numbers: devices)"
+    ax.set(xlabel="hours", ylabel="US$", title=title, xscale="log", yscale="log")
     for axis in (ax.xaxis, ax.yaxis):
         _label_ticks(axis)
     ax.minorticks_off()

@@ -36,7 +36,9 @@ GLOSSARY = {TERMS[term]: words for term, words in _OF_TERMS.items()} | {
     "parameters": "The numbers that training changes: kernels, biases, tables of embeddings, vectors of "
     "normalizations.",
     "convolution activations": "Elements of the outputs of all convolutions.",
-    "block": "A part of the network between two points where only one tensor is alive.",
+    "block": "A part of the network, cut where one tensor is alive or, under skip connections, few are; "
+    '"a to b" goes from one module into another.',
+    "formula": "What makes a time of the network's counts, by its name.",
     "latency": "The time of one forward pass whose input is already on the device.",
     f"{percent(COVERAGE)} sure": f"The true time of {percent(COVERAGE)} of networks like the measured ones "
     "lies in the interval. Its width comes from the errors on blocks, or networks, held out of the fit; "
@@ -153,6 +155,8 @@ def terms_of(blocks: Sequence[BlockPrediction]) -> dict[str, float]:
 
 # ---- Where the blocks of a network belong, from their labels.
 
+TO = " to "
+"""Stands between the first and the last module of a block."""
 _DIMENSIONS = "(?:conv|pool|ling|ding|norm|pout)[123]"  # with a `d`, a kind of layer: max_pooling2d
 _MODULE_ENDS = re.compile(
     rf"""[/.] | [ ]\(                                     # tower (2)
@@ -167,10 +171,19 @@ def modules(prediction: Prediction) -> list[tuple[str, ...]]:
 
     Each is written with what is around it: ("conv2", "conv2_block1"). What all blocks are in is left out.
     """
-    names = [prefixes(named_parts(name)[0]) for name in prediction.names]
+    names = [_around(named_parts(name)[0]) for name in prediction.names]
     while names and len({n[0] for n in names}) == 1 and min(map(len, names)) > 1:
         names = [n[1:] for n in names]
     return names
+
+
+def _around(label: str) -> tuple[str, ...]:
+    """The modules that a block is in, and its label; a block from one module to another ("enc.3 to up") is
+    in those that both are in.
+    """
+    first, _, last = label.partition(TO)
+    *around, _ = prefixes(first)
+    return (*(m for m in around if not last or m in prefixes(last)), label)
 
 
 def prefixes(name: str) -> tuple[str, ...]:
@@ -238,6 +251,10 @@ def _row(prediction: Prediction, members: Sequence[int], key: object) -> BlockRo
     label, summary = named_parts(chosen[0].name)
     if len(chosen) > 1:
         label = plain(str(key[-1] if isinstance(key, tuple) and key else prediction.network))
+        spanning = (named_parts(name)[0].partition(TO) for name in prediction.names)
+        if any(to and (label in prefixes(a)) != (label in prefixes(b)) for a, to, b in spanning):
+            first, last = (named_parts(b.name)[0] for b in (chosen[0], chosen[-1]))
+            label = first.partition(TO)[0] + TO + last.rpartition(TO)[2]
         summary = f"{len(chosen)} blocks"
     time, share = sum(b.latency_ms for b in chosen), sum(b.share for b in chosen)
     return BlockRow(label, summary, time, share, terms_of(chosen), tuple(members))

@@ -9,7 +9,7 @@ from typing import Any
 from lolat.device.question import AUTO
 from lolat.errors import InputError
 from lolat.io.forms import BY_NAME, is_function
-from lolat.llm.names import named
+from lolat.llm.names import named, published
 from lolat.llm.question import ServingQuestion
 from lolat.parameters import PARAMETERS, Parameter, parameters_of
 from lolat.readers.bundled import bundled_as
@@ -58,8 +58,16 @@ def spec_of(name: str) -> str:
             f"{shortened(name)!r} is no name of a network; expected one of keras.applications, such as "
             f"ResNet50, timm:NAME or torchvision:NAME; a file is given in the field below{way}"
         )
+    if name.casefold() in published():
+        raise InputError(
+            f"{shortened(name)!r} is a language model; the two tabs of language models answer for it"
+        )
     if (near := bundled_as(name)) and f"keras:{name}" not in near:
         raise InputError(f"{shortened(name)!r}: did you mean {' or '.join(near)}?")
+    if ":" not in name and "_" in name:  # as no name of Keras
+        raise InputError(
+            f"{shortened(name)!r}: write its package in front, timm:{name} or torchvision:{name}"
+        )
     return name if ":" in name else f"keras:{name}"
 
 

@@ -203,3 +203,14 @@ def test_networks_of_nothing_or_of_a_call_alone() -> None:
     for blocks, call_ms, words in UNUSUAL:
         assert words in bottleneck_sentence(prediction(blocks, call_ms, dict.fromkeys(blocks, 0)))
     assert set(COLUMNS) <= set(TERMS)
+
+
+def test_a_block_from_one_module_to_another_is_in_neither() -> None:
+    """What was "enc.2" and more is no part of the encoder's row, which says what it has."""
+    labels = ("enc.0", "enc.1", "enc.2 to dec.0", "dec.1", "mid.a.0 to mid.b")
+    named = prediction({f"{label} · conv": {} for label in labels})
+    assert [path[0] for path in modules(named)] == ["enc", "enc", "enc.2 to dec.0", "dec", "mid"]
+    rows = [(row.label, row.blocks) for row in block_rows(named, 1) if row.blocks != (5,)]
+    assert rows == [
+        ("enc.0 to enc.1", (0, 1)), ("enc.2 to dec.0", (2,)), ("dec.1", (3,)), ("mid.a.0 to mid.b", (4,))
+    ]  # fmt: skip

@@ -459,3 +459,34 @@ def test_a_recipe_without_runs_is_no_device_without_training_steps() -> None:
         (row,) = (line for line in lines if line.startswith("h100-vllm"))
         assert set(row.split()[-1]) - {"*"} & set("~!?") == set(mark)
         assert any(line.startswith("? ") for line in lines) == bool(mark)
+
+
+def test_a_frame_says_how_many_machines_are_rented_and_names_devices_as_the_table() -> None:
+    """Machines have 8 GPUs at most; 4 of the machine with 8 V100 are idle."""
+    pytest.importorskip("pandas")
+    about = {"samples": 10**6, "replicas": (4, 16)}
+    frame = package.compare("timm:resnet50", 64, ["v100", "h100"], **about).frame()
+    assert [*frame["device"]] == ["v100"] * 2 + ["h100"] * 2
+    words = [*frame["rented"]]
+    assert words[0].endswith("8x_v100, 4 idle")
+    assert words[1].startswith("2 x ")
+    assert words[3].startswith("2 x ")
+    assert words[2].startswith("4x_H100")
+    assert {*frame["precision"]} == {"amp, channels last"}
+
+
+def test_a_limit_that_is_likely_kept_has_the_interval_of_what_is_limited() -> None:
+    found = package.compare(
+        "timm:resnet50", 64, ["v100"], samples=10**6, max_dollars=1.0, replicas=1
+    )
+    (low, high) = found.answers[0].options[0].dollars_interval or (0.0, 0.0)
+    most = (low + 2 * high) / 3
+    found = package.compare(
+        "timm:resnet50", 64, ["v100"], samples=10**6, max_dollars=most, replicas=1
+    )
+    lines = [*lines_of(costs_lines(found))]
+    told = f"; likely: 90 % between {dollars(low)} and {dollars(high)}"
+    assert any(line.startswith("Cheapest within") and told in line for line in lines)
+    assert any(
+        "likely / unlikely: only the predicted time keeps / misses it" in line for line in lines
+    )

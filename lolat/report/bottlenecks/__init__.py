@@ -61,7 +61,8 @@ def page(prediction: Prediction, depth: int | None = None) -> str:
         ),
         cols="".join(f'<col class="{classes}">' for *_, classes in HEADS),
         head="".join(_head(*column) for column in HEADS),
-        body=_body(prediction, depth),
+        body=(body := _body(prediction, depth)),
+        marks=" Bottlenecks are red, with a dot." * ('class="marked"' in body),
         changes=_changes(prediction),
         doubts=_doubts(prediction),
         made=element("footer", _made(prediction), class_="dim"),
@@ -116,10 +117,10 @@ def _answer(prediction: Prediction) -> str:
 
 
 def _interval(answer: Prediction) -> str:
-    """The interval in words, and as a band on a line from 0 to a little above its upper end."""
+    """The interval in words, and as a band on a line from 0 to its upper end."""
     if answer.interval_ms is None:
         return ""
-    most = 1.04 * answer.interval_ms[1]
+    most = answer.interval_ms[1]
     low, high, point = (100 * t / most for t in (*answer.interval_ms, answer.latency_ms))
     ends = element("span", "0") + element("span", milliseconds(most))
     return element("p", interval_words(answer.interval_ms, answer.coverage)) + (
