@@ -320,6 +320,14 @@ def loads_table(found: ComparedModels) -> ReportTable:
     return ReportTable([*_columns_of(found, names, rows), remark], rows, stacked=True)
 
 
+def of_one_type(table: ReportTable, caption: str) -> str:
+    """A comparison as HTML; data types that are the same in all rows are said once, in its caption."""
+    if len(types := {types_words(row) for row in table.rows}) > 1:
+        return table.html(caption)
+    columns = [column for column in table.columns if column.value is not types_words]
+    return replace(table, columns=columns).html(", ".join([caption, *types]))
+
+
 def _columns_of(
     found: ComparedModels, names: Mapping[int, str], rows: Sequence[ServingConfig]
 ) -> list[Column]:

@@ -36,7 +36,6 @@ from lolat.report.llm import (
     llm_parts,
     load_line,
     row_words,
-    types_words,
 )
 from lolat.report.llms import (
     EACH_LOAD,
@@ -44,6 +43,7 @@ from lolat.report.llms import (
     compared_table,
     headlines,
     loads_table,
+    of_one_type,
     verdict_lines,
 )
 from lolat.report.prediction import cheapest_lines, range_word
@@ -336,9 +336,9 @@ def _served_beside(
         best = compared_table(several)
         place = {names[id(row)]: n for n, row in enumerate(best.rows)}
         cards.sort(key=lambda card: place.get(card["device"].key, len(place)))
-        table = _of_one_type(best, f"The cheapest configuration of each, {load_line(best.rows)}")
+        table = of_one_type(best, f"The cheapest configuration of each, {load_line(best.rows)}")
     if several.by_load:
-        table = _of_one_type(loads_table(several), EACH_LOAD.removesuffix(":"))
+        table = of_one_type(loads_table(several), EACH_LOAD.removesuffix(":"))
     others = [c for c in cards if c["device"].key not in of]
     noes = by_text(
         (plain(c["device"].key), row_words(c["row"]) if c["answer"] else c["title"]) for c in others
@@ -358,14 +358,6 @@ def _served_beside(
             ["lolat", "llm", ",".join([ALL] * form.is_all + on), form.network(), *form.options()]
         ),
     }
-
-
-def _of_one_type(table: ReportTable, caption: str) -> str:
-    """A comparison as HTML; data types that are the same in all rows are said once, in its caption."""
-    if len(types := {types_words(row) for row in table.rows}) > 1:
-        return table.html(caption)
-    columns = [column for column in table.columns if column.value is not types_words]
-    return replace(table, columns=columns).html(", ".join([caption, *types]))
 
 
 def chart(form: Form, question: Card, cards: list[Card]) -> Card | None:
