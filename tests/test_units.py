@@ -14,6 +14,7 @@ from lolat.units import (
     as_number,
     between,
     byte_size,
+    did_you_mean,
     digits,
     dollars,
     duration,
@@ -121,3 +122,9 @@ def test_no_amount_is_guessed(text: str) -> None:
 )
 def test_a_quantity_with_a_unit_has_no_millions(text: str, amount: float) -> None:
     assert as_amount(text, is_count=False) == pytest.approx(amount, nan_ok=True)
+
+
+def test_a_name_with_a_letter_too_many_is_meant_first() -> None:
+    known = {n: n for n in ("resnet50x4_clip", "resnet50x16_clip", "resnet50x64_clip", "resnet50")}
+    assert did_you_mean("resnet50x", known, "").startswith("did you mean resnet50, ")
+    assert "resnet50," not in did_you_mean("resnet50x4_", known, "")  # three letters more

@@ -149,3 +149,13 @@ def test_a_network_too_large_is_told_first_in_red() -> None:
         assert first.text == ("" if fits else told)
         assert first.tags == ([] if fits else [("p", {"class": "outside"})])
     assert ".outside { color: var(--mark);" in page(answer)
+
+
+def test_the_mark_of_bottlenecks_is_explained_where_there_are_any() -> None:
+    """ResNet-50 waits for its host at batch 1; at 64 the blocks of its first stage stand out."""
+    gpu = lolat.load("rtx-4090-amp")
+    for size in (1, 64):
+        text = page(gpu.predict("timm:resnet50", size))
+        assert (
+            ("Bottlenecks are red, with a dot." in text) == ('class="marked"' in text) == (size > 1)
+        )

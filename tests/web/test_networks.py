@@ -10,9 +10,10 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from lolat.errors import NetworkError
+from lolat.errors import InputError, NetworkError
 from lolat.web import networks
 from lolat.web.networks import NetworkCache
+from lolat.web.values import spec_of
 from tests.processes import PATIENCE_S, wait_until
 from tests.web.pages import FakeReader
 
@@ -94,3 +95,15 @@ def test_files_and_names_are_read(tmp_path: Path) -> None:
         assert [o.kind for o in cache.get(spec).operations] == kinds
     with pytest.raises(NetworkError, match=r"half\.onnx"):
         cache.put(BytesIO(onnx.read_bytes()[:-20]), "half.onnx")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("qwen3-8b", "is a language model; the two tabs of language models answer"),
+        ("vit_b_16", "in front, timm:vit_b_16 or torchvision:vit_b_16"),
+    ],
+)
+def test_a_name_of_another_kind_says_where_it_belongs(name: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        spec_of(name)
