@@ -23,6 +23,7 @@ from lolat.device.predictors.host import usual_ms
 from lolat.graph import Graph
 from lolat.io.tables import read_table
 
+FIGURES = Path(__file__).with_name("published_figures.csv")
 MODELS = {
     "A100 80GB SXM": "a100-sxm-80gb", "A100 40GB PCIe": "a100-pcie-40gb",
     "A100 80GB PCIe": "a100-pcie-80gb", "V100 16GB SXM2": "v100-sxm2-16gb",
@@ -55,7 +56,7 @@ def asked(model: Model, graph: Any, row: dict[str, str]) -> tuple[float, float, 
 @benchmark("figures", "gpus", "kernels")
 def figures() -> Tables:
     """Published times of image networks in fp32, TF32 and mixed precision on six GPUs."""
-    with open(Path(__file__).with_name("published_figures.csv"), encoding="utf-8") as file:
+    with open(FIGURES, encoding="utf-8") as file:
         table = list(csv.DictReader(file))
     keys = {(r["network"], int(r["input_size"])) for r in table}
     graphs = {key: lolat.read(*key) for key in sorted(keys)}

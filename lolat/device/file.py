@@ -141,6 +141,14 @@ class DeviceFile(Hardware):
         return Mode(dtype, launch, where.channels_last)
 
     @property
+    def has_tf32(self) -> bool:
+        """True if convolutions of float32 are computed in TF32, as is PyTorch's default on units for it."""
+        kernels, gpu = self.kernels, self.gpu
+        if kernels is None or kernels.mode.dtype != FLOAT32:
+            return False
+        return kernels.tf32 > 1.0 or (gpu is not None and gpu.tf32_tflops is not None)
+
+    @property
     def is_measured(self) -> bool:
         """True if anything was measured on the device in the precision of the file."""
         is_by_sheet = self.of_form is not None or self.estimated is not None

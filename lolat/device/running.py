@@ -245,9 +245,7 @@ def _changed(file: DeviceFile, kernels: Roofline, wanted: Mode) -> DeviceFile:
     is_alike = wanted.half and mode.half and gpu and gpu.rate(wanted.dtype) == gpu.rate(mode.dtype)
     if wanted.dtype != mode.dtype and is_timed and not is_alike:
         assert gpu is not None  # or the precision was refused
-        rate, peak = gpu.rate(wanted.dtype) or 0.0, gpu.peak(wanted.dtype) or 0.0
-        sustained = f", of which its power sustains {rate:.3g}" if rate < 0.99 * peak else ""
-        sheet = f"the data sheet of {gpu.name} ({peak:.3g} TFLOPS{sustained})"
+        sheet = f"the data sheet of {gpu.name} ({gpu.rate_words(wanted.dtype)})"
         asked_in = f"what products take in {PRECISION_OF[wanted.dtype]} is from {sheet}"
         remark = Remark(f"measured in {PRECISION_OF[mode.dtype]}", asked_in)
     elif is_taken_out and is_timed:
@@ -423,8 +421,7 @@ def mode_words(file: DeviceFile, graph: Graph | None = None, last: bool = False)
     """Precision, framework, launch, layout: "fp32, PyTorch, eager"; `graph`, `last`: see `layout_of`."""
     mode, framework = file.mode, file.environment.framework
     precision = PRECISION_OF[mode.dtype]
-    if mode.dtype == FLOAT32 and file.kernels and file.kernels.tf32 > 1.0:
-        precision += IN_TF32
+    precision += IN_TF32 * file.has_tf32
     title = FRAMEWORK_TITLES.get(framework or "", framework)
     parts = [precision, plain(title) if title else ""]
     parts += [mode.launch if framework == "torch" or mode.launch != EAGER else ""]

@@ -101,6 +101,12 @@ class Gpu:
             return ""
         return f"a card is {self.dies:g} GPUs, and the time is that of one of them"
 
+    def power_remark(self, dtype: str) -> str:
+        """The remark on a card whose power does not sustain its peak in a data type; "" for others."""
+        if not self.is_short_of_power(dtype):
+            return ""
+        return f"its data sheet has {self.rate_words(dtype)} in {PRECISION_OF[dtype]}"
+
     @property
     def tf32(self) -> float:
         """The speedup of convolutions in TF32 over float32; 1 without TF32 units."""
@@ -114,6 +120,15 @@ class Gpu:
         bfloat16 = self.bf16_tflops or (self.half_tflops if self.bf16 else None)
         own = {FLOAT32: self.fp32_tflops, TF32: self.tf32_tflops, BFLOAT16: bfloat16}
         return own.get(dtype, self.half_tflops)
+
+    def is_short_of_power(self, dtype: str) -> bool:
+        """True if its power does not sustain the peak in a data type of a mode."""
+        return (self.rate(dtype) or 0.0) < 0.99 * (self.peak(dtype) or 0.0)
+
+    def rate_words(self, dtype: str) -> str:
+        """The peak in a data type of a mode, and the part that its power sustains."""
+        sustained = f", of which its power sustains {self.rate(dtype):.3g}"
+        return f"{self.peak(dtype) or 0.0:.3g} TFLOPS{sustained * self.is_short_of_power(dtype)}"
 
     def rate(self, dtype: str) -> float | None:
         """TFLOPS in a data type of a mode that its power sustains."""

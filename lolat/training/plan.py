@@ -169,10 +169,8 @@ class NetworkPlan:
     @property
     def _has_tf32(self) -> bool:
         """True if convolutions of float32 are computed in TF32."""
-        kernels, mode = self.file.kernels, self.training.mode
-        if kernels is None or mode is None or mode.dtype != FLOAT32:
-            return False
-        return kernels.tf32 > 1.0 and has_convolutions(self.graph)
+        is_float32 = self.training.mode is not None and self.training.mode.dtype == FLOAT32
+        return is_float32 and self.file.has_tf32 and has_convolutions(self.graph)
 
     def about(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Return the fields of a Cost about what is trained, and the execution mode."""

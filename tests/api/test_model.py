@@ -15,14 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lolat
+from benchmarks import published_figures
 from lolat.api import choosing
 from lolat.api.model import Model
 from lolat.api.predicting import exceeded
+from lolat.api.sheets import of_sheet
 from lolat.api.table_rows import Comparison, compare_blocks
 from lolat.device.question import Question
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS, FEATURES
+from lolat.io.tables import read_table
 from tests import synthetic
 from tests.cli.commands import Command
 from tests.strategies import graphs, models
@@ -445,6 +448,26 @@ def test_a_gpu_by_its_data_sheet_serves_in_python_as_in_the_command(
     found = json.loads(json.dumps(choosing.load(name).llm("llama-3.1-8b", concurrency=8).to_dict()))
     assert found["rows"] == command["rows"]
     assert found["warnings"] == command["warnings"]
+
+
+def test_nine_in_ten_published_times_lie_inside_the_interval_of_a_data_sheet() -> None:
+    """Image networks on V100, T4 and A100 in float32 and TF32, asked by the sheets alone.
+
+    docs/explanation/intervals.md says that all of them do.
+    """
+    rows = [
+        r for r in read_table(published_figures.FIGURES, ("gpu", "network"), rows="network")
+        if r["pass"] == "inference" and r["precision"] in ("fp32", "tf32")
+    ]  # fmt: skip
+    sheets = {gpu: of_sheet(published_figures.MODELS[gpu]) for gpu in {row["gpu"] for row in rows}}
+    keys = {(row["network"], row.whole("input_size")) for row in rows}
+    graphs, inside = {key: lolat.read(*key) for key in keys}, []
+    for row in rows:
+        model = sheets[row["gpu"]].run_as(row["precision"])
+        graph = graphs[row["network"], row.whole("input_size")]
+        low, high = model.predict(graph, row.whole("batch_size")).interval_ms or (0.0, 0.0)
+        inside.append(low <= row.number("step_ms") <= high)
+    assert (len(inside), sum(inside)) == (89, 89)
 
 
 def test_a_missing_argument_and_a_function_are_refused_with_the_remedy() -> None:

@@ -389,3 +389,26 @@ def test_a_file_of_the_users_is_not_replaced_by_a_bundled_one(tmp_path: Path) ->
     own = lolat.load(path).run_as(None, "compiled")
     assert own.label == str(path)
     assert own.predict(graph, 512).latency_ms > 5 * replacing.predict(graph, 512).latency_ms
+
+
+@pytest.mark.parametrize(
+    ("name", "has_units"),
+    [("a10", True), ("a10g", True), ("rtx-3080", True), ("rtx-3090", True), ("l40", True),
+     ("v100", False), ("t4", False), ("gtx-1080", False), ("mi210", False)],
+)  # fmt: skip
+def test_convolutions_run_in_tf32_on_each_gpu_with_units_for_it(name: str, has_units: bool) -> None:
+    """NVIDIA's since Ampere (its CUDA guide), whether or not they are faster for it."""
+    words = mode_words(lolat.load(name).run_as("fp32").file)
+    assert words.startswith("fp32 (convolutions in TF32), " if has_units else "fp32, ")
+
+
+def test_a_card_known_by_its_sheet_says_what_its_power_sustains() -> None:
+    """Of 31.2 and 31.5 TFLOPS (NVIDIA) an A10 of 150 W sustains less than an A10G of 300 W."""
+    graph, sustained = layers(), []
+    for name, peak in (("a10", "31.2"), ("a10g", "31.5")):
+        (told,) = (w for w in lolat.load(name).predict(graph).warnings if "sustains" in w)
+        assert told.startswith(f"its data sheet has {peak} TFLOPS, of which its power sustains ")
+        sustained.append(float(told.split()[-3]))
+    assert sustained[0] < sustained[1] < 31.5
+    for name in ("a30", "v100"):  # one has the power, the other was measured
+        assert not any("sustains" in w for w in lolat.load(name).predict(graph).warnings)
