@@ -24,9 +24,6 @@ NEGLIGIBLE_SHARE = 0.05  # share of the time outside, below which a network is i
 MOSTLY_SHARE = 0.8  # share of the time inside, below which a network is outside
 PASSED_OVER_SHARE = 0.01  # share of the time below which a part has no remark
 OUTSIDE_WIDENING = 2.0  # factor of the interval's width (log) outside
-MUCH_LARGER = 8.0
-"""Factor of the largest timed batch that is still inside: small batches alone do not tell the cost of
-weights from that of activations."""
 UNLIKE_FACTOR = 2.0
 """Error factor of a GPU's class of operations that was not timed and is assumed to be as on other GPUs:
 covers 90 % of networks with a class held out of the fit (docs/results/index.md). It also holds for
@@ -35,7 +32,9 @@ transformers by a fit to 30 convolutional networks, and of these by a fit to tra
 MACS = tuple(name for name in COLUMNS if name.endswith("_macs"))
 """The kinds of multiply-accumulates."""
 SMALLER = "less than half the size of nearly all measured networks, so a wider interval"
-"""The topic of a remark."""
+LARGER = "of a larger batch than any timed network, so a wider interval"
+"""Topics of remarks. Times of small batches alone do not tell the cost of weights from that of activations,
+so that LARGER has no slack."""
 UNMEASURED_FACTOR = 4.0
 """Error factor of a kind of operation or a data type that no measured block has."""
 
@@ -65,13 +64,13 @@ class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def remark(self, batch_size: int, latency_ms: float, operations: int, step: str = "") -> str:
-        """A remark on a step that is `below`, or of a MUCH_LARGER batch; "" on any other.
+        """A remark on a step that is `below`, or of a larger batch than any network's; "" on any other.
 
         `step`: the subject of the sentence with its verb, as in "a forward pass is ".
         """
-        if self.most_samples is not None and batch_size >= MUCH_LARGER * self.most_samples:
-            most = f"networks were timed with {self.most_samples:,.0f} at most"
-            return f"{step}{batch_size:,} samples; {most}"
+        if self.most_samples is not None and batch_size > self.most_samples:
+            at_most = f"batch {batch_size:,} ({self.most_samples:,.0f} or less)"
+            return Remark(f"{step}{LARGER}", at_most)
         below = ", ".join(self.below(batch_size, latency_ms, operations))
         return below and Remark(f"{step}{SMALLER}", below)
 

@@ -160,6 +160,11 @@ class DeviceFile(Hardware):
         sizes = self.environment.fitted_on.batch_sizes or [p.batch_size for p in self.points]
         return (min(sizes), max(sizes)) if sizes else None
 
+    @property
+    def timed_batches(self) -> tuple[int, int] | None:
+        """The smallest and the largest batch size of timed networks; None without, or if not known."""
+        return self.batch_sizes if self.environment.fitted_on.networks else None
+
     def errors(self, predictor: str) -> dict[str, float]:
         """Errors of a formula on held-out networks, else on held-out points, else on its own points."""
         errors = self.document["predictors"][predictor].get("error", {})

@@ -410,9 +410,9 @@ def _extrapolation(
             return Extrapolation(unmeasured=1.0, remarks=tuple(told))
         latency = float(formula.of_operations(analysis, batch_size).sum())
         ops = int(analysis.block_counts(batch_size)[:, _OPS].sum())
-        minimum, fitted_on = domain.minimum, model.file.environment.fitted_on
-        if minimum.most_samples is None and fitted_on.networks and fitted_on.batch_sizes:
-            minimum = msgspec.structs.replace(minimum, most_samples=fitted_on.batch_sizes[1])
+        minimum = domain.minimum
+        if minimum.most_samples is None and (batches := model.file.timed_batches):
+            minimum = msgspec.structs.replace(minimum, most_samples=batches[1])
         if smaller := minimum.remark(batch_size, latency, ops):
             return Extrapolation(unlike=1.0, remarks=(smaller,))
         if domain.shares:

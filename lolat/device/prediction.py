@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 from lolat.device.domain import NEGLIGIBLE_SHARE
 from lolat.device.file import State
 from lolat.device.question import InputSize
-from lolat.device.running import layout_of, mode_words
+from lolat.device.running import layout_of, mode_words, span
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, Memory, analyze, largest_fitting
@@ -294,7 +294,8 @@ def domain_words(prediction: Prediction) -> str:
     """The part of a network, by its time, that is inside the measured range."""
     share = prediction.inside_share
     if prediction.in_domain is None or share is None:
-        return "the measured range is not known"
+        known = prediction.query.model.file.timed_batches
+        return f"the measured range is {f'known by batch alone: {span(known)}' if known else 'not known'}"
     if share > 1.0 - NEGLIGIBLE_SHARE:
         return "inside the measured range"
     if prediction.host_bound:

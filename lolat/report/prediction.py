@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import UnsetType
 
-from lolat.device.domain import SMALLER
+from lolat.device.domain import LARGER, SMALLER
 from lolat.device.intervals import within_limit
 from lolat.device.prediction import (
     Prediction,
@@ -177,9 +177,17 @@ def range_word(answer: Any) -> str:
 
 
 def _range(prediction: Prediction) -> str:
-    """`range_word`; of a GPU's network that is smaller than the timed ones: "outside: small"."""
-    is_small = any(topic(remark) == SMALLER for remark in prediction.warnings)
-    return range_word(prediction) + ": small" * (is_small and not prediction.host_bound)
+    """`range_word`, with the reason for a small network or a large batch; "by batch alone" if only the
+    timed batch sizes are known.
+    """
+    topics = {topic(remark) for remark in prediction.warnings}
+    why = ": small" * (SMALLER in topics) + ": large" * (LARGER in topics)
+    if prediction.in_domain is None and prediction.query.model.file.timed_batches:
+        return "by batch alone"
+    mostly = "mostly " * (
+        prediction.in_domain is True and domain_words(prediction).startswith("mostly")
+    )
+    return mostly + range_word(prediction) + why * (not prediction.host_bound)
 
 
 def table_of_predictions(

@@ -12,15 +12,19 @@ from hypothesis import strategies as st
 import lolat
 from lolat.api.model import Model
 from lolat.device.domain import (
+    LARGER,
     Domain,
     Extrapolation,
     MeasuredMinimum,
     beyond_remarks,
     extrapolated_half_width,
 )
+from lolat.device.prediction import domain_words
 from lolat.fitting.blocks import domain_of
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import FEATURES
+from lolat.report.prediction import table_of_predictions
+from lolat.report.tables import lines_of
 from lolat.tables.blocks import Point
 from tests import synthetic
 
@@ -225,12 +229,16 @@ def test_networks_of_another_data_type_than_a_table_of_a_cpu(dtype: str) -> None
     assert (found.interval_ms or (1, 0))[1] > high
 
 
-def test_batches_far_beyond_those_of_a_table_of_a_cpu() -> None:
-    """Networks were timed at batch 1 alone: from 8 on a question is outside, with a factor of two more."""
+def test_batches_beyond_those_of_a_table_of_a_cpu() -> None:
+    """Networks were timed at batch 1 alone: from 2 on a question is outside, with a factor of two more."""
     cpu, graph = lolat.load("i7-12700h-compiled"), synthetic.network()
-    told = "8 samples; networks were timed with 1 at most"
-    inside, outside = cpu.predict(graph, 7), cpu.predict(graph, 8)
+    told = f"{LARGER}: batch 2 (1 or less)"
+    inside, outside = cpu.predict(graph, 1), cpu.predict(graph, 2)
     assert (told in inside.warnings, told in outside.warnings) == (False, True)
     assert (inside.in_domain, outside.in_domain) == (None, False)
+    assert domain_words(inside) == "the measured range is known by batch alone: 1"
+    _, first, second, *_ = lines_of(table_of_predictions([inside, outside]))
+    assert "by batch alone" in first
+    assert "outside: large" in second
     halves = [np.log(high / low) / 2 for low, high in (inside.interval_ms, outside.interval_ms)]
     assert halves[1] == pytest.approx(np.hypot(halves[0], np.log(2)), rel=0.02)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lolat.api.model import Model
+from lolat.device.domain import LARGER
 from lolat.device.intervals import Calibration
 from lolat.device.predictors.host import FACTOR, USUAL_MS
 from lolat.device.shape import validate
@@ -78,9 +79,8 @@ def test_the_least_of_a_table_of_networks() -> None:
     least = measured_minimum(times, sizes)
     assert (least.batch_size, least.latency_ms, least.most_samples) == (64.0, 3.0, 100.0)
     assert least.operation_ms == pytest.approx(3.0 / 4)
-    assert least.remark(799, 1e6, 1) == ""
-    assert least.remark(800, 1e6, 1)
-    assert least.remark(801, 1e6, 1) == "801 samples; networks were timed with 100 at most"
+    assert least.remark(100, 1e6, 1) == ""
+    assert least.remark(101, 1e6, 1) == f"{LARGER}: batch 101 (100 or less)"
     with_operations = Times.of([one] * 201, ms, np.arange(201) > 0)
     assert measured_minimum(with_operations, sizes).most_samples is None, (
         "operations have sizes of their own"
