@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -227,12 +228,16 @@ def find_block(analysis: Analysis, name: str) -> int:
         if name in known:
             return known.index(name)
     operations, inside = analysis.graph.operations, (f"{name}.", f"{name}/")
+
+    def is_in(operation: Operation) -> bool:
+        return operation.full_name == name or operation.full_name.startswith(inside)
+
     within = [
-        block.label
-        for block in analysis.blocks
-        if any(operations[p].full_name.startswith(inside) for p in block.operations)
+        b.label for b in analysis.blocks if any(is_in(operations[p]) for p in b.operations)
     ]
     hint = f"its operations are in {', '.join(within)}"
+    if len(within) == 1:
+        hint = f"it is in {within[0]}: {arg('block')} {quote(within[0])}"
     if not within or not name:
         some = f"expected one of {', '.join(labels)}"
         hint = did_you_mean(name, {label: label for label in labels}, some)

@@ -74,7 +74,14 @@ class Query:
 
 @dataclass(frozen=True)
 class BlockPrediction:
-    """A block of a network: its time, its share of the network's, its main cost, ms of each term."""
+    """A block of a network: its time, its share of the network's, its main cost, ms of each term.
+
+    `name`: the `block` and its `description`, the kinds of operations in it; of a module the block alone.
+    """
+
+    KEYS = (
+        "name", "block", "description", "latency_ms", "share", "bound_by", "counts", "terms_ms",
+    )  # fmt: skip
 
     name: str
     latency_ms: float
@@ -82,6 +89,16 @@ class BlockPrediction:
     bound_by: str
     counts: Mapping[str, int]
     terms_ms: Mapping[str, float]
+
+    @property
+    def block(self) -> str:
+        """The name alone, as `--block` takes it."""
+        return self.name.partition(" · ")[0]
+
+    @property
+    def description(self) -> str:
+        """The kinds of operations in it; "" of a module."""
+        return self.name.partition(" · ")[2]
 
 
 @dataclass(frozen=True, repr=False)
@@ -276,8 +293,8 @@ class Prediction(Result):
         self._shown().write_page(self, path, depth)
 
     def block_rows(self) -> list[dict[str, Any]]:
-        """A row for each block: name, latency_ms, share, bound_by and its counts."""
-        names = ("name", "latency_ms", "share", "bound_by")
+        """A row for each block: block, description, latency_ms, share, bound_by and its counts."""
+        names = ("block", "description", "latency_ms", "share", "bound_by")
         return [{**{n: getattr(b, n) for n in names}, **b.counts} for b in self.blocks]
 
 

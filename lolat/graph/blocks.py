@@ -390,7 +390,6 @@ _NOUNS = {
     "adaptive_pool": "average pool", "resize": "upsample",
 }  # fmt: skip
 _SHOWN = COMPUTE | POOLINGS | {"add", "concatenate", "resize"}
-LONGEST = 48  # characters, which fit into a table
 
 
 def summarize(operations: Sequence[Operation]) -> str:
@@ -411,8 +410,7 @@ def summarize(operations: Sequence[Operation]) -> str:
         if len(same) > 1:
             noun = f"{len(same)} {noun}" + "s" * (noun not in ("dense", "depthwise", "bn"))
         parts.append(f"{noun} {sizes.pop()}".strip() if len(sizes) == 1 else noun)
-    line = ", ".join(parts) or "reshape"
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."
+    return ", ".join(parts) or "reshape"
 
 
 def _size(operation: Operation) -> str:

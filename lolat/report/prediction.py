@@ -33,7 +33,7 @@ from lolat.report.ranked import (
 )
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, bottlenecks, folded
 from lolat.report.tables import Column, Part, ReportTable, ends_of
-from lolat.units import byte_size, digits, milliseconds, plain, quantity
+from lolat.units import byte_size, digits, milliseconds, plain, plural, quantity
 
 # ---- One prediction
 
@@ -111,6 +111,8 @@ def report_lines(
     yield memory_words(prediction)
     yield ""
     yield block_table(prediction, depth)
+    if depth is not None and all(len(row.blocks) == 1 for row in block_rows(prediction, depth)):
+        yield f"--depth {depth} folds nothing: no module {plural(depth, 'name')} deep holds several blocks"
     yield ""
     yield bottleneck_sentence(prediction if depth is None else folded(prediction, depth))
     yield from note_lines(prediction.warnings)

@@ -215,7 +215,7 @@ def test_a_folded_report_is_folded_in_its_files_too(lolat: Command, model: Model
     folded = lolat.answer(*call, "--depth", 0)
     with open("out.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [r["name"] for r in rows] == [b["name"] for b in folded["blocks"]] == ["net", "call"]
+    assert [r["block"] for r in rows] == [b["name"] for b in folded["blocks"]] == ["net", "call"]
     assert len(whole["blocks"]) > 2
     assert folded["counts"] == whole["counts"]
     assert sum(b["latency_ms"] for b in folded["blocks"]) == pytest.approx(whole["latency_ms"])

@@ -12,7 +12,7 @@ import lolat
 from lolat.api.model import Model
 from lolat.device.attribution import SMALLEST_SAVING, Attribution, Explanation, explain, find_block
 from lolat.device.question import Question
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
 from lolat.graph.blocks import cut
@@ -83,6 +83,9 @@ def test_a_module_that_is_no_block_is_found_in_those_that_hold_it() -> None:
     analysis = analyze(lolat.read("timm:resnet50"))
     with pytest.raises(InputError, match=r"its operations are in layer4\.0, layer4\.1, layer4\.2$"):
         find_block(analysis, "layer4")
+    with pytest.raises(InputError) as caught:
+        find_block(analysis, "layer4.1.conv2")
+    assert caught.value.message.endswith(f"it is in layer4.1: {arg('block')} layer4.1")
 
 
 def test_a_line_is_a_count_times_its_coefficient() -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from lolat.api.choosing import load
 from lolat.api.model import Model
+from lolat.device.attribution import find_block
+from lolat.graph.analysis import analyze
 from lolat.io.results import Remark
 from lolat.report import prediction as report
 from lolat.report.ranked import apart_words, device_words, grouped_notes
@@ -173,3 +175,23 @@ def test_the_bottleneck_of_a_folded_report_is_a_row_of_it() -> None:
     (told,) = [line for line in lines if line.startswith("Bottleneck")]
     names = told.split(": ")[1].split(" take")[0].replace(" and ", ", ").split(", ")
     assert {*names} <= {line.split(" ")[0] for line in lines}
+
+
+def test_a_depth_that_folds_nothing_says_so() -> None:
+    found = load("rtx-4090").predict("timm:resnet50", 256)
+    for depth, is_told in ((0, False), (1, False), (9, True)):
+        lines = [*lines_of(report.report_lines(found, depth))]
+        told = f"--depth {depth} folds nothing: no module {depth} names deep holds several blocks"
+        assert (told in lines) == is_told
+
+
+def test_a_row_of_a_block_has_its_name_as_the_option_takes_it_and_all_that_it_does() -> None:
+    """A cell of NASNet has more kinds of operations than fit into a table."""
+    found = load("rtx-4090").predict("keras:NASNetMobile", 8)
+    longest = max(found.blocks, key=lambda block: len(block.description))
+    assert len(longest.description) > 48
+    assert "..." not in longest.description
+    row = next(r for r in found.block_rows() if r["block"] == longest.block)
+    assert row["description"] == longest.description
+    assert longest.name == f"{longest.block} · {longest.description}"
+    assert find_block(analyze(found.query.graph), row["block"]) == [*found.blocks].index(longest)
