@@ -227,10 +227,10 @@ def find_block(analysis: Analysis, name: str) -> int:
     for known in (labels, names):
         if name in known:
             return known.index(name)
-    operations, inside = analysis.graph.operations, (f"{name}.", f"{name}/")
+    operations, dotted = analysis.graph.operations, name.replace("/", ".")
 
     def is_in(operation: Operation) -> bool:
-        return operation.full_name == name or operation.full_name.startswith(inside)
+        return f"{operation.full_name}.".replace("/", ".").startswith(f"{dotted}.")
 
     within = [
         b.label for b in analysis.blocks if any(is_in(operations[p]) for p in b.operations)
