@@ -232,9 +232,7 @@ def find_block(analysis: Analysis, name: str) -> int:
     def is_in(operation: Operation) -> bool:
         return f"{operation.full_name}.".replace("/", ".").startswith(f"{dotted}.")
 
-    within = [
-        b.label for b in analysis.blocks if any(is_in(operations[p]) for p in b.operations)
-    ]
+    within = [b.label for b in analysis.blocks if any(is_in(operations[p]) for p in b.operations)]
     hint = f"its operations are in {', '.join(within)}"
     if len(within) == 1:
         hint = f"it is in {within[0]}: {arg('block')} {quote(within[0])}"
