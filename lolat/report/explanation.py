@@ -8,9 +8,9 @@ from operator import attrgetter
 
 from lolat.device.attribution import Attribution, Counterfactual, Explanation, Term
 from lolat.device.budget import BudgetAnswer, value_words
-from lolat.device.prediction import CALL, Prediction, end_ms
+from lolat.device.prediction import CALL, Prediction, bound_by, end_ms
 from lolat.device.predictors.roofline import Roofline
-from lolat.graph.counts import MEANINGS, MEMBERS
+from lolat.graph.counts import GROUPS, MEANINGS, MEMBERS
 from lolat.report.prediction import further, latency, note_lines, room_lines, totals
 from lolat.report.rows import TERMS, color_of, named_parts
 from lolat.report.tables import Column, Part, ReportTable
@@ -72,7 +72,9 @@ def rate(term: Term) -> tuple[str, str]:
     """A term's count, and what a unit of it costs: ("3.86 GMACs", "8.52 ms/G")."""
     unit = MEANINGS[term.name].unit
     if term.name in STARTED:
-        return f"{quantity(term.count)} {unit}", milliseconds(term.rate_ms)
+        return f"{quantity(term.count)} {unit.removesuffix('s' * (term.count == 1))}", milliseconds(
+            term.rate_ms
+        )
     scale, prefix = (1e9, "G") if unit == "MACs" else (1e6, "M")
     count = quantity(term.count, unit) if unit == "MACs" else f"{quantity(term.count)} {unit}"
     return count, f"{milliseconds(term.rate_ms * scale)}/{prefix}"
@@ -83,19 +85,26 @@ def term_table(
 ) -> ReportTable:
     """A row for each term that costs more than LEAST of the whole, the call, and their sum, `whole_ms`.
 
+    "family": the cause by which `lolat report` calls it, if any is called otherwise.
+
     No row has a cost of one unit where the formula has none: by a roofline the longer of computing and
     moving counts, so that a time over its count is no rate of the device.
     """
     costly = sorted(
         (t for t in terms if t.latency_ms > LEAST * whole_ms), key=lambda t: -t.latency_ms
     )
-    rows = [(TERMS[t.name], color_of(t.name), *rate(t), t.latency_ms) for t in costly]
+    rows = [
+        (TERMS[t.name], color_of(t.name), *rate(t), t.latency_ms, TERMS[GROUPS[t.name]])
+        for t in costly
+    ]
     if call_ms:
         call = "one call of the framework", color_of(CALL), "1", milliseconds(call_ms), call_ms
-        rows.append(call)
-    rows.append(("together", "", "", "", whole_ms))
+        rows.append((*call, TERMS[CALL]))
+    rows.append(("together", "", "", "", whole_ms, ""))
+    has_families = any(cause != family for cause, *_, family in rows[:-1])
     columns = [
         Column("cause", lambda row: row[0], is_text=True, color=lambda row: row[1]),
+        Column("family", lambda row: row[5] if has_families else None, is_text=True),
         Column("count", lambda row: row[2]),
         Column("each", lambda row: "" if of.predictor == Roofline.name else row[3]),
         Column("ms", lambda row: row[4], digits),
@@ -109,9 +118,10 @@ def _block_table(blocks: Sequence[Attribution]) -> ReportTable:
     rows: list[tuple[str, float, float, str]] = []
     ordered = sorted(blocks, key=attrgetter("order"))
     for block in ordered[:TOP_BLOCKS]:
-        largest = _largest(block)
-        part = percent(largest.latency_ms / (block.latency_ms or 1.0))
-        most = f"{TERMS[largest.name]} {part}" if block.latency_ms else "nothing"
+        cause, ms = _most(block)
+        most = (
+            f"{TERMS[cause]} {percent(ms / block.latency_ms)}" if block.latency_ms else TERMS[cause]
+        )
         rows.append((block.name, block.latency_ms, block.share, most))
     if rest := ordered[TOP_BLOCKS:]:
         times, shares = sum(b.latency_ms for b in rest), sum(b.share for b in rest)
@@ -138,13 +148,15 @@ def operation_table(block: Attribution, operations: Sequence[Attribution]) -> Re
         *(Column(head, count_of(names), quantity, page="hidden") for head, names in SIZES.items()),
         Column("ms", lambda o: o.latency_ms, digits),
         Column("of block", lambda o: o.latency_ms / (block.latency_ms or 1.0), percent),
-        Column("most of it is", lambda o: TERMS[_largest(o).name], is_text=True, screen="hidden"),
+        Column("most of it is", lambda o: TERMS[_most(o)[0]], is_text=True, screen="hidden"),
     ]  # fmt: skip
     return ReportTable(columns, [o for o in operations if o.latency_ms > 0.0])
 
 
-def _largest(part: Attribution) -> Term:
-    return max(part.terms, key=lambda term: term.latency_ms)
+def _most(part: Attribution) -> tuple[str, float]:
+    """The family of causes with most of a part's time, as `lolat report` has it, and its ms."""
+    cause = bound_by({t.name: t.latency_ms for t in part.terms})
+    return cause, sum(t.latency_ms for t in part.terms if GROUPS[t.name] == cause)
 
 
 def marked(change: Counterfactual) -> str:
