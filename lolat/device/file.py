@@ -143,10 +143,10 @@ class DeviceFile(Hardware):
     @property
     def has_tf32(self) -> bool:
         """True if convolutions of float32 are computed in TF32, as is PyTorch's default on units for it."""
-        kernels, gpu = self.kernels, self.gpu
+        kernels = self.kernels
         if kernels is None or kernels.mode.dtype != FLOAT32:
             return False
-        return kernels.tf32 > 1.0 or (gpu is not None and gpu.tf32_tflops is not None)
+        return kernels.tf32 > 1.0 or (self.gpu is not None and self.gpu.tf32_tflops is not None)
 
     @property
     def is_measured(self) -> bool:

@@ -124,9 +124,10 @@ def _known_of(path: Path, changed_ns: int) -> tuple[str | None, tuple[str, ...]]
 
 def of_its_source(file: DeviceFile) -> tuple[str, ...]:
     """The remarks of a model file from published times, or changed by a data sheet or as of now."""
-    gpu, kernels = file.gpu, file.kernels
-    dies = gpu.dies_remark if kernels and gpu else ""
-    power = gpu.power_remark(file.mode.dtype) if kernels and gpu and not kernels.measured else ""
+    kernels = file.kernels
+    gpu = file.gpu if kernels else None
+    dies = gpu.dies_remark if gpu else ""
+    power = gpu.power_remark(file.mode.dtype) if gpu and kernels and not kernels.measured else ""
     remarks = filter(None, (file.document.get("as_now"), file.of_form, file.estimated, dies, power))
     return *remarks, *(file.warnings if file.environment.of_layers else ())
 

@@ -421,7 +421,7 @@ def mode_words(file: DeviceFile, graph: Graph | None = None, last: bool = False)
     """Precision, framework, launch, layout: "fp32, PyTorch, eager"; `graph`, `last`: see `layout_of`."""
     mode, framework = file.mode, file.environment.framework
     precision = PRECISION_OF[mode.dtype]
-    precision += IN_TF32 * file.has_tf32
+    precision += IN_TF32 * bool(file.kernels and file.has_tf32)
     title = FRAMEWORK_TITLES.get(framework or "", framework)
     parts = [precision, plain(title) if title else ""]
     parts += [mode.launch if framework == "torch" or mode.launch != EAGER else ""]

@@ -13,6 +13,7 @@ import pytest
 import lolat
 from lolat.api.model import Model
 from lolat.device.prediction import Prediction
+from lolat.device.running import IN_TF32
 from lolat.graph.blocks import cut
 from lolat.graph.counts import COLUMNS, GROUPS
 from lolat.report.bottlenecks import page
@@ -131,8 +132,8 @@ def test_the_header_is_that_of_the_terminal(precision: str) -> None:
         r"<[^>]+>", " ", page(answer).partition("<header>")[2].partition("</header>")[0]
     )
     question, device = answer.report().splitlines()[:2]
-    layout = ", channels first" * (precision == "fp16")
-    assert question == f"hand made · batch 16 · 56x56x3 · {precision}, PyTorch, eager{layout}"
+    layout, tf32 = ", channels first" * (precision == "fp16"), IN_TF32 * (precision == "fp32")
+    assert question == f"hand made · batch 16 · 56x56x3 · {precision}{tf32}, PyTorch, eager{layout}"
     assert device.startswith("rtx-4090-amp: RTX 4090, by 1,419 networks, batch 4 to 1024, PyTorch ")
     assert question.removeprefix("hand made · ") in header
     assert device in header

@@ -13,6 +13,7 @@ from lolat.graph import GraphBuilder
 from lolat.graph.blocks import cut
 from lolat.graph.width import NOTE
 from lolat.report.explanation import budget_lines, explanation_lines, rate
+from lolat.report.rows import TERMS
 from lolat.report.tables import lines_of
 from lolat.units import digits
 from tests import synthetic
@@ -29,6 +30,7 @@ NETWORK = synthetic.network()
         (Term("pair_elements", 41_000_000, 1e-7, 4.1), "41.0 M elements", "0.100 ms/M"),
         (Term("conv_ops", 53, 0.02, 1.06), "53 operations", "0.020 ms"),
         (Term("serial", 12, 0.02, 0.24), "12 operations", "0.020 ms"),
+        (Term("serial", 1, 0.02, 0.02), "1 operation", "0.020 ms"),
     ],
 )
 def test_a_term_in_its_units(term: Term, count: str, each: str) -> None:
@@ -43,7 +45,7 @@ def test_the_receipt_of_a_network() -> None:
     compute = next(line for line in lines if line.startswith("  larger convolution "))
     flops = next(t for t in found.total.terms if t.name == "spatial_macs")
     assert " ".join(compute.split()).startswith(
-        f"larger convolution {rate(flops)[0]} {rate(flops)[1]} {digits(flops.latency_ms)}"
+        f"larger convolution compute {rate(flops)[0]} {rate(flops)[1]} {digits(flops.latency_ms)}"
     )
     assert any(line.startswith("  one call of the framework") for line in lines)
     (total,) = [line for line in lines if line.startswith("  together")]
@@ -66,6 +68,14 @@ def test_operations_are_counted_as_they_are_started(launch: str, by_hand: int) -
     assert found.total.by_term["ops"].count == by_hand
     assert sum(block.by_term["ops"].count for block in found.blocks) == by_hand
     assert f"launch {by_hand} operations, the device" in " ".join(found.warnings)
+
+
+def test_most_of_a_block_is_what_the_report_says() -> None:
+    found = explain(MODEL, NETWORK)
+    lines = list(lines_of(explanation_lines(found)))
+    for block in found.prediction.blocks[:-1]:
+        (shown,) = [x for x in lines if x.startswith(f"  {block.name} ")] or [""]
+        assert not shown or TERMS[block.bound_by] in shown
 
 
 def test_blocks_that_differ_by_rounding_stay_in_order() -> None:
