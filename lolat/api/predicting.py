@@ -221,10 +221,12 @@ def exceeded(predictions: Collection[Prediction], question: Question) -> list[st
 
     InputError if a sure one has no interval.
     """
+    from lolat.report.ranked import device_words
+
     max_ms, sure, lines = question.max_ms, bool(question.sure), []
     is_limit = max_ms is not None or {*map(attrgetter("fits"), predictions)} == {False}
     for prediction in predictions if is_limit else ():
-        on = f" on {plain(prediction.device)}"
+        on = f" on {device_words(prediction)}"  # as in the table
         if prediction.fits is False:
             lines.append(f"{prediction.title}{on} does not fit into its memory")
         elif max_ms is not None and (most_ms := end_ms(prediction, sure)) > max_ms:

@@ -10,7 +10,9 @@ import pytest
 
 from lolat.api.choosing import load
 from lolat.api.model import Model
+from lolat.api.predicting import exceeded
 from lolat.device.attribution import find_block
+from lolat.device.question import Question
 from lolat.graph.analysis import analyze
 from lolat.io.results import Remark
 from lolat.report import prediction as report
@@ -159,6 +161,8 @@ def test_a_device_in_a_row_does_not_name_another_precision(
 ) -> None:
     found = load(name).run_as(precision).predict(synthetic.network())
     assert device_words(found) == shown
+    (over,) = exceeded([found], Question(max_ms=1e-6))
+    assert f" on {shown} takes " in over
 
 
 def test_a_gpu_by_its_data_sheet_is_named() -> None:
