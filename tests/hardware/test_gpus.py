@@ -105,11 +105,16 @@ def test_what_is_no_known_gpu_has_no_sheet(name: str) -> None:
 
 
 def test_rates_are_those_of_the_makers_sheets() -> None:
-    """NVIDIA, A100: 19.5, 156 and 312 TFLOPS; V100 and T4 have no bfloat16 and no TF32."""
-    a100, v100, p100 = (find_gpu(n) for n in ("A100", "V100", "P100"))
+    """NVIDIA, A100: 19.5, 156 and 312 TFLOPS; V100 and T4 have no bfloat16 and no TF32.
+
+    PyTorch on ROCm computes float32 without the TF32 units of an MI300X.
+    """
+    a100, v100, p100, mi300x = (find_gpu(n) for n in ("A100", "V100", "P100", "MI300X"))
     assert a100 is not None
     assert v100 is not None
     assert p100 is not None
+    assert mi300x is not None
+    assert [mi300x.rate(t) for t in ("float32", "tf32", "bfloat16")] == [163.4, None, 1307.4]
     rates = [a100.rate(t) for t in ("float32", "tf32", "amp", "float16", "bfloat16")]
     assert rates == [19.5, 156, 312, 312, 312]
     assert [v100.rate(t) for t in ("float32", "tf32", "amp", "bfloat16")] == [14, None, 112, None]
