@@ -124,15 +124,6 @@ def test_csv_is_the_rows(lolat: Command, model: Model, question: Question) -> No
                 assert cells[name] == ("" if value is None else str(value))
 
 
-def test_blocks_add_up_and_the_interval_holds_the_latency(model: Model) -> None:
-    for p in several(model):
-        assert sum(b.latency_ms for b in p.blocks) == pytest.approx(p.latency_ms)
-        assert sum(b.share for b in p.blocks) == pytest.approx(1.0)
-        assert p.blocks[-1].name == "call"
-        assert p.interval_ms[0] < p.latency_ms < p.interval_ms[1]
-        assert p.counts == synthetic.totals(p.query.graph, p.batch_size)
-
-
 def test_the_page_shows_the_same_figure(lolat: Command, model: Model) -> None:
     wanted = model.predict("net.json", 4)
     lolat.done("report", "desk.json", "net.json", "--batch-size", "4", "--html", "page.html")

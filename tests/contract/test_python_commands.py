@@ -97,17 +97,3 @@ def test_many_are_of_one_type_however_many(folder: Path) -> None:
     costs = [lolat.compare("net.json", n, on=ON[:1], samples=100) for n in (4, [4], [4, 8])]
     assert {type(c).__name__ for c in costs} == {"Costs"}
     assert [len(c.answers) for c in costs] == [1, 1, 2]
-
-
-def test_a_device_is_known_by_its_gpu(folder: Path) -> None:
-    assert lolat.load("v100").label == "v100-fp32"
-    assert lolat.load("RTX 4090").label == "rtx-4090-amp"
-    assert lolat.load("rtx 4080").label == "rtx 4080"
-    with pytest.raises(LolatError, match="no such device"):
-        lolat.load("nothing")
-
-
-def test_a_device_that_cannot_answer_is_left_out(folder: Path) -> None:
-    found = lolat.predict("net.json", on=["v100", "epyc-2t"], precision="fp16")
-    assert [p.device for p in found] == ["v100-fp32"]
-    assert "epyc-2t" in found.left_out
