@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from lolat.graph.quantized import int8_steps
 from lolat.readers.onnx import read_file
 from tests.processes import python
 from tests.readers.counting import refused
-from tests.readers.onnx_networks import NEWEST, graph_of, kinds, model, node, total
+from tests.readers.onnx_networks import NEWEST, graph_of, kinds, model, node, saved, total
 
 OPSETS = [11, NEWEST]
 
@@ -144,30 +145,36 @@ QUANTIZE = """
 import sys
 import numpy as np
 from onnxruntime import quantization as q
-given, path, form, size, dtype = sys.argv[1:]
-if form == "dynamic":
-    sys.exit(q.quantize_dynamic(given, path))
-data = [{"x": np.ones([int(n) for n in size.split("x")], dtype)}]
-reader = type("Data", (q.CalibrationDataReader,), {"get_next": lambda _: data and data.pop()})
-q.quantize_static(given, path, reader(), quant_format=q.QuantFormat[form])
+for given, size, dtype in (("images", (2, 3, 8, 8), "float32"), ("words", (2, 9), "int64")):
+    data = [{"x": np.ones(size, dtype)}]
+    reader = type("Data", (q.CalibrationDataReader,), {"get_next": lambda _: data and data.pop()})
+    q.quantize_dynamic(f"{given}.onnx", f"{given} dynamic.onnx")
+    q.quantize_static(f"{given}.onnx", f"{given} QDQ.onnx", reader(), quant_format=q.QuantFormat.QDQ)
 """
 """A process of its own: ONNX Runtime opens no session with threads of its own once one shares them."""
 
 
-@pytest.mark.parametrize("form", ["dynamic", "QDQ"])
-@pytest.mark.parametrize("made", [IMAGES, WORDS], ids=["images", "words"])
-def test_a_quantized_network(tmp_path: Path, made: Any, form: str) -> None:
-    """A network that ONNX Runtime quantizes keeps its counts and time, outside the measured range."""
+@pytest.fixture(scope="module")
+def quantized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of both networks, and of what ONNX Runtime makes of them."""
     pytest.importorskip("onnxruntime")
-    ours, path = graph_of(tmp_path, made), str(tmp_path / "quantized.onnx")
-    example = ("2x3x8x8", "float32") if made is IMAGES else ("2x9", "int64")
-    done = python(QUANTIZE, tmp_path / "network.onnx", path, form, *example)
+    folder = tmp_path_factory.mktemp("quantized")
+    for name, made in (("images", IMAGES), ("words", WORDS)):
+        saved(folder, made, f"{name}.onnx")
+    done = python(QUANTIZE, cwd=folder)
     assert done.returncode == 0, done.stderr
-    found = read_file(path)
+    return folder
+
+
+@pytest.mark.parametrize("form", ["dynamic", "QDQ"])
+@pytest.mark.parametrize("name", ["images", "words"])
+def test_a_quantized_network(quantized: Path, name: str, form: str) -> None:
+    """A network that ONNX Runtime quantizes keeps its counts and time, outside the measured range."""
+    ours, found = (read_file(str(quantized / f"{name}{end}.onnx")) for end in ("", f" {form}"))
     assert kinds(found) == kinds(ours)
     assert [tuple(count(found).total(n)) for n in (1, 3)] == [total(ours, n) for n in (1, 3)]
-    for name in ("epyc-2t-onnxruntime", "t4-fp32", "i7-12700h-compiled"):
-        before, after = (lolat.load(name).predict(graph, batch_size=64) for graph in (ours, found))
+    for device in ("epyc-2t-onnxruntime", "t4-fp32", "i7-12700h-compiled"):
+        before, after = (lolat.load(device).predict(g, batch_size=64) for g in (ours, found))
         assert after.latency_ms == before.latency_ms
         assert after.in_domain is False
         assert after.interval_ms[1] > before.interval_ms[1]
@@ -206,20 +213,16 @@ def test_what_runs_in_integers(tmp_path: Path, zero: Any, second: str, names: li
 
 OPTIMIZED = """
 import sys, onnx, onnxruntime
-options = onnxruntime.SessionOptions()
-options.optimized_model_filepath = sys.argv[2]
-onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
-print(*(node.op_type for node in onnx.load(sys.argv[2]).graph.node))
+for path in sys.argv[1:]:
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = f"{path} optimized"
+    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    print(*(node.op_type for node in onnx.load(f"{path} optimized").graph.node))
 """
 
 
-@pytest.mark.parametrize("op", ["Conv", "MatMul", "Gemm"])
-@pytest.mark.parametrize("kernel", ["int8", "int4", "float"])
-def test_a_product_runs_in_integers_where_onnx_runtime_runs_it_so(
-    tmp_path: Path, kernel: str, op: str
-) -> None:
-    """Between tensors in 8 bits, by the kernel's type: as ONNX Runtime's own optimizer has it."""
-    pytest.importorskip("onnxruntime")
+def between_8_bits(kernel: str, op: str) -> Any:
+    """A product between tensors in 8 bits, of a kernel of this type."""
     shape, x = ((4, 4, 3, 3), ("N", 4, 8, 8)) if op == "Conv" else ((4, 4), ("N", 4))
     nodes = [node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z", "d")]
     of_kernel = {"w": np.ones(shape, np.float32)}
@@ -231,14 +234,21 @@ def test_a_product_runs_in_integers_where_onnx_runtime_runs_it_so(
         node(op, "d w", "c"), node("QuantizeLinear", "c s z", "r"),
         node("DequantizeLinear", "r s z", "y"),
     ]  # fmt: skip
-    made = model(nodes, x=x, opset=21, s=np.float32(0.1), z=np.uint8(3), **of_kernel)
-    graph = graph_of(tmp_path, made)
-    done = python(OPTIMIZED, tmp_path / "network.onnx", tmp_path / "optimized.onnx")
+    return model(nodes, x=x, opset=21, s=np.float32(0.1), z=np.uint8(3), **of_kernel)
+
+
+def test_a_product_runs_in_integers_where_onnx_runtime_runs_it_so(tmp_path: Path) -> None:
+    """By the kernel's type: as ONNX Runtime's own optimizer has it."""
+    pytest.importorskip("onnxruntime")
+    pairs = [*itertools.product(("int8", "int4", "float"), ("Conv", "MatMul", "Gemm"))]
+    files = [saved(tmp_path, between_8_bits(*pair), f"{'-'.join(pair)}.onnx") for pair in pairs]
+    done = python(OPTIMIZED, *files)
     assert done.returncode == 0, done.stderr
-    in_float = op in done.stdout.split()
-    assert in_float is (kernel == "int4" or (kernel, op) == ("float", "MatMul"))
-    steps = [s.name for s in int8_steps(graph) if s.name in ("convolution", "product")]
-    assert bool(steps) is not in_float
+    for pair, file, line in zip(pairs, files, done.stdout.splitlines(), strict=True):
+        in_float = pair[1] in line.split()
+        assert in_float is (pair[0] == "int4" or pair == ("float", "MatMul")), pair
+        steps = [s.name for s in int8_steps(read_file(file))]
+        assert bool({"convolution", "product"} & {*steps}) is not in_float, pair
 
 
 def test_weights_of_4_bits_have_scales_and_zero_points(tmp_path: Path) -> None:

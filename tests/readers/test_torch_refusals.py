@@ -225,26 +225,26 @@ def test_what_cannot_be_read(network: Any, size: Any, code: str) -> None:
     assert "parts" not in str(caught.value)  # none of these has any
 
 
-@pytest.mark.parametrize(
-    ("spec", "size", "said"),
-    [
-        ("timm:resnet0", None, "timm:resnet0 is not bundled (did you mean timm:resnet"),
-        ("timm:ResNet50", None, "timm:ResNet50 is not bundled (did you mean timm:resnet50?); "),
-        ("timm:resnet50", 288, "timm:resnet50 is bundled at 3x224x224 alone; "),
-    ],
-)
+BUNDLED = {
+    ("timm:resnet0", None): "timm:resnet0 is not bundled (did you mean timm:resnet",
+    ("timm:ResNet50", None): "timm:ResNet50 is not bundled (did you mean timm:resnet50?); ",
+    ("timm:resnet50", 288): "timm:resnet50 is bundled at 3x224x224 alone; ",
+}
+
+
 @pytest.mark.parametrize("package", ["torch", "torchvision"])
-def test_without_pytorch(package: str, spec: str, size: int | None, said: str) -> None:
+def test_without_pytorch(package: str) -> None:
     if package == "torchvision" and find_spec("timm") is None:
         pytest.skip("could not import 'timm'")
     code = (
         f"import sys; sys.modules[{package!r}] = None\nimport lolat\n"
-        "from lolat.errors import MissingPackageError\n"
-        f"try:\n    lolat.read({spec!r}, {size})\nexcept MissingPackageError as e:\n    print(e)"
+        f"from lolat.errors import MissingPackageError\nfor asked in {[*BUNDLED]!r}:\n"
+        "    try: lolat.read(*asked)\n    except MissingPackageError as e: print(e)"
     )
-    message = python(code).stdout
-    assert message.startswith(said)
-    assert message.endswith("[torch]'\n" if package == "torch" else "pip install torchvision\n")
+    end = "[torch]'" if package == "torch" else "pip install torchvision"
+    for said, message in zip(BUNDLED.values(), python(code).stdout.splitlines(), strict=True):
+        assert message.startswith(said)
+        assert message.endswith(end)
 
 
 class Unread(nn.Module):
