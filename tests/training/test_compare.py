@@ -212,14 +212,6 @@ def test_two_models_of_one_gpu_that_run_alike_are_one_answer() -> None:
     assert [c.device for c in found.answers] == [names[0]]
 
 
-def test_the_launch_is_asked_of_each(prices: str) -> None:
-    eager, compiled = (
-        compared(["rtx-4090-amp-compiled"], "amp", 8, launch).answers[0]
-        for launch in ("eager", None)
-    )
-    assert (eager.launch, compiled.launch) == ("eager", "compiled")
-
-
 def test_a_gpu_that_was_measured_so_answers_for_its_launch() -> None:
     names = ("rtx-4090-amp-compiled", "rtx-4090-amp")
     found = compared(names, "amp", 8, "eager")

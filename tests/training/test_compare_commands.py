@@ -119,16 +119,6 @@ def test_what_does_not_fit_ends_with_3(lolat: Command, net: str) -> None:
     assert lolat("predict", "p4-fp32", net, "--batch-size", f"1,{10**6}").code == 0  # one does
 
 
-def test_an_unknown_name_is_told(lolat: Command, net: str) -> None:
-    """With what it resembles; a GPU with a data sheet is known by its name."""
-    done = lolat("predict", net, "--on", "A100,rtx-4091")
-    assert (done.code, done.out) == (2, "")
-    assert "did you mean rtx-4090" in one_line(done.err)
-    assert "A100" not in done.err
-    assert lolat("predict", net, "--on", "A100,A40").code == 0
-    assert "lolat fit" not in one_line(lolat("predict", "here/a30.json", net).err)  # a file
-
-
 def test_among_several_a_device_without_the_precision_is_told(lolat: Command, net: str) -> None:
     ask = ("predict", net, "--on", "a100,t4", "--precision", "bf16")
     done, found = lolat(*ask), json.loads(lolat(*ask, "--json").out)

@@ -57,24 +57,6 @@ def test_at_first_there_is_an_answer(page: Site, gpu: Path) -> None:
     assert page.commands()[0].startswith(f"lolat llm {gpu} qwen3-32b --concurrency 32 ")
 
 
-def test_several_devices_stand_side_by_side(gpu: Path, tmp_path: Path) -> None:
-    quick = json.loads(gpu.read_text())
-    quick["llm"]["sheet"]["bandwidth_gb_s"] *= 3
-    (tmp_path / "quick.json").write_text(json.dumps(quick))
-    with site([gpu, tmp_path / "quick.json"]) as page:
-        page.get(f"{TAB}{SMALL}&model=gpu&model=quick")
-        assert "Side by side" in page.answer()
-        body = page.raw.partition("The cheapest configuration of each")[2].partition("</table>")[0]
-        assert ", bfloat16, cache bfloat16</caption>" in body
-        assert "bfloat16" not in body.partition("</caption>")[2]  # the same in both rows
-        page.get(f"{TAB}{SMALL}&model=gpu")
-        assert "Side by side" not in page.answer()
-    names = re.findall(r"<tr><t[hd][^>]*>([^<]*)<", body.partition("<tbody>")[2])
-    assert names == ["gpu", "quick"]
-    (row,) = (line for line in body.split("<tr>") if "fastest" in line)
-    assert "quick" in row
-
-
 def test_cards_follow_the_table_and_a_device_that_cannot_has_no_price(
     gpu: Path, tmp_path: Path
 ) -> None:
@@ -225,14 +207,6 @@ def test_all_devices_are_compared_by_one_name(gpu: Path, tmp_path: Path) -> None
         )
 
 
-def test_arrivals_are_as_asked(page: Site, gpu: Path) -> None:
-    page.get(TAB + SMALL, request_rate="40", tensor_parallel="1", arrivals="even")
-    ask: dict[str, Any] = {"request_rate": 40.0, "tensor_parallel": 1}
-    row = lolat.load(gpu).llm("llama-3.1-8b", **ask, arrivals="even").chosen
-    assert f"{milliseconds(row.tpot_ms or 0.0)} a token, {row.load_words}" in page.answer()
-    assert "--arrivals even" in page.raw
-
-
 def test_the_limits_and_the_best_are_in_front(page: Site) -> None:
     page.get(TAB + SMALL, request_rate="4", max_tpot_ms="40")
     assert cells_of(page, "thead")[:3] == ["GPUs", "token &lt;=&nbsp;40&nbsp;ms", ""]
@@ -294,14 +268,6 @@ def test_no_is_an_answer(page: Site, gpu: Path) -> None:
     assert "its weights take" in page.answer()
     assert 'class="front"' not in page.raw
     assert page.errors() == {}
-
-
-def test_where_all_rows_wait_the_title_says_so(page: Site) -> None:
-    page.get(TAB + SMALL, concurrency="5000", tensor_parallel="1,2")
-    assert re.search(
-        r"a gpu \(vllm\) \d GPUs? \S+ ms a token, 5,000 concurrent requests on \d GPUs?, waits for memory",
-        page.answer(),
-    )
 
 
 def send(page: Site, name: str, content: bytes, **fields: str) -> Any:
