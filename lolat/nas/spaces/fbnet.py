@@ -23,7 +23,7 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph.layers import Layers
-from lolat.nas.cost_prior import MACS, OPS, TRAFFIC, WEIGHTS, Pieces, occurrences, relative, work
+from lolat.nas.cost_prior import Pieces, occurrences, relative, work
 from lolat.nas.space import Codec, Position, Row, Space
 from lolat.nas.tables import Part
 from lolat.units import shortened
@@ -144,46 +144,16 @@ def _head(top: int, classes: int, layers: Layers, x: int) -> int:
 
 # ---- The prior knowledge of a fit to a few measured networks.
 #
-# A piece is a block in a layer. Its counts are those of the space's own tables, with two exceptions: a
-# channel shuffle launches six operations (two reshapes and a transposition, twice) and moves nothing; a 1x1
-# convolution with a stride reads only the positions that it keeps.
+# A piece is a block in a layer, or stem and head. Its counts are those of the space's own tables.
 
-SHUFFLE_OPS = 6.0
-ACCESSES = 6.0  # in stem and head, of an element that a convolution writes
-_SKIP = CHOICES.index("skip")
-_SHUFFLED = [i for i, (*_, divided) in enumerate(BLOCKS.values()) if divided > 1]
-
-# Deviation of a cost's logarithm from the formula: all blocks of a kind, of a stage, of a kind in a
-# stage, and the stem and head.
-_KIND, _STAGE, _KIND_IN_STAGE, _OTHER = 0.12, 0.10, 0.06, 0.7
-
-
-def rest(variant: Variant, space: Space) -> np.ndarray:
-    """(COST_TERMS,) counts of stem and head, without biases."""
-    counts = np.sum([work(table) for table in space.tables if not table.positions], axis=0)
-    first, *_, last = variant.layers()
-    top_side = -(-last.side // last.stride)
-    counts[TRAFFIC] = ACCESSES * (first.side**2 * STEM + top_side**2 * variant.top)
-    counts[WEIGHTS] -= variant.classes
-    return counts
-
-
-def blocks(variant: Variant, space: Space) -> np.ndarray:
-    """(LAYERS, CHOICES, COST_TERMS) counts of each block in each layer."""
-    counts = np.stack([work(table) for table in space.tables if table.positions])
-    for layer, (_, side, inside, _, stride) in zip(counts, variant.layers(), strict=True):
-        elements = side**2 * inside
-        layer[_SHUFFLED, OPS] += SHUFFLE_OPS - 1.0  # the graph counts the transposition
-        layer[_SHUFFLED, TRAFFIC] -= 2.0 * elements
-        if layer[_SKIP, MACS]:
-            layer[_SKIP, TRAFFIC] -= elements - elements / stride**2
-    return counts
+# Deviation of a cost's logarithm from the formula: all blocks of a kind, of a stage, and the stem and head.
+_KIND, _STAGE, _OTHER = 0.12, 0.10, 0.7
 
 
 def assumptions(variant: Variant, space: Space) -> list[Pieces]:
     """Return two assumptions: launching operations overlaps with running others, or does not."""
-    same = rest(variant, space)
-    each = blocks(variant, space).reshape(-1, len(same))
+    same = np.sum([work(table) for table in space.tables if not table.positions], axis=0)
+    each = np.concatenate([work(table) for table in space.tables if table.positions])
     terms = relative(np.vstack([same, each]), each.mean(axis=0) * LAYERS + same)
     kinds, stages = range(len(CHOICES)), range(len(STAGES))
     kind = np.concatenate([[-1], np.tile(kinds, LAYERS)])
@@ -193,7 +163,6 @@ def assumptions(variant: Variant, space: Space) -> list[Pieces]:
         (kind == -1, _OTHER),
         *((kind == k, _KIND) for k in kinds),
         *((stage == s, _STAGE) for s in stages),
-        *(((kind == k) & (stage == s), _KIND_IN_STAGE) for s in stages for k in kinds),
     ]
     counts = partial(occurrences, [((index,), (len(CHOICES),)) for index in range(LAYERS)])
     shared = (counts, terms, members, math.log(0.5))
