@@ -9,7 +9,6 @@ import hashlib
 import re
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace as changed
@@ -19,7 +18,7 @@ from typing import Any, BinaryIO
 
 from msgspec.structs import replace
 
-from lolat.errors import InputError, LolatError, NetworkError
+from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import Decoder
@@ -35,8 +34,6 @@ UPLOAD = "upload:"
 MOST_KEPT = 128
 MOST_BYTES = 256 * 2**20
 """Total size of the sent files that are kept."""
-FAILED_S = 60.0
-"""Seconds before a network that could not be read is tried again."""
 
 
 def sent_name(spec: str) -> str:
@@ -54,12 +51,9 @@ Key = tuple[str, tuple[Any, ...]]
 class NetworkCache:
     """Keeps the last networks and sent files. It reads one network at a time, each once."""
 
-    def __init__(
-        self, read: ReadNetwork = read_in_child, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._read, self._clock = read, clock
+    def __init__(self, read: ReadNetwork = read_in_child) -> None:
+        self._read = read
         self._graphs: dict[Key, Graph] = {}
-        self._failed: dict[Key, tuple[float, LolatError]] = {}
         self._files: dict[str, bytes] = {}
         self._turn = threading.Lock()
 
@@ -108,22 +102,9 @@ class NetworkCache:
     def _in_turn(self, key: Key, read: Callable[[], Graph]) -> Graph:
         """Read a network, or take the result of who read the same one meanwhile."""
         with self._turn:
-            if key in self._graphs:
-                return self._graphs[key]
-            if error := self._failure(key):
-                raise error.reworded(error.message)  # a copy, as several threads may raise it
-            try:
-                graph = read()
-            except LolatError as error:
-                _keep(self._failed, key, (self._clock(), error.reworded(error.message)))
-                raise
-            _keep(self._graphs, key, graph)
-            return graph
-
-    def _failure(self, key: Key) -> LolatError | None:
-        """The error of a network that could not be read in the last FAILED_S seconds."""
-        at, error = self._failed.get(key, (-FAILED_S, None))
-        return error if self._clock() - at < FAILED_S else None
+            if key not in self._graphs:
+                _keep(self._graphs, key, read())
+            return self._graphs[key]
 
 
 class Decoders:

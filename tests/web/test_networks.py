@@ -43,16 +43,6 @@ def test_one_is_read_at_a_time_and_each_once(reader: FakeReader, cache: NetworkC
     assert sorted(reader.calls) == [("keras:A", ()), ("keras:A", (64,)), ("keras:B", ())]
 
 
-def test_a_failure_is_remembered_for_a_while(reader: FakeReader) -> None:
-    now = [0.0]
-    cache = NetworkCache(reader.read, lambda: now[0])
-    for seconds, calls in ((0.0, 1), (59.0, 1), (61.0, 2)):
-        now[0] = seconds
-        with pytest.raises(NetworkError, match="did you mean good"):
-            cache.get("keras:Bad")
-        assert len(reader.calls) == calls
-
-
 def test_a_file_that_went_has_to_be_given_again(
     cache: NetworkCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
