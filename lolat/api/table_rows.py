@@ -328,11 +328,11 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
                 stay_ms = ttft + (load.output_tokens - 1.0) * ms
                 inside = max(1e-3 * load.request_rate * stay_ms, load.concurrency)  # Little's law
                 at_once = min(inside, room, server.rule.sequences)
-                sizes = np.array([[at_once, load.input_tokens, load.output_tokens]])
+                sizes = at_once, load.input_tokens, load.output_tokens
                 at_rate = 0.0 < load.request_rate <= server.largest_rate(load, section.overheads)
-                of = server.gpu, server.deployment, sizes, parts[None]
-                low, high, _ = interval(*of, at_rate=at_rate)
-                ends = float(ms * low[0]), float(ms * high[0])
+                of = server.gpu, server.deployment, sizes, parts
+                low, high, _ = interval(*of, at_rate=bool(at_rate))
+                ends = float(ms * low), float(ms * high)
                 name = f"{row.model} {row.dtype}".strip()
                 one = TimedRow(name, row.tpot_ms, row.row, key_of_served(row), row.ttft_ms)
                 tails = percentiles_of(server, row, section.overheads)

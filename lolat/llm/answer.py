@@ -140,46 +140,47 @@ class ServingConfig(Result):
             return math.inf
         return max((math.log(factor) for factor, _ in self._factors(asked)), default=-math.inf)
 
-    def _factors(self, asked: ServingQuestion) -> list[tuple[float, str]]:
-        """The factor of each time to its limit, which is also in words."""
-        times: Sequence[float] = self.judged(asked.percentile)
-        if asked.sure is not None:
-            times = [ends[1] if ends else math.inf for ends in self.judged_ends(asked.percentile)]
-        limits = (asked.max_tpot_ms, "a token"), (asked.max_ttft_ms, "to the first token")
+    def _limited(
+        self, asked: ServingQuestion
+    ) -> list[tuple[str, float, tuple[float, float] | None, float]]:
+        """(name, ms, interval, limit) of each time with a limit, at the percentile asked for."""
+        limits = {"tpot": asked.max_tpot_ms, "ttft": asked.max_ttft_ms}
+        times = zip(self.judged(asked.percentile), self.judged_ends(asked.percentile), strict=True)
         return [
-            (ms / limit, f"{milliseconds(limit)} {of}")
-            for ms, (limit, of) in zip(times, limits, strict=True)
+            (name, ms, ends, limit)
+            for (name, limit), (ms, ends) in zip(limits.items(), times, strict=True)
             if limit and ms
         ]
 
+    def _factors(self, asked: ServingQuestion) -> list[tuple[float, str]]:
+        """The factor of each time to its limit, which is also in words."""
+        of = {"tpot": "a token", "ttft": "to the first token"}
+        found = list[tuple[float, str]]()
+        for name, ms, ends, limit in self._limited(asked):
+            most = ms if asked.sure is None else ends[1] if ends else math.inf
+            found.append((most / limit, f"{milliseconds(limit)} {of[name]}"))
+        return found
+
     def judge(self, asked: ServingQuestion) -> dict[str, str]:
         """Return `verdicts`; none of a row without times, or that is overloaded."""
-        limits = {"tpot": asked.max_tpot_ms, "ttft": asked.max_ttft_ms}
-        times = zip(self.judged(asked.percentile), self.judged_ends(asked.percentile), strict=True)
-        is_sure = asked.sure is not None
+        is_sure, limited = asked.sure is not None, () if self.saturated else self._limited(asked)
         return {
             name: within_limit(ms, ends, limit, is_sure).lower()
-            for (name, limit), (ms, ends) in zip(limits.items(), times, strict=True)
-            if limit and ms and not self.saturated
+            for name, ms, ends, limit in limited
         }
 
     def is_sure(self, asked: ServingQuestion, end: int = 1) -> bool:
         """Return True if the intervals of the times end within the limits; `end` 0: if they begin there."""
-        limits = asked.max_tpot_ms, asked.max_ttft_ms
-        pairs = zip(self.judged_ends(asked.percentile), limits, strict=True)
-        return all(ends[end] <= limit for ends, limit in pairs if limit and ends)
+        return all(ends[end] <= limit for _, _, ends, limit in self._limited(asked) if ends)
 
     def chance(self, asked: ServingQuestion) -> int:
         """Return the probability of the limit that is least sure to be kept, in steps of 5 %.
 
         Logarithms of times are taken as normal, as their intervals are.
         """
-        limits, chances = (asked.max_tpot_ms, asked.max_ttft_ms), [1.0]
-        times = zip(
-            self.judged(asked.percentile), self.judged_ends(asked.percentile), limits, strict=True
-        )
-        for ms, ends, limit in times:
-            if limit and ms and ends:
+        chances = [1.0]
+        for _, ms, ends, limit in self._limited(asked):
+            if ends:
                 room = math.log(limit / ms) / math.log(ends[1] / ms)
                 error = room * normal_quantile(asked.coverage) / math.sqrt(2.0)
                 chances.append((1.0 + math.erf(error)) / 2.0)

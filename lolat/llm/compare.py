@@ -22,8 +22,6 @@ from lolat.units import by_text, dollars, plural
 
 MOST_TOLD = 4
 """The most devices of a comparison whose rows, headroom and warnings are all told."""
-FAR = 5.0
-"""A device that costs more than FAR times as much as the cheapest is no choice beside many."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,24 +129,6 @@ class ComparedModels(Result):
         names = [*self.answers]
         best = {*self.leaders(self.answers).values()}
         return names if len(names) <= MOST_TOLD else [name for name in names if name in best]
-
-    @property
-    def far(self) -> dict[str, ServingConfig]:
-        """Rows of more than MOST_TOLD devices that cost above FAR times the cheapest; without a price those
-        on more GPUs than any other with one. None of them leads under any load.
-        """
-        rows, cheapest = self.answers, self.cheapest
-        if len(rows) <= MOST_TOLD or not cheapest or len({of.model for of in self.of.values()}) > 1:
-            return {}
-        usd = {n: row.dollars_per_million for n, row in rows.items() if row.dollars_per_million}
-        if cheapest not in usd:  # all are free
-            return {}
-        near = {n for n, price in usd.items() if price <= FAR * usd[cheapest]}
-        each = (rows for some in self.loads.values() for rows in (some, self.priced(some)))
-        near |= {str(n) for rows in each for n in self.leaders(rows).values()}
-        most = max(row.gpus for n, row in rows.items() if n in near and n in usd)
-        near |= {n for n, row in rows.items() if n not in usd and row.gpus <= most}
-        return {n: row for n, row in rows.items() if n not in near}
 
     @property
     def warnings(self) -> tuple[str, ...]:

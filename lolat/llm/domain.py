@@ -82,46 +82,48 @@ def tail(ends: Sequence[float], time: str, experts: int, at: int) -> tuple[float
 
 
 def interval(
-    gpu: GPU, deployment: Deployment, sizes: np.ndarray, parts: np.ndarray, computed: float | None = None,
-    at_rate: bool | np.ndarray = False,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """Return (rows,) factors of a time's lower and upper end, and whether each row is in the domain.
+    gpu: GPU, deployment: Deployment, sizes: Sequence[float], parts: np.ndarray,
+    computed: float | None = None, at_rate: bool = False,
+) -> tuple[float, float, list[str]]:  # fmt: skip
+    """Return factors of a time's lower and upper end, and why it is not in the domain, in words.
 
     The time is that per output token, or to the first one, before which a fraction of the prompt is
-    `computed`: a cached prompt is off as tokens are. `parts`: (rows, STEP_PARTS + STARTS)
-    of the time. `sizes`: (rows, 3) requests at once, tokens of a prompt, tokens of an answer. `at_rate`:
-    the requests arrive at a rate, and do not pile up; one, or (rows,).
+    `computed`: a cached prompt is off as tokens are. `parts`: (STEP_PARTS + STARTS,) of the time. `sizes`:
+    requests at once, tokens of a prompt, tokens of an answer. `at_rate`: the requests arrive at a rate, and
+    do not pile up.
     """
-    section, shares = gpu.section, _shares(gpu, parts)
-    first, unseen = computed is not None, is_unseen(gpu, deployment)
+    section, first, unseen = gpu.section, computed is not None, is_unseen(gpu, deployment)
+    ms = parts * each_ms(section.overheads)
+    shares = dict(zip((*STEP_PARTS, *STARTS), ms / ms.sum(), strict=True))
     token, prompt = map(max, section.spread, UNSEEN if unseen else (0.0, 0.0))
-    is_better = not first and section.served and not unseen
-    # Own rows at a rate narrow the interval at a rate as that of all rows.
-    before = section.before if any(row.request_rate for row in section.own) else None
-    known = AT_RATE * (token / before.spread[0] if before else 1.0)
-    of_rate = min(token, known) if is_better else token
-    off: Any = np.where(at_rate, of_rate, token) + (computed or 0.0) * (prompt - token)
-    zero = 0.0 * sizes[:, 0]
-    untimed = sum((shares[part] for part in _untimed(gpu, deployment, first)), zero)
-    off = np.hypot(off, UNTIMED * untimed) if section.is_timed else np.maximum(off, UNTIMED)
+    off: Any = token + (computed or 0.0) * (prompt - token)
+    if at_rate and not first and section.served and not unseen:
+        # Own rows at a rate narrow the interval at a rate as that of all rows.
+        before = section.before if any(row.request_rate for row in section.own) else None
+        off = min(token, AT_RATE * (token / before.spread[0] if before else 1.0))
+    operations, dtypes = _untimed(gpu, deployment, first), unfitted(gpu, deployment)
+    untimed, quantizing = (sum(shares[name] for name in some) for some in (operations, dtypes))
+    off = np.hypot(off, UNTIMED * untimed) if section.is_timed else max(off, UNTIMED)
     in_groups = deployment.attention_data_parallel > 1
-    off = np.hypot(off, IN_GROUPS * in_groups)
-    doublings = np.sum([*beyond(sizes).values()], axis=0)
-    off = np.hypot(off, DOUBLING * doublings)
+    doublings = {what: float(by[0]) for what, by in beyond(np.array([sizes])).items()}
+    off = np.hypot(np.hypot(off, IN_GROUPS * in_groups), DOUBLING * sum(doublings.values()))
     crosses_nodes, slower = deployment.gpus > section.sheet.gpus_per_node, 1.0
     if crosses_nodes:
         slower = max((section.sheet.link_gb_s or 0.0) / BETWEEN_GB_S, 1.0)
-    quantizing = sum((shares[dtype] for dtype in unfitted(gpu, deployment)), zero)
-    is_served = section.served > 0 and not (unseen or crosses_nodes or in_groups)
-    inside = (untimed + quantizing <= 1.0 - INSIDE) & (doublings == 0) & is_served
     low = np.exp(-off) * (1.0 - quantizing)  # that overhead may be nothing here
-    return low, np.exp(off) * (1.0 + (slower - 1.0) * shares["all_reduce"]), inside
-
-
-def _shares(gpu: GPU, parts: np.ndarray) -> dict[str, np.ndarray]:
-    """(rows,) shares of a time by part; `parts`: as of `interval`."""
-    ms = parts * each_ms(gpu.section.overheads)
-    return dict(zip((*STEP_PARTS, *STARTS), (ms / ms.sum(1, keepdims=True)).T, strict=True))
+    high = np.exp(off) * (1.0 + (slower - 1.0) * shares["all_reduce"])
+    missing = [f"{' and '.join(names)}, not timed on this GPU" for names in operations.values()]
+    missing += [f"overhead of {dtype} in no served row" for dtype in dtypes]
+    share, time = untimed + quantizing, "first token" if first else "time per token"
+    far = [f"more than {MOST_SERVED[what]:,} {what}" for what, by in doublings.items() if by]
+    reasons = (
+        (share > 1.0 - INSIDE, f"{percent(share)} of the {time}: {'; '.join(missing)}"),
+        (far, f"no served row had {' and '.join(far)}"),
+        (not section.served or unseen, "no such language model was served on this GPU"),
+        (crosses_nodes, "more GPUs than a node has"),
+        (in_groups, "groups with attention of their own"),
+    )
+    return float(low), float(high), [words for is_so, words in reasons if is_so]
 
 
 def _untimed(gpu: GPU, deployment: Deployment, first: bool) -> dict[str, list[str]]:
@@ -133,25 +135,3 @@ def _untimed(gpu: GPU, deployment: Deployment, first: bool) -> dict[str, list[st
         if one.like and name in part_of:
             found.setdefault(part_of[name], []).append(f"{name.replace('_', '-')} in {dtype}")
     return found
-
-
-def outside(
-    gpu: GPU, deployment: Deployment, sizes: np.ndarray, parts: np.ndarray, first: bool
-) -> list[str]:
-    """Return why a time is not in the domain, in words; `sizes`, `parts`: a row of those of `interval`."""
-    shares, time = _shares(gpu, parts[None]), "first token" if first else "time per token"
-    parts_of = _untimed(gpu, deployment, first)
-    missing = [f"{' and '.join(names)}, not timed on this GPU" for names in parts_of.values()]
-    dtypes = unfitted(gpu, deployment)
-    missing += [f"overhead of {dtype} in no served row" for dtype in dtypes]
-    share = float(sum(shares[name][0] for name in (*parts_of, *dtypes)))
-    far = [f"more than {MOST_SERVED[n]:,} {n}" for n, by in beyond(sizes[None]).items() if by[0]]
-    crosses = deployment.gpus > gpu.section.sheet.gpus_per_node
-    return [
-        *([f"{percent(share)} of the {time}: {'; '.join(missing)}"] if share > 1.0 - INSIDE else []),
-        *([f"no served row had {' and '.join(far)}"] if far else []),
-        *(["no such language model was served on this GPU"] * (
-            not gpu.section.served or is_unseen(gpu, deployment))),
-        *(["more GPUs than a node has"] * crosses),
-        *(["groups with attention of their own"] * (deployment.attention_data_parallel > 1)),
-    ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -17,10 +17,9 @@ from lolat.errors import AnswerIsNo
 from lolat.llm.alternatives import in_other_dtypes, near_miss, surely_row
 from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig, best_of
 from lolat.llm.decoder import Decoder
-from lolat.llm.domain import interval, outside, tail
+from lolat.llm.domain import interval, tail
 from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.load import Load, RequestTimes, Server, Trace
-from lolat.llm.margins import Margins, rate_at, step_of
 from lolat.llm.question import PERCENTILES, ServingQuestion, deployments_of
 from lolat.llm.refusal import no_row
 from lolat.llm.remarks import (
@@ -47,6 +46,9 @@ from lolat.units import GIB, MONTH_HOURS
 if TYPE_CHECKING:
     from lolat.hardware.prices import Rental
 
+RATES, STEPS = (1.0, 2.5, 5.0, 10.0), (0, 75, 125, 175)
+"""Rates from 1 to 10 in steps of .02, .05 and .1, of 2 % or less, as simulated times are no smoother; and
+the number of steps to each."""
 MOST_REPLICATED = 64
 """The most GPUs that are tried for a closed loop if those of a node do not suffice."""
 
@@ -170,15 +172,6 @@ class Sizing:
         return each * self.deployment.attention_data_parallel
 
     @cached_property
-    def margins(self) -> tuple[Margins, Margins]:
-        """The margins of the limits by the times, and by the ends of their intervals."""
-        limits = self.asked.max_tpot_ms, self.asked.max_ttft_ms
-        pairs = zip(limits, self.unshared_ms(self.asked.loads()[0], 1.0), strict=True)
-        margin = min((limit / ms for limit, ms in pairs if limit), default=math.inf) - 1.0
-        largest = self.largest_rate
-        return Margins(self.asked, largest, margin), Margins(self.surely, largest, margin)
-
-    @cached_property
     def surely(self) -> ServingQuestion:
         """The question whose limits hold for the ends of the intervals."""
         return replace(self.asked, sure=100.0 * self.asked.coverage)
@@ -225,41 +218,20 @@ class Sizing:
         """
         if not self.fit:
             return self.row(load, 1)
-        rate, margins = load.request_rate, self.margins[surely]
-        within = margins.asked.within
-        least = min(max(math.ceil(rate / self.largest_rate), 1), most)
-        if not self.asked.has_limits:
-            return self.row(load, least)
-        inside, outside = self._known(load, margins)
-        low = max(least - 1, min(int(rate / outside), most - 1))  # too few
-        # The fewest requests that a replica can get may be too many.
-        for number in (rate / max(inside or margins.guess(), rate / most), 2.0 * least, most):
-            high = min(max(math.ceil(number), low + 1), most)
-            if within(row := self._seen(load, high, margins)) or high == most:
+        within = (self.surely if surely else self.asked).within
+        first = min(max(math.ceil(load.request_rate / self.largest_rate), 1), most)
+        low = first - 1  # too few
+        for number in (first, min(2 * first, most), most):
+            row = self.row(load, number)
+            if within(row) or not self.asked.has_limits:
                 break
-            low = high
-        if not within(row):
+            low = number
+        if not within(row) or not self.asked.has_limits:
             return row
-        high = margins.least(
-            low, high, lambda each: rate / each, lambda n: self._seen(load, n, margins)
-        )
-        row = self.row(load, high)
+        row = self.row(load, least(low, number, lambda n: within(self.row(load, n))))
         held = self._rented(row.replicas)[2]
         fuller = self.row(load, min(held, most)) if held > row.replicas else row
         return fuller if within(fuller) else row
-
-    def _seen(self, load: Load, replicas: int, margins: Margins) -> ServingConfig:
-        """Return a row, and add its margins to those of its rate; of a trace to those that are searched,
-        as what another search met would lead this one to other replicas.
-        """
-        row = self.row(load, replicas)
-        for each in (margins,) if isinstance(load.arrivals, Trace) else self.margins:
-            each.add(load.request_rate / replicas, row)
-        return row
-
-    def _known(self, load: Load, margins: Margins) -> tuple[float, float]:
-        """Return the known rates of a replica; none of a trace, as its replicas have other requests."""
-        return (0.0, math.inf) if isinstance(load.arrivals, Trace) else margins.known()
 
     def load_of(self, row: ServingConfig) -> Load:
         """Return the load that a row is of."""
@@ -271,30 +243,24 @@ class Sizing:
         """Return a row with the most requests a second at which its GPUs keep the limits, and at which the
         ends of the intervals do; no such rate if they do not at that of the row, or limits are of them.
         """
-        most, surely = self._most_within(row, self.margins[0]), None
+        most, surely = self._most_within(row, self.asked), None
         if self.asked.sure is None and row.is_sure(self.asked):
-            surely = self._most_within(row, self.margins[1])
+            surely = self._most_within(row, self.surely)
         return replace(row, headroom_rate=most, sure_rate=surely)
 
-    def _most_within(self, row: ServingConfig, margins: Margins) -> float:
+    def _most_within(self, row: ServingConfig, asked: ServingQuestion) -> float:
         """Return the most requests a second at which the GPUs of a row keep the limits.
 
-        It is one of `rate_at`, by a search of its own, whatever else was asked; or the rate of the row.
+        It is one of `rate_at`, or the rate of the row.
         """
         load, own, number = self.load_of(row), row.request_rate or 0.0, row.replicas
-        alone = replace(margins, seen={})
-        alone.add(own / number, row)
 
-        def at(step: int) -> ServingConfig:
-            rate = rate_at(-step)
-            there = self.row(replace(load, request_rate=rate), number)
-            alone.add(rate / number, there)
-            return there
+        def keeps(step: int) -> bool:
+            return asked.within(self.row(replace(load, request_rate=rate_at(-step)), number))
 
         low = math.ceil(-step_of(self.largest_rate * number)) - 1
         high = math.floor(-step_of(own)) + 1  # such rates keep them
-        high = alone.least(low, high, lambda each: -step_of(number * each), at)
-        return max(rate_at(-high), own)
+        return max(rate_at(-least(low, high, keeps)), own)
 
     def row(self, load: Load, replicas: int) -> ServingConfig:
         """Return the row of a load that `replicas` share."""
@@ -418,18 +384,16 @@ class Sizing:
     ) -> dict[str, Any]:
         """Return the percentiles of a row, and the intervals of these and of the means."""
         at_once = min(times.concurrency, self.server.rule.sequences, self.fit)
-        sizes = np.array([[at_once, load.input_tokens, load.output_tokens]])
+        sizes = at_once, load.input_tokens, load.output_tokens
         ms = {"tpot": times.tpot_ms, "ttft": times.ttft_ms, "e2e": times.e2e_ms}
         mean = {time: float(each.mean()) for time, each in ms.items()}
         mean["tpot"] = times.mean_tpot_ms
         ends, why = dict[str, tuple[float, float]](), list[str]()
         computed = 1.0 - min(load.cached_tokens / load.input_tokens, 1.0)
         for time, parts, part in (("tpot", times.step, None), ("ttft", prompt, computed)):
-            of_time = sizes, parts[None], part, at_rate
-            least, most, known = interval(self.gpu, self.deployment, *of_time)
-            ends[time] = mean[time] * float(least[0]), mean[time] * float(most[0])
-            if not known[0]:
-                why += outside(self.gpu, self.deployment, sizes[0], parts, part is not None)
+            low, high, reasons = interval(self.gpu, self.deployment, sizes, parts, part, at_rate)
+            ends[time] = mean[time] * low, mean[time] * high
+            why += reasons
         after = (mean["e2e"] - mean["ttft"]) / mean["tpot"]  # tokens behind the first one
         low, high = (a + after * b for a, b in zip(ends["ttft"], ends["tpot"], strict=True))
         ends["e2e"] = low, high
@@ -469,3 +433,30 @@ class Sizing:
         rest = max(tpot - sum(parts), 0.0)
         waiting = min(times.waited_ms, rest)
         return [*parts, rest - waiting, waiting]
+
+
+# ---- Rates in steps, and the search for the least number.
+
+
+def step_of(rate: float) -> float:
+    """Return the number of steps from 1 to a rate."""
+    exponent = math.floor(math.log10(rate))
+    return STEPS[-1] * exponent + float(np.interp(rate / 10.0**exponent, RATES, STEPS))
+
+
+def rate_at(step: int) -> float:
+    """Return the rate that is so many steps from 1."""
+    exponent, more = divmod(step, STEPS[-1])
+    return float(f"{np.interp(more, STEPS, RATES):.2f}e{exponent}")
+
+
+def least(low: int, high: int, keeps: Callable[[int], bool]) -> int:
+    """Return the least number above `low`, which is too small, that keeps the limits; `high` does.
+
+    It is looked for in equal ratios: of many replicas most are far too many.
+    """
+    while high - low > 1:
+        middle = math.isqrt(low * high) if low > 0 else (low + high) // 2
+        middle = min(max(middle, low + 1), high - 1)
+        low, high = (low, middle) if keeps(middle) else (middle, high)
+    return high

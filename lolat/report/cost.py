@@ -20,7 +20,6 @@ from lolat.report.cost_table import (
     legend,
     link_words,
     most_line,
-    most_or_sooner,
     recipe_words,
     way_words,
 )
@@ -338,12 +337,13 @@ MOST_ROWS = 20
 def _readable(costs: Costs, listed: Sequence[Row]) -> tuple[Sequence[Row], list[str]]:
     """The rows to show, and a line on the others: of more than MOST_ROWS those that none is both faster and
     cheaper than, and the cheapest of each device; none beyond the limits but the best. Without data
-    those of `most_or_sooner`.
+    the row of each device with the most of it.
     """
     others = "the JSON has all, and so has a question about one device"
     if len(listed) > MOST_ROWS and not costs.frontier and listed[0][1].within_limits:
-        some = most_or_sooner(listed)
-        left = f"Left out: {plural(len(listed) - len(some), 'row')} with less data, and later, than another"
+        most = {short_name(row[0].device): row for row in reversed(listed)}
+        some = [row for row in listed if row in most.values()]
+        left = f"Left out: {plural(len(listed) - len(some), 'row')} with less data than the device's best"
         return some, [f"{left}; {others}"]
     if len(listed) <= MOST_ROWS or not costs.frontier:
         return listed, []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import inf
 from typing import Any
 
 from lolat.device.intervals import within_limit
@@ -14,7 +13,7 @@ from lolat.report.llm import LEGEND
 from lolat.report.tables import Column, ReportTable, ends_of
 from lolat.training.auto_batch import CLOSE
 from lolat.training.compare import Choice, Costs, short_name
-from lolat.training.cost import NEARLY, Cost, close_words, is_close
+from lolat.training.cost import Cost, close_words, is_close
 from lolat.training.parallel import NONE
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
@@ -211,41 +210,7 @@ def most_line(rows: Sequence[Row]) -> str:
     """Return a line on the row with the most data within limits."""
     cost, option = max(rows, key=lambda row: row[1].within_limits or 0)
     words = f"{option.devices} x {short_name(cost.device)}, {keeps(option, cost.limits)}"
-    return (
-        f"Most{cost.limits.words()}: {words}{across(option)}{_sooner_words((cost, option), rows)}"
-    )
-
-
-def took_s(row: Row) -> float:
-    """Return the seconds in which a row reaches its data within limits."""
-    return (row[1].within_limits or 0) / (row[1].tokens_per_s or row[1].samples_per_s)
-
-
-def most_or_sooner(listed: Sequence[Row]) -> Sequence[Row]:
-    """Return the first row of each device, and those that no row before them reaches sooner.
-
-    `listed`: the most data within limits first.
-    """
-    soonest, seen, shown = inf, set[str](), list[Row]()
-    for row in listed:
-        if took_s(row) < soonest or short_name(row[0].device) not in seen:
-            shown.append(row)
-        soonest = min(soonest, took_s(row))
-        seen.add(short_name(row[0].device))
-    return shown
-
-
-def _sooner_words(most: Row, rows: Sequence[Row]) -> str:
-    """Return a clause on the row that has nearly as much data soonest; "" if it is that row."""
-    amount = most[1].within_limits or 0
-    near = [row for row in rows if NEARLY * (row[1].within_limits or 0) >= amount]
-    near = [row for row in near if row[1].fits is not False]
-    soonest = min(near, key=took_s, default=most)
-    if took_s(soonest) * NEARLY >= took_s(most):
-        return ""
-    cost, option = soonest
-    words = f"{option.devices} x {short_name(cost.device)}, {keeps(option, cost.limits)}"
-    return f"; sooner, nearly as much: {words}{across(option)}"
+    return f"Most{cost.limits.words()}: {words}{across(option)}"
 
 
 def link_words(cost: Cost, option: TrainingPrediction) -> str:

@@ -334,21 +334,16 @@ def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Itera
         at = asked.percentile
         fast = "" if at is None else f"P{at}: {at} % of the requests are as fast or faster. "
         yield f"{fast}low .. high: the {percent(asked.coverage)} interval of the prediction."
-    yield from limit_legend(asked)
-    splits = (("EP: expert parallel", 1), ("DP: attention data parallel, in groups", 2))
-    if told := [words for words, n in splits if any(row.split[n] > 1 for row in rows)]:
-        yield f"{'; '.join(told)}."
-    if any("fp8_wo" in row.dtype for row in rows):
-        yield "fp8_wo: weights in FP8 that are computed in bfloat16, as the GPU computes no FP8."
-
-
-def limit_legend(asked: ServingQuestion) -> Iterator[str]:
-    """The words of the columns of limits explained."""
     if asked.max_tpot_ms or asked.max_ttft_ms:
         is_sure = (
             f"yes / NO: the whole {asked.sure or 0.0:g} % interval keeps the limit / does not."
         )
         yield LEGEND if asked.sure is None else is_sure
+    splits = (("EP: expert parallel", 1), ("DP: attention data parallel, in groups", 2))
+    if told := [words for words, n in splits if any(row.split[n] > 1 for row in rows)]:
+        yield f"{'; '.join(told)}."
+    if any("fp8_wo" in row.dtype for row in rows):
+        yield "fp8_wo: weights in FP8 that are computed in bfloat16, as the GPU computes no FP8."
 
 
 def shared_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator[str]:

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from lolat.llm.answer import ServingConfig, requests_words
-from lolat.llm.compare import FAR, ComparedModels
+from lolat.llm.compare import ComparedModels
 from lolat.report.llm import (
     A_MONTH,
     DOLLARS,
@@ -52,7 +52,7 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
     first, *_ = found.of.values()
     several = len({of.model for of in found.of.values()}) > 1
     rows = [row for some in found.loads.values() for row in some.values()]
-    types = types_of(found)
+    types = by_text((plain(name), types_words(row)) for name, row in found.answers.items())
     is_same = len(types) == 1 and not several
     of = tokens(first) if several else subject(first, *[*types] * is_same)
     yield f"{of} · {load_line(rows)}"
@@ -69,15 +69,9 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
     yield from ("", *verdict) if verdict else ()
 
 
-def types_of(found: ComparedModels) -> dict[str, list[str]]:
-    """The data types of the rows, and the devices of each."""
-    shown = ((n, row) for n, row in found.answers.items() if n not in found.far)
-    return by_text((plain(name), types_words(row)) for name, row in shown)
-
-
 def after_lines(found: ComparedModels) -> Iterator[str]:
     """The words of the table explained, prices, and the devices left out."""
-    rows = [row for some in found.loads.values() for n, row in some.items() if n not in found.far]
+    rows = [row for some in found.loads.values() for row in some.values()]
     yield from table_legend(rows, found.asked)
     if any(row.headroom_rate for row in rows):
         by = "the predicted times" if found.asked.sure is None else "the ends of the intervals"
@@ -85,7 +79,6 @@ def after_lines(found: ComparedModels) -> Iterator[str]:
     told = (
         (plain(n), words)
         for n, of in found.of.items()
-        if n not in found.far
         for words in cache_legend(of.served, of.framework, found.asked)
     )
     yield from (f"{', '.join(names)}: {words}" for words, names in by_text(told).items())
@@ -98,29 +91,14 @@ def after_lines(found: ComparedModels) -> Iterator[str]:
     yield from shared_out(rows, found.asked)
     yield from price_lines(found)
     yield from unpriced_lines(found)
-    yield from far_lines(found)
     yield from left_out_lines(found.left_out, None)
     yield from (f"{words}." for words in found.slow_links)
 
 
-def far_lines(found: ComparedModels) -> Iterator[str]:
-    """The devices that are too far from the cheapest for the table, with their GPUs and prices."""
-    dear, bare = list[str](), list[str]()
-    for name, row in found.far.items():
-        if row.dollars_per_hour is None:
-            bare.append(f"{plain(name)} ({row.gpus_words})")
-        else:
-            dear.append(f"{plain(name)} ({row.gpus_words}, {a_month(row)})")
-    if dear:
-        yield f"Left out as more than {FAR:g} times as dear as the cheapest: {', '.join(dear)}."
-    if bare:
-        yield f"Left out as without a price, and on more GPUs than any with one: {', '.join(bare)}."
-
-
 def price_lines(found: ComparedModels) -> Iterator[str]:
     """The lists of the prices."""
-    shown = ((n, row) for n, row in found.answers.items() if n not in found.far)
-    lists = dict.fromkeys(plain(found.of[name].price_list) for name, row in shown if row.rented)
+    rented = (name for name, row in found.answers.items() if row.rented)
+    lists = dict.fromkeys(plain(found.of[name].price_list) for name in rented)
     # What is taken for granted of a list is said once.
     told = [one for one in lists if not any(n != one and n.startswith(one) for n in lists)]
     if told:
@@ -276,8 +254,8 @@ def _cheaper(
 def compared_table(found: ComparedModels) -> ReportTable:
     """The best row of each model, the cheapest first, and which is the cheapest, and the fastest."""
     names = {id(row): name for name, row in found.answers.items()}
-    leaders, far = found.leaders(found.answers), found.far
-    rows = [row for n, row in by_price(found.answers, leaders["cheapest"]) if n not in far]
+    leaders = found.leaders(found.answers)
+    rows = [row for _, row in by_price(found.answers, leaders["cheapest"])]
     remark = Column(
         "", lambda row: leads(found, leaders, names[id(row)], row), is_text=True, page="front"
     )
@@ -308,12 +286,10 @@ def leads(
 
 def loads_table(found: ComparedModels) -> ReportTable:
     """The best row of each model under each load, by load and price."""
-    rows, names, told, far = list[ServingConfig](), dict[int, str](), dict[int, str](), found.far
+    rows, names, told = list[ServingConfig](), dict[int, str](), dict[int, str]()
     for best in found.loads.values():
         leaders = found.leaders(best)
         for name, row in by_price(best, leaders["cheapest"]):
-            if name in far:
-                continue
             rows.append(row)
             names[id(row)], told[id(row)] = name, leads(found, leaders, name, row)
     remark = Column("", lambda row: told[id(row)], is_text=True, page="front")

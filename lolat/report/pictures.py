@@ -9,8 +9,7 @@ from typing import Any
 from lolat.device.prediction import Prediction
 from lolat.errors import InputError, MissingPackageError, arg
 from lolat.io.results import Result
-from lolat.parameters import in_python
-from lolat.report import explanation, prediction
+from lolat.report import prediction
 from lolat.report.cost import SAMPLE
 from lolat.report.cost_table import way_words
 from lolat.report.ranked import device_words
@@ -56,28 +55,11 @@ def plot(answer: Result, ax: Any = None) -> Any:
             code="no-axes",
         )
     cycle = {"axes.prop_cycle": pyplot.cycler(color=LINES)}
-    before = ((), "") if ax is None else ((*ax.lines,), ax.get_title("left"))
     pyplot.install_repl_displayhook()  # within the context a notebook's would be undone at its end
     with matplotlib.rc_context(SETTINGS | cycle):
-        drawn = draw(
+        return draw(
             answer, lambda height: pyplot.subplots(figsize=(7, height))[1] if ax is None else ax
         )
-        _tell_apart(drawn, *before)
-        return drawn
-
-
-def _tell_apart(ax: Any, earlier: Sequence[Any], title: str) -> None:
-    """Curves of several answers in one picture have the titles of these in their names.
-
-    `earlier`: the lines that were there before, under `title`; limits keep their names.
-    """
-    if not earlier:
-        return
-    for line in (line for line in ax.lines if line.get_marker() == "o"):
-        if of := title if line in earlier else ax.get_title("left"):
-            line.set_label(f"{of}: {line.get_label()}")
-    ax.set_title("")
-    ax.legend()
 
 
 Axes = Callable[[float], Any]
@@ -195,7 +177,7 @@ def _draw_predictions(answers: Any, axes: Axes) -> Any:
 
 def _draw_compared(found: Any, axes: Axes) -> Any:
     """A bar for each device: the time per output token, at the percentile asked for; a curve if the
-    question has several loads: under rates, of dollars an hour where these are known.
+    question has several loads.
     """
     of_device: dict[str, list[Any]] = defaultdict(list)
     for best in found.loads.values():
@@ -206,63 +188,14 @@ def _draw_compared(found: Any, axes: Axes) -> Any:
     }
     row = next(iter(found.answers.values()))
     models = ", ".join(dict.fromkeys(plain(of.model) for of in found.of.values()))
-    if found.by_load and is_rated(found):
-        priced = {name: [r for r in rows if r.dollars_per_hour] for name, rows in of_device.items()}
-        if any(priced.values()):
-            tokens = f"{row.input_tokens:,} tokens in, {row.output_tokens:,} out"
-            limits = found.asked.max_ttft_ms, found.asked.max_tpot_ms
-            words = [
-                f"{name} <= {milliseconds(ms)}"
-                for name, ms in zip(("first token", "each"), limits, strict=True)
-                if ms
-            ]
-            asked = ", ".join([tokens, *words]) + _at(found.percentile) * bool(words)
-            return _draw_dollars(priced, models, asked, axes)
     if found.by_load:
         ax = _over_loads(points, found, axes)
-        marks = _mark_gpus(ax, {name: [(p[:2], row) for p, row in zip(points[name], rows, strict=True)]
-                                for name, rows in of_device.items()})  # fmt: skip
-        ax.set_title(f"{models}, the best row of each ({marks})")
+        ax.set_title(f"{models}, the best row of each")
     else:
         bars = {name: some[0][1:] for name, some in points.items()}
         ax = _bars(bars, axes, f"ms per output token{_at(found.percentile)}")
         ax.set_title(f"{models}, {row.requests_words}")
     return ax
-
-
-def _draw_dollars(
-    of_device: Mapping[str, Sequence[Any]], models: str, asked: str, axes: Axes
-) -> Any:
-    """Dollars an hour over requests a second: a curve for each device, with its number of GPUs."""
-    points: Points = {
-        name: [(row.request_rate, row.dollars_per_hour, None) for row in rows]
-        for name, rows in of_device.items() if rows
-    }  # fmt: skip
-    ax = _curves(points, axes(3.6), "requests a second", "US$ an hour")
-    ax.set_yscale("linear")
-    ax.set_ylim(0.0)
-    marks = _mark_gpus(ax, {name: [((row.request_rate, row.dollars_per_hour), row) for row in rows]
-                            for name, rows in of_device.items()})  # fmt: skip
-    ax.set_title(f"{models}, the cheapest row of each ({marks})\n{asked}")
-    return ax
-
-
-def _mark_gpus(ax: Any, of_device: Mapping[str, Sequence[tuple[tuple[float, float], Any]]]) -> str:
-    """Write the number of GPUs at the first point of each curve and where it changes; its legend.
-
-    `of_device`: name of a curve -> (point, row of a served model).
-    """
-    colors = {line.get_label(): line.get_color() for line in ax.lines}
-    for number, (name, some) in enumerate(of_device.items()):
-        before, below = "", 3 - 11 * number  # devices at one point
-        for at, row in sorted(some, key=lambda one: one[0]):
-            split = (
-                f"{row.replicas}x{row.gpus // row.replicas}" if row.replicas > 1 else f"{row.gpus}"
-            )
-            if split != before:
-                ax.annotate(split, at, (3, below), textcoords="offset points", color=colors[name])
-            before = split
-    return "numbers: GPUs; 2x4: two replicas of 4"
 
 
 def _point(row: Any, percentile: int | None) -> tuple[float, float, tuple[float, float] | None]:
@@ -279,20 +212,6 @@ def _over_loads(points: Points, answer: Any, axes: Axes) -> Any:
 
 def _at(percentile: int | None) -> str:
     return "" if percentile is None else f" at P{percentile}"
-
-
-def _draw_savings(found: Any, axes: Axes) -> Any:
-    """A bar for each change, as long as the time that it saves."""
-    changes = found.counterfactuals
-    if not changes:
-        raise InputError(f"no picture: {explanation.NO_CHANGE} saves time", code="no-picture")
-    ax = _named_rows(axes, [plain(in_python(explanation.marked(c))) for c in changes], 0.3)
-    ax.barh(range(len(changes)), [change.saves_ms for change in changes], color=LINES[0])
-    of = f", block {plain(found.block)}" if found.block else ""
-    network, _, mode = f"{found.prediction.title}{of}".rpartition(" · ")
-    star = f"\n{explanation.STAR}" * any(c.in_domain is False for c in changes)
-    ax.set(xlabel=f"ms saved{star}", title=f"{network}\n{mode}")
-    return ax
 
 
 def _draw_serving(answer: Any, axes: Axes) -> Any:
@@ -371,21 +290,9 @@ def _label_ticks(axis: Any) -> None:
     axis.set_major_formatter("{x:g}")
 
 
-def _draw_front(result: Any, axes: Axes) -> Any:
-    """The scores of the front over the latencies with their intervals; a step up is the next candidate."""
-    ax, front = axes(3.6), result.front
-    times, scores = [c.latency_ms for c in front], [c.score for c in front]
-    ax.step(times, scores, where="post", marker="o", markersize=3)
-    for c in front:
-        ax.hlines(c.score, *(c.interval_ms or (c.latency_ms,) * 2), color=LINES[0], alpha=0.4)
-    ax.set(xlabel="ms a batch", ylabel="score", title=plain(result.words()))
-    return ax
-
-
 PICTURES: Mapping[str, Callable[[Any, Axes], Any]] = {
-    "Prediction": _draw_blocks, "Predictions": _draw_predictions, "Explanation": _draw_savings,
-    "ServingAnswer": _draw_serving, "ComparedModels": _draw_compared,
-    "Cost": _draw_costs, "Costs": _draw_costs, "SearchResult": _draw_front,
+    "Prediction": _draw_blocks, "Predictions": _draw_predictions, "ServingAnswer": _draw_serving,
+    "ComparedModels": _draw_compared, "Cost": _draw_costs, "Costs": _draw_costs,
 }  # fmt: skip
 """Class of an answer -> the function that draws it."""
 

@@ -22,9 +22,9 @@ Ranked = Mapping[str, tuple[float, tuple[float, float] | None]]
 """Name -> a time or a price, and its interval, None if not known."""
 
 
-def apart_words(best: str, ranked: Ranked, before: str = "", why: str = "") -> str:
+def apart_words(best: str, ranked: Ranked, before: str = "") -> str:
     """The words "too close to call against ..." on the best of a ranking, behind the words `before`, with
-    the differences of the others, the cheapest or fastest first, and `why`; "" if none is that close.
+    the differences of the others, the cheapest or fastest first; "" if none is that close.
 
     Two are too close to call if their logarithms differ by no more than the root of the sum of the squares
     of their intervals' half widths; with an unknown interval always.
@@ -44,9 +44,8 @@ def apart_words(best: str, ranked: Ranked, before: str = "", why: str = "") -> s
     is_wide = any(
         max(v, value) > WIDE * min(v, value) for n, (v, _) in ranked.items() if n in alike
     )
-    if not all(ranked[n][1] for n in (best, *alike)):
-        why = why or "not all have an interval"
-    because = f": {why}" if why else ""
+    is_known = all(ranked[n][1] for n in (best, *alike))
+    because = "" if is_known else ": not all have an interval"
     wide = ", as the intervals are wide," * (is_wide and not because)
     return f"{before}too close to call{wide} against {others}{because}" if alike else ""
 

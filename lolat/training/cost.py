@@ -461,19 +461,7 @@ def option_of(
     if kept or not paid:
         first, second = second, first
     near = NEARLY * min(map(first, kept or paid or found))
-    chosen = min((o for o in kept or paid or found if first(o) <= near), key=second)
-    if chosen.dollars is None:
-        return chosen
-    fast = min(found, key=lambda o: o.total_s or 0.0)
-    low = min(found, key=lambda o: o.dollars or 0.0)
-    best, low_on = (o.rented.instance_type if o.rented else "" for o in (fast, low))
-    return replace(
-        chosen,
-        shortest_s=fast.total_s,
-        shortest_on=best,
-        least_dollars=low.dollars,
-        least_of=low_on,
-    )
+    return min((o for o in kept or paid or found if first(o) <= near), key=second)
 
 
 def best_of(options: Sequence[Any], limits: TrainingLimits) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from lolat.optimizers import optimizer_named
 from lolat.training.parallel import FSDP, Parallel, frozen_weights, gradients
 from lolat.training.predictor import Iteration, TrainingPredictor
 from lolat.training.run import TrainingLimits, TrainingRun
-from lolat.units import dollars, duration, plain
+from lolat.units import dollars, duration
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,6 @@ class TrainingPrediction:
     of its products in both passes, a decoder's token 6 a parameter and 12 x layers x width x length, less
     those of frozen weights. Of a decoder or a sharded network: `memory_bytes` of a device, and whether it
     `fits`.
-
-    `shortest_s`, `least_dollars`: the shortest time, on `shortest_on`, and the lowest price, of
-    `least_of`, among all offers of so many devices, of which `rented` is one.
 
     Without a data set `within_limits` has the samples, of texts the tokens, that the limits of time and
     money allow, with the interval `within_interval`.
@@ -70,10 +67,6 @@ class TrainingPrediction:
     within_limits: int | None = None
     within_interval: tuple[int, int] | None = None
     interval_ms: tuple[float, float] | None = None
-    shortest_s: float | None = None
-    least_dollars: float | None = None
-    shortest_on: str = ""
-    least_of: str = ""
     batch_size: int = 1
     largest_batch: int | None = None
 
@@ -127,32 +120,23 @@ def check_kept(answer: Limited, offered: str = "") -> None:
     if not answer.missed:
         return
     given = " and ".join(arg(name) for name, value in asdict(limits).items() if value is not None)
-    fast = min(timed, key=lambda o: o.shortest_s or o.total_s or 0.0)
-    fastest = fast.shortest_s or fast.total_s or 0.0
-    prices = ((o.least_dollars or o.dollars, o) for o in timed)
-    low = min((p for p in prices if p[0] is not None), key=lambda p: p[0] or 0.0, default=None)
-    cheapest = None if low is None else low[0]
+    fastest = min(o.total_s or 0.0 for o in timed)
+    cheapest = min((o.dollars for o in timed if o.dollars is not None), default=None)
     helps = "expected more devices (--replicas), or a higher limit"
     if not limits.of_money.keeps(fastest, cheapest):
-        data = "samples" if fast.tokens_per_s is None else "tokens"
+        data = "samples" if timed[0].tokens_per_s is None else "tokens"
         helps = f"expected fewer {data} or epochs, or a higher limit"
     elif limits.keeps(fastest, cheapest):
         helps = "raise one of the limits: no row keeps both"
     if offered := offered or answer.offered:
         helps += f"; {offered} is within"
     costs = "no price is known"
-    if low is not None:
-        costs = f"the cheapest costs {dollars(low[0] or 0.0)}{_other(low[1], low[1].least_of)}"
+    if cheapest is not None:
+        costs = f"the cheapest costs {dollars(cheapest)}"
     raise AnswerIsNo(
         f"nothing here is{limits.words()} ({given}): the fastest takes "
-        f"{duration(fastest)}{_other(fast, fast.shortest_on)}, {costs}; {helps}"
+        f"{duration(fastest)}, {costs}; {helps}"
     )
-
-
-def _other(option: TrainingPrediction, instance: str) -> str:
-    """A clause on an instance type that is not the one in an option's row; "" for its own."""
-    is_other = instance and option.rented and option.rented.instance_type != instance
-    return f" (on {plain(instance)})" if is_other else ""
 
 
 def predict(

@@ -189,29 +189,6 @@ def test_under_a_rate_only_a_limit_that_may_break_makes_prices_uncertain() -> No
         assert surely == [f"Surely: {words}."] * alike
 
 
-def test_of_many_devices_those_far_from_the_cheapest_are_one_line() -> None:
-    """At a rate all serve as many tokens: five times 10 dollars are 50. The fastest stays, at any price."""
-    model = Model(files()["large"])
-    known, slow = Model(document()), Model(document(section(sheet=SLOW)))  # these have no price
-
-    def at(usd: float | None, gpus: int = 1, bare: Model = known) -> Callable[..., ServingAnswer]:
-        more = {"price_per_hour": None if usd is None else usd / gpus, "tensor_parallel": gpus}
-        return lambda config, **asked: (model if usd else bare).llm(config, **asked | more)
-
-    of = {"ten": at(10.0), "fifty": at(50.0), "more": at(51.0), "fast": at(200.0, 4), "free": at(None, 4),
-          "many": at(None, 8, slow)}  # fmt: skip
-    asked = {"request_rate": 0.5, "tensor_parallel": 1}
-    found = compare(of, LARGE, **asked)
-    assert [cells[0] for cells in compared_table(found).cells] == ["ten", "fifty", "fast", "free"]
-    text = "\n".join(lines_of(compared_lines(found)))
-    assert "times as dear as the cheapest: more (1 GPU, $37,230 a month)." in text
-    assert "more GPUs than any with one: many (8 GPUs)." in text
-    assert {*found.answers} == {*of}
-    few = compare({name: of[name] for name in ("ten", "more", "fast", "many")}, LARGE, **asked)
-    assert len(compared_table(few).rows) == 4
-    assert "Left out" not in "\n".join(lines_of(compared_lines(few)))
-
-
 def test_a_gpu_that_computes_no_bfloat16_is_left_out_of_several(lolat: Command) -> None:
     ask = ("eight.json", "--concurrency", "1", "--tensor-parallel", "1")
     found = lolat.json("llm", "t4,large.json", *ask)

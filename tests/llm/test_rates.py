@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from contextlib import suppress
 from dataclasses import replace
@@ -10,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError
@@ -17,6 +20,7 @@ from lolat.llm.answer import ServingConfig
 from lolat.llm.decoder import DTYPES
 from lolat.llm.load import Load, RequestTimes, Server
 from lolat.llm.question import ServingQuestion
+from lolat.llm.sizing import least, rate_at, step_of
 from lolat.report.llm import llm_lines, llm_parts
 from lolat.report.tables import lines_of
 from lolat.units import digits, milliseconds
@@ -350,3 +354,26 @@ def test_an_overloaded_row_has_no_times_in_the_table() -> None:
     assert not any(cell.endswith((" s", " ms")) for cell in lines[1])
     assert lines[1][-1] == f"overloaded, serves {digits(over.largest_rate)} of 10000 requests/s"
     assert sum(cell.endswith((" s", " ms")) for cell in lines[0]) == 3
+
+
+@given(low=st.integers(-500, 500), data=st.data())
+def test_it_finds_what_looking_at_every_number_finds(low: int, data: st.DataObject) -> None:
+    high = data.draw(st.integers(low + 1, 5000))
+    right, looked = data.draw(st.integers(low + 1, high)), list[int]()
+
+    def keeps(number: int) -> bool:
+        looked.append(number)
+        return number >= right
+
+    assert least(low, high, keeps) == right
+    assert len(looked) <= 26  # twice those of halving
+
+
+def test_rates_of_two_and_a_half_digits_are_steps_of_at_most_two_percent() -> None:
+    """Each is counted by hand from 0.1 to 100, and its number leads back to it."""
+    digits = (*range(100, 250, 2), *range(250, 500, 5), *range(500, 1000, 10))
+    rates = [float(f"{n}e{power - 2}") for power in (-1, 0, 1) for n in digits]
+    assert [rate_at(n) for n in range(-175, 350)] == rates
+    assert [round(step_of(rate), 6) for rate in rates] == [*range(-175, 350)]
+    assert max(b / a for a, b in itertools.pairwise(rates)) <= 1.02
+    assert step_of(2.51) == pytest.approx(75.2)

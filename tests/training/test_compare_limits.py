@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 import lolat as package
 from lolat.errors import AnswerIsNo, InputError
 from lolat.report.cost import cost_lines, cost_parts, costs_lines, costs_parts
-from lolat.report.cost_table import most_or_sooner, took_s
 from lolat.report.tables import lines_of
 from lolat.training.prediction import check_kept
 from tests.cli.commands import Command
@@ -164,17 +161,6 @@ def test_what_a_budget_buys_without_data_has_its_hours_and_its_price() -> None:
     assert any(line.startswith("Billed by the second: the price given") for line in lines)
 
 
-def test_what_buys_nearly_as_much_data_far_sooner_is_named() -> None:
-    """Two devices of the one price an hour have nearly half the time and the same data."""
-    found = package.load("p4-fp32").cost(
-        network(), 8, replicas=[1, 2], price_per_hour=3, max_dollars=60, link_gbps=10**5
-    )
-    one, two = (option.within_limits or 0 for option in found.options)
-    assert one / 1.1 <= two < one
-    (line,) = (n for n in lines_of(cost_lines(found)) if n.startswith("Most within $60: 1 x p4, "))
-    assert re.search(r" in 20 h.*; sooner, nearly as much: 2 x p4, .* in 10 h", line)
-
-
 def test_a_budget_holds_the_memory(lolat: Command, net: str) -> None:
     found = lolat.json("budget", "p4-fp32", net, "--max-ms", 10**9, "--vary", "batch")
     model = package.load("p4-fp32")
@@ -256,29 +242,3 @@ def test_the_largest_batch_keeps_the_limit(lolat: Command, net: str, more: tuple
     assert found < most == lolat.json(*ask, "--max-ms", 2 * end_ms(most), *more)["batch_size"]
     short = lolat(*ask, "--max-ms", end_ms(1) / 2, *more, "--json")
     assert (short.code, json.loads(short.out)["batch_size"]) == (3, 1)
-
-
-def test_without_data_a_long_table_has_what_no_row_beats_in_data_and_time() -> None:
-    """By trying all pairs; the most of each device stays."""
-    rng = np.random.default_rng(7)
-    rows: Any = sorted(
-        (
-            (
-                SimpleNamespace(device=f"gpu-{rng.integers(5)}"),
-                SimpleNamespace(within_limits=float(n), samples_per_s=float(s), tokens_per_s=None),
-            )
-            for n, s in rng.integers(1, 1000, (40, 2))
-        ),
-        key=lambda row: -row[1].within_limits,
-    )
-
-    def beats(one: Any, other: Any) -> bool:
-        more = one[1].within_limits >= other[1].within_limits
-        return more and took_s(one) < took_s(other)
-
-    found = most_or_sooner(rows)
-    for row in rows:
-        is_first = all(o[0].device != row[0].device for o in rows[: rows.index(row)])
-        is_beaten = any(beats(other, row) for other in rows)
-        assert (row in found) == (is_first or not is_beaten)
-    assert len(found) < len(rows)

@@ -476,8 +476,7 @@ def test_the_fastest_is_of_all_offers_where_none_keeps_the_limit(tmp_path: Path)
         for limit in ({}, {"max_hours": 1e-6}, {"max_dollars": 1e-6})
     )
     assert [o.link for o in (slow, fast)] == ["the network between machines", "NVLink 2"]
-    assert poor.dollars == slow.dollars == fast.least_dollars
-    assert (slow.shortest_s, slow.shortest_on, slow.least_of) == (fast.total_s, "four", "one")
+    assert poor.dollars == slow.dollars
     # The exchange hardly counts: no reason to pay $13.
     late = asked(known(), 3, prices=prices, max_hours=1e-3).options[0]
     assert late.link == "the network between machines"
