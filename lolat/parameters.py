@@ -219,9 +219,10 @@ _EVERY = (
     Parameter("mean_tokens", "Mean tokens of the samples, each of which is padded to --sequence-length; if "
               "not given, samples are packed. If they are padded to the longest of a batch, give the mean "
               "length of each batch's longest sample as --sequence-length.", float, 1, MOST_TOKENS),
-    _amount("link_gbps", "GBPS", "Gbit/s that an exchange reaches on each device's link; a machine has to "
-            "others those of all its devices. If not given, the usual one inside a machine, and between "
-            "machines that of the instance type (docs/how-to/cost.md)."),
+    _amount("link_gbps", "GBPS", "Gbit/s that an exchange reaches on each device's link to other machines, "
+            "to which a machine has those of all its devices; where all numbers of --replicas fit into one "
+            "machine, on the link of every device. If not given, that of the instance type "
+            "(docs/how-to/cost.md)."),
     _amount("memory_gib", "GIB", "Memory of each device, of which 0.5 GiB stays free, for networks 6 % "
             "too; devices with less are left out. If not given, by the data sheet, or what was free when a "
             "CPU was learned."),

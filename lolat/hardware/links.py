@@ -141,7 +141,7 @@ def assumed_link(
 def given_link(within: Link, devices: int, gbps: float, machine: int = MACHINE) -> Link:
     """The link of devices that have a link of `gbps` each; those of a `machine` use all of theirs.
 
-    Nothing is faster between machines than the link `within` one.
+    Nothing is faster between machines than the link `within` one. `TrainingRun.link` says who has it.
     """
     return Link(gbps if devices <= machine else min(machine * gbps, max(within.gbps, gbps)))
 

@@ -235,6 +235,12 @@ class Rental:
         return sorted(by_link.values(), key=price)
 
     @property
+    def largest_machine(self) -> int:
+        """Devices of the largest machine, at most MACHINE; those of the device's own if no type is told."""
+        found = [min(o.devices, MACHINE) for o in self.offers if o.instance_type]
+        return max(found, default=self.hardware.machine)
+
+    @property
     def _form(self) -> str:
         """The form of the own card; "" if its name does not tell."""
         card = find_gpu(self.hardware.kind)

@@ -15,10 +15,11 @@ from lolat.report.cost_table import (
     across,
     batch_words,
     columns,
+    compared_links,
     ends_words,
     keeps,
     legend,
-    link_words,
+    links_of,
     most_line,
     recipe_words,
     way_words,
@@ -65,7 +66,8 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     of = cost.model if cost.sequence_length is None else cost.device
     several = len(cost.options) > 1
     title = f"{plain(cost.network)} · {batch_words([cost])} · {recipe_words(cost)}{_run(cost)}"
-    of_best = f" of {cost.best.devices}" if cost.best.devices > 1 else ""
+    differ = len({o.memory_bytes for o in cost.options}) > 1
+    of_best = f" of {cost.best.devices}" if cost.best.devices > 1 or differ else ""
     is_asked = cost.samples is not None or cost.limits != TrainingLimits()
     before = [
         *([no_room(cost)] if cost.fits is False else []),
@@ -201,10 +203,8 @@ def fit_words(cost: Cost) -> str:
 
 def _link_lines(cost: Cost) -> Iterator[str]:
     """The link of each number of devices, those with the same one together."""
-    several = [option for option in cost.options if option.devices > 1]
-    links = by_text((str(option.devices), link_words(cost, option)) for option in several)
-    for words, devices in links.items():
-        yield f"gradients of {', '.join(devices)} devices over {words}"
+    for words, rows in links_of([(cost, option) for option in cost.options]).items():
+        yield f"gradients of {', '.join(str(o.devices) for _, o in rows)} devices over {words}"
 
 
 def _card_lines(options: Iterable[TrainingPrediction]) -> Iterator[str]:
@@ -393,8 +393,7 @@ def _after(costs: Costs, listed: Sequence[Row], table: ReportTable) -> Iterator[
     unpriced = (c for c in costs.answers if c.prices is None and c.fits is not False)
     lists = by_text((short_name(c.device), c.price_list or "") for c in unpriced)
     yield from (no_price_words([*dict.fromkeys(names)], name) for name, names in lists.items())
-    if links := {link_words(c, o).partition(" (assumed")[0] for c, o in listed if o.link}:
-        yield f"Links assumed: {'; '.join(sorted(links))} (yours: --link-gbps, of a GPU)"
+    yield from compared_links(listed)
     yield from _card_lines(o for _, o in listed)
     if any(o.rented is not None and (o.dollars or o.within_limits) for _, o in listed):
         name = next((c.price_list for c, o in listed if o.rented), None)

@@ -213,9 +213,9 @@ def most_line(rows: Sequence[Row]) -> str:
     return f"Most{cost.limits.words()}: {words}{across(option)}"
 
 
-def link_words(cost: Cost, option: TrainingPrediction) -> str:
+def link_words(cost: Cost, option: TrainingPrediction, is_given: bool = False) -> str:
     """The link of an option in words: its name, Gbit/s, between machines of a GPU and of a machine; how to
-    give another one.
+    give another one, unless one is given for other options (`is_given`).
     """
     rented, machine, gbps = option.rented, cost.machine, option.link_gbps or 0.0
     if rented and rented.instance_type:
@@ -224,7 +224,30 @@ def link_words(cost: Cost, option: TrainingPrediction) -> str:
     if option.devices > machine > 1:
         own = f" {gbps / machine:.4g}"
         words += f" a machine of {machine},{own} a GPU"
-    return f"{option.link}, {words} (assumed; yours: --link-gbps{own})" if option.link else words
+    yours = "" if is_given else f"; yours: --link-gbps{own}"
+    return f"{option.link}, {words} (assumed{yours})" if option.link else words
+
+
+def links_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The link of several devices in words -> the rows that have it."""
+    several = [row for row in rows if row[1].devices > 1]
+    is_given, found = any(o.link is None for _, o in several), dict[str, list[Row]]()
+    for cost, option in several:
+        found.setdefault(link_words(cost, option, is_given), []).append((cost, option))
+    return found
+
+
+def compared_links(rows: Sequence[Row]) -> Iterator[str]:
+    """Lines on the links of devices that are compared; with a given link on those of each of them."""
+    links = links_of(rows)
+    if all(option.link for some in links.values() for _, option in some):
+        if links:
+            each = {words.partition(" (assumed")[0] for words in links}
+            yield f"Links assumed: {'; '.join(sorted(each))} (yours: --link-gbps, of a GPU)"
+        return
+    for words, some in links.items():
+        names = dict.fromkeys(f"{o.devices} x {short_name(c.device)}" for c, o in some)
+        yield f"Gradients of {', '.join(names)} over {words}"
 
 
 ASSUMED = ", assumed"

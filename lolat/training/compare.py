@@ -226,6 +226,12 @@ SHARING = (1, 2, 4, 8)
 """Numbers of devices that share a global batch, if none is asked for."""
 
 
+def _most_devices(asked: TrainingQuestion) -> int:
+    """Return the largest number of devices that is asked for, each of which may be its own question."""
+    numbers = [as_whole(k, "replicas") for k in several(asked.replicas)]
+    return max(numbers or SHARING[-1:] * (asked.global_batch_size is not None), default=1)
+
+
 def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
     """Return the question for each way to checkpoint and batch size; for a global batch for each number of
     devices besides.
@@ -299,14 +305,14 @@ def compare(
     if isinstance(trained, Graph):
         for way in several(asked.checkpointing):
             tuned(trained, asked.tune, way)  # what is wrong is said once
-    by_label = {model.label: model for model in models}
+    by_label, most = {model.label: model for model in models}, _most_devices(asked)
     left_out = {name: why for name, why in left_out.items() if name not in by_label}
 
     def fastest(model: Device, one: TrainingQuestion) -> Cost:
         is_compiled = model.file.has_latencies and model.file.mode.launch == COMPILED
         if is_alike and is_compiled and one.launch is None:
             one = replace(one, launch=EAGER)
-        return _fastest(model, trained, one)
+        return _fastest(model, trained, one, most)
 
     def ask(model: Device, one: TrainingQuestion) -> Cost:
         if why := _too_small(model, one):
@@ -328,18 +334,21 @@ def compare(
     return with_modes(made, lambda name, more: fastest(models_of[name], replace(asked, **more)))
 
 
-def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Costs:
+def costs_of(
+    device: Device, network: Any, asked: TrainingQuestion, beside: TrainingQuestion | None = None
+) -> Cost | Costs:
     """Predict the cost of training on `device`, with each of several batch sizes and ways to checkpoint, or
     on each number of devices that share a global batch; the network is read once.
 
-    For BEST the device answers in its fastest precision and layout of images.
+    For BEST the device answers in its fastest precision and layout of images. `beside`: the question whose
+    answer has this one too.
     """
-    trained = read_question(network, asked.input_size)
+    trained, most = read_question(network, asked.input_size), _most_devices(beside or asked)
 
     def ask(one: TrainingQuestion) -> Cost:
         if one.precision == BEST:
-            return _fastest(device, trained, one)
-        return _on_cards(one.device(device), trained, one)
+            return _fastest(device, trained, one, most)
+        return _on_cards(one.device(device), trained, one, most)
 
     answers = [_shared(ask, one) for one in _questions(asked)]
     check_priced(answers)
@@ -420,7 +429,7 @@ def with_modes(costs: Costs, again: Callable[[str, dict[str, Any]], Cost]) -> Co
     return replace(costs, in_launch=in_launch, offer=offer, channels_last=lasts)
 
 
-def _fastest(model: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
+def _fastest(model: Device, trained: Trained, asked: TrainingQuestion, most: int) -> Cost:
     """Answer in the precision asked for, or in the fastest precision and layout of images."""
     costs, errors = list[Cost](), list[LolatError]()
     is_best = asked.precision in (None, BEST)
@@ -433,7 +442,7 @@ def _fastest(model: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
             ways.append(replace(ways[-1], channels_last=True))
     for way in ways:
         try:
-            costs.append(_on_cards(way.device(model), trained, asked))
+            costs.append(_on_cards(way.device(model), trained, asked, most))
         except LolatError as error:
             errors.append(error)
     if not costs:
@@ -450,22 +459,22 @@ def _rank(asked: TrainingQuestion, cost: Cost) -> tuple[bool, float]:
     return cost.fits is False, -speed * (NEAR_SPEED if is_tried else 1.0)
 
 
-def _on_cards(device: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
+def _on_cards(device: Device, trained: Trained, asked: TrainingQuestion, most: int) -> Cost:
     """Answer as `cost_on`; AUTO also tries rented cards that have too little memory for the first answer,
     and takes what costs least.
     """
     is_given = asked.memory_gib is not None or asked.price_per_hour is not None
     if asked.batch_size != AUTO or is_given:
-        return cost_on(device, trained, asked)
+        return cost_on(device, trained, asked, most)
     asked = replace(asked, prices=price_list(asked.prices))
-    first = cost_on(device, trained, asked)
+    first = cost_on(device, trained, asked, most)
     rental = rental_of(device.file, None, asked.prices, step_bytes=0)
     cards = {find_gpu(o.accelerator) for o in rental.offers} if rental else set()
     own = (rental and rental.memory_gib) or 0.0
     sizes = {card.memory_gib or own for card in cards if card}
     needed = max((o.memory_bytes or 0 for o in first.options if o.fits), default=inf)
     smaller = (
-        cost_on(device, trained, replace(asked, memory_gib=gib))
+        cost_on(device, trained, replace(asked, memory_gib=gib), most)
         for gib in sorted(sizes, reverse=True)
         if gib < ALMOST * own and usable_bytes(gib) < needed
     )

@@ -271,8 +271,13 @@ def _data(trained: Trained, asked: TrainingQuestion) -> tuple[int | None, int, f
 # ---- The answer.
 
 
-def cost_on(device: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
-    """Predict the cost of training on `device` with one batch size; errors as of `lolat.api.Model.cost`."""
+def cost_on(
+    device: Device, trained: Trained, asked: TrainingQuestion, most_devices: int = 1
+) -> Cost:
+    """Predict the cost of training on `device` with one batch size; errors as of `lolat.api.Model.cost`.
+
+    `most_devices`: the largest number of devices of the questions with one answer.
+    """
     largest = bool(asked.batch_size == AUTO)
     given = tuple(dict.fromkeys(as_whole(n, "replicas") for n in several(asked.replicas)))
     is_decoder = isinstance(trained, TrainedDecoder)
@@ -281,7 +286,7 @@ def cost_on(device: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
         1 if largest else as_whole(asked.batch_size), samples, asked.epochs,
         asked.optimizer or ("adamw" if is_decoder else "sgd"),
         COVERAGE if asked.coverage is None else asked.coverage, asked.validation_samples,
-        asked.accumulate, asked.sharding, asked.link_gbps,
+        asked.accumulate, asked.sharding, asked.link_gbps, max((most_devices, *given)),
         "" if asked.tokens is None else f"{arg('tokens')} {asked.tokens:,.15g} "
         f"({plural(samples or 0, 'sequence')} of {length:,})",
     )  # fmt: skip
@@ -293,8 +298,7 @@ def cost_on(device: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
         plan = NetworkPlan.of(device, trained, run, asked, length, useful)
     listed = price_list(asked.prices) if asked.price_per_hour is None else None
     rent = partial(rental_of, plan.file, asked.price_per_hour, listed, plan.gib)
-    if isinstance(plan, DecoderPlan):
-        plan = plan.on_machines(rent())
+    plan = plan.on_machines(rent() if is_decoder else rent(0))  # a small step fits into any card
     numbers = given
     if not given:
         needed = 0 if largest else None  # a card with less memory may hold a smaller iteration
@@ -304,9 +308,10 @@ def cost_on(device: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
     if largest and plan.available is None:
         raise no_memory(device.label)
     limits = TrainingLimits(asked.max_hours, asked.max_dollars)
-    at = partial(_option_at, most=max(numbers), rent=rent, limits=limits)
+    at = partial(_option_at, rent=rent, limits=limits)
     groups = list[Group]()
-    for some in [numbers] if run.sharding == NONE else [(k,) for k in numbers]:
+    alike = tuple(k for k in numbers if k == 1), tuple(k for k in numbers if k > 1)  # have buckets
+    for some in filter(None, alike) if run.sharding == NONE else [(k,) for k in numbers]:
         most = None if plan.available is None else plan.largest(some, plan.available)
         if most and largest:
             sizes = {k: auto_batch(plan, k, most, at) for k in some}
@@ -330,18 +335,18 @@ def _group_of(option: TrainingPrediction, groups: Sequence[Group]) -> Group:
 
 
 def _option_at(
-    plan: Plan, some: Sequence[int], devices: int, most: int, rent: Callable[[int], Rental | None],
+    plan: Plan, some: Sequence[int], devices: int, rent: Callable[[int], Rental | None],
     limits: TrainingLimits,
 ) -> tuple[TrainingPrediction, Rental | None]:  # fmt: skip
-    """Predict training on `devices` devices, one of the numbers `some` of a group, and of at most `most`;
-    with what can be rented: nothing for what does not fit.
+    """Predict training on `devices` devices, one of the numbers `some` of a group, with what can be rented:
+    nothing for what does not fit.
 
     `rent`: bytes that an iteration needs -> offers of devices that have them.
     """
     size = sum(plan.memory(some, plan.run.batch_size)[1].values())
     holds = None if plan.available is None else size <= plan.available
     rented = None if holds is False else rent(size)
-    link = partial(plan.link, devices, most)
+    link = partial(plan.link, devices)
     option = option_of(plan, devices, link, plan.rental(rented, devices), limits)
     if option.memory_bytes is None:
         option = replace(option, fits=holds, memory_bytes=size)

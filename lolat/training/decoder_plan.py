@@ -16,7 +16,7 @@ from lolat.errors import InputError, arg
 from lolat.graph.analysis import largest_fitting
 from lolat.graph.modes import EAGER, Launch
 from lolat.hardware.gpus import UNUSABLE_BYTES, find_gpu
-from lolat.hardware.links import MACHINE, Link, given_link
+from lolat.hardware.links import Link
 from lolat.hardware.prices import Rental
 from lolat.io.results import Remark
 from lolat.llm.domain import UNTIMED
@@ -166,19 +166,14 @@ class DecoderPlan:
 
     def on_machines(self, rental: Rental | None) -> DecoderPlan:
         """Return the plan on the machines of a rental, which a hybrid divides a model inside of."""
-        offers = rental.offers if rental else ()
-        found = [min(o.devices, MACHINE) for o in offers if o.instance_type]
-        return replace(self, machine=max(found, default=self.machine))
+        return replace(self, machine=rental.largest_machine if rental else self.machine)
 
-    def link(self, devices: int, most: int, machine: int) -> Link | None:
-        """Return the link of GPUs whose own is given; one machine keeps its link beside several.
-
-        Machines are those of the plan, `self.machine`, whatever their offer has.
-        """
-        gbps = self.run.link_gbps
-        if gbps is None or devices <= self.machine < most:
-            return None
-        return given_link(self.file.link, devices, gbps, self.machine)
+    def link(self, devices: int, machine: int) -> Link | None:
+        """Return the link that was asked for; several machines are those of the plan, `self.machine`."""
+        machine = min(machine, self.machine)
+        if devices > self.machine:
+            machine = self.machine
+        return self.run.link(self.file.link, devices, machine, self.machine)
 
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:
         """Return the offers for so many GPUs, None if these do not hold the training.
@@ -315,7 +310,8 @@ class DecoderPlan:
     def remarks(self, memory: Mapping[str, int], numbers: Sequence[int]) -> Iterator[str]:
         """Yield a remark if `link_gbps` is slower than the links of all GPUs of a machine together."""
         gbps, most = self.run.link_gbps or 0.0, max(numbers)
-        link = self.link(most, most, self.machine)
+        yield from self.run.link_remarks(self.file.link, self.machine)
+        link = self.link(most, self.machine)
         if link is not None and most > self.machine and link.gbps < self.machine * gbps:
             yield (
                 f"--link-gbps {gbps:g}: {self.machine} x {gbps:g} = {self.machine * gbps:g} Gbit/s between "

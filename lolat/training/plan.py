@@ -17,7 +17,7 @@ from lolat.graph.analysis import largest_fitting
 from lolat.graph.kinds import CONVOLUTIONS
 from lolat.graph.modes import DEFAULT_MODE, FLOAT32, TF32
 from lolat.hardware.gpus import PRECISION_OF, usable_bytes
-from lolat.hardware.links import Link, given_link
+from lolat.hardware.links import Link
 from lolat.hardware.prices import Rental
 from lolat.io.results import Remark
 from lolat.optimizers import optimizer_named
@@ -68,7 +68,8 @@ class NetworkPlan:
     """Training a network on a device, on any number of it.
 
     `available`: bytes of one, None if unknown; `gib`: GiB that a rented one must have, None: enough for an
-    iteration; `length`: tokens of a sample, 0 if it is no text; `useful`: those that are no padding.
+    iteration; `length`: tokens of a sample, 0 if it is no text; `useful`: those that are no padding;
+    `machine`: devices of the largest machine.
     """
 
     training: TrainingPredictor
@@ -80,6 +81,7 @@ class NetworkPlan:
     asked: TrainingQuestion
     length: int
     useful: float
+    machine: int
 
     @classmethod
     def of(
@@ -94,7 +96,8 @@ class NetworkPlan:
         own = training.file.available_bytes
         available = own if gib is None else max(usable_bytes(gib), 0)
         asked = replace(asked, channels_last=device.asked.channels_last)
-        return cls(training, training.file, graph, run, available, gib, asked, length, useful)
+        file = training.file
+        return cls(training, file, graph, run, available, gib, asked, length, useful, file.machine)
 
     @property
     def tuning(self) -> Tuning:
@@ -123,10 +126,13 @@ class NetworkPlan:
         most = largest_fitting(lambda n: sum(self.memory(numbers, n)[1].values()), available)
         return self.graph.largest_batch(most)
 
-    def link(self, devices: int, most: int, machine: int) -> Link | None:
+    def on_machines(self, rental: Rental | None) -> NetworkPlan:
+        """Return the plan on the machines of a rental."""
+        return replace(self, machine=rental.largest_machine if rental else self.machine)
+
+    def link(self, devices: int, machine: int) -> Link | None:
         """Return the link that was asked for, of machines of so many devices."""
-        gbps = self.run.link_gbps
-        return None if gbps is None else given_link(self.file.link, devices, gbps, machine)
+        return self.run.link(self.file.link, devices, machine, self.machine)
 
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:
         """Return the offers for so many devices: of one machine, if the given link is one inside it."""
@@ -214,6 +220,7 @@ class NetworkPlan:
                 "each adapter adds four operations that read and write its layer's output",
                 "this may take longer than the skipped gradients of frozen weights",
             )
+        yield from self.run.link_remarks(self.file.link, self.machine)
         most = max(numbers)
         if most > self.file.machine and self._is_inside:
             yield Remark(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lolat.device.question import as_whole
 from lolat.errors import InputError, arg
+from lolat.hardware.links import OFF_BETWEEN, Link, given_link
+from lolat.io.results import Remark
 from lolat.parameters import COVERAGE, PARAMETERS, check_given
 from lolat.training.parallel import NONE
 from lolat.units import plural
@@ -20,7 +23,8 @@ class TrainingRun:
     which ends with one update; `samples`: those of the data set, None: iterations alone; `validation`:
     samples evaluated after each epoch; `coverage`: the probability of the interval; `sharding`: what the
     devices divide among them, see `Parallel`; `link_gbps`: Gbit/s of a device's link, None: as assumed;
-    `data`: the data set in words for errors, "": so many samples.
+    `most`: the largest number of devices that was asked for; `data`: the data set in words for errors, "":
+    so many samples.
     """
 
     batch_size: int
@@ -32,6 +36,7 @@ class TrainingRun:
     accumulate: int = 1
     sharding: str = NONE
     link_gbps: float | None = None
+    most: int = 1
     data: str = ""
 
     def __post_init__(self) -> None:
@@ -71,6 +76,26 @@ class TrainingRun:
             return tuple(devices)
         most = max(self.samples // (self.batch_size * self.accumulate), 1)
         return tuple(k for k in devices if k <= most) or (most,)
+
+    def link(self, within: Link, devices: int, machine: int, largest: int) -> Link | None:
+        """Return the given link of `devices` devices, `machine` in each machine; None: their own, or none.
+
+        A given link is that between machines, and a machine keeps the one `within` it. Where each number of
+        devices that was asked for fits into the `largest` machine, it is that of all devices.
+        """
+        is_own = devices <= machine and self.most > largest
+        if self.link_gbps is None or is_own:
+            return None
+        return given_link(within, devices, self.link_gbps, machine)
+
+    def link_remarks(self, within: Link, largest: int) -> Iterator[str]:
+        """Yield a remark if the given link is a network's, in place of the one `within` a machine."""
+        gbps = self.link_gbps or math.inf
+        if within.is_within and 1 < self.most <= largest and OFF_BETWEEN * gbps < within.gbps:
+            yield Remark(
+                f"--link-gbps {gbps:g} joins all devices, as they fit into one machine",
+                f"in one of {largest}, {within.name} reaches {within.gbps:.4g} Gbit/s: leave it out then",
+            )
 
     def check_batch(self, devices: int) -> None:
         """Raise InputError unless `devices` is a whole number whose batches the data set fills."""

@@ -29,14 +29,7 @@ from lolat.parameters import BEST, POISSON
 from lolat.report.cost import cost_parts, costs_parts
 from lolat.report.cost_table import facts_of_training
 from lolat.report.explanation import budget_lines
-from lolat.report.llm import (
-    breakdown,
-    facts,
-    gpus_a_month,
-    llm_parts,
-    load_line,
-    row_words,
-)
+from lolat.report.llm import breakdown, facts, gpus_a_month, llm_parts, load_line, row_words
 from lolat.report.llms import (
     EACH_LOAD,
     after_lines,
@@ -50,9 +43,18 @@ from lolat.report.prediction import cheapest_lines, range_word
 from lolat.report.ranked import apart_words, assumed_hosts, left_out_lines
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
 from lolat.report.tables import Column, ReportTable
-from lolat.training.compare import Choice, Costs, check_room, joined, short_name, with_modes
+from lolat.training.compare import (
+    Choice,
+    Costs,
+    check_room,
+    costs_of,
+    joined,
+    short_name,
+    with_modes,
+)
 from lolat.training.cost import Cost, no_room
 from lolat.training.prediction import check_kept
+from lolat.training.question import TrainingQuestion
 from lolat.units import by_text, digits, milliseconds, plain
 from lolat.web.devices import ListedDevice, on_page
 from lolat.web.form import COMPARING, MODE, Form
@@ -139,11 +141,11 @@ def _training_question(form: Form, question: Card) -> Card:
 def _training(
     form: Form, question: Card, device: ListedDevice, trained: Any, _: AtSize | None
 ) -> Card:
-    asked = _training_question(form, question)
-    cost = device.model.cost(trained, **asked)
+    asked = TrainingQuestion(**_training_question(form, question))
+    cost = costs_of(device.model, trained, asked)
     about = {
         "cost": cost,
-        "ask": lambda more: device.model.cost(trained, **asked | more),
+        "ask": lambda more: costs_of(device.model, trained, replace(asked, **more), asked),
         "command": _command("cost", form, device),
     }
     if isinstance(cost, Costs):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import lolat as package
 from lolat.hardware.gpus import find_gpu
@@ -188,3 +190,91 @@ def test_devices_without_room_say_without_which_checkpointing() -> None:
         of_way = "".join(n for n in told if n.startswith(f"DOES NOT FIT {way} checkpointing: "))
         assert (f"1 x {cost.device} batch 1 (" in of_way) == (cost.fits is False)
     assert "--checkpointing" not in "".join(told)  # both were asked for
+
+
+FIGURES = (
+    "iteration_ms",
+    "total_s",
+    "dollars",
+    "memory_bytes",
+    "fits",
+    "link",
+    "link_gbps",
+    "largest_batch",
+)
+
+
+@given(
+    replicas=st.lists(st.sampled_from([1, 2, 4, 8, 16, 32]), min_size=2, max_size=4, unique=True),
+    sharding=st.sampled_from(["none", "zero1", "fsdp", "hybrid"]),
+    link=st.sampled_from([None, 2.0, 50.0, 4000.0]),
+    size=st.sampled_from([1, 2, "auto"]),
+    whole=st.sampled_from([None, 128]),
+    is_decoder=st.booleans(),
+)
+@settings(max_examples=12, deadline=None)
+def test_a_row_has_the_figures_of_its_own_question(
+    replicas: list[int],
+    sharding: str,
+    link: float | None,
+    size: Any,
+    whole: int | None,
+    is_decoder: bool,
+) -> None:
+    """Alone it is asked with the batches of an update in place of a global batch, and where a given link
+    is one between machines beside a number of devices that needs several.
+    """
+    if not is_decoder and sharding == "hybrid":
+        sharding = "zero2"
+    of, model = ("llama-3.2-1b", "h100-vllm") if is_decoder else (network(), "v100-fp32")
+    asked = {"sharding": sharding, "link_gbps": link, "optimizer": "adam", "price_per_hour": 1}
+    asked |= {"input_size": 1024, "tokens": 1e8} if is_decoder else {"samples": 100_000}
+    if whole is None:
+        (both,) = several_of(package.load(model).cost(of, size, replicas=replicas, **asked))
+        rows = [(both, option) for option in both.options]
+    else:
+        about = {"replicas": replicas, "global_batch_size": whole}
+        rows = [
+            (c, c.options[0])
+            for c in several_of(package.load(model).cost(of, size, **about, **asked))
+        ]
+    assert sorted(o.devices for _, o in rows) == sorted(replicas)
+    for cost, option in rows:
+        k = option.devices
+        beside = (k, 64) if max(replicas) > 8 and link else (k,)
+        about = {"replicas": beside, "accumulate": cost.accumulate}
+        given_size = size if whole is None else option.batch_size
+        alone = package.load(model).cost(of, given_size, **about, **asked).option(k)
+        assert [getattr(option, n) for n in FIGURES] == [getattr(alone, n) for n in FIGURES]
+
+
+def several_of(found: Any) -> list[Any]:
+    """The answers of each batch."""
+    return [*getattr(found, "answers", [found])]
+
+
+@pytest.mark.parametrize(
+    ("model", "sharding"),
+    [("a100-sxm-80gb", "none"), ("h100-vllm", "none"), ("h100-vllm", "hybrid")],
+)
+def test_the_network_that_is_assumed_can_be_given(model: str, sharding: str) -> None:
+    """Beside two machines of eight the proposed speed of a GPU's link changes no row, of any update."""
+    is_decoder = model == "h100-vllm"
+    of: Any = "llama-3.2-1b" if is_decoder else network()
+    asked: dict[str, Any] = {"replicas": (8, 16), "sharding": sharding, "price_per_hour": 1}
+    asked |= (
+        {"input_size": 1024, "tokens": 1e8, "batch_size": 1} if is_decoder else {"batch_size": 64}
+    )
+    model_of = package.load(model)
+    (whole,) = {o.link_gbps for o in model_of.cost(of, **asked).options if o.devices == 16}
+    for update in ({}, {"accumulate": 2}, {"global_batch_size": 2048}):
+        usual, given_one = (
+            [
+                o
+                for c in several_of(model_of.cost(of, **asked, **update, link_gbps=gbps))
+                for o in c.options
+            ]
+            for gbps in (None, (whole or 0.0) / 8)
+        )
+        assert [o.iteration_ms for o in usual] == pytest.approx([o.iteration_ms for o in given_one])
+        assert [o.link for o in given_one] == [usual[0].link, None]

@@ -264,11 +264,16 @@ def test_the_link_follows_from_the_rented_instances(prices: str) -> None:
 
 @pytest.mark.parametrize(("given", "whole"), [(60, 480), (25, 200), (1.25, 10), (500, 960)])
 def test_a_given_link_is_that_of_each_gpu(prices: str, given: float, whole: float) -> None:
-    """Eight of a machine share what they have between machines, at most NVLink's; the line says both."""
+    """Eight of a machine share what they have between machines, at most NVLink's; the line says both.
+
+    Beside several machines one keeps its own; alone the given link joins all.
+    """
     for price in ({"prices": prices}, {"price_per_hour": 1}):
         cost = asked(known(), 8, 16, link_gbps=given, **price)
         inside, between = cost.options
-        assert (inside.link_gbps, between.link_gbps) == (given, whole)
+        assert (inside.link, inside.link_gbps, between.link_gbps) == ("NVLink 2", 960, whole)
+        (alone,) = asked(known(), 8, link_gbps=given, **price).options
+        assert (alone.link, alone.link_gbps) == (None, given)
         words = f"{whole} Gbit/s a machine of 8, {whole / 8:g} a GPU"
         assert link_words(cost, between) == words
     usual = asked(known(), 16, prices=prices)
