@@ -49,8 +49,9 @@ learn: $(VENV)/.lolat-learn
 
 # Else each of the hundreds of processes compiles the packages again, and pytest all tests.
 check test coverage: export PYTHONDONTWRITEBYTECODE =
-# A fit has small matrices: threads of both processes would wait for each other, up to 25 times as long.
+# Matrices are small: threads of both processes would wait for each other, up to 25 times as long.
 check test coverage: export OPENBLAS_NUM_THREADS = 1
+check test coverage: export OMP_NUM_THREADS = 1
 
 test: lint
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
@@ -73,7 +74,6 @@ LINT = $(1)/python -m ruff check $(wildcard $(SOURCES)) && \
 # An environment without any framework: what needs one is skipped.
 CORE := $(addprefix tests/,graph fitting io device hardware tables report llm test_errors.py test_units.py)
 check: export LOLAT_NEEDS = no-framework
-check: export OMP_NUM_THREADS = 1 # threads of two processes wait for each other
 check: $(VENV)-check/.lolat-check
 	@$(call LINT,$(VENV)-check/bin,--ignore-missing-imports)
 	@$(VENV)-check/bin/python -m pytest -n 2 --dist worksteal -q -m 'not slow' $(or $(ARGS),$(CORE))
