@@ -17,9 +17,11 @@ from lolat.device.question import (
     Question,
     RunAs,
     TableQuestion,
+    each_batch,
+    is_one,
     several,
 )  # fmt: skip
-from lolat.errors import InputError
+from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph
 from lolat.io.progress import Progress
 from lolat.llm.question import ServingQuestion
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
     from lolat.api.measuring import Diagnosis, Evaluation
     from lolat.api.predicting import Predictions
     from lolat.api.table_evaluation import TableEvaluation
-    from lolat.device.attribution import Explanation
-    from lolat.device.budget import BudgetAnswer
+    from lolat.device.attribution import Explanation, Explanations
+    from lolat.device.budget import BudgetAnswer, BudgetAnswers
     from lolat.device.prediction import Prediction
     from lolat.device.question import InputSize
     from lolat.graph.analysis import Analysis
@@ -91,16 +93,29 @@ class Model(Device):
 
         return ask(network, asked, [asked.device(self)])
 
-    @asks(ExplainQuestion)
-    def explain(self, network: Any, asked: ExplainQuestion) -> Explanation:
+    @overload
+    def explain(
+        self, network: Any, batch_size: int = 1, *args: Any, **more: Any
+    ) -> Explanation: ...
+
+    @overload
+    def explain(
+        self, network: Any, batch_size: Sequence[int], *args: Any, **more: Any
+    ) -> Explanations: ...
+
+    @asks(ExplainQuestion)  # type: ignore[misc] # as `cost`
+    def explain(self, network: Any, asked: ExplainQuestion) -> Explanation | Explanations:
         """Break a latency down into its causes, and predict what changes of the network would save.
 
-        `block`: the label of one block. Returns an `Explanation`. Raises InputError where there is no such
-        block. The other arguments are as for `predict`:
+        `block`: the label of one block. Returns an `Explanation`, of a list of batch sizes `Explanations`.
+        Raises InputError where there is no such block. The other arguments are as for `predict`:
         """
-        from lolat.device.attribution import explain
+        from lolat.device.attribution import Explanations, explain
         from lolat.device.prediction import at_size
 
+        if not is_one(asked.batch_size):
+            each = (self.explain(network, **vars(one)) for one in each_batch(asked))
+            return Explanations(tuple(each))
         model = asked.device(self)
         question = Question(asked.batch_size, asked.predictor, input_size=asked.input_size)
         graph = model._read(network, question)
@@ -108,19 +123,38 @@ class Model(Device):
         prediction = explanation.prediction.named(network, asked.input_size)
         return replace(explanation, prediction=prediction)
 
-    @asks(BudgetQuestion)
-    def budget(self, network: Any, asked: BudgetQuestion) -> BudgetAnswer:
+    @overload
+    def budget(
+        self, network: Any, max_ms: float, vary: str, batch_size: int = 1, *args: Any, **more: Any
+    ) -> BudgetAnswer: ...
+
+    @overload
+    def budget(
+        self, network: Any, max_ms: float, vary: str, batch_size: Sequence[int], *args: Any, **more: Any
+    ) -> BudgetAnswers: ...  # fmt: skip
+
+    @asks(BudgetQuestion)  # type: ignore[misc] # as `cost`
+    def budget(self, network: Any, asked: BudgetQuestion) -> BudgetAnswer | BudgetAnswers:
         """The largest width, input or batch of a network that keeps a time limit.
 
         `max_ms`: the time, ms. `vary`: "width" (channel counts), "resolution" (pixels of the input) or
         "batch" (samples at once). `sure`: True where the upper end of the interval must stay within it,
-        or the interval's coverage in percent. Returns a `BudgetAnswer`, whose `best.value` is the answer.
-        Raises AnswerIsNo where not even the smallest stays within the time. The other arguments are as for
-        `predict`:
+        or the interval's coverage in percent. Returns a `BudgetAnswer`, whose `best.value` is the answer;
+        of a list of batch sizes `BudgetAnswers`. Raises AnswerIsNo where not even the smallest stays within
+        the time. The other arguments are as for `predict`:
         """
-        from lolat.device.budget import budget
+        from lolat.device.budget import BudgetAnswers, budget
         from lolat.device.prediction import at_size
 
+        if not is_one(asked.batch_size):
+            answers = []
+            for one in each_batch(asked):
+                try:
+                    answers.append(self.budget(network, **vars(one)))
+                except AnswerIsNo as no:
+                    size = f"{arg('batch_size')} {one.batch_size}"
+                    raise no.reworded(f"{size}: {no.message}") from None
+            return BudgetAnswers(tuple(answers))
         model = asked.device(self)
         question = Question(
             asked.batch_size, asked.predictor, asked.coverage, input_size=asked.input_size,

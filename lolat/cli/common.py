@@ -242,9 +242,7 @@ def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
         about["type"] = str
     elif of.kind is float:
         most = None if math.isinf(of.most) else of.most
-        about["type"] = click.FloatRange(
-            of.least, most, of.is_open, of.is_open and most is not None
-        )
+        about["type"] = click.FloatRange(of.least, most, of.is_open, of.is_open and most is not None)
         of_ms = " of milliseconds, for example 1000" if "MS" in of.metavar else ""
         about["type"].name = f"number{of_ms}"  # click's words for another text
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -29,6 +30,11 @@ def fail(errors: Mapping[str, LolatError]) -> NoReturn:
     raise last
 
 
+def each(answer: Any) -> Sequence[Any]:
+    """The answers of several batch sizes, or the only one."""
+    return getattr(answer, "answers", (answer,))
+
+
 def check_room(predictions: Sequence[Prediction]) -> None:
     """AnswerIsNo if the network does not fit into the device's memory."""
     from lolat.api.predicting import exceeded
@@ -42,7 +48,11 @@ now_option = click.option(
     is_flag=True,
     help="As the machine is now: measures some networks of MODEL again, ten seconds.",
 )
-REQUIRED, ONE = {"required": True}, {"several": False}
+PREDICTIONS = {
+    "prediction": "lolat.device.prediction:Prediction",
+    "predictions": "lolat.api.predicting:Predictions",
+}
+REQUIRED = {"required": True}
 
 
 # ---- `lolat predict`
@@ -51,10 +61,7 @@ REQUIRED, ONE = {"required": True}, {"several": False}
 @common.command(
     "lolat predict epyc-2t keras:ResNet50 --batch-size 8",
     "lolat predict local mynet.onnx --max-ms 20",
-    answers={
-        "prediction": "lolat.device.prediction:Prediction",
-        "predictions": "lolat.api.predicting:Predictions",
-    },
+    answers=PREDICTIONS,
 )
 @click.argument("arguments", metavar="[MODEL] NETWORK...", nargs=-1, required=True)
 @common.on_option(
@@ -133,14 +140,16 @@ def predict(
 def of_one(asked: type, *without: str, **changes: Mapping[str, Any]) -> Any:
     """Arguments and options of a question about a network on a device, as `common.question` takes them.
 
-    The function receives the opened model and the other options.
+    The function receives the opened model and the other options. One batch size is a number, several are a
+    tuple.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
-        def command(model: str, now: bool, **question: Any) -> None:
+        def command(model: str, now: bool, batch_size: tuple[int, ...], **question: Any) -> None:
             from lolat.api.choosing import open_here
 
+            question["batch_size"] = batch_size if len(batch_size) > 1 else batch_size[0]
             loaded = open_here(model, common.say, common.progress, now)
             function(loaded, **question)
 
@@ -159,9 +168,9 @@ def of_one(asked: type, *without: str, **changes: Mapping[str, Any]) -> Any:
 @common.command(
     "lolat report epyc-2t keras:ResNet50",
     "lolat report local mynet.keras --html report.html",
-    answers={"prediction": "lolat.device.prediction:Prediction"},
+    answers=PREDICTIONS,
 )
-@of_one(LatencyQuestion, "coverage", "max_ms", "sure", "prices", batch_size=ONE)
+@of_one(LatencyQuestion, "coverage", "max_ms", "sure", "prices")
 @common.csv_option(more="A row for each block.")
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE",
                help="Write a page to explore the blocks in a browser.")  # fmt: skip
@@ -174,52 +183,64 @@ def report(
     Exit code 3 if it does not fit into the device's memory.
     """
     from lolat.report.prediction import report_lines
-    from lolat.report.tables import write_csv
+    from lolat.report.tables import one_by_one, write_csv
 
     if html is not None:
         check_file(html, "html")
     found = model.predict(network, **question)
-    folded = found if depth is None else found.folded(depth)
+    several = each(found)
+    if html is not None and len(several) > 1:
+        raise InputError(f"{arg('html')}: the page is of one batch size; expected one")
+    folded = [p if depth is None else p.folded(depth) for p in several]
     if html is not None:
-        found.write_html(html, depth)
+        several[0].write_html(html, depth)
     if csv is not None:
-        write_csv(csv, folded.block_rows())
-    common.answer(folded, report_lines(found, depth, html is not None))
+        sizes = [{"batch_size": p.batch_size} if len(folded) > 1 else {} for p in folded]
+        write_csv(
+            csv, [of | row for of, p in zip(sizes, folded, strict=True) for row in p.block_rows()]
+        )
+    printed = folded[0] if len(folded) == 1 else replace(found, answers=tuple(folded))
+    common.answer(printed, one_by_one(found, lambda p: report_lines(p, depth, html is not None)))
     for file in (csv, html):
         if file is not None:
             common.say(f"written: {file}")
-    check_room([found])
+    check_room(several)
 
 
 @common.command(
     "lolat explain epyc-2t keras:ResNet50 --block conv5_block2",
-    answers={"explanation": "lolat.device.attribution:Explanation"},
+    answers={
+        "explanation": "lolat.device.attribution:Explanation",
+        "explanations": "lolat.device.attribution:Explanations",
+    },
 )
-@of_one(ExplainQuestion, "predictor", batch_size=ONE)
+@of_one(ExplainQuestion, "predictor")
 def explain(model: Model, network: str, **question: Any) -> None:
     """Explain where the milliseconds of NETWORK go, and what a change would save.
 
     Exit code 3 if it does not fit into the device's memory.
     """
     from lolat.report.explanation import explanation_lines
+    from lolat.report.tables import one_by_one
 
     answer = model.explain(network, **question)
-    common.answer(answer, explanation_lines(answer))
-    check_room([answer.prediction])
+    common.answer(answer, one_by_one(answer, explanation_lines))
+    check_room([one.prediction for one in each(answer)])
 
 
 @common.command(
     "lolat budget epyc-2t keras:MobileNetV2 --max-ms 15 --vary width",
     "lolat budget local mynet.onnx --max-ms 40 --vary batch --sure 95",
-    answers={"budget": "lolat.device.budget:BudgetAnswer"},
+    answers={
+        "budget": "lolat.device.budget:BudgetAnswer",
+        "budgets": "lolat.device.budget:BudgetAnswers",
+    },
 )
-@of_one(
-    BudgetQuestion, "predictor", "coverage", max_ms=REQUIRED, vary=REQUIRED, batch_size=ONE,
-    sure=common.SURE,
-)  # fmt: skip
+@of_one(BudgetQuestion, "predictor", "coverage", max_ms=REQUIRED, vary=REQUIRED, sure=common.SURE)
 def budget(model: Model, network: str, **question: Any) -> None:
     """The largest width, input or batch of NETWORK that keeps a time limit."""
     from lolat.report.explanation import budget_lines
+    from lolat.report.tables import one_by_one
 
     answer = model.budget(network, **question)
-    common.answer(answer, budget_lines(answer))
+    common.answer(answer, one_by_one(answer, budget_lines))

@@ -39,7 +39,7 @@ from lolat.graph.edits import (
 from lolat.graph.modes import AMP, BFLOAT16, COMPILED, FLOAT16, GRAPH
 from lolat.graph.width import NOTE, Widths, widths
 from lolat.io.paths import LOCAL, SHIPPED
-from lolat.io.results import Result, of
+from lolat.io.results import Result, Several, of
 from lolat.units import did_you_mean, milliseconds
 
 SMALLEST_SAVING = 0.01  # share of the time of the network or the block
@@ -155,6 +155,13 @@ class Explanation(Result):
         for best in self.counterfactuals[:1]:
             change = f"{best.change}: saves {milliseconds(best.saves_ms)}"
         return f"{self.prediction.words()}\n{change}"
+
+
+@dataclass(frozen=True, repr=False)
+class Explanations(Several):
+    """Explanations at several batch sizes: a sequence of them."""
+
+    answers: tuple[Explanation, ...]
 
 
 def explain(

@@ -20,7 +20,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.edits import image_side, total_stride
 from lolat.graph.width import NOTE, widened, widths
-from lolat.io.results import Result, of
+from lolat.io.results import Result, Several, of
 from lolat.parameters import PARAMETERS
 from lolat.units import byte_size, milliseconds, shapes_text
 
@@ -93,6 +93,13 @@ class BudgetAnswer(Result):
     def words(self) -> str:
         """The largest value within the time, and its latency."""
         return f"{self.verdict}: {self.best.prediction.words()}"
+
+
+@dataclass(frozen=True, repr=False)
+class BudgetAnswers(Several):
+    """The answers at several batch sizes: a sequence of them."""
+
+    answers: tuple[BudgetAnswer, ...]
 
 
 Values = tuple[float, float, int, Callable[[int], tuple[Graph, int]]]

@@ -140,7 +140,7 @@ class LatencyQuestion(Question, RunAs):
 class ExplainQuestion(RunAs):
     """The parameters of `Model.explain`."""
 
-    batch_size: int = 1
+    batch_size: int | Sequence[int] = 1
     predictor: str | None = None
     _: KW_ONLY
     input_size: InputSize = None
@@ -158,7 +158,7 @@ class BudgetQuestion(RunAs):
 
     max_ms: float
     vary: str
-    batch_size: int = 1
+    batch_size: int | Sequence[int] = 1
     predictor: str | None = None
     coverage: float | None = None
     _: KW_ONLY

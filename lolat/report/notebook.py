@@ -263,6 +263,9 @@ def changes(answer: Explanation) -> Any:
 
 ROWS: Mapping[str, Callable[[Any], list[dict[str, Any]]]] = {
     "Prediction": _blocks, "Predictions": _predictions, "Explanation": _terms,
+    "Explanations": lambda several: [
+        {"batch_size": one.prediction.batch_size} | row for one in several for row in _terms(one)
+    ],
     "Models": lambda answer: [
         row | {"answers_for": ", ".join(row["answers_for"])} for row in answer.to_dict()["models"]
     ],

@@ -235,7 +235,9 @@ def test_the_steps_of_an_earlier_run_are_no_speed(
      ("predict net.py v100", "did you mean v100 net.py?"),
      ("cost v100 timm:resnet50 --batch-size 64 --replicas 4,6 --global-batch-size 100", "of 768")],
 )  # fmt: skip
-def test_the_words_of_others_are_translated(lolat: Command, call: str, meant: str) -> None:
+def test_the_words_of_others_are_translated(
+    lolat: Command, call: str, meant: str
+) -> None:
     assert meant in lolat.refused(*call.split())
 
 
@@ -275,6 +277,7 @@ def test_an_option_that_is_spelled_otherwise_is_no_suggestion(
 @pytest.mark.parametrize(
     ("call", "meant"),
     [("predict v100 net.json --batch-size 1 16 64", "--batch-size 1,16,64"),
+     ("report v100 net.json --batch-size 1 16 64", "--batch-size 1,16,64"),
      ("predict net.json --on v100 L4 a100", "--on v100,L4,a100"),
      ("cost --on v100 t4 net.json", "--on v100,t4;")],
 )  # fmt: skip

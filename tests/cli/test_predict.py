@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from lolat.api.model import Model
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder
+from lolat.io.tables import read_table
 from lolat.readers.size import as_sizes, of_images
 from tests import synthetic
 from tests.cli.commands import Command, one_line, process
@@ -135,3 +136,39 @@ def test_a_change_of_the_resolution_reads_the_network_again(lolat: Command, mode
     at = lolat.json("predict", model, "keras:A", "--input-size", answer["answer"])
     assert at["latency_ms"] == pytest.approx(answer["latency_ms"])
     assert at["latency_ms"] <= 20
+
+
+@pytest.mark.parametrize(
+    "words", [["report"], ["explain"], ["budget", "--max-ms", "1000", "--vary", "width"]]
+)
+def test_several_batch_sizes_are_answered_as_each_alone(
+    lolat: Command, model: Path, words: list[str]
+) -> None:
+    def asked(size: str) -> Any:
+        name, *options = words
+        return lolat.json(name, model, "keras:A", *options, "--batch-size", size)
+
+    found = asked("1,4")["answers"]
+    assert {one.get("device", str(model)) for one in found} == {str(model)}
+    assert found == [asked("1"), asked("4")]
+    name, *options = words
+    lines = lolat(name, model, "keras:A", *options, "--batch-size", "1,4").out.splitlines()
+    first = lolat(name, model, "keras:A", *options).out.splitlines()
+    assert lines[: len(first) + 1] == [*first, ""]
+
+
+def test_no_of_one_of_several_batch_sizes_names_it(lolat: Command, model: Path) -> None:
+    longest = lolat.json("predict", model, "keras:A")["latency_ms"]
+    words = ["budget", model, "keras:A", "--max-ms", longest, "--vary", "width"]
+    done = lolat(*words, "--batch-size", "1,4096")
+    assert (done.code, done.out) == (3, "")
+    assert one_line(done.err).startswith("lolat: --batch-size 4096: even width")
+
+
+def test_the_table_of_several_reports_has_the_batch_size(
+    lolat: Command, model: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "blocks.csv"
+    lolat("report", model, "keras:A", "--batch-size", "1,4", "--csv", table)
+    found = read_table(table)
+    assert {*found.columns[found.names.index("batch_size")]} == {"1", "4"}
