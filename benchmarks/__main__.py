@@ -19,7 +19,7 @@ import click
 from benchmarks import runner, tables
 
 MODULES = (
-    "zoo.judge", "zoo.ablation", "zoo.spreads", "plain", "compare", "query", "nas_few", "gpus",
+    "zoo.judge", "zoo.ablation", "zoo.spreads", "plain", "probe", "compare", "query", "nas_few", "gpus",
     "networks", "refined", "published_networks", "published_figures", "h100_times", "justus",
     "training_runs", "training_epochs", "training_estimate", "training_parts", "training_decoders",
     "published", "llm", "savings",

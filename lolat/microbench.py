@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from microbench import journal as journal
     from microbench import learn as learn
     from microbench import learn_training as learn_training
+    from microbench import probe as probe
     from microbench import runner as runner
     from microbench import worker as worker
 

@@ -8,8 +8,11 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
@@ -21,6 +24,7 @@ from lolat.units import changed, off, plural
 from . import environment
 from .blocks import NETWORKS, Predefined, for_device, known_graphs
 from .journal import Journal
+from .probe import MOST_THREADS, probe
 from .runner import Job, Outcome, Runner, Settings, graph_job, job_key
 from .timing import JobLatency, Latencies, Visit, latencies
 
@@ -75,7 +79,8 @@ def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Meas
     jobs = [graph_job(graphs[b.name], b.name, n, b.whole) for b, n in sized.values()]
     smallest = {job_key(b.name, b.batch_sizes[0]) for b in blocks if b.whole and not b.scheme}
     networks = [j for j in jobs if j.key in smallest]
-    with run_jobs(run, jobs, networks) as (_, outcome, journal):
+    probed = run.device == "cpu"
+    with run_jobs(run, jobs, networks, probed) as (_, outcome, journal):
         visits, where = outcome.visits, outcome.environment
     found = latencies(visits)
     measurements = [
@@ -84,17 +89,20 @@ def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Meas
         if key in found.jobs
     ]
     noise = noise_of(found)
+    if outcome.probes:
+        middle_ms = np.median(outcome.probes, axis=0)
+        noise["probe"] = {"forks": middle_ms.round(4).tolist()}
     return measurements, where, noise, warnings(where, noise, outcome.failures), journal
 
 
 @contextlib.contextmanager
 def run_jobs(
-    run: Run, jobs: Sequence[Job], networks: Sequence[Job]
+    run: Run, jobs: Sequence[Job], networks: Sequence[Job], probed: bool = False
 ) -> Iterator[tuple[Runner, Outcome, Journal]]:
     """Run `jobs` as `Runner.run` does; continue from the journal if it is of the same run.
 
-    An error in the context closes the journal. Raises LolatError if device or backend are not there, or if
-    nothing could be measured.
+    `probed`: True to probe the machine's speed. An error in the context closes the journal. Raises
+    LolatError if device or backend are not there, or if nothing could be measured.
     """
     settings = run.settings or DEFAULT_SETTINGS
     before = environment.describe(run.device) | {"others_at_start": environment.others()}
@@ -114,7 +122,9 @@ def run_jobs(
                 "already (--restart, in Python restart=True, throws them away)"
             )
         try:
-            outcome = runner.run(jobs, networks, settings, journal)
+            threads = threads_of(where)  # one has no other to wait for
+            timed = partial(probe, threads) if probed and threads > 1 else None
+            outcome = runner.run(jobs, networks, settings, journal, timed)
             outcome.environment = where
             yield runner, outcome, journal
         except BaseException:
@@ -174,6 +184,12 @@ def noise_of(measured: Latencies) -> dict[str, Any]:
     """The figures of `Latencies` as stored in a model file; none of them corrects a latency."""
     names = ("floor", "quiet", "busy", "others", "trend")
     return {name: round(getattr(measured, name), 4) for name in names}
+
+
+def threads_of(where: Mapping[str, Any]) -> int:
+    """Number of threads for a probe: the environment's, but at most the number of processors."""
+    able = min(environment.cpu_count(), MOST_THREADS)
+    return min(where.get("threads") or able, able)
 
 
 def _processors(where: Mapping[str, Any]) -> int:

@@ -17,6 +17,7 @@ from lolat.io.process import ProcessDied, RequestFailed
 from lolat.io.progress import Progress
 
 from .journal import Journal
+from .probe import Probe
 from .timing import Visit, loops
 from .worker import WorkerProcess, ask_environment
 
@@ -24,6 +25,8 @@ REQUEST_LIMIT_S = 300.0
 MOST_DEATHS = 3
 """Number of deaths of the worker that ends a run, because the jobs are then not the cause."""
 ITEM_BYTES = 4  # float32
+PROBED = 3
+"""Rounds from one probe of the machine to the next."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +58,17 @@ class Settings:
 
 @dataclass
 class Outcome:
-    """Results of a run by key of a job: `once_ms`: times taken once; `failures`: with reasons."""
+    """Results of a run by key of a job: `visits`, `once_ms` for times taken once, `failures` with reasons.
+
+    `probes`: the probes of the machine throughout the run.
+    """
 
     journal: Journal | None = None
     visits: dict[str, list[Visit]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     once_ms: dict[str, float] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
+    probes: list[Probe] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for record in self.journal.records if self.journal else ():
@@ -162,11 +169,12 @@ class Runner:
         networks: Sequence[Job],
         settings: Settings,
         journal: Journal | None = None,
+        probe: Callable[[], Probe] | None = None,
     ) -> Outcome:
         """Measure all jobs, without visits that the journal has, and without jobs that failed before.
 
         `networks`: whole networks that run in turn, one before each sample of a job that is no network. A
-        job is prepared right before its first visit.
+        job is prepared right before its first visit. `probe`: called every PROBED rounds, and at the end.
         Raises MeasuringError if nothing could be measured or MOST_DEATHS workers died.
         """
         outcome = Outcome(journal)
@@ -177,12 +185,16 @@ class Runner:
             if part:
                 self._replace_worker()  # which frees the memory
             for number, job in self._rounds(group, settings, outcome, len(parts)):
+                if probe is not None and number >= PROBED * len(outcome.probes):
+                    outcome.probes.append(probe())
                 taken = len(outcome.visits.get(job.key, ()))
                 if job.key not in outcome.failures and taken <= number:
                     self._try(job.key, outcome, partial(self._visit, job, networks, outcome))
         if not outcome.visits:
             reasons = "; ".join(f"{k}: {v}" for k, v in list(outcome.failures.items())[:3])
             raise MeasuringError(f"nothing could be measured ({reasons or 'no jobs'})")
+        if probe is not None:
+            outcome.probes.append(probe())
         return outcome
 
     def once(self, key: str, request: dict[str, Any], outcome: Outcome) -> float | None:

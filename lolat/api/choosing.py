@@ -347,11 +347,13 @@ def open_here(
     say: Warn,
     progress: Callable[[str], AbstractContextManager[Progress]],
     now: bool = False,
+    as_learned: bool | None = None,
 ) -> Model:
     """`load` on this machine: `say` gets a remark if it is old, or `local` is of another processor.
 
     `now`: the machine is measured as it is now; `progress`: shows how far that is, which takes as long as
-    it is told.
+    it is told. `as_learned` False: the machine is probed if it may have changed. InputError if both are
+    given, and for `as_learned` of a model without a probe.
     """
     loaded = load(name)
     name = loaded.label
@@ -365,13 +367,28 @@ def open_here(
         if name == LOCAL and differences:
             backend = f" --backend {own}" if (own := file.environment.framework) else ""
             say(f"warning: {name}: {differences[0]}; learn again with: lolat learn cpu{backend}")
+    if as_learned and now:
+        raise InputError(
+            f"{arg('as_learned')} and {arg('now')}: expected one of them", code="two-speeds"
+        )
+    if as_learned and file.noise.probe is None:
+        raise InputError(
+            f"{arg('as_learned')}: {name} has no probe, as a CPU learned with several threads has, so it "
+            "always answers as learned; expected no such option",
+            code="no-probe",
+        )
     if now:
         with progress("some ten seconds") as bar:
             return loaded.as_now(progress=bar)
-    # Of another processor nothing can be checked here.
-    if state is not None and state.remark is not None and not differences:
+    if state is None or differences:  # of another processor nothing can be checked here
+        return loaded
+    if state.remark is not None:
         say(f"{name}: {state.remark}; `lolat doctor {quote(name)}` takes 10 seconds")
-    return loaded
+    if as_learned is not False:
+        return loaded
+    from lolat.api.measuring import as_probed
+
+    return as_probed(loaded)
 
 
 def _of_chip(name: str, gpu: Gpu) -> Model | None:

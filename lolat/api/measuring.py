@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from lolat.device import running
-from lolat.device.file import limit_of, write_check
+from lolat.device.file import CHECKED, LIMIT, age_of, checked, limit_of, write_check
 from lolat.device.question import InputSize
 from lolat.errors import DeviceError, InputError, MeasuringError, arg
 from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
@@ -18,7 +19,7 @@ from lolat.hardware.environment import ANY_GPU
 from lolat.hardware.gpus import CPU
 from lolat.io.progress import Progress
 from lolat.io.results import Remark, Result, dict_of
-from lolat.microbench import backends, check, environment, learn
+from lolat.microbench import backends, check, environment, learn, probe
 from lolat.microbench import runner as runners
 from lolat.parameters import EVALUATED_BATCHES, check_given
 from lolat.readers.size import as_sizes, numbers_of
@@ -36,6 +37,8 @@ DEFAULT_NETWORKS = (
 """Ten architectures, as whole networks not measured when learning; four of them share a block with the
 predefined ones."""
 GOOD, FAIR = 0.08, 0.15  # median errors up to which a model is good, and fair
+FRESH = timedelta(minutes=10)
+"""The age of a model, since its learning began, up to which its machine is not probed."""
 OK, DRIFTED, OTHER = "ok", "drifted", "another machine"
 UNSETTLED: Literal["unsettled"] = "unsettled"
 TAKEN_OUT = ("median", "bias", "within_10_percent")
@@ -338,6 +341,40 @@ def as_now(model: Model, progress: Progress) -> Model:
         "its own networks were measured for this answer",
     )
     return running.as_now(model, max(spread, floor), remark, ratio=found.ratio)
+
+
+def as_probed(model: Model) -> Model:
+    """The model with a warning and wider intervals where a probe of a tenth of a second finds a change.
+
+    It stays as it is where it was learned minutes ago, where by the probe (`lolat.microbench.probe`) its
+    networks have not moved by more than LIMIT and other programs run as they did, and where the file has no
+    probe, as of a GPU and of one thread. Latencies stay in any case: alone on a quiet machine the probe
+    moves more than networks do (`python -m benchmarks run probe`).
+    """
+    file, state, found = model.file, model.state, []
+    noise = file.noise
+    if noise.probe is None or state is None or age_of(state.learned) < FRESH:
+        return model
+    threads = learn.threads_of(file.recorded)
+    others = environment.others(sleep=lambda _: found.append(probe.probe(threads))) or 0.0
+    waking_ms = probe.waking_ms(noise.probe["forks"], found[0])
+    spread = math.hypot(probe.SPREAD, math.log1p(noise.repeatability or 0.0))
+    networks = [p for p in file.points if p.whole] or file.points
+    ratio = float(np.median([1.0 + waking_ms * (p.ops or 0) / p.latency_ms for p in networks]))
+    ratio, beside = max(ratio, 0.5), ""
+    if (apart := abs(others - noise.others)) > learn.OTHERS:
+        beside = f"; other programs use {others:.1f} processors (when learned {noise.others:.1f})"
+        spread = math.hypot(spread, probe.BUSY * apart / environment.cpu_count())
+    elif off(ratio) <= LIMIT:
+        return model
+    remark = Remark(
+        f"the machine may take {ratio:.2f} times as long as when it was learned; the interval is wider",
+        f"by a probe, threads take {abs(1e3 * waking_ms):.0f} µs {'more' if waking_ms > 0 else 'less'} to "
+        f"start an operation{beside}; `--now` measures networks and answers for that",
+    )
+    made = running.as_now(model, spread, remark)
+    made.file = made.file.but(**{CHECKED: checked("probe", ratio, LIMIT)})
+    return made
 
 
 def diagnosis(

@@ -12,7 +12,7 @@ import click
 from click.core import augment_usage_errors
 
 from lolat.cli.main import JSON, say_json
-from lolat.cli.mistakes import check_commas, check_counts
+from lolat.cli.mistakes import check_commas, check_counts, with_number_meant
 from lolat.cli.progress import counting as counting
 from lolat.cli.progress import progress as progress
 from lolat.cli.progress import say as say
@@ -61,7 +61,25 @@ def warn(remarks: Iterable[str]) -> None:
 # ---- Types of values.
 
 
-class Whole(click.IntRange):
+class _Meant(click.ParamType):
+    """A number in a range, whose error tells the one that was meant by another text."""
+
+    min: Any
+    max: Any
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Text into a number."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            with_number_meant(error, value, self.min, self.max, isinstance(self, Whole))
+
+
+class Number(_Meant, click.FloatRange):
+    """A number in a range."""
+
+
+class Whole(_Meant, click.IntRange):
     """A whole number, also written as 1.2e6."""
 
     name = "whole number"
@@ -242,7 +260,7 @@ def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
         about["type"] = str
     elif of.kind is float:
         most = None if math.isinf(of.most) else of.most
-        about["type"] = click.FloatRange(of.least, most, of.is_open, of.is_open and most is not None)
+        about["type"] = Number(of.least, most, of.is_open, of.is_open and most is not None)
         of_ms = " of milliseconds, for example 1000" if "MS" in of.metavar else ""
         about["type"].name = f"number{of_ms}"  # click's words for another text
     else:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import math
+import re
 from collections.abc import Collection, Iterable, Sequence
 from itertools import takewhile
+from string import ascii_letters
+from typing import Any, NoReturn
 
 import click
 
 from lolat.io.forms import looks_like_network
+from lolat.parameters import SIZE
+from lolat.units import as_amount, as_number
 
 _ON = ("--on", "MODEL (an argument: one device)", "GPU (an argument, as in `lolat prices h100`)")
 MEANT: dict[str, tuple[str, ...]] = {
@@ -35,6 +41,9 @@ MEANT: dict[str, tuple[str, ...]] = {
     "max-latency": ("--max-ms",), "network": ("NETWORK (an argument behind MODEL, the device)",),
     "model": ("NETWORK (an argument behind MODEL, the device)",),
     "html": ("a network's page is of `lolat report --html`",),
+    # Former names, as the changelog lists them.
+    "scores": ("--accuracy",), "max-ratio": ("--max-ms",), "value": ("ask `lolat nas search --objective`",),
+    "against": ("NETWORK (a further argument of `lolat predict`)",),
 }  # fmt: skip
 """Another tool's option, without dashes -> ours, of which the first that the command has is named; text in
 lower case is printed as it is."""
@@ -131,3 +140,50 @@ def check_counts(on: Sequence[str], context: click.Context) -> None:
             if "--replicas" in options_of(context):
                 hint += f", and the number as --replicas {count}"
             raise click.UsageError(f"--on {one}: expected names of devices{hint}", context)
+
+
+MS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "min": 6e4, "h": 3.6e6, "hours": 3.6e6}
+"""Units of time, in ms."""
+_THOUSANDS = re.compile(r"([kmgbt])(i?b|tok\w*|r?illion)?\b")
+"""Of a count: 50MB, 50 million, 2ktok."""
+_SIDES = re.compile(r"\d+([x*]\d+)+")
+"""Of an input size: 224x224."""
+
+
+def _with_unit(text: str, parameter: str, is_whole: bool) -> float:
+    """The number in a text with a unit, in the parameter's own unit if both are units of time."""
+    bare = text.rstrip(f"%/{ascii_letters} ")
+    unit, own = text[len(bare) :].strip().casefold(), parameter.rpartition("_")[2]
+    factor = MS[unit] / MS[own] if unit in MS and own in MS else 1.0
+    if (is_whole or parameter == "tokens") and (of := _THOUSANDS.match(unit)):
+        factor = 1e9 if of[1] == "g" else as_amount(f"1{of[1]}")
+    return as_number(bare) * factor
+
+
+def with_number_meant(
+    error: click.BadParameter, value: Any, least: Any, most: Any, is_whole: bool
+) -> NoReturn:
+    """Raise the error with the number that was meant by a value with a unit, or by a percentage for a share
+    and the other way round, if it lies between `least` and `most` and is whole where it must be.
+    """
+    text = str(value).strip().lstrip("$")
+    is_prefix = not is_whole and text[-2:-1].isdecimal() and text[-1:] in "kKmMbBtT"
+    name = str(error.param and error.param.name)
+    if name == SIZE and _SIDES.fullmatch(text):
+        sides = re.split("[x*]", text)
+        meant = sides[0] if len(sides) == 2 and sides[0] == sides[1] else ",".join(sides)
+        words = f"{error.message.rstrip('.')}; did you mean {meant}?"
+        raise click.BadParameter(words, error.ctx, error.param) from error
+    bare = math.nan if is_prefix else _with_unit(text, name, is_whole)  # 30m of hours are minutes
+    share = as_number(text)
+    share *= 100.0 if share < 1.0 else 0.01
+    is_share = most in (1, 100) or name == "percentile"
+    for number in (as_amount(text, is_whole), bare, *[share] * is_share):
+        lies = (least or 0) < number < (math.inf if most is None else most)
+        if lies and (number.is_integer() or not is_whole):
+            meant = f"{number:.12g}"
+            if is_whole and text[-1:] in "kK":  # of lengths 2k is 2048, of images 2000
+                meant += f" or {number / 1000 * 1024:.12g}"
+            words = f"{error.message.rstrip('.')}; did you mean {meant}?"
+            raise click.BadParameter(words, error.ctx, error.param) from error
+    raise error

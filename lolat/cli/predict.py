@@ -43,6 +43,11 @@ def check_room(predictions: Sequence[Prediction]) -> None:
         raise AnswerIsNo(line, code="no-room")
 
 
+as_learned_option = click.option(
+    "--as-learned",
+    is_flag=True,
+    help="Without the probe of a machine that may have changed since MODEL was learned.",
+)
 now_option = click.option(
     "--now",
     is_flag=True,
@@ -78,9 +83,10 @@ REQUIRED = {"required": True}
     sure=common.SURE,
 )
 @now_option
+@as_learned_option
 @common.csv_option(more="An answer a row.")
 def predict(
-    arguments: tuple[str, ...], on: tuple[str, ...], now: bool, csv: Path | None,
+    arguments: tuple[str, ...], on: tuple[str, ...], now: bool, as_learned: bool, csv: Path | None,
     **asked: Any,
 ) -> None:  # fmt: skip
     """Latency of NETWORK on the device of MODEL, in milliseconds: on the machine as it usually is.
@@ -105,7 +111,9 @@ def predict(
             f"no device is given; expected MODEL in front of the networks, or {arg('on')}{meant}",
             code="no-device",
         )
-    opened = functools.partial(open_here, say=common.say, progress=common.progress, now=now)
+    opened = functools.partial(
+        open_here, say=common.say, progress=common.progress, now=now, as_learned=as_learned
+    )
     named = (*filter(None, [model]), *on)
     models, left_out = devices(named, question, opened)
     has_all = ALL in ",".join(named).replace(" ", "").split(",")
@@ -146,14 +154,17 @@ def of_one(asked: type, *without: str, **changes: Mapping[str, Any]) -> Any:
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
-        def command(model: str, now: bool, batch_size: tuple[int, ...], **question: Any) -> None:
+        def command(
+            model: str, now: bool, as_learned: bool, batch_size: tuple[int, ...], **question: Any
+        ) -> None:
             from lolat.api.choosing import open_here
 
             question["batch_size"] = batch_size if len(batch_size) > 1 else batch_size[0]
-            loaded = open_here(model, common.say, common.progress, now)
+            loaded = open_here(model, common.say, common.progress, now, as_learned)
             function(loaded, **question)
 
         for option in (
+            as_learned_option,
             now_option,
             common.question(asked, *without, **changes),
             common.network_argument,

@@ -315,6 +315,8 @@ def merged(path: AnyPath, own: DeviceFile) -> DeviceFile:
 
 LIMIT = 0.1
 """The largest change of a machine's times, relative, at which its model still holds; see `limit_of`."""
+CHECKED = "checked"
+"""Key of a document in memory, never in a file: the Check that a probe made for its answers."""
 OLD_AGE = timedelta(days=1)
 """The age, since it was learned or its last check, at which a model gets a remark."""
 
@@ -325,7 +327,7 @@ class Check:
     from 1.
     """
 
-    by: Literal["doctor", "evaluate"]
+    by: Literal["doctor", "evaluate", "probe"]
     date: str
     ratio: Positive
     limit: Positive
@@ -359,11 +361,12 @@ def state_of(file: DeviceFile, source: str) -> State | None:
     learned = _learned_here(file, source)
     if learned is None:
         return None
-    check, remark = None, None
-    with contextlib.suppress(LolatError, msgspec.ValidationError, KeyError):
-        stored = read_json(_state_file(source), "expected a state")
-        if stored["learned"] == learned:
-            check = msgspec.convert(stored["check"], Check)
+    check, remark = file.document.get(CHECKED), None
+    if check is None:
+        with contextlib.suppress(LolatError, msgspec.ValidationError, KeyError):
+            stored = read_json(_state_file(source), "expected a state")
+            if stored["learned"] == learned:
+                check = msgspec.convert(stored["check"], Check)
     if check is None and age_of(learned) >= OLD_AGE:
         remark = f"learned {ago(learned)}, not checked since"
     elif check is not None and (check.is_off or age_of(check.date) >= OLD_AGE):
@@ -373,13 +376,18 @@ def state_of(file: DeviceFile, source: str) -> State | None:
     return State(learned, age_of(learned).days, check, remark)
 
 
+def checked(by: Literal["doctor", "evaluate", "probe"], ratio: float, limit: float) -> Check:
+    """A check of a model, made now."""
+    return Check(by, now().isoformat(timespec="seconds"), ratio, limit)
+
+
 def write_check(
     file: DeviceFile, source: str, by: Literal["doctor", "evaluate"], ratio: float
 ) -> None:
     """Write a check beside the model, if it has a state and its folder can be written to."""
     learned = _learned_here(file, source)
     if learned is not None:
-        check = Check(by, now().isoformat(timespec="seconds"), ratio, limit_of(file))
+        check = checked(by, ratio, limit_of(file))
         stored = {"learned": learned, "check": msgspec.to_builtins(check)}
         with contextlib.suppress(LolatError):
             write_bytes(_state_file(source), to_json(stored).encode("ascii"))

@@ -103,7 +103,7 @@ def run_as(model: D, asked: RunAs) -> D:
     return _asked(model, file, asked)
 
 
-def as_now(model: D, spread: float, remark: Remark, ratio: float) -> D:
+def as_now(model: D, spread: float, remark: Remark, ratio: float = 1.0) -> D:
     """The device of a machine that now takes `ratio` times as long as learned; `remark`: on that.
 
     `spread`: standard deviation, a logarithm, of the change from network to network; it takes the place of

@@ -68,6 +68,8 @@ class Noise(Struct):
     quiet: Positive | None = None
     busy: Positive | None = None
     repeatability: NotNegative | None = None
+    probe: dict[str, tuple[Positive, Positive]] | None = None
+    others: NotNegative = 0.0
 
 
 class Sections(Struct, kw_only=True):

@@ -227,15 +227,21 @@ def test_the_steps_of_an_earlier_run_are_no_speed(
      ("evaluate h100-vllm --table a.json --dtype fp8", "key dtype in the JSON, or a table's column; of"),
      ("fit a.json --kv-dtype fp8", "key kv_dtype in the JSON, or a table's column"),
      ("llm v100 net.json --precision fp16", "it is --dtype here"),
+     ("llm h100-vllm qwen3-8b --percentile 0.95", "did you mean 95?"),
      ("llm h100-vllm qwen3-8b --percentile 99.9", "whole number from 1 to 99; see"),
      ("report v100 net.json --compile", "it is --launch compiled here"),
      ("predict net.json --gpu a100", "it is --on here"),
      ("explain net.json --on a100,l4", "it is MODEL (an argument: one device) here"),
      ("prices --accelerator a100", "it is GPU (an argument, as in `lolat prices h100`) here"),
+     ("predict v100 net.json --against b.json", "it is NETWORK (a further"),
+     ("predict v100 net.json --max-ratio 2", "it is --max-ms here"),
+     ("predict v100 net.json --input-size 224x224", "did you mean 224?"),
+     ("predict v100 net.json --input-size 3x224x192", "did you mean 3,224,192?"),
      ("predict net.py v100", "did you mean v100 net.py?"),
-     ("cost v100 timm:resnet50 --batch-size 64 --replicas 4,6 --global-batch-size 100", "of 768")],
+     ("cost v100 timm:resnet50 --batch-size 64 --replicas 4,6 --global-batch-size 100", "of 768"),
+     ("nas score fbnet v100 --output a.csv --value v", "lolat nas search --objective")],
 )  # fmt: skip
-def test_the_words_of_others_are_translated(
+def test_the_words_of_others_and_former_ones_are_translated(
     lolat: Command, call: str, meant: str
 ) -> None:
     assert meant in lolat.refused(*call.split())
@@ -301,6 +307,25 @@ def test_a_call_that_lacks_a_value_or_the_device_says_so(lolat: Command) -> None
     )
 
 
+def test_a_number_that_was_meant_is_one_that_is_taken(lolat: Command) -> None:
+    line = lolat.refused("predict", "v100", "net.json", "--batch-size", "64.5")
+    assert "'64.5' is not a valid whole number" in line
+    assert "did you mean" not in line
+    assert "did you mean 64?" in lolat.refused("predict", "v100", "net.json", "--batch-size", "64x")
+    assert "did you mean 0.9?" in lolat.refused("predict", "v100", "net.json", "--coverage", "90")
+    assert "did you mean 5?" in lolat.refused("predict", "v100", "net.json", "--max-ms", "5ms")
+    for given, meant in (("1s", 1000), ("0.5 s", 500), ("2sec", 2000)):
+        line = lolat.refused("llm", "h100-vllm", "qwen3-8b", "--max-ttft-ms", given)
+        assert f"did you mean {meant}?" in line
+    for given, meant in (("50MB", 50_000_000), ("2 billion", 2_000_000_000), ("7 tokens", 7)):
+        call = ("cost", "h100", "llama-3.1-8b", "--sequence-length", "2048", "--tokens", given)
+        assert f"did you mean {meant}?" in lolat.refused(*call)
+    line = lolat.refused("cost", "h100", "llama-3.1-8b", "--sequence-length", "2k")
+    assert "did you mean 2000 or 2048?" in line
+    line = lolat.refused("llm", "h100-vllm", "qwen3-8b", "--request-rate", "3/s")
+    assert (line.count("'3/s'"), "did you mean 3?" in line) == (1, True)
+
+
 def test_two_commas_in_a_row_are_one(lolat: Command, tmp_path: Path) -> None:
     file = tmp_path / "net.json"
     file.write_text(json.dumps(synthetic.network().to_dict()))
@@ -344,6 +369,10 @@ def test_the_profile_that_answers_for_a_gpus_name_is_told(lolat: Command) -> Non
         "H100: predicted from kernels timed in vLLM (h100-vllm)" in lolat("cost", "H100", *call).err
     )
     assert "predicted from kernels" not in lolat("cost", "h100-vllm", *call).err
+
+
+def test_minutes_are_no_millions_of_hours(lolat: Command) -> None:
+    assert "did you mean" not in lolat.refused("cost", "v100", "net.json", "--max-hours", "30m")
 
 
 @pytest.mark.parametrize(

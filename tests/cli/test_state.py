@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import statistics
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from lolat.device import file as state
+from lolat.microbench import probe
 from lolat.microbench.environment import Difference
 from tests import synthetic
 from tests.cli.commands import Command, Measuring, one_line
@@ -96,6 +99,101 @@ def test_what_doctor_found_is_told_until_it_holds_again(
     lolat.json("doctor", "local")
     assert lolat.done("predict", "local", "keras:A").err == ""
     assert desk.path.read_bytes() == before
+
+
+Probed = dict[str, tuple[float, float]]
+SLOWER = (3.5, 4.5)
+"""Forks of which each takes 0.1 ms more at the mean than when the desk was learned: 1.5 ms of 15."""
+
+
+@pytest.fixture
+def probed(desk: Desk, measuring: Measuring, monkeypatch: pytest.MonkeyPatch) -> Probed:
+    """What a probe finds now; when the desk was learned it found the same, beside 0.1 processors."""
+    desk.write(others=0.1, probe={"forks": [2.0, 3.0]})
+    found = {"forks": (2.0, 3.0)}
+    monkeypatch.setattr(probe, "probe", lambda threads: found["forks"] if threads == 2 else ())
+    return found
+
+
+@pytest.mark.parametrize("command", ["predict", "report", "explain"])
+def test_a_probe_tells_that_the_machine_has_moved(
+    lolat: Command, desk: Desk, probed: Probed, command: str
+) -> None:
+    """Half of what a fork takes longer for each operation, 0.05 ms: told, in the interval alone."""
+    ask = (command, "local", "keras:A")
+    usual = lolat.json(*ask, "--as-learned")
+    assert lolat.json(*ask) == usual, "it has not moved"
+    probed["forks"] = SLOWER
+    assert lolat.json(*ask, "--as-learned") == usual
+    now = lolat.json(*ask)
+    assert now["latency_ms"] == pytest.approx(usual["latency_ms"])
+    assert now["blocks"] == usual["blocks"]
+    told = now["warnings"][0]
+    assert "50 µs more" in told
+    assert "--now" in told
+    assert told in lolat.text(*ask)
+    half = math.log(now["interval_ms"][1] / now["latency_ms"])
+    assert half == pytest.approx(math.log(now["latency_ms"] / now["interval_ms"][0]))
+    assert half > 1.64 * probe.SPREAD > math.log(usual["interval_ms"][1] / usual["latency_ms"])
+    points = json.loads(desk.path.read_text())["points"]
+    whole = [p for p in points if p["whole"]] or points
+    ratio = statistics.median(1 + 0.05 * p["ops"] / p["latency_ms"] for p in whole)
+    assert now["state"]["check"] == {
+        "by": "probe", "date": desk.now.isoformat(), "ratio": pytest.approx(ratio), "limit": 0.1,
+    }  # fmt: skip
+    assert f"{ratio:.2f} times" in told
+
+
+def test_a_machine_that_starts_threads_faster(lolat: Command, probed: Probed) -> None:
+    ask = "predict", "local", "keras:A"
+    usual = lolat.json(*ask)
+    probed["forks"] = (1e-3, 1e-3)
+    fast = lolat.json(*ask)
+    assert "83 µs less" in fast["warnings"][0], "half of 2.5 ms / 15"
+    assert fast["latency_ms"] == pytest.approx(usual["latency_ms"])
+    assert fast["interval_ms"][1] > usual["interval_ms"][1]
+
+
+def test_other_programs_are_told(
+    lolat: Command, desk: Desk, probed: Probed, measuring: Measuring
+) -> None:
+    ask = "predict", "local", "keras:A"
+    usual = lolat.json(*ask)
+    measuring.others = 0.25  # 0.1 when it was learned
+    assert lolat.json(*ask) == usual
+    measuring.others = 1.4
+    busy = lolat.json(*ask)
+    (told,) = {*busy["warnings"]} - {*usual["warnings"]}
+    assert "1.4 processors" in told
+    assert busy["latency_ms"] == pytest.approx(usual["latency_ms"])
+    half = math.log(busy["interval_ms"][1] / busy["latency_ms"])
+    assert half > 1.64 * math.hypot(probe.SPREAD, 0.65 * probe.BUSY), "1.3 more of two processors"
+    assert lolat.json(*ask, "--as-learned") == usual
+    desk.write(others=1.0, probe={"forks": [2.0, 3.0]})
+    measuring.others = 0.0
+    assert "0.0 processors (when learned 1.0)" in lolat.json(*ask)["warnings"][0]
+
+
+def test_who_is_not_probed(lolat: Command, desk: Desk, probed: Probed) -> None:
+    probed["forks"] = SLOWER
+
+    def high() -> float:
+        return float(lolat.json("predict", "local", "keras:A")["interval_ms"][1])
+
+    moved = high()
+    desk.now = LEARNED + timedelta(minutes=9)
+    fresh = high()
+    assert moved > 1.1 * fresh
+    desk.now = LEARNED + timedelta(hours=1)
+    assert lolat.json("predict", desk.path, "keras:A")["interval_ms"][1] == moved, "by its path too"
+    trained = lolat.answer("cost", "local", "keras:A", "--batch-size", 8, "--samples", 100)
+    assert "the machine may take" not in str(trained), "training is not what is probed"
+    desk.facts = {"family": 25, "model": 1}
+    elsewhere = lolat.answer("predict", "local", "keras:A")
+    assert elsewhere["interval_ms"][1] == fresh, "another processor"
+    desk.facts = desk.where["processor"]
+    desk.write()
+    assert high() == fresh, "no probe when learned"
 
 
 def test_a_model_of_another_machine(lolat: Command, desk: Desk, measuring: Measuring) -> None:

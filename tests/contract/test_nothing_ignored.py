@@ -25,6 +25,8 @@ import lolat as package
 from benchmarks.command_line import leaves
 from lolat.cli.main import lolat as commands
 from lolat.cli.main import run
+from lolat.microbench import environment, probe
+from tests import synthetic
 from tests.cli.commands import Measuring
 from tests.contract import world
 
@@ -35,6 +37,7 @@ VALUES = {
     "--accuracy": "new.csv",
     "--among": "archs.csv",
     "--arrivals": "even",
+    "--as-learned": "",
     "--backend": "torch",
     "--batch-size": "8",
     "--attention-data-parallel": "2",
@@ -198,6 +201,8 @@ def calls() -> Iterator[Call]:
         trains = model not in ("cells.json", "gpu.json") and not network.startswith("quantized")
         if trains and (is_of_all or model == "rtx-4090-amp"):
             yield Call(f"cost {asked} {COST}", other)
+    for command in ("predict", "report", "explain", "budget --vary batch --max-ms 20"):
+        yield Call(f"{command} probed.json net.json")
     yield Call("predict net.json --on desk.json,rtx-4090-amp --batch-size 2")
     yield Call("predict desk.json net.json slow.json --batch-size 2")
     yield Call("predict desk.json net.json --max-ms 20")
@@ -273,6 +278,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("LOLAT_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("COLUMNS", "100")
         world.make(here)
+        patch.setattr(probe, "probe", lambda threads: (9.0, 9.0))
+        document = synthetic.document()
+        document["environment"] |= environment.describe("cpu") | {
+            "date": "2026-01-01T00:00:00+00:00"
+        }
+        document["noise"]["probe"] = {"forks": (1.0, 1.0)}
+        (here / "probed.json").write_text(json.dumps(document))
         patch.setattr("lolat.web.server.serve", lambda *asked: print(asked[:2]))
         patch.setattr("lolat.api.learning._backend_and_output", asked_for)
         patch.setattr("lolat.api.learning._model_in", lambda *_: None)

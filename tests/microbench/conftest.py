@@ -24,4 +24,5 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     fake = FakeDevice()
     monkeypatch.setattr("lolat.microbench.runner.WorkerProcess", fake.start)
     monkeypatch.setattr("lolat.microbench.environment.others", lambda: 0.0)
+    monkeypatch.setattr("lolat.microbench.learn.probe", fake.probe)
     return fake

@@ -44,6 +44,12 @@ class FakeDevice:
         self.free_bytes: int | None = None
         self.others: float | None = None  # processors that other programs use; None: not told
         self.error: BaseException | None = None
+        self.probes = 0  # one takes a ms longer than the one before
+
+    def probe(self, threads: int) -> tuple[float, float]:
+        """A probe of this machine by so many threads."""
+        self.probes += 1
+        return float(self.probes), 10.0 * threads
 
     def start(self, backend: str, device: str) -> Any:
         """A worker in place of `WorkerProcess`."""

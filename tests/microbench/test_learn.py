@@ -48,9 +48,26 @@ def test_points_hold_counts_and_raw_times(device: FakeDevice, tmp_path: Path) ->
     assert (net.whole, point.whole) == (True, False)
     assert "conv" in point.kinds
     assert (where["framework"], where["device"]) == ("fake", "cpu")
-    assert noise == STEADY
+    assert {n: v for n, v in noise.items() if n != "probe"} == STEADY
     assert journal.path.exists(), "kept until the model is written"
     assert warnings == []
+
+
+def test_the_machine_is_probed_from_the_start_to_the_end(
+    device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "cpu_count", lambda: 64)
+    device.environment = {"framework": "fake", "threads": 2}
+    _, _, noise, *_ = measure(tmp_path / "j", settings=Settings(rounds=7))
+    assert device.probes == 4, "in the first, the fourth and the seventh round, and after it"
+    assert noise["probe"] == {"forks": [2.5, 20.0]}, "the medians of 1, 2, 3, 4 and of 20"
+    assert learn.threads_of({"threads": 64}) <= 8, "a thread takes some time to start"
+    measure(tmp_path / "gpu", kind="gpu")
+    device.environment = {"framework": "fake", "threads": 1}
+    _, _, noise, *_ = measure(tmp_path / "one")
+    assert (device.probes, "probe" in noise) == (4, False), (
+        "a GPU, and one thread, wait for no other"
+    )
 
 
 def test_quantized_points_say_so(device: FakeDevice, tmp_path: Path) -> None:

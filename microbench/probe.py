@@ -1,0 +1,62 @@
+"""Probes the machine's speed in a tenth of a second, without a framework: NumPy on threads.
+
+All threads compute at once and wait for each other, as in an operation of a network.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from .timing import Clock, time_once
+
+ROUNDS, MOST_THREADS, FORKS = 24, 8, 15
+SIDE, MATRICES = 64, 16
+"""Rows and columns of a matrix so small that OpenBLAS starts no threads; number of products of a thread."""
+
+Probe = tuple[float, float]
+"""The fastest and the median time of FORKS forks, ms."""
+
+
+def products() -> Callable[[], object]:
+    """The part of one thread: products of small matrices that caches hold."""
+    a, b, out = (np.full((MATRICES, SIDE, SIDE), 0.5, np.float32) for _ in range(3))
+    return lambda: np.matmul(a, b, out=out)
+
+
+def probe(
+    threads: int,
+    clock: Clock = time.perf_counter,
+    parts: Sequence[Callable[[], object]] | None = None,
+) -> Probe:
+    """Time FORKS forks (of `parts`; None: of `products`) in ROUNDS after one that is not counted."""
+    parts = parts or [products() for _ in range(threads)]
+    with ThreadPoolExecutor(threads) as pool:
+
+        def run() -> None:
+            for _ in range(FORKS):
+                for part in [pool.submit(part) for part in parts]:
+                    part.result()
+
+        times_ms = [time_once(run, clock) for _ in range(ROUNDS + 1)][1:]
+    return min(times_ms), statistics.median(times_ms)
+
+
+# ---- From a probe to networks
+
+PER_FORK = 0.5
+"""Additional time of an operation of a network / additional time of a fork, chosen on the first half of the
+pairs of probe and networks in `python -m benchmarks run probe`. On a quiet machine networks do not follow
+the probe. It is therefore only reported, and changes no latency."""
+SPREAD, BUSY = 0.12, 0.6
+"""Standard deviations of networks' times around that estimate, as logarithms: SPREAD on the same half; BUSY
+while other programs want all processors, when networks take several times as long and no probe tells it."""
+
+
+def waking_ms(learned: Sequence[float], now: Sequence[float]) -> float:
+    """Additional time to start an operation, compared with the learned device, ms; arguments: see Probe."""
+    return PER_FORK * (statistics.fmean(now) - statistics.fmean(learned)) / FORKS
