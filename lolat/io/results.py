@@ -52,9 +52,8 @@ class Result:
     def plot(self, ax: Any = None) -> Any:
         """Draw the answer on matplotlib axes, new ones if none are given, and return them.
 
-        Blocks as bars of their causes, changes as bars of what they save, batch sizes and loads as curves
-        with intervals; on axes with the curves of another answer, names have the titles of both. InputError
-        for an answer without a picture, MissingPackageError without matplotlib.
+        Blocks as bars of their causes, batch sizes and loads as curves with intervals, dollars over hours.
+        InputError for an answer without a picture, MissingPackageError without matplotlib.
         """
         return self._shown().plot(self, ax)
 
