@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph, GraphBuilder, Operation, once
+from lolat.graph.backward import saves_positions
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
-from lolat.graph.kinds import INDEXED, KERNELS, MULTIPLYING, VIEWS, kind_of
+from lolat.graph.kinds import KERNELS, MULTIPLYING, VIEWS, kind_of
 from lolat.graph.modes import (
     AMP,
     DEFAULT_MODE,
@@ -194,7 +195,7 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
     lowered = Lowering(graph, mode) if mode.dtype == AMP and not mode.fused else None
     for position, o in enumerate(graph.operations if lowered or is_eager else ()):
         beside = [(t, after) for t, _, after in lowered.conversions(o)] if lowered else []
-        if is_eager and o.kind in INDEXED and len(o.outputs) == 1:
+        if is_eager and len(o.outputs) == 1 and saves_positions(graph, o):
             beside.append((o.outputs[0], INDEX_BYTES))
         for tensor, each in ((graph.tensors[t], size) for t, size in beside):
             alive[int(tensor.batched), position] += round(each * tensor.elements(1))

@@ -256,6 +256,12 @@ def _dense(w: Sizes) -> Count:
     return _of_kind(w, w.ins[0] + w.outs[0], **more)
 
 
+def _embedding(w: Sizes) -> Count:
+    """Count the rows that are read, not the whole table; the rows of a bag become one in the output."""
+    rows = max(w.ins[0] * w.attributes.get("out_features", 0), w.outs[0])
+    return _of_kind(w, w.ins[0] + w.outs[0], weights=rows, dense_weights=rows)
+
+
 def _matmul(w: Sizes) -> Count:
     """Count `contracted` products of two activations for each output element."""
     macs = w.outs[0] * w.attributes["contracted"]
@@ -317,10 +323,7 @@ _OF_GROUP: dict[str, Formula] = {
     # reads and writes the selected elements; reads a tensor of indices
     "selection": lambda w: _of_kind(w, 2 * sum(w.outs) + sum(w.ins[1:])),
     "fill": lambda w: _of_kind(w, sum(w.outs)),
-    # reads the gathered rows, not the whole table
-    "embedding": lambda w: _of_kind(
-        w, w.ins[0] + w.outs[0], weights=w.outs[0], dense_weights=w.outs[0]
-    ),
+    "embedding": _embedding,
     "view": lambda w: Count(),
 }
 FORMULAS: dict[str, Formula] = {

@@ -187,7 +187,7 @@ class Lowering:
         if operation.kind in ("slice", "split") and self._is_view(operation):
             return [], []
         if operation.kind in kinds.READ_IN_PART:
-            return writes, writes
+            return [*self._bags(operation)] or writes, writes
         if operation.kind == "fill":
             return [], writes
         if operation.kind == "transpose":
@@ -199,6 +199,14 @@ class Lowering:
         if self._measures(operation):
             reads = (*reads, *reads[:1])  # for its statistics
         return [(t, 4.0 if wide and self.floats[t] else self.sizes[t]) for t in reads], writes
+
+    def _bags(self, operation: Operation) -> Iterator[tuple[int, float]]:
+        """Yield the pair of the rows that an embedding reads, if it writes fewer: those of bags."""
+        tensors, features = self.graph.tensors, operation.attributes.get("out_features", 0)
+        if operation.kind == "embedding":
+            source, out = operation.inputs[0], operation.outputs[0]
+            if tensors[source].elements() * features > tensors[out].elements():
+                yield source, features * self.sizes[out]
 
     def _is_view(self, operation: Operation) -> bool:
         """True for a slice that PyTorch does not copy. Kernels for contiguous tensors alone copy it."""
@@ -265,10 +273,11 @@ class Lowering:
         if len(operations) == 1 and operations[0].kind in kinds.SLICES:
             return [], []  # a view
         for o in operations:
-            for source in (self.origin[t] for t in o.inputs):
+            rows = dict(self._bags(o))
+            for t, source in ((t, self.origin[t]) for t in o.inputs):
                 if self.written.get(source) not in inside:
                     part = o.outputs[0] if o.kind in kinds.READ_IN_PART else source
-                    reads[source] = (part, self._stored(source))
+                    reads[source] = (t, rows[t]) if t in rows else (part, self._stored(source))
         twice = [o.inputs[0] for o in operations if self._measures(o)]
         writes = [
             (t, self._stored(t))

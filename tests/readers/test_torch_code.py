@@ -10,9 +10,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 
 import lolat
+from lolat.graph.analysis import alive_bytes
 from lolat.graph.counts import COLUMNS, count
+from lolat.graph.modes import Mode
+from lolat.graph.work import work_of
 from lolat.readers.torch.named import without_weights
 from tests.readers.torch_networks import Does, conv, counted, does, graph_of, kinds, total
 
@@ -115,14 +119,48 @@ def test_a_module_or_weights_used_twice_count_twice() -> None:
     assert total(graph).flops == 7 * 50 * 8
 
 
-@pytest.mark.parametrize("mode", ["sum", "mean"])
-def test_a_bag_of_rows_reads_those_alone(mode: str) -> None:
-    """Not the table of a million."""
-    bag = nn.EmbeddingBag(10**6, 64, mode=mode)
-    graph = lolat.read((bag, torch.zeros(1, 20, dtype=torch.int64)))
-    assert kinds(graph)[-2:] == ["embedding", "reduce"]
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_bag_of_rows_reads_those_alone(mode: str, weighted: bool) -> None:
+    """Not the table of a million; it stores one row for each bag, and for `max` its positions."""
+    if weighted and mode != "sum":
+        return  # PyTorch weights sums alone
+
+    class Bag(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.EmbeddingBag(10**6, 64, mode=mode)
+
+        def forward(self, i: Any, weights: Any = None) -> Any:
+            return self.table(i, per_sample_weights=weights)
+
+    weights = (torch.rand(1, 20),) * weighted
+    graph = lolat.read((Bag(), (torch.zeros(1, 20, dtype=torch.int64), *weights)))
+    assert kinds(graph)[-1:] == ["embedding"]
+    assert "reduce" not in kinds(graph)
     assert total(graph, 3).weights == 3 * 20 * 64
     assert graph.shapes(graph.outputs)[0][-1] == 64
+    inputs = 20 * (8 + 4 * weighted)
+    written = 64 * (4 + 8 * (mode == "max"))
+    assert alive_bytes(graph)[1].max() == inputs + written
+    read = 4 * 20 * 64
+    for launch in ("eager", "compiled"):
+        moved = work_of(graph, 3, Mode(launch=launch)).bytes.sum()
+        assert moved == pytest.approx(3 * (read + 4 * 64), rel=0.05)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_pytorch_stores_no_rows_of_bags(mode: str, frozen: bool) -> None:
+    """PyTorch's own run allocates a row for each bag, and at most three integers for each index."""
+    bag = nn.EmbeddingBag(1000, 128, mode=mode).requires_grad_(not frozen)
+    indices, offsets = torch.zeros(64 * 100, dtype=torch.int64), torch.arange(0, 6400, 100)
+    with torch.no_grad(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as run:
+        bag(indices, offsets)
+    allocated = sum(max(e.self_cpu_memory_usage, 0) for e in run.key_averages())
+    graph = lolat.read((bag, (indices, offsets)))
+    counted = alive_bytes(graph).sum(axis=0).max() - 8 * (6400 + 64)
+    assert counted <= allocated < counted + 8 * 3 * 6400 < 4 * 6400 * 128
 
 
 def test_the_module_is_read_as_in_evaluation_and_left_as_it_was() -> None:

@@ -14,7 +14,7 @@ from msgspec import structs
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from lolat.graph.kinds import GATES, by_name
+from lolat.graph.kinds import GATES, INPUT, POSITIONS, by_name
 from lolat.readers.ops import ALWAYS_DROPS, KIND_OF, Call, Writer, affine, normalized, sizes_of
 from lolat.readers.torch.layout import Layout, as_product, joins
 from lolat.readers.torch.placed import BY_INDEX, copied, placed
@@ -221,14 +221,15 @@ def _attention(o: AtenOperation) -> list[int]:
 
 
 def _embedding(o: AtenOperation) -> list[int]:
-    """Rows of a table; an embedding_bag then sums or averages them for each bag."""
+    """Rows of a table, or a result for each bag of rows: an embedding_bag stores no single rows.
+
+    With the mode `max` (2), it also writes the row of each result.
+    """
     rows, features = o.get("weight").shape
     others = [i for i in o.operands if i not in o.writer.constants]
     indices = [i for i in [o.operand("indices")] if i is not None]
-    if "bag" not in o.op:
-        return o.write("embedding", [*indices, *others], rows=rows, out_features=features)
-    read = replace(o, shapes=[(sum(map(o.writer.elements, indices)), features)])
-    return o.write("reduce", read.write("embedding", indices, rows=rows, out_features=features))
+    chosen = {"saved": f"{INPUT} {POSITIONS}"} if o.get("mode") == 2 else {}
+    return o.write("embedding", [*indices, *others], rows=rows, out_features=features, **chosen)
 
 
 _RECURRENT = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "simple_rnn", "rnn_relu": "simple_rnn"}
