@@ -40,7 +40,7 @@ from lolat.device.running import (
 from lolat.device.shape import Noise
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
-from lolat.graph.analysis import Analysis, analyze, copied_bytes, largest_fitting
+from lolat.graph.analysis import Analysis, analyze, copies, largest_fitting
 from lolat.graph.counts import COLUMNS, FEATURES, ONLY, quantized_remark, wide_share
 from lolat.graph.kinds import GATES
 from lolat.graph.modes import AMP, Mode, lost_upcasts, other_dtype
@@ -269,22 +269,33 @@ def with_copies(
 ) -> tuple[float | None, tuple[str, ...]]:
     """(half width of the interval in amp, a logarithm; remarks), wider where converting weights takes long.
 
-    The latency is without it: autocast keeps the copies until its context ends. A program with a
-    context for each pass makes them in each: it reads 4 bytes and writes 2, at the data sheet's bandwidth.
-    Less than COPIES_SHARE is passed over.
+    The latency is without the copies that autocast keeps until its context ends. A program with a context
+    for each pass makes them in each: it reads 4 bytes and writes 2, at the data sheet's bandwidth. So do
+    compilers, and PyTorch 2.10 and newer in inference mode. In eager PyTorch the latency has the copies
+    that autocast does not keep. Less than COPIES_SHARE is passed over.
     """
     gpu = file.gpu
     if gpu is None or not gpu.bandwidth_gb_s:
         return half, remarks
-    copy_ms = 3.0 * float(copied_bytes(graph)[-1:].sum()) / gpu.bandwidth_gb_s / 1e6
-    if copy_ms < COPIES_SHARE * latency_ms:
+    kept, again = (3.0 * float(made.sum()) / gpu.bandwidth_gb_s / 1e6 for made in copies(graph))
+    if file.mode.fused:
+        kept, again = kept + again, 0.0
+    if again >= COPIES_SHARE * latency_ms:
+        told = Remark(
+            "autocast keeps half-precision copies of whole trainable weights alone",
+            f"it converts the others (frozen, buffers, parts) in each pass, counted as about "
+            f"{milliseconds(again)} (none with --precision bf16)",
+        )
+        remarks = (*remarks, told)
+    if kept < COPIES_SHARE * latency_ms:
         return half, remarks
+    what = "its other weights" if again else "weights"
     told = Remark(
-        "weights count as in half precision already, as within one torch.autocast context",
-        f"a context for each pass converts them in each, {milliseconds(copy_ms)} or more (none with "
-        "--precision bf16)",
+        f"{what} count as in half precision already, as in eager PyTorch within one torch.autocast context",
+        "a context for each pass, torch.compile, and torch.inference_mode of newer PyTorch convert them in "
+        f"each, {milliseconds(kept)} or more (none with --precision bf16)",
     )
-    wider = None if half is None else math.hypot(half, math.log1p(copy_ms / latency_ms))
+    wider = None if half is None else math.hypot(half, math.log1p(kept / latency_ms))
     return wider, (*remarks, told)
 
 

@@ -18,7 +18,7 @@ from lolat.graph import Graph, GraphBuilder, Operation, once
 from lolat.graph.backward import saves_positions
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
-from lolat.graph.kinds import KERNELS, MULTIPLYING, VIEWS, kind_of
+from lolat.graph.kinds import KERNELS, MULTIPLYING, RECAST, VIEWS, kind_of
 from lolat.graph.modes import (
     AMP,
     DEFAULT_MODE,
@@ -192,7 +192,7 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
         steps[int(tensor.batched), begin] += size
         steps[int(tensor.batched), last[t] + 1] -= size
     alive = steps.cumsum(axis=1)[:, :end]
-    lowered = Lowering(graph, mode) if mode.dtype == AMP and not mode.fused else None
+    lowered = Lowering(graph, mode) if mode.dtype == AMP else None
     for position, o in enumerate(graph.operations if lowered or is_eager else ()):
         beside = [(t, after) for t, _, after in lowered.conversions(o)] if lowered else []
         if is_eager and len(o.outputs) == 1 and saves_positions(graph, o):
@@ -239,15 +239,25 @@ def copied_at(graph: Graph) -> dict[int, int]:
     return found
 
 
-def copied_bytes(graph: Graph) -> np.ndarray:
-    """Bytes of the parameters' copies that autocast holds while each operation runs, (operations,).
+def copies(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes of the parameters' copies that autocast makes for each operation, (operations,) each.
 
-    Autocast keeps them until its context ends, after the forward pass.
+    Those that it keeps until its context ends, after the forward pass; and those that it makes in each pass
+    and keeps while the operation runs.
     """
-    each, made = operations_parameters(graph), np.zeros(len(graph.operations), np.int64)
+    each, weights = operations_parameters(graph), COLUMNS.index("weights")
+    again = np.array([RECAST in o.attributes for o in graph.operations], bool)
+    kept = np.zeros(len(graph.operations), np.int64)
     for i, at in copied_at(graph).items():
-        made[at] += HALF_BYTES * each[i]
-    return made.cumsum()
+        kept[at] += HALF_BYTES * each[i] * (not again[at])
+    return kept, HALF_BYTES * again * count(graph).at(1)[:, weights]
+
+
+def copied_bytes(graph: Graph) -> np.ndarray:
+    """Bytes of the parameters' copies that autocast holds while each operation runs, (operations,)."""
+    kept, again = copies(graph)
+    held: np.ndarray = kept.cumsum() + again
+    return held
 
 
 LARGEST_BATCH = 2**24

@@ -150,7 +150,7 @@ SLICES = frozenset(name for name, kind in KINDS.items() if kind.work == "parts")
 STORED, AHEAD, IN_PLACE = "stored", "ahead", "in_place"
 WIDE = "wide"
 TRAINED, STOPPED, ASKED, PACKED = "trained", "stopped", "asked", "packed"
-COMPUTED, REMADE = "computed", "remade"
+COMPUTED, REMADE, RECAST = "computed", "remade", "recast"
 CHECKPOINT, REENTRANT, SELECTIVE = "checkpoint", "reentrant", "selective"
 INDEXED = frozenset(["max_pool", "global_max_pool"])
 """Kinds for which eager PyTorch also writes the position of each maximum."""
@@ -196,6 +196,7 @@ ATTRIBUTES = {
     "value_size": "features of a head's value",
     "scaled": "False if the scores are not scaled",
     "wide": "True for a product in torch.autocast(enabled=False), which amp leaves in float32",
+    "recast": "True for a kernel of which autocast keeps no copy: frozen, a buffer, part of a parameter",
     # others
     "channels": "channels of a normalization",
     "vectors": "parameters per channel of a normalization, if not those of its kind",

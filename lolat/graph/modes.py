@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
 from typing import Any, Literal
 
 from lolat.errors import InputError
@@ -140,7 +139,7 @@ class Lowering:
     `floats`: (tensors,) True for floating point; `sizes`: (tensors,) bytes of an element; `origin`:
     (tensors,) the tensor that a view shows; `readers`: tensor -> positions of the operations that read it;
     `written`: tensor -> position of the operation that writes it; `final`: the tensors that outputs show;
-    `groups`: positions of operations that are fused.
+    `uncopied`: constants of which autocast keeps no copy; `groups`: positions of operations that are fused.
     """
 
     def __init__(self, graph: Graph, mode: Mode) -> None:
@@ -157,6 +156,7 @@ class Lowering:
             for t in o.inputs:
                 self.readers.setdefault(self.origin[t], []).append(i)
         self.final = {self.origin[t] for t in graph.outputs}
+        self.uncopied = {*graph.still} if graph.framework == "torch" else set()
         self.floats = ["float" in t.dtype for t in graph.tensors]
         self.sizes = self._element_bytes()
         self.groups = self._grouped() if mode.fused else []
@@ -172,14 +172,25 @@ class Lowering:
     def conversions(self, operation: Operation) -> list[tuple[int, float, float]]:
         """(tensor, element bytes before, after) of each tensor that autocast converts for an operation.
 
-        Parameters are left out: inside one context they are converted once.
+        Trained parameters are left out: inside one context they are converted once. A compiler converts
+        results where they are written.
         """
         want = 2.0 if operation.kind in kinds.MULTIPLYING else 4.0
         if self.mode.dtype != AMP or (want == 4.0 and not _in_float32(operation)):
             return []
         other = [t for t in operation.inputs if self.floats[t] and self.sizes[t] == 6.0 - want]
-        computed = (self.origin[t] in self.written or self.graph.tensors[t].batched for t in other)
-        return [(t, 6.0 - want, want) for t in compress(other, computed)]
+        return [(t, 6.0 - want, want) for t in other if self._is_converted(t)]
+
+    def _is_converted(self, tensor: int) -> bool:
+        """True if autocast converts a tensor in each pass, in a step of its own."""
+        origin = self.origin[tensor]
+        is_result = origin in self.written or self.graph.tensors[tensor].batched
+        return origin in self.uncopied or (is_result and not self.mode.fused)
+
+    def recasts(self, operation: Operation) -> bool:
+        """True if autocast converts the kernel of an operation in each pass, which no fit had."""
+        eagerly = not (self.mode.fused or self.mode.training)
+        return self.mode.dtype == AMP and eagerly and kinds.RECAST in operation.attributes
 
     def eager(self, operation: Operation) -> tuple[Pairs, Pairs]:
         """(pairs read, pairs written) of an operation without products."""

@@ -143,6 +143,10 @@ def lower(graph: Graph, mode: Mode) -> np.ndarray:
     steps = _Steps(lowering)
     for position, operation in enumerate(graph.operations):
         steps.operation = position
+        for tensor, have, want in lowering.conversions(operation):  # a step each
+            # The fits have none of results before a fused attention.
+            if operation.kind != "attention" or lowering.origin[tensor] in lowering.uncopied:
+                steps.moves(ELEMENTS, [(tensor, have)], [(tensor, want)])
         if operation.kind == "attention":
             steps.attention(operation)
             continue
@@ -153,9 +157,6 @@ def lower(graph: Graph, mode: Mode) -> np.ndarray:
             elif not mode.fused and operation.kind not in ("dropout", "identity"):
                 steps.view()
             continue
-        if not mode.fused:  # what autocast converts before an operation, a step each
-            for tensor, have, want in lowering.conversions(operation):
-                steps.moves(ELEMENTS, [(tensor, have)], [(tensor, want)])
         if operation.kind in kinds.MULTIPLYING:
             steps.product(operation)
         elif not mode.fused:
@@ -337,4 +338,6 @@ class _Steps:
                 self.add(MOVES, NO_PRODUCT, 0, self.lowering.bytes_of([pair, pair]))
         fixed, sample = self.moved(*reads, operation.outputs[0])
         weights = kernels * product[2] * (product[3] + bool(a.get("bias"))) * self.size
+        if self.lowering.recasts(operation):  # from float32: twice the bytes are read
+            self.add(ELEMENTS, NO_PRODUCT, 0, (3.0 * weights, 0.0))
         self.add(name, product, growing if out.batched else 0, (fixed + weights, sample))

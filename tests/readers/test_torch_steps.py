@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import lolat
 from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, ELEMENTS, JOINED, PARTS, work_of
 from tests.readers.torch_networks import Does, graph_of
@@ -132,3 +133,66 @@ def test_kernels_for_contiguous_tensors_copy_a_slice() -> None:
     graph = graph_of(module, (3, 6, 6))
     steps = work_of(graph, 2)
     assert steps.bytes[steps.kind == CLASSES.index(PARTS)].tolist() == [2 * 2 * 4 * 36 * 4]
+
+
+class Weights(nn.Module):
+    """Uses weights in a `way`."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.whole, self.fixed = nn.Linear(64, 64), nn.Linear(64, 64).requires_grad_(False)
+        self.conv = nn.Conv2d(1, 8, 3).requires_grad_(False)
+        self.tall = nn.Parameter(torch.zeros(128, 64))
+        self.keys: torch.Tensor
+        self.register_buffer("keys", torch.zeros(1, 2, 16, 32))
+
+    def forward(self, x: Any) -> Any:
+        if self.way == "keys":
+            heads = self.whole(x).view(-1, 2, 1, 32)
+            return F.scaled_dot_product_attention(heads, self.keys, self.keys)
+        if self.way == "convolution":
+            return self.conv(x.view(-1, 1, 8, 8))
+        if self.way == "transposed":
+            return x @ self.whole.weight.t()
+        if self.way == "part":
+            return F.linear(x, self.tall[:64])
+        x = self.whole(x)
+        return self.fixed(x) if self.way == "frozen" else x
+
+
+@pytest.mark.parametrize(
+    ("way", "converted"),
+    [("whole", 0), ("frozen", 64 * 65), ("convolution", 8 * 10), ("transposed", 64 * 64),
+     ("part", 64 * 64), ("keys", 2 * 1024)],
+)  # fmt: skip
+def test_the_weights_that_autocast_converts_in_each_pass(way: str, converted: int) -> None:
+    """Against PyTorch's second pass within one context: all but whole parameters with a gradient.
+
+    4 bytes are read and 2 written for each element, of the input (64) too.
+    """
+    module, x = Weights(way), torch.zeros(1, 64)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        module(x)
+        with torch.profiler.profile(record_shapes=True) as profile:
+            module(x)
+    copies = [e for e in profile.events() if e.name == "aten::_to_copy"]
+    seen = sum(int(np.prod(e.input_shapes[0])) for e in copies)
+    assert seen == 64 + converted
+    graph = lolat.read((module, x))
+    amp, half = (work_of(graph, 1, Mode(dtype)).bytes.sum() for dtype in ("amp", "bfloat16"))
+    assert amp - half == 6 * seen
+
+
+def test_copies_that_autocast_does_not_keep_are_counted_and_told() -> None:
+    """Four layers of 4096 x 4096: 403 MB in each pass at the 1008 GB/s of a RTX 4090, one copy at once."""
+    size, number = 4096**2, 4
+    net = nn.Sequential(*(nn.Linear(4096, 4096, bias=False) for _ in range(number)))
+    model, converts_ms = lolat.load("rtx-4090-amp"), number * size * 6 / 1008e6
+    trained = model.predict(lolat.read(net, (4096,)), 16)
+    frozen = model.predict(lolat.read(net.requires_grad_(False), (4096,)), 16)
+    assert frozen.latency_ms - trained.latency_ms == pytest.approx(converts_ms, rel=0.3)
+    (told,) = (w for w in frozen.warnings if "autocast" in w)
+    assert f"counted as about {converts_ms:.3f} ms" in told
+    assert trained.memory.weights_bytes == (4 + 2) * number * size
+    assert frozen.memory.weights_bytes == 4 * number * size + 2 * size

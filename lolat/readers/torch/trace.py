@@ -50,7 +50,7 @@ from lolat.readers.torch.trained import (
     otherwise,
 )
 from lolat.readers.torch.unchanged import data_copied, evaluated, without_values
-from lolat.readers.torch.watched import OnCpu, eagerly, following_modules, mark_wide, watched
+from lolat.readers.torch.watched import OnCpu, eagerly, following_modules, mark_autocast, watched
 from lolat.units import plural
 
 _HOLDERS = (
@@ -241,7 +241,7 @@ class Tracer(TorchDispatchMode):
                 taken.update(dict.fromkeys(self.trained.parts(held), 0))
                 taken.update({key[-1]: key[0] for key, is_learned in owned if is_learned})
             self.mark(start, owned, is_fixed, weights)
-            mark_wide(self, start)
+            mark_autocast(self, start, named)
             for tensor, index in zip(results, written, strict=False):
                 if index >= before or for_batch:
                     made = self.builder.tensors[index]

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import logging
 import sys
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -17,8 +17,10 @@ from torch.autograd import grad_mode
 from torch.nn.modules import transformer
 from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
+from torch.utils._pytree import tree_leaves
 
-from lolat.graph.kinds import MULTIPLYING, WIDE
+from lolat.graph import Operation
+from lolat.graph.kinds import GATES, KERNELS, MULTIPLYING, RECAST, WIDE
 from lolat.readers.ops import quietly
 from lolat.units import one_line
 
@@ -128,13 +130,38 @@ def _autocast_watched(tracer: Tracer) -> Iterator[None]:
         yield
 
 
-def mark_wide(tracer: Tracer, start: int) -> None:
-    """Mark products from position `start` on if autocast is turned off, but for sums of one (angles)."""
+def mark_autocast(tracer: Tracer, start: int, arguments: Mapping[str, Any]) -> None:
+    """Mark products from position `start` on as `wide` if autocast is turned off, else as `recast`.
+
+    Sums of one (angles) are not marked as wide.
+    """
     operations = tracer.builder.operations
-    for i, o in enumerate(operations[start:] if not all(tracer.autocasts[-1:]) else (), start):
-        terms = o.attributes.get("contracted", o.attributes.get("in_features"))
-        if o.kind in MULTIPLYING and terms != 1:
-            operations[i] = o.changed(**{WIDE: True})
+    for i, o in enumerate(operations[start:], start):
+        if all(tracer.autocasts[-1:]):
+            if _is_recast(tracer, o, arguments):
+                operations[i] = o.changed(**{RECAST: True})
+        elif o.kind in MULTIPLYING:
+            terms = o.attributes.get("contracted", o.attributes.get("in_features"))
+            operations[i] = o.changed(**{WIDE: terms != 1 or None})
+
+
+def _is_recast(tracer: Tracer, operation: Operation, arguments: Mapping[str, Any]) -> bool:
+    """True if autocast keeps no copy in half precision of an operation's kernel.
+
+    It keeps those of whole parameters that require a gradient (cached_cast in ATen/autocast_mode.cpp).
+    Passed over are kernels that each call computes, as their computation is, and those of recurrent layers,
+    which cuDNN copies in any case.
+    """
+    if operation.kind not in KERNELS - GATES.keys() or "bits" in operation.attributes:
+        return False
+    read = [t for t in tree_leaves(dict(arguments)) if isinstance(t, torch.Tensor)]
+    weights = tracer.writer.constants - tracer.computed - {*operation.inputs}
+    kernel = max(
+        (t for t in read if tracer.index(t) in weights), key=torch.Tensor.numel, default=None
+    )
+    if kernel is None or kernel.dtype != torch.float32:
+        return False
+    return not kernel.requires_grad or len(tracer.viewed(kernel)) > 1
 
 
 @contextlib.contextmanager
