@@ -33,7 +33,7 @@ from lolat.hardware.gpus import (
 from lolat.hardware.links import MACHINE, Link, form_in
 from lolat.io.tables import Row, read_table
 from lolat.parameters import PARAMETERS
-from lolat.units import did_you_mean, plain, plural
+from lolat.units import did_you_mean, plain, plural, shortened
 
 BUILT_IN = Path(__file__).with_name("prices.csv")
 """Some prices; each row has its source and date."""
@@ -43,6 +43,13 @@ GRAVITON = re.compile(r"(a1|[a-z]+\d+g[a-z]*)\.")
 CATALOG = re.compile(r"skypilot-catalog (?:v\d+/)?(\w+)")
 """A source in SkyPilot's catalog, with its provider."""
 PRICE_COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price")
+UNITS = ("priceunit", "price_unit", "unit", "unitofmeasure", "per", "period")
+HOURLY = re.compile(r"(\b|\d)(h|hr|hrs|hour|hours|hourly)\b", re.IGNORECASE)
+KNOWN = {
+    *map(str.lower, PRICE_COLUMNS), *UNITS, "region", "vcpus", "memorygib", "arch", "currency", "source",
+    "date", "availabilityzone", "gpuinfo", "spotprice", "devicememorygib", "generation", "capabilities",
+}  # fmt: skip
+"""Columns that are read, and those of SkyPilot's catalog that are not."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Prices:
-    """A price list; `prices`: its name for people, with the number of rows that are left out, and why."""
+    """A price list; `prices`: its name for people, with what is left out: rows, and why; columns."""
 
     prices: str
     offers: tuple[Offer, ...]
@@ -139,11 +146,12 @@ def _read(path: str | Path) -> Prices:
     rows = [_offer(row, Path(path).name) for row in table]
     reasons = Counter(row for row in rows if isinstance(row, str))
     left_out = ", ".join(f"{plural(n, 'row')} {why}" for why, n in reasons.items())
+    told = [f"left out: {left_out}"] * bool(left_out)
+    if unread := [name for name in table.names if name and name not in KNOWN]:
+        told.append(f"columns that are not read: {shortened(', '.join(unread))}")
     # Zones of a region have the same price: once is enough.
     offers = dict.fromkeys(row for row in rows if isinstance(row, Offer))
-    return Prices(
-        f"{table.source} (left out: {left_out})" if left_out else table.source, tuple(offers)
-    )
+    return Prices(f"{table.source} ({'; '.join(told)})" if told else table.source, tuple(offers))
 
 
 def _offer(row: Row, file_name: str) -> Offer | str:
@@ -152,6 +160,8 @@ def _offer(row: Row, file_name: str) -> Offer | str:
     name = row["acceleratorname"]
     if row.get("currency", "USD").upper() not in ("", "USD", "$"):
         raise row.wrong("currency", "USD: prices are in US dollars")
+    if (unit := next(filter(row.get, UNITS), "")) and not HOURLY.search(row[unit]):
+        raise row.wrong(unit, "hour: prices are of an hour")
     reasons = {
         "of accelerators without an instance type": not row["instancetype"],
         "without a price": price is None,

@@ -67,6 +67,14 @@ def test_rows_that_are_no_machine_are_left_out_and_counted(read: Read, tmp_path:
     assert name == f"{tmp_path / 'p.csv'} (left out: {why} without a price)"
 
 
+def test_columns_that_change_nothing_are_named(read: Read, tmp_path: Path) -> None:
+    """But for those that SkyPilot's catalog has; a unit of an hour is read."""
+    head = "InstanceType,AcceleratorName,AcceleratorCount,Price,SpotPrice,Monthly,Unit"
+    read(f"{head}\na,A10,1,2,1,900,1 Hour\nb,A10,1,2,1,900,Hrs\n")
+    name = price_list(tmp_path / "p.csv").prices
+    assert name == f"{tmp_path / 'p.csv'} (columns that are not read: monthly)"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "place"),
     [
@@ -74,6 +82,7 @@ def test_rows_that_are_no_machine_are_left_out_and_counted(read: Read, tmp_path:
         ("8.0,92", "-8.0,92", "line 2: acceleratorcount"),
         ("Price,", "Cost,", "Price"),
         ("Region", "Currency", "line 2: currency is 'here'; expected USD"),
+        ("Region", "PriceUnit", "line 2: priceunit is 'here'; expected hour"),
     ],
 )
 def test_a_wrong_cell_is_named(old: str, new: str, place: str, read: Read) -> None:
