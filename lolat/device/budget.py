@@ -19,7 +19,7 @@ from lolat.errors import AnswerIsNo, InputError, MissingPackageError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.edits import image_side, total_stride
-from lolat.graph.width import NOTE, widened, widths
+from lolat.graph.width import HEADS, NOTE, widened, widths
 from lolat.io.results import Result, Several, of
 from lolat.parameters import PARAMETERS
 from lolat.units import byte_size, milliseconds, shapes_text
@@ -87,8 +87,11 @@ class BudgetAnswer(Result):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The warnings of the prediction, and a note on counts at another width."""
-        return (*self.best.prediction.warnings, *[NOTE] * (self.vary == "width"))
+        """The warnings of the prediction, and notes on another width."""
+        if self.vary != "width":
+            return self.best.prediction.warnings
+        kinds = {o.kind for o in self.best.prediction.query.graph.operations}
+        return (*self.best.prediction.warnings, NOTE, *[HEADS] * ("attention" in kinds))
 
     def words(self) -> str:
         """The largest value within the time, and its latency."""

@@ -21,6 +21,7 @@ from lolat.graph.kinds import CONVOLUTIONS, ELEMENTWISE, GATES, KERNELS, PACKED,
 
 STEP = 8  # channel counts are multiples of this, which fill vector instructions
 NOTE = "counts at another width are scaled, within about 2 %"
+HEADS = "heads change their size, not their number: code that names it, as view(b, n, 8, 64), changes too"
 LAYERS = KERNELS | {"embedding"}
 JOINS = ELEMENTWISE | {"concatenate", "stack"}
 

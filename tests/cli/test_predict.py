@@ -116,6 +116,14 @@ def test_every_network_batch_size_and_device(lolat: Command, model: Path, slower
     assert found["answers"][-1] == alone | {"device": str(slower)} | price
 
 
+def test_two_names_of_one_device_are_told(lolat: Command) -> None:
+    """The compiled profile of a card answers for both names, in one row."""
+    on = ("predict", "timm:A", "--on", "rtx-4090-amp,rtx-4090-amp-compiled", "--batch-size", 64)
+    one = lolat(*on, "--launch", "graph")
+    assert "are the same in this precision and launch" in one.err
+    assert "are the same" not in lolat(*on).err
+
+
 def test_a_limit_names_the_device_that_exceeds_it(
     lolat: Command, model: Path, slower: Path
 ) -> None:

@@ -15,9 +15,9 @@ from lolat.device.budget import LARGEST_TRIED_BATCH, MOST_WIDTH, WIDTH_STEPS, Bu
 from lolat.device.predicting import last_within
 from lolat.device.question import Question
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, NetworkError
-from lolat.graph import Graph
+from lolat.graph import Graph, GraphBuilder
 from lolat.graph.layers import Layers
-from lolat.graph.width import NOTE, scaled, widened
+from lolat.graph.width import HEADS, NOTE, scaled, widened
 from lolat.units import milliseconds
 from tests import synthetic
 
@@ -195,6 +195,27 @@ def test_the_answer_as_json() -> None:
     assert answer["warnings"] == [NOTE]
     graph = widened(NETWORK, answer["answer"])
     assert graph.operations[0].attributes["out_channels"] == after
+
+
+def test_heads_of_another_size_are_told() -> None:
+    """A network with attention; the code that PyTorch runs may name the size of its heads."""
+    b = GraphBuilder("heads", "torch")
+    x = b.input((1, 16, 64))
+    parts = [
+        b.add("dense", [x], (1, 16, 64), in_features=64, out_features=64, bias=False)
+        for _ in range(3)
+    ]
+    each = [b.add("reshape", [part], (1, 2, 16, 32)) for part in parts]
+    mixed = b.add(
+        "attention", each, (1, 2, 16, 32), heads=2, key_heads=2, queries=16, keys=16, head_size=32,
+        value_size=32,
+    )  # fmt: skip
+    flat = b.add("reshape", [mixed], (1, 16, 64))
+    graph = b.build(
+        [b.add("dense", [flat], (1, 16, 64), in_features=64, out_features=64, bias=False)]
+    )
+    found = budget(MODEL, graph, "width", Question(max_ms=100.0))
+    assert found.warnings[-2:] == (NOTE, HEADS)
 
 
 def test_a_missing_package_is_no_answer_about_the_network() -> None:
