@@ -34,7 +34,7 @@ from lolat.io.paths import cache_folder
 from lolat.io.writing import write_bytes
 from lolat.readers.size import as_sizes
 
-READERS = 58
+READERS = 59
 """Version of the readers. Raise it when they write other graphs, so that cached networks are read again."""
 _VERSIONED = (*PACKAGES, "tensorflow", "tensorflow-cpu", "torch", "onnx", "onnxscript")
 _GRAPH = ".json.gz"
