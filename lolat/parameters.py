@@ -195,7 +195,8 @@ _EVERY = (
     Parameter("epochs", "Times through the data set.", most=10**12),
     _word("optimizer", OPTIMIZERS, "Optimizer that updates the weights. sgd if not given, of a "
           "decoder adamw.", OTHER_OPTIMIZERS, "; others, such as lamb, are not predicted"),
-    Parameter("accumulate", "Batches of each device, one after the other, before an update.", most=10**6),
+    Parameter("accumulate", "Batches of each device, one after the other, before an update; 1 if not "
+              "given.", most=10**6),
     Parameter("global_batch_size", "Samples of an update of all devices: the batches before it follow from "
               "--batch-size and the number of devices, for each of which there is an answer.", most=10**9),
     _word("checkpointing", CHECKPOINTING, "Activations that the backward pass computes again: none; all of "

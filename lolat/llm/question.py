@@ -54,8 +54,10 @@ class ServingQuestion:
     """
 
     # fmt: off
-    input_tokens: int = declared(USUAL_TOKENS[0], "Tokens of a prompt.", most=MOST_TOKENS)
-    output_tokens: int = declared(USUAL_TOKENS[1], "Tokens of an answer.", 2, MOST_TOKENS)
+    input_tokens: int | None = declared(
+        None, f"Tokens of a prompt; {USUAL_TOKENS[0]:,} if not given.", most=MOST_TOKENS)
+    output_tokens: int | None = declared(
+        None, f"Tokens of an answer; {USUAL_TOKENS[1]} if not given.", 2, MOST_TOKENS)
     concurrency: int | Sequence[int] = declared(
         (), "Requests that are there all the time; 1, 8, 32, 128 if neither these nor --request-rate are "
         "given.", most=MOST_CONCURRENCY, metavar="N[,N]", example="1,8,32")
@@ -65,9 +67,9 @@ class ServingQuestion:
     _: KW_ONLY
     request_rate: float | Sequence[float] = declared(
         (), "Requests that arrive a second.", 0, 1e6, is_open=True, metavar="R[,R]", example="1,3,10")
-    arrivals: str | Trace = declared(
-        POISSON, "Arrivals at a rate: poisson (at random), even, or a table with the columns "
-        f"{','.join(TRACE)}, at its rate if --request-rate is not given.", metavar="KIND|TABLE")
+    arrivals: str | Trace | None = declared(
+        None, "Arrivals at a rate: poisson (at random, also if not given), even, or a table with the "
+        f"columns {','.join(TRACE)}, at its rate if --request-rate is not given.", metavar="KIND|TABLE")
     cached_tokens: int = declared(
         0, "Tokens of each prompt that are found in the prefix cache; no memory is shared.", 0, MOST_TOKENS)
     expert_parallel: int | Sequence[int] = declared(
@@ -114,7 +116,7 @@ class ServingQuestion:
 
     def __post_init__(self) -> None:
         rates, arrivals = several(self.request_rate), self.arrivals
-        if not (isinstance(arrivals, str) and arrivals in (POISSON, EVEN)):
+        if not (arrivals is None or (isinstance(arrivals, str) and arrivals in (POISSON, EVEN))):
             arrivals = _trace(arrivals)
             rates = rates or (float(f"{arrivals.rate:.4g}"),)
         for name, value in (
@@ -143,9 +145,11 @@ class ServingQuestion:
         from lolat.llm.load import Load, Trace
 
         trace = self.arrivals if isinstance(self.arrivals, Trace) else None
-        longest = int(Load(self.input_tokens, self.output_tokens, arrivals=self.arrivals).longest)
-        tokens = self.input_tokens, self.output_tokens
-        prompt, answer = map(max, (trace.input_tokens, trace.output_tokens)) if trace else tokens
+        longest = int(Load(*self.tokens, arrivals=self.arrivals or POISSON).longest)
+        has_tokens = (self.input_tokens, self.output_tokens) != (None, None)
+        prompt, answer = (
+            map(max, (trace.input_tokens, trace.output_tokens)) if trace else self.tokens
+        )
         inputs, outputs = arg("input_tokens"), arg("output_tokens")
         of_input = arg("arrivals") if trace else inputs
         for wrong, words in (
@@ -159,9 +163,9 @@ class ServingQuestion:
              "rate of their own; expected one of them"),
             (self.concurrency and self.request_rate, f"{arg('concurrency')} (requests in progress) and "
              f"{arg('request_rate')} (requests that arrive a second); expected one of them"),
-            (self.arrivals != POISSON and not self.request_rate, f"{arg('arrivals')}: how requests arrive "
+            (self.arrivals is not None and not self.request_rate, f"{arg('arrivals')}: how requests arrive "
              f"at a rate; expected {arg('request_rate')} too"),
-            (trace and tokens != USUAL_TOKENS, f"{inputs}, {outputs}: the "
+            (trace and has_tokens, f"{inputs}, {outputs}: the "
              f"requests in {arg('arrivals')} have tokens of their own; expected one of both"),
             (bool(self.draft_tokens) != (self.accepted is not None), f"{arg('draft_tokens')} and "
              f"{arg('accepted')}: the tokens that a step drafts, and the probability from 0 to 1 that one "
@@ -173,6 +177,13 @@ class ServingQuestion:
                 raise InputError(words)
 
     @property
+    def tokens(self) -> tuple[int, int]:
+        """The tokens of a prompt and of an answer, the usual ones if not given."""
+        own = self.input_tokens, self.output_tokens
+        prompt, answer = (one if n is None else n for n, one in zip(own, USUAL_TOKENS, strict=True))
+        return prompt, answer
+
+    @property
     def coverage(self) -> float:
         """The share of true values inside the intervals."""
         return COVERAGE if self.sure is None else self.sure / 100.0
@@ -180,7 +191,7 @@ class ServingQuestion:
     @property
     def unusual(self) -> list[str]:
         """Words on cached tokens, drafts, arrivals and limits of a step that were asked for."""
-        arrivals, accepted = self.arrivals, percent(self.accepted or 0.0)
+        arrivals, accepted = self.arrivals or POISSON, percent(self.accepted or 0.0)
         source = arrivals if isinstance(arrivals, str) else plain(arrivals.source)
         given = (
             (self.cached_tokens, f"{self.cached_tokens:,} tokens of each prompt cached"),
@@ -215,11 +226,12 @@ class ServingQuestion:
 
         each = [(0.0, rate) for rate in several(self.request_rate)]
         each = each or [(float(n), 0.0) for n in several(self.concurrency) or USUAL_LOADS]
-        tokens: tuple[float, float] = self.input_tokens, self.output_tokens
+        tokens: tuple[float, float] = self.tokens
         if isinstance(self.arrivals, Trace):
             tokens = self.arrivals.mean_tokens
         each = [*dict.fromkeys(each)]
-        return [Load(*tokens, n, rate, self.arrivals, self.cached_tokens) for n, rate in each]
+        arrivals = self.arrivals or POISSON
+        return [Load(*tokens, n, rate, arrivals, self.cached_tokens) for n, rate in each]
 
     def within(self, row: ServingConfig) -> bool:
         """Return True if a row fits and keeps the limits."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from lolat.device.question import several
 from lolat.hardware.prices import GIVEN
 from lolat.llm.answer import NEAR, ServingAnswer, ServingConfig, requests_words
+from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
 from lolat.report.tables import Column, Part, ReportTable
 from lolat.units import (
@@ -109,7 +110,7 @@ def load_line(rows: Sequence[ServingConfig]) -> str:
 
 def arrival_lines(asked: ServingQuestion) -> Iterator[str]:
     """The requests of a trace, and how many times as many are asked for."""
-    if isinstance(asked.arrivals, str):
+    if not isinstance(asked.arrivals, Trace):
         return
     faster = (rate / asked.arrivals.rate for rate in several(asked.request_rate))
     times = ", ".join(f"{factor:.2f}" for factor in faster if abs(factor - 1.0) > 5e-3)
@@ -350,7 +351,7 @@ def shared_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterato
     """A remark on the requests that each of several replicas gets."""
     if any(row.replicas > 1 and row.request_rate is not None for row in rows):
         share = "its share of the requests at random"
-        if not isinstance(asked.arrivals, str):
+        if isinstance(asked.arrivals, Trace):
             share = "the requests of the trace in turn"
         yield f"Each replica gets {share}: a router that picks the least busy one makes them wait less."
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from lolat.llm.answer import ServingConfig, requests_words
 from lolat.llm.compare import ComparedModels
+from lolat.llm.load import Trace
 from lolat.report.llm import (
     A_MONTH,
     DOLLARS,
@@ -102,7 +103,7 @@ def price_lines(found: ComparedModels) -> Iterator[str]:
     # What is taken for granted of a list is said once.
     told = [one for one in lists if not any(n != one and n.startswith(one) for n in lists)]
     if told:
-        is_rate = bool(found.asked.request_rate) or not isinstance(found.asked.arrivals, str)
+        is_rate = bool(found.asked.request_rate) or isinstance(found.asked.arrivals, Trace)
         yield f"Prices: {', '.join(told)}; {MONTH if is_rate else DOLLARS}."
 
 

@@ -286,7 +286,8 @@ def cost_on(
         1 if largest else as_whole(asked.batch_size), samples, asked.epochs,
         asked.optimizer or ("adamw" if is_decoder else "sgd"),
         COVERAGE if asked.coverage is None else asked.coverage, asked.validation_samples,
-        asked.accumulate, asked.sharding, asked.link_gbps, max((most_devices, *given)),
+        1 if asked.accumulate is None else asked.accumulate, asked.sharding, asked.link_gbps,
+        max((most_devices, *given)),
         "" if asked.tokens is None else f"{arg('tokens')} {asked.tokens:,.15g} "
         f"({plural(samples or 0, 'sequence')} of {length:,})",
     )  # fmt: skip

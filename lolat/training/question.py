@@ -34,7 +34,7 @@ class TrainingQuestion(RunAs):
     coverage: float | None = None
     _: KW_ONLY
     replicas: int | Sequence[int] = 1
-    accumulate: int = 1
+    accumulate: int | None = None
     global_batch_size: int | None = None
     checkpointing: str | Sequence[str] | None = None
     tune: str | None = None
@@ -54,7 +54,7 @@ class TrainingQuestion(RunAs):
         super().__post_init__()
         if self.global_batch_size is not None:
             check_given(global_batch_size=self.global_batch_size)
-            if self.accumulate != 1:
+            if self.accumulate is not None:
                 why = (
                     "they follow from it, the batch size and the number of devices; leave them out"
                 )

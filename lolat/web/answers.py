@@ -25,7 +25,7 @@ from lolat.llm.compare import side_by_side
 from lolat.llm.decoder import Decoder
 from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
-from lolat.parameters import BEST, POISSON
+from lolat.parameters import BEST
 from lolat.report.cost import cost_parts, costs_parts
 from lolat.report.cost_table import facts_of_training
 from lolat.report.explanation import budget_lines
@@ -311,7 +311,7 @@ def _loads(
     device: ListedDevice, decoder: Decoder, asked: Card, answer: ServingAnswer
 ) -> list[ServingConfig]:
     """Many loads on each number of GPUs that was asked for, else on each that holds the model."""
-    free = asked | NO_LIMITS | {"request_rate": (), "arrivals": POISSON}
+    free = asked | NO_LIMITS | {"request_rate": (), "arrivals": None}
     if isinstance(trace := asked.get("arrivals"), Trace):
         tokens = map(round, trace.mean_tokens)
         free |= dict(zip(("input_tokens", "output_tokens"), tokens, strict=True))

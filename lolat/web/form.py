@@ -176,7 +176,7 @@ BATCH = Field("batch_size", "Batch sizes on each device", "64",
 UPDATE = (
     Field("global_batch_size", "Global batch: samples of an update", "",
           "of all devices together, such as 64; empty: one batch of each"),
-    Field("accumulate", "Batches for one update", "1", "gradient accumulation"),
+    Field("accumulate", "Batches for one update", "", "gradient accumulation; empty: 1"),
 )  # fmt: skip
 AGAIN = _words("checkpointing")
 AGAIN |= {",".join(AGAIN): "each of these, compared"}
@@ -244,8 +244,8 @@ TABS = {
         Field("concurrency", "Or concurrent requests", "32",
               "in progress at all times; several with commas; a rate takes their place", 8,
               may_be_empty=True),
-        Field("input_tokens", "Tokens of a prompt", "1024"),
-        Field("output_tokens", "Tokens of an answer", "512"),
+        Field("input_tokens", "Tokens of a prompt", "1024", may_be_empty=True),
+        Field("output_tokens", "Tokens of an answer", "512", may_be_empty=True),
         Field("dtype", "Data type of the weights", choices=_of(DTYPES, "as published")),
         Field("max_ttft_ms", "Limit to the first token, ms", "",
               "with a limit, the configuration with the cheapest tokens within it is chosen"),
@@ -359,12 +359,15 @@ class Form:
         self.unknown += [f"view {shortened(view)}"] * (view not in ("", *TABS))
 
     def text(self, name: str) -> str:
-        """The text of a field, as typed or as at first; a rate takes the place of the concurrency."""
+        """The text of a field, as typed or as at first; a rate takes the place of the concurrency, and a
+        table of arrivals that of the tokens.
+        """
         if name == "concurrency" and (
             self.text("request_rate") or self.text("arrivals").startswith(UPLOAD)
         ):
             return ""
-        return self.typed.get(self.keys[name], self.fields[name].default)
+        has_own = name in TRACE and self.text("arrivals").startswith(UPLOAD)
+        return self.typed.get(self.keys[name], "" if has_own else self.fields[name].default)
 
     def question(self) -> dict[str, Any] | None:
         """The value of each field; None if one is wrong or no device is ticked.

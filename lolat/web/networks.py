@@ -142,7 +142,7 @@ class Decoders:
         """Keep a table of arrivals that a client sent; returns its name. InputError if it is none."""
         name, content, spec = _received(file, name)
         with _written(content, name) as path:
-            _keep(self._traces, spec, read_trace(path))
+            _keep(self._traces, spec, changed(read_trace(path), source=name))
         return spec
 
 

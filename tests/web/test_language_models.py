@@ -367,7 +367,9 @@ def test_arrivals_are_sent_as_a_table(
         row.requests_per_s != lolat.load(gpu).llm("qwen3-8b", request_rate=2).chosen.requests_per_s
     )
     assert f"{milliseconds(row.tpot_ms or 0.0)} a token, {row.load_words}" in page.answer()
-    assert " --arrivals day.csv " in page.commands()[0]
+    assert " --arrivals day.csv " in f"{page.commands()[0]} "
+    assert "-tokens" not in page.commands()[0]
+    assert "file.csv" not in page.raw
     assert command_json(page.commands()[0])["rows"][0]["ttft_ms"] == row.ttft_ms
     assert send(page, "day.csv", TRACE.replace(b"0.9", b"0.1")).status_code == 400
     assert "day.csv" in page.errors()["upload"]
