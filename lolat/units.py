@@ -19,9 +19,13 @@ LONGEST_MS = 9999.5
 """Longer times are shown in seconds."""
 
 
-def milliseconds(value: float) -> str:
-    """A time given in ms: 0.0123 ms, 2.91 ms, 291 ms, 2910 ms; from ten seconds on as of `duration`."""
-    return digits(value) + " ms" if value < LONGEST_MS else duration(value / 1e3)
+def milliseconds(value: float, longest: float = 0.0) -> str:
+    """A time given in ms: 0.0123 ms, 2.91 ms, 291 ms, 2910 ms; from ten seconds on as of `duration`, and in
+    seconds beside a `longest` one of them.
+    """
+    if value < LONGEST_MS:
+        return f"{digits(value / 1e3)} s" if longest >= LONGEST_MS else f"{digits(value)} ms"
+    return duration(value / 1e3)
 
 
 def between(low: float, high: float) -> str:

@@ -102,6 +102,7 @@ def predict(
 
     if asked["sure"] is not None and asked["max_ms"] is None:
         raise InputError(f"{arg('sure')} goes with {arg('max_ms')}")
+    check_file(csv, "csv")
     question = LatencyQuestion(**asked)
     model, networks = common.model_and_networks(arguments, on)
     if model is None and not on:
@@ -201,8 +202,8 @@ def report(
     from lolat.report.prediction import report_lines
     from lolat.report.tables import one_by_one, write_csv
 
-    if html is not None:
-        check_file(html, "html")
+    check_file(html, "html")
+    check_file(csv, "csv")
     found = model.predict(network, **question)
     several = each(found)
     if html is not None and len(several) > 1:

@@ -31,7 +31,10 @@ networks on a CPU whose multiply-accumulates are of other kinds than the timed o
 transformers by a fit to 30 convolutional networks, and of these by a fit to transformers, on two CPUs."""
 MACS = tuple(name for name in COLUMNS if name.endswith("_macs"))
 """The kinds of multiply-accumulates."""
-SMALLER = "less than half the size of nearly all measured networks, so a wider interval"
+SMALLER = (
+    "less than half the size, or the time of an operation, of nearly all measured networks, so a wider "
+    "interval"
+)
 LARGER = "of a larger batch than any timed network, so a wider interval"
 """Topics of remarks. Times of small batches alone do not tell the cost of weights from that of activations,
 so that LARGER has no slack."""

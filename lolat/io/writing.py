@@ -71,6 +71,8 @@ def check_file(path: AnyPath | None, argument: str, make_folder: bool = False) -
     """
     if path is None:
         return
+    if os.fspath(path) == "-":
+        raise InputError(f"{arg(argument)} -: expected a file; nothing is written to the output")
     try:
         _check_target(os.path.realpath(path))
         folder = Path(os.path.realpath(path)).parent

@@ -46,7 +46,12 @@ def per_second(prediction: Prediction) -> str:
 def latency(prediction: Prediction) -> str:
     """The latency and its interval."""
     interval = interval_words(prediction.interval_ms, prediction.coverage)
-    return f"{milliseconds(prediction.latency_ms)}, {interval}"
+    return f"{time_words(prediction)}, {interval}"
+
+
+def time_words(prediction: Prediction) -> str:
+    """The latency in the unit of its interval: "2.91 ms", "9.08 s"."""
+    return milliseconds(prediction.latency_ms, max(prediction.interval_ms or (0.0,)))
 
 
 def counts_words(prediction: Prediction) -> str:
@@ -118,8 +123,13 @@ def report_lines(
     yield from note_lines(prediction.warnings)
     command = prediction.arguments
     is_known = command is not None and not has_page
-    page = f" · lolat report {command} --html report.html" * is_known
+    page = f" · lolat report {command}{page_options(depth)}" * is_known
     yield f"Next: {further(prediction)}{page}"
+
+
+def page_options(depth: int | None) -> str:
+    """The options of `lolat report` that make its page, folded `depth` names deep."""
+    return f"{'' if depth is None else f' --depth {depth}'} --html report.html"
 
 
 def further(prediction: Prediction, block: str | None = None) -> str:

@@ -36,9 +36,10 @@ GLOSSARY = {TERMS[term]: words for term, words in _OF_TERMS.items()} | {
     "parameters": "The numbers that training changes: kernels, biases, tables of embeddings, vectors of "
     "normalizations.",
     "convolution activations": "Elements of the outputs of all convolutions.",
-    "block": "A part of the network, cut where one tensor is alive or, under skip connections, few are; "
+    "block": "A stretch of layers between two points where only one tensor, with skip connections a few, "
+    "passes on; "
     '"a to b" goes from one module into another.',
-    "formula": "What makes a time of the network's counts, by its name.",
+    "formula": "The rule that turns a network's counts into a time; profiles have one or several, by name.",
     "latency": "The time of one forward pass whose input is already on the device.",
     f"{percent(COVERAGE)} sure": f"The true time of {percent(COVERAGE)} of networks like the measured ones "
     "lies in the interval. Its width comes from the errors on blocks, or networks, held out of the fit; "
@@ -64,28 +65,37 @@ def color_of(term: str) -> str:
 
 
 MOST_BOTTLENECKS = 3
+WHOLE = 0.9
+"""Blocks with a larger share of the time are the network, and no part of it."""
 
 
 def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
     """The blocks that stand out: three, and those that take as long as one of them, the longest first.
 
     Each takes twice as long as the others do (their median); or half as long again, a quarter more of the
-    time than of the MACs, and not for launch overhead, which has nothing to do with MACs. None if the host
-    takes longer than the device.
+    time than of the MACs, and not for launch overhead, which has nothing to do with MACs. Of blocks that
+    are nearly the network (WHOLE), by their MACs as by their time, those that are slow for their MACs. None
+    if the host takes longer than the device.
     """
     if prediction.host_bound:
         return []
     blocks = sorted((b for b in prediction.blocks if b.name != CALL), key=lambda b: -b.latency_ms)
     macs = sum(b.counts["flops"] for b in blocks) or 1
 
+    def is_slow(block: BlockPrediction) -> bool:
+        return block.bound_by != "ops" and block.share >= 1.25 * block.counts["flops"] / macs
+
     def stands_out(i: int) -> bool:
         share, usual = blocks[i].share, median(b.share for b in blocks[:i] + blocks[i + 1 :])
-        slow = blocks[i].bound_by != "ops" and share >= 1.25 * blocks[i].counts["flops"] / macs
-        return share >= (1.5 if slow else 2.0) * usual
+        return share >= (1.5 if is_slow(blocks[i]) else 2.0) * usual
 
     most = range(min(len(blocks), MOST_BOTTLENECKS) if blocks[1:] else 0)
     times = {digits(blocks[i].latency_ms) for i in most if stands_out(i)}
-    return [block for block in blocks if digits(block.latency_ms) in times]
+    found = [block for block in blocks if digits(block.latency_ms) in times]
+    share = sum(b.share for b in found)
+    if WHOLE < share < 1.1 * sum(b.counts["flops"] for b in found) / macs:
+        found = [*filter(is_slow, found)]
+    return found
 
 
 def bottleneck_sentence(prediction: Prediction) -> str:
@@ -105,14 +115,17 @@ def bottleneck_sentence(prediction: Prediction) -> str:
     top = bottlenecks(prediction)
     most = bound_by(terms_of(top or blocks))
     if not top:
-        of = f"{named_parts(longest.name)[0]}, the longest of {plural(len(blocks), 'block')},"
+        equal = sum(digits(b.latency_ms) == digits(longest.latency_ms) for b in blocks) - 1
+        alone = f"the longest of {plural(len(blocks), 'block')}, takes"
+        of = f"as long as {plural(equal, 'other')}, takes" if equal else alone
+        work = f" for {_macs([longest], prediction)}" * (longest.share > 0.5)
         return (
-            f"No block stands out: {of} takes {100 * longest.share:.0f} % of the time. "
+            f"No block stands out: {_label(longest)}, {of} {100 * longest.share:.0f} % of the time{work}. "
             f"Most of the network's time is {TERMS[most]}."
         )
     one, most_named = len(top) == 1, MOST_BOTTLENECKS + (len(top) == MOST_BOTTLENECKS + 1)
     more = len(top) - most_named
-    names = [named_parts(b.name)[0] for b in top[:most_named]]
+    names = [_label(b) for b in top[:most_named]]
     causes: dict[str, list[str]] = defaultdict(list)
     for name, block in zip(names, top, strict=False):
         causes[block.bound_by].append(name)
@@ -121,11 +134,21 @@ def bottleneck_sentence(prediction: Prediction) -> str:
         why = ", ".join(_why(cause, len(of) == 1, _listed(of)) for cause, of in causes.items())
     named = _listed(names + [f"{more} equally long ones"] * (more > 0))
     time = sum(b.share for b in top)
-    macs = sum(b.counts["flops"] for b in top) / (prediction.counts["flops"] or 1)
     return (
         f"{'Bottleneck' if one else 'Bottlenecks'}: {named} {'takes' if one else 'take'} "
-        f"{100 * time:.0f} % of the time for {100 * macs:.0f} % of the MACs: {why}."
+        f"{100 * time:.0f} % of the time for {_macs(top, prediction)}: {why}."
     )
+
+
+def _macs(blocks: Sequence[BlockPrediction], prediction: Prediction) -> str:
+    macs = sum(b.counts["flops"] for b in blocks) / (prediction.counts["flops"] or 1)
+    return f"{100 * macs:.0f} % of the MACs"
+
+
+def _label(block: BlockPrediction) -> str:
+    """A block's label in a sentence; in quotes if it is a number."""
+    label = named_parts(block.name)[0]
+    return f'block "{label}"' if label.isdigit() else label
 
 
 def _why(cause: str, is_one: bool, named: str = "") -> str:

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from lolat.api.model import Model
-from lolat.device.prediction import Prediction
+from lolat.device.prediction import Prediction, bound_by
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
 from lolat.graph.counts import GROUPS
 from lolat.report.bottlenecks import page as page_of
 from lolat.report.explanation import rate
 from lolat.report.rows import TERMS
-from lolat.units import between, byte_size, milliseconds, percent, quantity
+from lolat.units import between, byte_size, milliseconds, quantity
 from tests import synthetic
 from tests.browser.chromium import Chromium, accessible, luminance, violations
 from tests.report.test_bottlenecks import evil
@@ -98,7 +98,7 @@ def test_the_numbers_are_the_models(opened: Any, model: Model, predictor: str) -
     assert float(page.run("document.querySelector('.ms data').value")) == wanted.latency_ms
     shown = [float(ms(b.latency_ms)) for b in wanted.blocks]
     assert [float(text) for text in column(page, ".time")] == shown
-    assert column(page, "td.share") == [percent(b.share) for b in wanted.blocks]
+    assert column(page, "td.share") == [f"{100 * b.share:.1f} %" for b in wanted.blocks]
     macs = [quantity(b.counts["flops"]) if b.counts["flops"] else "–" for b in wanted.blocks]
     assert column(page, ".macs") == macs
     answer = page.run("document.getElementById('answers').innerText")
@@ -178,14 +178,15 @@ def test_an_open_row_adds_up(opened: Any) -> None:
     terms = sorted((t for t in block.terms if t.latency_ms > least), key=lambda t: -t.latency_ms)
     shown = lines(page, 0)
     assert [line[0] for line in shown] == [TERMS[t.name] for t in terms]
-    assert [tuple(line[1:3]) for line in shown] == [rate(t) for t in terms]
-    assert [line[3] for line in shown] == [ms(t.latency_ms) for t in terms]
+    assert [line[1] for line in shown] == [TERMS[GROUPS[t.name]] for t in terms]
+    assert [tuple(line[2:4]) for line in shown] == [rate(t) for t in terms]
+    assert [line[4] for line in shown] == [ms(t.latency_ms) for t in terms]
     assert ms(block.latency_ms) in page.text(".detail:not([hidden]) tfoot")
     operations = [o for o in found.operations if o.latency_ms > 0]
     told = lines(page, 1)
     assert [line[:2] for line in told] == [["a", "conv"], ["b", "conv"], ["add", "add"]]
     assert [line[2] for line in told] == [ms(o.latency_ms) for o in operations]
-    most = [max(o.terms, key=lambda t: t.latency_ms).name for o in operations]
+    most = [bound_by({t.name: t.latency_ms for t in o.terms}) for o in operations]
     assert [line[-1] for line in told] == [TERMS[name] for name in most]
     assert [line[0].removesuffix(" *") for line in lines(page, 2)] == [
         c.change for c in found.counterfactuals

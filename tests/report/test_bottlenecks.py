@@ -17,7 +17,9 @@ from lolat.device.running import IN_TF32
 from lolat.graph.blocks import cut
 from lolat.graph.counts import COLUMNS, GROUPS
 from lolat.report.bottlenecks import page
+from lolat.report.prediction import report_lines
 from lolat.report.rows import COLORS, color_of
+from lolat.report.tables import lines_of
 from tests import synthetic
 from tests.processes import ROOT
 from tests.report.pages import Page
@@ -160,3 +162,19 @@ def test_the_mark_of_bottlenecks_is_explained_where_there_are_any() -> None:
         assert (
             ("Bottlenecks are red, with a dot." in text) == ('class="marked"' in text) == (size > 1)
         )
+
+
+def test_a_folded_page_has_the_sentence_and_the_marks_of_the_folded_report() -> None:
+    """Its command makes it again, and only rows of single blocks open."""
+    found = lolat.load("rtx-4090-amp").predict("timm:resnet50", 64)
+    text = html.unescape(page(found, 1))
+    lines = [*lines_of(report_lines(found, 1))]
+    (sentence,) = [line for line in lines if line.startswith("Bottleneck")]
+    assert f"<p>{sentence}</p>" in text
+    named = sentence.partition(": ")[2].partition(" take")[0].replace(" and ", ", ").split(", ")
+    marked = re.findall(r'<tr role="row" class="marked".*?<b>(.*?)</b>', text)
+    assert sorted(marked) == sorted(named)
+    assert "--batch-size 64 --depth 1 --html report.html</footer>" in text
+    opens = re.findall(r"<button type=\"button\" aria-expanded=\"false\"><b>(.*?)</b>", text)
+    assert opens == ["stem", "head"]
+    assert "Click a name" not in page(found, 0)

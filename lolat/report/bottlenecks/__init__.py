@@ -6,7 +6,7 @@ All is computed and written here; the script of the page sorts, filters and open
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import date
 from hashlib import sha256
 from importlib.resources import files
@@ -19,7 +19,7 @@ from lolat.device.question import Question
 from lolat.device.summary import headline
 from lolat.report.device import error_lines
 from lolat.report.explanation import NO_CHANGE, STAR, change_table, operation_table, term_table
-from lolat.report.prediction import counts_words, per_second, room_lines
+from lolat.report.prediction import counts_words, page_options, per_second, room_lines, time_words
 from lolat.report.rows import (
     COLORS,
     GLOSSARY,
@@ -28,9 +28,10 @@ from lolat.report.rows import (
     block_rows,
     bottleneck_sentence,
     bottlenecks,
+    folded,
 )
 from lolat.report.tables import element, escape
-from lolat.units import digits, milliseconds, percent, plain, quantity
+from lolat.units import digits, milliseconds, plain, quantity
 
 MANY = 200
 """Blocks; of a network of more none can be opened."""
@@ -43,6 +44,7 @@ HEADS = (("order", "#", "number"), ("name", "block", "block left"), ("", "", "ba
 def page(prediction: Prediction, depth: int | None = None) -> str:
     """The page of a prediction as HTML, folded `depth` names deep."""
     script, name = _file("page.js"), prediction.query.graph.name
+    of_rows = prediction if depth is None else folded(prediction, depth)
     shown = {
         c for row in block_rows(prediction, depth) for c, ms in row.by_color.items() if ms > 0.0
     }
@@ -52,7 +54,7 @@ def page(prediction: Prediction, depth: int | None = None) -> str:
         heading=element("h1", name),
         place=element("p", prediction.title.removeprefix(f"{plain(name)} · "), class_="place"),
         device=element("p", headline(prediction.query.model), class_="place"),
-        answer=_answer(prediction),
+        answer=_answer(prediction, bottleneck_sentence(of_rows)),
         legend="".join(
             f'<li title="{escape(GLOSSARY[TERMS[group]])}"><i class="swatch {color}" aria-hidden="true">'
             f"</i>{escape(TERMS[group])}</li>"
@@ -61,11 +63,12 @@ def page(prediction: Prediction, depth: int | None = None) -> str:
         ),
         cols="".join(f'<col class="{classes}">' for *_, classes in HEADS),
         head="".join(_head(*column) for column in HEADS),
-        body=(body := _body(prediction, depth)),
+        body=(body := _body(prediction, depth, {b.name for b in bottlenecks(of_rows)})),
+        opens="Click a name for its operations, a" if "aria-expanded" in body else "Click a",
         marks=" Bottlenecks are red, with a dot." * ('class="marked"' in body),
         changes=_changes(prediction),
         doubts=_doubts(prediction),
-        made=element("footer", _made(prediction), class_="dim"),
+        made=element("footer", _made(prediction, depth), class_="dim"),
         words="".join(
             element("dt", word) + element("dd", text)
             for word, text in GLOSSARY.items()
@@ -82,20 +85,20 @@ def _file(name: str) -> str:
     return files("lolat.report.bottlenecks").joinpath(name).read_text(encoding="utf-8")
 
 
-def _made(prediction: Prediction) -> str:
+def _made(prediction: Prediction, depth: int | None) -> str:
     """The day, the version, and the command that makes the page again."""
     command = prediction.arguments
-    words = "" if command is None else f": lolat report {command} --html report.html"
+    words = "" if command is None else f": lolat report {command}{page_options(depth)}"
     return f"Made on {date.today():%Y-%m-%d} by LoLat {__version__}{words}"
 
 
 # ---- The answer
 
 
-def _answer(prediction: Prediction) -> str:
-    """The latency, its interval, and what its time is made of; above them that the network does not fit."""
+def _answer(prediction: Prediction, sentence: str) -> str:
+    """The latency, its interval, and the `sentence` on bottlenecks; above them a lack of memory."""
     size, ms = prediction.batch_size, prediction.latency_ms
-    amount, _, unit = milliseconds(ms).partition(" ")
+    amount, _, unit = time_words(prediction).partition(" ")
     per = f"{digits(ms / size)} ms a sample, " if size > 1 else ""
     lines = [
         f"Batch size {size}: {per}{per_second(prediction)}",
@@ -105,7 +108,7 @@ def _answer(prediction: Prediction) -> str:
     domain = escape(domain[:1].upper() + domain[1:])
     is_outside = prediction.in_domain is False
     domain += ': <a href="#sure">see how sure this is</a>' * is_outside
-    words = element("p", bottleneck_sentence(prediction))
+    words = element("p", sentence)
     words += "".join(element("p", line, class_="dim") for line in lines)
     words += f'<p class="{"outside" if is_outside else "dim"}">{domain}</p>'
     shown = f'<data value="{ms!r}">{escape(amount)}</data> <small>{escape(unit)}</small>'
@@ -142,22 +145,24 @@ def _head(key: str, words: str, classes: str) -> str:
     return f'<th scope="col" role="columnheader" class="{classes}">{inner}</th>'
 
 
-def _body(prediction: Prediction, depth: int | None) -> str:
-    """The table's rows; a block's opens to its operations, but not in networks of more than MANY blocks."""
+def _body(prediction: Prediction, depth: int | None, marked: Collection[str]) -> str:
+    """The table's rows; a block's opens to its operations, but not in networks of more than MANY blocks.
+
+    `marked`: names of the rows that are bottlenecks.
+    """
     rows = block_rows(prediction, depth)
     longest = max((row.latency_ms for row in rows), default=0.0) or 1.0
-    marked = {block.name for block in bottlenecks(prediction)}
-    opens = depth is None and len(prediction.names) <= MANY
+    opens = len(prediction.names) <= MANY
     lines = []
     for number, row in enumerate(rows, start=1):
         blocks = [prediction.blocks[i] for i in row.blocks]
         macs = sum(block.counts["flops"] for block in blocks)
-        is_marked = len(blocks) == 1 and blocks[0].name in marked
+        is_marked = (blocks[0].name if len(blocks) == 1 else row.label) in marked
         summary = "fixed cost, once a pass" if row.label == CALL else row.summary
         name = f"{element('b', row.label)} {element('span', summary)}"
-        is_open = opens and row.terms_ms
+        is_open = opens and len(blocks) == 1 and row.terms_ms
         state = ' aria-expanded="false"' if is_open else " disabled"
-        texts = [digits(row.latency_ms), percent(row.share), quantity(macs) if macs else "–",
+        texts = [digits(row.latency_ms), f"{100 * row.share:.1f} %", quantity(macs) if macs else "–",
                  TERMS[row.bound_by]]  # fmt: skip
         cells = (
             f'<td role="cell" class="{classes}">{escape(text)}</td>'
