@@ -1,12 +1,23 @@
-"""Words for exceptions that the code of a PyTorch module raises while it is read."""
+"""The error of a PyTorch module whose code raises an exception while it is read: the cause, the remedy."""
 
 from __future__ import annotations
 
 import os
 import re
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
+from lolat.errors import NetworkError, arg
+from lolat.parameters import LENGTH
+from lolat.readers.torch.inputs import channels_from, first_layer
+from lolat.units import one_line, shortened, user_line
+
+PRODUCT = re.compile(r"\[\d+, (\d+)\] X \[(\d+), \d+\]")
+"""PyTorch's words where a product's rows and columns differ in length: "[1, 400] X [120, 10]"."""
+_CHANNELS = re.compile(r"to have (\d+) channels, but got (\d+) channels")
+_OF_VALUES = ("DataDependentOutputException", "DynamicOutputShapeException")
+"""Errors of PyTorch where the code needs the values of a tensor."""
 _OF_CODE = re.compile(r"HigherOrderOperator (\w+)")
 _CAUSES = {
     "scalar types": ("", "expected token ids as whole numbers: tensors with dtype=torch.long"),
@@ -20,20 +31,24 @@ _CAUSES = {
         "its forward changes the shape of a parameter or buffer in place, which is not read",
         "expected an operation out of place (.t(), .unsqueeze())",
     ),
+    "cuda": (
+        "", "take the device from an input (device=x.device): the network is read without a GPU"
+    ),
+    ".numpy() ": ("tensors have no values here, so .numpy() fails", ""),
 }  # fmt: skip
-"""Words of an exception -> the cause ("" for the exception's own words), the remedy."""
+"""Words of an exception, in lower case -> the cause ("" for the exception's own words), the remedy."""
 
 
-def known_cause(error: BaseException) -> tuple[str, str] | None:
+def _known_cause(error: BaseException) -> tuple[str, str] | None:
     """(the cause, "" for the exception's own words; the remedy) of an exception; None if not known."""
     if found := _OF_CODE.search(str(error)):
         instead = "scaled_dot_product_attention" if "attention" in found[1] else "plain operations"
         why = f"it calls {found[1]} of PyTorch, which runs a function that it is given"
         return why, f"expected {instead} in its place"
-    return next((known for words, known in _CAUSES.items() if words in str(error)), None)
+    return next((known for words, known in _CAUSES.items() if words in str(error).lower()), None)
 
 
-def package_line(error: BaseException) -> str:
+def _package_line(error: BaseException) -> str:
     """ " at torchvision/ops/boxes.py:12": the last line of a package other than PyTorch; or ""."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         _, packages, path = frame.filename.rpartition(f"-packages{os.sep}")
@@ -42,10 +57,97 @@ def package_line(error: BaseException) -> str:
     return ""
 
 
-def layer_of(model: Any, cause: Exception) -> str:
+def _layer_of(model: Any, cause: Exception) -> str:
     """The path of the innermost module in which an exception was raised; "" for the network's own code."""
     paths, path, frame = {id(m): p for p, m in model.named_modules()}, "", cause.__traceback__
     while frame is not None:
         path = paths.get(id(frame.tb_frame.f_locals.get("self")), path)
         frame = frame.tb_next
     return path
+
+
+def most_positions(model: Any) -> int:
+    """The positions that a network of transformers has, by its configuration; 0 if it does not tell."""
+    most = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    return most if isinstance(most, int) else 0
+
+
+def unread(
+    model: Any, name: str, cause: Exception, numbers: Sequence[int], fits: str
+) -> NetworkError:
+    """The error of a module whose code raised an exception on an input of these `numbers`.
+
+    `fits`: a size of which it takes an input, "" for none known.
+    """
+    code, why = "network", shortened(one_line(cause)).rstrip(".")
+    line = user_line(cause)
+    sized = _of_size(model, str(cause), numbers, fits)
+    remedy = (
+        sized if sized.startswith("PyTorch") else "mend its code there, or " * bool(line) + sized
+    )
+    if fits and line:
+        remedy = f"{sized}, or mend its code there"
+    if mended := _of_layer(model, cause, numbers):
+        remedy = mended
+    if product := PRODUCT.search(str(cause)):
+        path = _layer_of(model, cause)
+        what = f"the layer {path!r}" if path else "a product"
+        why = f"{what} expects {product[2]} features, gets {product[1]}"
+    if isinstance(cause, AttributeError) and "'NoneType'" not in why:  # no other input mends it
+        remedy = ""
+    if known := _known_cause(cause):
+        why, remedy = known[0] or why, known[1]
+    if why.startswith("position "):
+        remedy = f"expected {arg(LENGTH)} or a table for as many positions"
+    most = most_positions(model)
+    if 0 < most < max(numbers, default=most + 1) and str(most) in str(cause):
+        remedy = f"expected {arg(LENGTH)} at most {most} (max_position_embeddings)"
+    if type(cause).__name__ in _OF_VALUES or "data-dependent" in str(cause):
+        code, why = "data-dependent", "what it does depends on the values of a tensor"
+        remedy = "expected a forward whose operations depend on shapes alone"
+        if parts := ", ".join(n for n, _ in model.named_children()):
+            remedy = (
+                f"read its parts ({parts}) as networks of their own, from a function "
+                "(package.module:callable) that returns a part and its inputs"
+            )
+    where = line or _package_line(cause)
+    words = f"network {name!r} cannot be read: {why}{where}" + f"; {remedy}" * bool(remedy)
+    error = NetworkError(words, code=code)
+    error.__cause__ = cause
+    return error
+
+
+def _of_layer(model: Any, cause: Exception, numbers: Sequence[int]) -> str:
+    """The remedy for a layer that takes other channels than it gets; "" if the input may be the cause."""
+    channels, path = _CHANNELS.search(str(cause)), _layer_of(model, cause)
+    if (
+        not channels
+        or channels_from(model)
+        or (len(numbers) == 3 and numbers[0] == int(channels[2]))
+    ):
+        return ""
+    if not path or model.get_submodule(path) is first_layer(model)[1]:
+        return ""
+    return f"mend {path!r}: it gets {channels[2]} channels and takes {channels[1]}"
+
+
+def _of_size(model: Any, why: str, numbers: Sequence[int], fits: str) -> str:
+    """The remedy of `unread` for an input of another size than the module takes."""
+    size = arg("input_size")
+    remedy = f"try {size} {fits}" if fits else f"try another {size}"
+    if len(numbers) != 3 and not fits and not PRODUCT.search(why):
+        remedy += ", of several inputs a list, or a pair of the module and its inputs"
+    if len(numbers) == 1 and first_layer(model)[0] in ("Linear", ""):  # of patches, it may be
+        remedy += f" (an image of 3 channels is {size} 3,{numbers[0]},{numbers[0]})"
+    if channels := _CHANNELS.search(why):
+        if len(numbers) == 1 and (guess := channels_from(model)):
+            remedy = f"its channels were taken from {guess}; give them too: {size} C,H,W"
+        elif len(numbers) == 3 and numbers[0] == int(channels[2]):
+            remedy = f"try {size} {channels[1]},{numbers[1]},{numbers[2]}"
+    if len(numbers) == 4 and (numbers[0] == 1 or numbers[1] == 3):
+        without = ",".join(map(str, numbers[1:]))
+        remedy = f"leave out the batch: {size} {without}, if that is an image"
+    if len(numbers) == 3 and numbers[-1] in (1, 3, 4) and min(numbers[:2]) > 4:
+        *sides, last = map(str, numbers)
+        remedy = f"PyTorch has the channels first: {size} {','.join([last, *sides])}"
+    return remedy

@@ -1,0 +1,195 @@
+"""The inputs to call a PyTorch module with, at batch size 1."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any
+
+from lolat.errors import NetworkError, arg
+from lolat.readers.size import InputForm, Shape, filled, numbers_of
+from lolat.units import shortened
+
+_SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
+            "ConvTranspose1d": 1, "ConvTranspose2d": 2, "ConvTranspose3d": 3}  # fmt: skip
+_RECURRENT = ("RNNBase", "RNNCellBase")
+_MOST_ELEMENTS = 2**60 - 1
+"""Elements of the largest tensor that PyTorch has: of eight bytes each."""
+
+
+def tensors_in(example: Any) -> list[Any]:
+    """The tensors of an example, in whatever holds them."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    return [t for t in pytree.tree_leaves(example) if isinstance(t, torch.Tensor)]
+
+
+def calls(
+    model: Any, name: str, size: Any, example: Any, axis: int, remarks: list[str]
+) -> Iterator[tuple[Any, Any, Set[int]]]:
+    """Arguments to call a module with, as of `traced`, at batch size 1 on an `axis`; `remarks` on sizes.
+
+    If the types of the inputs are not known, there are several: numbers first, then indices.
+    """
+    import torch
+
+    if example is not None:
+        yield _of_one(model, example, name, size, axis, remarks)
+        return
+    guess = "" if len(numbers_of(size)) > 1 else channels_from(model)
+    title = f"the input, with the channels of {guess}" if guess else "the input"
+    inputs = {title: _form(model, numbers_of(size))}
+    if size and not numbers_of(size):
+        inputs, size = _whole_shapes(size), ()
+    _check_number(model, len(inputs), name)
+    tensors = [*model.parameters(), *model.buffers()]
+    number = next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
+    device = tensors[0].device if tensors else None
+    shapes = [*filled(inputs, size, name, remarks=remarks).values()]
+    if any(math.prod(s) > _MOST_ELEMENTS for s in shapes):
+        raise NetworkError(
+            f"an input of network {name!r} has more elements than counts hold; give a smaller "
+            f"{arg('input_size')}",
+            code="input-size",
+        )
+    if not size and len(shapes[0]) == 4:
+        remarks.append(f"read on {shapes[0][1]} frames, as is usual for its weights")
+    types = (
+        [number] * (f.is_index is not True) + [torch.int64] * (f.is_index is not False)
+        for f in inputs.values()
+    )
+
+    def call(chosen: Sequence[Any]) -> tuple[Any, Any, Set[int]]:
+        args = (  # without memory: nothing looks at the values
+            torch.empty((), dtype=dtype, device=device).expand(*shape[:axis], 1, *shape[axis:])
+            for shape, dtype in zip(shapes, chosen, strict=True)
+        )
+        return tuple(args), {}, frozenset()
+
+    yield from map(call, itertools.product(*types))
+    if guess and size:
+        remarks.append(f"read with 3 channels, as its code does not take those of {guess}")
+        shapes = [(3, *shapes[0][1:])]
+        yield call([number])
+
+
+def _check_number(model: Any, given: int, name: str) -> None:
+    """Raise NetworkError if a module's `forward` needs more inputs than are given."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    needed = [
+        p.name for p in parameters if p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD
+    ]
+    if len(needed) > given:
+        raise NetworkError(
+            f"network {name!r} takes {len(needed)} inputs: {', '.join(needed)}; expected a function that "
+            f"returns it with a tensor for each, as in `return {type(model).__name__}(), "
+            "(torch.zeros(1, 64), torch.zeros(1, 20, dtype=torch.long))`, or, in Python, their shapes "
+            "without the batch in a list, as in input_size=[(64,), (20,)]",
+            code="input-size",
+        )
+
+
+def _of_one(
+    model: Any, example: Any, name: str, size: Any, axis: int, remarks: list[str]
+) -> tuple[Any, Any, Set[int]]:
+    """The example at batch size 1, on an axis, for the tensors that are as long there as the first one.
+
+    These tensors get the size that is given; others have no batch. Without one the example stays as it is.
+    """
+    from torch.utils import _pytree as pytree
+
+    if not tensors_in(example):
+        raise NetworkError(
+            f"the inputs of {name!r} are {shortened(repr(example))}; expected tensors (of token ids "
+            f"with dtype=torch.long), or shapes without the batch in a list as {arg('input_size')}",
+            code="input-size",
+        )
+    several = example if isinstance(example, (tuple, list)) else (example,)
+    call = ((), dict(example)) if isinstance(example, Mapping) else (tuple(several), {})
+    leaves = [t for t in tensors_in(call) if t.dim() > axis]
+    batched = {
+        id(t): (*t.shape[:axis], *t.shape[axis + 1 :])
+        for t in leaves if t.shape[axis] == leaves[0].shape[axis]
+    }  # fmt: skip
+    index = {id(t): not t.is_floating_point() for t in leaves}
+    kind, _ = first_layer(model)
+    names = {
+        f"input {i}": InputForm(shape, _channels(kind, len(shape)), index[of])
+        for i, (of, shape) in enumerate(batched.items(), start=1)
+    }
+    sized = filled(names, size, name, remarks=remarks)
+    shapes = dict(zip(batched, sized.values(), strict=True))
+
+    def of_one(value: Any) -> Any:
+        shape = shapes.get(id(value))
+        if shape is None or shape == batched[id(value)]:
+            return value if shape is None else value.narrow(axis, 0, 1)
+        return value.new_empty((*shape[:axis], 1, *shape[axis:]))
+
+    args, kwargs = pytree.tree_map(of_one, call)
+    return args, kwargs, {id(t) for t in leaves} - batched.keys()
+
+
+def _whole_shapes(shapes: Sequence[Shape]) -> dict[str, InputForm]:
+    """Several inputs by their shapes; up to four flat ones may hold indices."""
+    few = len(shapes) < 5
+    return {
+        f"input {i}": InputForm(shape, is_index=None if few and len(shape) < 3 else False)
+        for i, shape in enumerate(shapes, start=1)
+    }
+
+
+def _form(model: Any, size: tuple[int, ...]) -> InputForm:
+    """The input that a module's first layer reads, None where its size is open."""
+    config = getattr(model, "default_cfg", None)  # of timm's networks
+    default = tuple(config.get("input_size", ())) if isinstance(config, Mapping) else ()
+    kind, layer = first_layer(model)
+    spatial = _SPATIAL.get(kind, 0)
+    channels = int(layer.in_channels) if spatial else default[0] if default else 3
+    shape: Shape = (channels, *[None] * (spatial or 2))
+    if len(default) > 2:
+        shape = (channels if size else default[0], *default[1:])
+    elif len(size) > 1 and len(size) != spatial:
+        shape = size
+    elif kind == "Embedding":
+        shape = (None,)
+    elif kind == "Linear":
+        features = int(layer.in_features)
+        shape = (features,) if size in ((), (features,)) else (None, features)
+    elif kind in _RECURRENT:
+        shape = (None, int(layer.input_size))
+    return InputForm(shape, _channels(kind, len(shape)), kind == "Embedding")
+
+
+def channels_from(model: Any) -> str:
+    """The name of the convolution that the channels of images are taken from, unless it reads 3; or ""."""
+    kind, layer = first_layer(model)
+    if kind != "Conv2d" or layer.in_channels == 3 or hasattr(model, "default_cfg"):
+        return ""
+    name = next(name for name, module in model.named_modules() if module is layer)
+    return f"its first convolution, {name or kind} ({layer.in_channels})"
+
+
+def _channels(kind: str, rank: int) -> int:
+    """The axis of an input's channels: the first, of steps that no convolution reads the last."""
+    return -1 if rank == 2 and kind != "Conv1d" else 0
+
+
+def first_layer(model: Any) -> tuple[str, Any]:
+    """The first registered layer that tells the shape that it reads, and its class; ("", None) for none.
+
+    A projection may be registered before the convolution or the table that reads the input.
+    """
+    known = {*_SPATIAL, *_RECURRENT, "Embedding", "Linear"}
+    layers = [
+        (cls.__name__, module)
+        for module in model.modules()
+        for cls in type(module).__mro__
+        if cls.__name__ in known and cls.__module__.startswith(("torch.nn.", "torch.ao.nn."))
+    ]
+    if layers and layers[0][0] != "Embedding":
+        layers.sort(key=lambda pair: (pair[0] not in _SPATIAL, pair[0] != "Embedding"))
+    return layers[0] if layers else ("", None)
