@@ -286,7 +286,7 @@ def _size(row: Row, column: str) -> float:
 
 LIKE = 0.5
 """GPUs are similar if their distance by `_unlike` is below this."""
-ALL_REDUCE = "all_reduce"
+EXCHANGE = "all_reduce"
 PCIE_GB_S = 64.0
 """GB/s in one direction of PCI Express 5.0 with 16 lanes; NVLink begins above it."""
 
@@ -301,12 +301,12 @@ def complete(section: ServingSection, others: Mapping[str, ServingSection]) -> S
     """
     known = {name: dict(dtypes) for name, dtypes in section.operations.items()}
     order = sorted(others.items(), key=lambda one: (_unlike(section, one[1]), not one[1].served))
-    timed = (other for other, one in order if _over_pcie(one) and _times(one, ALL_REDUCE))
+    timed = (other for other, one in order if _over_pcie(one) and _times(one, EXCHANGE))
     exchanging = next(timed, "") if _over_pcie(section) else ""
     for other, one in order:
         for name, dtypes in one.operations.items():
             is_alike = _unlike(section, one) < LIKE
-            if exchanging and name == ALL_REDUCE:
+            if exchanging and name == EXCHANGE:
                 if other != exchanging:
                     continue
                 is_alike = True

@@ -73,7 +73,7 @@ GEMM = {
     "whole": (0.35, 0.7),  # wave quantization, see `waves`; above 1 if tiles run in clusters
     "throttle": (0.09, 0.7),  # share by which long kernels are slower: power
 }
-SPLIT = {"split": (2.7e-3, 0.5)}  # ms of a second kernel that adds up the parts of k
+SPLIT_K = {"split": (2.7e-3, 0.5)}  # ms of a second kernel that adds up the parts of k
 QUANTIZED = {
     "launch": (5e-3, 1.0),  # ms of both kernels
     "row": (6e-4, 1.0),  # us a row to quantize the input
@@ -106,7 +106,7 @@ def gemm_terms(dtype: str, variant: str) -> dict[str, Center]:
     whole = 1.2 if variant in FIXED else 0.25
     terms = GEMM | {"depth": (STEP.get(dtype, 1.6), 0.7), "whole": (whole, 0.7)}
     if variant == "library" and dtype in ("bfloat16", "fp8"):
-        terms |= SPLIT
+        terms |= SPLIT_K
     if dtype != "bfloat16":
         terms |= QUANTIZED
     if dtype == "fp8_block":
@@ -444,7 +444,7 @@ ALL_REDUCE = {
     "ramp": (0.05, 0.8),  # ms to fill the pipeline
     "ramp_mb": (15.0, 0.7),  # MB with half of it
 }
-LIMITS = {"free": None, "to-8-mb": 8.0}
+OWN_UP_TO = {"free": None, "to-8-mb": 8.0}
 """MB up to which a framework uses its own kernels; "free": it takes the faster ones."""
 
 
@@ -460,7 +460,7 @@ def all_reduce_ms(
     library = t["ring_start"] + t["ring_hop"] * (gpus - 2.0)
     library = library + t["ramp"] * size / (size + 1e6 * t["ramp_mb"])
     library = library + rounds / (t["ring"] * t["growth"] ** np.log2(gpus / 4.0))
-    limit = LIMITS[variant]
+    limit = OWN_UP_TO[variant]
     own = _sooner(one_shot, two_shot)
     return _sooner(own, library) if limit is None else np.where(size < 1e6 * limit, own, library)
 

@@ -37,17 +37,17 @@ MORE_WAIT = 1.5
 """Requests at once, for each that can run, among which some always wait."""
 STEADY = 20
 """Iterations towards the number of requests at once at a rate."""
-BLOCK, VARIES = 256, 0.1
-"""Answers of a closed loop differ by this fraction of their tokens, evenly in each block of requests: those
-of equal length that once meet in a prompt's step would end together forever."""
+STRATA, VARIES = 256, 0.1
+"""Answers of a closed loop differ by up to VARIES of their tokens, in equal steps over each block of STRATA
+requests: those of equal length that once meet in a prompt's step would end together forever."""
 SEED = 1
-OTHER_NAMES = (
+TRACE_NAMES = (
     ("timestamp",),
     ("contexttokens", "prompt_tokens"),
     ("generatedtokens", "completion_tokens"),
 )
 """Other names of the columns TRACE: Azure's (AzureLLMInferenceTrace), and those of OpenAI's usage."""
-COLUMNS = [(name, *others) for name, others in zip(TRACE, OTHER_NAMES, strict=True)]
+COLUMNS = [(name, *others) for name, others in zip(TRACE, TRACE_NAMES, strict=True)]
 LONGEST_TRACE = 7 * 86400.0
 """Seconds; a trace that lasts longer has its times in another unit."""
 
@@ -119,7 +119,7 @@ class Trace:
 def read_trace(path: str | Path) -> Trace:
     """Read a table with the columns TRACE; InputError (code "trace") for one without order or requests.
 
-    Columns may have the names in OTHER_NAMES; arrivals may be dates.
+    Columns may have the names in TRACE_NAMES; arrivals may be dates.
     """
     known = read_table(path).names
     names = [next((one for one in some if one in known), some[0]) for some in COLUMNS]
@@ -222,9 +222,9 @@ class Load:
             arrivals = (arrivals - arrivals[0]) * (trace.rate / self.request_rate)
             is_steady = False
         elif is_steady:
-            begin, blocks = at_once * (2 - is_closed), BLOCK * -(-at_once // BLOCK)
+            begin, blocks = at_once * (2 - is_closed), STRATA * -(-at_once // STRATA)
             counted = slice(begin, begin + (blocks if is_closed else REQUESTS))
-            number = counted.stop + 2 * at_once + BLOCK
+            number = counted.stop + 2 * at_once + STRATA
         if arrivals is None and not is_closed:
             gaps = np.ones(number) if self.arrivals == EVEN else rng.exponential(1.0, number)
             gaps = gaps * (1e3 / self.request_rate / gaps[counted].mean())
@@ -241,7 +241,7 @@ class Load:
             inputs, outputs = (self._lengths(rng, most, number) for most in both)
         if is_steady:
             if is_closed and not trace:
-                strata = (np.arange(BLOCK) + 0.5) / (BLOCK / 2.0) - 1.0
+                strata = (np.arange(STRATA) + 0.5) / (STRATA / 2.0) - 1.0
                 varies = VARIES * _shuffled(rng, strata, number, at_once)
                 outputs = outputs + np.rint(outputs * varies)
             ages = rng.permutation((np.arange(running) + 0.5) / running) * outputs[:running]
@@ -426,7 +426,7 @@ class Server:
         one = replace(load, request_rate=0.0, requests=0)
         requests = one.drawn(at_once, front_ms, running)
         first = running // 2  # until these have left, it is not steady
-        requests = replace(requests, counted=slice(first + max(running, BLOCK)))
+        requests = replace(requests, counted=slice(first + max(running, STRATA)))
         found = simulate(self._table(one, overheads, at_once), self.rule, requests)
         ends = np.sort(found.end_ms[~np.isnan(found.end_ms)])
         events = found.events[found.events[:, 0] >= ends[first]]

@@ -66,7 +66,7 @@ KERNEL_MODELS = {
         kernels.EXPERTS, kernels.MOE, kernels.EXPECTED_BY, kernels.moe_ms, kernels.moe_log_sizes
     ),
     "all_reduce": _model(
-        ("gpus", "elements"), kernels.ALL_REDUCE, kernels.LIMITS, kernels.all_reduce_ms, None
+        ("gpus", "elements"), kernels.ALL_REDUCE, kernels.OWN_UP_TO, kernels.all_reduce_ms, None
     ),
     "mla_prefill": _latent(latent.LATENT, kernels.PREFILL, latent.latent_prefill_ms),
     "mla_decode": _latent(latent.LATENT, latent.LATENT_DECODE, latent.latent_decode_ms),

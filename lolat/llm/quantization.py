@@ -171,13 +171,13 @@ def _is_unquantized(config: Config) -> IsUnquantized:
 
 
 _LATENT = ("q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")
-ATTENTION = {
+ATTENTION_MATRICES = {
     "": [f"self_attn.{letter}_proj" for letter in "qkvo"],
     "latent": [f"self_attn.{name}" for name in _LATENT],
     "linear": ["linear_attn.out_proj"],
 }
 """The matrices of attention, by its kind."""
-OTHERS = {
+OTHER_MATRICES = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj"), ("qkv_proj",)),
     "gate_proj": ("gate_up_proj", "w1"), "up_proj": ("gate_up_proj", "w3"), "down_proj": ("w2",),
 }  # fmt: skip
@@ -190,7 +190,7 @@ def unquantized_parts(
     """Return the parts of a layer whose matrices stay in bfloat16; InputError if only some of a part do."""
     mlp, shared = ("gate_proj", "up_proj", "down_proj"), "shared_expert." if experts else ""
     parts = {
-        "attention": ATTENTION[attention],
+        "attention": ATTENTION_MATRICES[attention],
         "feed_forward": [f"mlp.{shared}{name}" for name in mlp],
         "experts": [f"mlp.experts.0.{name}" for name in mlp] if experts else [],
     }
@@ -207,4 +207,4 @@ def unquantized_parts(
 def _called(layer: int, name: str) -> Iterator[str]:
     """Yield the names of a matrix of a layer."""
     where, _, last = f"model.layers.{layer}.{name}".rpartition(".")
-    yield from (f"{where}.{one}" for one in (last, *OTHERS.get(last, ())))
+    yield from (f"{where}.{one}" for one in (last, *OTHER_MATRICES.get(last, ())))

@@ -25,14 +25,14 @@ SERVED = (
     "attention_data_parallel, cached_tokens, requests, range_ratio; or "
 ) + (RESULT := "the JSON of `vllm bench serve --save-result` or of SGLang's bench_serving")
 SERVED_COLUMNS = ("model", "input_tokens", "output_tokens", "tensor_parallel")
-OTHER_NAMES = {"tpot_ms": "itl_mean_ms", "ttft_ms": "ttft_mean_ms"}
+RATE_NAMES = {"tpot_ms": "itl_mean_ms", "ttft_ms": "ttft_mean_ms"}
 """Columns of the same means in tables of requests at a rate."""
 NUMBERS = (*SERVED_COLUMNS[1:], "tpot_ms", "ttft_ms", "expert_parallel", "attention_data_parallel")
 GPUS = ("tensor_parallel", "tensor_parallel_size", "tp", "tp_size")
 MODEL = ("model", "model_id", "model_path")
-EXPERTS = ("expert_parallel", "expert_parallel_size", "ep_size")
+EXPERT_KEYS = ("expert_parallel", "expert_parallel_size", "ep_size")
 MOST = 1e12
-DTYPES = ("quantization", "kv_cache_dtype")
+DTYPE_KEYS = ("quantization", "kv_cache_dtype")
 DEFAULT_DTYPES = (None, "", "auto", "bfloat16")
 ALONE = ("pipeline_parallel", "pipeline_parallel_size", "pp_size", "data_parallel", "data_parallel_size",
          "dp_size", "pp", "dp", "replicas", "num_replicas")  # fmt: skip
@@ -56,13 +56,13 @@ BACKENDS = {
     "vllm": "vLLM", "sglang": "SGLang", "trt": "TensorRT-LLM", "tensorrt": "TensorRT-LLM", "openai": "",
 }  # fmt: skip
 """Begin of a benchmark's key `backend` -> the framework's title; "" for a protocol; else the key is it."""
-DEVIATIONS = 4.0
+AT_ONCE_DEVIATIONS = 4.0
 """Standard deviations of the requests at once under a rate, beyond which a limit holds none back."""
 PERCENTILE = re.compile(r"(median|p[\d.]+)_(ttft|tpot|e2el)_ms")
 """A benchmark's name of a percentile over requests."""
-NOISE = 3.0
+ARRIVAL_DEVIATIONS = 3.0
 """Standard deviations of the time in which requests at a rate arrive, that a run may take longer."""
-READ = {*GPUS, *MODEL, *EXPERTS, *ALONE, *SEQUENCES, *TOKENS, *DRAFTS, *UNLIKE, *DTYPES,
+READ = {*GPUS, *MODEL, *EXPERT_KEYS, *ALONE, *SEQUENCES, *TOKENS, *DRAFTS, *UNLIKE, *DTYPE_KEYS,
         "attention_data_parallel", "backend", "burstiness", "cached_tokens", "dataset_name", "device",
         "disable_radix_cache", "distinct_prompts", "dtype", "framework", "kv_dtype", "max_concurrency",
         "random_range_ratio", "range_ratio", "request_rate"}  # fmt: skip
@@ -150,7 +150,7 @@ def _of_table(
         for column in ALONE:
             row.number(column, 1.0, 1.0, "1: others are not predicted", default=1.0)
         tpot, ttft = (
-            one if row.get(one) and not row.get(name) else name for name, one in OTHER_NAMES.items()
+            one if row.get(one) and not row.get(name) else name for name, one in RATE_NAMES.items()
         )  # fmt: skip
         inputs, cached = row.whole("input_tokens"), row.whole("cached_tokens", 0, default=0)
         if cached > inputs:
@@ -257,7 +257,7 @@ def _overload_words(found: Mapping[str, Any], row: ServedRow) -> str:
         return ""
     number, tokens_s = row.requests, 1e-3 * (row.output_tokens - 1.0) * row.tpot_ms
     seconds = max(number / throughput - tokens_s, 1e-9)
-    if seconds <= number / row.request_rate * (1.0 + NOISE / math.sqrt(number)):
+    if seconds <= number / row.request_rate * (1.0 + ARRIVAL_DEVIATIONS / math.sqrt(number)):
         return ""
     return (
         f"overloaded: requests came at {row.request_rate:g} a second, and only {digits(number / seconds)} "
@@ -292,7 +292,7 @@ def _of_benchmark(found: Mapping[str, Any], gpus: int | None, model: str | None)
         # Without a rate and a limit, all requests start at once.
         0.0 if rate else float(every.get("max_concurrency") or done),
         float(every["mean_tpot_ms"]), float(every["mean_ttft_ms"]), tensor_parallel=parallel or 0,
-        expert_parallel=next((int(every[name]) for name in EXPERTS if name in every), 1),
+        expert_parallel=next((int(every[name]) for name in EXPERT_KEYS if name in every), 1),
         attention_data_parallel=int(every.get("attention_data_parallel") or 1),
         distinct_prompts=int(every.get("distinct_prompts") or 0),
         dtype=str(every["dtype"]), kv_dtype=str(every.get("kv_dtype", "")), request_rate=rate,
@@ -329,7 +329,7 @@ def _refuse_capped(row: ServedRow, most: float) -> None:
     """
     stay_ms = row.ttft_ms + (row.output_tokens - 1.0) * row.tpot_ms
     at_once = 1e-3 * row.request_rate * stay_ms
-    if (peak := math.ceil(at_once + DEVIATIONS * math.sqrt(at_once))) > most:
+    if (peak := math.ceil(at_once + AT_ONCE_DEVIATIONS * math.sqrt(at_once))) > most:
         raise InputError(
             f"its requests came at a rate, {at_once:.0f} at once on average and up to {peak:.0f} at times, "
             f"but {most:g} at most; expected one of --request-rate and --max-concurrency, or a higher one",
@@ -368,7 +368,9 @@ def _check(every: Mapping[str, Any], parallel: int | None, model: str | None, ra
     split = [name for name in ALONE if int(every.get(name) or 1) > 1]
     drafts = [name for name in DRAFTS if str(every.get(name)).lower() not in SWITCHED_OFF]
     drafts += ["accept_length"] * ((every.get("accept_length") or 1.0) > 1.0)
-    dtypes = [f"{name} {every[name]}" for name in DTYPES if every.get(name) not in DEFAULT_DTYPES]
+    dtypes = [
+        f"{name} {every[name]}" for name in DTYPE_KEYS if every.get(name) not in DEFAULT_DTYPES
+    ]
     typed = every["dtype"] and every.get("kv_dtype")
     unlike = [name for name in UNLIKE if str(every.get(name)).lower() not in SWITCHED_OFF]
     unlike += [name for name in TOKENS if int(every.get(name) or 0) < 0]  # prompts are not cut

@@ -38,8 +38,8 @@ OWN_KERNELS = 4
 that merges the parts of attention."""
 LATENT_KERNELS = 5
 """Those of latent attention: two normalizations, both absorbed products, joining a query's parts."""
-ABSORBED = ("mla_bmm_pre", "mla_bmm_post")
-DELTA = ("delta_conv", "delta_rule")
+ABSORBED_KERNELS = ("mla_bmm_pre", "mla_bmm_post")
+DELTA_KERNELS = ("delta_conv", "delta_rule")
 FP8 = ("fp8", "fp8_block")
 SKEW = 1.2
 """Exponent of the power law that distributes tokens over experts; served rows agree with it."""
@@ -297,11 +297,15 @@ def _attention(
             one = d.linear
             split = one.k_heads / parts, one.k_dim, one.v_heads / parts, one.v_dim
             of = "bfloat16"
-            of_decode = sum(gpu.ms(f"{name}_generation", of, each, 1.0, *split) for name in DELTA)
-            of_prompt = sum(gpu.ms(f"{name}_context", of, 1.0, lengths, *split) for name in DELTA)
+            of_decode = sum(
+                gpu.ms(f"{name}_generation", of, each, 1.0, *split) for name in DELTA_KERNELS
+            )
+            of_prompt = sum(
+                gpu.ms(f"{name}_context", of, 1.0, lengths, *split) for name in DELTA_KERNELS
+            )
         elif d.latent:
             heads = d.heads / parts
-            of_decode = sum(gpu.ms(name, "bfloat16", each, heads) for name in ABSORBED)
+            of_decode = sum(gpu.ms(name, "bfloat16", each, heads) for name in ABSORBED_KERNELS)
             of_decode = of_decode + gpu.ms("mla_decode", cache, each, lengths, heads)
             n, k = d.up_projection(parts)
             of_prompt = gpu.ms("gemm", deployment.attention_dtype(layer), lengths, n, k)
@@ -328,9 +332,9 @@ def operations_of(gpu: GPU, deployment: Deployment) -> dict[tuple[str, str], Fit
     for layer in d.kinds:
         if layer.linear:
             phases = ("context", "generation")
-            used |= {(f"{name}_{phase}", "bfloat16") for name in DELTA for phase in phases}
+            used |= {(f"{name}_{phase}", "bfloat16") for name in DELTA_KERNELS for phase in phases}
         elif d.latent:
-            used |= {(name, "bfloat16") for name in ABSORBED}
+            used |= {(name, "bfloat16") for name in ABSORBED_KERNELS}
             used |= {(f"mla_{which}", deployment.kv_dtype) for which in ("prefill", "decode")}
         else:
             used |= {(f"{which}_attention", deployment.kv_dtype) for which in ("prefill", "decode")}

@@ -46,7 +46,7 @@ from lolat.units import GIB, MONTH_HOURS
 if TYPE_CHECKING:
     from lolat.hardware.prices import Rental
 
-RATES, STEPS = (1.0, 2.5, 5.0, 10.0), (0, 75, 125, 175)
+FIRST_RATES, STEPS = (1.0, 2.5, 5.0, 10.0), (0, 75, 125, 175)
 """Rates from 1 to 10 in steps of .02, .05 and .1, of 2 % or less, as simulated times are no smoother; and
 the number of steps to each."""
 MOST_REPLICATED = 64
@@ -441,13 +441,13 @@ class Sizing:
 def step_of(rate: float) -> float:
     """Return the number of steps from 1 to a rate."""
     exponent = math.floor(math.log10(rate))
-    return STEPS[-1] * exponent + float(np.interp(rate / 10.0**exponent, RATES, STEPS))
+    return STEPS[-1] * exponent + float(np.interp(rate / 10.0**exponent, FIRST_RATES, STEPS))
 
 
 def rate_at(step: int) -> float:
     """Return the rate that is so many steps from 1."""
     exponent, more = divmod(step, STEPS[-1])
-    return float(f"{np.interp(more, STEPS, RATES):.2f}e{exponent}")
+    return float(f"{np.interp(more, STEPS, FIRST_RATES):.2f}e{exponent}")
 
 
 def least(low: int, high: int, keeps: Callable[[int], bool]) -> int:
