@@ -1,9 +1,11 @@
-"""The receiver of progress and remarks of long computations."""
+"""The receiver of progress and remarks of long computations; silence for code of others."""
 
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 
 Warn = Callable[[str], object]
@@ -40,3 +42,10 @@ def late(tell: Warn, text: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Silence warnings, and redirect stdout, which may be promised to JSON, to stderr."""
+    with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(sys.stderr):
+        yield

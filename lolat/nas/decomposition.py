@@ -29,12 +29,11 @@ from lolat.device.predictors.roofline import Roofline
 from lolat.errors import InputError, LolatError
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, MEANINGS
-from lolat.io.progress import Progress
+from lolat.io.progress import Progress, quietly
 from lolat.nas.tables import CountTable, times_ms, totals
 from lolat.readers import read
 from lolat.readers.cache import Cache, keras_settings, key_of
 from lolat.readers.code import brief
-from lolat.readers.ops import quietly
 from lolat.readers.reading import made
 from lolat.readers.size import as_sizes
 from lolat.readers.sources import UnknownCodeError, facts_of, modules_of, sources_of

@@ -15,13 +15,12 @@ from lolat.device import Device
 from lolat.errors import InputError, LolatError, arg
 from lolat.io.forms import is_function
 from lolat.io.paths import AnyPath, shown_path
-from lolat.io.progress import Progress
+from lolat.io.progress import Progress, quietly
 from lolat.io.tables import is_table, read_table, to_csv
 from lolat.io.writing import not_written
 from lolat.nas.space import Space
 from lolat.nas.spaces import SPACES
 from lolat.readers.code import attribute_of, brief, meant_here, missing_arguments
-from lolat.readers.ops import quietly
 from lolat.units import plural, user_line
 
 

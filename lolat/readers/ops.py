@@ -17,14 +17,8 @@ is reported, and counts as the traffic of its inputs and outputs.
 
 from __future__ import annotations
 
-import contextlib
-import inspect
-import re
-import sys
-import warnings
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -285,13 +279,6 @@ class Writer:
         return list(dict.fromkeys([*call.inputs[:1], *others]))
 
 
-@contextlib.contextmanager
-def quietly() -> Iterator[None]:
-    """Silence warnings, and redirect stdout, which may be promised to JSON, to stderr."""
-    with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(sys.stderr):
-        yield
-
-
 def sizes_of(value: Any, count: int) -> tuple[int, ...]:
     """One number for each of `count` axes, from one for all."""
     sizes = [int(n) for n in value] if isinstance(value, (tuple, list)) else [int(value)]
@@ -438,49 +425,3 @@ def einsum_features(labels: str, result: str, shape: Sequence[int]) -> tuple[int
     sizes = list(zip(labels, shape[len(shape) - len(labels) :], strict=True))
     summed = prod(n for label, n in sizes if label not in result)
     return summed, prod(n for label, n in sizes if label in result)
-
-
-ALWAYS_DROPS = (
-    "its dropouts drop elements at inference too: a CPU may take longer for their random numbers than for "
-    "the network, and runs attention as single operations"
-)
-AS_COMPILED = "add --launch compiled, unless the answer says compiled"
-_DROPS = re.compile(r"\.\w*drop|(StochasticDepth|PatchDropout)\w*\.p")
-
-
-def drop_rates(layer: Any) -> list[float]:
-    """Rates in the attributes of a layer at which it drops something in training: `drop_prob` and so on."""
-    return [
-        value for name, value in vars(layer).items()
-        if isinstance(value, float) and 0.0 < value <= 1.0
-        and _DROPS.search(f"{type(layer).__name__}.{name}")
-    ]  # fmt: skip
-
-
-def several_of(layers: Iterable[Any]) -> list[str]:
-    """The classes of some layers, with the number of each: "12 DropPath"."""
-    return [f"{n} {name}" for name, n in Counter(type(one).__name__ for one in layers).items()]
-
-
-_LIBRARIES = ("torch", "torchvision", "timm", "transformers", "keras", "tensorflow")
-_ON_TRAINING = re.compile(
-    r"(?:if|while|not|and|or) +(?:\w+\.)?training\b|\b(?:\w+\.)?training +(?:and|or|else|is)\b"
-)
-
-
-def switched(modules: Iterable[Any], method: str) -> Iterator[str]:
-    """Yield what the user's classes whose `method` branches on training do then: it is not read."""
-    for kind in dict.fromkeys(type(one) for one in modules if not drop_rates(one)):
-        own = kind.__module__.partition(".")[0] not in _LIBRARIES
-        if own and asks_for_training(getattr(kind, method)):
-            yield f"what {kind.__name__}.{method} does if it is training"
-
-
-def asks_for_training(code: Any, word: str = "training") -> bool:
-    """True if a class or function branches on a word for training, not for a dropout or a checkpoint."""
-    try:
-        source = inspect.getsource(code)
-    except (OSError, TypeError):  # it has no file
-        return False
-    lines = (line for line in source.splitlines() if not re.search("checkpoint|drop", line))
-    return any(found and word in found.group() for found in map(_ON_TRAINING.search, lines))

@@ -175,7 +175,7 @@ def _of_its_size(graph: Graph, size: Any, name: str) -> Graph:
 
 def _of_function(spec: str, weights: bool) -> Any:
     """The network that the user's code has or returns; PyTorch's has no weights unless asked for."""
-    from lolat.readers.ops import quietly
+    from lolat.io.progress import quietly
 
     with quietly():
         value = attribute_of(spec, "network", forms.FUNCTION)

@@ -5,7 +5,6 @@ Their columns may be those of timm's benchmark.py (--results-file) or of timm's 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field, replace
@@ -27,10 +26,10 @@ from lolat.io.tables import (
     row_key,
     say_unread,
 )
-from lolat.io.writing import reason_of
 from lolat.optimizers import OPTIMIZERS
 from lolat.readers.torch.named import ENCODER_TYPES, ENCODERS, TAKEN_APART
 from lolat.tables.left_out import LeftOut
+from lolat.tables.trainer_log import logged_rate
 from lolat.units import as_number, plural, shortened
 
 NETWORK_COLUMNS = ("network", "model")
@@ -73,9 +72,8 @@ EXPECTED_NETWORKS = (
     "samples_per_s), and where known sequence_length or input_size (or pixels), precision, channels_last, "
     "launch, pass, optimizer, gpus, accumulate"
 )
-SAME_STEP, ROUNDED = 0.1, 0.0005
-"""A log has the samples a step of its row, and a rate or second time is that of its row's time, up to this
-fraction; steps a second in a log are rounded by this."""
+SAME_TIME = 0.1
+"""A rate or second time is that of its row's time up to this fraction."""
 Network = tuple[str, int | None, Mode]
 """(NETWORK, its size, as `lolat.readers.read` takes them, its execution mode)."""
 
@@ -263,11 +261,11 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
     stem = time.rpartition("_")[0]
     for same in (c for c in (f"{stem}_{unit}" for unit in ("s", "us")) if c in IN_MS and c != time):
         its = IN_MS[same] * as_number(row.get(same, ""))
-        if abs(its / ms - 1.0) > SAME_STEP:
+        if abs(its / ms - 1.0) > SAME_TIME:
             raise row.refused(f"{time} is {row[time]}, but {same} {row[same]}; expected one time")
     for rate in (c for c in RATE_COLUMNS if time not in RATE_COLUMNS and not c.startswith(other)):
         per_s = as_number(row.get(rate, ""))
-        if per_s and abs(1e3 * of_step / per_s / ms - 1.0) > SAME_STEP:
+        if per_s and abs(1e3 * of_step / per_s / ms - 1.0) > SAME_TIME:
             raise row.refused(
                 f"{time} is {row[time]}, but {rate} {row[rate]} at batch {of_step:,} is "
                 f"{1e3 * of_step / per_s:.3g} ms; expected the time of a whole batch"
@@ -321,52 +319,6 @@ def pure_half_words(rows: int, precision: str) -> str:
 def is_logged(row: Row) -> bool:
     """True for a row whose samples a second are those of a log."""
     return any(row.get(column, "").endswith(".json") for column in RATE_COLUMNS)
-
-
-def logged_rate(row: Row, column: str, folder: Path, samples: int) -> float:
-    """The samples a second, of all GPUs, at the end of a log of transformers' Trainer that a cell names.
-
-    The evaluations in its time are left out. transformers 4 writes the samples and the steps that were
-    planned, not those of a run that stopped early. `samples`: those of a step by the row; InputError if the
-    log has another number.
-    """
-    expected = "expected the trainer_state.json, relative to the table, of a run that ended"
-    try:
-        state = json.loads((folder / row[column]).read_text("utf-8"))
-        history = state["log_history"]
-        ends = [i for i, one in enumerate(history) if "train_samples_per_second" in one]
-        if not ends:
-            why = "the run did not end (no train_samples_per_second)"
-            raise row.refused(f"{row[column]}: {why}; {expected}")
-        end = ends[-1]
-        # The tokens beside them are those of one GPU, of all, or without padding, by version.
-        rate = float(history[end]["train_samples_per_second"])
-        steps = float(history[end].get("train_steps_per_second", 0.0))
-        whole = float(history[end].get("train_runtime", 0.0))
-        epochs = float(history[end].get("epoch", 1.0))
-        planned = float(state.get("max_steps", 0.0))
-        before = max(
-            (i for i, one in enumerate(history[:end]) if "train_runtime" in one), default=-1
-        )
-        since = history[before + 1 : end]
-        ran = float(history[end].get("step", planned))
-        ran -= float(history[before].get("step", 0.0)) if before >= 0 else 0.0
-        evaluating = sum(float(one.get("eval_runtime", 0.0)) for one in since)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        why = reason_of(error) if isinstance(error, OSError) else "no log of transformers' Trainer"
-        raise row.refused(f"{row[column]}: {why}; {expected}") from None
-    if steps > 0.0:
-        # A step is as rounded, and the last one of an epoch may have fewer samples, or be left out.
-        known = ROUNDED / steps + epochs / max(steps * whole, 1.0)
-        if abs(rate / steps / samples - 1.0) > SAME_STEP + known:
-            raise row.refused(
-                f"by {row[column]} a step has {rate / steps:.0f} samples, by the row {samples:,}; expected "
-                "the batch size of a GPU, the GPUs and the gradient_accumulation of that run"
-            )
-    counted = steps * whole or planned
-    if 0.0 < ran < planned and abs(counted - planned) < abs(counted - ran):
-        rate *= ran / planned
-    return rate * whole / (whole - evaluating) if whole > evaluating else rate
 
 
 def _ms(row: Row, column: str, samples: int, folder: Path) -> float:

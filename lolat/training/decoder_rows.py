@@ -20,7 +20,8 @@ from lolat.llm.gpu import GPU, ServingSection, TrainingLevel, short
 from lolat.llm.names import find_decoder
 from lolat.optimizers import optimizer_named
 from lolat.parameters import CHECKPOINTING, PARAMETERS, SHARDINGS
-from lolat.tables.networks import accumulated, logged_rate
+from lolat.tables.networks import accumulated
+from lolat.tables.trainer_log import logged_rate
 from lolat.training.decoder import DecoderStep, tuned_recipe
 from lolat.training.parallel import NONE, Parallel
 from lolat.training.passes import CONSTANTS, Constants, DecoderPasses

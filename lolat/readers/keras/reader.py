@@ -16,11 +16,12 @@ from lolat.errors import NetworkError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import completed
 from lolat.graph.kinds import COMPUTE, TRAINED
+from lolat.io.progress import quietly
 from lolat.readers.batch import with_remarks
 from lolat.readers.keras import remarks
 from lolat.readers.keras.named import without_weights
 from lolat.readers.keras.trace import KerasReader, calling, functional_of, inference
-from lolat.readers.ops import einsum_terms, quietly
+from lolat.readers.ops import einsum_terms
 from lolat.readers.size import InputForm, as_sizes, filled, is_named, numbers_of, of_images
 
 

@@ -7,7 +7,7 @@ from inspect import signature
 from math import prod
 from typing import Any
 
-from lolat.readers.ops import AS_COMPILED, drop_rates, several_of, switched
+from lolat.readers.remarks import AS_COMPILED, drop_rates, several_of, switched
 from lolat.units import plural, shortened
 
 

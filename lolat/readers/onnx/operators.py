@@ -22,7 +22,8 @@ from lolat.graph.modes import FLOAT_BYTES
 from lolat.graph.quantized import INT8
 from lolat.readers.onnx.patterns import Patterns, clip_limits, node_name, number
 from lolat.readers.onnx.quantized import IN_FILE
-from lolat.readers.ops import ALWAYS_DROPS, Call, Writer, keeps_channels
+from lolat.readers.ops import Call, Writer, keeps_channels
+from lolat.readers.remarks import ALWAYS_DROPS
 
 Rule = Callable[["OnnxReader", Any], list[int]]
 

@@ -19,7 +19,7 @@ from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.io.documents import read_json
 from lolat.io.forms import CONFIGS, config_name, unknown_network
-from lolat.readers.ops import quietly
+from lolat.io.progress import quietly
 from lolat.readers.size import of_images
 from lolat.readers.torch.reader import import_torch
 from lolat.units import one_line, shortened

@@ -15,7 +15,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from lolat.graph.kinds import GATES, INPUT, POSITIONS, by_name
-from lolat.readers.ops import ALWAYS_DROPS, KIND_OF, Call, Writer, affine, normalized, sizes_of
+from lolat.readers.ops import KIND_OF, Call, Writer, affine, normalized, sizes_of
+from lolat.readers.remarks import ALWAYS_DROPS
 from lolat.readers.torch.layout import Layout, as_product, joins
 from lolat.readers.torch.placed import BY_INDEX, copied, placed
 from lolat.readers.torch.saved import saved

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from lolat.errors import LolatError, MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.readers.batch import with_remarks
-from lolat.readers.ops import AS_COMPILED
+from lolat.readers.remarks import AS_COMPILED
 from lolat.readers.size import numbers_of
 from lolat.readers.torch.causes import PRODUCT, most_positions, unread
 from lolat.readers.torch.inputs import calls, first_layer, tensors_in

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lolat.readers.ops import asks_for_training, drop_rates, several_of, switched
+from lolat.readers.remarks import asks_for_training, drop_rates, several_of, switched
 from lolat.units import plural
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from lolat.graph import Operation
 from lolat.graph.kinds import GATES, KERNELS, MULTIPLYING, RECAST, WIDE
-from lolat.readers.ops import quietly
+from lolat.io.progress import quietly
 from lolat.units import one_line
 
 if TYPE_CHECKING:

@@ -1,0 +1,54 @@
+"""Remarks on networks of any framework: what they drop, compilation, and what they do in training alone."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+ALWAYS_DROPS = (
+    "its dropouts drop elements at inference too: a CPU may take longer for their random numbers than for "
+    "the network, and runs attention as single operations"
+)
+AS_COMPILED = "add --launch compiled, unless the answer says compiled"
+_DROPS = re.compile(r"\.\w*drop|(StochasticDepth|PatchDropout)\w*\.p")
+
+
+def drop_rates(layer: Any) -> list[float]:
+    """Rates in the attributes of a layer at which it drops something in training: `drop_prob` and so on."""
+    return [
+        value for name, value in vars(layer).items()
+        if isinstance(value, float) and 0.0 < value <= 1.0
+        and _DROPS.search(f"{type(layer).__name__}.{name}")
+    ]  # fmt: skip
+
+
+def several_of(layers: Iterable[Any]) -> list[str]:
+    """The classes of some layers, with the number of each: "12 DropPath"."""
+    return [f"{n} {name}" for name, n in Counter(type(one).__name__ for one in layers).items()]
+
+
+_LIBRARIES = ("torch", "torchvision", "timm", "transformers", "keras", "tensorflow")
+_ON_TRAINING = re.compile(
+    r"(?:if|while|not|and|or) +(?:\w+\.)?training\b|\b(?:\w+\.)?training +(?:and|or|else|is)\b"
+)
+
+
+def switched(modules: Iterable[Any], method: str) -> Iterator[str]:
+    """Yield what the user's classes whose `method` branches on training do then: it is not read."""
+    for kind in dict.fromkeys(type(one) for one in modules if not drop_rates(one)):
+        own = kind.__module__.partition(".")[0] not in _LIBRARIES
+        if own and asks_for_training(getattr(kind, method)):
+            yield f"what {kind.__name__}.{method} does if it is training"
+
+
+def asks_for_training(code: Any, word: str = "training") -> bool:
+    """True if a class or function branches on a word for training, not for a dropout or a checkpoint."""
+    try:
+        source = inspect.getsource(code)
+    except (OSError, TypeError):  # it has no file
+        return False
+    lines = (line for line in source.splitlines() if not re.search("checkpoint|drop", line))
+    return any(found and word in found.group() for found in map(_ON_TRAINING.search, lines))
