@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.runner import Tables, benchmark, percent
 from lolat.api.model import Model
-from lolat.graph.analysis import as_trained
+from lolat.graph.edits import as_trained
 from lolat.optimizers import optimizer_named
 from lolat.readers import read
 from lolat.readers.torch.named import load_torchvision

@@ -40,9 +40,10 @@ from lolat.device.running import (
 from lolat.device.shape import Noise
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
-from lolat.graph.analysis import Analysis, analyze, copies, largest_fitting
+from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, ONLY, quantized_remark, wide_share
 from lolat.graph.kinds import GATES
+from lolat.graph.memory import copies, largest_fitting
 from lolat.graph.modes import AMP, Mode, lost_upcasts, other_dtype
 from lolat.hardware.gpus import PRECISION_OF
 from lolat.io.paths import list_models

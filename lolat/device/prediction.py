@@ -20,8 +20,9 @@ from lolat.device.question import InputSize
 from lolat.device.running import layout_of, mode_words, span
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
-from lolat.graph.analysis import Analysis, Memory, analyze, largest_fitting
+from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
+from lolat.graph.memory import Memory, largest_fitting
 from lolat.io.results import Result
 from lolat.units import between, byte_size, milliseconds, plain, shapes_text
 

@@ -26,7 +26,7 @@ from lolat.fitting.least_squares import fit_relative
 from lolat.fitting.roofline import fit_roofline
 from lolat.fitting.times import Times, seen_specs
 from lolat.graph import Graph
-from lolat.graph.analysis import as_trained
+from lolat.graph.edits import as_trained
 from lolat.graph.modes import Mode
 from lolat.graph.work import Workload, work_of
 from lolat.hardware.specs import Specs, listed_specs

@@ -7,9 +7,11 @@ from math import prod
 
 from msgspec.structs import replace
 
+from lolat.errors import NetworkError, arg
 from lolat.graph import Graph, Operation
 from lolat.graph.kinds import CONVOLUTIONS, KERNELS
 from lolat.graph.network import is_flat
+from lolat.units import shortened
 
 
 def bypassed(graph: Graph, positions: Collection[int]) -> Graph | None:
@@ -168,3 +170,28 @@ def _square_side(shape: Sequence[int]) -> int | None:
     if len(shape) != 4 or is_flat(shape):
         return None
     return shape[1] if shape[1] == shape[2] else shape[2] if shape[2] == shape[3] else None
+
+
+def as_trained(graph: Graph) -> Graph:
+    """Return the graph as it is trained; NetworkError if its training cannot be counted.
+
+    A norm by the statistics of the batch, which counts as an instance norm at inference, is a batch norm.
+    """
+    if quantized := sum("bits" in o.attributes for o in graph.operations):
+        raise NetworkError(
+            f"{shortened(graph.name)}: {quantized} of its operations are quantized, which nobody trains; "
+            "expected the network in float that it was made from",
+            code="quantized",
+        )
+    if graph.training:
+        raise NetworkError(
+            f"{shortened(graph.name)}: {'; '.join(graph.training)}, which is not counted; expected a "
+            f"network without that ({arg('tune')} freezes parts, {arg('checkpointing')} computes again)",
+            code="partly-trained",
+        )
+    if not any("of_batch" in o.attributes for o in graph.operations):
+        return graph
+    as_all = (
+        replace(o, kind="batch_norm") if "of_batch" in o.attributes else o for o in graph.operations
+    )
+    return replace(graph, operations=tuple(as_all))

@@ -22,7 +22,7 @@ class Kind(NamedTuple):
     `elements`, `ops`: names of the counts (`lolat.graph.counts.Count`) of its elements and of its number.
     `work`: the class of its step, if it has no product (`lolat.graph.work.MOVING`). `backward`: bytes of
     such a step in the backward pass, divided by its bytes in the forward pass; element-wise kinds have
-    `lolat.graph.modes.Lowering.gradients` instead. `autocast`: the precision that PyTorch's autocast
+    `lolat.graph.lowering.Lowering.gradients` instead. `autocast`: the precision that PyTorch's autocast
     (torch.amp) gives it: HALF, FLOAT32, or "" for the widest type of its inputs. `like_memory`: it reads
     and writes each element once; a device measured with one such kind counts as measured with all.
     `vectors`: parameters per channel of a normalization. `requires`: attributes that its formula reads.

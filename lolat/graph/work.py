@@ -15,7 +15,8 @@ from lolat.arrays import np
 from lolat.graph import Graph, Operation, kinds, once
 from lolat.graph.backward import Backward, backward_of, learns, open_outputs
 from lolat.graph.kinds import GATES, VIEWS, kind_of
-from lolat.graph.modes import DEFAULT_MODE, Lowering, Mode, Pairs
+from lolat.graph.lowering import Lowering, Pairs
+from lolat.graph.modes import DEFAULT_MODE, Mode
 
 # ---- The classes of operations for which `predictors.roofline` has terms.
 

@@ -26,8 +26,8 @@ from typing import Any
 from msgspec import structs
 
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.analysis import operations_parameters
 from lolat.graph.kinds import AHEAD, COMPUTE, CONVOLUTIONS, KINDS, NORMALIZATIONS, STOPPED, by_name
+from lolat.graph.memory import operations_parameters
 
 NAMES = {
     # activations

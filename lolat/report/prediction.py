@@ -20,7 +20,7 @@ from lolat.device.prediction import (
 )
 from lolat.device.running import known_by, precisions_differ
 from lolat.device.summary import headline
-from lolat.graph.analysis import parameters
+from lolat.graph.memory import parameters
 from lolat.io.results import topic
 from lolat.report.ranked import (
     apart_words,

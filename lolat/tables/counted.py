@@ -11,8 +11,9 @@ import numpy as np
 
 from lolat.errors import LolatError
 from lolat.graph import Graph
-from lolat.graph.analysis import as_trained, parameters
 from lolat.graph.counts import COLUMNS, REPACKED, count, repacked
+from lolat.graph.edits import as_trained
+from lolat.graph.memory import parameters
 from lolat.graph.modes import Mode
 from lolat.graph.work import ATTENTION, CLASSES, STEP_COLUMNS, Workload, at, lower
 from lolat.readers.children import OnProgress, arrays_of

@@ -14,7 +14,7 @@ from lolat.device.prediction import no_room_words
 from lolat.device.question import AUTO, as_whole, several
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
-from lolat.graph.analysis import as_trained
+from lolat.graph.edits import as_trained
 from lolat.hardware.gpus import form_of, has_several_chips
 from lolat.hardware.links import MACHINE, Link
 from lolat.hardware.prices import (

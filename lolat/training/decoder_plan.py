@@ -13,7 +13,7 @@ import numpy as np
 from lolat.device.file import OF_LANGUAGE_MODELS, DeviceFile
 from lolat.device.intervals import LARGEST, conformal_quantile, t_quantile
 from lolat.errors import InputError, arg
-from lolat.graph.analysis import largest_fitting
+from lolat.graph.memory import largest_fitting
 from lolat.graph.modes import EAGER, Launch
 from lolat.hardware.gpus import UNUSABLE_BYTES, find_gpu
 from lolat.hardware.links import Link

@@ -16,9 +16,9 @@ from lolat.errors import InputError
 from lolat.fitting.cross_validation import cross_validate, folds_of
 from lolat.fitting.least_squares import fit_relative, require_points
 from lolat.graph import Graph
-from lolat.graph.analysis import as_trained
 from lolat.graph.backward import checkpoints
 from lolat.graph.counts import behaviors, count
+from lolat.graph.edits import as_trained
 from lolat.graph.modes import MODE_COLUMNS, Mode, other_dtype
 from lolat.io.documents import NotNegative, Number, converted
 from lolat.io.progress import Warn

@@ -9,14 +9,6 @@ from typing import NamedTuple
 
 from lolat.arrays import np
 from lolat.graph import Graph, once
-from lolat.graph.analysis import (
-    INDEX_BYTES,
-    alive_bytes,
-    copied_at,
-    operations_parameters,
-    parameter_key,
-    parameters,
-)
 from lolat.graph.backward import (
     backward_of,
     drops,
@@ -38,6 +30,15 @@ from lolat.graph.kinds import (
     TRAINED,
     VIEWS,
 )
+from lolat.graph.lowering import element_bytes, lowered_eagerly
+from lolat.graph.memory import (
+    INDEX_BYTES,
+    alive_bytes,
+    copied_at,
+    operations_parameters,
+    parameter_key,
+    parameters,
+)
 from lolat.graph.modes import (
     AMP,
     BFLOAT16,
@@ -48,9 +49,7 @@ from lolat.graph.modes import (
     HALF_BYTES,
     SIZES,
     Mode,
-    element_bytes,
     has_wide_adapters,
-    lowered_eagerly,
     own_dtype,
 )
 from lolat.io.results import Remark

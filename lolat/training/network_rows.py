@@ -5,7 +5,7 @@ from __future__ import annotations
 from lolat.device.file import DeviceFile
 from lolat.fitting.refined import TrainingParts
 from lolat.graph import Graph
-from lolat.graph.analysis import as_trained
+from lolat.graph.edits import as_trained
 from lolat.readers import read
 from lolat.tables.networks import TimedNetwork
 from lolat.training.decoder_rows import row_link

@@ -15,8 +15,8 @@ import numpy as np
 
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
-from lolat.graph.analysis import operations_parameters
 from lolat.graph.backward import backward_of
+from lolat.graph.memory import operations_parameters
 from lolat.graph.modes import DEFAULT_MODE, Mode
 from lolat.hardware.links import MACHINE, Link
 from lolat.parameters import SHARDINGS

@@ -13,8 +13,8 @@ from lolat.device.file import OF_TRAINING, DeviceFile
 from lolat.device.running import LAID_BY_COMPILER, as_written, has_convolutions, layout_of
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
-from lolat.graph.analysis import largest_fitting
 from lolat.graph.kinds import CONVOLUTIONS
+from lolat.graph.memory import largest_fitting
 from lolat.graph.modes import DEFAULT_MODE, FLOAT32, TF32
 from lolat.hardware.gpus import PRECISION_OF, usable_bytes
 from lolat.hardware.links import Link

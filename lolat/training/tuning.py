@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph, Operation, Tensor
-from lolat.graph.analysis import parameter_key
 from lolat.graph.blocks import cut
 from lolat.graph.kinds import (
     CHECKPOINT,
@@ -27,6 +26,7 @@ from lolat.graph.kinds import (
     SELECTIVE,
     TRAINED,
 )
+from lolat.graph.memory import parameter_key
 from lolat.training.memory import numbers_of
 from lolat.units import plural, shortened
 

@@ -16,8 +16,8 @@ from lolat.device.file import DeviceFile
 from lolat.fitting.blocks import model_document
 from lolat.fitting.measured_gpu import with_operations, with_training
 from lolat.graph import Graph
-from lolat.graph.analysis import as_trained
 from lolat.graph.counts import behaviors, count
+from lolat.graph.edits import as_trained
 from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, work_of
 from lolat.microbench import learn_training

@@ -12,7 +12,8 @@ import pytest
 
 import lolat
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.analysis import Memory, alive_bytes, analyze, parameters, weights_bytes
+from lolat.graph.analysis import analyze
+from lolat.graph.memory import Memory, alive_bytes, parameters, weights_bytes
 from lolat.graph.modes import AMP, FLOAT16, Mode
 from lolat.training.memory import numbers_of
 

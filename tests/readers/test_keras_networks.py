@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import lolat
-from lolat.graph.analysis import parameters
 from lolat.graph.counts import count
+from lolat.graph.memory import parameters
 from lolat.readers.keras import read_model, without_weights
 from lolat.training.memory import numbers_of
 from lolat.training.tuning import tuned

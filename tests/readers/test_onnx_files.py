@@ -16,8 +16,8 @@ from onnx.reference import ReferenceEvaluator
 
 import lolat
 from lolat.errors import MissingPackageError
-from lolat.graph.analysis import parameters
 from lolat.graph.counts import count
+from lolat.graph.memory import parameters
 from lolat.readers.onnx import read_file, read_inputs, read_model
 from lolat.readers.size import as_sizes
 from tests.readers.counting import refused

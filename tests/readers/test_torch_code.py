@@ -13,8 +13,8 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 import lolat
-from lolat.graph.analysis import alive_bytes
 from lolat.graph.counts import COLUMNS, count
+from lolat.graph.memory import alive_bytes
 from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
 from lolat.readers.torch.named import without_weights

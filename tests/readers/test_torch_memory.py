@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import lolat
-from lolat.graph.analysis import parameters, weights_bytes
+from lolat.graph.memory import parameters, weights_bytes
 from lolat.graph.modes import DEFAULT_MODE, Mode
 from lolat.optimizers import OPTIMIZERS
 from lolat.training.memory import memory_at_peak, recipe_for

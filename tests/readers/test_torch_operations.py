@@ -13,8 +13,10 @@ from torch.nn.utils import parametrizations, prune
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import lolat
-from lolat.graph.analysis import analyze, as_trained, parameters
+from lolat.graph.analysis import analyze
 from lolat.graph.counts import count
+from lolat.graph.edits import as_trained
+from lolat.graph.memory import parameters
 from lolat.readers import read
 from tests.readers.counting import check, six
 from tests.readers.torch_networks import Does, does, graph_of, kinds, total

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 import lolat
 from lolat.errors import NetworkError
 from lolat.graph import Graph
-from lolat.graph.analysis import parameters
+from lolat.graph.memory import parameters
 from lolat.training.memory import numbers_of
 from tests.readers.counting import refused
 from tests.readers.torch_networks import Does, total

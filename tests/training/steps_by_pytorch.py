@@ -8,8 +8,8 @@ import pytest
 
 import lolat
 from lolat.graph import Graph
-from lolat.graph.analysis import as_trained
 from lolat.graph.backward import backward_of
+from lolat.graph.edits import as_trained
 from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
 from lolat.training.memory import numbers_of

@@ -9,8 +9,9 @@ import pytest
 
 import lolat
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.analysis import as_trained, parameters
 from lolat.graph.counts import count
+from lolat.graph.edits import as_trained
+from lolat.graph.memory import parameters
 from lolat.graph.modes import AMP, FLOAT16, Mode
 from lolat.graph.work import work_of
 from lolat.optimizers import OPTIMIZERS

@@ -11,7 +11,7 @@ import pytest
 
 import lolat
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.analysis import as_trained
+from lolat.graph.edits import as_trained
 from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, PRODUCTS, work_of
 from lolat.optimizers import OPTIMIZERS

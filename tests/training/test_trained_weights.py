@@ -12,7 +12,8 @@ import pytest
 import lolat
 from lolat.errors import NetworkError
 from lolat.graph import Graph
-from lolat.graph.analysis import as_trained, copied_bytes, weights_bytes
+from lolat.graph.edits import as_trained
+from lolat.graph.memory import copied_bytes, weights_bytes
 from lolat.graph.modes import Mode
 from lolat.optimizers import optimizer_named
 from lolat.training.memory import memory_at_peak, numbers_of, recipe_for, recipe_of

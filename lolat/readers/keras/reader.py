@@ -14,8 +14,8 @@ from unittest import mock
 
 from lolat.errors import NetworkError, arg
 from lolat.graph import Graph
-from lolat.graph.analysis import completed
 from lolat.graph.kinds import COMPUTE, TRAINED
+from lolat.graph.memory import completed
 from lolat.io.progress import quietly
 from lolat.readers.batch import with_remarks
 from lolat.readers.keras import remarks

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import structs
 
 from lolat.graph import Graph
-from lolat.graph.analysis import weights_bytes
+from lolat.graph.memory import weights_bytes
 from lolat.graph.modes import FLOAT16, FLOAT_BYTES, HALF_BYTES, SIZES, Mode, own_dtype
 from lolat.graph.network import ExtraBytes
 

@@ -20,7 +20,6 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder, Tensor
-from lolat.graph.analysis import completed
 from lolat.graph.backward import learns
 from lolat.graph.kinds import (
     ASKED,
@@ -34,6 +33,7 @@ from lolat.graph.kinds import (
     TRAINED,
     kind_of,
 )
+from lolat.graph.memory import completed
 from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns

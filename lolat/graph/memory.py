@@ -1,0 +1,221 @@
+"""The parameters of a network, and the memory of a forward pass: weights, and the tensors alive at once."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lolat.graph import Graph, GraphBuilder, Operation, once
+from lolat.graph.backward import saves_positions
+from lolat.graph.counts import COLUMNS, count
+from lolat.graph.kinds import KERNELS, MULTIPLYING, RECAST, VIEWS, kind_of
+from lolat.graph.lowering import Lowering, element_bytes
+from lolat.graph.modes import AMP, DEFAULT_MODE, EAGER, HALF_BYTES, SIZES, WIDE, Mode, own_dtype
+
+
+def parameters(graph: Graph) -> int:
+    """Number of parameters; a shared parameter counts once."""
+    return sum(operations_parameters(graph)) + free_elements(graph)
+
+
+def free_elements(graph: Graph) -> int:
+    """Number of parameters that are no operation's weight, such as a table of positions."""
+    return sum(elements for elements, _ in graph.free)
+
+
+@once
+def operations_parameters(graph: Graph) -> tuple[int, ...]:
+    """Number of parameters of each operation, (operations,); a tied one has at most its own biases."""
+    weights, found = count(graph).at(1)[:, COLUMNS.index("weights")].tolist(), list[int]()
+    for o, number in zip(graph.operations, weights, strict=True):
+        a = o.attributes
+        if o.kind == "embedding" and "rows" in a and "out_features" in a:
+            number = int(a["rows"] * a["out_features"])
+        elif kind_of(o.kind).vectors and o.inputs:
+            number = o.vectors * _channels(graph, o)
+        number = min(number, a.get("owns", number))
+        own = a.get("tied") == "kernel" and "bias" in a
+        outputs: Any = a.get("out_features", a.get("out_channels", 0))
+        tied = round(a["bias"] * outputs) if own else 0
+        found.append(tied if a.get("tied") else number)
+    return tuple(found)
+
+
+def parameter_key(operation: Operation) -> tuple[object, ...]:
+    """A key that is equal for operations of a graph with the same parameter."""
+    shared = operation.attributes.get("parameter")
+    return ("own", operation.outputs) if shared is None else ("shared", shared)
+
+
+def _channels(graph: Graph, norm: Operation) -> int:
+    """Channels of a normalization."""
+    is_last = norm.kind in ("layer_norm", "rms_norm")
+    axis = -1 if is_last else graph.channel_axis(norm.inputs[0])
+    return graph.tensors[norm.inputs[0]].shape[axis]
+
+
+READ_SHARE, FEW_PARAMETERS = 0.98, 1000
+"""A remark says how many parameters are not in a graph, if the graph has less than READ_SHARE of them and
+lacks more than FEW_PARAMETERS. timm's networks with learned positions have 0.988 or more."""
+
+
+def completed(builder: GraphBuilder, outputs: Sequence[int], number: int, *made: int) -> Graph:
+    """The finished graph, with all of its network's `number` parameters.
+
+    Parameters that are in no operation become `Graph.free`: the constants `made` are computed from them. If
+    they are many, a remark says so, and they count as not trained.
+    """
+    rest = number - parameters(builder.build(outputs))
+    if rest > FEW_PARAMETERS and rest > (1.0 - READ_SHARE) * number:
+        made = ()
+        builder.warnings.append(
+            f"{rest:,} of its {number:,} parameters are the weights of no operation: they take memory, and "
+            "are taken not to be trained"
+        )
+    if rest > 0:
+        builder.free.append((rest, made))
+    return builder.build(outputs)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes at the peak of a forward pass, which is `at` an operation.
+
+    `weights_bytes`: weights and their copies; `activations_bytes`: the tensors that are alive.
+    """
+
+    weights_bytes: int
+    activations_bytes: int
+    at: str
+
+    @property
+    def total_bytes(self) -> int:
+        """Weights and activations, without the framework's own memory, workspaces and fragmentation."""
+        return self.weights_bytes + self.activations_bytes
+
+
+INDEX_BYTES = 8
+"""Bytes of the position of an element."""
+
+
+@once
+def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
+    """Bytes of tensors alive while each operation runs, (2, operations): [0] fixed, [1] of each sample.
+
+    A tensor lives from its first use to its last. Inputs, outputs and `kept` tensors live to the end. A
+    view takes no memory, nor does a parameter, whose bytes are weights. In eager PyTorch, `Graph.storages`
+    says which tensors share memory, and how long it lives. Copies that autocast converts live while their
+    operation runs, unless a compiler fuses them.
+    """
+    is_eager = graph.framework == "torch" and mode.launch == EAGER
+    storages = [one for one in graph.storages if is_eager or one[1] < 0]
+    of_view = {t: min(tensors) for tensors, _ in storages for t in tensors}
+    first: dict[int, int] = dict.fromkeys(graph.inputs, 0)
+    last: dict[int, int] = {}
+    for position, operation in enumerate(graph.operations):
+        if operation.kind in VIEWS and operation.inputs:
+            root = of_view.get(operation.inputs[0], operation.inputs[0])
+            for t in operation.outputs:
+                of_view.setdefault(t, root)
+        for t in (*operation.inputs, *operation.outputs):
+            root = of_view.get(t, t)
+            first.setdefault(root, position)
+            last[root] = position
+    # The first tensor that an operation writes, from each position on.
+    written = np.minimum.accumulate([min(o.outputs) for o in graph.operations][::-1])[::-1]
+    for tensors, latest in storages:
+        root = min(tensors)
+        begin, stop = np.searchsorted(written, [root, latest], "right")
+        if latest < 0:
+            first.pop(root, None)
+        elif begin < stop and (root in first or not graph.tensors[root].batched):
+            first[root] = min(first.get(root, begin), begin)
+            last[root] = max(last.get(root, begin), stop - 1)
+    end = len(graph.operations)
+    stay = (*graph.inputs, *graph.outputs, *(t for t in graph.kept if of_view.get(t, t) in first))
+    last.update({of_view.get(t, t): end - 1 for t in stay})
+    steps, of_element = np.zeros((2, end + 1), np.int64), element_bytes(graph, mode)
+    for t, begin in first.items():
+        tensor = graph.tensors[t]
+        size = round(tensor.elements(1) * of_element[t])
+        steps[int(tensor.batched), begin] += size
+        steps[int(tensor.batched), last[t] + 1] -= size
+    alive = steps.cumsum(axis=1)[:, :end]
+    lowered = Lowering(graph, mode) if mode.dtype == AMP else None
+    for position, o in enumerate(graph.operations if lowered or is_eager else ()):
+        beside = [(t, after) for t, _, after in lowered.conversions(o)] if lowered else []
+        if is_eager and len(o.outputs) == 1 and saves_positions(graph, o):
+            beside.append((o.outputs[0], INDEX_BYTES))
+        for tensor, each in ((graph.tensors[t], size) for t, size in beside):
+            alive[int(tensor.batched), position] += round(each * tensor.elements(1))
+    return alive
+
+
+def weights_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> int:
+    """Bytes of the parameters, and of the running means and variances of batch norms.
+
+    A parameter has 2 bytes in half precision, and 4 or more under autocast, whose copies do not count. The
+    graph's `extra_bytes` are added.
+    """
+    size = SIZES.get(own_dtype(graph) or "", 4.0)
+    if mode.half:
+        size = max(size, 4.0) if mode.dtype == AMP else 2.0
+    total = size * free_elements(graph) + graph.extra_bytes[mode.half and mode.dtype != AMP]
+    for o, number in zip(graph.operations, operations_parameters(graph), strict=True):
+        a = o.attributes
+        if o.kind == "batch_norm" and o.inputs and "tied" not in a:
+            number += 2 * _channels(graph, o)  # a mean and a variance
+        wide = WIDE.get(graph.tensors[o.outputs[0]].dtype) if o.kind in MULTIPLYING else None
+        total += number * (a["bits"] / 8 if "bits" in a else wide or size)
+    return round(total)
+
+
+@once
+def copied_at(graph: Graph) -> dict[int, int]:
+    """Position of an operation -> position of the operation for which autocast copies its parameters.
+
+    Autocast copies kernels in half precision. It copies an embedding's table only if that is a product's
+    kernel too.
+    """
+    heads = {parameter_key(o): i for i, o in enumerate(graph.operations) if o.kind == "dense"}
+    found = dict[int, int]()
+    for i, o in enumerate(graph.operations):
+        wide = o.kind in MULTIPLYING and graph.tensors[o.outputs[0]].dtype in WIDE
+        if o.kind in KERNELS and "bits" not in o.attributes and not wide:
+            found[i] = i
+        elif o.kind == "embedding" and parameter_key(o) in heads:
+            found[i] = heads[parameter_key(o)]
+    return found
+
+
+def copies(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes of the parameters' copies that autocast makes for each operation, (operations,) each.
+
+    Those that it keeps until its context ends, after the forward pass; and those that it makes in each pass
+    and keeps while the operation runs.
+    """
+    each, weights = operations_parameters(graph), COLUMNS.index("weights")
+    again = np.array([RECAST in o.attributes for o in graph.operations], bool)
+    kept = np.zeros(len(graph.operations), np.int64)
+    for i, at in copied_at(graph).items():
+        kept[at] += HALF_BYTES * each[i] * (not again[at])
+    return kept, HALF_BYTES * again * count(graph).at(1)[:, weights]
+
+
+def copied_bytes(graph: Graph) -> np.ndarray:
+    """Bytes of the parameters' copies that autocast holds while each operation runs, (operations,)."""
+    kept, again = copies(graph)
+    held: np.ndarray = kept.cumsum() + again
+    return held
+
+
+LARGEST_BATCH = 2**24
+
+
+def largest_fitting(needed: Callable[[int], int], available_bytes: float) -> int:
+    """The largest batch size whose `needed` bytes are available; 0 if none is."""
+    return bisect_right(range(1, LARGEST_BATCH + 1), available_bytes, key=needed)
