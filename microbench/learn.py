@@ -227,14 +227,20 @@ def wait_until_calm(
         progress.note("a calm moment: starting")
 
 
-def busy(where: Mapping[str, Any]) -> str | None:
-    """A remark if other programs are running just before a run; None if not, or if unknown."""
+WAITING = "start again (--wait waits for them), or the times include them"
+
+
+def busy(where: Mapping[str, Any], remedy: str = WAITING) -> str | None:
+    """A remark if other programs are running just before a run; None if not, or if unknown.
+
+    `remedy`: behind "close them and ".
+    """
     others = where.get("others_at_start") or 0.0
     if others <= OTHERS:
         return None
     return (
         f"the machine is busy before the run (other programs use {others:.1f} of {_processors(where)} "
-        "processors): close them and start again (--wait waits for them), or the times include them"
+        f"processors): close them and {remedy}"
     )
 
 

@@ -378,12 +378,12 @@ def open_here(
             code="no-probe",
         )
     if now:
-        with progress("some ten seconds") as bar:
+        with progress("some 20 seconds") as bar:
             return loaded.as_now(progress=bar)
     if state is None or differences:  # of another processor nothing can be checked here
         return loaded
     if state.remark is not None:
-        say(f"{name}: {state.remark}; `lolat doctor {quote(name)}` takes 10 seconds")
+        say(f"{name}: {state.remark}; `lolat doctor {quote(name)}` takes 20 seconds")
     if as_learned is not False:
         return loaded
     from lolat.api.measuring import as_probed

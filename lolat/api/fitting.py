@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -30,6 +32,7 @@ from lolat.fitting.reading import (
     points_of_networks,
     refined_document,
 )
+from lolat.graph import Graph
 from lolat.graph.modes import BFLOAT16
 from lolat.hardware.gpus import card_of, form_of
 from lolat.hardware.specs import KEPT, NEEDED_COLUMNS, given_sheet, listed_specs, read_specs
@@ -40,7 +43,7 @@ from lolat.microbench import blocks, learn_training
 from lolat.parameters import PARAMETERS, check_given
 from lolat.readers import read as read_network
 from lolat.readers.children import OnProgress
-from lolat.tables.blocks import points_of, read_points
+from lolat.tables.blocks import Point, points_of, read_points
 from lolat.tables.kinds import (
     BLOCKS,
     EPOCHS,
@@ -57,7 +60,7 @@ from lolat.tables.networks import pure_half_words
 from lolat.training.epochs import epochs_document
 from lolat.training.measured import refitted
 from lolat.training.network_rows import training_parts
-from lolat.units import plain, plural, shortened
+from lolat.units import off, plain, plural, shortened
 
 if TYPE_CHECKING:
     from lolat.llm.gpu import ServingSection
@@ -381,6 +384,27 @@ def _under_name(file: DeviceFile, asked: Asked) -> dict[str, Any]:
     return {**file.recorded, "card": name if card and form_of(name) else own}
 
 
+OTHER_LEVEL, LEAST_JUDGING_LEVEL = 0.25, 5
+"""Distance of the median measured / predicted time of a table from 1, of at least so many rows, beyond which
+it may be of another machine. Ours was at most 0.2 off after learning (docs/results/index.md)."""
+
+
+def _say_other_level(
+    model: Model, path: str, points: Sequence[Point], graphs: Mapping[str, Graph], warn: Warn
+) -> None:
+    """Warn of a table whose networks take another time than the model predicts, though they are inside its
+    measured range.
+    """
+    asked = [(p.latency_ms, model.predict(graphs[p.name], p.batch_size)) for p in points]
+    ratios = [ms / found.latency_ms for ms, found in asked if found.in_domain is not False]
+    if len(ratios) >= LEAST_JUDGING_LEVEL and off(ratio := median(ratios)) > OTHER_LEVEL:
+        warn(
+            f"warning: {Path(path).name}: {ratio:.2f} times as long as {model.name} predicts (median of "
+            f"{plural(len(ratios), 'row')}): of another machine, or run in another way? This fit averages "
+            f"both; `lolat fit {quote(path)} --output MODEL` makes a profile of the table alone"
+        )
+
+
 def _of_model(asked: Asked) -> DeviceFile:
     """A model file fitted again, with its other sections, to its points and networks of its device.
 
@@ -411,6 +435,7 @@ def _of_model(asked: Asked) -> DeviceFile:
     graphs = blocks.known_graphs(framework) if quantized or file.kernels else {}
     for path in paths:
         more, graphs_of_more = points_of_networks(path, file, asked.name, asked.warn)
+        _say_other_level(model, path, more, graphs_of_more, asked.warn)
         points += more
         graphs |= graphs_of_more
         remarks.append(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from lolat.device import running
-from lolat.device.file import CHECKED, LIMIT, age_of, checked, limit_of, write_check
+from lolat.device.file import CHECKED, LIMIT, UNKNOWN, age_of, checked, limit_of, write_check
 from lolat.device.question import InputSize
 from lolat.errors import DeviceError, InputError, MeasuringError, arg
 from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
@@ -100,18 +100,19 @@ class Evaluation(Result):
     @property
     def verdict(self) -> Literal["good", "fair", "poor", "unsettled"]:
         """The verdict on the predictions, by their median error."""
-        error, noise = self.median_error, self.noise
-        if (
-            error > GOOD
-            and self._has_moved
-            and not _is_settled(noise["others"], noise["busy"] / noise["quiet"])
-        ):
+        error = self.median_error
+        if error > GOOD and self._is_unsettled:
             return UNSETTLED
         return "good" if error <= GOOD else "fair" if error <= FAIR else "poor"
 
     @property
     def _has_moved(self) -> bool:
         return self.ratio is not None and off(self.ratio) > self.limit
+
+    @property
+    def _is_unsettled(self) -> bool:
+        noise = self.noise
+        return self._has_moved and not _is_settled(noise["others"], noise["busy"] / noise["quiet"])
 
     @property
     def cause(self) -> Literal["machine", "domain", "noise", "level", "formula"] | None:
@@ -203,8 +204,11 @@ def evaluate(
     here = environment.here(where, device)
     # A model that is not learned was fitted to the times of others.
     if not learned.is_learned and environment.differences_of_device(model.device, where, here):
+        of = f"is of {model.device}, which this machine is not"
+        if model.file.product == UNKNOWN:
+            of = f"does not say of which device its times are (`lolat fit` with {arg('name')} does)"
         raise InputError(
-            f"{name} is of {model.device}, which this machine is not, so measuring here tells nothing; "
+            f"{name} {of}, so measuring here tells nothing; "
             f"compare it with times from there: `lolat evaluate {name} --table TIMES.csv`",
             code="other-device",
         )
@@ -224,9 +228,10 @@ def evaluate(
             progress.note(f"warning: {difference}")
         measured = check.measure(runner, backend, wanted, references)
     ratio = check.median_ratio(measured.again)
+    result = compared(model, measured, ratio)
     if ratio is not None and not any(d.of_device for d in found):
-        _keep(model, "evaluate", ratio)
-    return compared(model, measured, ratio)
+        _keep(model, "evaluate", ratio, not result._is_unsettled)
+    return result
 
 
 def compared(model: Model, measured: check.Measured, ratio: float | None) -> Evaluation:
@@ -313,10 +318,13 @@ def doctor(model: Model, progress: Progress) -> Diagnosis:
         found = environment.differences(model.device, where, here | runner.environment)
         if any(d.of_device for d in found):
             return diagnosis(model, found)
+        others = {"others_at_start": environment.others()}
+        if remark := learn.busy(here | others, "ask again, or this check cannot tell"):
+            progress.note(remark)
         measured = check.measure(runner, backend, (), references)
     result = diagnosis(model, found, measured)
     if result.ratio is not None:
-        _keep(model, "doctor", result.ratio)
+        _keep(model, "doctor", result.ratio, result.verdict != UNSETTLED)
     return result
 
 
@@ -422,9 +430,11 @@ def _is_settled(others: float, unrest: float) -> bool:
     return others <= learn.OTHERS and unrest <= learn.UNSTEADY
 
 
-def _keep(model: Model, by: Literal["doctor", "evaluate"], ratio: float) -> None:
+def _keep(
+    model: Model, by: Literal["doctor", "evaluate"], ratio: float, settled: bool = True
+) -> None:
     """Write the state of the machine beside the model, and have the model's next answers say it."""
-    write_check(model.file, model.source, by, ratio)
+    write_check(model.file, model.source, by, ratio, settled)
     for one in (model, *model._in_mode.values()):
         one.__dict__.pop("state", None)
 

@@ -290,7 +290,7 @@ class Model(Device):
         return doctor(self, progress or Progress())
 
     def as_now(self, *, progress: Progress | None = None) -> Model:
-        """Measure some of the profile's networks again, in ten seconds: the machine as it is now.
+        """Measure some of the profile's networks again, in some 20 seconds: the machine as it is now.
 
         Returns a `Model` whose latencies are as many times as long as these networks now take, with
         intervals by what they differ. Raises what `doctor` does, and InputError on another machine.

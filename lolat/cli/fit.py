@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 
 import lolat
 from lolat.cli import common
+from lolat.errors import LolatError
 
 BADLY = 0.5  # off by, that says that times are in other units or of several devices
 
@@ -61,11 +63,19 @@ def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded
     from lolat.io.paths import called, near
     from lolat.report.device import learned
+    from lolat.tables.kinds import MODEL, content_of
+    from lolat.units import plain
 
     common.check_file(output, "output", make_folder=True)
+    before = dict[str, str]()  # remarks on a profile's own measurements, made long ago
+    for path in tables:
+        with suppress(LolatError):  # a table, or what `fit` refuses
+            if content_of(path) == MODEL:
+                known = lolat.load(path).file.notes
+                before |= {note: f"when {plain(path)} was made: {note}" for note in known}
     with common.progress() as bar:
         made = lolat.fit(tables, output, **asked, on_progress=common.counting(bar), warn=common.say)
-    common.warn(made.file.notes)
+    common.warn(before.get(note, note) for note in made.file.notes)
     if made.predictors and (made.file.errors(made.default).get("median") or 0.0) > BADLY:
         common.say(
             "warning: the formula does not fit these times: half of what was left out is off by more than "

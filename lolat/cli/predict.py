@@ -51,7 +51,7 @@ as_learned_option = click.option(
 now_option = click.option(
     "--now",
     is_flag=True,
-    help="As the machine is now: measures some networks of MODEL again, ten seconds.",
+    help="As the machine is now: measures some networks of MODEL again, 20 seconds.",
 )
 PREDICTIONS = {
     "prediction": "lolat.device.prediction:Prediction",

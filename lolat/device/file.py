@@ -324,18 +324,27 @@ OLD_AGE = timedelta(days=1)
 @dataclass(frozen=True)
 class Check:
     """A check of a model on its machine: `ratio`: new over learned time; `limit`: its largest distance
-    from 1.
+    from 1; `settled`: false if the machine was busy or unsteady, so that the check could not tell.
     """
 
     by: Literal["doctor", "evaluate", "probe"]
     date: str
     ratio: Positive
     limit: Positive
+    settled: bool = True
 
     @property
     def is_off(self) -> bool:
         """True if the machine's times have changed by more than the limit."""
-        return off(self.ratio) > self.limit
+        return self.settled and off(self.ratio) > self.limit
+
+    @property
+    def words(self) -> str:
+        """What the check found, behind "checked 5 minutes ago: "."""
+        if not self.settled:
+            return "could not tell, as the machine was busy or unsteady"
+        beyond = f", which is more than {percent(self.limit)} off" if self.is_off else ""
+        return f"{self.ratio:.2f} times as long as learned{beyond}"
 
 
 @dataclass(frozen=True)
@@ -369,25 +378,26 @@ def state_of(file: DeviceFile, source: str) -> State | None:
                 check = msgspec.convert(stored["check"], Check)
     if check is None and age_of(learned) >= OLD_AGE:
         remark = f"learned {ago(learned)}, not checked since"
-    elif check is not None and (check.is_off or age_of(check.date) >= OLD_AGE):
-        beyond = f", which is more than {percent(check.limit)} off" if check.is_off else ""
-        times = f"{check.ratio:.2f} times as long as learned{beyond}"
-        remark = f"learned {ago(learned)}, checked {ago(check.date)}: {times}"
+    elif check is not None and (check.is_off or not check.settled or age_of(check.date) >= OLD_AGE):
+        remark = f"learned {ago(learned)}, checked {ago(check.date)}: {check.words}"
     return State(learned, age_of(learned).days, check, remark)
 
 
-def checked(by: Literal["doctor", "evaluate", "probe"], ratio: float, limit: float) -> Check:
+def checked(
+    by: Literal["doctor", "evaluate", "probe"], ratio: float, limit: float, settled: bool = True
+) -> Check:
     """A check of a model, made now."""
-    return Check(by, now().isoformat(timespec="seconds"), ratio, limit)
+    return Check(by, now().isoformat(timespec="seconds"), ratio, limit, settled)
 
 
 def write_check(
-    file: DeviceFile, source: str, by: Literal["doctor", "evaluate"], ratio: float
-) -> None:
+    file: DeviceFile, source: str, by: Literal["doctor", "evaluate"], ratio: float,
+    settled: bool = True,
+) -> None:  # fmt: skip
     """Write a check beside the model, if it has a state and its folder can be written to."""
     learned = _learned_here(file, source)
     if learned is not None:
-        check = checked(by, ratio, limit_of(file))
+        check = checked(by, ratio, limit_of(file), settled)
         stored = {"learned": learned, "check": msgspec.to_builtins(check)}
         with contextlib.suppress(LolatError):
             write_bytes(_state_file(source), to_json(stored).encode("ascii"))

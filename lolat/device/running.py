@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace as replaced
 
-from lolat.device.file import DeviceFile, read
+from lolat.device.file import UNKNOWN, DeviceFile, read
 from lolat.device.predictors.host import FACTOR, GIVEN
 from lolat.device.predictors.precision import in_precision, no_precision, on_sheet
 from lolat.device.predictors.roofline import Roofline, TrainingSteps
@@ -479,4 +479,5 @@ def known_by(name: str, file: DeviceFile) -> str:
     product = file.product
     gpu = None if " " in product else find_gpu(product)  # "l4" is a name for a table
     device = gpu.name if gpu else product
+    device = "device not named" if product == UNKNOWN else device
     return ", ".join(filter(None, (f"{plain(name)}: {plain(device)}", by)))

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from lolat.api.table_rows import Compared
 
 
+OUTSIDE = "outside the measured range"
+FEWEST_RANKED = 3  # two networks are in order or not
+
+
 def evaluation_lines(result: Evaluation) -> Iterator[Part]:
     """The table that `evaluate` prints, and how good the device's profile is."""
     columns = [
@@ -34,12 +38,12 @@ def evaluation_lines(result: Evaluation) -> Iterator[Part]:
         Column("measured", lambda r: r.measured_ms, milliseconds),
         Column("predicted", lambda r: r.predicted_ms, milliseconds),
         Column("error", lambda r: 100 * r.error, "{:+.1f} %".format),
-        Column("", lambda r: "outside the measured range" * (r.in_domain is False), is_text=True),
+        Column("", lambda r: OUTSIDE * (r.in_domain is False), is_text=True),
     ]
     yield ReportTable(columns, result.networks)
     yield ""
     kept = result.intervals
-    inside = "" if kept is None else f", {kept.inside} of {kept.of} inside their intervals"
+    inside = "" if kept is None else f", {kept.inside} of {kept.of} inside {_intervals(kept.of)}"
     yield f"as predicted: {_errors(result.summary)}{inside}"
     if result.ratio is not None and result.ratio_taken_out is not None:
         ratio = f"{result.ratio:.2f} times as long as learned"
@@ -47,11 +51,16 @@ def evaluation_lines(result: Evaluation) -> Iterator[Part]:
     yield verdict(result)
     yield ""
     rank = result.summary["spearman"]
-    yield f"{result.predictor}: Spearman {'-' if rank is None else f'{rank:.3f}'}"
+    if rank is not None and len(result.networks) >= FEWEST_RANKED:
+        yield f"{result.predictor}: Spearman {rank:.3f}"
     if result.noise_floor is not None:
         floor = percent(result.noise_floor)
         yield f"noise floor {floor}: repeated measurements of a block differ by this much"
     yield from (f"not measured: {key}: {reason}" for key, reason in result.failures.items())
+
+
+def _intervals(number: int) -> str:
+    return "its interval" if number == 1 else "their intervals"
 
 
 def _errors(figures: Mapping[str, Any]) -> str:
@@ -127,9 +136,12 @@ def doctor_lines(device: Device, name: str, result: Diagnosis) -> Iterator[Part]
 
 def _diagnosis(result: Diagnosis) -> Iterator[str]:
     """The verdict in a sentence or two."""
-    change, (low, high) = (result.ratio or 1.0) - 1.0, result.spread or (1.0, 1.0)
+    change, spread = (result.ratio or 1.0) - 1.0, result.spread or (1.0, 1.0)
+    low, high = map(digits, spread)
     words = "as fast as then" if abs(change) < 0.0005 else changed(1.0 + change)
-    median = f"{words} at the median ({low:.2f} to {high:.2f} times as long)"
+    median = f"{words} at the median ({low} to {high} times as long)"
+    if change >= 0.95:  # "slower" beside "as long" would be two measures of one thing
+        median = f"{digits(1.0 + change)} times as long at the median ({low} to {high})"
     limit = f"up to {percent(result.limit)} is usual"
     if result.limit > LIMIT:
         limit = f"up to {percent(result.limit)} is how far this device's own repeated times differ"
@@ -144,7 +156,8 @@ def _diagnosis(result: Diagnosis) -> Iterator[str]:
         "the profile holds.",
     }[result.verdict]
     if result.ratio is not None:
-        yield f"The networks are {median}{f'; {limit}' * (result.verdict == 'ok')}."
+        verb = "take" if change >= 0.95 else "are"
+        yield f"The networks {verb} {median}{f'; {limit}' * (result.verdict == 'ok')}."
 
 
 # ---- `evaluate --table`
@@ -157,7 +170,19 @@ FEW = 4
 TIMES = {"tpot": "time per output token", "ttft": "first token", "e2el": "whole request"}
 
 
-def table_lines(result: TableEvaluation) -> Iterator[str]:
+OF_NETWORKS = (
+    Column("network", lambda pair: pair[1].name, is_text=True),
+    Column("batch", lambda pair: pair[1].batch_size),
+    Column("size", lambda pair: pair[1].network[1]),
+    Column("measured", lambda pair: pair[0].latency_ms, milliseconds),
+    Column("predicted", lambda pair: pair[0].predicted_ms, milliseconds),
+    Column("error", lambda pair: 100 * pair[0].error, "{:+,.1f} %".format),
+    Column("", lambda pair: OUTSIDE * (pair[0].in_domain is False), is_text=True),
+)
+"""Of (a row compared, its network)."""
+
+
+def table_lines(result: TableEvaluation) -> Iterator[Part]:
     """The lines of `evaluate --table`: each network, or each kind of operations, then all together."""
     rows, content, overall = result.compared, result.content, result.summary
     networks = [(row, row.timed) for row in rows if isinstance(row.timed, TimedNetwork)]
@@ -166,12 +191,8 @@ def table_lines(result: TableEvaluation) -> Iterator[str]:
         networks.sort(key=lambda pair: -abs(math.log1p(pair[0].error)))
         yield f"The {LISTED} that are farthest off, of {len(networks)} (--predictions FILE has all):"
         networks = networks[:LISTED]
-    for row, timed in networks:
-        size = f", size {timed.network[1]}" if timed.network[1] else ""
-        yield (
-            f"{timed.name} · batch {timed.batch_size}{size}: {digits(row.latency_ms)} ms measured, "
-            f"{digits(row.predicted_ms)} predicted, {100 * row.error:+,.1f} %"
-        )
+    if networks:
+        yield from (ReportTable(OF_NETWORKS, networks), "")
     few = rows if content == "served" and len(rows) <= FEW else ()
     for row in few:
         yield from _served_lines(row)

@@ -34,7 +34,7 @@ def test_a_model_fitted_again_has_the_same_numbers(lolat: Command, tmp_path: Pat
         assert again[name] == json.loads(json.dumps(document[name])), name
     assert again["name"] == "again"
     assert again["warnings"] == ["the machine was busy"]  # what was said of the points stays true
-    assert found.err == "lolat: warning: the machine was busy\n"
+    assert found.err == f"lolat: warning: when {old} was made: the machine was busy\n"
     assert found.out.startswith(
         "again: a desk, 2 threads, by 105 measurements, batch 1 to 4, TensorFlow 2.21.0 "
     )

@@ -97,7 +97,9 @@ def test_from_networks_to_others(lolat: Command, tmp_path: Path) -> None:
     judged.write_text(f"network,batch_size,latency_ms\n{other},8,{by_hand(80, 5, 8)}\n")
     rows = tmp_path / "rows.csv"
     found = lolat.done("evaluate", out, "--table", judged, "--predictions", rows)
-    assert f"{other} · batch 8: " in found.out
+    line = next(one for one in found.out.splitlines() if other in one).split()
+    assert line[:2] == [other, "8"]
+    assert line[3:6:2] == ["ms", "ms"], "measured and predicted have their unit"
     (row,) = csv.DictReader(rows.read_text().splitlines())
     assert float(row["predicted_ms"]) == pytest.approx(answer["latency_ms"])
     assert float(row["low_ms"]) == pytest.approx(answer["interval_ms"][0])
@@ -204,7 +206,7 @@ def test_of_many_networks_those_that_are_farthest_off_are_listed(
         cells[column] = str(float(cells[column]) * (20 if number == 17 else 2))
         slower.append(",".join(cells))
     judged.write_text("\n".join([head, *slower]))
-    first, worst, *_, last = lolat.done("evaluate", out, "--table", judged).out.splitlines()
+    first, _, worst, *_, last = lolat.done("evaluate", out, "--table", judged).out.splitlines()
     assert first == "The 10 that are farthest off, of 30 (--predictions FILE has all):"
     assert worst.startswith(slower[17].split(",")[0])
     times_off = float(last.rpartition("predicted ")[2].partition(" times")[0])
@@ -297,6 +299,26 @@ def test_old_points_and_new_ones_and_what_else_the_file_knows(
     again = tmp_path / "again.json"  # which is one model file like any other
     lolat.done("fit", out, "--output", again)
     assert {**read(again).document, "name": "mine"} == made
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1.0, False), (0.9, False), (0.6, True)])
+def test_times_of_another_machine_are_told(
+    lolat: Command, model: Path, tmp_path: Path, factor: float, told: bool
+) -> None:
+    """Networks of the measured kinds, all `factor` times as long as the profile predicts."""
+    rows = ["network,batch_size,latency_ms"]
+    for channels, layers in ((16, 2), (32, 3), (48, 4)):
+        name = network(tmp_path, channels, layers)
+        for batch in (1, 4):
+            ms = Model.load(model).predict(library.read(name), batch)
+            assert ms.in_domain
+            rows.append(f"{name},{batch},{factor * ms.latency_ms:.6f}")
+    own, out = tmp_path / "own.csv", tmp_path / "mine.json"
+    own.write_text("\n".join(rows) + "\n")
+    said = lolat.done("fit", model, own, "--output", out).err
+    assert (
+        f"own.csv: {factor:.2f} times as long as {Model.load(model).name} predicts" in said
+    ) is told
 
 
 def test_a_network_in_the_fit_is_not_asked_for_again(

@@ -96,6 +96,20 @@ def test_a_check_that_held_is_remarked_on_after_a_day(
     assert state_in(source, made).remark == remark
 
 
+def test_a_check_that_could_not_tell_is_no_verdict(clock: Clock, tmp_path: Path) -> None:
+    """On a busy machine: 22 times as long says nothing about the profile."""
+    made = document()
+    source = saved(tmp_path, made)
+    write_check(DeviceFile(made), source, "doctor", 22.75, settled=False)
+    found = state_in(source, made)
+    assert found.check is not None
+    assert (found.check.settled, found.check.is_off) == (False, False)
+    assert found.remark is not None
+    assert found.remark.endswith(
+        "0 minutes ago: could not tell, as the machine was busy or unsteady"
+    )
+
+
 def test_no_answer_that_is_kept_has_the_state_before_a_check(clock: Clock, tmp_path: Path) -> None:
     """Not of the same graph, and not of the device run in another way."""
     model, graph = Model.load(saved(tmp_path, document())), synthetic.network()
