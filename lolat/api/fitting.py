@@ -385,8 +385,8 @@ def _under_name(file: DeviceFile, asked: Asked) -> dict[str, Any]:
 
 
 OTHER_LEVEL, LEAST_JUDGING_LEVEL = 0.25, 5
-"""Distance of the median measured / predicted time of a table from 1, of at least so many rows, beyond which
-it may be of another machine. Ours was at most 0.2 off after learning (docs/results/index.md)."""
+"""Distance from 1 of the median measured / predicted time of so many rows or more, beyond which a table may
+be of another machine. Ours was at most 0.2 off after learning (docs/results/index.md)."""
 
 
 def _say_other_level(

@@ -54,16 +54,26 @@ class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
     most_samples: Positive | None = None
 
     def below(self, batch_size: int, latency_ms: float, operations: int) -> tuple[str, ...]:
-        """The words for each figure of a forward pass that is RANGE_SLACK times below the minimum."""
+        """The words for each figure of a forward pass that is RANGE_SLACK times below the minimum.
+
+        None if that is the batch size alone: networks that take long at a small batch are predicted as well
+        as others (docs/explanation/intervals.md).
+        """
         rows = (
             (batch_size, self.batch_size, "batch {:,}"),
             (latency_ms, self.latency_ms, "{} ms"),
             (latency_ms / max(operations, 1), self.operation_ms, "{} ms an operation"),
         )
-        return tuple(
-            f"{words.format(value if value is batch_size else digits(value))} ({least:.4g} or more)"
+        found = [
+            (
+                value,
+                f"{words.format(value if value is batch_size else digits(value))} ({least:.4g} or more)",
+            )
             for value, least, words in rows
             if least is not None and value < least / RANGE_SLACK
+        ]
+        return (
+            tuple(told for _, told in found) if any(v is not batch_size for v, _ in found) else ()
         )
 
     def remark(self, batch_size: int, latency_ms: float, operations: int, step: str = "") -> str:

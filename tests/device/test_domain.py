@@ -167,10 +167,14 @@ def test_a_time_does_not_help_with_a_kind_without_a_formula() -> None:
 
 
 def test_below_the_smallest_step_of_a_table() -> None:
-    """Figures below the minimum by more than SLACK; an operation takes its share of the step."""
+    """Figures below the minimum by more than SLACK; the batch counts beside another figure.
+
+    An operation takes its share of the step.
+    """
     minimum = MeasuredMinimum(batch_size=64, latency_ms=8.0, operation_ms=0.1)
     assert minimum.below(64, 8.0, 80) == ()
-    assert minimum.below(1, 8.0, 80) == ("batch 1 (64 or more)",)
+    assert minimum.below(1, 8.0, 80) == (), "a small batch alone is inside"
+    assert minimum.below(1, 0.5, 1) == ("batch 1 (64 or more)", "0.500 ms (8 or more)")
     assert minimum.below(64, 8.0, 8000) == ("0.001 ms an operation (0.1 or more)",)
     assert [w.split(" (")[0] for w in minimum.below(64, 0.5, 1)] == ["0.500 ms"]
     assert MeasuredMinimum().below(1, 1e-9, 1) == ()
