@@ -314,6 +314,28 @@ def parameters_of(question: type) -> dict[str, Parameter]:
     return found
 
 
+def check_is_batch(value: Any, behind_network: bool) -> None:
+    """InputError for a batch size that can only be an input or its size.
+
+    `behind_network`: without its name, as `lolat.read` takes the size.
+    """
+    shape = tuple(map(int, getattr(value, "shape", ())))
+    meant = shape[1:] if len(shape) > 1 else ()
+    if (
+        behind_network
+        and isinstance(value, (tuple, list))
+        and len(value) > len(set(map(str, value)))
+    ):
+        meant = tuple(value)
+    if meant:
+        given = f"an array of {shape}" if shape else f"{meant}"
+        where = ", the argument behind the network," * behind_network
+        raise InputError(
+            f"{arg('batch_size')}{where} is {given}; did you mean {SIZE}={meant}?",
+            code="batch-size",
+        )
+
+
 def check_names(question: Callable[..., Any], named: Mapping[str, Any]) -> None:
     """InputError for a name that is no argument of a question."""
     for name in named.keys() - signature(question).parameters.keys():
@@ -352,6 +374,8 @@ def asks(
                     )
                     expected = help and f"; expected {help[0].lower()}{help[1:]}"
                     raise InputError(f"{arg(name)} is missing{expected}")
+            if given[0].name == "batch_size":
+                check_is_batch(args[2] if len(args) > 2 else named.get("batch_size"), len(args) > 2)
             subjects = {p.name for p in own[len(args) :]}  # those that are named
             check_names(question, {n: v for n, v in named.items() if n not in subjects})
             if subjects:

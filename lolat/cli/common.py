@@ -317,7 +317,7 @@ def model_and_networks(
     is_network = looks_like_network(first) or (not rest and bool(on or most))
     networks = tuple(arguments if is_network else rest)
     if not networks:
-        words = f"Missing argument 'NETWORK': {first} is MODEL here, unless --on gives the devices"
+        words = f"no network is given; expected one behind the device: {first} NETWORK"
         raise click.UsageError(words, click.get_current_context())
     if most is not None and len(networks) > most:
         raise click.UsageError(

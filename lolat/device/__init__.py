@@ -33,6 +33,11 @@ class Device(Result):
         self, file: DeviceFile | Mapping[str, Any], source: str = "model", label: str = ""
     ) -> None:
         """`file`: of the device, or the contents of a valid one; `label`: `source` if not given."""
+        if isinstance(file, (str, os.PathLike)):
+            words = (
+                f"{type(self).__name__}({os.fspath(file)!r}): expected the contents of a profile"
+            )
+            raise InputError(f"{words}; by its name: lolat.load({os.fspath(file)!r})")
         self.file = file if isinstance(file, DeviceFile) else DeviceFile(file)
         self.source, self.label = source, label or source
         self.name, self.device, self.default = self.file.name, self.file.device, self.file.default

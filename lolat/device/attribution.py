@@ -18,6 +18,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from lolat.device import Device
+from lolat.device.file import UNKNOWN
 from lolat.device.predicting import predict
 from lolat.device.prediction import Prediction
 from lolat.device.question import DEFAULT, Question, RunAs
@@ -282,6 +283,8 @@ def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:
     ):
         wanted, run = replace(mode, **change), RunAs(**change)
         if wanted == mode or mode.fused:
+            continue
+        if kind == "compile" and model.file.product == UNKNOWN:  # it may be a CPU
             continue
         each = (measured_in(model, wanted.__eq__, origin) for origin in (LOCAL, SHIPPED))
         if (its := next(filter(None, each), None)) and model.file.of_form is None:

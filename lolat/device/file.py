@@ -340,7 +340,7 @@ class Check:
 
     @property
     def words(self) -> str:
-        """What the check found, behind "checked 5 minutes ago: "."""
+        """The finding, behind "checked 5 minutes ago: "."""
         if not self.settled:
             return "could not tell, as the machine was busy or unsteady"
         beyond = f", which is more than {percent(self.limit)} off" if self.is_off else ""

@@ -24,6 +24,7 @@ from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
 from lolat.graph.memory import Memory, largest_fitting
 from lolat.io.results import Result
+from lolat.io.writing import check_file
 from lolat.units import between, byte_size, milliseconds, plain, shapes_text
 
 if TYPE_CHECKING:
@@ -284,6 +285,7 @@ class Prediction(Result):
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
         """Write `block_rows` as a CSV table. InputError if the file cannot be written."""
+        check_file(path, "path")
         self._shown().write_csv(path, self.block_rows())
 
     def write_html(self, path: str | os.PathLike[str], depth: int | None = None) -> None:
@@ -291,6 +293,7 @@ class Prediction(Result):
 
         InputError if it cannot be written.
         """
+        check_file(path, "path")
         self._shown().write_page(self, path, depth)
 
     def block_rows(self) -> list[dict[str, Any]]:

@@ -180,7 +180,7 @@ def _in_mode(model: D, asked: RunAs) -> D:
     if wanted.launch != mode.launch and not (kernels and kernels.host):
         raise InputError(
             f"{arg('launch')} {launch}: {model.name} was measured in {mode.launch} mode only; expected a "
-            "GPU's profile that has the launch overhead",
+            "GPU, or a CPU's profile learned so (lolat learn --compile)",
             code="no-launch",
             of_device=True,
         )

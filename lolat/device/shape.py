@@ -121,9 +121,11 @@ def validate(document: Any, source: str) -> None:
     marks = document if isinstance(document, dict) else {}
     schema, version = marks.get("schema"), marks.get("version")
     if (schema, version) != (SCHEMA, FORMAT_VERSION):
+        found = f"schema {shortened(repr(schema))}, version {shortened(repr(version))}"
+        found = "a file without a schema" if schema is version is None else found
         raise ModelFileError(
-            f"{source}: schema {shortened(repr(schema))}, version {shortened(repr(version))} is not a "
-            f"LoLat model of version {FORMAT_VERSION}; make one: `lolat learn cpu`, `lolat fit TABLE.csv`",
+            f"{source}: {found} is not a LoLat model of version {FORMAT_VERSION}; make one: "
+            "`lolat learn cpu`, `lolat fit TABLE.csv`",
             code="not-a-model",
         )
     # A file of training, spaces or language models may lack latencies.

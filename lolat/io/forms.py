@@ -6,6 +6,7 @@ and the page offer some.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Iterable
@@ -100,6 +101,10 @@ def not_a_network(spec: str, named: Iterable[str] = ()) -> NetworkError:
     return NetworkError(words, code="unknown-network", network=spec)
 
 
+TYPING_ERROR = 0.85
+"""Two names are a typing error apart from this ratio of `difflib` on: resnet5O is resnet50."""
+
+
 def unknown_network(spec: str, names: Iterable[str], listing: str) -> NetworkError:
     """The error for a name that its package does not have; `listing`: the code that lists all `names`."""
     package, _, name = spec.partition(":")
@@ -112,7 +117,7 @@ def unknown_network(spec: str, names: Iterable[str], listing: str) -> NetworkErr
     longer = sorted(
         (n for n in near if short.match(n)), key=lambda n: (not n.startswith(bare), len(n))
     )
-    if longer:
+    if longer and not difflib.get_close_matches(bare, near, 1, TYPING_ERROR):
         hint = f"did you mean {' or '.join(near[n] for n in longer[:3])}?"
     return NetworkError(
         f"no network {shortened(spec)!r}; {hint}", code="unknown-network", network=spec

@@ -171,12 +171,14 @@ def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str,
             "no such device, and one device is expected here",
             "give one at a time (`lolat predict --on` takes several)",
         )
-    wrong = "is a folder" if name and os.path.isdir(name) else "no such device"
+    wrong = "no such file" if name.endswith(".json") else "no such device"
+    wrong = "is a folder" if name and os.path.isdir(name) else wrong
     if looks_like_network(name):
         wrong += ", it looks like a network, which comes after the device"
+        return wrong, "`lolat models` lists the devices"
     there = "there are " + ", ".join(map(shown_path, names)) if names else f"{_LEARN} makes one"
     if len(names) > _FEW:
-        there = f"`lolat models` lists the {len(names)} that there are"
+        there = "`lolat models` lists them"
     stem = Path(name).name.removesuffix(".json").lower()
     # Without its mode a profile's name is that of its GPU.
     near = [*names, LOCAL, *(known.rpartition("-")[0] for known in names), *others]
@@ -192,7 +194,8 @@ def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str,
         hint = f"did you mean {' or '.join(alike)}?" * bool(alike)
     if not hint:
         learn = "`lolat learn gpu`" if stem.partition(":")[0] in ("cuda", "gpu") else _LEARN
-        expected += f"; {learn} measures this machine, `lolat fit` takes the times of another"
+        expected += f"; {learn} measures this machine, "
+        expected += "`lolat fit` takes the times or the data sheet of another"
     return (f"{wrong}; {hint}" if hint else wrong), expected
 
 

@@ -57,7 +57,9 @@ class LeftOut:
     def __str__(self) -> str:
         """All reasons in one line, for the error of a table without a usable row."""
         grouped = self._grouped()
-        told = "; ".join(f"{number} x {text}" for number, text in grouped[:MOST_LINES])
+        told = "; ".join(
+            f"{number} x {text}" if number > 1 else text for number, text in grouped[:MOST_LINES]
+        )
         more = len(grouped) - MOST_LINES
         return f"{told}; and {more} other reasons" if more > 0 else told
 

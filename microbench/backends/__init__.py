@@ -156,9 +156,10 @@ def threads_of(backend: str, device: str) -> int | None:
     digits = options[0].removeprefix(THREADS)
     if device == "cpu" and digits.isdecimal() and 1 <= int(digits) <= cpu_count():
         return int(digits)
+    if device != "cpu":
+        raise InputError(f"{arg('threads')} {digits} is for `lolat learn cpu`; leave it out")
     raise InputError(
-        f"{arg('threads')} {digits}: expected a number of this process' processors, 1 to {cpu_count()}, "
-        "and the device cpu"
+        f"{arg('threads')} {digits}: expected a number of this process' processors, 1 to {cpu_count()}"
     )
 
 

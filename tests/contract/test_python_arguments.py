@@ -199,3 +199,15 @@ def test_every_public_call_is_covered() -> None:
     for call, _ in CALLS.values():
         for argument in inspect.signature(call).parameters:
             assert argument in ("self", *TOLD) or value_of(argument) is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [((3, 512, 512), (3, 512, 512)), (pd.DataFrame([[1, 2, 3]]).to_numpy(), (3,))],
+)
+def test_an_input_in_the_place_of_the_batch_size(value: Any, meant: tuple[int, ...]) -> None:
+    """`lolat.read` takes the size behind the network, `predict` the batch size."""
+    with pytest.raises(InputError) as error:
+        lolat.load("rtx-4090").predict("timm:resnet50", value)
+    assert f"did you mean input_size={meant}?" in str(error.value)
+    assert (error.value.code, "\n" in str(error.value)) == ("batch-size", False)

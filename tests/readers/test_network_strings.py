@@ -11,6 +11,7 @@ import pytest
 
 import lolat
 from lolat.errors import InputError, MissingPackageError
+from lolat.io.forms import unknown_network
 
 MODULE = """
 import keras
@@ -195,6 +196,16 @@ def test_a_function_of_a_file_by_its_path(here: Path) -> None:
         assert [o.kind for o in graph.operations] == ["dense"]
     with pytest.raises(InputError, match=r"did you mean lolat_nets\.py:good\?$"):
         lolat.read("lolat_net.py:good")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("resnet5O", "resnet50"), ("resnet-50", "resnet50"), ("vit_b16", "vit_base_patch16_224")],
+)
+def test_a_typing_error_goes_before_a_shorter_name(given: str, meant: str) -> None:
+    names = ["resnetv2_50d_evos", "resnet50", "vit_base_patch16_224"]
+    message = str(unknown_network(f"timm:{given}", names, "timm.list_models()"))
+    assert f"did you mean timm:{meant}" in message
 
 
 @pytest.mark.parametrize("name", ["types", "telnetlib3"])
