@@ -120,9 +120,7 @@ def predict(
     names = {*filter(None, map(str.strip, ",".join(named).split(",")))}
     has_all = ALL in names
     if not has_all and len(models) + len(left_out) < len(names):
-        common.say(
-            "note: some of the devices are the same in this precision and launch: one row each"
-        )
+        common.say("note: some devices are the same in this precision and launch: one row each")
     predictions = predict_all(models, networks, asked["batch_size"], question, left_out, has_all)
     answers = predictions.answers
     if not answers:
