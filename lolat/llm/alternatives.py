@@ -11,8 +11,8 @@ from lolat.errors import InputError
 from lolat.llm.answer import ServingConfig, best_of
 from lolat.llm.decoder import DTYPES
 from lolat.llm.load import Load
-from lolat.llm.question import deployments_of
-from lolat.llm.remarks import nearly, published_fp8
+from lolat.llm.remarks import published_fp8
+from lolat.llm.serving import deployments_of
 
 if TYPE_CHECKING:
     from lolat.llm.sizing import Sizing
@@ -35,7 +35,7 @@ def near_miss(
         if fewer:
             near.append(of.row(of.load_of(one), fewer))
     near = [one for one in near if not one.within and _is_cheaper(one, best)]
-    return best_of([one for one in near if nearly(one, asked)], asked)
+    return best_of([one for one in near if one.may_keep(asked)], asked)
 
 
 def _is_cheaper(row: ServingConfig, other: ServingConfig) -> bool:
@@ -56,7 +56,7 @@ def surely_row(
     if of.asked.sure is not None or best.is_sure(of.asked):
         return None
     same = [row for row in rows if (row.request_rate or row.concurrency) == load]
-    known = best_of([row for row in same if of.surely.within(row)], of.asked)
+    known = best_of([row for row in same if row.keeps(of.surely)], of.asked)
     return _cheapest(sizings.values(), of.load_of(best), known, surely=True)
 
 
@@ -104,6 +104,6 @@ def _cheapest(
     for of in sizings:
         if most := of.affordable(known):
             row = of.best_row(load, most, surely=surely)
-            if (of.surely if surely else of.asked).within(row):
+            if row.keeps(of.surely if surely else of.asked):
                 known = best_of([one for one in (known, row) if one], of.asked)
     return known

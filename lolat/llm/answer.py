@@ -11,6 +11,7 @@ from lolat.device.intervals import normal_quantile, within_limit
 from lolat.errors import AnswerIsNo
 from lolat.io.results import Result, of
 from lolat.llm.question import ServingQuestion
+from lolat.parameters import MOST_GPUS
 from lolat.units import digits, milliseconds, percent, plain, plural
 
 BREAKDOWN = ("weights", "products", "attention", "experts", "all_reduce", "small", "launches", "scheduling",
@@ -135,10 +136,20 @@ class ServingConfig(Result):
         return [(self.intervals_ms or {}).get(f"{t}_p{percentile}") for t in ("tpot", "ttft")]
 
     def off(self, asked: ServingQuestion) -> float:
-        """Return the logarithm of the largest factor of a time to its limit; infinite: it cannot serve."""
-        if not self.fits or self.saturated:
+        """Return the logarithm of the largest factor of a time to its limit; infinite: it cannot serve, or
+        is on more GPUs than asked for.
+        """
+        if not self.fits or self.saturated or self.gpus > (asked.gpus or MOST_GPUS):
             return math.inf
         return max((math.log(factor) for factor, _ in self._factors(asked)), default=-math.inf)
+
+    def keeps(self, asked: ServingQuestion) -> bool:
+        """Return True if the row fits and keeps the limits."""
+        return self.off(asked) <= 0.0
+
+    def may_keep(self, asked: ServingQuestion) -> bool:
+        """Return True if the row may keep the limits, by its intervals."""
+        return asked.sure is None and self.off(asked) < math.inf and self.is_sure(asked, 0)
 
     def _limited(
         self, asked: ServingQuestion
@@ -245,6 +256,12 @@ class ServingConfig(Result):
     def is_good(self) -> bool:
         """True if the row serves its load within the limits."""
         return self.fits and not self.saturated and self.within is not False
+
+    @property
+    def is_hopeless(self) -> bool:
+        """True if so many replicas as there can be, each with few requests, do not keep the limits."""
+        each = self.gpus // self.replicas
+        return self.within is False and not self.saturated and self.gpus + each > MOST_GPUS
 
     def words(self, percentile: int | None = None) -> str:
         """Return the load, the GPUs and both times, at a percentile or the means, in words."""

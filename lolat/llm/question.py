@@ -1,9 +1,7 @@
-"""A question about serving a language model: requests, GPUs, data types, limits; its deployments."""
+"""A question about serving a language model: requests, GPUs, data types, limits."""
 
 from __future__ import annotations
 
-import itertools
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -30,12 +28,10 @@ from lolat.units import percent, plain, plural
 
 if TYPE_CHECKING:
     from lolat.hardware.prices import Prices
-    from lolat.llm.answer import ServingConfig
     from lolat.llm.decoder import Decoder
     from lolat.llm.frameworks import BatchLimits
     from lolat.llm.gpu import ServingSection
     from lolat.llm.load import Load, Trace
-    from lolat.llm.serving import Deployment
 
 USUAL_LOADS = (1, 8, 32, 128)
 """Concurrent requests that are answered if neither these nor a rate are given."""
@@ -232,54 +228,6 @@ class ServingQuestion:
         each = [*dict.fromkeys(each)]
         arrivals = self.arrivals or POISSON
         return [Load(*tokens, n, rate, arrivals, self.cached_tokens) for n, rate in each]
-
-    def within(self, row: ServingConfig) -> bool:
-        """Return True if a row fits and keeps the limits."""
-        return self.off(row) <= 0.0
-
-    def off(self, row: ServingConfig) -> float:
-        """Return `ServingConfig.off`; infinite for a row on more GPUs than asked for."""
-        return math.inf if row.gpus > (self.gpus or MOST_GPUS) else row.off(self)
-
-
-def deployments_of(
-    section: ServingSection, decoder: Decoder, asked: ServingQuestion
-) -> list[Deployment]:
-    """Return the deployments asked for; else those on 1, 2, 4, 8 GPUs of a node that hold the weights.
-
-    Of experts whose cache tensor parallel would copy also one with attention groups on all of them. If none
-    holds the weights: that with the fewest bytes of them on a GPU.
-    """
-    from lolat.llm.serving import Deployment, deployment_of, requests_that_fit
-
-    found, refused = list[Deployment](), dict[tuple[int, int, int], InputError]()
-    every = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node))
-    gpus = several(asked.tensor_parallel)
-    experts, asked_groups = several(asked.expert_parallel), several(asked.attention_data_parallel)
-    copies = decoder.latent or decoder.kv_heads < every  # tensor parallel does not split the cache
-    usual_groups = (1, every) if decoder.experts and copies and not gpus else (1,)
-    for groups in asked_groups or usual_groups:
-        usual = (1 << n for n in range((every // groups or 1).bit_length()))
-        for one in itertools.product(gpus or usual, experts, (groups,)):
-            try:
-                found.append(deployment_of(section, decoder, *one, asked.dtype, asked.kv_dtype))
-            except InputError as error:
-                if error.code not in ("tensor-parallel", "expert-parallel"):
-                    raise
-                refused[one] = error
-    answered = [{d.split[n] for d in found} for n in range(3)]
-    for one, why in reversed(refused.items()):  # each number that was asked for has an answer
-        if any(
-            one[n] not in answered[n]
-            for n, many in enumerate((gpus, experts, asked_groups))
-            if many
-        ):
-            raise why
-    found = [one for one in found if one.gpus <= (asked.gpus or MOST_GPUS)] or found[:1]
-    if asked.tensor_parallel:
-        return found
-    held = [d for d in found if requests_that_fit(section, d, 1)]
-    return held or [min(found, key=lambda d: d.weight_bytes)]
 
 
 def _word(name: str, value: str) -> str:

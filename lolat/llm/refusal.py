@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lolat.errors import AnswerIsNo, arg
-from lolat.llm.remarks import is_hopeless, links_words, nearly
+from lolat.llm.remarks import links_words
 from lolat.parameters import MOST_GPUS
 from lolat.units import dollars, milliseconds, plain, plural
 
@@ -26,7 +26,7 @@ def no_row(
 
     def distance(row: ServingConfig) -> tuple[float, ...]:
         rate = (row.largest_rate or 0.0) if row.saturated else 0.0
-        return not row.fits, row.saturated or False, asked.off(row), -rate, row.tpot_ms or math.inf
+        return not row.fits, row.saturated or False, row.off(asked), -rate, row.tpot_ms or math.inf
 
     near, most = min(made.served, key=distance), max(row.gpus for row in made.served)
     if asked.request_rate:
@@ -35,7 +35,7 @@ def no_row(
     keeps, helps, nearest = f"keeps {_limits_words(asked) or 'up with them'}", "", ""
     on, times = f"on {near.gpus_words}{near.split_words}", near.times_words(asked.percentile)
     under = f"under {near.requests_words} " * (len(asked.loads()) > 1)
-    if asked.request_rate and is_hopeless(near):
+    if asked.request_rate and near.is_hopeless:
         under, on = "", f"on any number of replicas of {plural(near.gpus // near.replicas, 'GPU')}"
         helps = "; try higher limits, shorter prompts, or a faster GPU"
     elif enough:
@@ -52,10 +52,10 @@ def no_row(
         short = f"{near.shortage} {on}"
     elif asked.sure is not None:
         ends = (milliseconds(end[1]) for end in reversed(near.judged_ends(asked.percentile)) if end)
-        slow = "not surely fast enough" if replace(asked, sure=None).within(near) else "too slow"
+        slow = "not surely fast enough" if near.keeps(replace(asked, sure=None)) else "too slow"
         short = f"{slow} {under}{on}: {times} ({asked.sure:g} % sure: up to {' and '.join(ends)})"
     else:
-        is_near = nearly(near, asked)
+        is_near = near.may_keep(asked)
         likely, error = "likely " * is_near, ", less than the error of these times" * is_near
         over = f"{near.over_words(asked)}{error}"
         short, nearest = (
@@ -73,7 +73,7 @@ def no_row(
         made.to_dict(),
         made=made,
         short=short,
-        off=asked.off(near),
+        off=near.off(asked),
         links=links[0] * (links[0] != made.device),
     )
 

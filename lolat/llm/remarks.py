@@ -373,12 +373,6 @@ def _beyond(of: Sizing, rows: Sequence[ServingConfig]) -> list[str]:
 # ---- Limits that are not kept
 
 
-def is_hopeless(row: ServingConfig) -> bool:
-    """Return True if so many replicas as there can be, each with few requests, do not keep the limits."""
-    each = row.gpus // row.replicas
-    return row.within is False and not row.saturated and row.gpus + each > MOST_GPUS
-
-
 def replicas_left_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator[str]:
     """Remark on numbers of GPUs of which no number of replicas keeps the limits."""
     for row in {row.split: row for row in rows}.values():
@@ -393,8 +387,3 @@ def replicas_left_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> 
             f"{replica} left out: no number of replicas keeps the limits; a request that has a "
             f"replica to itself takes {first} to the first token and {token} per output token"
         )
-
-
-def nearly(row: ServingConfig, asked: ServingQuestion) -> bool:
-    """Return True if a row may keep the limits, by its intervals."""
-    return asked.sure is None and asked.off(row) < math.inf and row.is_sure(asked, 0)

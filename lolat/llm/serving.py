@@ -7,14 +7,16 @@ parts together (Megatron-LM, Shoeybi et al. 2019).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lolat.arrays import np
+from lolat.device.question import several
 from lolat.errors import InputError, arg
 from lolat.llm.decoder import BLOCK, CACHE_BYTES, DTYPES, WEIGHT_BYTES, Decoder, LayerGroup
 from lolat.llm.frameworks import FrameworkOverheads
@@ -22,7 +24,11 @@ from lolat.llm.gpu import GPU, OWN_FITS, FittedKernel, ServingSection, dtypes_of
 from lolat.llm.kernels import HALF
 from lolat.llm.names import dtype_of
 from lolat.llm.scheduler import CONTEXTS, Rule, StepTable
+from lolat.parameters import MOST_GPUS
 from lolat.units import GIB
+
+if TYPE_CHECKING:
+    from lolat.llm.question import ServingQuestion
 
 STEP_PARTS = ("products", "head", "attention", "experts", "all_reduce", "moved")
 """The parts of a step that compute or move; `moved`: normalization, rotation, activation and the like."""
@@ -442,3 +448,41 @@ def cache_room(section: ServingSection, deployment: Deployment) -> float:
 def requests_that_fit(section: ServingSection, deployment: Deployment, tokens: float) -> int:
     """Return the number of requests of so many tokens whose caches fit; 0: the weights do not."""
     return int(cache_room(section, deployment) / deployment.cache_bytes(tokens))
+
+
+def deployments_of(
+    section: ServingSection, decoder: Decoder, asked: ServingQuestion
+) -> list[Deployment]:
+    """Return the deployments asked for; else those on 1, 2, 4, 8 GPUs of a node that hold the weights.
+
+    Of experts whose cache tensor parallel would copy also one with attention groups on all of them. If none
+    holds the weights: that with the fewest bytes of them on a GPU.
+    """
+    found, refused = list[Deployment](), dict[tuple[int, int, int], InputError]()
+    every = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node))
+    gpus = several(asked.tensor_parallel)
+    experts, asked_groups = several(asked.expert_parallel), several(asked.attention_data_parallel)
+    copies = decoder.latent or decoder.kv_heads < every  # tensor parallel does not split the cache
+    usual_groups = (1, every) if decoder.experts and copies and not gpus else (1,)
+    for groups in asked_groups or usual_groups:
+        usual = (1 << n for n in range((every // groups or 1).bit_length()))
+        for one in itertools.product(gpus or usual, experts, (groups,)):
+            try:
+                found.append(deployment_of(section, decoder, *one, asked.dtype, asked.kv_dtype))
+            except InputError as error:
+                if error.code not in ("tensor-parallel", "expert-parallel"):
+                    raise
+                refused[one] = error
+    answered = [{d.split[n] for d in found} for n in range(3)]
+    for one, why in reversed(refused.items()):  # each number that was asked for has an answer
+        if any(
+            one[n] not in answered[n]
+            for n, many in enumerate((gpus, experts, asked_groups))
+            if many
+        ):
+            raise why
+    found = [one for one in found if one.gpus <= (asked.gpus or MOST_GPUS)] or found[:1]
+    if asked.tensor_parallel:
+        return found
+    held = [d for d in found if requests_that_fit(section, d, 1)]
+    return held or [min(found, key=lambda d: d.weight_bytes)]

@@ -20,11 +20,10 @@ from lolat.llm.decoder import Decoder
 from lolat.llm.domain import interval, tail
 from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.load import Load, RequestTimes, Server, Trace
-from lolat.llm.question import PERCENTILES, ServingQuestion, deployments_of
+from lolat.llm.question import PERCENTILES, ServingQuestion
 from lolat.llm.refusal import no_row
 from lolat.llm.remarks import (
     Split,
-    is_hopeless,
     links_words,
     needed_words,
     own_copies,
@@ -37,6 +36,7 @@ from lolat.llm.serving import (
     STARTS,
     STEP_PARTS,
     Deployment,
+    deployments_of,
     each_ms,
     requests_that_fit,
 )
@@ -68,7 +68,7 @@ def answer(
     rows = [row for one in sizings.values() for row in one.rows()]
     rows.sort(key=lambda row: (row.request_rate or row.concurrency, row.split))
     kept = {row.request_rate for row in rows if row.within}
-    never = [row for row in rows if row.request_rate in kept and is_hopeless(row)]
+    never = [row for row in rows if row.request_rate in kept and row.is_hopeless]
     rows = [row for row in rows if row not in never]
     loads = dict[float, list[ServingConfig]]()
     for row in rows:  # one row a load leaves the best load to choose
@@ -87,7 +87,6 @@ def answer(
     best = best_of([rows[n] for n in bests], asked)
     row = best or max(rows, key=lambda row: row.tpot_ms is not None)
     none = next((one for one in rows if not one.largest_concurrency), None)
-    links, copies = slower_links(sizings.values()), own_copies(sizings[row.split], rows)
     missing = "" if rental else remark
     made = ServingAnswer(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, asked,
@@ -100,6 +99,7 @@ def answer(
         partial(_remarks_on_row, sizings, missing),
     )  # fmt: skip
     if asked.has_limits and best is None:
+        links, copies = slower_links(sizings.values()), own_copies(sizings[row.split], rows)
         raise no_row(made, asked, links, copies, _enough(given, device, decoder, asked, rental))
     return made
 
@@ -209,7 +209,7 @@ class Sizing:
         asked = self.surely if surely else self.asked
         numbers = range(1, min(most, int(load.concurrency)) + 1)
         rows = [self.row(load, n) for n in (numbers if self.asked.has_limits else (1,))]
-        good = [row for row in rows if asked.within(row)]
+        good = [row for row in rows if row.keeps(asked)]
         return best_of(good, self.asked) or rows[-1]
 
     def _least_replicas(self, load: Load, most: int, surely: bool) -> ServingConfig:
@@ -218,20 +218,20 @@ class Sizing:
         """
         if not self.fit:
             return self.row(load, 1)
-        within = (self.surely if surely else self.asked).within
+        asked = self.surely if surely else self.asked
         first = min(max(math.ceil(load.request_rate / self.largest_rate), 1), most)
         low = first - 1  # too few
         for number in (first, min(2 * first, most), most):
             row = self.row(load, number)
-            if within(row) or not self.asked.has_limits:
+            if row.keeps(asked) or not self.asked.has_limits:
                 break
             low = number
-        if not within(row) or not self.asked.has_limits:
+        if not row.keeps(asked) or not self.asked.has_limits:
             return row
-        row = self.row(load, least(low, number, lambda n: within(self.row(load, n))))
+        row = self.row(load, least(low, number, lambda n: self.row(load, n).keeps(asked)))
         held = self._rented(row.replicas)[2]
         fuller = self.row(load, min(held, most)) if held > row.replicas else row
-        return fuller if within(fuller) else row
+        return fuller if fuller.keeps(asked) else row
 
     def load_of(self, row: ServingConfig) -> Load:
         """Return the load that a row is of."""
@@ -256,7 +256,7 @@ class Sizing:
         load, own, number = self.load_of(row), row.request_rate or 0.0, row.replicas
 
         def keeps(step: int) -> bool:
-            return asked.within(self.row(replace(load, request_rate=rate_at(-step)), number))
+            return self.row(replace(load, request_rate=rate_at(-step)), number).keeps(asked)
 
         low = math.ceil(-step_of(self.largest_rate * number)) - 1
         high = math.floor(-step_of(own)) + 1  # such rates keep them
@@ -286,7 +286,7 @@ class Sizing:
             row = replace(row, **self._timed(row, *self.times(load, groups)))
         if not self.asked.has_limits:
             return row
-        return replace(row, within=self.asked.within(row), verdicts=row.judge(self.asked))
+        return replace(row, within=row.keeps(self.asked), verdicts=row.judge(self.asked))
 
     def _memory_gib(self, load: Load, requests: float) -> float:
         """GiB of weights and of the caches of so many requests on each GPU."""
