@@ -254,7 +254,7 @@ def serving_models(
     `left_out`: takes the reasons of GPUs among several that compute no bfloat16, and of those that ALL has
     not; None: a GPU without bfloat16 is an error.
 
-    `of_any`: see `serving_model`; of ALL there is one for each GPU then. ALL has the GPUs of other models
+    `of_any`: see `serving_model`; ALL then has one model of each GPU. ALL has the GPUs of other models
     too, by their data sheets, but not each variant of a card: of a Max-Q the full card, which is rented.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]

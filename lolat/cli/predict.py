@@ -150,10 +150,10 @@ def predict(
 
 
 def of_one(asked: type, *without: str, **changes: Mapping[str, Any]) -> Any:
-    """Arguments and options of a question about a network on a device, as `common.question` takes them.
+    """Arguments and options of a question about a network on a device.
 
-    The function receives the opened model and the other options. One batch size is a number, several are a
-    tuple.
+    `asked`, `without`, `changes`: as in `common.question`. The function receives the opened model and the
+    other options. One batch size is a number, several are a tuple.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:

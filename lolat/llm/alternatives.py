@@ -76,7 +76,8 @@ def in_other_dtypes(of: Sizing, bests: Sequence[ServingConfig]) -> list[ServingC
             each = [replace(of, deployment=one, asked=other) for one in several]
             rows = ((row, _cheapest(each, of.load_of(row), _cheaper(row))) for row in bests)
             found += [one for row, one in rows if one and _cost(one) < CHEAPER * _cost(row)]
-    of_type = {(row.request_rate, row.dtype): row for row in found}  # fp8 may stand for fp8_block
+    # fp8 may become fp8_block, so that a type occurs twice.
+    of_type = {(row.request_rate, row.dtype): row for row in found}
     return sorted(
         of_type.values(), key=lambda row: (row.request_rate or 0.0, _cost(row), row.dtype)
     )

@@ -33,10 +33,9 @@ class ComparedModels(Result):
     the lowest price of a million tokens, None without prices. `fastest`: that with the shortest time per
     output token of these rows, at the percentile asked for. `by_load`: the best rows of each device, one
     for each load asked for, if these are several. `left_out`: reasons why other devices have no answer, by
-    device, the nearest to the limits first. `near`: rows on fewer GPUs that miss the limits by less than
-    the error, by device. `surer`, `other_dtypes`, `price_lists`: those of the answers, by device.
-    `warnings`: what a reader of the rows must know. The limits, `percentile`, `sure` and `coverage` that
-    were asked for are keys in JSON.
+    device, the nearest to the limits first. `surer`, `near`, `other_dtypes`, `price_lists`: those of
+    the answers, by device. `warnings`: what a reader of the rows must know. The limits, `percentile`,
+    `sure` and `coverage` that were asked for are keys in JSON.
     """
 
     of: Mapping[str, ServingAnswer]
@@ -103,7 +102,7 @@ class ComparedModels(Result):
 
     @property
     def near(self) -> dict[str, tuple[ServingConfig, ...]]:
-        """Rows on fewer GPUs that miss the limits by less than the error, by device."""
+        """Cheaper rows that miss the limits by less than the error, by device."""
         return {name: answer.near for name, answer in self.of.items() if answer.near}
 
     @property

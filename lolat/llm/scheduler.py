@@ -117,8 +117,8 @@ class Requests:
 class Event(NamedTuple):
     """Equal steps, one after the other.
 
-    `start_ms`, `end_ms`: of all of them. `sequences`: those that decode; `context`: tokens in the cache of
-    each, on average. `new`: tokens of prompts, of which `last` end; `prompt_ms`: their attention.
+    `start_ms`, `end_ms`: of these steps together. `sequences`: those that decode; `context`: tokens in the
+    cache of each, on average. `new`: tokens of prompts, of which `last` end; `prompt_ms`: their attention.
     """
 
     start_ms: float

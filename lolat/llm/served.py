@@ -249,8 +249,8 @@ def _cells(row: ServedRow) -> dict[str, str]:
 def _overload_words(found: Mapping[str, Any], row: ServedRow) -> str:
     """Remark on requests at a rate that left more slowly than they came; "" if they did not.
 
-    They come in about requests / rate seconds, with the standard deviation of a Poisson process; after the
-    last one came, its tokens are still to be made.
+    They come in about requests / rate seconds, with the standard deviation of a Poisson process; the
+    last request's tokens are made after it came.
     """
     throughput = float(found.get("request_throughput") or 0.0)
     if not row.request_rate or not throughput:

@@ -225,8 +225,8 @@ def unpriced_lines(found: ComparedModels) -> Iterator[str]:
 
 
 def compared_near(found: ComparedModels) -> Iterator[str]:
-    """Rows that cost less than the cheapest device: fewer GPUs that nearly keep the limits, and the
-    cheapest with weights of another data type.
+    """Rows that cost less than the cheapest device: those that nearly keep the limits, and the cheapest
+    with weights of another data type.
     """
     is_only = not found.by_load
     for load, rows in found.loads.items():

@@ -210,7 +210,7 @@ def one_by_one(found: Any, parts: Callable[[Any], Iterable[Part]]) -> Iterator[P
 
 
 def lines_of(parts: Iterable[Part]) -> Iterator[str]:
-    """The lines of a screen."""
+    """Turns lines and tables into the lines of a screen."""
     for part in parts:
         yield from part.lines() if isinstance(part, ReportTable) else (part,)
 

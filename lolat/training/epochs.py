@@ -68,7 +68,8 @@ def input_elements(graph: Graph) -> int:
 def pass_counts(graph: Graph, batch_size: int) -> np.ndarray:
     """(4,) the first four EPOCH_TERMS of a forward pass.
 
-    Both passes together have three products of each kernel; an operation counts by the share that runs.
+    Both passes together have three products of each kernel. An operation of which fewer run (a frozen part)
+    or more (one that is computed again) counts in proportion.
     """
     back, again = shares(graph)
     rows = pass_rows(graph, batch_size) * ((1 + again + 2 * back) / 3)[:, None]

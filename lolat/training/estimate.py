@@ -285,7 +285,7 @@ class EstimatedTraining(TrainingPredictor):
         floor = self.file.noise.floor or 0.0
         half = self.calibration.half_width(len(graph.operations), coverage, floor)
         off = self.formula.training_residuals
-        if self.estimated and len(off) > 1:  # their level is as sure as they agree
+        if self.estimated and len(off) > 1:  # the less they agree, the less sure is their level
             spread = normal_quantile(coverage) * float(np.std(off, ddof=1))
             half = min(max(half, spread * math.sqrt(1.0 + 1.0 / len(off))), LARGEST)
         half = math.hypot(half, math.log(self.formula.own_level))
