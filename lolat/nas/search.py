@@ -339,8 +339,8 @@ class Archive:
         return rows[self.limit.ends(rows) <= self.limit.max_ms]
 
     def known(self) -> np.ndarray:
-        """Return the candidates with a known score that keep the limit."""
-        return self.within(self.objective.space.parse(sorted(self.objective.known)))
+        """Return the candidates with a known score that keep the limit, in the order of their scoring."""
+        return self.within(self.objective.space.parse(list(self.objective.known)))
 
     def announce(self, total: int) -> None:
         """Show how many of `total` candidates a function has yet to score."""

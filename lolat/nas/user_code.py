@@ -16,11 +16,12 @@ from lolat.errors import InputError, LolatError, arg
 from lolat.io.forms import is_function
 from lolat.io.paths import AnyPath, shown_path
 from lolat.io.progress import Progress, quietly
-from lolat.io.tables import is_table, read_table, to_csv
+from lolat.io.tables import Row, is_table, read_table, to_csv
 from lolat.io.writing import not_written
 from lolat.nas.space import Space
 from lolat.nas.spaces import SPACES
 from lolat.readers.code import attribute_of, brief, meant_here, missing_arguments
+from lolat.readers.sources import code_of
 from lolat.units import plural, user_line
 
 
@@ -101,8 +102,8 @@ OF_A_CANDIDATE = ("arch", "candidate", "choices")
 # ---- The scores of an objective: from a table, or by a function, each added to a file at once.
 
 SCORES = ("arch", "score")
-SCORE_COLUMNS = (*SCORES, "objective", "choices")
-"""Columns of a file of scores: `objective` is the function's name, `choices` the `fingerprint`."""
+SCORE_COLUMNS = (*SCORES, "objective", "choices", "code")
+"""Columns of a file of scores: the function's name, the space's `fingerprint`, the function's `code_of`."""
 
 
 class Objective:
@@ -141,6 +142,8 @@ class Objective:
             )
         of = self.function if hasattr(self.function, "__qualname__") else type(self.function)
         self._name = given if isinstance(given, str) else f"{of.__module__}:{of.__qualname__}"
+        self._code = code_of(self.function)
+        self._is_unsure = not self._code
         if path is not None and os.path.exists(path) and os.path.getsize(path):
             self._read(path, SCORE_COLUMNS)
 
@@ -151,17 +154,10 @@ class Objective:
             self.space.prepare(self.progress)
         else:
             table = self.space.read_table(path, columns[1:], rows)
-        own = {"objective": self._name, "choices": self.space.fingerprint} if rows is None else {}
-        remedy = f"give another file as {arg('accuracy')}, or remove this one"
-        for row in table:  # before it is parsed: another space has other texts
-            if {name: row[name] for name in own} != own:
-                of, expected = (
-                    "the choices or networks of the space have changed since",
-                    "scores of these",
-                )
-                if row["objective"] != self._name:
-                    of, expected = f"a score by {row['objective']}", f"scores by {self._name}"
-                raise row.refused(f"{of}; expected {expected}: {remedy}")
+        for row in (
+            table if rows is None else ()
+        ):  # before it is parsed: another space has other texts
+            self._refuse_other(row)
         networks = self.space.parse_table(table)
         for network, row in zip(networks, table, strict=True):
             score = math.nan if row["score"].lower() == "nan" else row.number("score")
@@ -173,11 +169,30 @@ class Objective:
         table.say_unread(self.progress.note)
         return networks
 
+    def _refuse_other(self, row: Row) -> None:
+        """Raise InputError unless the score is by this function, of this space; no `code` may be any."""
+        remedy = f"give another file as {arg('accuracy')}, or remove this one"
+        if row["objective"] != self._name:
+            of, expected = f"a score by {row['objective']}", f"scores by {self._name}"
+        elif row["choices"] != self.space.fingerprint:
+            of = "the choices or networks of the space have changed since"
+            expected = "scores of these"
+        elif row["code"] and self._code and row["code"] != self._code:
+            of = f"the source of {self._name}, or of what it imports, has changed since"
+            expected = "scores by it as it is now"
+            remedy += ", or empty its column code if the scores are still right"
+        else:
+            self._is_unsure |= not row["code"]
+            return
+        raise row.refused(f"{of}; expected {expected}: {remedy}")
+
     def announce(self, total: int, known: int) -> None:
         """Show that the function scores the rest of `total` candidates, `known` of which the file has."""
         left = max(total - known, 0)
         if known:
-            self.progress.note(f"{self.path} has {plural(known, 'score')} already, {left:,} to go")
+            unsure = f": remove it if {self._name} has changed since" if self._is_unsure else ""
+            said = f"{self.path} has {plural(known, 'score')} already, {left:,} to go{unsure}"
+            self.progress.note(said)
         if left:
             self.progress.start("scoring", left)
 
@@ -209,7 +224,8 @@ class Objective:
             score = float(found)
         score = score if math.isfinite(score) else math.nan
         if self.path is not None:
-            _append(self.path, [arch, repr(score), self._name, self.space.fingerprint])
+            of = [self._name, self.space.fingerprint, self._code]
+            _append(self.path, [arch, repr(score), *of])
         return score
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
+import json
 import os
 import sys
 import time
@@ -60,6 +61,15 @@ def modules_of(value: Any) -> Iterator[str]:
         yield from modules_of([*value, *value.values()])
     elif isinstance(value, type | FunctionType):
         yield value.__module__
+
+
+def code_of(value: Any) -> str:
+    """A hash of a function or class, of its module's text, and of all that it imports; "" if unknown."""
+    try:
+        facts = [facts_of(value), sources_of(modules_of(value))]
+    except (UnknownCodeError, ImportError, OSError, SyntaxError, ValueError):
+        return ""
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 
 def sources_of(modules: Iterable[str]) -> list[list[str]]:

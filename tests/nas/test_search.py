@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import csv
+import importlib
+import itertools
 import math
+import os
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -177,15 +182,22 @@ def test_the_ends_of_the_intervals_keep_the_time(coverage: float, candidates: in
         search(SPACE, MODEL, score, max_ms=min(ends) * 0.99, sure=True, coverage=coverage)
 
 
-def test_the_answer_tells_its_best_and_what_may_change_it() -> None:
+def test_the_answer_tells_its_best_and_what_may_change_it(tmp_path: Path) -> None:
     """By hand: the score rises with the number of calls, or falls."""
+    seen: list[str] = []
     for sign, rising in ((1, True), (-1, False)):
-        seen: list[int] = []
-        result = search(
-            CELLS, MODEL, lambda arch, n=sign, s=seen: s.append(1) or n * len(s), candidates=30
-        )
-        assert result.improving is rising
-        assert ("still rose" in result.report()) is rising
+        seen.clear()
+        kept: dict[str, Any] = {"candidates": 30, "accuracy": tmp_path / f"{sign}.csv"}
+
+        def moving(arch: str, sign: int = sign) -> float:
+            seen.append(arch)
+            return sign * len(seen)
+
+        for _ in range(2):  # and when the file has all scores
+            result = search(CELLS, MODEL, moving, **kept)
+            assert result.improving is rising
+            assert ("still rose" in result.report()) is rising
+        assert len(seen) == 30
     best, limit = result.front[-1], 1.01 * result.front[-1].latency_ms
     assert f"Best: {best.arch}, " in result.report()
     late = search(CELLS, MODEL, lambda arch: float(arch == best.arch), candidates=30, max_ms=limit)
@@ -381,6 +393,61 @@ def test_scores_by_another_function_are_refused(tmp_path: Path) -> None:
     ):
         search(SPACE, MODEL, smooth, accuracy=path, candidates=5)
     assert path.read_text() == text
+
+
+@pytest.fixture
+def rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Writes modules some time ago, and returns the function `score` of the first, imported anew."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    days = itertools.count(1)
+
+    def write(**texts: str) -> Any:
+        for name, text in texts.items():
+            path = tmp_path / f"{name}.py"
+            path.write_text(text)
+            os.utime(path, (next(days) * 86400,) * 2)  # another time: Python compiles it anew
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        return importlib.import_module(next(iter(texts))).score
+
+    yield write
+    for name in ("rated", "weighed"):
+        sys.modules.pop(name, None)
+
+
+def test_scores_by_the_function_as_it_was_are_refused(
+    rewritten: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Also if a module that it imports changed; the front has the scores of the function as it is."""
+    rated = "def score(candidate):\n    from weighed import weight\n    return weight * sum(candidate)\n"
+    path = tmp_path / "scores.csv"
+    more: dict[str, Any] = {"candidates": 72, "accuracy": path}
+
+    def best(function: Any) -> float:
+        return search(SPACE, MODEL, function, **more).front[-1].score
+
+    total = max(sum(row) for row in ROWS.tolist())
+    assert best(rewritten(rated=rated, weighed="weight = 2\n")) == 2 * total
+    assert best(rewritten(rated=rated, weighed="weight = 2\n")) == 2 * total
+    kept = path.read_text()
+    for texts in (
+        {"rated": rated.replace("weight *", "1 + weight *"), "weighed": "weight = 2\n"},
+        {"rated": rated, "weighed": "weight = 3\n"},
+    ):
+        with pytest.raises(
+            InputError, match="source of rated:score, .* changed since.* column code"
+        ):
+            best(rewritten(**texts))
+        assert path.read_text() == kept
+    lines = [line.rsplit(",", 1)[0] for line in kept.splitlines()]
+    path.write_text("".join(f"{line},{'' if n else 'code'}\n" for n, line in enumerate(lines)))
+    more["progress"] = shown = Notes()
+    assert best(rewritten(rated=rated)) == 2 * total  # the user's word that they are right
+    assert shown.notes == [
+        f"{path} has 72 scores already, 0 to go: remove it if rated:score has changed since"
+    ]
+    path.unlink()
+    assert best(rewritten(rated=rated)) == 3 * total
 
 
 @pytest.mark.parametrize(
