@@ -65,8 +65,8 @@ class Show(Progress):
             say(f"this takes {self.takes}")
             self.takes = ""
         if text != self.text:
-            self.task = self.bar.add_task(text, total=total, completed=done)
-            self._line(f"{text}: {total} step{'s' * (total != 1)}")
+            self.task = self.bar.add_task(text, total=total or None, completed=done)
+            self._line(f"{text}: {total} step{'s' * (total != 1)}" if total else text)
         else:
             self.bar.reset(self.task, total=total, completed=done)
         self.text, self.total, self.done, self.began = text, total, done, time.monotonic()
@@ -79,8 +79,9 @@ class Show(Progress):
         if time.monotonic() - self.time >= EVERY_S:
             each = (time.monotonic() - self.began) / (self.done - self.first)
             left = each * (self.total - self.done)
-            more = f", about {duration(left)} more" if left else ""
-            self._line(f"{self.text}: {self.done} of {self.total}{more}")
+            more = f", about {duration(left)} more" if left > 0 else ""
+            of = f"of {self.total}" if self.total else "so far"
+            self._line(f"{self.text}: {self.done} {of}{more}")
 
     def note(self, text: str) -> None:
         """A remark."""

@@ -201,7 +201,12 @@ class DeviceFile(Hardware):
             "language models (`lolat llm`)": self.llm is not None,
         }
         words = [name for name, is_known in known.items() if is_known]
-        return [*words, *(f"networks of {space}" for space in sorted(self.spaces))]
+        return [*words, *(f"networks of {label}" for label in sorted(self.space_labels.values()))]
+
+    @property
+    def space_labels(self) -> dict[str, str]:
+        """The names of the search spaces in the file -> those for people."""
+        return {name: str(part.get("label") or name) for name, part in self.spaces.items()}
 
     @property
     def answers_for(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ class Progress:
     """Receives stages, their steps, and remarks for the user; this one shows nothing."""
 
     def start(self, text: str, total: int, done: int = 0) -> None:
-        """A stage of `total` steps begins, of which `done` are done already."""
+        """A stage of `total` steps begins, of which `done` are done already; 0: not known how many."""
 
     def step(self) -> None:
         """One step of the stage is done."""

@@ -75,8 +75,8 @@ class Decomposition:
             off = f"up to {percent(self.deviation)} off in {MEANINGS[self.column].words}"
         return (
             f"{self._built_words}; positions that interact: {keys}; "
-            f"counts summed over a network's parts are {off}, checked on {self.checked} of {self.size:,} "
-            "networks"
+            f"MACs and other counts, summed over a network's parts, are {off}, checked on "
+            f"{self.checked} of {self.size:,} networks"
         )
 
     @property
@@ -85,9 +85,11 @@ class Decomposition:
         return f"{self.built} networks built{before * bool(self.cached)}"
 
     def words(self) -> str:
-        """Return the text, a short one where all networks are compared and exact."""
+        """Return the text; a short one where all networks are exact, or an earlier command said more."""
         if self.column is None and self.checked == self.size:
             return f"{self._built_words}; the counts of each are exact"
+        if self.column is None and self.cached:
+            return self._built_words
         return str(self)
 
 
@@ -216,11 +218,11 @@ class CandidateNetworks:
         self._key = key_of(facts)
 
     def expect(self, more: int, progress: Progress, purpose: str = "") -> None:
-        """Begin a stage of about `more` networks; `progress` shows it once one is built."""
+        """Begin a stage of about `more` networks, 0: not known; `progress` shows it once one is built."""
         self._progress, self._is_shown = progress, False
         self._stage = f"building candidates of {self.name}{purpose}"
         self._expected = max(min(more, self.size - self._done), 1)
-        self._total = self._done + self._expected
+        self._total = self._done + self._expected if more else 0
 
     def _step(self, is_quick: bool) -> None:
         """Count one more network, and show it unless `is_quick`."""
@@ -228,8 +230,8 @@ class CandidateNetworks:
         if is_quick:
             self._is_shown = False
             return
-        if not self._is_shown or self._done > self._total:
-            if self._done > self._total:  # of as many again
+        if not self._is_shown or self._done > self._total > 0:
+            if self._done > self._total > 0:  # of as many again
                 self._total = min(self._done - 1 + self._expected, self.size)
             self._progress.start(self._stage, self._total, self._done - 1)
             self._is_shown = True
@@ -340,11 +342,8 @@ class Decomposer:
     def _split(self, progress: Progress) -> Decomposition:
         """Find the interactions; errors as of `run`."""
         networks = self.networks
-        few = 2 * len(self.sizes) + FRESH_CHECKS
-        most = f"{min(networks.size, MOST_NETWORKS):,}"
-        networks.expect(
-            few, progress, f", first a few that show how many of at most {most} it takes"
-        )
+        most = f"at most {MOST_NETWORKS:,} of " * (networks.size > MOST_NETWORKS)
+        networks.expect(0, progress, f" ({most}{networks.size:,}) to find choices that interact")
         networks.use_cache()
         ends = Decomposer(networks, self.tolerance, [sorted({0, n - 1}) for n in self.sizes])
         ends.find([])

@@ -61,7 +61,7 @@ class SpaceSection(msgspec.Struct, frozen=True):
 
     `step_ms`: the unit to which times were rounded (0: none seen). `spreads_ms`: by assumption,
     (directions, pieces) standard deviations of the costs in independent directions. `choices`: the space's
-    `fingerprint`.
+    `fingerprint`; `label`: its name for people.
     """
 
     samples: list[Sample]
@@ -70,6 +70,7 @@ class SpaceSection(msgspec.Struct, frozen=True):
     spreads_ms: dict[str, Annotated[list[list[float]], msgspec.Meta(min_length=1)]]
     warnings: list[str]
     choices: str
+    label: str = ""
 
 
 CHUNK = 16384  # networks whose counts are in memory at a time
@@ -393,6 +394,7 @@ def fit(
         spreads_ms={n: list(map(_shortened, s)) for n, s in spreads(found).items()},
         warnings=_warnings(measured, found[0], of_space),
         choices=of_space.fingerprint,
+        label=of_space.label,
     )
     if device and measured.device not in device:
         section.warnings.append(f"the samples are of {measured.device}, the file is of {device}")

@@ -25,7 +25,7 @@ from lolat.nas.fewshot import Answer, FewShotModel, answers, estimator
 from lolat.nas.space import Grid, Space
 from lolat.nas.user_code import Objective, opened
 from lolat.parameters import COVERAGE, check_given, surely
-from lolat.units import milliseconds, plain
+from lolat.units import between, milliseconds, plain
 
 CANDIDATES = 200
 EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
@@ -162,17 +162,17 @@ def search(
         _refuse_beside_table(objective, accuracy=accuracy, candidates=candidates, seed=seed)
     latencies = estimator(of_space, loaded, batch_size, predictor, shown)
     limit = Limit.of(latencies, of_space, loaded, max_ms, sure, coverage)
-    most, rows, method = candidates or CANDIDATES, scores.rows, EXHAUSTIVE
-    if rows is None:
-        rows, method = _to_score(limit, most)
+    most = candidates or CANDIDATES
+    rows, method = _to_score(limit, most) if scores.rows is None else (scores.rows, EXHAUSTIVE)
     result = SearchResult(
         of_space.label, of_space.size, batch_size, latencies.predictor, latencies.source, loaded.name,
         method, max_ms, 0, 0, (), sure,
     )  # fmt: skip
     ends = limit.ends(rows)
     if (least := float(ends.min())) > limit.max_ms:
-        table = None if scores.rows is None else objective
-        raise none_within(replace(result, fastest_ms=least), least, table)
+        table, row = None if scores.rows is None else objective, rows[[int(ends.argmin())]]
+        interval = answers(latencies, of_space, loaded, row, coverage)[0].interval_ms
+        raise none_within(replace(result, fastest_ms=least), least, table, interval)
     able = rows[ends <= limit.max_ms]
     archive = Archive(limit, scores, -1.0 if lower_is_better else 1.0)
     archive.announce(most if method == EVOLUTIONARY else len(able))
@@ -203,9 +203,10 @@ def _of_archive(
     if not result.scored:
         words = f"gave no finite number for any of {unscored:,} candidates of {result.space}"
         raise AnswerIsNo(f"{arg('objective')} {words}; expected some", result.to_dict())
-    found, least = archive.whole_front(space, model)
+    found, fast = archive.whole_front(space, model)
     if not found:
-        raise none_within(replace(result, fastest_ms=least), least)
+        least = end_ms(fast, result.sure)
+        raise none_within(replace(result, fastest_ms=least), least, interval=fast.interval_ms)
     improving = result.method == EVOLUTIONARY and archive.improving()
     return replace(result, front=found, improving=improving)
 
@@ -221,17 +222,23 @@ def _refuse_beside_table(table: Any, **given: Any) -> None:
             )
 
 
-def none_within(result: Any, fastest_ms: float, table: object = None) -> AnswerIsNo:
+def none_within(
+    result: Any,
+    fastest_ms: float,
+    table: object = None,
+    interval: tuple[float, float] | None = None,
+) -> AnswerIsNo:
     """Return the error if no candidate of a search or a ranking is within the time.
 
-    `table`: the candidates' table, None if all of the space are meant.
+    `table`: the candidates' table, None if all of the space are meant; `interval`: the fastest one's.
     """
     of = result.space if table is None else f"{table}, a table of {result.space},"
     size = "" if result.batch_size == 1 else f" at batch size {result.batch_size}"
     surely, most = (" for sure", "up to ") if getattr(result, "sure", False) else ("", "")
+    ends = "" if interval is None or most else f" ({between(*interval)})"
     return AnswerIsNo(
         f"no candidate of {of} is within {result.max_ms:g} ms{size}{surely}; the fastest takes "
-        f"{most}{fastest_ms:.3g} ms",
+        f"{most}{fastest_ms:.3g} ms{ends}",
         result.to_dict(),
     )
 
@@ -352,7 +359,7 @@ class Archive:
         before = np.array(self.scores[: -(-9 * len(self) // 10)])
         return bool(np.nanmax(self.scores) > np.nanmax(before, initial=-np.inf))
 
-    def whole_front(self, space: Space, model: Device) -> tuple[tuple[FrontCandidate, ...], float]:
+    def whole_front(self, space: Space, model: Device) -> tuple[tuple[FrontCandidate, ...], Answer]:
         """Return the front by the device's answers for whole networks, and the shortest that was seen.
 
         These may differ from the estimates: one that does not keep the limit leaves its place to others.
@@ -379,7 +386,7 @@ class Archive:
             )
             for n in last
         )  # fmt: skip
-        return found, min(end_ms(one, limit.sure) for one in whole.values())
+        return found, min(whole.values(), key=lambda one: end_ms(one, limit.sure))
 
 
 SPREAD = (

@@ -224,8 +224,8 @@ class Objective:
             score = float(found)
         score = score if math.isfinite(score) else math.nan
         if self.path is not None:
-            of = [self._name, self.space.fingerprint, self._code]
-            _append(self.path, [arch, repr(score), *of])
+            by = [self._name, self.space.fingerprint, self._code]
+            _append(self.path, [arch, repr(score), *by])
         return score
 
 

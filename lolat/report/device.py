@@ -185,7 +185,7 @@ def section_lines(file: DeviceFile) -> Iterator[str]:
         lines = (*_overheads(part), *_operations(part))
         yield from _titled("language models (`lolat llm`)", map(plain, lines))
     spaces = [
-        f"{plain(name)}: {plural(len(part.get('samples', ())), 'measured network')}"
+        f"{plain(file.space_labels[name])}: {plural(len(part.get('samples', ())), 'measured network')}"
         for name, part in file.spaces.items()
     ]
     yield from _titled("spaces (`lolat nas search SPACE MODEL`)", spaces)

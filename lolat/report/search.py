@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from lolat.device.domain import NEGLIGIBLE_SHARE
+from lolat.nas.fewshot import SAMPLES
 from lolat.report.prediction import note_lines, range_word
 from lolat.report.ranked import MOST_NOTES, grouped_notes
 from lolat.report.tables import Column, Part, ReportTable
@@ -51,6 +52,8 @@ def _summary(result: SearchResult) -> Iterator[str]:
     outside = ", OUTSIDE the measured range: time it first" if best.in_domain is False else ""
     latency = f"{milliseconds(best.latency_ms)}{ends}"
     yield f"Best{within}: {_named(best)}, {latency}, score {best.score:.6g}{outside}"
+    if outside and result.predictor == SAMPLES:
+        yield "Add its time, and that of the fastest, to the samples, and `lolat nas fit` again"
     limit = result.max_ms or math.inf
     highs = [c.interval_ms[1] for c in result.front if c.interval_ms]
     if late := sum(high > limit for high in highs):

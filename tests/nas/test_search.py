@@ -24,7 +24,7 @@ from lolat.io.progress import Progress
 from lolat.nas import Space, search, spaces
 from lolat.nas.search import FrontCandidate, SearchResult, front
 from lolat.nas.user_code import Objective, find_space
-from lolat.units import milliseconds
+from lolat.units import between, milliseconds
 from tests import synthetic
 from tests.nas.test_space import small
 from tests.training import known_device
@@ -211,6 +211,9 @@ def test_no_candidate_is_within_the_time(candidates: int) -> None:
         search(SPACE, MODEL, score, max_ms=0.01, candidates=candidates)
     assert caught.value.answer is not None
     assert caught.value.answer["fastest_ms"] == pytest.approx(TIMES.min())
+    interval = MODEL.predict(SPACE.network(ROWS[TIMES.argmin()])).interval_ms
+    assert interval is not None
+    assert f"takes {TIMES.min():.3g} ms ({between(*interval)})" in str(caught.value)
 
 
 def test_candidates_without_a_score_are_left_out() -> None:
@@ -435,7 +438,7 @@ def test_scores_by_the_function_as_it_was_are_refused(
         {"rated": rated, "weighed": "weight = 3\n"},
     ):
         with pytest.raises(
-            InputError, match="source of rated:score, .* changed since.* column code"
+            InputError, match=r"source of rated:score, .* changed since.* column code"
         ):
             best(rewritten(**texts))
         assert path.read_text() == kept

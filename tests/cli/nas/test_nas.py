@@ -182,6 +182,16 @@ def test_a_space_of_ones_own_is_fitted_and_searched(
         assert found["latency_ms"] == pytest.approx(device(**found["choices"]), rel=0.1)
     lowest = lolat.answer(*ask, "--lower-is-better")["front"]
     assert [found["arch"] for found in lowest] == ["0-0"]
+    (here / "few.csv").write_text("\n".join(["arch,latency_ms", *samples[:4]]))
+    lolat.done("nas", "fit", "searched:space", "few.csv", "--output", "few.json")
+    said = lolat.done(
+        "nas", "search", "searched:space", "few.json", *ask[4:], "--accuracy", "x.csv"
+    ).out
+    assert "OUTSIDE" in said
+    assert "to the samples, and `lolat nas fit` again" in said
+    shown = lolat.done("show", "few.json").out
+    assert shown.startswith("few: device not named\n")
+    assert "tiny: 4 measured networks" in shown
 
 
 # ---- search
@@ -242,6 +252,11 @@ def test_a_space_of_a_function_is_called_as_it_is_asked_for(
     assert "searched:built: 9 networks built; the counts of each are exact" in done.err
     assert (here / "searched.built.scores.csv").exists()
     assert lolat.answer(*ask)["space"] == "searched:built"
+    samples = "".join(f"{i}-{j},{1 + i + j}\n" for i in range(3) for j in range(3))
+    (here / "s.csv").write_text(f"arch,latency_ms\n{samples}")
+    lolat.done("nas", "fit", "searched:built", "s.csv", "--output", "made.json")
+    assert "searched:built: 9 measured networks" in lolat.done("show", "made.json").out
+    assert "knows networks of searched:built" in lolat("predict", "made.json", "keras:ResNet50").err
 
 
 def test_a_wrong_call_is_refused_before_a_network_is_built(
