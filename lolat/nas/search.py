@@ -149,7 +149,6 @@ def search(
 
     AnswerIsNo if no candidate is within the time or has a score; InputError for a wrong argument.
     """
-    shown = progress or Progress()
     check_given(candidates=candidates, max_ms=max_ms, coverage=coverage, seed=seed)
     check_given(lower_is_better=lower_is_better)
     sure, coverage = surely(sure, coverage)
@@ -157,10 +156,10 @@ def search(
         raise InputError(f"{arg('sure')} goes with {arg('max_ms')}")
     check_file(accuracy, "accuracy")
     of_space, loaded = opened(space, model)
-    scores = Objective(of_space, objective, accuracy, shown)
+    scores = Objective(of_space, objective, accuracy, progress)
     if scores.rows is not None:
         _refuse_beside_table(objective, accuracy=accuracy, candidates=candidates, seed=seed)
-    latencies = estimator(of_space, loaded, batch_size, predictor, shown)
+    latencies = estimator(of_space, loaded, batch_size, predictor, progress)
     limit = Limit.of(latencies, of_space, loaded, max_ms, sure, coverage)
     most = candidates or CANDIDATES
     rows, method = _to_score(limit, most) if scores.rows is None else (scores.rows, EXHAUSTIVE)
