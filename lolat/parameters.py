@@ -13,6 +13,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import cache, wraps
 from inspect import Signature, cleandoc, signature
+from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -321,11 +322,8 @@ def check_is_batch(value: Any, behind_network: bool) -> None:
     """
     shape = tuple(map(int, getattr(value, "shape", ())))
     meant = shape[1:] if len(shape) > 1 else ()
-    if (
-        behind_network
-        and isinstance(value, (tuple, list))
-        and len(value) > len(set(map(str, value)))
-    ):
+    sizes = [*map(str, value)] if behind_network and isinstance(value, (tuple, list)) else []
+    if any(one == next_ for one, next_ in pairwise(sizes)):  # a height and a width
         meant = tuple(value)
     if meant:
         given = f"an array of {shape}" if shape else f"{meant}"

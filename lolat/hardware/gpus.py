@@ -105,7 +105,10 @@ class Gpu:
         """The remark on a card whose power does not sustain its peak in a data type; "" for others."""
         if not self.is_short_of_power(dtype):
             return ""
-        return f"its data sheet has {self.rate_words(dtype)} in {PRECISION_OF[dtype]}"
+        words = f"its data sheet has {self.rate_words(dtype)} in {PRECISION_OF[dtype]}"
+        if dtype == FLOAT32 and self.peak(TF32):  # PyTorch's default for convolutions
+            words += f", and {self.rate_words(TF32)} in tf32, in which convolutions run"
+        return words
 
     @property
     def tf32(self) -> float:

@@ -11,7 +11,7 @@ from lolat.device.budget import BudgetAnswer, value_words
 from lolat.device.prediction import CALL, Prediction, bound_by, end_ms
 from lolat.device.predictors.roofline import Roofline
 from lolat.graph.counts import GROUPS, MEANINGS, MEMBERS
-from lolat.report.prediction import further, latency, note_lines, room_lines, totals
+from lolat.report.prediction import clipped, further, latency, note_lines, room_lines, totals
 from lolat.report.rows import TERMS, color_of, named_parts
 from lolat.report.tables import Column, Part, ReportTable
 from lolat.units import digits, milliseconds, percent, plain, plural, quantity
@@ -122,7 +122,9 @@ def _block_table(blocks: Sequence[Attribution]) -> ReportTable:
         most = (
             f"{TERMS[cause]} {percent(ms / block.latency_ms)}" if block.latency_ms else TERMS[cause]
         )
-        rows.append((block.name, block.latency_ms, block.share, most))
+        label, summary = named_parts(block.name)
+        name = f"{label} · {clipped(summary)}" if summary else label
+        rows.append((name, block.latency_ms, block.share, most))
     if rest := ordered[TOP_BLOCKS:]:
         times, shares = sum(b.latency_ms for b in rest), sum(b.share for b in rest)
         rows.append((plural(len(rest), "other block"), times, shares, ""))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -408,7 +409,10 @@ def test_a_card_known_by_its_sheet_says_what_its_power_sustains() -> None:
     for name, peak in (("a10", "31.2"), ("a10g", "31.5")):
         (told,) = (w for w in lolat.load(name).predict(graph).warnings if "sustains" in w)
         assert told.startswith(f"its data sheet has {peak} TFLOPS, of which its power sustains ")
-        sustained.append(float(told.split()[-3]))
+        assert ", in which convolutions run" in told
+        sustained.append(float(re.findall(r"sustains ([\d.]+) in (?:fp32|tf32)", told)[0]))
+        in_tf32 = float(re.findall(r"sustains ([\d.]+) in tf32", told)[0])
+        assert in_tf32 > sustained[-1], "matrix units compute more for the same power"
     assert sustained[0] < sustained[1] < 31.5
     for name in ("a30", "v100"):  # one has the power, the other was measured
         assert not any("sustains" in w for w in lolat.load(name).predict(graph).warnings)
