@@ -13,7 +13,7 @@ from typing import Any
 
 from lolat.api.model import Model
 from lolat.api.sheets import of_sheet
-from lolat.device.file import DeviceFile, read
+from lolat.device.file import DeviceFile, read, readable_models
 from lolat.device.question import LatencyQuestion
 from lolat.device.running import measured_models, on_card
 from lolat.errors import InputError, LolatError, ModelFileError, arg
@@ -78,7 +78,9 @@ def devices(
         if loaded is not None:
             known = [name]
         elif name == ALL:
-            known = _in_one_mode([n for n, _, _ in list_models()], launch)
+            files = known_models()
+            damaged = (n for n, _, _ in list_models() if n not in files)  # told below the others
+            known = [*_in_one_mode([*files], launch), *damaged]
         else:
             known = full_names(name, launch) if every else [full_name(name)]
         for one in known:
@@ -102,6 +104,14 @@ def devices(
 def contents(name: str) -> DeviceFile:
     """The contents of a model file by its path or the model's name; errors as `Model.load`."""
     return read(find_model(name))
+
+
+def known_models() -> dict[str, DeviceFile]:
+    """Name -> contents of each device profile that can be read; of two of one name the local one."""
+    known = dict[str, DeviceFile]()
+    for name, _, _, file in readable_models():
+        known.setdefault(name, file)
+    return known
 
 
 def full_name(name: str) -> str:
@@ -129,13 +139,14 @@ def full_names(name: str, launch: str | None = None) -> list[str]:
     try:
         found = find_model(name, device_names)
     except ModelFileError as error:
-        known = [n for n, _, _ in list_models() if _begins(n.casefold(), name.casefold())]
+        files = known_models()
+        known = [n for n in files if _begins(n.casefold(), name.casefold())]
         if gpu := _card(name):  # a Max-Q is another card than the one whose name it begins with
             cards = None, card_of(gpu.name)
-            known = [n for n in known if card_of(contents(n).kind) in cards]
+            known = [n for n in known if card_of(files[n].kind) in cards]
         if gpu and not known:
-            known = [n for n, _, _ in list_models() if find_gpu(contents(n).product) == gpu]
-        able = [n for n in known if "networks" in contents(n).answers_for]
+            known = [n for n, file in files.items() if find_gpu(file.product) == gpu]
+        able = [n for n in known if "networks" in files[n].answers_for]
         if able:
             return sorted(_in_one_mode(able, launch), key=_usual)
         if gpu:
@@ -201,11 +212,11 @@ def serving_model(name: str, of_any: bool = False) -> Model:
         unknown = error
     if model is not None and model.file.llm is not None:
         return model
-    gpu, names = _card(name), [n for n, _, _ in list_models()]
-    begin = (n for n in names if _begins(n.casefold(), name.casefold()))
-    of_gpu = [n for n in begin if contents(n).llm is not None]
+    gpu, files = _card(name), known_models()
+    begin = (n for n in files if _begins(n.casefold(), name.casefold()))
+    of_gpu = [n for n in begin if files[n].llm is not None]
     if gpu and not of_gpu and model is None:
-        of_gpu = [n for n in names if _serves(contents(n), gpu)]
+        of_gpu = [n for n, file in files.items() if _serves(file, gpu)]
     of_gpu.sort(key=lambda n: not n.endswith(USUAL_FRAMEWORK))
     if len(of_gpu) > 1 and not of_any:
         several = f"by several frameworks: {', '.join(of_gpu)}; expected one of these"
@@ -260,7 +271,7 @@ def serving_models(
     names = [name.strip() for name in text.split(",") if name.strip()]
     if ALL in names:
         given = [name for name in names if name != ALL]
-        known = {name: contents(name) for name, _, _ in list_models()}
+        known = known_models()
         names = [name for name, file in known.items() if file.llm is not None]
         served = {card_of(known[name].product) for name in names}
         if of_any:
@@ -277,6 +288,8 @@ def serving_models(
                 if gpu and gpu.bf16 and not any(_serves(d, gpu) for d in known.values())
             ]
             left_out |= dict.fromkeys(more, f"{NOT_ALL}; to add one: {ALL},{more[0]}")
+            damaged = [n for n, _, _ in list_models() if n not in known]
+            left_out |= dict.fromkeys(damaged, "its file is damaged: `lolat models`")
     elif Path(text).exists() or not names:
         names = [text]
     found = dict[str, Model]()

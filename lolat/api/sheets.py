@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lolat.api.model import Model
-from lolat.device.file import read
+from lolat.device.file import readable_models
 from lolat.errors import InputError, arg
 from lolat.hardware.gpus import find_gpu
-from lolat.io.paths import list_models
 from lolat.io.progress import Warn, nobody
 
 if TYPE_CHECKING:
@@ -50,8 +49,7 @@ def section(
             f"{arg('framework')} {framework!r}: expected one of {', '.join(FRAMEWORKS)}"
         )
     timed = read_operations(*kernels, devices=[device] if device else (), warn=warn, sheet=sheet)
-    bundled = {name: (path, read(path)) for name, path, _ in list_models()}
-    others = {n: section_of(f.llm, str(p)) for n, (p, f) in bundled.items() if f.llm is not None}
+    others = {n: section_of(f.llm, str(p)) for n, p, _, f in readable_models() if f.llm is not None}
     return section_from(sheet, framework, timed, others)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
@@ -60,6 +60,16 @@ def _read_once(path: str, mark: tuple[int, int, int]) -> DeviceFile:
     document: dict[str, Any] = read_json(path, "expected a LoLat model file", hint=hint)
     validate(document, shown_path(near(path)))
     return DeviceFile(document)
+
+
+def readable_models() -> Iterator[tuple[str, Path, str, DeviceFile]]:
+    """The device profiles as `list_models` has them, and their contents; without those that `read` refuses.
+
+    A damaged file is no reason to refuse a question about another one. Raises InputError as `list_models`.
+    """
+    for name, path, where in list_models():
+        with contextlib.suppress(LolatError):
+            yield name, path, where, read(path)
 
 
 def write(path: AnyPath, document: Mapping[str, Any]) -> None:
@@ -240,10 +250,8 @@ class DeviceFile(Hardware):
     def _serving(self) -> list[str]:
         """The names of the files of the same card that know language models."""
         card, found = card_of(self.product), list[str]()
-        for name, path, _ in list_models():
-            with contextlib.suppress(LolatError):  # a damaged one
-                other = read(path)
-                found += [name] * (other.llm is not None and card_of(other.product) == card)
+        for name, _, _, other in readable_models():
+            found += [name] * (other.llm is not None and card_of(other.product) == card)
         return found
 
     def _sheets(self) -> list[str]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,7 +20,7 @@ from lolat.device.domain import (
     extrapolated_half_width,
     fit_again,
 )
-from lolat.device.file import DeviceFile, read
+from lolat.device.file import DeviceFile, readable_models
 from lolat.device.intervals import interval_around, normal_quantile
 from lolat.device.prediction import Prediction, Query, end_ms, no_room_words
 from lolat.device.predictors.formula import CONSTANT, Formula
@@ -38,7 +35,7 @@ from lolat.device.running import (
     as_written,
 )
 from lolat.device.shape import Noise
-from lolat.errors import AnswerIsNo, InputError, LolatError, arg
+from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, ONLY, quantized_remark, wide_share
@@ -46,7 +43,6 @@ from lolat.graph.kinds import GATES
 from lolat.graph.memory import copies, largest_fitting
 from lolat.graph.modes import AMP, Mode, lost_upcasts, other_dtype
 from lolat.hardware.gpus import PRECISION_OF
-from lolat.io.paths import list_models
 from lolat.io.results import Remark
 from lolat.parameters import COVERAGE
 from lolat.units import milliseconds, percent, plain
@@ -107,20 +103,11 @@ def other_framework(file: DeviceFile, framework: str, known: str = "networks") -
 
 def _learned_with(backend: str, device: str, known: str) -> str | None:
     """The listed model of a device, by its name without framework, that was learned with `backend`."""
-    for name, path, _ in list_models():
-        if name in (device, f"{device}-{backend}"):
-            with contextlib.suppress(LolatError, OSError):  # a damaged one
-                framework, answers_for = _known_of(path, path.stat().st_mtime_ns)
-                if framework == backend and known in answers_for:
-                    return name
+    for name, _, _, file in readable_models():
+        is_of_backend = file.environment.framework == backend and known in file.answers_for
+        if is_of_backend and name in (device, f"{device}-{backend}"):
+            return name
     return None
-
-
-@lru_cache(maxsize=64)
-def _known_of(path: Path, changed_ns: int) -> tuple[str | None, tuple[str, ...]]:
-    """The framework that a model file was learned with, and what it answers; read again if it changed."""
-    file = read(path)
-    return file.environment.framework, file.answers_for
 
 
 def of_its_source(file: DeviceFile) -> tuple[str, ...]:

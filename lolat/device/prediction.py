@@ -82,7 +82,7 @@ class BlockPrediction:
     """
 
     KEYS = (
-        "name", "block", "description", "latency_ms", "share", "bound_by", "counts", "terms_ms",
+        "name", "latency_ms", "share", "bound_by", "counts", "terms_ms", "block", "description",
     )  # fmt: skip
 
     name: str

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace as replaced
 
-from lolat.device.file import UNKNOWN, DeviceFile, read
+from lolat.device.file import UNKNOWN, DeviceFile, readable_models
 from lolat.device.predictors.host import FACTOR, GIVEN
 from lolat.device.predictors.precision import in_precision, no_precision, on_sheet
 from lolat.device.predictors.roofline import Roofline, TrainingSteps
@@ -352,10 +352,9 @@ def measured_models(
     """
     found = []
     card, chip = (None, None) if gpu is None else (card_of(gpu.name), gpu.chip)
-    for _, path, where in list_models():
+    for _, path, where, file in readable_models():
         if origin not in (None, where):
             continue
-        file = read(path)
         if not file.has_latencies or not file.is_measured:
             continue
         own, sheet = file.product, file.gpu

@@ -431,6 +431,33 @@ def test_models_that_serve_are_chosen_by_names_and_all() -> None:
     assert {"h100-vllm", "rtx-4090"} <= one < {*every}
 
 
+def test_a_damaged_file_is_no_reason_to_refuse_a_question_about_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is named is refused; of all devices it is told."""
+    (tmp_path / "broken.json").write_text("{")
+    monkeypatch.setattr("lolat.io.paths.local_folder", lambda: tmp_path)
+    assert lolat.load("rtx-3080").predict("timm:resnet50").latency_ms > 0.0
+    assert lolat.load("epyc-2t").explain("keras:MobileNetV2").prediction.latency_ms > 0.0
+    assert lolat.load("rtx-4080").llm("qwen3-8b").best
+    with pytest.raises(ModelFileError, match=r"broken\.json"):
+        lolat.load("broken")
+    _, left_out = choosing.devices(["all"])
+    assert "broken.json" in left_out["broken"]
+    served = dict[str, str]()
+    assert "h100-vllm" in choosing.serving_models("all", left_out=served)
+    assert "damaged" in served["broken"]
+
+
+@pytest.mark.parametrize("name", ["a10", "a10g", "l4", "l40s", "b200", "h200", "mi250", "mi300x"])
+def test_a_bundled_file_by_a_data_sheet_is_that_of_today(name: str) -> None:
+    """Nothing was measured for it, so that it has to follow the sheet and the fit."""
+    stored, fitted = (m.file.kernels for m in (Model.load(name), of_sheet(name)))
+    assert stored is not None
+    assert fitted is not None
+    assert (stored.classes, stored.tf32) == (fitted.classes, fitted.tf32)
+
+
 def test_a_model_of_networks_leads_to_those_that_serve() -> None:
     model = Model.load(choosing.full_name("h100"))
     for ask in (lambda: model.llm("qwen3-8b"), lambda: model.cost("qwen3-8b", 1, input_size=99)):
