@@ -17,7 +17,7 @@ from benchmarks.runner import Table, Tables, benchmark, percent
 from lolat.device.file import made, read, write
 from lolat.device.intervals import normal_quantile
 from lolat.io.paths import list_models
-from lolat.llm import calibration, fit
+from lolat.llm import calibration, fit, operation_tables
 from lolat.llm.frameworks import FrameworkOverheads
 from lolat.llm.gpu import (
     GPU,
@@ -58,8 +58,8 @@ def tables(data: Path, device: str, framework: str) -> list[Path]:
 @cache
 def section(data: Path, device: str, framework: str) -> ServingSection:
     """A GPU and a framework from all rows of its tables, with the framework's usual overheads."""
-    sheet = fit.read_sheet(data / "devices.csv", device)
-    timed = fit.read_operations(*tables(data, device, framework))
+    sheet = operation_tables.read_sheet(data / "devices.csv", device)
+    timed = operation_tables.read_operations(*tables(data, device, framework))
     return fit.section_from(sheet, framework, timed, {})
 
 
@@ -77,10 +77,10 @@ def operations(data: Path, rows: str = "200", seeds: str = "3") -> Tables:
     """Operations of language models left out, from 200 rows of each kind (all-reduce: half of them)."""
     lines = []
     for device, framework in GPUS:
-        timed = dict[str, fit.TimedOperations]()
+        timed = dict[str, operation_tables.TimedOperations]()
         for path in tables(data, device, framework):
-            timed |= fit.read_operations(path)
-        specs = specs_of(fit.read_sheet(data / "devices.csv", device))
+            timed |= operation_tables.read_operations(path)
+        specs = specs_of(operation_tables.read_sheet(data / "devices.csv", device))
         for name, dtypes in timed.items():
             for dtype, (sizes, ms) in dtypes.items():
                 number = len(ms) // 2 if name == "all_reduce" else int(rows)
@@ -274,12 +274,12 @@ def latent(data: Path, operations: str = "200") -> Tables:
 
 def _sampled(data: Path, device: str, framework: str, number: int) -> ServingSection:
     """A GPU and a framework from `number` rows of each operation, completed by the shipped models."""
-    timed = fit.TimedTables()
-    for name, dtypes in fit.read_operations(*tables(data, device, framework)).items():
+    timed = operation_tables.TimedTables()
+    for name, dtypes in operation_tables.read_operations(*tables(data, device, framework)).items():
         for dtype, (sizes, ms) in dtypes.items():
             some = np.random.default_rng(100).permutation(len(ms))[:number]
             timed.setdefault(name, {})[dtype] = fit.take(sizes, some), ms[some]
-    sheet = fit.read_sheet(data / "devices.csv", device)
+    sheet = operation_tables.read_sheet(data / "devices.csv", device)
     known = ((name, path) for name, path, _ in list_models() if name in GPUS.values())
     shipped = {name: section_of(read(path).llm, name) for name, path in known}
     others = {n: msgspec.structs.replace(s, fits={}) for n, s in shipped.items()}

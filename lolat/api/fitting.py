@@ -249,7 +249,7 @@ def _answered_by(facts: str, tell: Warn) -> tuple[str, ...]:
 
     `tell`: warns of the columns that the other question needs. InputError if columns of both are missing.
     """
-    from lolat.llm.fit import SHEET
+    from lolat.llm.operation_tables import SHEET
 
     columns, needed = read_table(facts).names, {NETWORKS.name: NEEDED_COLUMNS, LANGUAGE: SHEET}
     lacks = {what: [c for c in of if c not in columns] for what, of in needed.items()}
@@ -293,8 +293,8 @@ def _refuse_language_files(asked: Asked) -> None:
 def _language_models(asked: Asked) -> DeviceFile:
     """A model file that knows language models: from a data sheet, tables of operations, served models."""
     from lolat.llm.calibration import percentile_words, served_by, types_words
-    from lolat.llm.fit import read_sheet
     from lolat.llm.gpu import section_of
+    from lolat.llm.operation_tables import read_sheet
     from lolat.llm.served import read_served, refuse_unused
 
     kernels, served, models, runs = map(asked.paths, (KERNELS, SERVED, MODEL, RUNS))

@@ -39,9 +39,10 @@ def section(
     `device`: that of the rows, in tables of several. Without `framework`, the one that the tables' names or
     `stem`, the model's name, has.
     """
-    from lolat.llm.fit import read_operations, section_from
+    from lolat.llm.fit import section_from
     from lolat.llm.frameworks import FRAMEWORKS, frameworks_in
     from lolat.llm.gpu import section_of
+    from lolat.llm.operation_tables import read_operations
 
     framework = framework or frameworks_in(" ".join([*kernels, stem]))
     if framework not in FRAMEWORKS:
@@ -61,8 +62,8 @@ def section_of_sheet(
     {} if the sheet has too few columns.
     """
     from lolat.hardware.links import PEAKS
-    from lolat.llm.fit import read_sheet
     from lolat.llm.gpu import sheet_of
+    from lolat.llm.operation_tables import read_sheet
 
     gpu = find_gpu(name)
     sheet = None if gpu is None else sheet_of(gpu, PEAKS.get(gpu.link))

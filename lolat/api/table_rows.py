@@ -284,8 +284,8 @@ def compare_operations(model: Model, asked: Comparison) -> list[Compared]:
 
 def compare_kernels(model: Model, asked: Comparison) -> list[Compared]:
     """Operations of language models, each timed alone; those that are not known are left out."""
-    from lolat.llm.fit import rows_of, sizes_of
     from lolat.llm.gpu import operation_ms, specs_of
+    from lolat.llm.operation_tables import rows_of, sizes_of
 
     section, found = model.language_models, []
     for (name, dtype), rows in rows_of(asked.path, asked.question.devices, "only").items():

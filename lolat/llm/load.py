@@ -1,31 +1,18 @@
-"""Loads of a server, at a rate or in a closed loop, and the times of their requests."""
+"""Loads of a server, at a rate or in a closed loop, and the requests that are drawn from them."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from lolat.arrays import np
 from lolat.errors import InputError
 from lolat.io.tables import Row, read_table
-from lolat.llm.frameworks import BatchLimits, FrameworkOverheads
-from lolat.llm.gpu import GPU, ServedRow
-from lolat.llm.scheduler import (
-    Event,
-    Requests,
-    Rule,
-    Simulated,
-    StepTable,
-    attention_of_prompt,
-    simulate,
-)
-from lolat.llm.serving import STEP_PARTS, Deployment, StepParts, cache_room, each_ms, step_parts
+from lolat.llm.gpu import ServedRow
+from lolat.llm.scheduler import Requests
 from lolat.parameters import EVEN, POISSON, TRACE
 from lolat.units import digits, duration, plural
 
@@ -33,10 +20,6 @@ REQUESTS = 1000
 """Requests of a load at a rate whose times are predicted."""
 MOST_AT_ONCE = 4096
 """The most requests of a closed loop that are simulated at once; the times of more follow from the rate."""
-MORE_WAIT = 1.5
-"""Requests at once, for each that can run, among which some always wait."""
-STEADY = 20
-"""Iterations towards the number of requests at once at a rate."""
 STRATA, VARIES = 256, 0.1
 """Answers of a closed loop differ by up to VARIES of their tokens, in equal steps over each block of STRATA
 requests: those of equal length that once meet in a prompt's step would end together forever."""
@@ -263,204 +246,3 @@ def _shuffled(rng: Any, values: np.ndarray, number: int, begin: int) -> np.ndarr
     first = -begin % len(values)
     orders = (rng.permutation(len(values)) for _ in range(-(-(first + number) // len(values))))
     return values[np.concatenate([*orders])[first : first + number]]
-
-
-class RequestTimes(NamedTuple):
-    """Times of requests as (requests,) arrays in ms, and means of the server.
-
-    `tpot_ms`: between the tokens of each request that has several, as benchmarks report it;
-    `output_tokens`: their numbers. `requests_per_s`; `concurrency`: requests at the server on average.
-    `step`: the mean step that decodes, as a token meets it: (STEP_PARTS + STARTS,) of it alone.
-    `waited_ms`: mean time, over all tokens after the first, in which a preempted request waits for a cache.
-    """
-
-    ttft_ms: np.ndarray
-    tpot_ms: np.ndarray
-    e2e_ms: np.ndarray
-    output_tokens: np.ndarray
-    requests_per_s: float
-    concurrency: float
-    step: np.ndarray
-    waited_ms: float
-
-    @classmethod
-    def together(cls, several: Sequence[RequestTimes]) -> RequestTimes:
-        """Return the times of replicas' requests as those of one."""
-        arrays = (np.concatenate(each) for each in zip(*(one[:4] for one in several), strict=True))
-        rest = (np.mean(each, axis=0) for each in zip(*(one[4:] for one in several), strict=True))
-        return cls._make([*arrays, *rest])
-
-    @property
-    def mean_tpot_ms(self) -> float:
-        """Mean time between tokens, over all tokens."""
-        after = self.output_tokens[self.output_tokens > 1] - 1.0
-        return float(np.sum(self.tpot_ms * after) / np.sum(after))
-
-
-class Server:
-    """A deployment with its framework's scheduler, for requests of up to `longest` tokens.
-
-    `limits`: those of a step, else the framework's; `drafts`, `accepted`: as in Rule. `tokens`: those of a
-    request on average; 0: `longest`.
-    """
-
-    def __init__(
-        self, gpu: GPU, deployment: Deployment, longest: float, limits: BatchLimits | None = None,
-        drafts: int = 0, accepted: float = 0.0, tokens: float = 0.0,
-    ) -> None:  # fmt: skip
-        self.gpu, self.deployment = gpu, deployment
-        server, each = gpu.section.server, tokens or longest
-        limits = limits or server.limits_on(gpu.section.sheet)
-        cache = cache_room(gpu.section, deployment) / (deployment.cache_bytes(each) / each)
-        self.rule = Rule(
-            limits.tokens, limits.sequences, cache, server.mixes, server.reserves, True, drafts, accepted
-        )  # fmt: skip
-        self.longest = longest
-        self._tables: dict[tuple[FrameworkOverheads, int], StepTable] = {}
-
-    @cached_property
-    def parts(self) -> StepParts:
-        """The parts of its steps."""
-        most = self.rule.sequences * (1 + self.rule.drafts) + 1
-        tokens, sequences = max(self.rule.tokens, most), self.rule.sequences
-        return step_parts(self.gpu, self.deployment, tokens, sequences, self.longest)
-
-    def simulate(self, load: Load, overheads: FrameworkOverheads) -> tuple[Requests, Simulated]:
-        """Simulate a load."""
-        at_once = int(min(max(load.concurrency, 1.0), MOST_AT_ONCE))
-        table = self._table(load, overheads, at_once)
-        running = None if load.request_rate else self.most_running(load)
-        if load.request_rate and not load.requests:
-            at_once = self._steady(load, table)
-        requests = load.drawn(at_once, overheads.front_ms, running)
-        return requests, simulate(table, self.rule, requests)
-
-    def _table(self, load: Load, overheads: FrameworkOverheads, at_once: int) -> StepTable:
-        most = self.rule.sequences
-        key = overheads, most if load.request_rate else min(most, at_once)
-        if key not in self._tables:
-            self._tables[key] = self.parts.table(*key)
-        return self._tables[key]
-
-    def most_running(self, load: Load) -> int:
-        """Return the requests that decode at once while others always wait.
-
-        There is room for their tokens, and each step has room for the prompts that follow them.
-        """
-        rule = self.rule
-        each = load.tokens - load.output_tokens / 2.0 * (not rule.reserves)
-        most = min(rule.sequences, rule.cache / each)
-        if rule.mixes:
-            steps = max((load.output_tokens - 1.0) / rule.tokens_per_step, 1.0)
-            most = min(most, rule.tokens / (1 + rule.drafts + load.new_tokens / steps))
-        return max(int(most), 1)
-
-    def _steady(self, load: Load, table: StepTable) -> int:
-        """Return the requests at once under a load at a rate, if none waits: those of Little's law.
-
-        Prompts take a fraction of the time from all that decode.
-        """
-        rule, n, per_ms = self.rule, 1, 1e-3 * load.request_rate
-        new, context = load.new_tokens, load.input_tokens + load.output_tokens / 2.0
-        cached = load.input_tokens - new
-        most = max(min(rule.sequences, int(rule.cache / context), MOST_AT_ONCE), 1)
-        for _ in range(STEADY):
-            step = table.step_ms(n, rule.drafts, context)
-            room = max(rule.tokens - n * (1 + rule.drafts) * rule.mixes, 1)
-            chunks = math.ceil(new / room)
-            whole = table.step_ms(n * rule.mixes, rule.drafts, context, int(new / chunks), 1)
-            attention = attention_of_prompt(table.prefill, table.unit, cached, new)
-            prompt = attention + chunks * (whole - step * rule.mixes)
-            left = max(1.0 - per_ms * prompt, 1e-9)
-            steps = load.output_tokens / rule.tokens_per_step
-            n = int(min(max(per_ms * steps * step / left, 1), most))
-        return n
-
-    def times(self, load: Load, overheads: FrameworkOverheads) -> RequestTimes:
-        """Return the times of a load's counted requests."""
-        requests, found = self.simulate(load, overheads)
-        arrival, first, end, away = (times[requests.counted] for times in found[:4])
-        api, outputs = overheads.front_ms, requests.outputs[requests.counted].astype(float)
-        step = self.mean_step(found.events)
-        api += overheads.poll_steps * float(step @ each_ms(overheads))
-        ttft, e2e = first - arrival + api, end - arrival + api
-        several = outputs > 1
-        tpot = (end - first)[several] / (outputs[several] - 1.0)
-        if load.request_rate:
-            span = float(end.max() - arrival.min())
-            rate = len(arrival) / span * 1e3 if load.requests else load.request_rate
-            concurrency = rate * 1e-3 * float(e2e.mean())
-        else:
-            if not load.requests:  # nobody asked for answers that differ by VARIES
-                as_asked = (round(load.output_tokens) - 1.0) / np.maximum(outputs - 1.0, 1.0)
-                e2e = ttft + (end - first) * as_asked
-            rate, concurrency = 1e3 * load.concurrency / float(e2e.mean()), load.concurrency
-            extra = load.concurrency - min(load.concurrency, MOST_AT_ONCE)
-            if extra:  # more of them wait by what the server takes for those before them
-                rate = 1e3 * MOST_AT_ONCE / float(e2e.mean())
-                ttft, e2e = ttft + 1e3 * extra / rate, e2e + 1e3 * extra / rate
-        waited = float(away.sum() / max(np.sum(outputs - 1.0), 1.0))
-        return RequestTimes(ttft, tpot, e2e, outputs, rate, concurrency, step, waited)
-
-    def mean_step(self, events: np.ndarray) -> np.ndarray:
-        """(STEP_PARTS + STARTS,) of the mean decoding step, without prompts, as output tokens meet it."""
-        weight = events[:, 2] * events[:, 3]
-        by_context = weight * events[:, 3]
-        sequences = max(float(by_context.sum() / max(weight.sum(), 1.0)), 1.0)
-        context = float(np.sum(by_context * events[:, 4]) / max(by_context.sum(), 1.0))
-        mean = Event(0.0, 0.0, 1, sequences, context, 0, 0, 0.0)
-        return self.parts.of(np.array([mean], float), self.rule)[0]
-
-    def prompt_parts(self, new: float, start: float = 0.0) -> np.ndarray:
-        """(STEP_PARTS + STARTS,) of a prompt alone, of `new` tokens behind `start` that the cache holds."""
-        parts, rule = self.parts, self.rule
-        chunks = max(math.ceil(new / rule.tokens), 1)
-        attention = attention_of_prompt(parts.prefill.tolist(), parts.unit, start, new) / chunks
-        each = Event(0.0, 0.0, chunks, 0, 0.0, new / chunks, 1, attention)
-        return parts.of(np.array([each], float), rule)[0]
-
-    def largest_rate(self, load: Load, overheads: FrameworkOverheads) -> float:
-        """Return the requests a second that leave while others always wait for a place."""
-        running, front_ms = self.most_running(load), overheads.front_ms
-        at_once = min(math.ceil(MORE_WAIT * running), MOST_AT_ONCE) + 1
-        one = replace(load, request_rate=0.0, requests=0)
-        requests = one.drawn(at_once, front_ms, running)
-        first = running // 2  # until these have left, it is not steady
-        requests = replace(requests, counted=slice(first + max(running, STRATA)))
-        found = simulate(self._table(one, overheads, at_once), self.rule, requests)
-        ends = np.sort(found.end_ms[~np.isnan(found.end_ms)])
-        events = found.events[found.events[:, 0] >= ends[first]]
-        left = len(ends) - first - 1.0
-        if any(requests.outputs > 1):  # tokens are counted with less noise
-            decoded = self.rule.tokens_per_step * np.sum(events[:, 2] * events[:, 3])
-            left = decoded / np.mean(requests.outputs - 1.0)
-        return float(1e3 * left / (events[-1, 1] - events[0, 0]))
-
-
-def of_requests(
-    server: Server, load: Load, overheads: FrameworkOverheads
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(STEP_PARTS + STARTS,) of times per output token, to the first token, and of `RequestTimes.step`.
-
-    The schedule is that of `overheads`; the times with other overheads follow from the parts.
-    """
-    requests, found = server.simulate(load, overheads)
-    attention = each_ms(overheads)[STEP_PARTS.index("attention")]
-    parts = server.parts.of(found.events, server.rule, attention)
-    at = found.events[:, :2].ravel()
-    total = np.cumsum(parts, 0)
-    both = np.repeat(np.vstack([np.zeros(parts.shape[1]), total]), 2, axis=0)[1:-1]
-    arrival, first, end = (times[requests.counted] for times in found[:3])
-
-    def until(times: np.ndarray) -> np.ndarray:
-        return np.column_stack([np.interp(times, at, column) for column in both.T])
-
-    of_first, of_end = until(first), until(end)
-    after = requests.outputs[requests.counted, None] - 1.0
-    several = after[:, 0] > 0
-    after, decoded = after[several], (of_end - of_first)[several]
-    # As benchmarks report it.
-    is_pooled = load.request_rate and not isinstance(load.arrivals, Trace)
-    is_pooled = is_pooled or not load.requests
-    tpot = decoded.sum(0) / after.sum() if is_pooled else (decoded / after).mean(0)
-    return tpot, (of_first - until(arrival)).mean(0), server.mean_step(found.events)

@@ -19,7 +19,7 @@ from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig, best_of
 from lolat.llm.decoder import Decoder
 from lolat.llm.domain import interval, tail
 from lolat.llm.gpu import GPU, ServingSection
-from lolat.llm.load import Load, RequestTimes, Server, Trace
+from lolat.llm.load import Load, Trace
 from lolat.llm.question import PERCENTILES, ServingQuestion
 from lolat.llm.refusal import no_row
 from lolat.llm.remarks import (
@@ -32,6 +32,7 @@ from lolat.llm.remarks import (
     slower_links,
 )
 from lolat.llm.scheduler import Event
+from lolat.llm.server import RequestTimes, Server
 from lolat.llm.serving import (
     STARTS,
     STEP_PARTS,

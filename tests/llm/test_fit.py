@@ -15,15 +15,13 @@ from lolat.errors import InputError
 from lolat.llm.calibration import SPREADS
 from lolat.llm.fit import (
     IN_GENERAL,
-    MOST_SIZE,
     complete,
     fit_operation,
-    read_operations,
-    read_sheet,
     section_from,
 )
 from lolat.llm.frameworks import frameworks_in
 from lolat.llm.gpu import FittedKernel, operation_ms
+from lolat.llm.operation_tables import MOST_SIZE, read_operations, read_sheet
 from lolat.llm.operations import KERNEL_MODELS
 from tests.llm import known_gpu
 from tests.llm.conftest import Write

@@ -16,11 +16,13 @@ from lolat.errors import InputError
 from lolat.llm import calibration
 from lolat.llm.calibration import served_by
 from lolat.llm.decoder import WEIGHT_BYTES
-from lolat.llm.fit import complete, read_operations, section_from
+from lolat.llm.fit import complete, section_from
 from lolat.llm.gpu import GPU, ServedRow
-from lolat.llm.load import Load, Server
+from lolat.llm.load import Load
 from lolat.llm.names import find_decoder
+from lolat.llm.operation_tables import read_operations
 from lolat.llm.served import read_served
+from lolat.llm.server import Server
 from lolat.llm.serving import (
     Deployment,
     deployment_of,

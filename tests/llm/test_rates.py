@@ -18,8 +18,9 @@ from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError
 from lolat.llm.answer import ServingConfig
 from lolat.llm.decoder import DTYPES
-from lolat.llm.load import Load, RequestTimes, Server
+from lolat.llm.load import Load
 from lolat.llm.question import ServingQuestion
+from lolat.llm.server import RequestTimes, Server
 from lolat.llm.sizing import least, rate_at, step_of
 from lolat.report.llm import llm_lines, llm_parts
 from lolat.report.tables import lines_of

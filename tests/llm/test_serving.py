@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from lolat.errors import InputError
 from lolat.llm.config import read_decoder
 from lolat.llm.gpu import GPU
-from lolat.llm.load import Load, Server, Trace, of_requests, read_trace
+from lolat.llm.load import Load, Trace, read_trace
 from lolat.llm.scheduler import Rule, attention_of_prompt
+from lolat.llm.server import Server, of_requests
 from lolat.llm.serving import (
     STARTS,
     STEP_PARTS,
