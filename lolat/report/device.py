@@ -10,7 +10,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from lolat.device import Device
-from lolat.device.file import DeviceFile
 from lolat.device.predictors.formula import CONSTANT
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.running import mode_words, span
@@ -19,6 +18,7 @@ from lolat.graph.counts import COLUMNS
 from lolat.hardware.gpus import find_gpu
 from lolat.hardware.prices import Offer, Prices
 from lolat.io.paths import LOCAL, SHIPPED, program
+from lolat.llm.gpu import ServedFit, ServingSection, TrainingLevel, section_of
 from lolat.parameters import COVERAGE
 from lolat.report.tables import Column, Part, ReportTable
 from lolat.units import by_text, dollars, milliseconds, percent, plain, plural
@@ -49,7 +49,7 @@ def describe(device: Device) -> Iterator[str]:
     yield from device_lines(device)
     is_learned = device.file.environment.is_learned
     yield from _titled("while learning" if is_learned else "notes", map(plain, device.file.notes))
-    yield from section_lines(device.file)
+    yield from section_lines(device)
 
 
 def models_lines(listed: Models) -> Iterator[Part]:
@@ -97,7 +97,7 @@ def learned(device: Device, path: str, name: str) -> Iterator[str]:
     runs = [mode_words(file)] if device.predictors else []
     yield from wrapped(" · ".join([headline(device), *runs, *took]))
     yield from device_lines(device)
-    yield from section_lines(file)
+    yield from section_lines(device)
     yield from ("", f"written: {plain(path)}")
     named, lolat = quote(plain(name)), quote(program())
     network, timed = OF_FRAMEWORK.get(where.framework or "", ("keras:ResNet50", ""))
@@ -110,17 +110,16 @@ def learned(device: Device, path: str, name: str) -> Iterator[str]:
         against = timed if where.is_learned else " --table OTHER_TIMES.csv"
         report, evaluate = f"{lolat} report {named} {network}", f"{lolat} evaluate {named}{against}"
         yield f"Next: {report} · {evaluate} · {lolat} show {named} --formula"
-    if part := file.llm:
-        if "trained" in part:
+    if file.llm:
+        section = section_of(file.llm, device.source)
+        if section.trained:
             asked = (
                 "llama-3.1-8b --sequence-length 4096 --batch-size 1 --replicas 8 --sharding fsdp"
             )
             yield f"Next: {lolat} cost {named} {asked}"
-        fits = [fit for fit in (part, *part.get("fits", {}).values()) if fit.get("own")]
-        served = fits[-1]["own"][-1]["model"] if fits else "qwen3-8b"
-        if all(
-            fit.get("own_error", [0.0])[0] < fit.get("was_error", [math.inf])[0] for fit in fits
-        ):
+        fits = [fit for fit in (section, *section.fits.values()) if fit.own]
+        served = fits[-1].own[-1].model if fits else "qwen3-8b"
+        if all(one.own_error[:1] < (one.was_error[:1] or (math.inf,)) for one in fits):
             yield f"Next: {lolat} llm {named} {quote(plain(served))}"
         else:
             yield from wrapped(
@@ -162,8 +161,9 @@ def error_lines(device: Device) -> Iterator[str]:
         yield f"the machine: blocks measured again differ by {percent(noise.floor)}{times}"
 
 
-def section_lines(file: DeviceFile) -> Iterator[str]:
+def section_lines(device: Device) -> Iterator[str]:
     """The lines on training, timed epochs and search spaces of a model file, with their errors."""
+    file = device.file
     if part := file.training:
         blocks = {p["name"] for p in part["points"]}
         line = (
@@ -180,9 +180,10 @@ def section_lines(file: DeviceFile) -> Iterator[str]:
             f"error {percent(error)}; {plain(', '.join(part['optimizers']))}"
         )
         yield from _titled("epochs of training (`lolat cost`)", [line])
-    if part := file.llm:
-        yield from _titled("training decoders (`lolat cost`)", _trained_runs(part))
-        lines = (*_overheads(part), *_operations(part))
+    if file.llm:
+        section = section_of(file.llm, device.source)
+        yield from _titled("training decoders (`lolat cost`)", _trained_runs(section.trained))
+        lines = (*_overheads(section), *_operations(section))
         yield from _titled("language models (`lolat llm`)", map(plain, lines))
     spaces = [
         f"{plain(file.space_labels[name])}: {plural(len(part.get('samples', ())), 'measured network')}"
@@ -191,52 +192,50 @@ def section_lines(file: DeviceFile) -> Iterator[str]:
     yield from _titled("spaces (`lolat nas search SPACE MODEL`)", spaces)
 
 
-def _operations(part: Mapping[str, Any]) -> Iterator[str]:
+def _operations(section: ServingSection) -> Iterator[str]:
     """A line for each kind of operation, with its error by data type."""
     yield "timed operations, with the standard deviation of those held out:"
-    for name, dtypes in part["operations"].items():
-        told = [
-            f"{dtype} {percent(one.get('spread', 0.3))}"
-            for dtype, one in dtypes.items()
-            if "like" not in one
-        ]
-        others = [dtype for dtype, one in dtypes.items() if "like" in one]
+    for name, dtypes in section.operations.items():
+        told = [f"{t} {percent(one.spread)}" for t, one in dtypes.items() if not one.like]
+        others = [dtype for dtype, one in dtypes.items() if one.like]
         told += [f"as on other GPUs {', '.join(others)}"] if others else []
         yield f"- {name}: {'; '.join(told)}"
 
 
-def _overheads(part: Mapping[str, Any]) -> Iterator[str]:
+def _overheads(section: ServingSection) -> Iterator[str]:
     """A line for each fit of the framework's overheads to served rows."""
-    for kind, fit in {"": part, **part.get("fits", {})}.items():
-        if own := fit.get("own", ()):
-            yield _own_rows(fit, own)
-        served, spread = fit.get("served", 0), fit.get("spread", (0.2, 0.4))
-        rows = f"fitted to {plural(served, 'served row')}" if served else "as on other GPUs"
+    fits: dict[str, ServedFit] = {"": section, **section.fits}
+    for kind, fit in fits.items():
+        if fit.own:
+            yield _own_rows(fit)
+        rows = f"fitted to {plural(fit.served, 'served row')}" if fit.served else "as on other GPUs"
         of = f" of {kind} attention" if kind else ""
-        tpot, ttft = map(math.expm1, spread)
+        tpot, ttft = map(math.expm1, fit.spread)
         yield (
-            f"{part.get('framework', '')}{of}: scheduling and starts of kernels {rows}; "
+            f"{section.framework}{of}: scheduling and starts of kernels {rows}; "
             f"{percent(COVERAGE)} of models held out: time per output token within {percent(tpot)}, first "
             f"token within {percent(ttft)}"
         )
 
 
-def _trained_runs(part: Mapping[str, Any]) -> Iterator[str]:
+def _trained_runs(trained: TrainingLevel | None) -> Iterator[str]:
     """The line on own runs of training decoders, if there are any."""
-    if trained := part.get("trained"):
-        runs, spread = plural(trained["rows"], "own run"), math.expm1(trained.get("spread", 0.0))
-        agree = f", which agree within {percent(spread)}" * (trained["rows"] > 1)
-        yield f"{runs}{agree}: {trained['level']:.2f} times as long as the kernels say"
+    if trained:
+        runs, spread = plural(trained.rows, "own run"), math.expm1(trained.spread)
+        agree = f", which agree within {percent(spread)}" * (trained.rows > 1)
+        yield f"{runs}{agree}: {trained.level:.2f} times as long as the kernels say"
 
 
-def _own_rows(fit: Mapping[str, Any], own: Sequence[Mapping[str, Any]]) -> str:
+def _own_rows(fit: ServedFit) -> str:
     """The files of the rows that `lolat fit` was given, their errors, the speed of their server."""
-    files = ", ".join(dict.fromkeys(row.get("source", "") for row in own)) or "files"
-    names = "time per output token", "first token"
-    errors = zip(names, fit.get("own_error", ()), strict=False)
+    files = ", ".join(dict.fromkeys(row.source for row in fit.own)) or "files"
+    errors = zip(("time per output token", "first token"), fit.own_error, strict=False)
     told = [f"{name} off by {percent(error)}" for name, error in errors]
-    level = f"{fit.get('ways', {}).get('level', 1.0):.3g} times as long as usual"
-    return f"{plural(len(own), 'own row')} ({files}): {level}; held out, at the median: {', '.join(told)}"
+    rows, level = (
+        plural(len(fit.own), "own row"),
+        f"{fit.overheads.level:.3g} times as long as usual",
+    )
+    return f"{rows} ({files}): {level}; held out, at the median: {', '.join(told)}"
 
 
 # ---- The formulas

@@ -10,8 +10,10 @@ import pytest
 from lolat.api.model import Model
 from lolat.device import file as state
 from lolat.device.summary import headline
+from lolat.llm.gpu import ServedRow
 from lolat.report import device
 from tests import synthetic
+from tests.llm import known_gpu
 
 
 @pytest.mark.parametrize(
@@ -96,13 +98,12 @@ def test_what_learning_says_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
         "Next: lolat report 'my models/a.json' keras:ResNet50 · lolat evaluate"
     )
     assert lines[-1].startswith("Next: lolat cost 'my models/a.json' keras:ResNet50 ")
-    own = [{"model": "qwen3-8b"}, {"model": "my models/llama"}]
-    lines = list(
-        device.learned(Model(document | {"llm": {"operations": {}, "own": own}}), "a", "a")
-    )
+    own = tuple(ServedRow(name, 512, 64, 1, 9.0) for name in ("qwen3-8b", "my models/llama"))
+    part = known_gpu.document(known_gpu.section(own=own))["llm"]
+    lines = list(device.learned(Model(document | {"llm": part}), "a", "a"))
     assert "Next: lolat llm a 'my models/llama'" in lines
     for now, is_better in ((0.1, True), (0.2, False)):
-        part = {"operations": {}, "own": own, "own_error": [now], "was_error": [0.2]}
+        part |= {"own_error": [now], "was_error": [0.2]}
         lines = list(device.learned(Model(document | {"llm": part}), "a", "a"))
         assert any("Next: lolat llm" in line for line in lines) == is_better
         assert any("no better than the device" in line for line in lines) != is_better
