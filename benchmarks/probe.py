@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.runner import Errors, Tables, benchmark, percent
-from lolat.device.file import LIMIT
+from lolat.device.state import LIMIT
 from lolat.microbench.probe import waking_ms
 
 LEARNING = 3

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from lolat.api.model import Model
-from lolat.device.file import LIMIT, DeviceFile, read, write
+from lolat.device.file import DeviceFile, read, write
+from lolat.device.state import LIMIT
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.fitting import blocks as fitting
 from lolat.fitting.int8 import with_int8

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from lolat.device import running
-from lolat.device.file import CHECKED, LIMIT, UNKNOWN, age_of, checked, limit_of, write_check
+from lolat.device.file import UNKNOWN
 from lolat.device.question import InputSize
+from lolat.device.state import CHECKED, LIMIT, age_of, checked, limit_of, write_check
 from lolat.errors import DeviceError, InputError, MeasuringError, arg
 from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
 from lolat.hardware.environment import ANY_GPU

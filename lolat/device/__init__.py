@@ -11,9 +11,10 @@ from functools import cached_property
 from itertools import compress
 from typing import Any, Self
 
-from lolat.device.file import OF_INFERENCE, DeviceFile, State, read, state_of
+from lolat.device.file import OF_INFERENCE, DeviceFile, read
 from lolat.device.predictors.formula import LARGEST_COUNT, Formula
 from lolat.device.question import RunAs
+from lolat.device.state import State, state_of
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.graph.counts import FEATURES
 from lolat.io.results import Result, dict_of

@@ -15,9 +15,9 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from lolat.device.domain import NEGLIGIBLE_SHARE
-from lolat.device.file import State
 from lolat.device.question import InputSize
 from lolat.device.running import layout_of, mode_words, span
+from lolat.device.state import State
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze

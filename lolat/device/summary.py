@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from lolat.device import Device
-from lolat.device.file import State, ago, moment
 from lolat.device.predictors.additive import FAMILY, AdditiveCosts
 from lolat.device.predictors.formula import Formula
 from lolat.device.running import known_by, mode_words
+from lolat.device.state import State, ago, moment
 from lolat.graph.counts import MEANINGS, MEMBERS
 from lolat.units import milliseconds, percent, plain
 

@@ -24,7 +24,7 @@ LOCAL = "local"
 SHIPPED = "shipped"
 OFF = "off"
 STATE = ".state.json"
-"""The ending of a file with the time of the last check; see `lolat.device.file`."""
+"""The ending of a file with the time of the last check; see `lolat.device.state`."""
 JOURNAL = ".journal.jsonl"
 
 _FEW = 10  # names in a message

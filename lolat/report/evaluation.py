@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lolat.device import Device
 from lolat.device.domain import fit_again
-from lolat.device.file import LIMIT
+from lolat.device.state import LIMIT
 from lolat.device.summary import headline
 from lolat.hardware.environment import ANY_GPU
 from lolat.hardware.gpus import CPU

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lolat.device import file as state
+from lolat.device import state
 from lolat.microbench import probe
 from lolat.microbench.environment import Difference
 from tests import synthetic

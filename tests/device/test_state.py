@@ -12,8 +12,9 @@ import pytest
 
 from lolat.api import measuring
 from lolat.api.model import Model
-from lolat.device import file as state
-from lolat.device.file import DeviceFile, limit_of, state_of, write_check
+from lolat.device import state
+from lolat.device.file import DeviceFile
+from lolat.device.state import limit_of, state_of, write_check
 from lolat.io.paths import list_models
 from tests import synthetic
 

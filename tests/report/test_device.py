@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lolat.api.model import Model
-from lolat.device import file as state
+from lolat.device import state
 from lolat.device.summary import headline
 from lolat.llm.gpu import ServedRow
 from lolat.report import device

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lolat.api.measuring import Diagnosis, diagnosis
 from lolat.api.model import Model
-from lolat.device.file import LIMIT
+from lolat.device.state import LIMIT
 from lolat.microbench.check import Measured, NetworkAgain
 from lolat.microbench.environment import Difference
 from lolat.microbench.timing import JobLatency, Latencies

@@ -1,0 +1,148 @@
+"""The state of a model that was measured on this machine: its age, and its last check."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from lolat.device.file import DeviceFile
+from lolat.errors import LolatError
+from lolat.io.documents import Positive, read_json, to_json
+from lolat.io.paths import STATE, bundled_folder
+from lolat.io.writing import write_bytes
+from lolat.units import off, percent, plural
+
+LIMIT = 0.1
+"""The largest change of a machine's times, relative, at which its model still holds; see `limit_of`."""
+CHECKED = "checked"
+"""Key of a document in memory, never in a file: the Check that a probe made for its answers."""
+OLD_AGE = timedelta(days=1)
+"""The age, since it was learned or its last check, at which a model gets a remark."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check of a model on its machine: `ratio`: new over learned time; `limit`: its largest distance
+    from 1; `settled`: false if the machine was busy or unsteady, so that the check could not tell.
+    """
+
+    by: Literal["doctor", "evaluate", "probe"]
+    date: str
+    ratio: Positive
+    limit: Positive
+    settled: bool = True
+
+    @property
+    def is_off(self) -> bool:
+        """True if the machine's times have changed by more than the limit."""
+        return self.settled and off(self.ratio) > self.limit
+
+    @property
+    def words(self) -> str:
+        """The finding, behind "checked 5 minutes ago: "."""
+        if not self.settled:
+            return "could not tell, as the machine was busy or unsteady"
+        beyond = f", which is more than {percent(self.limit)} off" if self.is_off else ""
+        return f"{self.ratio:.2f} times as long as learned{beyond}"
+
+
+@dataclass(frozen=True)
+class State:
+    """The age of a model, in whole days, and its last check.
+
+    `remark`: both in words; null if the model was learned or held within a day.
+    """
+
+    learned: str
+    age_days: int
+    check: Check | None
+    remark: str | None
+
+
+def limit_of(file: DeviceFile) -> float:
+    """The largest distance from 1 of new over learned times: LIMIT, or the repeatability if larger."""
+    return max(LIMIT, file.noise.repeatability or 0.0)
+
+
+def state_of(file: DeviceFile, source: str) -> State | None:
+    """The state of the model in the file `source`; None unless it was measured on this machine."""
+    learned = _learned_here(file, source)
+    if learned is None:
+        return None
+    check, remark = file.document.get(CHECKED), None
+    if check is None:
+        with contextlib.suppress(LolatError, msgspec.ValidationError, KeyError):
+            stored = read_json(_state_file(source), "expected a state")
+            if stored["learned"] == learned:
+                check = msgspec.convert(stored["check"], Check)
+    if check is None and age_of(learned) >= OLD_AGE:
+        remark = f"learned {ago(learned)}, not checked since"
+    elif check is not None and (check.is_off or not check.settled or age_of(check.date) >= OLD_AGE):
+        remark = f"learned {ago(learned)}, checked {ago(check.date)}: {check.words}"
+    return State(learned, age_of(learned).days, check, remark)
+
+
+def checked(
+    by: Literal["doctor", "evaluate", "probe"], ratio: float, limit: float, settled: bool = True
+) -> Check:
+    """A check of a model, made now."""
+    return Check(by, now().isoformat(timespec="seconds"), ratio, limit, settled)
+
+
+def write_check(
+    file: DeviceFile, source: str, by: Literal["doctor", "evaluate"], ratio: float,
+    settled: bool = True,
+) -> None:  # fmt: skip
+    """Write a check beside the model, if it has a state and its folder can be written to."""
+    learned = _learned_here(file, source)
+    if learned is not None:
+        check = checked(by, ratio, limit_of(file), settled)
+        stored = {"learned": learned, "check": msgspec.to_builtins(check)}
+        with contextlib.suppress(LolatError):
+            write_bytes(_state_file(source), to_json(stored).encode("ascii"))
+
+
+def _learned_here(file: DeviceFile, source: str) -> str | None:
+    """The date of a model that was measured here; None if it is bundled or from published times."""
+    where, path = file.environment, Path(source).resolve()
+    is_here = path.is_file() and path.parent != bundled_folder().resolve()
+    is_learned = where.is_learned and not where.source and is_here
+    return where.date if is_learned and moment(where.date) else None
+
+
+def _state_file(source: str) -> Path:
+    path = Path(source).resolve()
+    return path.with_name(path.name.removesuffix(".json") + STATE)
+
+
+def now() -> datetime:
+    """The time of this machine's clock."""
+    return datetime.now(UTC)
+
+
+def moment(date: Any) -> datetime | None:
+    """The date in a file, in UTC; None if it is none or has no time zone."""
+    try:
+        when = datetime.fromisoformat(date)
+    except (TypeError, ValueError):
+        return None
+    return when.astimezone(UTC) if when.tzinfo is not None else None
+
+
+def age_of(date: str) -> timedelta:
+    """The time since a date of a file; 0 for one in the future, from another clock."""
+    return max(now() - (moment(date) or now()), timedelta(0))
+
+
+def ago(date: str) -> str:
+    """The age of a date in words: 5 minutes ago, 3 days ago."""
+    age = age_of(date)
+    minutes = int(age.total_seconds() / 60)
+    if minutes < 120:
+        return f"{plural(minutes, 'minute')} ago"
+    return f"{minutes // 60} hours ago" if age < timedelta(days=2) else f"{age.days} days ago"
