@@ -40,6 +40,18 @@ def test_a_model_that_holds(lolat: Command, model: Path, measuring: Measuring) -
     assert measuring.calls == [("tensorflow", "cpu", [])]
 
 
+def test_a_machine_that_takes_many_times_as_long(
+    lolat: Command, model: Path, measuring: Measuring
+) -> None:
+    """One measure of it: not 42.8 times slower beside 43.8 times as long."""
+    measuring.ratio, measuring.others = 43.8, 1.5
+    done = lolat("doctor", model)
+    assert done.code == 3
+    assert "43.8 times as long at the median (43.8 to 43.8)" in done.out
+    assert "slower" not in done.out
+    assert "the machine is busy before the run" in done.err
+
+
 def test_a_gpu_that_is_not_there_is_a_difference(
     lolat: Command, tmp_path: Path, measuring: Measuring
 ) -> None:

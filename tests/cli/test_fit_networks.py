@@ -113,6 +113,18 @@ def test_from_networks_to_others(lolat: Command, tmp_path: Path) -> None:
     assert any("dense layers 100 % (there none)" in text for text in unlike.warnings)
 
 
+@pytest.mark.usefixtures("empty_cache")
+def test_times_of_an_unnamed_device_may_be_of_this_machine(lolat: Command, tmp_path: Path) -> None:
+    """No answer says that they are not, and none is of a GPU's compiler."""
+    out = tmp_path / "alone.json"
+    assert "alone: device not named, " in lolat.done("fit", table(tmp_path), "--output", out).out
+    said = lolat.refused("evaluate", out, network(tmp_path, 16, 2))
+    assert "does not say of which device its times are" in said
+    assert "this machine is not" not in said
+    changes = lolat.json("explain", out, network(tmp_path, 96, 6))["counterfactuals"]
+    assert "compile" not in {change["kind"] for change in changes}
+
+
 def test_networks_of_keras_are_of_no_known_framework(lolat: Command, tmp_path: Path) -> None:
     """As somebody timed them on a phone: nothing says that PyTorch ran them."""
     names = ("ResNet50", "ResNet101", "VGG16", "MobileNet", "DenseNet121", "Xception")
