@@ -31,11 +31,14 @@ networks on a CPU whose multiply-accumulates are of other kinds than the timed o
 transformers by a fit to 30 convolutional networks, and of these by a fit to transformers, on two CPUs."""
 MACS = tuple(name for name in COLUMNS if name.endswith("_macs"))
 """The kinds of multiply-accumulates."""
-SMALLER = (
-    "less than half the size, or the time of an operation, of nearly all measured networks, so a wider "
-    "interval"
+NETWORK = "this network"
+"""The subject of a remark."""
+_LESS = (
+    " takes less than half the time of nearly all measured ones, in all or for an operation, so the "
+    "interval is wider"
 )
-LARGER = "of a larger batch than any timed network, so a wider interval"
+_MORE = " has a larger batch than any measured one, so the interval is wider"
+SMALLER, LARGER = NETWORK + _LESS, NETWORK + _MORE
 """Topics of remarks. Times of small batches alone do not tell the cost of weights from that of activations,
 so that LARGER has no slack."""
 UNMEASURED_FACTOR = 4.0
@@ -59,16 +62,14 @@ class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
         None if that is the batch size alone: networks that take long at a small batch are predicted as well
         as others (docs/explanation/intervals.md).
         """
+        each_ms = latency_ms / max(operations, 1)
         rows = (
-            (batch_size, self.batch_size, "batch {:,}"),
-            (latency_ms, self.latency_ms, "{} ms"),
-            (latency_ms / max(operations, 1), self.operation_ms, "{} ms an operation"),
+            (batch_size, self.batch_size, f"batch {batch_size:,}"),
+            (latency_ms, self.latency_ms, f"{digits(latency_ms)} ms"),
+            (each_ms, self.operation_ms, f"{digits(each_ms)} ms an operation"),
         )
         found = [
-            (
-                value,
-                f"{words.format(value if value is batch_size else digits(value))} ({least:.4g} or more)",
-            )
+            (value, f"{words} (measured: {least:.4g} or more)")
             for value, least, words in rows
             if least is not None and value < least / RANGE_SLACK
         ]
@@ -76,16 +77,18 @@ class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
             tuple(told for _, told in found) if any(v is not batch_size for v, _ in found) else ()
         )
 
-    def remark(self, batch_size: int, latency_ms: float, operations: int, step: str = "") -> str:
+    def remark(
+        self, batch_size: int, latency_ms: float, operations: int, subject: str = NETWORK
+    ) -> str:
         """A remark on a step that is `below`, or of a larger batch than any network's; "" on any other.
 
-        `step`: the subject of the sentence with its verb, as in "a forward pass is ".
+        `subject`: of the sentence, such as "a forward pass".
         """
         if self.most_samples is not None and batch_size > self.most_samples:
-            at_most = f"batch {batch_size:,} ({self.most_samples:,.0f} or less)"
-            return Remark(f"{step}{LARGER}", at_most)
+            at_most = f"batch {batch_size:,} (measured: {self.most_samples:,.0f} or less)"
+            return Remark(f"{subject}{_MORE}", at_most)
         below = ", ".join(self.below(batch_size, latency_ms, operations))
-        return below and Remark(f"{step}{SMALLER}", below)
+        return below and Remark(f"{subject}{_LESS}", below)
 
 
 class Domain(msgspec.Struct, frozen=True, omit_defaults=True):

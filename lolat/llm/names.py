@@ -130,10 +130,11 @@ def is_decoder(network: Any) -> bool:
     except InputError as error:
         if error.code != "decoder":  # a known one that is refused, such as by its quantization
             return True
-        name = str(network).casefold()
+        name = str(network).casefold().rpartition("/")[2]  # Qwen/Qwen2.5-7B
         family = re.match(r"[a-z]+(?=[-.]?\d)", name)  # gpt-4, llama3: of a known one
         families = {re.split(r"[-.\d]", one)[0] for one in published()}
-        is_of_one = bool(family and family[0] in families and BARE.fullmatch(name))
+        is_name = BARE.fullmatch(re.sub(r"\.(?=\d)", "", name))  # no file
+        is_of_one = bool(family and family[0] in families and is_name)
         return is_of_one or bool(get_close_matches(name, known(), 1, 0.75))
 
 

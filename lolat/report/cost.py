@@ -113,7 +113,8 @@ def _padding_lines(cost: Cost) -> Iterator[str]:
     if cost.padding:
         yield (
             f"{percent(cost.padding)} of the computed tokens are padding; packed, the same data takes "
-            f"{1.0 - cost.padding:.2f} times as long (--tokens without --mean-tokens)"
+            f"{1.0 - cost.padding:.2f} times as long (--tokens without --mean-tokens); padded to the "
+            "longest of each batch: give its mean length as --sequence-length"
         )
 
 

@@ -24,7 +24,8 @@ Row = tuple[Cost, TrainingPrediction]
 MARKS = {
     "*": "no other row is both faster and cheaper",
     "~": "estimated from inference: no training step, or too few, was measured on that device",
-    "!": "extrapolating: most of it is unlike anything that was measured there in that precision",
+    "!": "extrapolating: outside of what was measured there (layers, precision, layout or batch; the notes "
+    "say which)",
     "?": "less sure: no own or published run is like it in GPU, their number, tuning and checkpointing",
     "^": "several machines, whose gradients go over the network between them",
     "h": "host-bound: the host (an assumed one without --host-us) takes longer to launch the operations "

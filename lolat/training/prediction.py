@@ -129,13 +129,13 @@ def check_kept(answer: Limited, offered: str = "") -> None:
     elif limits.keeps(fastest, cheapest):
         helps = "raise one of the limits: no row keeps both"
     if offered := offered or answer.offered:
-        helps += f"; {offered} is within"
+        helps = f"{offered} is within; or {helps.removeprefix('expected ')}"
+    one, another = ("it", "it") if len(timed) == 1 else ("the fastest", "the cheapest")
     costs = "no price is known"
     if cheapest is not None:
-        costs = f"the cheapest costs {dollars(cheapest)}"
+        costs = f"{another} costs {dollars(cheapest)}"
     raise AnswerIsNo(
-        f"nothing here is{limits.words()} ({given}): the fastest takes "
-        f"{duration(fastest)}, {costs}; {helps}"
+        f"nothing here is{limits.words()} ({given}): {one} takes {duration(fastest)}, {costs}; {helps}"
     )
 
 

@@ -174,8 +174,11 @@ def test_below_the_smallest_step_of_a_table() -> None:
     minimum = MeasuredMinimum(batch_size=64, latency_ms=8.0, operation_ms=0.1)
     assert minimum.below(64, 8.0, 80) == ()
     assert minimum.below(1, 8.0, 80) == (), "a small batch alone is inside"
-    assert minimum.below(1, 0.5, 1) == ("batch 1 (64 or more)", "0.500 ms (8 or more)")
-    assert minimum.below(64, 8.0, 8000) == ("0.001 ms an operation (0.1 or more)",)
+    assert minimum.below(1, 0.5, 1) == (
+        "batch 1 (measured: 64 or more)",
+        "0.500 ms (measured: 8 or more)",
+    )
+    assert minimum.below(64, 8.0, 8000) == ("0.001 ms an operation (measured: 0.1 or more)",)
     assert [w.split(" (")[0] for w in minimum.below(64, 0.5, 1)] == ["0.500 ms"]
     assert MeasuredMinimum().below(1, 1e-9, 1) == ()
 
@@ -236,7 +239,7 @@ def test_networks_of_another_data_type_than_a_table_of_a_cpu(dtype: str) -> None
 def test_batches_beyond_those_of_a_table_of_a_cpu() -> None:
     """Networks were timed at batch 1 alone: from 2 on a question is outside, with a factor of two more."""
     cpu, graph = lolat.load("i7-12700h-compiled"), synthetic.network()
-    told = f"{LARGER}: batch 2 (1 or less)"
+    told = f"{LARGER}: batch 2 (measured: 1 or less)"
     inside, outside = cpu.predict(graph, 1), cpu.predict(graph, 2)
     assert (told in inside.warnings, told in outside.warnings) == (False, True)
     assert (inside.in_domain, outside.in_domain) == (None, False)

@@ -80,7 +80,7 @@ def test_the_least_of_a_table_of_networks() -> None:
     assert (least.batch_size, least.latency_ms, least.most_samples) == (64.0, 3.0, 100.0)
     assert least.operation_ms == pytest.approx(3.0 / 4)
     assert least.remark(100, 1e6, 1) == ""
-    assert least.remark(101, 1e6, 1) == f"{LARGER}: batch 101 (100 or less)"
+    assert least.remark(101, 1e6, 1) == f"{LARGER}: batch 101 (measured: 100 or less)"
     with_operations = Times.of([one] * 201, ms, np.arange(201) > 0)
     assert measured_minimum(with_operations, sizes).most_samples is None, (
         "operations have sizes of their own"

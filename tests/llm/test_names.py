@@ -8,7 +8,7 @@ import pytest
 
 from lolat import load
 from lolat.errors import InputError
-from lolat.llm.names import find_decoder, published
+from lolat.llm.names import find_decoder, is_decoder, published
 from lolat.web.values import language_model
 
 # Of model cards on Hugging Face: the id, tokens of context, window, words of the vocabulary.
@@ -175,3 +175,13 @@ def test_a_data_type_in_the_words_of_others_is_named_as_ours(given: str, told: s
 def test_a_data_type_that_a_gpu_lacks_is_that_of_the_name_that_was_given() -> None:
     with pytest.raises(InputError, match=r"^qwen3-32b-fp4 is in nvfp4: this GPU computes "):
         load("h100-vllm").llm("nvidia/Qwen3-32B-FP4")
+
+
+def test_an_id_of_a_known_family_is_a_language_models() -> None:
+    """So that its error asks for the config.json, not for a network; a file's name is none."""
+    for name in ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b", "mistralai/Mistral-8B", "llama9"):
+        assert is_decoder(name)
+    for name in ("timm/resnet51", "llama3.onx", "nets/gpt2.pt", "microsoft/resnet-50"):
+        assert not is_decoder(name)
+    with pytest.raises(InputError, match=r"config\.json .* huggingface\.co"):
+        find_decoder("Qwen/Qwen2.5-7B-Instruct")
