@@ -13,8 +13,8 @@ from click.core import augment_usage_errors
 
 from lolat.cli.main import JSON, say_json
 from lolat.cli.mistakes import check_commas, check_counts, with_number_meant
+from lolat.cli.progress import Show as Show
 from lolat.cli.progress import counting as counting
-from lolat.cli.progress import progress as progress
 from lolat.cli.progress import say as say
 from lolat.errors import InputError, arg
 from lolat.io.forms import looks_like_network

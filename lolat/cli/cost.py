@@ -75,7 +75,7 @@ def cost(
     of_decoder = is_decoder(network)
     if model is None:
         question["replicas"] = replicas
-        with common.progress() as bar:
+        with common.Show() as bar:
             on_progress = common.counting(bar, "devices") if bar.on_terminal else None
             several = compare(network, batch_size, on, on_progress=on_progress, **question)
         _answer_several(several)
@@ -87,7 +87,7 @@ def cost(
     if of_decoder:
         loaded = serving_model(model, of_any=True)
     else:
-        loaded = open_here(model, common.say, common.progress)
+        loaded = open_here(model, common.say, common.Show)
     if len({*batch_size}) > 1 or len(question["checkpointing"]) > 1 or shares:
         costs = loaded.cost(network, batch_size, **question)
         say_profile(model, loaded)

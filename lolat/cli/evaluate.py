@@ -60,7 +60,7 @@ def evaluate(
         of_table = "only", "predictions", "predictor", "precision", "training", "tensor_parallel"
         common.refuse_given(arg("table"), *of_table, "served_model")
         takes = "minutes: each network is timed in several rounds, at each batch size"
-        with common.progress(takes) as bar:
+        with common.Show(takes) as bar:
             result = loaded.evaluate(
                 networks, batch_size, input_size=input_size, wait=wait, progress=bar
             )
@@ -69,7 +69,7 @@ def evaluate(
     if networks:
         raise InputError(f"{arg('networks')} beside {arg('table')}; expected one of them")
     common.refuse_given(arg("networks"), "batch_size", "input_size", "sequence_length", "wait")
-    with common.progress() as bar:
+    with common.Show() as bar:
         answer = loaded.evaluate_table(
             table, only=only, predictor=predictor, precision=precision, training=training,
             tensor_parallel=tensor_parallel, served_model=served_model, on_progress=common.counting(bar),
@@ -97,7 +97,7 @@ def doctor(model: str) -> None:
     from lolat.report.evaluation import doctor_lines
 
     loaded = lolat.load(model)
-    with common.progress() as bar:
+    with common.Show() as bar:
         result = loaded.doctor(progress=bar)
     common.answer(result, doctor_lines(loaded, model, result))
     if not result.holds:

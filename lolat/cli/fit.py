@@ -73,7 +73,7 @@ def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
             if content_of(path) == MODEL:
                 known = lolat.load(path).file.notes
                 before |= {note: f"when {plain(path)} was made: {note}" for note in known}
-    with common.progress() as bar:
+    with common.Show() as bar:
         made = lolat.fit(tables, output, **asked, on_progress=common.counting(bar), warn=common.say)
     common.warn(before.get(note, note) for note in made.file.notes)
     if made.predictors and (made.file.errors(made.default).get("median") or 0.0) > BADLY:

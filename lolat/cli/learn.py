@@ -58,7 +58,7 @@ def learn(
     training = mode == "training"
     more = ", and four to six more for training" if training else ""
     takes = f"two to three minutes{more} on an idle machine; after Ctrl-C the same command goes on"
-    with common.progress(takes) as bar:
+    with common.Show(takes) as bar:
         made = learning.learn(
             device, output, backend=backend, options=chosen, training=training, restart=restart,
             wait=wait, progress=bar,

@@ -71,7 +71,7 @@ def fit(table: str, recipe: str, output: Path, epochs: int | None) -> None:
     common.warn(remarks)
     devices = data_sheets(dict.fromkeys(rows["gpu"].tolist()))
     train, test = split(len(rows), SEED)
-    with common.progress() as bar:
+    with common.Show() as bar:
         model = learn(rows.select(train), RECIPES[recipe], devices, SEED, epochs, bar)
     errors = evaluate(model, rows.select(test))
     today = datetime.date.today().isoformat()

@@ -66,7 +66,7 @@ def fit(space: str, samples: str, output: Path, name: str | None) -> None:
     """
     from lolat.nas.fewshot import fit as fit_space
 
-    with common.progress() as bar:
+    with common.Show() as bar:
         model = fit_space(space, samples, output, name, bar)
     common.warn(model.warnings)
     count, errors = len(model.section.samples), [model.error_of(share) for share in (0.5, COVERAGE)]
@@ -149,7 +149,7 @@ def search(
     from lolat.nas.user_code import find_space
 
     check_file(output, "output")
-    with common.progress() as bar:
+    with common.Show() as bar:
         loaded = _opened(space, model, question)
         of_space = find_space(space)
         if not is_table(objective) and not Path(objective).is_file():
@@ -174,7 +174,7 @@ def _opened(space: str, model: str, question: dict[str, Any]) -> Model:
     from lolat.nas.user_code import check_order
 
     check_order(space, model)
-    loaded = open_here(model, common.say, common.progress)
+    loaded = open_here(model, common.say, common.Show)
     given = {name: question.pop(name) for name in RUN}
     for name in filter(given.get, RUN):
         if loaded.file.spaces and not loaded.predictors:
@@ -210,7 +210,7 @@ def score(
     """List the fastest candidates of SPACE, or of ARCHS, on MODEL's device; write the latencies of all."""
     from lolat.nas.ranking import rank
 
-    with common.progress() as bar:
+    with common.Show() as bar:
         loaded = _opened(space, model, question)
         size = batch_size if len(batch_size) > 1 else batch_size[0]
         found = rank(space, loaded, output, batch_size=size, progress=bar, **question)

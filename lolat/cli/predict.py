@@ -113,7 +113,7 @@ def predict(
             code="no-device",
         )
     opened = functools.partial(
-        open_here, say=common.say, progress=common.progress, now=now, as_learned=as_learned
+        open_here, say=common.say, progress=common.Show, now=now, as_learned=as_learned
     )
     named = (*filter(None, [model]), *on)
     models, left_out = devices(named, question, opened)
@@ -164,7 +164,7 @@ def of_one(asked: type, *without: str, **changes: Mapping[str, Any]) -> Any:
             from lolat.api.choosing import open_here
 
             question["batch_size"] = batch_size if len(batch_size) > 1 else batch_size[0]
-            loaded = open_here(model, common.say, common.progress, now, as_learned)
+            loaded = open_here(model, common.say, common.Show, now, as_learned)
             function(loaded, **question)
 
         for option in (

@@ -38,10 +38,10 @@ def complain(text: str) -> None:
 
 
 class Show(Progress):
-    """Show progress on stderr: a bar on a terminal, elsewhere a line now and then."""
+    """Shows the progress of a run on stderr: a bar on a terminal, elsewhere a line now and then."""
 
     def __init__(self, takes: str = "") -> None:
-        """`takes`: how long the run will be, said before the first stage."""
+        """`takes`: how long the run will be, if more than a minute, said before the first stage."""
         from rich.console import Console
         from rich.progress import Progress as Bar
 
@@ -92,11 +92,6 @@ class Show(Progress):
         self.time = time.monotonic()
         if not self.on_terminal:
             say(text)
-
-
-def progress(takes: str = "") -> Show:
-    """Show the progress of a run; `takes`: how long it will take, if more than a minute."""
-    return Show(takes)
 
 
 def counting(show: Show, what: str = "counting networks") -> Callable[[int, int, str], None]:

@@ -20,7 +20,7 @@ from lolat import parameters
 from lolat.cli import mistakes
 from lolat.cli.main import COMMANDS, run
 from lolat.cli.main import lolat as group
-from lolat.cli.progress import progress, say
+from lolat.cli.progress import Show, say
 from lolat.errors import AnswerIsNo, InputError
 from tests import synthetic
 from tests.cli.commands import ROOT, Command, one_line
@@ -170,7 +170,7 @@ def remarking(error: BaseException | None) -> click.Command:
 
     def callback() -> None:
         say("warning: careful")
-        with progress("two minutes") as show:
+        with Show("two minutes") as show:
             for stage in ("working", "working", "resting"):
                 show.start(stage, 2)
                 show.step()
@@ -188,7 +188,7 @@ def test_a_long_stage_tells_how_long_it_will_take(
     """30 s a step: after the first of four, three are left."""
     now = [1000.0]
     monkeypatch.setattr("lolat.cli.progress.time.monotonic", lambda: now[0])
-    with progress() as show:
+    with Show() as show:
         show.start("measuring", 4)
         now[0] += 30.0
         show.step()
@@ -208,7 +208,7 @@ def test_the_steps_of_an_earlier_run_are_no_speed(
     """98 of 100 were there; the 99th takes 30 s, and so will the last."""
     now = [1000.0]
     monkeypatch.setattr("lolat.cli.progress.time.monotonic", lambda: now[0])
-    with progress() as show:
+    with Show() as show:
         show.start("measuring", 100, 98)
         now[0] += 30.0
         show.step()
