@@ -43,13 +43,14 @@ def wrapped(line: str, first: int = 0, others: int = 2) -> list[str]:
 
 def describe(device: Device) -> Iterator[str]:
     """The lines of `lolat show`."""
+    sections = [*section_lines(device)]  # a damaged one is an error before the first line
     yield headline(device)
     if device.predictors:
         yield f"it runs networks in {mode_words(device.file)}"
     yield from device_lines(device)
     is_learned = device.file.environment.is_learned
     yield from _titled("while learning" if is_learned else "notes", map(plain, device.file.notes))
-    yield from section_lines(device)
+    yield from sections
 
 
 def models_lines(listed: Models) -> Iterator[Part]:

@@ -10,6 +10,7 @@ import pytest
 from lolat.api.model import Model
 from lolat.device import state
 from lolat.device.summary import headline
+from lolat.errors import ModelFileError
 from lolat.llm.gpu import ServedRow
 from lolat.report import device
 from tests import synthetic
@@ -118,3 +119,10 @@ def test_what_learning_says_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pathlib.Path.exists", lambda path: path.name == "lolat")
     *_, last = device.learned(Model(document), "a.json", "local")
     assert last.startswith("Next: 'its env/bin/lolat' cost local keras:ResNet50 ")
+
+
+def test_a_damaged_section_is_an_error_before_the_first_line() -> None:
+    damaged = known_gpu.document()
+    damaged["llm"]["operations"]["gemm"]["bfloat16"]["terms"].pop("rate")
+    with pytest.raises(ModelFileError, match="gemm of bfloat16 is damaged"):
+        next(device.describe(Model(damaged)))
