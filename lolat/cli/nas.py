@@ -14,7 +14,7 @@ from lolat.io.writing import check_file
 from lolat.parameters import COVERAGE
 from lolat.report.search import best_lines, front_lines
 from lolat.report.tables import one_by_one, write_csv
-from lolat.units import plain, plural
+from lolat.units import milliseconds, plain, plural
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
@@ -75,9 +75,11 @@ def fit(space: str, samples: str, output: Path, name: str | None) -> None:
         typical_error=round(errors[0], 6), error_of_90_percent=round(errors[1], 6),
         warnings=tuple(model.warnings),
     )  # fmt: skip
+    taken = [sample.latency_ms for sample in model.section.samples]
+    times = f"{milliseconds(min(taken))} .. {milliseconds(max(taken))}"
     half, most = (f"{100 * e:.1f} %" if e < 1.0 else f"a factor of {1 + e:.2g}" for e in errors)
     lines = (
-        f"{answer.space} from {plural(count, 'sample')} · noise {100 * model.noise:.1f} %",
+        f"{answer.space} from {plural(count, 'sample')}, {times} · noise {100 * model.noise:.1f} %",
         f"Half of the space's networks should be within {half}, {100 * COVERAGE:g} % within {most}.",
         f"written: {plain(str(output))}",
     )  # fmt: skip
