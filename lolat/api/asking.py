@@ -16,8 +16,8 @@ from lolat.parameters import asks, check_names
 if TYPE_CHECKING:
     from lolat.api.predicting import Predictions
     from lolat.device.prediction import Prediction
+    from lolat.io.progress import OnProgress
     from lolat.llm.compare import ComparedModels
-    from lolat.readers.children import OnProgress
     from lolat.training.compare import Costs
 
 

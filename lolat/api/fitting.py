@@ -37,12 +37,11 @@ from lolat.graph.modes import BFLOAT16
 from lolat.hardware.gpus import card_of, form_of
 from lolat.hardware.specs import KEPT, NEEDED_COLUMNS, given_sheet, listed_specs, read_specs
 from lolat.io.paths import AnyPath
-from lolat.io.progress import Warn, nobody
+from lolat.io.progress import OnProgress, Warn, nobody
 from lolat.io.tables import Row, is_table, read_table, say_unread
 from lolat.microbench import blocks, learn_training
 from lolat.parameters import PARAMETERS, check_given
 from lolat.readers import read as read_network
-from lolat.readers.children import OnProgress
 from lolat.tables.blocks import Point, points_of, read_points
 from lolat.tables.kinds import (
     BLOCKS,

@@ -15,7 +15,7 @@ from lolat.units import by_text, shortened
 if TYPE_CHECKING:
     from lolat.device import Device
     from lolat.hardware.prices import Prices
-    from lolat.readers.children import OnProgress
+    from lolat.io.progress import OnProgress
 
 AUTO = "auto"
 """The batch size that stands for the largest that fits in memory."""

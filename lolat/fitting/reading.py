@@ -27,10 +27,9 @@ from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import FLOAT16, Mode
 from lolat.hardware.gpus import PRECISION_OF, find_gpu
 from lolat.hardware.specs import Specs
-from lolat.io.progress import Warn, nobody
+from lolat.io.progress import OnProgress, Warn, nobody
 from lolat.io.tables import COPIES, Row, check_one_device, read_table, say_unread
 from lolat.readers import read as read_network
-from lolat.readers.children import OnProgress
 from lolat.tables.blocks import Point, lacking_counts, read_points
 from lolat.tables.counted import Counted, counts_of, numbered
 from lolat.tables.kinds import NETWORKS, OPERATIONS, Content

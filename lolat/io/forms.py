@@ -21,6 +21,14 @@ TRANSFORMERS = "transformers"
 TORCH_PACKAGES = ("timm", "torchvision", TRANSFORMERS)
 PACKAGES = ("keras", *TORCH_PACKAGES)
 """Packages in front of a colon; `transformers` takes a configuration file or its folder, not a name."""
+TAKEN_APART, REPARAMETERIZED = "eager", "reparameterized"
+"""Forms behind the `?` of a name: attention as single operations; branches merged, as those of RepVGG."""
+ENCODERS = "AutoModelForSequenceClassification"
+ENCODER_TYPES = frozenset(
+    ["bert", "big_bird", "camembert", "data2vec-text", "electra", "ernie", "megatron-bert", "rembert",
+     "roberta", "roformer", "xlm-roberta"]
+)  # fmt: skip
+"""Model types that transformers can build as encoders, of this class, and as decoders."""
 KERAS_FILE, ONNX_FILE, GRAPH_FILE = ".keras", ".onnx", ".json"
 FRAMEWORK_FILES = (KERAS_FILE, ONNX_FILE)
 FILES = (*FRAMEWORK_FILES, GRAPH_FILE)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 
 Warn = Callable[[str], object]
 """Called at once with a remark for the user."""
+OnProgress = Callable[[int, int, str], None]
+"""Called with (number of networks that are done, number of all, name of the last)."""
 
 
 def nobody(text: str) -> None:

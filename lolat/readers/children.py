@@ -14,6 +14,7 @@ import numpy as np
 from lolat.errors import LolatError, NetworkError
 from lolat.graph import Graph
 from lolat.io.process import Child, Handler, ProcessDied, RequestFailed
+from lolat.io.progress import OnProgress
 from lolat.readers.bundled import bundled_graph
 from lolat.readers.cache import Cache
 from lolat.readers.reading import read_now
@@ -32,8 +33,6 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
 
 Spec = tuple[str, int | None]
 """NETWORK and its input size."""
-OnProgress = Callable[[int, int, str], None]
-"""Called with (number of networks that are done, number of all, name of the last)."""
 
 
 def read_in_child(spec: str, size: Any = (), limit_s: float = LIMIT_S) -> Graph:

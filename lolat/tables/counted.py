@@ -16,8 +16,9 @@ from lolat.graph.edits import as_trained
 from lolat.graph.memory import parameters
 from lolat.graph.modes import Mode
 from lolat.graph.work import ATTENTION, CLASSES, STEP_COLUMNS, Workload, at, lower
-from lolat.readers.children import OnProgress, arrays_of
-from lolat.readers.torch.named import REPARAMETERIZED, TAKEN_APART
+from lolat.io.forms import REPARAMETERIZED, TAKEN_APART
+from lolat.io.progress import OnProgress
+from lolat.readers.children import arrays_of
 from lolat.tables.networks import Network, TimedNetwork
 
 CACHE_VERSION = 15

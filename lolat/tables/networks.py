@@ -13,7 +13,7 @@ from pathlib import Path
 from lolat.errors import InputError
 from lolat.graph.modes import BFLOAT16, FLOAT16, MODE_COLUMNS, Mode
 from lolat.io.documents import read_json
-from lolat.io.forms import BY_NAME
+from lolat.io.forms import BY_NAME, ENCODER_TYPES, ENCODERS, TAKEN_APART
 from lolat.io.progress import Warn
 from lolat.io.tables import (
     ABOVE_ZERO,
@@ -27,7 +27,6 @@ from lolat.io.tables import (
     say_unread,
 )
 from lolat.optimizers import OPTIMIZERS
-from lolat.readers.torch.named import ENCODER_TYPES, ENCODERS, TAKEN_APART
 from lolat.tables.left_out import LeftOut
 from lolat.tables.trainer_log import logged_rate
 from lolat.units import as_number, plural, shortened

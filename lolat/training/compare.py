@@ -18,9 +18,9 @@ from lolat.graph import Graph
 from lolat.graph.modes import AMP, BFLOAT16, COMPILED, EAGER, FLOAT16, GRAPH
 from lolat.hardware.gpus import PRECISION_OF, device_names, find_gpu, usable_bytes
 from lolat.hardware.prices import ALMOST, price_list, rental_of
+from lolat.io.progress import OnProgress
 from lolat.io.results import Remark
 from lolat.parameters import BEST
-from lolat.readers.children import OnProgress
 from lolat.training.auto_batch import NEAR_SPEED
 from lolat.training.cost import (
     Cost,

@@ -8,7 +8,7 @@ from typing import Any
 
 import lolat as package
 from lolat.graph import Graph
-from lolat.readers.children import OnProgress
+from lolat.io.progress import OnProgress
 from lolat.training.compare import Costs, compare
 from lolat.training.question import TrainingQuestion
 from tests import synthetic

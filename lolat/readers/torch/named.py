@@ -18,20 +18,20 @@ from msgspec.structs import replace
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.io.documents import read_json
-from lolat.io.forms import CONFIGS, config_name, unknown_network
+from lolat.io.forms import (
+    CONFIGS,
+    ENCODER_TYPES,
+    ENCODERS,
+    REPARAMETERIZED,
+    TAKEN_APART,
+    config_name,
+    unknown_network,
+)
 from lolat.io.progress import quietly
 from lolat.readers.size import of_images
 from lolat.readers.torch.reader import import_torch
 from lolat.units import one_line, shortened
 
-TAKEN_APART = "eager"
-ENCODERS = "AutoModelForSequenceClassification"
-ENCODER_TYPES = frozenset(
-    ["bert", "big_bird", "camembert", "data2vec-text", "electra", "ernie", "megatron-bert", "rembert",
-     "roberta", "roformer", "xlm-roberta"]
-)  # fmt: skip
-"""Model types that transformers can build as encoders and as decoders."""
-REPARAMETERIZED = "reparameterized"
 SIDE = [224]
 """Side of torchvision's images if the transforms of its weights do not crop them."""
 
