@@ -65,9 +65,9 @@ def blocks_document(path: str, stem: str, device: str | None, warn: Warn) -> Dev
 
 def _precision_of(rows: Sequence[tuple[Point, Row]]) -> dict[str, bool]:
     """The precision of a table of blocks as fields of `environment`; InputError if its rows differ."""
-    first = Mode().of_row(rows[0][1], rows[0][1].where)
+    first = Mode().of_row(rows[0][1])
     for _, row in rows:
-        mode = Mode().of_row(row, row.where)
+        mode = Mode().of_row(row)
         if mode != first or mode not in (Mode(), Mode(FLOAT16)):
             raise row.refused(
                 f"run in {mode}; expected float32 in all rows, or float16 in all rows"

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from lolat.errors import InputError
 from lolat.graph import Graph, kinds
 from lolat.graph.counts import wide_share
 from lolat.graph.kinds import by_name
+from lolat.io.tables import Row
 from lolat.units import percent
 
 FLOAT32, TF32, AMP, FLOAT16, BFLOAT16 = "float32", "tf32", "amp", "float16", "bfloat16"
@@ -92,15 +92,12 @@ class Mode:
         launch = COMPILED if compiled else EAGER
         return cls(dtypes[0] if dtypes else FLOAT32, launch, last, "train" in words)
 
-    def of_row(self, row: Mapping[str, str], where: str) -> Mode:
+    def of_row(self, row: Row) -> Mode:
         """This mode with the values of a table's row; InputError for an unknown word."""
         changes: dict[str, Any] = {}
         for column, (name, choices) in MODE_COLUMNS.items():
-            if text := (row.get(column) or "").strip().lower():
-                if text not in choices:
-                    why = f"{column} is {text[:40]!r}; expected one of {', '.join(choices)}"
-                    raise InputError(f"{where}: {why}", why=why)
-                changes[name] = choices[text]
+            if row.get(column):
+                changes[name] = choices[row.choice(column, choices)]
         if "training" not in changes and row.get("optimizer", "none") not in ("", "none"):
             changes["training"] = True  # the optimizer's update is part of a training step
         return replace(self, **changes)

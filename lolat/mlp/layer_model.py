@@ -17,7 +17,7 @@ from lolat.io.paths import shown_path
 from lolat.io.tables import LONGEST_MS, SHORTEST_MS
 from lolat.io.writing import write_bytes
 from lolat.mlp.recipes import RECIPES, DataSheet, data_sheets, key
-from lolat.mlp.table import LAYER_COLUMNS, TIME, LayerTable, mapped
+from lolat.mlp.table import LAYER_COLUMNS, TIME, LayerTable
 from lolat.units import one_line, plain
 
 
@@ -50,9 +50,9 @@ class LayerModel(msgspec.Struct, frozen=True):
     """A trained model of `lolat mlp fit`, as it is in its file.
 
     `devices`: data sheets of the GPUs of its training rows by `key`; `mean`, `scale`: (features,) of the
-    standardization; `ranges`: of its training rows, [lowest, highest] of a size and the words of another
-    column; `training`: how it was trained: seed, rows, epochs, date ...; `errors`: on held-out rows,
-    empty if there were none.
+    standardization; `ranges`: column -> [lowest, highest] of a size, the words seen of any other
+    column; `training`: how it was trained: seed, rows, epochs, date ...; `errors`: on held-out rows, empty
+    if there were none.
     """
 
     layer: Literal["convolution", "dense"]
@@ -119,7 +119,7 @@ def ranges(table: LayerTable) -> dict[str, list[Any]]:
 
 def _compared(table: LayerTable, column: str) -> np.ndarray:
     """Return (n,) values of a column; a GPU is written as its `key`."""
-    return mapped(table["gpu"], key, str) if column == "gpu" else table[column]
+    return np.array([*map(key, table["gpu"].tolist())], str) if column == "gpu" else table[column]
 
 
 def read_layer_model(path: str | Path) -> LayerModel:

@@ -6,9 +6,8 @@ optimizer (none: forward only), time_ms_median. Other columns are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -31,6 +30,8 @@ LAYER_COLUMNS: Mapping[str, tuple[str, ...]] = {
 WORDS = {"padding": ("valid", "same"), "activation": ACTIVATIONS, "optimizer": OPTIMIZERS}
 _FLAGS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
 _LARGEST = 2**31 - 1
+_TYPES = {"gpu": str, TIME: np.float64, **dict.fromkeys(WORDS, str)}
+"""Column -> the type of its values; others are whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +56,6 @@ class LayerTable:
         return LayerTable(self.layer, {name: values[rows] for name, values in self.columns.items()})
 
 
-def mapped(
-    texts: np.ndarray | Sequence[str], of: Callable[[str], Any], dtype: Any = np.float64
-) -> np.ndarray:
-    """(n, ...) `of` each of n texts, called once per distinct text."""
-    listed = texts.tolist() if isinstance(texts, np.ndarray) else texts
-    distinct = {text: of(text) for text in dict.fromkeys(listed)}
-    return np.array([distinct[text] for text in listed], dtype)
-
-
 def parse(text: tables.Table, layer: str | None = None, times: bool = True) -> LayerTable:
     """The layers in a table of text. `layer`: the expected kind; None: by its columns.
 
@@ -79,7 +71,13 @@ def parse(text: tables.Table, layer: str | None = None, times: bool = True) -> L
         )
     if times and not len(text):
         raise InputError(f"{text.source} has no rows; expected one per measured layer")
-    table = LayerTable(kind, {name: _column(text, name) for name in needed})
+    text.used.update(needed)
+    rows = [*text]
+    cells = {name: [_cell(row, name) for row in rows] for name in needed}
+    arrays: dict[str, np.ndarray] = {
+        name: np.array(cells[name], _TYPES.get(name, np.int64)) for name in needed
+    }
+    table = LayerTable(kind, arrays)
     if kind == "convolution":
         bad = (table["padding"] == "valid") & (table["kernel_size"] > table["input_size"])
         if bad.any():
@@ -90,31 +88,19 @@ def parse(text: tables.Table, layer: str | None = None, times: bool = True) -> L
     return table
 
 
-def _column(text: tables.Table, name: str) -> np.ndarray:
-    """(n,) a column as numbers or words; InputError for the first wrong cell."""
-    text.used.add(name)
-    cells = text.columns[text.names.index(name)]
+def _cell(row: tables.Row, name: str) -> float | str:
+    """The value in a cell; InputError if it is wrong."""
     if name == "gpu":
-        values, expected = mapped(cells, str.strip, str), "the name of a GPU"
-        good = values != ""
-    elif name in WORDS:
-        values = mapped(cells, lambda cell: cell.strip().lower(), str)
-        good, expected = np.isin(values, WORDS[name]), f"one of {', '.join(WORDS[name])}"
-    elif name == "use_bias":
-        values = mapped(cells, lambda cell: _FLAGS.get(cell.strip().lower(), -1), np.int64)
-        good, expected = values >= 0, "0 or 1"
-    else:
-        values, _ = text.numbers(name)
-        if name == TIME:
-            good = (values >= tables.SHORTEST_MS) & (values <= tables.LONGEST_MS)
-            expected = tables.EXPECTED_MS
-        else:
-            good = (values >= 1) & (values <= _LARGEST) & (values == np.floor(values))
-            values = np.where(good, values, 0).astype(np.int64)
-            expected = "a whole number from 1"
-    if not good.all():
-        raise text.row(int(np.argmin(good))).wrong(name, expected)
-    return values
+        if row[name]:
+            return row[name]
+        raise row.wrong(name, "the name of a GPU")
+    if name in WORDS:
+        return row.choice(name, WORDS[name])
+    if name == "use_bias":
+        return _FLAGS[row.choice(name, _FLAGS)]
+    if name == TIME:
+        return row.milliseconds(name)
+    return row.whole(name, 1, _LARGEST)
 
 
 def layer_work(table: LayerTable) -> dict[str, np.ndarray]:

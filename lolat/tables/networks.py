@@ -238,7 +238,7 @@ def _ways(columns: Collection[str]) -> list[bool]:
 
 
 def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
-    mode = usual.of_row(row, row.where)
+    mode = usual.of_row(row)
     if is_logged(row):
         mode = replace(mode, training=True)
     gpus = next((row.whole(c, 1, LARGEST_SIZE) for c in SEVERAL if row.get(c, "") not in ONE), 1)

@@ -47,7 +47,7 @@ class TimedOperation:
     @property
     def mode(self) -> Mode:
         """The data type and layout that it was timed in, eager; float32 if the table is silent."""
-        return Mode().of_row(self.row, self.row.where)
+        return Mode().of_row(self.row)
 
     @property
     def same(self) -> Hashable:
@@ -71,9 +71,7 @@ def read_operations(
 
 
 def _timed_operation(row: Row) -> TimedOperation:
-    name = row["op"].lower()
-    if name not in OPERATION_COLUMNS:
-        raise row.wrong("op", f"one of {', '.join(OPERATION_COLUMNS)}")
+    name = row.choice("op", OPERATION_COLUMNS)
     sizes = {c: row.whole(c, int(c != "padding"), MOST_OF_A_SIZE) for c in OPERATION_COLUMNS[name]}
     if name == "conv":
         sizes["groups"] = row.whole("groups", 1, MOST_OF_A_SIZE, default=1)

@@ -194,7 +194,7 @@ def _timed_epochs(
         batch_size, samples = row.whole("batch_size"), row.whole("samples")
         network = row["network"], size_of(row, row["network"], training=True)
         try:
-            mode = Mode().of_row(row, row.where).inference
+            mode = Mode().of_row(row).inference
             first = first or mode
             if mode != first:
                 raise row.refused(f"run in {mode}, the first row in {first}; expected one way")

@@ -8,7 +8,6 @@ import io
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,13 +128,15 @@ def test_what_a_cell_must_hold(ask: str, text: str, found: float | None) -> None
         assert type(call("latency_ms")) is type(found)
 
 
-def test_a_column_of_numbers() -> None:
-    """NaN for any other text; empty cells are told apart."""
-    table = parse_table("x,b\n1, 2.5 \n2,\n3,x\n4,1e2\n5,nan\n", "FILE")
-    values, empty = table.numbers("b")
-    np.testing.assert_array_equal(values, [2.5, np.nan, np.nan, 100.0, np.nan])
-    assert empty.tolist() == [False, True, False, False, False]
-    assert table.numbers("x")[0].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+def test_a_choice_is_a_word_in_any_case() -> None:
+    first, second, empty = parse_table("x,b\n1, SAME \n2,full\n3,\n", "FILE")
+    assert first.choice("b", ("valid", "same")) == "same"
+    for row, cell in ((second, "'full'"), (empty, "empty")):
+        with pytest.raises(InputError) as caught:
+            row.choice("b", ("valid", "same"))
+        assert (
+            str(caught.value) == f"FILE, line {row.line}: b is {cell}; expected one of valid, same"
+        )
 
 
 def test_a_row_is_a_mapping_by_the_names_of_the_columns() -> None:
