@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.graph import Graph
+from lolat.graph import Graph, once
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
 from lolat.graph.memory import Memory, alive_bytes, copied_bytes, weights_bytes
@@ -68,14 +68,12 @@ class Analysis:
 
 def analyze(network: Graph | Analysis) -> Analysis:
     """Cut and count a graph, cached with it; an Analysis is returned as it is."""
-    if isinstance(network, Analysis):
-        return network
-    kept = vars(network)
-    if "analysis" not in kept:
-        blocks, owner = cut(network), np.empty(len(network.operations), np.intp)
-        for i, block in enumerate(blocks):
-            owner[list(block.operations)] = i
-        names = tuple(block.name for block in blocks)
-        kept["analysis"] = Analysis(network, count(network), blocks, names, owner)
-    found: Analysis = kept["analysis"]
-    return found
+    return network if isinstance(network, Analysis) else _analysis(network)
+
+
+@once
+def _analysis(graph: Graph) -> Analysis:
+    blocks, owner = cut(graph), np.empty(len(graph.operations), np.intp)
+    for i, block in enumerate(blocks):
+        owner[list(block.operations)] = i
+    return Analysis(graph, count(graph), blocks, tuple(block.name for block in blocks), owner)

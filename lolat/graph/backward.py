@@ -196,7 +196,7 @@ def _run_again(graph: Graph, found: Backward, part: list[int]) -> Iterator[int]:
     for i in part:
         o = operations[i]
         if found.saved(graph, i) or (found.runs[i] and found.first[i] and o.kind in kinds.KERNELS):
-            end = i + ("output" in _saves(o) or o.kind in _AFTER)
+            end = i + (kinds.OUTPUT in _saves(o) or o.kind in _AFTER)
     for i in part:
         o = operations[i]
         runs = end > 0 and (i < end or kinds.REENTRANT in o.attributes)

@@ -132,7 +132,7 @@ class Lowering:
             return
         out, saves = o.outputs[0], kind_of(o.kind).saves
         whole, is_product = (out, size[out]), o.kind in ("multiply", "divide")
-        kept = [*o.inputs[:1]] * ("input" in saves) + [out] * ("output" in saves)
+        kept = [*o.inputs[:1]] * (kinds.INPUT in saves) + [out] * (kinds.OUTPUT in saves)
         for at, t in enumerate(o.inputs):
             if not needs[t]:
                 continue

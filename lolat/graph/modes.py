@@ -165,7 +165,7 @@ def has_wide_adapters(graph: Graph) -> bool:
     found = {False: set[str](), True: set[str]()}
     for o in graph.operations:
         if o.kind in kinds.KERNELS:
-            found[o.attributes.get("trained") != 0].add(graph.tensors[o.outputs[0]].dtype)
+            found[o.attributes.get(kinds.TRAINED) != 0].add(graph.tensors[o.outputs[0]].dtype)
     return found[True] == {FLOAT32} and bool(found[False]) and found[False] <= {FLOAT16, BFLOAT16}
 
 

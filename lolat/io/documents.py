@@ -32,15 +32,11 @@ AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 Range = tuple[Number, Number]
 
 
-class NotJsonError(ModelFileError):
-    """A file that is something else than JSON, a table maybe."""
-
-
 def read_json(path: str | PathLike[str], expected: str, hint: str = "") -> Any:
     """The document in the file at `path`, unchecked.
 
     Raises ModelFileError, which ends in `expected`, for a file that cannot be read (`hint`: how to get
-    one) or is not whole JSON; NotJsonError if it does not begin as an object.
+    one) or is not whole JSON.
     """
     source = shown_path(path)
     try:
@@ -52,8 +48,7 @@ def read_json(path: str | PathLike[str], expected: str, hint: str = "") -> Any:
     try:
         return msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        refused = ModelFileError if content.lstrip().startswith(b"{") else NotJsonError
-        raise refused(f"{source}: not JSON ({one_line(error)}); {expected}") from None
+        raise ModelFileError(f"{source}: not JSON ({one_line(error)}); {expected}") from None
 
 
 def converted(document: Any, shape: Any, source: str, place: str = "$") -> Any:

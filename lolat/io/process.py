@@ -2,7 +2,7 @@
 
 The parent starts `Child("package.module:function", ...)`. In the child that function makes ready and
 returns the handler of requests. Requests and answers are lines of JSON on pipes of their own, apart from
-the output of a network's code. A child may die (out of memory, a crash in a kernel) without its parent, and
+the output of a network's code. If a child dies (out of memory, a crash in a kernel), its parent goes on; it
 ends when its parent ends.
 """
 
@@ -60,7 +60,7 @@ class RequestFailed(Exception):
 
 
 class Child:
-    """One child process; leaving the context ends it. Any thread may close it, one at a time ask it."""
+    """One child process; leaving the context ends it. Any thread may close it; one at a time may ask."""
 
     def __init__(
         self, start: str, *arguments: str, name: str = "the process",

@@ -240,7 +240,7 @@ class Writer:
     def prune(self, outputs: Sequence[int]) -> list[int]:
         """Drop operations and results that no output needs, and tensors that nobody reads or writes.
 
-        Large constants that take memory meanwhile stay, such as a mask that is computed.
+        Large computed constants, such as a mask, stay: they take memory.
         Returns the outputs by their new numbers.
         """
         builder, needed, operations = self.builder, set(outputs), []
@@ -338,7 +338,7 @@ def product(writer: Writer, call: Call) -> list[int]:
 def einsum(writer: Writer, call: Call) -> list[int]:
     """A product over the labels that the second operand has and the result has not.
 
-    Parameter: `equation`. Of one operand a transposition or a reduction; of more than two it is unknown.
+    Parameter: `equation`. One operand: a transposition or a reduction. More than two: unknown.
     """
     inputs, (labels, result) = list(call.inputs), einsum_terms(call.parameters["equation"])
     if len(inputs) == 1:

@@ -98,8 +98,8 @@ def blocks_of(points: Sequence[Point]) -> list[str]:
     """(points,) the block of each; points of one block are left out of a fit together.
 
     A block is the points of one name at all batch sizes; for whole networks, of one family. Rows of a table
-    with the same counts are one block too, since the others would tell the held-out one. Points that LoLat
-    measured, with kinds of operations, go by name alone.
+    with the same counts are one block too, else the same counts would be in both the fit and the test.
+    Points that LoLat measured, with kinds of operations, go by name alone.
     """
     block: dict[str, str] = {}
 

@@ -59,7 +59,7 @@ SEVERAL = (
     "parallel", "gpus", "num_gpus", "n_gpus", "gpu_count", "num_devices", "device_count",
     "replicas", "world_size", "num_processes",
 )  # fmt: skip
-"""Columns of the number of devices that a network ran on, or of how they shared it."""
+"""Columns that say how many devices a network ran on, or how it was split."""
 ACCUMULATED = ("gradient_accumulation", "gradient_accumulation_steps", "accumulate")
 """Columns of the batches of each device in an update."""
 ONE = ("", "1", "no")

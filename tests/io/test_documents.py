@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from lolat.errors import ModelFileError
 from lolat.io import documents
-from lolat.io.documents import Count, NotJsonError, Positive, converted, read_json, to_json
+from lolat.io.documents import Count, Positive, converted, read_json, to_json
 
 
 class Part(Struct):
@@ -82,22 +82,21 @@ def read(path: Path, content: bytes) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("content", "kind"),
+    "content",
     [
-        (b"", NotJsonError), (b" \n", NotJsonError), (b"a,b\n1,2\n", NotJsonError),
-        (b"[1, 2", NotJsonError),
-        (b"\xff\xfe", NotJsonError), (b"[" * 100_000, NotJsonError),
-        (b'{"a": "\xc3', ModelFileError), (b'{"a": 1', ModelFileError), (b'{"a": {}', ModelFileError),
-        (b'{"a": "\xff"}', ModelFileError), (b'{"a": 1,\n "b" 2}', ModelFileError),
-        (b'{"a": 1} x', ModelFileError), (b'{"a": NaN}', ModelFileError), (b'{"a": 1e999}', ModelFileError),
-        (b'{"a": ' + b"9" * 5000 + b"}", ModelFileError), (b'{"a": ' * 100_000, ModelFileError),
+        b"", b" \n", b"a,b\n1,2\n",
+        b"[1, 2",
+        b"\xff\xfe", b"[" * 100_000,
+        b'{"a": "\xc3', b'{"a": 1', b'{"a": {}',
+        b'{"a": "\xff"}', b'{"a": 1,\n "b" 2}',
+        b'{"a": 1} x', b'{"a": NaN}', b'{"a": 1e999}',
+        b'{"a": ' + b"9" * 5000 + b"}", b'{"a": ' * 100_000,
     ],
 )  # fmt: skip
-def test_what_is_no_document(tmp_path: Path, content: bytes, kind: type) -> None:
+def test_what_is_no_document(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.json"
     with pytest.raises(ModelFileError) as caught:
         read(path, content)
-    assert type(caught.value) is kind
     message = str(caught.value)
     assert message.startswith(f"{path}: not JSON (")
     assert message.endswith("); expected something")

@@ -197,7 +197,7 @@ def watched(tracer: Tracer) -> Iterator[None]:
         if not torch.is_inference_mode_enabled():  # as PyTorch makes a fake tensor of a parameter
             enable(yes)
 
-    # To whoever else asks there are no gradients, as it is.
+    # Other callers are told the truth: gradients are off.
     told = vars(torch) | {"is_grad_enabled": lambda: tracer.gradients}
     with (
         _masks_as_run(),
