@@ -230,7 +230,8 @@ class Model(Device):
             # A price list knows GPUs of one name by their memory, as A100-80GB.
             named = Hardware(f"{device}-{section.sheet.memory_gib:.0f}gb")
             rental = rental_of(named, asked.price_per_hour, listed)
-            self._served[key] = answer(section, device, *key, rental, no_price(device, listed))
+            found = answer(section, device, *key, rental, no_price(device, listed))
+            self._served[key] = replace(found, label=served.label)
         return self._served[key]
 
     @cached_property

@@ -91,14 +91,14 @@ def predict_all(
     `ranked`: the fastest device first, each in its fastest precision if none is asked; nobody chose the
     order of "all", and several precisions do not compare devices.
     A network is read once; one that cannot be read is in `errors`. `left_out`: devices that cannot answer,
-    with the reasons. Without `prices` in the question several devices have those of `lolat prices`.
+    with the reasons. Without `prices` in the question devices have those of `lolat prices`.
     InputError for an unknown predictor or an impossible coverage, before a network is read.
     """
     for model in models:
         question.check(model)
     prices, best = question.prices, question.precision in ((None, BEST) if ranked else (BEST,))
     lost = dict(left_out or {})
-    listed = None if prices is None and len(models) == 1 else price_list(prices)
+    listed = price_list(prices)
     answers: list[Prediction] = []
     errors: dict[str, LolatError] = {}
     graphs: dict[Any, Graph | Analysis] = {}
@@ -123,8 +123,7 @@ def predict_all(
                 if best and (p.batch_size, label) in seen:
                     continue  # the faster model of two of one GPU may be the same
                 seen.add((p.batch_size, label))
-                p = p if listed is None else priced(p, model, listed, prices is not None)
-                answers.append(p)
+                answers.append(priced(p, model, listed, prices is not None))
     if not answers and not errors:
         raise no_device(lost)
     return Predictions(tuple(answers), errors, lost)

@@ -99,6 +99,7 @@ def predict(
     from lolat.api.predicting import exceeded, predict_all
     from lolat.report.prediction import summary, table_of_predictions
     from lolat.report.ranked import left_out_lines
+    from lolat.report.tables import write_csv
 
     if asked["sure"] is not None and asked["max_ms"] is None:
         raise InputError(f"{arg('sure')} goes with {arg('max_ms')}")
@@ -131,8 +132,6 @@ def predict(
         table = table_of_predictions(answers, question.max_ms, bool(question.sure))
         common.answer(predictions, [*table, *left_out_lines(predictions.left_out)])
     if csv is not None:
-        from lolat.report.tables import write_csv
-
         write_csv(csv, predictions.rows())
         common.say(f"written: {csv}")
     if lines := exceeded(answers, question):

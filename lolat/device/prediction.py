@@ -12,7 +12,6 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
-from msgspec import UNSET, UnsetType
 
 from lolat.device.domain import NEGLIGIBLE_SHARE
 from lolat.device.question import InputSize
@@ -151,8 +150,8 @@ class Prediction(Result):
     learned: str | None
     state: State | None
     query: Query = field(compare=False)
-    price_per_hour: float | UnsetType = UNSET
-    instance: str | UnsetType = UNSET
+    price_per_hour: float | None = None
+    instance: str | None = None
 
     def named(self, network: Any, input_size: InputSize) -> Self:
         """The prediction with the network as the user gave it, if that was no graph."""
@@ -225,10 +224,10 @@ class Prediction(Result):
         return None if self.available_bytes is None else self.memory_bytes <= self.available_bytes
 
     @property
-    def dollars_per_million(self) -> float | UnsetType:
-        """US$ for a million samples on a busy device; UNSET without a price or if it does not fit."""
-        if isinstance(self.price_per_hour, UnsetType) or self.fits is False:
-            return UNSET
+    def dollars_per_million(self) -> float | None:
+        """US$ for a million samples on a busy device; None without a price or if it does not fit."""
+        if self.price_per_hour is None or self.fits is False:
+            return None
         hours = 1e6 / self.batch_size * self.latency_ms / 3.6e6
         return hours * self.price_per_hour
 
@@ -272,10 +271,15 @@ class Prediction(Result):
             "precision": self.precision, "launch": self.launch,
             "batch_size": self.batch_size, "latency_ms": self.latency_ms, "low_ms": low, "high_ms": high,
         }  # fmt: skip
-        names = ("coverage", "in_domain", "predictor", "fits", "samples_per_s")
+        names = (
+            "coverage",
+            "in_domain",
+            "predictor",
+            "fits",
+            "samples_per_s",
+            "dollars_per_million",
+        )
         row |= {n: getattr(self, n) for n in names}
-        price = self.dollars_per_million
-        row["dollars_per_million"] = None if price is UNSET else price
         return [row | {name: self.counts[name] for name in FEATURES}]
 
     def folded(self, depth: int) -> Self:

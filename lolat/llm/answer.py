@@ -336,6 +336,8 @@ class ServingAnswer(Result):
         default=None, repr=False, compare=False
     )
     """The warnings on one of the rows alone."""
+    label: str = ""
+    """The device as `lolat.load` takes it."""
     KEYS = ("model", "device", "framework", "parameters", "active",
             *of("asked", *LIMITS), "rows=served", "best", "bests", "headroom_rate", "headroom", "near",
             "surer", "other_dtypes", "prices", "price_list", "warnings")  # fmt: skip

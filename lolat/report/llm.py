@@ -65,13 +65,18 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str],
     before += arrival_lines(answer.asked)
     limited, is_served = answer.asked.has_limits, answer.chosen.tpot_ms is not None
     bests = {id(answer.served[n]) for n in answer.bests if limited or answer.served[1:]}
-    called = "best" if limited else cheapest_word(answer.chosen)
-    said = {id(row): row_words(row, called * (id(row) in bests)) for row in answer.served}
+    best = called(answer)
+    said = {id(row): row_words(row, best * (id(row) in bests)) for row in answer.served}
     remark = Column("", lambda row: said[id(row)], is_text=True, page="front")
     table = ReportTable([*columns(answer, answer.served), remark], answer.served, stacked=True)
     has_best = limited and answer.best is not None and is_served
     notes = [*_notes(answer)] if is_served else []
     return before, table, notes, [*_best_lines(answer)] if has_best else []
+
+
+def called(answer: ServingAnswer) -> str:
+    """The word for the best rows of an answer."""
+    return "best" if answer.asked.has_limits else cheapest_word(answer.chosen)
 
 
 def cheapest_word(row: ServingConfig) -> str:

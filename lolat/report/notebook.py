@@ -33,7 +33,7 @@ from lolat.report.rows import TERMS, block_rows
 from lolat.report.rows import folded as folded
 from lolat.report.tables import Part, ReportTable, element, lines_of, one_by_one
 from lolat.report.tables import write_csv as write_csv
-from lolat.training.compare import Choice, short_name
+from lolat.training.compare import Choice
 from lolat.units import GIB
 
 # ---- Text and pages
@@ -116,7 +116,7 @@ SERVED = (
     "ttft_ms ttft_low_ms ttft_high_ms ttft_verdict tpot_ms tpot_low_ms tpot_high_ms tpot_verdict {} "
     "dollars_per_million dollars_per_hour rented remark"
 )
-STEADY = SERVED.format("concurrency", "tokens_per_s")
+STEADY = SERVED.format("concurrency", "tokens_per_s_user tokens_per_s_gpu tokens_per_s")
 AT_A_RATE = SERVED.format("request_rate", "e2e_ms largest_rate headroom_rate")
 RARE = {"expert_parallel", "attention_data_parallel", "replicas", "ttft_verdict", "tpot_verdict",
         "dollars_per_million"}  # fmt: skip
@@ -124,11 +124,11 @@ RARE = {"expert_parallel", "attention_data_parallel", "replicas", "ttft_verdict"
 SHOWN: Mapping[str, str] = {
     "Predictions": "network device precision launch batch_size latency_ms low_ms high_ms samples_per_s "
     "dollars_per_million in_domain host_bound memory_gib fits",
-    "Cost": "devices link instances instance_type idle_devices iteration_ms forward_ms backward_ms "
-    "update_ms exchange_ms samples_per_s fits epoch_s total_s total_low_s total_high_s dollars dollars_low "
-    "dollars_high",
-    "Costs": "device precision batch_size devices rented samples_per_s memory_gib fits "
-    "host_bound total_s total_low_s total_high_s dollars dollars_low dollars_high",
+    "Cost": "device precision batch_size devices instances instance_type idle_devices iteration_ms "
+    "samples_per_s memory_gib fits estimated in_domain total_s total_low_s total_high_s dollars "
+    "dollars_low dollars_high",
+    "Costs": "device precision batch_size devices rented samples_per_s memory_gib fits host_bound "
+    "estimated in_domain total_s total_low_s total_high_s dollars dollars_low dollars_high",
     "ServingAnswer": STEADY, "ComparedModels": STEADY,
 }  # fmt: skip
 """Class of an answer with wide rows -> the columns that are shown."""
@@ -172,13 +172,13 @@ def _shown(answer: Result) -> list[str] | None:
 
 def _served(answer: Any) -> list[dict[str, Any]]:
     """A row for each configuration; its remark as in the terminal, with why it does not fit."""
-    name = f"{answer.device} ({answer.framework})"
     bests = {id(answer.served[n]) for n in answer.bests}
+    best = llm.called(answer)
     why = f": {answer.warnings[0]}" if answer.warnings else ""  # that on weights comes first
     return [
         row.rows()[0]
-        | {"device": name,
-           "remark": llm.row_words(row, "best" * (id(row) in bests)) + why * (row.tpot_ms is None)}
+        | {"device": answer.label or answer.device,
+           "remark": llm.row_words(row, best * (id(row) in bests)) + why * (row.tpot_ms is None)}
         for row in answer.served
     ]  # fmt: skip
 
@@ -193,8 +193,10 @@ def _compared(found: Any) -> list[dict[str, Any]]:
             near = (one for one in found.near.get(name, ()) if one.request_rate == load)
             fewer = [f"nearly: {one.gpus_words}, {one.over_words(found.asked)}" for one in near]
             words = llms.leads(found, found.leaders(best), name, row)
+            device = found.of[name].label or name
             rows.append(
-                row.rows()[0] | {"device": name, "remark": "; ".join(filter(None, [words, *fewer]))}
+                row.rows()[0]
+                | {"device": device, "remark": "; ".join(filter(None, [words, *fewer]))}
             )
     return rows + [{"device": name, "remark": why} for name, why in found.left_out.items()]
 
@@ -213,25 +215,20 @@ def _blocks(found: Prediction) -> list[dict[str, Any]]:
 
 def _predictions(answers: Any) -> list[dict[str, Any]]:
     return [
-        p.rows()[0]
-        | {
-            "device": ranked.device_words(p),
-            "host_bound": p.host_bound,
-            "memory_gib": p.memory_bytes / GIB,
-        }
+        p.rows()[0] | {"host_bound": p.host_bound, "memory_gib": p.memory_bytes / GIB}
         for p in answers
     ]
 
 
 def _costs(costs: Any) -> list[dict[str, Any]]:
-    """A row for each device and number of them; devices, execution modes and what is rented as the table
-    names them.
+    """A row for each device and number of them; execution modes and what is rented as the table names
+    them.
     """
-    every = [(cost, option) for cost in costs.answers for option in cost.options]
+    answers = getattr(costs, "answers", (costs,))
+    every = [(cost, option) for cost in answers for option in cost.options]
     return [
         row
         | {
-            "device": short_name(cost.device),
             "precision": Choice.of(cost, option).way,
             "rented": rented_words(cost, option),
             "memory_gib": row["memory_bytes"] / GIB,
@@ -269,7 +266,7 @@ ROWS: Mapping[str, Callable[[Any], list[dict[str, Any]]]] = {
     "Models": lambda answer: [
         row | {"answers_for": ", ".join(row["answers_for"])} for row in answer.to_dict()["models"]
     ],
-    "Costs": _costs,
+    "Cost": _costs, "Costs": _costs,
     "ServingAnswer": _served, "ComparedModels": _compared,
 }  # fmt: skip
 """Class of an answer -> its rows, if they are not those of `Result.rows`."""

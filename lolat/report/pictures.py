@@ -25,6 +25,8 @@ INKS = {
 }  # fmt: skip
 """Color of a cause -> as the report's page has it."""
 LINES = ("#2f6f9f", "#cf5c4a", "#5a8f5a", "#8a6bb0", "#e0a03c", "#7f8b96")
+STYLES = (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"), ((0, (1, 3)), "v"), ((0, (8, 2)), "P"))
+"""Lines and marks of curves that share a color."""
 SETTINGS = {
     "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "axes.grid": True,
     "grid.color": "#e6e6e6", "font.size": 9, "axes.titlesize": 10, "axes.titlelocation": "left",
@@ -57,9 +59,12 @@ def plot(answer: Result, ax: Any = None) -> Any:
     cycle = {"axes.prop_cycle": pyplot.cycler(color=LINES)}
     pyplot.install_repl_displayhook()  # within the context a notebook's would be undone at its end
     with matplotlib.rc_context(SETTINGS | cycle):
-        return draw(
+        drawn = draw(
             answer, lambda height: pyplot.subplots(figsize=(7, height))[1] if ax is None else ax
         )
+        if ax is not None and ax.get_legend():  # beside the user's axes there may be no room
+            ax.legend(loc="best", frameon=True, framealpha=0.8)
+        return drawn
 
 
 Axes = Callable[[float], Any]
@@ -98,15 +103,23 @@ Points = Mapping[str, list[tuple[float, float, Ends]]]
 """Name of a curve -> its points: (x, y, interval)."""
 
 
-def _curves(points: Points, ax: Any, x: str, y: str) -> Any:
+def _curves(
+    points: Points, ax: Any, x: str, y: str, places: Mapping[str, tuple[int, int]] | None = None
+) -> Any:
     """A curve with the intervals of its points for each name, on logarithmic axes.
 
     A single curve has them as a band; several have bars, as bands over each other are told apart by none.
+    `places`: the numbers of the color and the style of each; by default each has a color of its own.
     """
     earlier = [*ax.get_xticks()] if ax.lines and ax.get_xscale() == "log" else []
     for name, unordered in points.items():
         xs, ys, intervals = zip(*sorted(unordered, key=lambda p: p[0]), strict=True)
-        (line,) = ax.plot(xs, ys, marker="o", markersize=3, label=name)
+        color, style = (places or {}).get(name, (None, 0))
+        more = {} if color is None else {"color": LINES[color % len(LINES)]}
+        style += 0 if color is None else color // len(LINES)
+        line_style, marker = STYLES[style % len(STYLES)]
+        about = {"linestyle": line_style, "marker": marker, "markersize": 3}
+        (line,) = ax.plot(xs, ys, label=name, **about, **more)
         if all(intervals) and len(points) == 1 and not earlier:
             ax.fill_between(
                 xs, *zip(*intervals, strict=True), color=line.get_color(), alpha=0.15, lw=0
@@ -145,17 +158,21 @@ def _draw_predictions(answers: Any, axes: Axes) -> Any:
     """
     points: dict[str, list[Any]] = defaultdict(list)
     waiting: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    networks = {p.query.network for p in answers}
+    networks = [*dict.fromkeys(p.query.network for p in answers)]
+    devices = [*dict.fromkeys(map(device_words, answers))]
+    places = dict[str, tuple[int, int]]()
     differ = len({p.precision for p in answers}) > 1
     without = sum(p.fits is False for p in answers)
     for p in [p for p in answers if p.fits is not False] or answers:
         of = f"{plain(p.query.network)} on " if len(networks) > 1 else ""
         name = f"{of}{device_words(p)}{f', {p.precision}' * differ}"
         points[name].append((p.batch_size, p.latency_ms, p.interval_ms))
+        place = devices.index(device_words(p)), networks.index(p.query.network)
+        places[name] = place if len(devices) > 1 else place[::-1]
         if p.host_bound:
             waiting[name].append((p.batch_size, p.latency_ms))
     if is_curve := any(len(some) > 1 for some in points.values()):
-        ax = _curves(points, axes(3.6), "batch size", "ms a batch")
+        ax = _curves(points, axes(3.6), "batch size", "ms a batch", places)
         colors = {line.get_label(): line.get_color() for line in ax.lines}
         for name, some in waiting.items():
             about = {"s": 16, "facecolor": "white", "edgecolor": colors[name], "zorder": 3}

@@ -7,8 +7,6 @@ from itertools import product
 from shlex import quote
 from typing import Any
 
-from msgspec import UnsetType
-
 from lolat.device.domain import LARGER, SMALLER
 from lolat.device.intervals import within_limit
 from lolat.device.prediction import (
@@ -290,7 +288,7 @@ def cheapest_lines(
         priced = {
             device_words(p) + at.format(p.batch_size) * (size is None): (p, price)
             for p in predictions
-            if not isinstance(price := p.dollars_per_million, UnsetType)
+            if (price := p.dollars_per_million) is not None
             and (plain(p.query.network), size or p.batch_size) == (network, p.batch_size)
             and (max_ms is None or _keeps(p, max_ms, sure) in ("yes", "likely"))
         }
@@ -323,9 +321,9 @@ def _with_one_host(best: str, priced: Mapping[str, tuple[Prediction, float]]) ->
 def _rented(predictions: Sequence[Prediction]) -> Iterator[str]:
     """A line on the prices an hour, if a device has one and room."""
     rented = dict.fromkeys(
-        f"{device_words(p)}: {p.instance}, ${digits(float(p.price_per_hour))}"
+        f"{device_words(p)}: {p.instance}, ${digits(p.price_per_hour)}"
         for p in predictions
-        if not isinstance(p.price_per_hour, UnsetType) and p.fits is not False
+        if p.price_per_hour is not None and p.fits is not False
     )
     if len(rented) > MOST_RENTED:
         yield "Prices per hour, device always busy: `lolat prices` lists them (yours: --prices FILE)"

@@ -163,13 +163,7 @@ class Costs(Limited):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each device and number of devices, as `Cost.rows` does."""
-        about = ("device", "precision", "batch_size", "memory_bytes", "available_bytes", "fits",
-                 "host_bound")  # fmt: skip
-        return [
-            {**{name: getattr(c, name) for name in about}, **row}
-            for c in self.answers
-            for row in c.rows()
-        ]
+        return [row for c in self.answers for row in c.rows()]
 
 
 def check_room(costs: Costs) -> None:

@@ -161,9 +161,9 @@ class Cost(Limited):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each number of devices: times in ms and s, US$, both ends of each interval."""
-        rows = []
+        about, rows = {name: getattr(self, name) for name in OF_ROWS}, []
         for option in self.options:
-            row: dict[str, Any] = plain_data(option)
+            row: dict[str, Any] = about | plain_data(option)
             row |= {f"{name}_ms": ms for name, ms in row.pop("parts_ms").items()}
             row |= row.pop("rented") or {}
             row["total_low_s"], row["total_high_s"] = row.pop("interval_s") or (None, None)
@@ -172,6 +172,9 @@ class Cost(Limited):
         return rows
 
 
+OF_ROWS = ("device", "precision", "batch_size", "memory_bytes", "available_bytes", "fits",
+           "host_bound", "estimated", "in_domain")  # fmt: skip
+"""What each row of a cost says of its device."""
 IN_HALF = frozenset(["amp", "fp16", "bf16"])
 """Precisions with one peak: in others convolutions may run in TF32, or by Winograd's algorithm."""
 

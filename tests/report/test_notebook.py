@@ -100,7 +100,7 @@ def test_a_frame_has_what_is_printed_and_drawn() -> None:
     assert before.to_numpy() == pytest.approx(found.prediction.latency_ms)
     assert len(changes) == len(found.counterfactuals) > 2
     on = lolat.predict("timm:resnet50", ["a100", "rtx-3090"], precision="bf16")
-    assert [*on.frame()["device"]] == ["a100", "rtx-3090"]
+    assert [*on.frame()["device"]] == ["a100-fp32", "rtx-3090-amp"]
     assert all(f">{name}<" in on._repr_html_() for name in ("a100", "rtx-3090"))
 
 
@@ -162,7 +162,7 @@ def test_a_comparison_has_the_memory_of_each_device_asked_alone() -> None:
         for k in (4, 8)
     }
     frame = found.frame()
-    assert frame.shape[1] <= 15
+    assert frame.shape[1] <= 17
     assert dict(zip(frame["devices"], frame["memory_gib"], strict=True)) == pytest.approx(alone)
     for gib in alone.values():
         assert f">{gib:.1f} GiB<" in found._repr_html_()
@@ -263,6 +263,58 @@ def test_several_have_the_report_of_their_command() -> None:
     same = [line for line in out.splitlines() if "--" not in line]
     assert [line for line in lines if line in same] == same
     assert len(lines) == len(out.splitlines()) > len(same) > 5
+
+
+def test_curves_of_networks_on_devices_differ_in_color_or_style(axes: Any) -> None:
+    """A color for each device and a style for each network, on the user's axes too."""
+    networks = ["timm:resnet50", "timm:resnet18", "timm:resnet34"]
+    found = lolat.predict(networks, on=["rtx-4090", "t4", "l4"], batch_size=[1, 64])
+    found.plot(axes)
+    lines = {line.get_label(): line for line in axes.lines}
+    assert len(lines) == 9
+    looks = {name: (line.get_color(), line.get_linestyle()) for name, line in lines.items()}
+    assert len({*looks.values()}) == 9
+    for part, n in ((0, 1), (1, 0)):
+        of = {name.split(" on ")[n]: look[part] for name, look in looks.items()}
+        assert len({*of.values()}) == 3
+        assert all(look[part] == of[name.split(" on ")[n]] for name, look in looks.items())
+    figure = axes.get_figure()
+    figure.canvas.draw()
+    inside = axes.get_legend().get_window_extent()
+    assert figure.bbox.x0 <= inside.x0 <= inside.x1 <= figure.bbox.x1
+
+
+def test_a_device_alone_has_its_price() -> None:
+    """As beside another one: US$ an hour times the hours of a million samples; None without a price."""
+    alone = lolat.predict("timm:resnet50", on="rtx-4090-amp", batch_size=64)
+    beside = lolat.predict("timm:resnet50", on=["rtx-4090-amp", "t4"], batch_size=64)[0]
+    assert (alone.price_per_hour, alone.instance) == (beside.price_per_hour, beside.instance)
+    hours = 1e6 / 64 * alone.latency_ms / 3.6e6
+    assert alone.dollars_per_million == pytest.approx(hours * alone.price_per_hour)
+    unpriced = lolat.predict("timm:resnet50", on="gtx-1080", batch_size=64)
+    assert (unpriced.price_per_hour, unpriced.instance, unpriced.dollars_per_million) == 3 * (None,)
+
+
+def test_tables_of_one_question_join_by_the_device() -> None:
+    """By the name that `load` takes, whatever answers: latency, training, a served model."""
+    pandas = pytest.importorskip("pandas")
+    on = ["rtx-4090", "t4"]
+    times = lolat.predict("timm:resnet50", on=on, batch_size=64).frame()
+    run = lolat.compare("timm:resnet50", 64, on=on, samples=1000, replicas=1)
+    both = pandas.merge(times, run.frame(), on="device")
+    assert [*both["device"]] == [*times["device"]]
+    assert {*both["device"]} == {row["device"] for row in run.rows()}
+    for name in times["device"]:
+        alone = lolat.load(name).cost("timm:resnet50", 64, 1000).frame()
+        assert {*alone["device"]} == {name}
+        assert {"estimated", "in_domain"} <= {*alone} & {*run.frame()}
+    served: Any = ANSWERS["served"]
+    frame = served.frame()
+    assert {*frame["device"]} == {"h100-vllm"}
+    gpus = frame["tokens_per_s_gpu"] * frame["gpus"]
+    assert gpus.tolist() == pytest.approx(frame["tokens_per_s"].tolist())
+    assert frame["tokens_per_s_user"].tolist() == [r.tokens_per_s_user for r in served.served]
+    assert [*frame["remark"][[*served.bests]]] == ["cheapest tokens"] * len(served.bests)
 
 
 def test_what_waits_for_a_host_is_hollow(axes: Any) -> None:
