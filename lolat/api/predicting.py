@@ -23,7 +23,7 @@ from lolat.device.running import in_precisions, precisions_differ
 from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis
-from lolat.hardware.prices import Prices, price_list, rental_of
+from lolat.hardware.prices import Prices, price_list
 from lolat.io.results import Several
 from lolat.parameters import BEST
 from lolat.units import digits, milliseconds, percent, plain, plural, shortened
@@ -98,7 +98,7 @@ def predict_all(
         question.check(model)
     prices, best = question.prices, question.precision in ((None, BEST) if ranked else (BEST,))
     lost = dict(left_out or {})
-    listed = price_list(prices)
+    listed = None if prices is None else price_list(prices)
     answers: list[Prediction] = []
     errors: dict[str, LolatError] = {}
     graphs: dict[Any, Graph | Analysis] = {}
@@ -119,11 +119,11 @@ def predict_all(
             each = ask_each(by_label, partial(to_device, network=graph, question=asked), lost)
             for label, found in sorted(each.items(), key=_time) if ranked else each.items():
                 p = found.named(network, question.input_size)
-                model, label = by_label[label], p.query.model.label
+                label = p.query.model.label
                 if best and (p.batch_size, label) in seen:
                     continue  # the faster model of two of one GPU may be the same
                 seen.add((p.batch_size, label))
-                answers.append(priced(p, model, listed, prices is not None))
+                answers.append(p if listed is None else priced(p, listed))
     if not answers and not errors:
         raise no_device(lost)
     return Predictions(tuple(answers), errors, lost)
@@ -177,26 +177,13 @@ def read_network(network: Any, input_size: InputSize) -> Graph | Analysis:
         raise error.reworded(f"no network {shortened(str(network))!r}: {words}") from error
 
 
-def priced(
-    prediction: Prediction, model: Model, listed: Prices, is_given: bool = False
-) -> Prediction:
-    """The prediction with the price of a device in a list, of the cheapest instance whose devices hold it;
-    a device that lacks in a list that was given is remarked on.
-    """
-    rental = rental_of(model.file, None, listed, step_bytes=prediction.memory_bytes)
-    if rental is not None:
-        offer = rental.of_one_device()
-        in_use = ", all in use" if offer.devices > 1 else ""
-        gib, own = rental.rented(1, offer).memory_gib, model.file.gpu
-        of_gib = f"; {gib:g} GiB, this card has {own.memory_gib:g}" if gib and own else ""
-        held = f" ({offer.devices} x {plain(offer.accelerator)}{in_use}{of_gib})"
-        held *= bool(offer.accelerator)
-        instance = f"{plain(offer.instance_type)}{held}"
-        return replace(prediction, price_per_hour=offer.price / offer.devices, instance=instance)
-    if not is_given:
-        return prediction
-    remark = f"no price of {plain(model.label)} in {listed.prices}"
-    return replace(prediction, warnings=(*prediction.warnings, remark))
+def priced(prediction: Prediction, listed: Prices) -> Prediction:
+    """The prediction with the prices of a list that was given; a device that lacks there is remarked on."""
+    found = replace(prediction, prices=listed)
+    if found.price_per_hour is not None:
+        return found
+    remark = f"no price of {plain(found.query.model.label)} in {listed.prices}"
+    return replace(found, warnings=(*found.warnings, remark))
 
 
 def _fastest(model: Model, network: Graph | Analysis, question: Question) -> Prediction:

@@ -103,7 +103,6 @@ def predict(
 
     if asked["sure"] is not None and asked["max_ms"] is None:
         raise InputError(f"{arg('sure')} goes with {arg('max_ms')}")
-    check_file(csv, "csv")
     question = LatencyQuestion(**asked)
     model, networks = common.model_and_networks(arguments, on)
     if model is None and not on:

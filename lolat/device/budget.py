@@ -7,6 +7,7 @@ not.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -207,8 +208,12 @@ def _over_budget(answer: BudgetAnswer, smallest: Candidate) -> AnswerIsNo:
     takes = end_ms(smallest.prediction, answer.sure)
     own = value_words(answer.vary, answer.now.value)
     now = f"; now, at {own}, it takes {milliseconds(end_ms(answer.now.prediction, answer.sure))}"
-    host = f"; it is host-bound, which no {answer.vary} changes; {arg('launch')} graph may help"
-    enough = f"{1.006 * takes:.3g}"  # three digits, rounded up
+    host = (
+        f"; the host takes that long to start the operations, whatever the {answer.vary}; "
+        f"{arg('launch')} graph may help"
+    )
+    last_digit = 10.0 ** (math.floor(math.log10(takes)) - 2)
+    enough = f"{math.ceil(takes / last_digit) * last_digit:.3g}"
     return AnswerIsNo(
         f"even {value} of {answer.best.prediction.network!r} takes "
         f"{'up to ' * answer.sure}{milliseconds(takes)}, not {answer.budget_ms:g} ms"

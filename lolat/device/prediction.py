@@ -29,6 +29,7 @@ from lolat.units import between, byte_size, milliseconds, plain, shapes_text
 if TYPE_CHECKING:
     from lolat.device import Device
     from lolat.device.attribution import AtSize
+    from lolat.hardware.prices import Prices
 
 CALL = "call"
 MEMORY = "memory"
@@ -150,8 +151,8 @@ class Prediction(Result):
     learned: str | None
     state: State | None
     query: Query = field(compare=False)
-    price_per_hour: float | None = None
-    instance: str | None = None
+    prices: Prices | None = field(default=None, compare=False)
+    """The price list; None: the built-in one."""
 
     def named(self, network: Any, input_size: InputSize) -> Self:
         """The prediction with the network as the user gave it, if that was no graph."""
@@ -222,6 +223,33 @@ class Prediction(Result):
     def fits(self) -> bool | None:
         """True if the device's memory holds them; None if that is not known."""
         return None if self.available_bytes is None else self.memory_bytes <= self.available_bytes
+
+    @cached_property
+    def _offered(self) -> tuple[float | None, str | None]:
+        """The price an hour of one device, and the cheapest instance whose devices hold the network."""
+        from lolat.hardware.prices import rental_of  # late: few ask
+
+        file = self.query.model.file
+        rental = rental_of(file, None, self.prices, step_bytes=self.memory_bytes)
+        if rental is None:
+            return None, None
+        offer = rental.of_one_device()
+        in_use = ", all in use" if offer.devices > 1 else ""
+        gib, own = rental.rented(1, offer).memory_gib, file.gpu
+        of_gib = f"; {gib:g} GiB, this card has {own.memory_gib:g}" if gib and own else ""
+        held = f" ({offer.devices} x {plain(offer.accelerator)}{in_use}{of_gib})"
+        held *= bool(offer.accelerator)
+        return offer.price / offer.devices, f"{plain(offer.instance_type)}{held}"
+
+    @property
+    def price_per_hour(self) -> float | None:
+        """US$ an hour of one device; None if no price is known."""
+        return self._offered[0]
+
+    @property
+    def instance(self) -> str | None:
+        """The cheapest instance of such devices; None if no price is known."""
+        return self._offered[1]
 
     @property
     def dollars_per_million(self) -> float | None:

@@ -331,6 +331,7 @@ def costs_parts(costs: Costs) -> tuple[str, ReportTable, list[str], list[str]]:
     )
 
 
+BEATEN = "slower and dearer than another and not the cheapest of their device"
 MOST_ROWS = 20
 """The most rows of a table that shows all."""
 
@@ -340,7 +341,7 @@ def _readable(costs: Costs, listed: Sequence[Row]) -> tuple[Sequence[Row], list[
     cheaper than, and the cheapest of each device; none beyond the limits but the best. Without data
     the row of each device with the most of it.
     """
-    others = "the JSON has all, and so has a question about one device"
+    others = "a question about one device has all of its rows"
     if len(listed) > MOST_ROWS and not costs.frontier and listed[0][1].within_limits:
         most = {short_name(row[0].device): row for row in reversed(listed)}
         some = [row for row in listed if row in most.values()]
@@ -357,7 +358,7 @@ def _readable(costs: Costs, listed: Sequence[Row]) -> tuple[Sequence[Row], list[
     whole = dict.fromkeys(short_name(c.device) for c in choices)
     lost = ", ".join(name for name in whole if name not in least)
     beaten, over = len(within) - len(shown), len(listed) - len(within)
-    words = [f"{plural(beaten, 'row')} slower and dearer than another"] * bool(beaten)
+    words = [f"{plural(beaten, 'row')} {BEATEN}"] * bool(beaten)
     words += [
         f"{plural(over, 'row')} surely beyond the limits" + f" (all of {lost})" * bool(lost)
     ] * bool(over)

@@ -200,6 +200,7 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
         beyond = f": {over:.1g} ms too long" if 0.0 < over < 0.01 * answer.budget_ms else ""
         yield f"next: {value_words(answer.vary, larger.value)} takes {latency(larger.prediction)}{beyond}"
     else:
-        yield f"next: {budget} is not exceeded by anything up to here; larger is not tried"
+        most = value_words(answer.vary, best.value)
+        yield f"next: nothing, {most} is the largest that is tried, and it keeps {budget}"
     yield f"now: {value_words(answer.vary, now.value)} takes {latency(now.prediction)}"
     yield from note_lines(answer.warnings)

@@ -256,6 +256,9 @@ def _notes(answer: ServingAnswer) -> Iterator[str]:
     if row := next((r for r in (answer.chosen, *answer.served) if r.in_domain is False), None):
         where = f" ({row.load_words})" * (len(answer.served) > 1)
         yield f"extrapolated{where}, so a wider interval: {'; '.join(row.extrapolated)}."
+    if row := next((r for r in answer.served if not r.fits and r.waits_for_memory), None):
+        held = f"room for {row.largest_concurrency:,} of the {row.concurrency:,.0f} requests"
+        yield f"waits for memory: {held}, the others queue; such a row is never the best."
     yield from cache_legend(answer.served, answer.framework, asked)
     yield from start_words(answer.served)
     yield from shared_out(answer.served, asked)

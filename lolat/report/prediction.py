@@ -215,6 +215,7 @@ def table_of_predictions(
     by_size = {
         p.batch_size: p for p in predictions if (p.query.network, device_words(p)) == of_first
     }
+    is_priced = len({p.device for p in predictions}) > 1 or any(p.prices for p in predictions)
     are_batches = any(p.batch_size > 1 for p in predictions)
     coverages = {p.coverage for p in predictions} - {None}
     between = "".join(f"{100 * (c or 0.0):g} % sure of" for c in coverages)
@@ -241,7 +242,7 @@ def table_of_predictions(
         Column(between, lambda p: p.interval_ms, ends_of(digits)),
         Column("samples/s", lambda p: p.samples_per_s if are_batches else None, digits),
         Column("vs. first", lambda p: relative(p) if has_others else None),
-        Column("$ a million", lambda p: p.dollars_per_million or None, digits),
+        Column("$ a million", lambda p: (is_priced and p.dollars_per_million) or None, digits),
         Column(limit, lambda p: max_ms and _keeps(p, max_ms, sure), is_text=True),
         Column("measured range", _range, is_text=True),
         Column("memory", memory, is_text=True),
@@ -253,8 +254,8 @@ def table_of_predictions(
     )
     if max_ms is not None and "likely" in {_keeps(p, max_ms, sure) for p in predictions}:
         yield "likely: the time keeps the limit, perhaps barely; its whole interval does not (--sure 90)"
-    yield from cheapest_lines([] if differ else predictions, max_ms, sure)
-    yield from _rented(predictions)
+    yield from cheapest_lines(predictions if is_priced and not differ else [], max_ms, sure)
+    yield from _rented(predictions if is_priced else [])
     yield from grouped_notes([
         (f"{plain(p.query.network)} on {device_words(p)}", p.warnings, p.interval_ms) for p in predictions
     ])  # fmt: skip

@@ -12,14 +12,12 @@ from urllib.parse import urlencode
 from lolat.api.asking import compare
 from lolat.api.choosing import ALL
 from lolat.api.model import Model
-from lolat.api.predicting import priced
 from lolat.arrays import np
 from lolat.device.budget import budget, value_words
 from lolat.device.question import Question
 from lolat.device.running import precisions_differ
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
-from lolat.hardware.prices import price_list
 from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig
 from lolat.llm.compare import side_by_side
 from lolat.llm.decoder import Decoder
@@ -95,8 +93,7 @@ def _latency(
     form: Form, question: Card, device: ListedDevice, graph: Graph, _: AtSize | None
 ) -> Card:
     model = asked_of(device, question)
-    listed, sizes = price_list(), question["batch_size"]
-    predictions = [priced(model.predict(graph, size), device.model, listed) for size in sizes]
+    predictions = [model.predict(graph, size) for size in question["batch_size"]]
     return {"predictions": predictions, "command": _command("predict", form, device)}
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from lolat.api.choosing import ALL, NOT_ALL, load, serving_models
+from lolat.api.choosing import ALL, NOT_ALL, USUAL_FRAMEWORK, load, serving_models
 from lolat.api.model import Model
 from lolat.errors import LolatError
 from lolat.hardware.gpus import device_names, is_card
@@ -99,6 +99,15 @@ def on_page(left_out: Mapping[str, str]) -> dict[str, str]:
 def _of_name(model: Model) -> ListedDevice:
     """A device that a command opens by its name."""
     return ListedDevice(model.label, Path(model.source or model.label), False, model)
+
+
+def of_each_gpu(listed: Mapping[str, ListedDevice]) -> dict[str, str]:
+    """Key -> that of the device of its GPU: of the usual framework; the user's own stands for itself."""
+    best: dict[str, str] = {}
+    for key in sorted(listed, key=lambda key: not key.endswith(USUAL_FRAMEWORK)):
+        if not listed[key].is_own:
+            best.setdefault(listed[key].model.file.product, key)
+    return {key: key if of.is_own else best[of.model.file.product] for key, of in listed.items()}
 
 
 def keys_of(name: str, listed: dict[str, ListedDevice], view: str) -> list[str]:

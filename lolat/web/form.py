@@ -24,7 +24,7 @@ from lolat.parameters import (
 from lolat.readers.bundled import bundled_networks
 from lolat.readers.size import as_sizes
 from lolat.units import plain, shortened
-from lolat.web.devices import ALL_OF_THEM, OTHER, ListedDevice, keys_of, unlisted
+from lolat.web.devices import ALL_OF_THEM, OTHER, ListedDevice, keys_of, of_each_gpu, unlisted
 from lolat.web.networks import UPLOAD, sent_name
 from lolat.web.values import EVERY, batch_on_each, language_model, numbers, spec_of, what_is_tuned
 
@@ -333,7 +333,10 @@ class Form:
             k: given[k] for k, f in FIELDS.items() if given.get(k, f.default) != f.default
         }
         is_decoder = self.subject.is_decoder
-        self.devices = {key: d for key, d in devices.items() if d.answers(is_decoder)}
+        offered = {key: d for key, d in devices.items() if d.answers(is_decoder)}
+        # No framework of serving runs a training.
+        alike = of_each_gpu(offered) if self.view == "decoder" else {key: key for key in offered}
+        self.devices = {key: d for key, d in offered.items() if alike[key] == key}
         # The form has an empty one of its own: at first there is none.
         given_names = [text for name, text in query if name == "model"]
         self.offers_all = self.view in COMPARING
@@ -341,7 +344,7 @@ class Form:
         if ALL in given_names:  # of another tab each device that it lists
             given_names = [n for n in given_names if n != ALL] if self.is_all else [*self.devices]
         each = (keys_of(name, self.devices, self.view) for name in given_names)
-        asked = dict.fromkeys(key for keys in each for key in keys)
+        asked = dict.fromkeys(alike.get(key, key) for keys in each for key in keys)
         self.every = {**devices, **self.devices}
         own = [d.key for d in self.devices.values() if d.is_own]
         usually = own[:1] or [k for k in EXAMPLES if k in self.devices] or [*self.devices][:1]

@@ -280,7 +280,9 @@ def test_requests_that_wait_for_memory(lolat: Command) -> None:
     row = MODEL.llm("eight.json", concurrency=1, tensor_parallel=1).served[0]
     fits = row.largest_concurrency
     found = lolat.done(*ask, f"{fits},{4 * fits}")
-    assert (found.out.count("waits for"), found.out.count(" memory\n")) == (1, 1)
+    assert (found.out.count("waits for"), found.out.count(" memory\n")) == (2, 1)
+    legend = f"waits for memory: room for {fits:,} of the {4 * fits:,} requests, the others queue"
+    assert legend in found.out
     few, many = MODEL.llm("eight.json", concurrency=(fits, 4 * fits), tensor_parallel=1).served
     assert (few.fits, many.fits) == (True, False)
     # Requests whose cache was dropped are computed again.

@@ -24,7 +24,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.io import paths as places
 from lolat.units import digits, dollars, duration, milliseconds, quantity
 from lolat.web.devices import devices
-from lolat.web.form import TABS
+from lolat.web.form import TABS, Form
 from tests import synthetic
 from tests.strategies import queries
 from tests.web.conftest import Write
@@ -475,3 +475,19 @@ def test_whatever_is_typed_there_is_a_page(page: Site, fields: list[tuple[str, s
     shown = page.answer()
     page.taken(page.client.get(page.link()).text)
     assert page.answer() == shown
+
+
+def test_a_gpu_is_offered_once_for_training_and_by_each_framework_for_serving(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A framework of serving runs no training; a tick of another one stands for the GPU there."""
+    monkeypatch.setattr(places, "bundled_folder", lambda: places.repository_root() / "models")
+    known = devices()
+    h100 = {key for key, of in known.items() if key.startswith("h100-") and of.model.file.llm}
+    assert {"h100-vllm", "h100-sglang"} <= h100
+    assert h100 <= {*Form([("view", "llm")], known).devices}
+    asked = [("view", "decoder"), ("model", "h100-sglang"), ("model", "h100-vllm")]
+    form = Form(asked, known)
+    assert h100 & {*form.devices} == {"h100-vllm"}
+    assert form.ticked == ["h100-vllm"]
+    assert not form.refused
