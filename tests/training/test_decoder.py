@@ -357,7 +357,7 @@ def test_the_sentence_on_too_little_memory_is_of_the_same_devices_as_the_figures
     """Sharded inside a machine, 16 GPUs need as much each as 32."""
     found = cost(gpu, batch_size=64, replicas=(32, 16), sharding="hybrid")
     said, _, memory, *_ = cost_lines(found)
-    assert "on each of 16 devices" in said
+    assert "each of 16 devices has" in said
     assert "on each device of 16, " in memory
 
 
