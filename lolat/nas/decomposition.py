@@ -34,6 +34,7 @@ from lolat.nas.tables import CountTable, times_ms, totals
 from lolat.readers import read
 from lolat.readers.cache import Cache, keras_settings, key_of
 from lolat.readers.code import brief
+from lolat.readers.opened import watched
 from lolat.readers.reading import made
 from lolat.readers.size import as_sizes
 from lolat.readers.sources import UnknownCodeError, facts_of, modules_of, sources_of
@@ -76,7 +77,7 @@ class Decomposition:
         return (
             f"{self._built_words}; positions that interact: {keys}; "
             f"MACs and other counts, summed over a network's parts, are {off}, checked on "
-            f"{self.checked} of {self.size:,} networks"
+            f"{self.checked} of {self.size:,} networks{', cached ones as first built' * bool(self.cached)}"
         )
 
     @property
@@ -86,10 +87,10 @@ class Decomposition:
 
     def words(self) -> str:
         """Return the text; a short one where all networks are exact, or an earlier command said more."""
-        if self.column is None and self.checked == self.size:
-            return f"{self._built_words}; the counts of each are exact"
         if self.column is None and self.cached:
             return self._built_words
+        if self.column is None and self.checked == self.size:
+            return f"{self._built_words}; the counts of each are exact"
         return str(self)
 
 
@@ -181,10 +182,11 @@ class CandidateNetworks:
 
     def _built(self, row: Row) -> Graph:
         """Build a candidate's network, and cache it."""
-        graph = self.build([v[c] for v, c in zip(self.choices.values(), row, strict=True)])
+        with watched() as files:
+            graph = self.build([v[c] for v, c in zip(self.choices.values(), row, strict=True)])
         if self._key and self._left:  # a long loop of the user's fills no folder
             self._left -= 1
-            Cache().put_graph(key_of([self._key, row]), graph)
+            Cache().put_graph(key_of([self._key, row]), graph, files)
         return graph
 
     def _cached(self, row: Row) -> Graph | None:
@@ -194,8 +196,8 @@ class CandidateNetworks:
         """Find what earlier runs cached, unless the code of the networks may have changed since.
 
         The key has the source text of the function's module and of the modules that it imports, and a few
-        networks that are built anew, with each choice in one of them: they tell if a file of data or
-        another setting changed.
+        networks that are built anew, with each choice in one of them: they tell if a setting changed.
+        Each cached network has the files that Python opened by then, and is used while these are the same.
         """
         if Cache().folder is None:
             return

@@ -32,6 +32,7 @@ from lolat.io.forms import (
 )
 from lolat.io.paths import cache_folder
 from lolat.io.writing import write_bytes
+from lolat.readers.opened import Stamps, stamp
 from lolat.readers.size import as_sizes
 
 READERS = 59
@@ -92,15 +93,14 @@ class Cache:
         return graph
 
     def graph(self, key: str | None) -> Graph | None:
-        """The cached graph with this key, or None."""
-        found: Graph | None = self._read(
-            key, _GRAPH, lambda c: Graph.from_dict(json.loads(gzip.decompress(c)))
-        )
+        """The cached graph with this key, or None; also if a file that it was made from has changed."""
+        found: Graph | None = self._read(key, _GRAPH, _unchanged)
         return found
 
-    def put_graph(self, key: str | None, graph: Graph) -> None:
-        """Cache a graph."""
-        text = json.dumps(graph.to_dict(), separators=(",", ":"))
+    def put_graph(self, key: str | None, graph: Graph, files: Stamps | None = None) -> None:
+        """Cache a graph, and the stamps of the `files` that it was made from."""
+        document = {"files": files or {}, "graph": graph.to_dict()}
+        text = json.dumps(document, separators=(",", ":"))
         self._write(key, _GRAPH, gzip.compress(text.encode(), mtime=0))
 
     def array(self, spec: str, size: Any, name: str) -> np.ndarray | None:
@@ -133,6 +133,14 @@ class Cache:
             if path is not None:
                 write_bytes(path, content)
                 _forget(path.parent)
+
+
+def _unchanged(content: bytes) -> Graph:
+    """The graph of a cached file; ValueError if a file that it was made from has changed."""
+    document = json.loads(gzip.decompress(content))
+    if any(stamp(path) != seen for path, seen in document["files"].items()):
+        raise ValueError
+    return Graph.from_dict(document["graph"])
 
 
 MOST_BYTES = 2**28

@@ -146,6 +146,46 @@ def test_all_are_built_anew_after_a_change(
     assert runs()[0] == 18
 
 
+TABLE = {
+    "read for each network": "def extra(pair): return json.load(open('pairs.json')).get(pair, 0)",
+    "read once": """
+@functools.cache
+def table(): return json.loads(pathlib.Path('pairs.json').read_text())
+def extra(pair): return table().get(pair, 0)""",
+    "if it is there": """
+def extra(pair):
+    try:
+        return json.load(open('pairs.json')).get(pair, 0)
+    except FileNotFoundError:
+        return 0""",
+}
+
+
+@pytest.mark.parametrize("table", TABLE)
+def test_a_file_of_data_that_changes_one_pair_of_choices(runs: Runs, table: str) -> None:
+    """No network that is built anew, of the base or the diagonal, has the pair."""
+    wider = CELLS.replace("width, kernel)\n", "width + extra(f'{width} {kernel}'), kernel)\n")
+    runs.write("cells.py", f"import functools, json, pathlib\n{TABLE[table]}\n{wider}")
+    if table != "if it is there":
+        runs.write("pairs.json", "{}")
+    assert [runs()[0] for _ in range(2)] == [18, 3]
+    for number in (5, 7):
+        runs.write("pairs.json", f'{{"16 1": {number}}}')
+        built, space = runs()  # which compares the counts of networks
+        assert built == 18
+        assert "checked on 18 of 18 networks" in str(space.decomposition)
+    built, space = runs()
+    assert built == 3
+    assert "18 networks, cached ones as first built" in str(space.decomposition)
+    assert "exact" not in space.decomposition.words()
+
+
+def test_a_file_that_the_function_writes_builds_nothing_anew(runs: Runs) -> None:
+    writes = "    open('log.txt', 'w').write(str(width)), open('log.txt').read()\n    import late\n"
+    runs.write("mine.py", SPACE.replace("    import late\n", writes))
+    assert [runs()[0] for _ in range(2)] == [18, 3]
+
+
 def test_a_change_elsewhere_builds_nothing_anew(runs: Runs) -> None:
     runs()
     runs.write("training.py", "import cells\n")
