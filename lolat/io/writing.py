@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gzip
 import os
 import stat
 from collections.abc import Callable, Mapping
@@ -51,8 +52,10 @@ def write_bytes(path: AnyPath, content: bytes) -> None:
 
 
 def write_text(path: AnyPath, text: str) -> None:
-    """Write `text`, in UTF-8, to `path` as `write_bytes` does."""
-    write_bytes(path, text.encode())
+    """Write `text`, in UTF-8, to `path` as `write_bytes` does; compressed if its name ends in .gz."""
+    content = text.encode()
+    is_compressed = os.fspath(path).lower().endswith(".gz")
+    write_bytes(path, gzip.compress(content, mtime=0) if is_compressed else content)
 
 
 def reason_of(error: Exception) -> str:

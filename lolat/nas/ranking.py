@@ -18,7 +18,7 @@ from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
 from lolat.io.results import Result, Several, dict_of
 from lolat.io.tables import to_csv
-from lolat.io.writing import check_file, check_inputs_stay, write_bytes
+from lolat.io.writing import check_file, check_inputs_stay, write_text
 from lolat.nas.estimators import DECODED, LatencyEstimator
 from lolat.nas.fewshot import FewShotModel, answers, estimator
 from lolat.nas.search import none_within
@@ -268,4 +268,4 @@ def _write(output: AnyPath, space: Space, found: Sequence[Ranked], with_size: bo
         size = [repeat(str(one.latencies.batch_size))] * with_size
         chosen = (map(p.texts.__getitem__, one.rows[:, n].tolist()) for n, p in shown)
         lines.append(zip(map(space.arch, one.rows), *size, *cells, *chosen, strict=False))
-    write_bytes(output, to_csv(columns, chain.from_iterable(lines)).encode())
+    write_text(output, to_csv(columns, chain.from_iterable(lines)))

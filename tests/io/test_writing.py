@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import re
 import stat
@@ -13,6 +14,13 @@ import pytest
 from lolat.errors import InputError, LolatError
 from lolat.io.paths import shown_path
 from lolat.io.writing import check_file, write_bytes, write_text
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "A.CSV.GZ"])
+def test_a_name_in_gz_is_compressed(tmp_path: Path, name: str) -> None:
+    write_text(tmp_path / name, "arch,latency_ms\nä,1\n")
+    with gzip.open(tmp_path / name, "rt", encoding="utf-8") as file:
+        assert file.read() == "arch,latency_ms\nä,1\n"
 
 
 def test_text_into_a_file(tmp_path: Path) -> None:
