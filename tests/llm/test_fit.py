@@ -120,6 +120,14 @@ def test_what_was_not_timed_is_as_on_a_gpu_that_is_alike() -> None:
     assert (reduce.like, reduce.terms) == (IN_GENERAL, terms("all_reduce", "bfloat16"))
 
 
+def test_what_a_gpu_like_it_borrowed_is_as_on_the_gpu_that_was_timed() -> None:
+    timed = section().operations["moe"]["bfloat16"]
+    borrowed = msgspec.structs.replace(timed, rows=0, like="timed")
+    of_sheet = section(operations={"moe": {"bfloat16": borrowed}})
+    found = complete(section(operations={}), {"of its sheet": of_sheet}).operations
+    assert found["moe"]["bfloat16"].like == "timed"
+
+
 def test_all_reduces_over_pci_express_are_those_that_were_timed_over_it() -> None:
     """A card with twice the bandwidth, so unlike any: its link is that of the timed card, or half of it."""
     of = section().operations["all_reduce"]["bfloat16"]
