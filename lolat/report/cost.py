@@ -153,10 +153,11 @@ def _iteration_lines(cost: Cost) -> Iterator[str]:
         each = "4" if tune.startswith("lora") else "2 or 6" if tune.startswith("frozen") else "6"
         how = f"{each} FLOPs a parameter and token, and attention's"
         how = how if cost.sequence_length else "FLOPs of the products of both passes"
-        tokens = f"{digits(best.tokens_per_s_per_gpu or 0.0)} tokens/s on each GPU, "
+        useful = ", without padding" * bool(cost.padding)
+        tokens = f"{digits(best.tokens_per_s_per_gpu or 0.0)} tokens/s on each GPU{useful}, "
         tokens *= best.tokens_per_s is not None
         peak = "bfloat16" if cost.sequence_length else f"{cost.precision}{IN_TF32 * cost.tf32}"
-        yield f"{tokens}{percent(best.mfu)} of its peak in {peak} (MFU: {how})"
+        yield f"{tokens}{percent(best.mfu)} of its peak in {peak} (MFU: {how}{useful})"
     if best.startup_s:
         yield f"the first epoch takes {duration(best.startup_s)} more to start"
     if best.evaluation_s:

@@ -35,8 +35,8 @@ class TrainingPrediction:
     `tokens_per_s`: tokens of all devices, `tokens_per_s_per_gpu`: of each, both without padding; None if
     samples are no texts. `mfu`: the share of the data sheet's FLOPs in the precision; a sample takes those
     of its products in both passes, a decoder's token 6 a parameter and 12 x layers x width x length, less
-    those of frozen weights. Of a decoder or a sharded network: `memory_bytes` of a device, and whether it
-    `fits`.
+    those of frozen weights, and of padding. Of a decoder or a sharded network: `memory_bytes` of a device,
+    and whether it `fits`.
 
     Without a data set `within_limits` has the samples, of texts the tokens, that the limits of time and
     money allow, with the interval `within_interval`.

@@ -63,6 +63,11 @@ class TrainingQuestion(RunAs):
         if self.samples is self.tokens is None and self.epochs != 1:
             data = f"{arg('samples')} or {arg('tokens')}"
             raise InputError(f"{arg('epochs')} without {data}: expected the data of an epoch too")
+        has_bound = not (self.max_hours is self.samples is self.tokens is None)
+        if self.max_dollars and self.price_per_hour == 0 and not has_bound:
+            why = "buys any number of samples; give a price, or the data that is trained on"
+            given = f"{arg('max_dollars')} {self.max_dollars:g} at {arg('price_per_hour')} 0"
+            raise InputError(f"{given} {why}", code="price-of-zero")
         check_given(tune=self.tune)
         if self.tune:
             from lolat.training.tuning import Tuning

@@ -255,6 +255,8 @@ def test_padding_counts_in_time_and_not_in_tokens(gpu: Model) -> None:
     assert times[0] / times[1] == pytest.approx(0.5, rel=1e-3)
     for lines in (cost_lines(padded), costs_lines(joined([padded], {}))):
         assert any(line.startswith(said) for line in lines_of(lines))
+    (rate,) = (line for line in lines_of(cost_lines(padded)) if "tokens/s on each GPU" in line)
+    assert rate.count("without padding") == 2  # of the tokens, and of the MFU
     assert not any("padding" in line for line in lines_of(cost_lines(packed)))
 
 
