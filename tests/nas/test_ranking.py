@@ -91,7 +91,7 @@ def test_a_device_by_its_path(tmp_path: Path) -> None:
     ("device", "asked", "how"),
     [
         ("rtx-4090-amp", {}, "amp, PyTorch, eager"),
-        ("rtx-4090-amp", {"precision": "fp32"}, "fp32, PyTorch, eager"),
+        ("rtx-4090-amp", {"precision": "fp32"}, "fp32 (convolutions in TF32), PyTorch, eager"),
         ("v100", {"precision": "fp16", "launch": "graph"}, "fp16, PyTorch, graph"),
         ("epyc-2t", {}, "fp32, TensorFlow"),
     ],
