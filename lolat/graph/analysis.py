@@ -14,7 +14,7 @@ from lolat.errors import InputError
 from lolat.graph import Graph, once
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
-from lolat.graph.memory import Memory, alive_bytes, copied_bytes, weights_bytes
+from lolat.graph.memory import Memory, alive_bytes, copied_bytes, sliced_bytes, weights_bytes
 from lolat.graph.modes import AMP, DEFAULT_MODE, Mode
 
 MOST_COUNT = 2.0**53  # largest count of an operation: larger integers are not exact as floats
@@ -42,11 +42,12 @@ class Analysis:
             copied = (
                 copied_bytes(self.graph) if mode.dtype == AMP else np.zeros(len(self.owner), int)
             )
-            tensors = alive_bytes(self.graph, mode)
+            tensors = [*alive_bytes(self.graph, mode), sliced_bytes(self.graph, mode)]
             self._bytes[key] = weights_bytes(self.graph, mode), copied, tensors
-        weights, copied, (fixed, scaled) = self._bytes[key]
+        weights, copied, (fixed, scaled, slices) = self._bytes[key]
         if not len(fixed):
             return Memory(weights, 0, "")
+        scaled = scaled + slices[int(batch_size > 1)]
         alive = fixed + scaled.astype(float) * batch_size  # integers could overflow
         most = int((copied + alive).argmax())
         weights += int(copied[most])

@@ -17,7 +17,7 @@ from lolat.graph.modes import AMP, DEFAULT_MODE, SIZES, Mode, is_in_half
 HANDING_ON = frozenset(["add", "subtract"])
 """Kinds that hand the gradient of their result on to their inputs unchanged."""
 Pairs = list[tuple[int, float]]  # (tensor, bytes of an element)
-_CONTIGUOUS = kinds.CONVOLUTIONS | kinds.POOLINGS | kinds.NORMALIZATIONS
+CONTIGUOUS = kinds.CONVOLUTIONS | kinds.POOLINGS | kinds.NORMALIZATIONS
 """Kinds whose kernels PyTorch gives contiguous tensors alone."""
 
 
@@ -110,7 +110,7 @@ class Lowering:
     def _is_view(self, operation: Operation) -> bool:
         """True for a slice that PyTorch does not copy. Kernels for contiguous tensors alone copy it."""
         after = self._kinds_behind(self.origin[operation.outputs[0]])
-        return _CONTIGUOUS.isdisjoint(after)
+        return CONTIGUOUS.isdisjoint(after)
 
     def _measures(self, operation: Operation) -> bool:
         """True for a batch norm that computes the statistics of its batch."""

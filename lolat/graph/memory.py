@@ -12,8 +12,8 @@ import numpy as np
 from lolat.graph import Graph, GraphBuilder, Operation, once
 from lolat.graph.backward import saves_positions
 from lolat.graph.counts import COLUMNS, count
-from lolat.graph.kinds import KERNELS, MULTIPLYING, RECAST, VIEWS, kind_of
-from lolat.graph.lowering import Lowering, element_bytes
+from lolat.graph.kinds import KERNELS, MULTIPLYING, RECAST, SLICES, VIEWS, kind_of
+from lolat.graph.lowering import CONTIGUOUS, Lowering, element_bytes, lowered_eagerly
 from lolat.graph.modes import AMP, DEFAULT_MODE, EAGER, HALF_BYTES, SIZES, WIDE, Mode, own_dtype
 
 
@@ -153,6 +153,48 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
         for tensor, each in ((graph.tensors[t], size) for t, size in beside):
             alive[int(tensor.batched), position] += round(each * tensor.elements(1))
     return alive
+
+
+STRIDED = frozenset(["batch_norm", "rms_norm", "global_average_pool"])
+"""Kinds of CONTIGUOUS that read a slice as it is, as PyTorch's profiler shows on a CPU."""
+
+
+@once
+def sliced_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
+    """Bytes of a sample's slices that eager PyTorch copies while each operation runs, (2, operations).
+
+    [0] at batch size 1, where the first part of an axis may be contiguous as it is, [1] at larger ones.
+    """
+    found = np.zeros((2, len(graph.operations)), np.int64)
+    if graph.framework != "torch" or mode.launch != EAGER:
+        return found
+    tensors, lowered = graph.tensors, lowered_eagerly(graph, mode.dtype)
+    of_element = element_bytes(graph, mode)
+    storage = {t: min(shared) for shared, _ in graph.storages for t in shared}
+    for position, o in enumerate(graph.operations):
+        if o.kind not in CONTIGUOUS - STRIDED or any(
+            t in o.inputs[:1] for t, *_ in lowered.conversions(o)
+        ):
+            continue  # or a copy that autocast makes
+        t = o.inputs[0]
+        writer = lowered.written.get(lowered.origin[t])
+        if writer is None or graph.operations[writer].kind not in SLICES or not tensors[t].batched:
+            continue
+        part = lowered.origin[t]
+        whole = storage.get(part, part)
+        if storage.get(t, t) == whole and tensors[part].elements() < tensors[whole].elements():
+            size = round(of_element[t] * tensors[t].elements())
+            found[:, position] = (
+                size * (not _is_block(tensors[whole].shape, tensors[part].shape)),
+                size,
+            )
+    return found
+
+
+def _is_block(whole: Sequence[int], part: Sequence[int]) -> bool:
+    """True if the elements of a part lie one behind the other in the whole, as far as shapes tell."""
+    cut = [i for i, (n, m) in enumerate(zip(whole, part, strict=False)) if n != m]
+    return bool(cut) and len(whole) == len(part) and all(n == 1 for n in part[: cut[-1]])
 
 
 def weights_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> int:

@@ -38,6 +38,7 @@ from lolat.graph.memory import (
     operations_parameters,
     parameter_key,
     parameters,
+    sliced_bytes,
 )
 from lolat.graph.modes import (
     AMP,
@@ -460,6 +461,7 @@ def memory_at_peak(
     loss = {ACTIVATIONS: float(kept.sum()), LOSS: float(FLOAT_BYTES * results)}
     # A part that is not trained keeps nothing, and runs all the same.
     fixed, scaled = alive_bytes(graph, mode)
+    scaled = scaled + sliced_bytes(graph, mode)[int(batch_size > 1)]
     alive = fixed + scaled.astype(float) * batch_size
     at = int(np.argmax(alive + passed)) if len(alive) else 0
     passing = {FORWARD: alive[at], COPIES: passed[at]} if len(alive) else {}

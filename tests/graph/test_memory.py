@@ -273,6 +273,54 @@ def test_eager_pytorch_holds_the_inputs_of_a_module(act: str, in_place: bool) ->
     assert compiled.activations_bytes == 8 * narrow + x.nbytes
 
 
+SLICES = {"chunk": lambda y: y.chunk(2, 1)[1], "inside": lambda y: y[:, :256, :, 1:]}
+READERS = {
+    "pool": ("AvgPool2d", (2,)),
+    "adaptive": ("AdaptiveAvgPool2d", (7,)),
+    "global": ("AdaptiveAvgPool2d", (1,)),
+    "group": ("GroupNorm", (8, 256)),
+    "batch": ("BatchNorm2d", (256,)),
+    "conv": ("Conv2d", (256, 16, 1)),
+}
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("cut", SLICES)
+@pytest.mark.parametrize("reader", READERS)
+def test_eager_pytorch_copies_a_slice_for_kernels_of_contiguous_tensors(
+    reader: str, cut: str, batch: int
+) -> None:
+    """As its profiler has them: the whole, the copy, and the result, without a workspace of oneDNN."""
+    torch = pytest.importorskip("torch")
+    from torch.profiler import ProfilerActivity, profile
+
+    class Network(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            name, sizes = READERS[reader]
+            self.whole, self.reader = torch.nn.Conv2d(3, 512, 1), getattr(torch.nn, name)(*sizes)
+
+        def forward(self, x: Any) -> Any:
+            return self.reader(SLICES[cut](self.whole(x)))
+
+    network, x = Network().eval(), torch.rand(batch, 3, 64, 64)
+    plain = torch.backends.mkldnn.flags(enabled=False)
+    with (
+        torch.no_grad(),
+        plain,
+        profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen,
+    ):
+        network(x)
+    now = most = 0
+    for event in seen.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            most = max(most, now)
+    graph = lolat.read((network, x[:1]))
+    counted = analyze(graph).memory(batch)
+    assert counted.activations_bytes == pytest.approx(most + x.nbytes, rel=1e-3)
+
+
 def _live_bytes(call: Callable[[], object], *held: object) -> tuple[int, object]:
     """The largest sum of storages that live at once, with those of the tensors `held`; the result."""
     import torch
