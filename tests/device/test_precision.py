@@ -82,8 +82,12 @@ def test_an_estimate_is_less_sure() -> None:
 @pytest.mark.parametrize(
     ("dtype", "gpu", "said"),
     [
-        (BFLOAT16, V100, "V100 PCIe 16 GB has no bf16 units; expected fp32 or amp or fp16$"),
-        (TF32, V100, "no tf32 units"),
+        (
+            BFLOAT16,
+            V100,
+            "no rate of V100 PCIe 16 GB in bf16 is known; expected fp32 or amp or fp16$",
+        ),
+        (TF32, V100, "no rate of V100 PCIe 16 GB in tf32"),
         (AMP, None, "has no data sheet here"),
     ],
 )

@@ -114,7 +114,7 @@ def no_precision(dtype: str, measured: str, gpu: Gpu | None) -> InputError:
     name, asked = "the device" if gpu is None else gpu.name, PRECISION_OF[dtype]
     has = [d for d in PRECISION_OF if d == measured or (gpu is not None and gpu.rate(d))]
     known = " or ".join(dict.fromkeys(PRECISION_OF[d] for d in has))
-    why = f"{name} has no {asked} units; expected {known}"
+    why = f"no rate of {name} in {asked} is known; expected {known}"
     if gpu is None:
         why = f"{name} has no data sheet here, and was measured in {known}; leave {arg('precision')} out"
     return InputError(
