@@ -212,7 +212,7 @@ def _for_file(model: Device) -> DeviceFile:
 
 def _names_of(file: DeviceFile, device: str | None) -> tuple[str, ...]:
     """The names of a model file's device in tables."""
-    return (device,) if device else (file.device, file.name)
+    return (device,) if device else (file.device, file.product, file.name)
 
 
 def points_of_networks(

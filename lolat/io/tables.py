@@ -34,6 +34,8 @@ SHORTEST_MS, LONGEST_MS = 1e-6, 1e12
 EXPECTED_MS = f"a time above 0, in milliseconds ({SHORTEST_MS:g} to {LONGEST_MS:g})"
 COPIES = "{} of {} rows are copies of others, and count once"
 MAKERS = frozenset(["nvidia", "tesla", "geforce", "quadro"])
+OTHER_NAMES = {"gpu": "device", "fp16_tflops": "half_tflops"}
+"""What other tables call a column -> its name here, for hints."""
 _GZIP = b"\x1f\x8b"
 _FIRST_LINE = re.compile(r"(?:[ \t]*(?:#[^\r\n]*)?[\r\n]+)*([^\r\n]*)")
 """The names, after empty lines and comments."""
@@ -118,7 +120,9 @@ class Table:
     def say_unread(self, warn: Warn) -> None:
         """Name the columns that nobody has read: their cells change nothing; and what they resemble."""
         lacks = {name: name for name in sorted(self.used.difference(self.names))}
-        near = (f"{n} ({did_you_mean(n, lacks, '')})".removesuffix(" ()") for n in self.unread)
+        other = {n: {n: name} for n, name in OTHER_NAMES.items() if name in lacks}
+        hints = ((n, did_you_mean(n, other.get(n, lacks), "")) for n in self.unread)
+        near = (f"{n} ({hint})".removesuffix(" ()") for n, hint in hints)
         if unread := ", ".join(near):
             warn(f"{self.source}: columns that are not read: {shortened(unread)}")
 

@@ -190,6 +190,25 @@ def test_a_model_of_one_gpu_is_not_called_another(lolat: Command, tmp_path: Path
         assert Model.load(out).device == same
 
 
+def test_rows_of_the_card_that_a_profile_is_of_are_its_own(lolat: Command, tmp_path: Path) -> None:
+    path, out = tmp_path / "times.csv", tmp_path / "m.json"
+    head, row = "network,device,batch_size,precision,latency_ms", "keras:ResNet50,{},8,amp,9"
+    path.write_text(
+        "\n".join([head, row.format("NVIDIA GeForce RTX 4090"), row.format("RTX 3090")])
+    )
+    said = lolat.done("fit", "rtx-4090-amp", path, "--output", out).err
+    assert "of another device, RTX 3090" in said
+
+
+def test_a_column_of_another_name_is_told_by_its_own(lolat: Command, tmp_path: Path) -> None:
+    path = tmp_path / "times.csv"
+    path.write_text(
+        "network,gpu,batch_size,precision,latency_ms\nkeras:ResNet50,RTX 3090,8,amp,9\n"
+    )
+    said = lolat.done("fit", "rtx-4090-amp", path, "--output", tmp_path / "m.json").err
+    assert "columns that are not read: gpu (did you mean device?)" in said
+
+
 # ---- Rows of the same block.
 
 
