@@ -173,7 +173,10 @@ class Writer:
         If it has weights, it may contain products that are not counted: it is marked `hides`.
         """
         constants = (self.builder.tensors[i] for i in call.inputs if i in self.constants)
-        weights = any("float" in t.dtype and len(t.shape) > 1 for t in constants)
+        weights = any(
+            ("float" in t.dtype or t.dtype in ("int8", "uint8")) and len(t.shape) > 1
+            for t in constants
+        )
         hides = {"hides": True} if weights or call.parameters.get("hides") else {}
         return self.append(call, call.op, call.inputs, **hides)
 

@@ -271,6 +271,16 @@ def test_what_hides_products_is_outside_the_measured_range() -> None:
     assert any("without its products" in said for said in answer.warnings)
 
 
+def test_a_product_of_integers_hides_as_one_of_floats_does() -> None:
+    def forward(m: Any, x: Any) -> Any:
+        return torch._int_mm(x.to(torch.int8), m.weight).to(x.dtype)
+
+    network = Does(forward)
+    network.register_buffer("weight", torch.zeros(64, 32, dtype=torch.int8))
+    answer = lolat.load("epyc-2t-torch").predict((network, torch.rand(32, 64)), batch_size=32)
+    assert any("without its products" in said for said in answer.warnings)
+
+
 def test_a_projected_lstm_has_the_parameters_of_pytorch_and_their_products() -> None:
     """A step: four gates of 8 units from the input and 2 projected features, and the projection itself."""
     layer = nn.LSTM(3, 8, 2, batch_first=True, bidirectional=True, proj_size=2)
