@@ -421,6 +421,26 @@ def at_peak(
     return max(moments.items(), key=lambda moment: sum(moment[1].values()))
 
 
+def _moved(graph: Graph, batch_size: int, sizes: Sequence[float], slices: np.ndarray) -> np.ndarray:
+    """(operations,) bytes of gradients of tensors that the backward pass of each reads and writes.
+
+    `sizes`: bytes of an element of each tensor; `slices`: those copied for each operation (`sliced_bytes`),
+    which a convolution copies again.
+    """
+    part, views, found = backward_of(graph), set[int](), np.zeros(len(graph.operations))
+    for i, o in enumerate(graph.operations):
+        in_place = IN_PLACE in o.attributes and not views.isdisjoint(o.inputs[:1])
+        if in_place or is_view(graph, o) or o.kind == "instance_norm":  # a view in PyTorch
+            views.update(o.outputs)
+        if o.kind in VIEWS or not part.runs[i]:
+            continue
+        wanted = (t for t in {*o.inputs, *o.outputs} if part.needs[t])
+        moved = sum(graph.tensors[t].elements(batch_size) * sizes[t] for t in wanted)
+        # The gradient of a changed view is copied, and that of what it was before.
+        found[i] = moved * (1 + in_place) + slices[i] * (o.kind in CONVOLUTIONS)
+    return found
+
+
 @once
 def memory_at_peak(
     graph: Graph, batch_size: int, recipe: PrecisionRecipe, mode: Mode = DEFAULT_MODE,
@@ -436,17 +456,8 @@ def memory_at_peak(
     """
     of_element, part = element_bytes(graph, mode), backward_of(graph)
     numbers, learned = numbers_of(graph), gradients_by_use(graph, recipe.copy > 0)
-    working, views = recipe.gradient * learned[1], set[int]()
-    for i, o in enumerate(graph.operations):
-        in_place = IN_PLACE in o.attributes and not views.isdisjoint(o.inputs[:1])
-        if in_place or is_view(graph, o) or o.kind == "instance_norm":  # a view in PyTorch
-            views.update(o.outputs)
-        if o.kind in VIEWS or not part.runs[i]:
-            continue
-        wanted = (t for t in {*o.inputs, *o.outputs} if part.needs[t])
-        moved = sum(graph.tensors[t].elements(batch_size) * of_element[t] for t in wanted)
-        # The gradient of a changed view is copied, and that of what it was before.
-        working[i] += moved * (1 + in_place)
+    slices = sliced_bytes(graph, mode)[int(batch_size > 1)] * float(batch_size)
+    working = recipe.gradient * learned[1] + _moved(graph, batch_size, of_element, slices)
     kept, again = saved_parts(graph, batch_size, mode, graph.inputs)  # which the caller holds
     halves = recipe.copy * copied_parameters(graph, recipe.frozen > HALF_BYTES) / shards.parameters
     copies, passed = halves[0], halves[0].cumsum() + halves[1]
@@ -461,8 +472,7 @@ def memory_at_peak(
     loss = {ACTIVATIONS: float(kept.sum()), LOSS: float(FLOAT_BYTES * results)}
     # A part that is not trained keeps nothing, and runs all the same.
     fixed, scaled = alive_bytes(graph, mode)
-    scaled = scaled + sliced_bytes(graph, mode)[int(batch_size > 1)]
-    alive = fixed + scaled.astype(float) * batch_size
+    alive = fixed + scaled.astype(float) * batch_size + slices
     at = int(np.argmax(alive + passed)) if len(alive) else 0
     passing = {FORWARD: alive[at], COPIES: passed[at]} if len(alive) else {}
     moment, moving = at_peak(

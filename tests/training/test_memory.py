@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+import lolat
 from lolat.optimizers import optimizer_named
-from lolat.training.memory import Shards, mixed_remarks, recipe_of, state_parts
+from lolat.training.memory import Shards, memory_at_peak, mixed_remarks, recipe_of, state_parts
 from lolat.units import byte_size
 
 
@@ -38,3 +41,30 @@ def test_a_frozen_base_of_an_adapter_is_in_bfloat16_and_shards_divide_each_part(
     recipe = recipe_of("amp", optimizer_named("adamw"), half_frozen=True)
     parts = state_parts(recipe, 100, 1000, Shards(1, 4, 4))
     assert parts == {"weights": 4 * 100 + 2 * 1000, "optimizer states": 8 * 100 / 4}
+
+
+def test_a_slice_that_a_convolution_reads_is_copied_again_for_its_backward_pass() -> None:
+    """As PyTorch's profiler has them: the whole, the copy, and two gradients."""
+    torch = pytest.importorskip("torch")
+    from torch.profiler import ProfilerActivity, profile
+
+    class Network(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.whole, self.reader = torch.nn.Conv2d(3, 512, 1), torch.nn.Conv2d(256, 16, 1)
+
+        def forward(self, x: Any) -> Any:
+            return self.reader(self.whole(x).chunk(2, 1)[1])
+
+    network, x = Network(), torch.rand(4, 3, 64, 64)
+    plain = torch.backends.mkldnn.flags(enabled=False)
+    with plain, profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        network(x).sum().backward()
+    now = most = 0
+    for event in seen.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            most = max(most, now)
+    recipe = recipe_of("fp32", optimizer_named("sgd"))
+    _, parts = memory_at_peak(lolat.read((Network(), x[:1])), 4, recipe)
+    assert sum(parts.values()) - parts["weights"] - x.nbytes == pytest.approx(most, rel=1e-3)
