@@ -42,7 +42,8 @@ class Analysis:
             copied = (
                 copied_bytes(self.graph) if mode.dtype == AMP else np.zeros(len(self.owner), int)
             )
-            tensors = [*alive_bytes(self.graph, mode), sliced_bytes(self.graph, mode)]
+            slices = sliced_bytes(self.graph, mode) if self.graph.storages else (0, 0)
+            tensors = [*alive_bytes(self.graph, mode), slices]
             self._bytes[key] = weights_bytes(self.graph, mode), copied, tensors
         weights, copied, (fixed, scaled, slices) = self._bytes[key]
         if not len(fixed):
