@@ -86,7 +86,7 @@ def test_prices_from_a_pipe(prices: str) -> None:
 def test_who_cannot_answer_is_told(prices: str) -> None:
     found = asked(prices, "amp")
     assert [c.device for c in found.answers] == ["v100-fp32", "a100-fp32"]
-    assert "no amp units" in found.left_out["p4-fp32"]
+    assert "no rate of P4 in amp" in found.left_out["p4-fp32"]
     others = "p4-fp32", "p100-fp32"
     with pytest.raises(InputError, match=r"no device can answer: .*P4.*P100") as error:
         compared(others, "amp", 64)
