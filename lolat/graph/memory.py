@@ -177,17 +177,15 @@ def sliced_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
         ):
             continue  # or a copy that autocast makes
         t = o.inputs[0]
-        writer = lowered.written.get(lowered.origin[t])
+        part = lowered.origin[t]
+        writer = lowered.written.get(part)
         if writer is None or graph.operations[writer].kind not in SLICES or not tensors[t].batched:
             continue
-        part = lowered.origin[t]
         whole = storage.get(part, part)
         if storage.get(t, t) == whole and tensors[part].elements() < tensors[whole].elements():
             size = round(of_element[t] * tensors[t].elements())
-            found[:, position] = (
-                size * (not _is_block(tensors[whole].shape, tensors[part].shape)),
-                size,
-            )
+            is_block = _is_block(tensors[whole].shape, tensors[part].shape)
+            found[:, position] = (0 if is_block else size), size
     return found
 
 

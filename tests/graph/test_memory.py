@@ -261,11 +261,7 @@ def test_eager_pytorch_holds_the_inputs_of_a_module(act: str, in_place: bool) ->
     x = torch.randn(256, 32)
     with torch.no_grad(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         network(x)
-    now = most = 0
-    for event in seen.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            now += event.nbytes()
-            most = max(most, now)
+    most = _most_bytes(seen)
     graph, narrow = lolat.read((network, x)), 4 * 256 * 512
     assert most == (6 if in_place else 9) * narrow
     assert analyze(graph).memory(256).activations_bytes == most + x.nbytes
@@ -311,14 +307,20 @@ def test_eager_pytorch_copies_a_slice_for_kernels_of_contiguous_tensors(
         profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen,
     ):
         network(x)
+    most = _most_bytes(seen)
+    graph = lolat.read((network, x[:1]))
+    counted = analyze(graph).memory(batch)
+    assert counted.activations_bytes == pytest.approx(most + x.nbytes, rel=1e-3)
+
+
+def _most_bytes(seen: Any) -> int:
+    """The most bytes that were allocated at once while PyTorch's profiler watched."""
     now = most = 0
     for event in seen.profiler.kineto_results.events():
         if event.name() == "[memory]":
             now += event.nbytes()
             most = max(most, now)
-    graph = lolat.read((network, x[:1]))
-    counted = analyze(graph).memory(batch)
-    assert counted.activations_bytes == pytest.approx(most + x.nbytes, rel=1e-3)
+    return most
 
 
 def _live_bytes(call: Callable[[], object], *held: object) -> tuple[int, object]:
