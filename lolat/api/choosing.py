@@ -106,10 +106,14 @@ def contents(name: str) -> DeviceFile:
     return read(find_model(name))
 
 
-def known_models() -> dict[str, DeviceFile]:
-    """Name -> contents of each device profile that can be read; of two of one name the local one."""
+def known_models(begin: str | None = None) -> dict[str, DeviceFile]:
+    """Name -> contents of each device profile that can be read; of two of one name the local one.
+
+    `begin`: the first words of their names, in any case; None: all profiles.
+    """
     known = dict[str, DeviceFile]()
-    for name, _, _, file in readable_models():
+    wanted = bool if begin is None else lambda n: _begins(n.casefold(), begin.casefold())
+    for name, _, _, file in readable_models(wanted):
         known.setdefault(name, file)
     return known
 
@@ -139,13 +143,14 @@ def full_names(name: str, launch: str | None = None) -> list[str]:
     try:
         found = find_model(name, device_names)
     except ModelFileError as error:
-        files = known_models()
-        known = [n for n in files if _begins(n.casefold(), name.casefold())]
+        files = known_models(name)
+        known = [*files]
         if gpu := _card(name):  # a Max-Q is another card than the one whose name it begins with
             cards = None, card_of(gpu.name)
             known = [n for n in known if card_of(files[n].kind) in cards]
         if gpu and not known:
-            known = [n for n, file in files.items() if find_gpu(file.product) == gpu]
+            files = {n: f for n, f in known_models().items() if find_gpu(f.product) == gpu}
+            known = [*files]
         able = [n for n in known if "networks" in files[n].answers_for]
         if able:
             return sorted(_in_one_mode(able, launch), key=_usual)
@@ -212,11 +217,10 @@ def serving_model(name: str, of_any: bool = False) -> Model:
         unknown = error
     if model is not None and model.file.llm is not None:
         return model
-    gpu, files = _card(name), known_models()
-    begin = (n for n in files if _begins(n.casefold(), name.casefold()))
-    of_gpu = [n for n in begin if files[n].llm is not None]
+    gpu = _card(name)
+    of_gpu = [n for n, file in known_models(name).items() if file.llm is not None]
     if gpu and not of_gpu and model is None:
-        of_gpu = [n for n, file in files.items() if _serves(file, gpu)]
+        of_gpu = [n for n, file in known_models().items() if _serves(file, gpu)]
     of_gpu.sort(key=lambda n: not n.endswith(USUAL_FRAMEWORK))
     if len(of_gpu) > 1 and not of_any:
         several = f"by several frameworks: {', '.join(of_gpu)}; expected one of these"

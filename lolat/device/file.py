@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from shlex import quote
@@ -59,14 +59,18 @@ def _read_once(path: str, mark: tuple[int, int, int]) -> DeviceFile:
     return DeviceFile(document)
 
 
-def readable_models() -> Iterator[tuple[str, Path, str, DeviceFile]]:
+def readable_models(
+    wanted: Callable[[str], bool] = bool,
+) -> Iterator[tuple[str, Path, str, DeviceFile]]:
     """The device profiles as `list_models` has them, and their contents; without those that `read` refuses.
 
-    A damaged file is no reason to refuse a question about another one. Raises InputError as `list_models`.
+    `wanted`: says of a name whether its file is opened. A damaged file is no reason to refuse a question
+    about another one. Raises InputError as `list_models`.
     """
     for name, path, where in list_models():
-        with contextlib.suppress(LolatError):
-            yield name, path, where, read(path)
+        if wanted(name):
+            with contextlib.suppress(LolatError):
+                yield name, path, where, read(path)
 
 
 def write(path: AnyPath, document: Mapping[str, Any]) -> None:

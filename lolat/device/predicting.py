@@ -103,9 +103,8 @@ def other_framework(file: DeviceFile, framework: str, known: str = "networks") -
 
 def _learned_with(backend: str, device: str, known: str) -> str | None:
     """The listed model of a device, by its name without framework, that was learned with `backend`."""
-    for name, _, _, file in readable_models():
-        is_of_backend = file.environment.framework == backend and known in file.answers_for
-        if is_of_backend and name in (device, f"{device}-{backend}"):
+    for name, _, _, file in readable_models((device, f"{device}-{backend}").__contains__):
+        if file.environment.framework == backend and known in file.answers_for:
             return name
     return None
 
