@@ -45,6 +45,7 @@ from lolat.units import did_you_mean, milliseconds
 
 SMALLEST_SAVING = 0.01  # share of the time of the network or the block
 NARROWER = 0.5  # share of the channels of a narrower network or block
+ONE_SIZE = "a smaller input was not tried: the network cannot be read at half of its resolution"
 
 AtSize = Callable[[int], Graph]
 """A function that reads the network at an input of n pixels; NetworkError if that is impossible."""
@@ -116,7 +117,8 @@ class Explanation(Result):
 
     For a network, `blocks` has an attribution for each block and `operations` is empty. For a block,
     `blocks` has its attribution alone and `operations` one for each operation in it. `counterfactuals`: the
-    network with each change. `frame()` has a row for each cause, `changes()` one for each change.
+    network with each change. `has_one_size`: its images cannot be
+    read at half of their size. `frame()` has a row for each cause, `changes()` one for each change.
     """
 
     KEYS = (
@@ -130,6 +132,7 @@ class Explanation(Result):
     blocks: tuple[Attribution, ...]
     operations: tuple[Attribution, ...]
     counterfactuals: tuple[Counterfactual, ...]
+    has_one_size: bool = False
 
     @property
     def block(self) -> str | None:
@@ -138,8 +141,9 @@ class Explanation(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A note on the counts of a network at another width, if there is one."""
-        return (NOTE,) if any(c.kind.endswith("width") for c in self.counterfactuals) else ()
+        """Notes on the counts of a network at another width, and on images that have one size."""
+        widened = any(c.kind.endswith("width") for c in self.counterfactuals)
+        return (*[NOTE] * widened, *[ONE_SIZE] * self.has_one_size)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -189,9 +193,11 @@ def explain(
     total = _attribution(now, now.network, counts.sum(axis=0), now.block_terms.sum(axis=0))
     blocks = tuple(map(partial(_attribution, now), now.names, of_blocks, now.block_terms))
     if position is None:
-        of_network = _changes_of_network(analysis, blocks, at_size)
+        side = image_side(analysis.graph)
+        smaller = _at_half(side, at_size)
+        of_network = _changes_of_network(analysis, blocks, smaller)
         judged = _judged(model, now, [*_changes_of_mode(model, now), *of_network])
-        return Explanation(now, total, blocks, (), judged)
+        return Explanation(now, total, blocks, (), judged, side is not None and smaller is None)
     terms = formula.of_operations(analysis, now.batch_size)
     inside, operations = analysis.blocks[position].operations, analysis.graph.operations
     parts = tuple(
@@ -302,8 +308,17 @@ def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:
         yield ("precision", words, fastest)
 
 
+def _at_half(side: int | None, at_size: AtSize | None) -> Graph | None:
+    """The network at half the side of its images; None if it has no images, or cannot be read so."""
+    if at_size is None or side is None or side < 2:
+        return None
+    with suppress(InputError):
+        return at_size(side // 2)
+    return None
+
+
 def _changes_of_network(
-    analysis: Analysis, blocks: Sequence[Attribution], at_size: AtSize | None
+    analysis: Analysis, blocks: Sequence[Attribution], smaller: Graph | None
 ) -> Iterator[Change]:
     """Half the width, no longest block, half the resolution, separable convolutions, if possible."""
     graph = analysis.graph
@@ -318,11 +333,9 @@ def _changes_of_network(
             words = f"drop {block.label} (input and output shapes match)"
             yield ("drop", words, changed)
             break
-    side = image_side(graph)
-    if at_size is not None and side is not None and side > 1:
-        with suppress(InputError):
-            words = f"an input of {side // 2} px instead of {side}"
-            yield ("resolution", words, at_size(side // 2))
+    if smaller is not None:
+        words = f"an input of {image_side(smaller)} px instead of {image_side(graph)}"
+        yield ("resolution", words, smaller)
     yield from _changes_of_operations(graph, range(len(graph.operations)))
 
 

@@ -53,9 +53,14 @@ def write_bytes(path: AnyPath, content: bytes) -> None:
 
 def write_text(path: AnyPath, text: str) -> None:
     """Write `text`, in UTF-8, to `path` as `write_bytes` does; compressed if its name ends in .gz."""
+    write_bytes(path, encoded(path, text))
+
+
+def encoded(path: AnyPath, text: str) -> bytes:
+    """The bytes of `text`, in UTF-8, in the file `path`: compressed if its name ends in .gz."""
     content = text.encode()
     is_compressed = os.fspath(path).lower().endswith(".gz")
-    write_bytes(path, gzip.compress(content, mtime=0) if is_compressed else content)
+    return gzip.compress(content, mtime=0) if is_compressed else content
 
 
 def reason_of(error: Exception) -> str:

@@ -17,7 +17,7 @@ from lolat.io.forms import is_function
 from lolat.io.paths import AnyPath, shown_path
 from lolat.io.progress import Progress, quietly
 from lolat.io.tables import Row, is_table, read_table, to_csv
-from lolat.io.writing import not_written
+from lolat.io.writing import encoded, not_written
 from lolat.nas.space import Space
 from lolat.nas.spaces import SPACES
 from lolat.readers.code import attribute_of, brief, meant_here, missing_arguments
@@ -230,11 +230,14 @@ class Objective:
 
 
 def _append(path: AnyPath, cells: list[str]) -> None:
-    """Append a row and flush it to the disk; a new file begins with the names of the columns."""
+    """Append a row and flush it to the disk; a new file begins with the names of the columns.
+
+    A compressed file may consist of several parts (RFC 1952, section 2.2): each row is one.
+    """
     try:
-        with open(path, "a", newline="", encoding="utf-8") as file:
+        with open(path, "ab") as file:
             text = to_csv(SCORE_COLUMNS, [cells])
-            file.write(text.split("\n", 1)[1] if file.tell() else text)
+            file.write(encoded(path, text.split("\n", 1)[1] if file.tell() else text))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:

@@ -237,6 +237,22 @@ def _costs(costs: Any) -> list[dict[str, Any]]:
     ]
 
 
+def _budgets(answer: Any) -> list[dict[str, Any]]:
+    """A row for each asked batch size: the largest value within the time, its own value, the next one."""
+    rows = []
+    for one in getattr(answer, "answers", (answer,)):
+        best, after = one.best.prediction, one.next
+        low, high = best.interval_ms or (None, None)
+        rows.append(
+            {"network": best.network, "device": best.device, "batch_size": best.batch_size,
+             "vary": one.vary, "budget_ms": one.budget_ms, "answer": one.answer,
+             "latency_ms": one.latency_ms, "low_ms": low, "high_ms": high,
+             "in_domain": best.in_domain, "now": one.now.value, "now_ms": one.now.prediction.latency_ms,
+             "next": after and after.value, "next_ms": after and after.prediction.latency_ms}
+        )  # fmt: skip
+    return rows
+
+
 def _terms(answer: Any) -> list[dict[str, Any]]:
     """A row for each cause of the network, or of the block that was asked for."""
     of = answer.total if answer.block is None else answer.blocks[0]
@@ -266,7 +282,7 @@ ROWS: Mapping[str, Callable[[Any], list[dict[str, Any]]]] = {
     "Models": lambda answer: [
         row | {"answers_for": ", ".join(row["answers_for"])} for row in answer.to_dict()["models"]
     ],
-    "Cost": _costs, "Costs": _costs,
+    "Cost": _costs, "Costs": _costs, "BudgetAnswer": _budgets, "BudgetAnswers": _budgets,
     "ServingAnswer": _served, "ComparedModels": _compared,
 }  # fmt: skip
 """Class of an answer -> its rows, if they are not those of `Result.rows`."""

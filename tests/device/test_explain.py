@@ -170,6 +170,9 @@ def test_a_network_narrower_and_smaller() -> None:
     savings = [c.of_network for c in found.counterfactuals]
     assert savings == sorted(savings, reverse=True)
     assert savings[-1] > SMALLEST_SAVING
+    note = "a smaller input was not tried"
+    assert not any(note in warning for warning in found.warnings)
+    assert any(note in warning for warning in explain(MODEL, NETWORK).warnings)
     # At its own resolution a network saves nothing.
     same = explain(MODEL, NETWORK, at_size=lambda side: NETWORK)
     assert of(same, "resolution") == []

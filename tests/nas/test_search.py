@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import importlib
 import itertools
 import math
@@ -187,7 +188,10 @@ def test_the_answer_tells_its_best_and_what_may_change_it(tmp_path: Path) -> Non
     seen: list[str] = []
     for sign, rising in ((1, True), (-1, False)):
         seen.clear()
-        kept: dict[str, Any] = {"candidates": 30, "accuracy": tmp_path / f"{sign}.csv"}
+        kept: dict[str, Any] = {
+            "candidates": 30,
+            "accuracy": tmp_path / (f"{sign}.csv" + ".gz" * rising),
+        }
 
         def moving(arch: str, sign: int = sign) -> float:
             seen.append(arch)
@@ -198,6 +202,7 @@ def test_the_answer_tells_its_best_and_what_may_change_it(tmp_path: Path) -> Non
             assert result.improving is rising
             assert ("still rose" in result.report()) is rising
         assert len(seen) == 30
+    assert len(gzip.decompress((tmp_path / "1.csv.gz").read_bytes()).splitlines()) == 1 + 30
     best, limit = result.front[-1], 1.01 * result.front[-1].latency_ms
     assert f"Best: {best.arch}, " in result.report()
     late = search(CELLS, MODEL, lambda arch: float(arch == best.arch), candidates=30, max_ms=limit)

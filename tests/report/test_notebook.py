@@ -168,6 +168,18 @@ def test_a_comparison_has_the_memory_of_each_device_asked_alone() -> None:
         assert f">{gib:.1f} GiB<" in found._repr_html_()
 
 
+def test_a_frame_of_budgets_tells_its_rows_apart() -> None:
+    """Each row against its own questions: `predict` at the sizes that it names."""
+    device = lolat.load("a100")
+    rows = device.budget("timm:resnet50", 20, "batch", batch_size=[1, 8]).frame().to_dict("records")
+    assert [row["now"] for row in rows] == [1, 8]
+    for row in rows:
+        for value, ms in (("now", "now_ms"), ("answer", "latency_ms"), ("next", "next_ms")):
+            alone = device.predict("timm:resnet50", row[value])
+            assert alone.latency_ms == pytest.approx(row[ms])
+        assert row["latency_ms"] <= 20 < row["next_ms"]
+
+
 def test_a_frame_has_what_is_rented_and_idle() -> None:
     """Three of a machine's eight V100 are used."""
     pytest.importorskip("pandas")
