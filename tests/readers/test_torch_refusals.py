@@ -89,6 +89,22 @@ def test_channels_in_the_order_of_another_framework_are_put_right(here: Path) ->
         lolat.read("lolat_torch_nets:made", (32, 48, 3))
 
 
+def test_numbers_that_were_taken_for_tokens_are_asked_for_with_their_features() -> None:
+    class Positions(nn.Module):
+        """Steps of 24 features, each with a learned position."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.position, self.features = nn.Embedding(16, 32), nn.Linear(24, 32)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.features(x) + self.position(torch.arange(16))
+
+    with pytest.raises(NetworkError, match=r"not of tokens, give input_size=\(16, 24\)$"):
+        lolat.read(Positions(), sequence_length=16)
+    assert total(lolat.read(Positions(), (16, 24))).flops == 16 * 24 * 32
+
+
 def test_channels_behind_a_rearrangement_are_not_taken_for_the_inputs() -> None:
     """PixelUnshuffle(4) makes 3 x 16 = 48 channels of an image's 3."""
     stem = nn.Sequential(nn.PixelUnshuffle(4), nn.Conv2d(48, 8, 3))

@@ -139,6 +139,9 @@ def _of_size(model: Any, why: str, numbers: Sequence[int], fits: str) -> str:
         remedy += ", of several inputs a list, or a pair of the module and its inputs"
     if len(numbers) == 1 and first_layer(model)[0] in ("Linear", ""):  # of patches, it may be
         remedy += f" (an image of 3 channels is {size} 3,{numbers[0]},{numbers[0]})"
+    product = PRODUCT.search(why)
+    if product and [int(product[1])] == [*numbers] and first_layer(model)[0] == "Embedding":
+        remedy = f"if its input is of numbers, not of tokens, give {size} {product[1]},{product[2]}"
     if channels := _CHANNELS.search(why):
         if len(numbers) == 1 and (guess := channels_from(model)):
             remedy = f"its channels were taken from {guess}; give them too: {size} C,H,W"
