@@ -18,7 +18,7 @@ from lolat.graph.layers import Layers
 from lolat.graph.quantized import SCHEMES, as_quantized
 
 from . import families as f
-from .backends import QUANTIZING, split
+from .backends import BACKENDS, split
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def for_device(device: str, backend: str) -> list[Predefined]:
     """The blocks of a backend, with their batch sizes for a device ("cpu" or "gpu")."""
     blocks = [*BLOCKS, *NETWORKS]
     if device == "cpu":
-        return blocks + [*QUANTIZED] * (split(backend)[0] in QUANTIZING)
+        return blocks + [*QUANTIZED] * BACKENDS[split(backend)[0]].quantizes
     return [replace(b, batch_sizes=(b.batch_sizes[0], OF_GPU * b.batch_sizes[-1])) for b in blocks]
 
 

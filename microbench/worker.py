@@ -19,7 +19,7 @@ from lolat.io.process import START_LIMIT_S, Child, Handler, ProcessDied, Request
 from lolat.readers.size import as_sizes
 
 from . import backends, environment
-from .backends import has, joined, split, with_dashes
+from .backends import BACKENDS, has, joined, split, with_dashes
 from .timing import sample, warm_up
 
 WORKER = f"{__name__}:start"
@@ -118,12 +118,6 @@ def ask_environment(worker: Child) -> dict[str, Any]:
 
 # ---- The choice of a backend: the first that is installed and, for a GPU, finds one
 
-PACKAGES = {
-    "tensorflow": ("keras", "tensorflow"),
-    "torch": ("torch",),
-    "onnxruntime": ("onnxruntime", "onnx", "onnxscript", "torch"),
-}
-"""Backend -> packages that must be installed."""
 ORDER = {"cpu": ("tensorflow", "torch"), "gpu": ("torch", "tensorflow")}
 """Device -> backends, the preferred one first."""
 
@@ -136,7 +130,9 @@ def look(backend: str, device: str) -> dict[str, Any]:
 
 def missing(name: str) -> list[str]:
     """The packages of a backend that are not installed."""
-    return [package for package in PACKAGES[name] if importlib.util.find_spec(package) is None]
+    return [
+        package for package in BACKENDS[name].packages if importlib.util.find_spec(package) is None
+    ]
 
 
 def check_installed(backend: str) -> None:

@@ -10,12 +10,13 @@ import os
 import pkgutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph, Tensor
+from lolat.parameters import TRAINING_BACKENDS
 from lolat.readers import open_network
 from lolat.units import shortened
 
@@ -23,20 +24,32 @@ from ..environment import cpu_count
 
 Shape = tuple[int, ...]
 
+
+class Capabilities(NamedTuple):
+    """A backend's class, the packages that it needs, its options, and whether it runs quantized blocks.
+
+    An option is a field of its environment, true or false; all backends have threads=N.
+    """
+
+    backend: str
+    packages: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    quantizes: bool = False
+
+
 BACKENDS = {
-    "tensorflow": f"{__name__}.tensorflow:TensorFlowBackend",
-    "torch": f"{__name__}.torch:TorchBackend",
-    "onnxruntime": f"{__name__}.onnxruntime:OnnxRuntimeBackend",
+    "tensorflow": Capabilities(
+        f"{__name__}.tensorflow:TensorFlowBackend", ("keras", "tensorflow"), ("jit",)
+    ),
+    "torch": Capabilities(
+        f"{__name__}.torch:TorchBackend", ("torch",), ("compile", "channels_last", "half")
+    ),
+    "onnxruntime": Capabilities(
+        f"{__name__}.onnxruntime:OnnxRuntimeBackend",
+        ("onnxruntime", "onnx", "onnxscript", "torch"),
+        quantizes=True,
+    ),
 }
-TRAINING = {
-    "tensorflow": f"{__name__}.tensorflow.training:TrainingBenchmark",
-    "torch": f"{__name__}.torch.training:TrainingBenchmark",
-}
-"""Backends that can train."""
-QUANTIZING = ("onnxruntime",)
-"""Backends that run quantized blocks."""
-OPTIONS = {"tensorflow": ("jit",), "torch": ("compile", "channels_last", "half")}
-"""Backend -> its options; each is a field of its environment, true or false. All have threads=N."""
 THREADS = "threads="
 """The option of a number of threads; without it a framework chooses."""
 LEARNING_RATE = 1e-4
@@ -118,14 +131,14 @@ def with_dashes(option: str) -> str:
 
 def has(name: str, option: str) -> bool:
     """True if a backend has an option, such as `half` or `threads=2`."""
-    return option in OPTIONS.get(name, ()) or option.startswith(THREADS)
+    return option in BACKENDS[name].options or option.startswith(THREADS)
 
 
 def joined(name: str, options: Collection[str] = ()) -> str:
     """A backend with options, in the form that `create` takes. InputError if there is none."""
     if name not in BACKENDS:
         raise InputError(f"no backend {name!r}; this version has {', '.join(sorted(BACKENDS))}")
-    own = OPTIONS.get(name, ())
+    own = BACKENDS[name].options
     if unknown := [with_dashes(o) for o in options if not has(name, o)]:
         known = ", ".join(map(with_dashes, (*own, "threads")))
         raise InputError(f"the {name} backend has no {', '.join(unknown)}; it has {known}")
@@ -142,7 +155,8 @@ def split(backend: str) -> tuple[str, list[str]]:
 def of_model(environment: Mapping[str, Any]) -> str:
     """The backend that a model was learned with, its options too; TensorFlow if the file does not say."""
     name = str(environment.get("framework", "tensorflow"))
-    options = [o for o in OPTIONS.get(name, ()) if environment.get(o) is True]
+    known = BACKENDS[name].options if name in BACKENDS else ()
+    options = [o for o in known if environment.get(o) is True]
     if threads := environment.get("threads_asked"):
         options.append(f"{THREADS}{threads}")
     return joined(name, options)
@@ -172,21 +186,24 @@ def create(backend: str, device: str) -> Backend:
     threads = threads_of(backend, device)
     switches = {option: True for option in options if not option.startswith(THREADS)}
     os.environ.setdefault(*KERNELS_KEPT)
-    made: Backend = pkgutil.resolve_name(BACKENDS[name])(device, threads=threads, **switches)
+    made: Backend = pkgutil.resolve_name(BACKENDS[name].backend)(
+        device, threads=threads, **switches
+    )
     return made
 
 
 def check_trains(backend: str) -> None:
     """InputError if `backend` (name and options) cannot train."""
     name, _ = split(backend)
-    if name not in TRAINING:
-        raise InputError(f"the {name} backend cannot train; expected {' or '.join(TRAINING)}")
+    if name not in TRAINING_BACKENDS:
+        expected = " or ".join(TRAINING_BACKENDS)
+        raise InputError(f"the {name} backend cannot train; expected {expected}")
 
 
 def training_of(backend: Backend) -> Any:
     """The object with a backend's `passes`, `update`, `epoch`, `start`; InputError if it cannot train."""
     check_trains(backend.name)
-    return pkgutil.resolve_name(TRAINING[backend.name])(backend)
+    return pkgutil.resolve_name(f"{type(backend).__module__}.training:TrainingBenchmark")(backend)
 
 
 # ---- What the backends share

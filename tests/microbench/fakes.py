@@ -192,7 +192,7 @@ class Fake:
 
 def start(backend: str, device: str) -> Handler:
     """`microbench.worker.start`, with the fake among the backends."""
-    backends.BACKENDS["fake"] = "tests.microbench.fakes:Fake"
+    backends.BACKENDS["fake"] = backends.Capabilities("tests.microbench.fakes:Fake")
     return worker.start(backend, device)
 
 
