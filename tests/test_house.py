@@ -69,8 +69,8 @@ def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
         readers / "torch/positions.py",
         readers / "torch/operations.py",
         readers / "torch/trace.py",
-        readers / "torch/unchanged.py",
-        readers / "torch/watched.py",
+        readers / "torch/isolation.py",
+        readers / "torch/patches.py",
         readers / "onnx/quantized.py",
     }
     for path, (_, tree) in sources().items():

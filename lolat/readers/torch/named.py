@@ -310,7 +310,7 @@ def without_weights(make: Callable[[], Any]) -> Any:
     such values, as structured pruning does, it is called again and fills them.
     """
     torch = import_torch()
-    from lolat.readers.torch.watched import OnCpu
+    from lolat.readers.torch.patches import OnCpu
 
     def unfilled(tensor: Any) -> Any:
         tensor._lolat_unfilled = True

@@ -18,8 +18,8 @@ from lolat.graph.kinds import GATES, INPUT, POSITIONS, by_name
 from lolat.readers.ops import KIND_OF, Call, Writer, affine, normalized, sizes_of
 from lolat.readers.remarks import ALWAYS_DROPS
 from lolat.readers.torch.layout import Layout, as_product, joins
-from lolat.readers.torch.placed import BY_INDEX, copied, placed
-from lolat.readers.torch.saved import saved
+from lolat.readers.torch.saved_tensors import saved
+from lolat.readers.torch.scatter import BY_INDEX, copied, scattered
 
 
 @dataclass(frozen=True)
@@ -480,7 +480,7 @@ _RULES: dict[Rule, str] = {
     _recurrent: " ".join(_RECURRENT), _slice: "slice select",
     lambda o: o.write("split", o.operands[:1]): "chunk split split_with_sizes unbind unsafe_split "
     "split_copy split_with_sizes_copy",
-    _expand: "expand broadcast_to", copied: "copy", placed: BY_INDEX,
+    _expand: "expand broadcast_to", copied: "copy", scattered: BY_INDEX,
     _pad: "pad constant_pad_nd " + _names("{how}_pad{d}", how="reflection replication", d=_D),
     _pool: _names("{how}_pool{d}{tail}", how="max avg", d=_D, tail=" _with_indices"),
     _adaptive_pool: _names("{u}adaptive_{how}_pool{d}", u=" _", how="max avg", d=_D),

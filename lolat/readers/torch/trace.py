@@ -36,21 +36,21 @@ from lolat.graph.kinds import (
 from lolat.graph.memory import completed
 from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
+from lolat.readers.torch.isolation import data_copied, evaluated, without_values
 from lolat.readers.torch.layout import Layout, free_turns
 from lolat.readers.torch.ledger import Ledger, free_parameters
 from lolat.readers.torch.lifetimes import Lifetimes, held_by, is_copied, leaves_of, shares
 from lolat.readers.torch.memory import with_buffers
 from lolat.readers.torch.operations import AtenOperation, base_name
+from lolat.readers.torch.patches import OnCpu, eagerly, following_modules, mark_autocast, watched
 from lolat.readers.torch.positions import Positions
-from lolat.readers.torch.trained import (
+from lolat.readers.torch.remarks import (
     anew_in_each_call,
     dropped,
     in_training_alone,
     in_training_only,
     otherwise,
 )
-from lolat.readers.torch.unchanged import data_copied, evaluated, without_values
-from lolat.readers.torch.watched import OnCpu, eagerly, following_modules, mark_autocast, watched
 from lolat.units import plural
 
 _HOLDERS = (

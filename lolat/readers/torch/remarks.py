@@ -1,4 +1,4 @@
-"""Reasons why training a PyTorch network costs another time than its traced operations say."""
+"""Remarks on what training a PyTorch network costs beside the operations of its trace."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def copied(o: AtenOperation) -> list[int]:
     return o.write("fill") if source is None else o.write("scatter", [source])
 
 
-def placed(o: AtenOperation) -> list[int]:
+def scattered(o: AtenOperation) -> list[int]:
     """Values that are written by index: in place only these move, else the whole tensor is copied too."""
     shape = _written(o) if o.is_view else None
     if shape is None:

@@ -162,7 +162,7 @@ def test_other_shapes_and_types_of_weights_are_refused(code: Code, words: str) -
     before = _state(network)
     with pytest.raises(lolat.NetworkError, match=words) as caught:
         _read(network)
-    assert "test_torch_unchanged.py:" in str(caught.value)
+    assert "test_torch_isolation.py:" in str(caught.value)
     assert "input_size" not in str(caught.value)
     assert _state(network) == before
 
