@@ -1,4 +1,4 @@
-"""Patches PyTorch while a module is called: torch.no_grad, torch.autocast, torch.utils.checkpoint, masks."""
+"""Patches PyTorch while a module runs: torch.no_grad, torch.autocast, torch.utils.checkpoint, masks."""
 
 from __future__ import annotations
 
