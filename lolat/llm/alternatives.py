@@ -52,11 +52,11 @@ def surely_row(
     """Return the best row of a load that surely keeps the limits; None without any, and if the best row
     does itself.
     """
-    of, load = sizings[best.split], best.request_rate or best.concurrency
+    of = sizings[best.split]
     if of.asked.sure is not None or best.is_sure(of.asked):
         return None
-    same = [row for row in rows if (row.request_rate or row.concurrency) == load]
-    known = best_of([row for row in same if row.keeps(of.surely)], of.asked)
+    same = [row for row in rows if row.load == best.load and row.keeps(of.surely)]
+    known = best_of(same, of.asked)
     return _cheapest(sizings.values(), of.load_of(best), known, surely=True)
 
 

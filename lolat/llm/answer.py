@@ -125,15 +125,12 @@ class ServingConfig(Result):
         asked = (self.percentiles_ms or {}).get(name)
         return asked or getattr(self, f"{name}_ms", None)
 
-    def judged(self, percentile: int | None) -> tuple[float, float]:
-        """Return ms per output token and to the first token at a percentile; None: their means."""
-        return self.time("tpot", percentile) or 0.0, self.time("ttft", percentile) or 0.0
-
-    def judged_ends(self, percentile: int | None) -> list[tuple[float, float] | None]:
-        """Return the intervals of `judged`."""
-        if percentile is None:
-            return [self.tpot_interval_ms, self.ttft_interval_ms]
-        return [(self.intervals_ms or {}).get(f"{t}_p{percentile}") for t in ("tpot", "ttft")]
+    def judged(self, percentile: int | None) -> list[tuple[float, tuple[float, float] | None]]:
+        """Return (ms, interval) per output token and to the first token, at a percentile; None: means."""
+        ends = {"tpot": self.tpot_interval_ms, "ttft": self.ttft_interval_ms}
+        if percentile is not None:
+            ends = {t: (self.intervals_ms or {}).get(f"{t}_p{percentile}") for t in ends}
+        return [(self.time(name, percentile) or 0.0, both) for name, both in ends.items()]
 
     def off(self, asked: ServingQuestion) -> float:
         """Return the logarithm of the largest factor of a time to its limit; infinite: it cannot serve, or
@@ -156,12 +153,8 @@ class ServingConfig(Result):
     ) -> list[tuple[str, float, tuple[float, float] | None, float]]:
         """(name, ms, interval, limit) of each time with a limit, at the percentile asked for."""
         limits = {"tpot": asked.max_tpot_ms, "ttft": asked.max_ttft_ms}
-        times = zip(self.judged(asked.percentile), self.judged_ends(asked.percentile), strict=True)
-        return [
-            (name, ms, ends, limit)
-            for (name, limit), (ms, ends) in zip(limits.items(), times, strict=True)
-            if limit and ms
-        ]
+        both = zip(limits.items(), self.judged(asked.percentile), strict=True)
+        return [(n, ms, ends, limit) for (n, limit), (ms, ends) in both if limit and ms]
 
     def _factors(self, asked: ServingQuestion) -> list[tuple[float, str]]:
         """The factor of each time to its limit, which is also in words."""
@@ -231,10 +224,14 @@ class ServingConfig(Result):
         return "".join(f", {name.replace('_', ' ')} {n}" for name, n in pairs if n > 1)
 
     @property
+    def load(self) -> float:
+        """The requests a second, else those at any time."""
+        return self.request_rate or self.concurrency
+
+    @property
     def requests_words(self) -> str:
         """The requests at any time, or a second, in words."""
-        is_rate = self.request_rate is not None
-        return requests_words(self.request_rate or self.concurrency, is_rate)
+        return requests_words(self.load, self.request_rate is not None)
 
     @property
     def shortage(self) -> str:
@@ -276,7 +273,7 @@ class ServingConfig(Result):
             return "does not fit"
         if self.saturated:
             return self.shortage
-        token, first = map(milliseconds, self.judged(percentile))
+        token, first = (milliseconds(ms) for ms, _ in self.judged(percentile))
         at = " on average" if percentile is None else f" at P{percentile}"
         short = f"; {self.shortage}" if self.shortage else ""
         return f"{first} to the first token, {token} a token{at}{short}"
@@ -404,6 +401,7 @@ def best_of(rows: Sequence[ServingConfig], asked: ServingQuestion) -> ServingCon
         dollars = row.dollars_per_million or None  # GPUs of price 0 are as those without a price
         cost = -(row.tokens_per_s_gpu or 0.0) if dollars is None else dollars
         cost = float(f"{cost:.9g}")  # so that equal ones are
-        return dollars is None, cost, not row.is_sure(asked), row.judged(asked.percentile), row.gpus
+        times = [ms for ms, _ in row.judged(asked.percentile)]
+        return dollars is None, cost, not row.is_sure(asked), times, row.gpus
 
     return min(rows, key=worth, default=None)

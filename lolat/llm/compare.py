@@ -75,8 +75,7 @@ class ComparedModels(Result):
         loads = dict[float, dict[str, ServingConfig]]()
         for name, rows in (self.by_load or {n: [r] for n, r in self.answers.items()}).items():
             for row in rows:
-                load = row.concurrency if row.request_rate is None else row.request_rate
-                loads.setdefault(load, {})[name] = row
+                loads.setdefault(row.load, {})[name] = row
         return dict(sorted(loads.items()))
 
     @staticmethod
@@ -221,7 +220,7 @@ def side_by_side(
     for name, answer in found.items():
         rows = dict[float, list[ServingConfig]]()
         for row in (row for row in answer.served if row.is_good):
-            rows.setdefault(getattr(row, load), []).append(row)
+            rows.setdefault(row.load, []).append(row)
         best[name] = {n: one for n in sorted(rows) if (one := best_of(rows[n], asked))}
     every = set[float]().union(*best.values())
     loads = every.union(getattr(asked, load))

@@ -51,7 +51,7 @@ def no_row(
     elif near.shortage:
         short = f"{near.shortage} {on}"
     elif asked.sure is not None:
-        ends = (milliseconds(end[1]) for end in reversed(near.judged_ends(asked.percentile)) if end)
+        ends = (milliseconds(e[1]) for _, e in reversed(near.judged(asked.percentile)) if e)
         slow = "not surely fast enough" if near.keeps(replace(asked, sure=None)) else "too slow"
         short = f"{slow} {under}{on}: {times} ({asked.sure:g} % sure: up to {' and '.join(ends)})"
     else:

@@ -376,10 +376,9 @@ def _beyond(of: Sizing, rows: Sequence[ServingConfig]) -> list[str]:
 def replicas_left_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator[str]:
     """Remark on numbers of GPUs of which no number of replicas keeps the limits."""
     for row in {row.split: row for row in rows}.values():
-        times = zip(row.judged(asked.percentile), row.judged_ends(asked.percentile), strict=True)
         token, first = (
             milliseconds(ms) + (f" (up to {milliseconds(ends[1])})" if ends and asked.sure else "")
-            for ms, ends in times
+            for ms, ends in row.judged(asked.percentile)
         )
         split = f"{row.split_words}," * bool(row.split_words)
         replica = f"{plural(row.gpus // row.replicas, 'GPU')} a replica{split}"

@@ -67,7 +67,7 @@ def answer(
     gpu, deployments = GPU(section), deployments_of(section, decoder, asked)
     sizings = {one.split: Sizing(gpu, device, one, asked, rental) for one in deployments}
     rows = [row for one in sizings.values() for row in one.rows()]
-    rows.sort(key=lambda row: (row.request_rate or row.concurrency, row.split))
+    rows.sort(key=lambda row: (row.load, row.split))
     kept = {row.request_rate for row in rows if row.within}
     never = [row for row in rows if row.request_rate in kept and row.is_hopeless]
     rows = [row for row in rows if row not in never]
@@ -236,9 +236,7 @@ class Sizing:
 
     def load_of(self, row: ServingConfig) -> Load:
         """Return the load that a row is of."""
-        asked = row.request_rate or row.concurrency
-        loads = self.asked.loads()
-        return next(one for one in loads if asked in (one.request_rate, one.concurrency))
+        return next(n for n in self.asked.loads() if row.load in (n.request_rate, n.concurrency))
 
     def with_headroom(self, row: ServingConfig) -> ServingConfig:
         """Return a row with the most requests a second at which its GPUs keep the limits, and at which the

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from lolat.device.question import several
 from lolat.hardware.prices import GIVEN
-from lolat.llm.answer import NEAR, ServingAnswer, ServingConfig, requests_words
+from lolat.llm.answer import NEAR, ServingAnswer, ServingConfig
 from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
 from lolat.report.tables import Column, Part, ReportTable
@@ -105,7 +105,7 @@ def row_words(row: ServingConfig, best: str = "") -> str:
 def load_line(rows: Sequence[ServingConfig]) -> str:
     """The load of rows, in words; without its number if it differs."""
     row = rows[0]
-    is_one = len({row.request_rate or row.concurrency for row in rows}) == 1
+    is_one = len({row.load for row in rows}) == 1
     if row.request_rate is None:
         number = plural(int(row.concurrency), "request") if is_one else "requests"
         return f"steady load: {number} always in progress"
@@ -156,7 +156,7 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
     at = answer.asked.percentile
     experts, groups = (any(row.split[n] > 1 for row in rows) for n in (1, 2))
     arrives = answer.chosen.request_rate is not None
-    differ = len({*map(load_of, rows)}) > 1
+    differ = len({row.load for row in rows}) > 1
     has_room = any(row.headroom_rate for row in rows)  # which says more of a purchase than the most
     return [
         Column("requests a second", lambda r: r.request_rate if differ else None, "{:g}".format,
@@ -193,14 +193,12 @@ def _judged_columns(asked: ServingQuestion) -> Iterator[Column]:
     of = "" if at is None else f" P{at}"
 
     def judged(index: int) -> Callable[[ServingConfig], float | None]:
-        return lambda r: None if r.tpot_ms is None or r.saturated else r.judged(at)[index]
+        return lambda r: None if r.tpot_ms is None or r.saturated else r.judged(at)[index][0]
 
     def ends(index: int) -> Column:
-        def value(row: ServingConfig) -> tuple[float, float] | None:
-            return None if row.saturated else row.judged_ends(at)[index]
-
         name = f"{percent(asked.coverage)} between"
-        return Column(name, value, lambda e: between(*e), page="below", screen="brackets")
+        return Column(name, lambda r: None if r.saturated else r.judged(at)[index][1],
+                      lambda e: between(*e), page="below", screen="brackets")  # fmt: skip
 
     def kept(time: str, limit: float | None, name: str, words: str = "") -> Column:
         def value(row: ServingConfig) -> str | None:
@@ -241,8 +239,8 @@ def facts(row: ServingConfig, answer: ServingAnswer) -> Iterator[tuple[str, str]
             "Price",
             f"{dollars(usd)} an hour, {a_month(row)}, {million} a million output tokens",
         )
-    (token, first), both = row.judged(asked.percentile), row.judged_ends(asked.percentile)
-    ends = [f", {percent(asked.coverage)} between {between(*e)}" if e else "" for e in both]
+    (token, _), (first, _) = both = row.judged(asked.percentile)
+    ends = [f", {percent(asked.coverage)} between {between(*e)}" if e else "" for _, e in both]
     yield f"First token{at}", milliseconds(first) + ends[1]
     yield f"Tokens/s a request{at}", f"{digits(1e3 / token)} ({milliseconds(token)} each{ends[0]})"
     if row.headroom_rate is not None:
@@ -267,25 +265,19 @@ def _notes(answer: ServingAnswer) -> Iterator[str]:
 
 def _best_lines(answer: ServingAnswer) -> Iterator[str]:
     """The best row of each load, the load up to which it keeps the limits, and what is cheaper or surer."""
-    asked, loads = answer.asked, dict.fromkeys(map(load_of, answer.served))
-    bests = {load_of(row): row for row in (answer.served[n] for n in answer.bests)}
-    sure = {load_of(row): row for row in answer.surer}
-    for load in loads:
-        is_rate = answer.chosen.request_rate is not None
-        of = f" at {requests_words(load, is_rate)}" * (len(loads) > 1)
+    asked, loads = answer.asked, {row.load: row for row in answer.served}
+    bests = {row.load: row for row in (answer.served[n] for n in answer.bests)}
+    sure = {row.load: row for row in answer.surer}
+    for load, row in loads.items():
+        of = at_load(row, len(loads) == 1)
         if best := bests.get(load):
             yield _best_words(best, asked, of)
             yield from holds_words(best, asked)
             yield from _surely_words(best, sure.get(load), asked)
-        elif is_rate:
+        elif row.request_rate is not None:
             yield f"No row keeps the limits{of}."
     yield from near_lines(answer.near, asked, len(loads) == 1)
     yield from other_dtype_lines(answer.other_dtypes, asked, len(loads) == 1)
-
-
-def load_of(row: ServingConfig) -> float:
-    """The requests a second of a row, else those at any time."""
-    return row.request_rate or row.concurrency
 
 
 def _best_words(row: ServingConfig, asked: ServingQuestion, load: str) -> str:
@@ -371,7 +363,7 @@ def other_dtype_lines(
     for row in rows:
         sure = "surely" if asked.sure is not None or row.is_sure(asked) else "likely"
         outside = ", extrapolated" * (row.in_domain is False)
-        what = f"Cheaper in {row.dtype}, another checkpoint{_at(row, is_only)}"
+        what = f"Cheaper in {row.dtype}, another checkpoint{at_load(row, is_only)}"
         yield f"{what}: {device}{_offer(row)}, {sure}{outside}."
 
 
@@ -381,10 +373,10 @@ def near_lines(
     """Rows that miss the limits by less than the error, and their price."""
     for row in near:
         over = f"{row.over_words(asked)}, less than the error of these times"
-        yield f"Nearly{_at(row, is_only)}: {device}{_offer(row)}: {over}."
+        yield f"Nearly{at_load(row, is_only)}: {device}{_offer(row)}: {over}."
 
 
-def _at(row: ServingConfig, is_only: bool) -> str:
+def at_load(row: ServingConfig, is_only: bool) -> str:
     """The load of a row in words; "" of an only load."""
     return "" if is_only else f" at {row.requests_words}"
 
@@ -409,7 +401,7 @@ def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
     if asked.sure is not None:
         return words
     if not is_limited:
-        (ms, _), (ends, _) = row.judged(asked.percentile), row.judged_ends(asked.percentile)
+        (ms, ends), _ = row.judged(asked.percentile)
         is_in_error = ends and has_more(row) and (row.headroom or 0.0) < ends[1] / ms - 1.0
         return words + ", within the error of these times" * bool(is_in_error)
     if not has_more(row):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
-from lolat.llm.answer import ServingConfig, requests_words
+from lolat.llm.answer import ServingConfig
 from lolat.llm.compare import ComparedModels
 from lolat.llm.load import Trace
 from lolat.report.llm import (
@@ -23,13 +23,13 @@ from lolat.report.llm import (
     SPEED,
     a_month,
     arrival_lines,
+    at_load,
     cache_legend,
     cheapest_word,
     columns,
     gpus_a_month,
     holds_words,
     load_line,
-    load_of,
     near_lines,
     other_dtype_lines,
     price_of,
@@ -58,8 +58,8 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
     of = tokens(first) if several else subject(first, *[*types] * is_same)
     yield f"{of} · {load_line(rows)}"
     yield from arrival_lines(found.asked)
-    table = (EACH_LOAD, loads_table(found)) if found.by_load else (compared_table(found),)
-    yield from ("", *table, "")
+    yield from ["", EACH_LOAD] if found.by_load else [""]
+    yield from (compared_table(found), "")
     if not is_same:
         each = (
             words + f" ({', '.join(names)})" * (len(types) > 1) for words, names in types.items()
@@ -109,26 +109,21 @@ def price_lines(found: ComparedModels) -> Iterator[str]:
 
 def headlines(found: ComparedModels) -> Iterator[tuple[str, str]]:
     """Under each load the best row's GPUs and price, and its device, with the load if there are several."""
-    for load, rows in found.loads.items():
+    for rows in found.loads.values():
         leaders = found.leaders(rows)
         name = leaders["cheapest"] or leaders["fastest"]
         if name is not None:
-            row, words = rows[name], plain(name)
-            if found.by_load:
-                words += f" at {requests_words(load, row.request_rate is not None)}"
-            yield gpus_a_month(row), words
+            yield gpus_a_month(rows[name]), plain(name) + at_load(rows[name], not found.by_load)
 
 
 def verdict_lines(found: ComparedModels) -> Iterator[str]:
     """Under each load the cheapest model, how surely it keeps the limits, what is nearly as good and
     cheaper; without limits the fastest.
     """
-    for load, rows in found.loads.items():
+    for rows in found.loads.values():
         if len(found.answers) > 1 or found.asked.has_limits:
-            (first, *_), under = rows.values(), ""
-            if found.by_load:
-                under = f" at {requests_words(load, first.request_rate is not None)}"
-            yield from _verdict(found, rows, under)
+            first, *_ = rows.values()
+            yield from _verdict(found, rows, at_load(first, not found.by_load))
     yield from compared_near(found)
 
 
@@ -158,8 +153,7 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
             yield _surely_cheapest(found, rows)
     if asked.has_limits:
         return
-    at = found.percentile
-    times = {plain(n): (r.judged(at)[0], r.judged_ends(at)[0]) for n, r in rows.items()}
+    times = {plain(n): r.judged(found.percentile)[0] for n, r in rows.items()}
     fastest = leaders["fastest"]
     leading = {fastest: "", found.leaders(priced)["fastest"]: known}
     for one, of in {**leading, fastest: ""}.items():  # of all, then of those with a price
@@ -180,8 +174,8 @@ def _least_a_month(
 
     def worth(name: str) -> tuple[Any, ...]:
         row = rows[name]
-        sure, times = row.is_sure(found.asked), row.judged(found.percentile)
-        return row.dollars_per_hour or 0.0, not sure, times
+        times = [ms for ms, _ in row.judged(found.percentile)]
+        return row.dollars_per_hour or 0.0, not row.is_sure(found.asked), times
 
     name = min(rows, key=worth)
     if (rows[name].dollars_per_hour or 0.0) < (cheapest.dollars_per_hour or 0.0):
@@ -201,9 +195,9 @@ def _same_price(best: str, rows: Mapping[str, ServingConfig]) -> str:
 
 def _surely_cheapest(found: ComparedModels, rows: Mapping[str, ServingConfig]) -> str:
     """The cheapest device that surely keeps the limits under the load of rows."""
-    loads = {*map(load_of, rows.values())}
+    loads = {row.load for row in rows.values()}
     sure = {n: r for n, r in rows.items() if r.is_sure(found.asked)}
-    sure |= {n: r for n, more in found.surer.items() for r in more if load_of(r) in loads}
+    sure |= {n: r for n, more in found.surer.items() for r in more if r.load in loads}
     best = found.leaders(sure)["cheapest"]
     if best is None:
         return "Surely: no row."
@@ -247,52 +241,33 @@ def _cheaper(
     some = (
         (row.dollars_per_hour or math.inf, name, row) for name, rows in of.items() for row in rows
     )
-    return sorted(
-        (one for one in some if one[0] < most and load_of(one[2]) == load), key=itemgetter(0)
-    )
+    return sorted((one for one in some if one[0] < most and one[2].load == load), key=itemgetter(0))
+
+
+def by_price(found: ComparedModels, rows: Mapping[str, ServingConfig]) -> list[str]:
+    """Return the devices of rows under one load, the cheapest first and those without a price last."""
+    usd = {n: row.dollars_per_million or math.inf for n, row in rows.items()}
+    cheapest = found.leaders(rows)["cheapest"]
+    return sorted(rows, key=lambda name: (usd[name], name != cheapest))
+
+
+def leads(found: ComparedModels, rows: Mapping[str, ServingConfig], name: str) -> str:
+    """Return "cheapest" and "fastest" for a device that is among rows under one load, with `row_words`;
+    within limits all rows are chosen for their price, and none is called the fastest.
+    """
+    fastest = "" if found.asked.has_limits else "fastest"
+    called = {"cheapest": cheapest_word(rows[name]), "fastest": fastest}
+    words = (called[key] for key, best in found.leaders(rows).items() if best == name)
+    return row_words(rows[name], ", ".join(filter(None, words)))
 
 
 def compared_table(found: ComparedModels) -> ReportTable:
-    """The best row of each model, the cheapest first, and which is the cheapest, and the fastest."""
-    names = {id(row): name for name, row in found.answers.items()}
-    leaders = found.leaders(found.answers)
-    rows = [row for _, row in by_price(found.answers, leaders["cheapest"])]
-    remark = Column(
-        "", lambda row: leads(found, leaders, names[id(row)], row), is_text=True, page="front"
-    )
-    return ReportTable([*_columns_of(found, names, rows), remark], rows, stacked=True)
-
-
-def by_price(
-    rows: Mapping[str, ServingConfig], cheapest: str | None
-) -> list[tuple[str, ServingConfig]]:
-    """Return devices and rows, the `cheapest` first and those without a price last."""
-    usd = {n: row.dollars_per_million or math.inf for n, row in rows.items()}
-    return sorted(rows.items(), key=lambda one: (usd[one[0]], one[0] != cheapest))
-
-
-def leads(
-    found: ComparedModels, leaders: Mapping[str, str | None], name: str, row: ServingConfig
-) -> str:
-    """Return "cheapest" and "fastest" for a device that is, with `row_words`; within limits all rows are
-    chosen for their price, and none is called the fastest. See `leaders`.
-    """
-    called = {
-        "cheapest": cheapest_word(row),
-        "fastest": "" if found.asked.has_limits else "fastest",
-    }
-    words = (word for key, word in called.items() if word and leaders[key] == name)
-    return row_words(row, ", ".join(words))
-
-
-def loads_table(found: ComparedModels) -> ReportTable:
-    """The best row of each model under each load, by load and price."""
+    """The best row of each model under each load, by load and price, and which leads."""
     rows, names, told = list[ServingConfig](), dict[int, str](), dict[int, str]()
     for best in found.loads.values():
-        leaders = found.leaders(best)
-        for name, row in by_price(best, leaders["cheapest"]):
-            rows.append(row)
-            names[id(row)], told[id(row)] = name, leads(found, leaders, name, row)
+        for name in by_price(found, best):
+            rows.append(row := best[name])
+            names[id(row)], told[id(row)] = name, leads(found, best, name)
     remark = Column("", lambda row: told[id(row)], is_text=True, page="front")
     return ReportTable([*_columns_of(found, names, rows), remark], rows, stacked=True)
 

@@ -192,7 +192,7 @@ def _compared(found: Any) -> list[dict[str, Any]]:
         for name, row in best.items():
             near = (one for one in found.near.get(name, ()) if one.request_rate == load)
             fewer = [f"nearly: {one.gpus_words}, {one.over_words(found.asked)}" for one in near]
-            words = llms.leads(found, found.leaders(best), name, row)
+            words = llms.leads(found, best, name)
             device = found.of[name].label or name
             rows.append(
                 row.rows()[0]

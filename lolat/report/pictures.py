@@ -215,10 +215,9 @@ def _draw_compared(found: Any, axes: Axes) -> Any:
     return ax
 
 
-def _point(row: Any, percentile: int | None) -> tuple[float, float, tuple[float, float] | None]:
+def _point(row: Any, percentile: int | None) -> tuple[float, float, Ends]:
     """The load of a served model and its time per output token, with the interval."""
-    load = row.concurrency if row.request_rate is None else row.request_rate
-    return load, row.judged(percentile)[0], row.judged_ends(percentile)[0]
+    return row.load, *row.judged(percentile)[0]
 
 
 def _over_loads(points: Points, answer: Any, axes: Axes) -> Any:

@@ -31,9 +31,9 @@ from lolat.report.llm import breakdown, facts, gpus_a_month, llm_parts, load_lin
 from lolat.report.llms import (
     EACH_LOAD,
     after_lines,
+    by_price,
     compared_table,
     headlines,
-    loads_table,
     of_one_type,
     verdict_lines,
 )
@@ -295,7 +295,7 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
 
 def _token_words(row: ServingConfig, at: int | None) -> str:
     """The time of a token under a load, in words."""
-    words = f"{milliseconds(row.judged(at)[0])} a token{'' if at is None else f' at P{at}'}, "
+    words = f"{milliseconds(row.judged(at)[0][0])} a token{'' if at is None else f' at P{at}'}, "
     return words + row.load_words + ", waits for memory" * (not row.fits)
 
 
@@ -330,14 +330,12 @@ def _served_beside(
     found = {key: card["answer"] for key, card in of.items()}
     asked = ServingQuestion(**_given(form, question))
     several = side_by_side(found, asked, left_out)
-    names, table = {id(row): name for name, row in several.answers.items()}, ""
-    if names:
-        best = compared_table(several)
-        place = {names[id(row)]: n for n, row in enumerate(best.rows)}
-        cards.sort(key=lambda card: place.get(card["device"].key, len(place)))
-        table = of_one_type(best, f"The cheapest configuration of each, {load_line(best.rows)}")
-    if several.by_load:
-        table = of_one_type(loads_table(several), EACH_LOAD.removesuffix(":"))
+    table, place = "", by_price(several, several.answers)
+    if place:
+        cards.sort(key=lambda card: [*place, card["device"].key].index(card["device"].key))
+        best = f"The cheapest configuration of each, {load_line([*several.answers.values()])}"
+        caption = EACH_LOAD.removesuffix(":") if several.by_load else best
+        table = of_one_type(compared_table(several), caption)
     others = [c for c in cards if c["device"].key not in of]
     noes = by_text(
         (plain(c["device"].key), row_words(c["row"]) if c["answer"] else c["title"]) for c in others
