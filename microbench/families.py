@@ -165,11 +165,6 @@ def convnext(n: Layers, x: int, grouped: bool = True) -> int:
     return n.same("add", x, y)
 
 
-def norm_act(n: Layers, x: int, act: str = "relu", norm: str = "batch_norm") -> int:
-    """A normalization and an activation."""
-    return n.same(act, n.same(norm, x))
-
-
 def classes(n: Layers, x: int) -> int:
     """A classifier: global average pool, dense layer, softmax."""
     return n.dense(n.global_pool(x, flat=True), 1000, "softmax")

@@ -198,7 +198,6 @@ ATTRIBUTES = {
     "wide": "True for a product in torch.autocast(enabled=False), which amp leaves in float32",
     "recast": "True for a kernel of which autocast keeps no copy: frozen, a buffer, part of a parameter",
     # others
-    "channels": "channels of a normalization",
     "vectors": "parameters per channel of a normalization, if not those of its kind",
     "stored": "True for a normalization that uses its stored statistics in training too",
     "of_batch": "True for a normalization by the statistics of the batch at inference too",

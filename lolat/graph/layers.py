@@ -75,13 +75,9 @@ class Layers:
         """A transposed 2x2 convolution with stride 2: twice the height and width."""
         return self.conv(x, filters, 2, 2, bias=True, kind="transposed_conv")
 
-    def norm(self, x: int) -> int:
-        """Batch normalization."""
-        return self.add("batch_norm", [x], self.shape(x), channels=self.shape(x)[-1])
-
-    def norm_act(self, x: int, act: str | None = "relu") -> int:
-        """Batch normalization and an activation, where there is one."""
-        x = self.norm(x)
+    def norm_act(self, x: int, act: str | None = "relu", norm: str = "batch_norm") -> int:
+        """A normalization and an activation, where there is one."""
+        x = self.same(norm, x)
         return self.same(act, x) if act else x
 
     def conv_norm_act(self, x: int, *sizes: Any, act: str | None = "relu", **more: Any) -> int:

@@ -101,7 +101,7 @@ OTHERS: list[Any] = [
     ("max_pool", (1, 8, 8, 3), (1, 4, 4, 3), {"kernel": (3, 3)}, 5,
      moved("pool", 5 * 240, maxima=5 * 48 * 9)),
     ("fill", (1, 100), (1, 7), {}, 2, moved("moved", 14, "move")),
-    ("batch_norm", (1, 5, 3, 3), (1, 5, 3, 3), {"channels": 3}, 2, moved("norm", 180)),
+    ("batch_norm", (1, 5, 3, 3), (1, 5, 3, 3), {}, 2, moved("norm", 180)),
 ]  # fmt: skip
 
 

@@ -193,7 +193,7 @@ VALUES: dict[str, tuple[Graph, Oracle]] = {
     "global_average_pool": (one("global_average_pool", IMAGE, (4,)), lambda n, a, x: x.mean((1, 2))),
     "global_average_pool of tokens": (one("global_average_pool", (6, 4), (4,)),
                                       lambda n, a, x: x.mean(1)),
-    "batch_norm": (one("batch_norm", IMAGE, IMAGE, channels=4),
+    "batch_norm": (one("batch_norm", IMAGE, IMAGE),
                    lambda n, a, x, *w: x / np.sqrt(1 + (1e-3 if n == "tensorflow" else 1e-5))),
     "batch_norm of features": (one("batch_norm", (4,), (4,)),
                                lambda n, a, x, *w: x / np.sqrt(1 + (1e-3 if n == "tensorflow" else 1e-5))),

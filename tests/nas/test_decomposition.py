@@ -26,7 +26,7 @@ def chain(first: int, second: int, third: int, kernel: int, act: str) -> Graph:
     layers = Layers(builder)
     x = layers.conv(builder.input((1, 24, 24, 3)), first, 3)
     x = layers.same(act, layers.conv(x, second, 3))
-    x = layers.norm(layers.conv(x, third, kernel))
+    x = layers.same("batch_norm", layers.conv(x, third, kernel))
     return builder.build([layers.dense(layers.flatten(layers.global_pool(x)), 10)])
 
 

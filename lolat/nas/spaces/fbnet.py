@@ -133,7 +133,7 @@ def _block(layer: SearchedLayer, layers: Layers, x: int, block: str) -> int:
     if groups > 1:
         y = layers.shuffle(y, groups)
     y = layers.norm_act(layers.depthwise(y, kernel, stride), "relu")
-    y = layers.norm(layers.conv(y, filters, 1, 1, groups))
+    y = layers.same("batch_norm", layers.conv(y, filters, 1, 1, groups))
     return layers.same("add", x, y) if same else y
 
 

@@ -109,7 +109,7 @@ def _operation(layers: Layers, x: int, operation: str) -> int:
 
 
 def _relu_conv_norm(layers: Layers, x: int, channels: int, kernel: int, stride: int = 1) -> int:
-    return layers.norm(layers.conv(layers.same("relu", x), channels, kernel, stride))
+    return layers.same("batch_norm", layers.conv(layers.same("relu", x), channels, kernel, stride))
 
 
 def _addition(layers: Layers, x: int) -> int:
@@ -117,7 +117,7 @@ def _addition(layers: Layers, x: int) -> int:
 
 
 def _stem(layers: Layers, x: int) -> int:
-    return layers.norm(layers.conv(x, CHANNELS[0], 3))
+    return layers.same("batch_norm", layers.conv(x, CHANNELS[0], 3))
 
 
 def _reduction(layers: Layers, x: int) -> int:
