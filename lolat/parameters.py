@@ -8,7 +8,7 @@ NumPy, and a command's help should not.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import cache, wraps
@@ -334,6 +334,12 @@ def check_is_batch(value: Any, behind_network: bool) -> None:
         )
 
 
+def with_length(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by name in which a sequence length is part of the input size, as `lolat.read` takes it."""
+    length, others = named.get(LENGTH), {n: v for n, v in named.items() if n != LENGTH}
+    return others if length is None else others | {SIZE: {SIZE: named.get(SIZE), LENGTH: length}}
+
+
 def check_names(question: Callable[..., Any], named: Mapping[str, Any]) -> None:
     """InputError for a name that is no argument of a question."""
     for name in named.keys() - signature(question).parameters.keys():
@@ -341,6 +347,15 @@ def check_names(question: Callable[..., Any], named: Mapping[str, Any]) -> None:
         near = get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(known)}"
         raise InputError(f"{name}: no such argument; {hint}", code="no-argument")
+
+
+def _check_all_given(required: Sequence[str], named: Mapping[str, Any]) -> None:
+    """InputError for the first required argument that is not given."""
+    for name in required:
+        if name not in named:
+            help = ({"on": _ON} | PARAMETERS).get(name, Parameter(name, "")).help.rstrip(".")
+            expected = help and f"; expected {help[0].lower()}{help[1:]}"
+            raise InputError(f"{arg(name)} is missing{expected}")
 
 
 _ON = Parameter("on", "The name of a device, such as 'a100', or several; lolat.models() lists them")
@@ -360,20 +375,19 @@ def asks(
     def decorate(method: Callable[[Any, Any, Q], R]) -> Callable[Concatenate[Any, Any, P], R]:
         own = [*signature(method).parameters.values()][:2]
         given = [*signature(question).parameters.values()]
-        shown = Signature([*own, *given], return_annotation=method.__annotations__["return"])
+        at = next((n for n, p in enumerate(given, 1) if p.name == SIZE), 0)
+        length = [given[at - 1].replace(name=LENGTH, annotation="int | None")] * bool(at)
+        listed = [*own, *given[:at], *length, *given[at:]]
+        shown = Signature(listed, return_annotation=method.__annotations__["return"])
         required = [p.name for p in (*own, *given) if p.default is p.empty]
 
         @wraps(method)
         def ask(*args: Any, **named: Any) -> R:
-            for name in required[len(args) :]:
-                if name not in named:
-                    help = (
-                        ({"on": _ON} | PARAMETERS).get(name, Parameter(name, "")).help.rstrip(".")
-                    )
-                    expected = help and f"; expected {help[0].lower()}{help[1:]}"
-                    raise InputError(f"{arg(name)} is missing{expected}")
+            _check_all_given(required[len(args) :], named)
             if given[0].name == "batch_size":
                 check_is_batch(args[2] if len(args) > 2 else named.get("batch_size"), len(args) > 2)
+            if length:
+                named = with_length(named)
             subjects = {p.name for p in own[len(args) :]}  # those that are named
             check_names(question, {n: v for n, v in named.items() if n not in subjects})
             if subjects:
@@ -381,7 +395,7 @@ def asks(
                 args, named = bound.args, bound.kwargs
             return method(*args[:2], question(*args[2:], **named))  # type: ignore[call-arg]
 
-        parameters = parameters_of(question).values()
+        parameters = [*parameters_of(question).values(), *[PARAMETERS[LENGTH]] * len(length)]
         words = "".join(f"\n- `{one.name}`: {one.help}" for one in parameters)
         ask.__doc__ = f"{cleandoc(method.__doc__ or '')}\n{words}"
         ask.__signature__ = shown  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from lolat.api.model import Model
 from lolat.device.question import InputSize, LatencyQuestion, several
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.io.forms import looks_like_network
-from lolat.parameters import asks, check_names
+from lolat.parameters import asks, check_names, with_length
 
 if TYPE_CHECKING:
     from lolat.api.predicting import Predictions
@@ -26,6 +26,7 @@ def predict(
     network: Any, on: str | Model, batch_size: int | str = 1, predictor: str | None = None,
     coverage: float | None = None, *, precision: str | None = None, launch: str | None = None,
     host_us: float | None = None, channels_last: bool = False, input_size: InputSize = None,
+    sequence_length: int | None = None,
     max_ms: float | None = None, sure: float | None = None, prices: str | None = None,
 ) -> Prediction: ...  # fmt: skip
 
@@ -122,7 +123,7 @@ def compare(
     if ALL in names:
         models, unpriced = with_a_price(models, listed, is_decoder(network))
         left_out = {**left_out, **unpriced}
-    asked |= {"prices": listed, "replicas": asked.get("replicas") or ()}
+    asked = with_length(asked) | {"prices": listed, "replicas": asked.get("replicas") or ()}
     check_names(TrainingQuestion, asked)
     question = TrainingQuestion(batch_size, **asked)
     return training.compare(models, network, question, left_out, on_progress, is_alike=ALL in names)

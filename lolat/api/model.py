@@ -25,7 +25,7 @@ from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph
 from lolat.io.progress import Progress
 from lolat.llm.question import ServingQuestion
-from lolat.parameters import EVALUATED_BATCHES, asks
+from lolat.parameters import EVALUATED_BATCHES, LENGTH, SIZE, asks, with_length
 from lolat.training.question import TrainingQuestion
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class Model(Device):
         self, network: Any, batch_size: int | str = 1, predictor: str | None = None,
         coverage: float | None = None, *, precision: str | None = None, launch: str | None = None,
         host_us: float | None = None, channels_last: bool = False, input_size: InputSize = None,
+        sequence_length: int | None = None,
         max_ms: float | None = None, sure: float | None = None, prices: str | None = None,
     ) -> Prediction: ...  # fmt: skip
 
@@ -251,6 +252,7 @@ class Model(Device):
         batch_size: int | Sequence[int] = EVALUATED_BATCHES,
         *,
         input_size: InputSize = None,
+        sequence_length: int | None = None,
         wait: bool = False,
         progress: Progress | None = None,
     ) -> Evaluation:
@@ -266,7 +268,8 @@ class Model(Device):
         from lolat.api.measuring import evaluate
 
         sizes = several(batch_size)
-        return evaluate(self, several(networks), sizes, input_size, wait, progress or Progress())
+        size = with_length({SIZE: input_size, LENGTH: sequence_length})[SIZE]
+        return evaluate(self, several(networks), sizes, size, wait, progress or Progress())
 
     @asks(TableQuestion)
     def evaluate_table(

@@ -117,8 +117,8 @@ class Explanation(Result):
 
     For a network, `blocks` has an attribution for each block and `operations` is empty. For a block,
     `blocks` has its attribution alone and `operations` one for each operation in it. `counterfactuals`: the
-    network with each change. `has_one_size`: its images cannot be
-    read at half of their size. `frame()` has a row for each cause, `changes()` one for each change.
+    network with each change. `has_one_size`: its images cannot be read at half of their size. `frame()` has
+    a row for each cause, `changes()` one for each change.
     """
 
     KEYS = (

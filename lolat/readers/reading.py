@@ -19,6 +19,7 @@ from lolat.graph.modes import product_dtypes
 from lolat.io import forms
 from lolat.io.documents import read_json
 from lolat.io.forms import is_file, is_function
+from lolat.parameters import LENGTH, SIZE, with_length
 from lolat.readers.bundled import bundled_as, bundled_graph, nearest
 from lolat.readers.cache import Cache
 from lolat.readers.code import (
@@ -45,15 +46,16 @@ class Network:
     graph: Callable[[], Graph]
 
 
-def read(network: Any, input_size: Any = None) -> Graph:
+def read(network: Any, input_size: Any = None, sequence_length: int | None = None) -> Graph:
     """Read a network into a Graph.
 
     `network`: see `Model`. `input_size`: height = width, or a shape without the batch; for several inputs a
-    list of shapes, or a mapping for images and texts: `{"input_size": 224, "sequence_length": 77}`. It is
-    needed if the network leaves its size open. Raises NetworkError if the network cannot be read. The graph
+    list of shapes. `sequence_length`: tokens of a text, or steps of a sequence. Sizes are needed if the
+    network leaves them open. Raises NetworkError if the network cannot be read. The graph
     of a string is cached on disk.
     """
-    size = as_sizes(input_size)
+    given = with_length({SIZE: input_size, LENGTH: sequence_length})
+    size = as_sizes(given[SIZE])
     if isinstance(network, Graph):
         return _of_its_size(network, size, network.name)
     if isinstance(network, (str, os.PathLike)):

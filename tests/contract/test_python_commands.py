@@ -18,7 +18,6 @@ from lolat.api.predicting import Predictions
 from lolat.cli.main import lolat as commands
 from lolat.cli.main import run
 from lolat.errors import LolatError
-from lolat.parameters import LENGTH
 from tests.cli.commands import without_schema
 from tests.contract.test_nothing_ignored import LEAVES, VALUES
 from tests.contract.test_nothing_ignored import folder as folder
@@ -52,11 +51,9 @@ def test_an_option_is_an_argument_with_the_same_answer(
     known = {*inspect.signature(ask).parameters, *inspect.signature(Model.cost).parameters}
     name, option = str(param.name), next(o for o in param.opts if o in VALUES)
     text = VALUES[option]
-    assert name in known | {LENGTH}
+    assert name in known
     value = text if name == "on" else param.is_flag or param.type_cast_value(CONTEXT, text)
     given = {**usual, name: value}
-    if name == LENGTH:  # a size by its kind
-        given["input_size"] = {LENGTH: given.pop(LENGTH)}
     if command == "predict" and name == "max_ms":  # of other sizes the command checks it
         given["batch_size"] = "auto"
     if name == "sure":  # a percentage of the command

@@ -101,7 +101,7 @@ def test_numbers_that_were_taken_for_tokens_are_asked_for_with_their_features() 
             return self.features(x) + self.position(torch.arange(16))
 
     with pytest.raises(NetworkError, match=r"not of tokens, give input_size=\(16, 24\)$"):
-        lolat.read(Positions(), {"sequence_length": 16})
+        lolat.read(Positions(), sequence_length=16)
     assert total(lolat.read(Positions(), (16, 24))).flops == 16 * 24 * 32
 
 
