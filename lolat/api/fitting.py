@@ -35,7 +35,14 @@ from lolat.fitting.reading import (
 from lolat.graph import Graph
 from lolat.graph.modes import BFLOAT16
 from lolat.hardware.gpus import card_of, form_of
-from lolat.hardware.specs import KEPT, NEEDED_COLUMNS, given_sheet, listed_specs, read_specs
+from lolat.hardware.specs import (
+    KEPT,
+    PLAUSIBLE,
+    given_sheet,
+    listed_specs,
+    read_specs,
+    sheet_row,
+)
 from lolat.io.paths import AnyPath
 from lolat.io.progress import OnProgress, Warn, nobody
 from lolat.io.tables import Row, is_table, read_table, say_unread
@@ -194,7 +201,7 @@ def _document(asked: Asked) -> DeviceFile:
             asked.contents, asked.stem, name, sheet, asked.on_progress, asked.warn
         )
         if facts is not None and name is not None:
-            document["environment"]["sheet"] = given_sheet(facts, name)
+            document["environment"]["sheet"] = given_sheet(sheet_row(facts, name))
         return DeviceFile(document)
     if facts is not None and name is None:
         wanted = "expected the device's name in its column device too"
@@ -250,7 +257,7 @@ def _answered_by(facts: str, tell: Warn) -> tuple[str, ...]:
     """
     from lolat.llm.operation_tables import SHEET
 
-    columns, needed = read_table(facts).names, {NETWORKS.name: NEEDED_COLUMNS, LANGUAGE: SHEET}
+    columns, needed = read_table(facts).names, {NETWORKS.name: PLAUSIBLE, LANGUAGE: SHEET}
     lacks = {what: [c for c in of if c not in columns] for what, of in needed.items()}
     answers = tuple(what for what, names in lacks.items() if not names)
     if not answers:

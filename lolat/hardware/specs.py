@@ -20,16 +20,16 @@ from lolat.units import shortened
 
 OFF_OF_SHEET, OFF_OF_FASTEST, OFF_OF_NOTHING = 0.1, 0.5, 3.0
 """Assumed log errors of a rate: by a data sheet, by a table's fastest operation, by its fastest network."""
-NEEDED_COLUMNS = ("multiprocessors", "fp32_matrix_gflops", "bandwidth_gb_s")
 PLAUSIBLE = {
-    "multiprocessors": (1, 2000), "fp32_matrix_gflops": (20, 2e6), "bandwidth_gb_s": (2, 5e4)
-}  # fmt: skip
-LEAST_EACH = {"fp32_matrix_gflops": 2.0, "bandwidth_gb_s": 0.1}
-"""Least GFLOPS and GB/s of a multiprocessor or core: GPUs have 200 and 5 or more, in TFLOPS and TB/s less
-than 1 and 0.06."""
+    "multiprocessors": (1, 2000, 0.0, ""),
+    "fp32_matrix_gflops": (20, 2e6, 2.0, " GFLOPS"),
+    "bandwidth_gb_s": (2, 5e4, 0.1, " GB/s"),
+}
+"""Needed column -> the least and the most of any device, the least of a multiprocessor or core, the unit.
+
+GPUs have 200 GFLOPS and 5 GB/s or more for each; in TFLOPS and TB/s less than 1 and 0.06."""
 MOST_FLOPS_A_BYTE = 5e3
 """Most FLOPs in bfloat16 for a byte of bandwidth: GPUs have 40 to 420."""
-UNITS = {"multiprocessors": "number", "fp32_matrix_gflops": "GFLOPS", "bandwidth_gb_s": "GB/s"}
 KEPT = {
     "memory_gib": ("memory_gib", 1.0), "bandwidth_gb_s": ("bandwidth_gb_s", 1.0),
     "multiprocessors": ("multiprocessors", 1.0),
@@ -83,16 +83,15 @@ class Specs:
 
 
 def read_specs(path: str | Path, device: str) -> Specs:
-    """Read the specs of `device` from a table with the columns device, NEEDED_COLUMNS and any of KEPT.
+    """Read the specs of `device` from a table with the columns device, PLAUSIBLE and any of KEPT.
 
     The bundled sheet of the device fills missing columns. InputError for no row or an implausible value.
     """
-    row = sheet_rows(path, device, NEEDED_COLUMNS)[device]
-    for name in NEEDED_COLUMNS:
-        low, high = PLAUSIBLE[name]
+    row = sheet_row(path, device, (*PLAUSIBLE,))
+    for name, (low, high, _, unit) in PLAUSIBLE.items():
         if not low <= row.number(name) <= high:
-            raise row.wrong(name, f"{low:,g} to {high:,g}, as of any device, in {UNITS[name]}")
-    return _specs_of(filled_sheet(path, device))
+            raise row.wrong(name, f"{low:,g} to {high:,g}{unit}, as of any device")
+    return _specs_of(filled_sheet(device, given_sheet(row)))
 
 
 def listed_specs(device: str) -> Specs:
@@ -108,7 +107,7 @@ def listed_specs(device: str) -> Specs:
 
 
 def _specs_of(gpu: Gpu) -> Specs:
-    """The specs of a sheet that has NEEDED_COLUMNS."""
+    """The specs of a sheet that has the PLAUSIBLE columns."""
     rate, peak = gpu.rate(FLOAT32) or 0.0, gpu.peak(FLOAT32) or 0.0
     return Specs(
         gpu.multiprocessors or 1.0, rate * 1e9 / 2, (gpu.bandwidth_gb_s or 0.0) * 1e6,
@@ -116,52 +115,47 @@ def _specs_of(gpu: Gpu) -> Specs:
     )  # fmt: skip
 
 
-def filled_sheet(path: str | Path, device: str) -> Gpu:
-    """The sheet of `device` from a table of data sheets; its bundled sheet fills what the table lacks."""
-    sheet = {name: v for name, v in given_sheet(path, device).items() if name in SHEET_FIELDS}
+def filled_sheet(device: str, given: Mapping[str, Any]) -> Gpu:
+    """The sheet of `device` with the `given` fields; its bundled sheet fills the others."""
+    sheet = {name: value for name, value in given.items() if name in SHEET_FIELDS}
     return replace(find_gpu(device) or Gpu(device), **sheet)
 
 
-def given_sheet(path: str | Path, device: str) -> dict[str, Any]:
-    """The sheet in the model file of `device` from a table of data sheets: fields of KEPT."""
-    row, above_zero = sheet_rows(path, device)[device], f"a number above 0 for {device}"
+def given_sheet(row: Row) -> dict[str, Any]:
+    """The sheet in a device's model file, from the row of a table of data sheets: fields of KEPT."""
     row.whole("gpus_per_node", default=1)
-    return {
-        name: row.number(column, ABOVE_ZERO, expected=above_zero) / unit
-        for column, (name, unit) in KEPT.items()
-        if row.get(column)
-    }
+    given = ((name, unit, column) for column, (name, unit) in KEPT.items() if row.get(column))
+    return {name: above_zero(row, column) / unit for name, unit, column in given}
 
 
-def sheet_rows(path: str | Path, device: str, needed: Sequence[str] = ()) -> Mapping[str, Row]:
-    """The rows of a table of data sheets by device.
+def sheet_row(path: str | Path, device: str, needed: Sequence[str] = ()) -> Row:
+    """The row of a device in a table of data sheets.
 
-    InputError if `device` is none of them, or has columns in TB/s or TFLOPS for GB/s or GFLOPS.
+    InputError if there is none, or if it has columns in TB/s or TFLOPS for GB/s or GFLOPS.
     """
     rows = read_table(path, ("device", *needed), rows="device").by("device")
     if device not in rows:
         known = shortened(", ".join(rows))
         raise InputError(f"{path} has no device {device!r}; it has {known}", code="name")
     _check_units(rows[device])
-    return rows
+    return rows[device]
+
+
+def above_zero(row: Row, column: str) -> float:
+    """The number in a cell of a data sheet; InputError unless it is above 0."""
+    return row.number(column, ABOVE_ZERO, expected=f"a number above 0 for {row['device']}")
 
 
 def _check_units(row: Row) -> None:
     """InputError for columns that contradict each other, as those of no device do."""
-
-    def value(name: str) -> float:
-        return row.number(name, ABOVE_ZERO, expected=f"a number above 0 for {row['device']}")
-
-    for name, least in LEAST_EACH.items():
-        if row.get(name) and row.get("multiprocessors"):
-            units = value("multiprocessors")
-            if value(name) < least * units:
-                raise row.wrong(
-                    name, f"{UNITS[name]}: {least * units:,g} or more by {units:g} multiprocessors"
-                )
-    if row.get("bf16_tflops") and row.get("bandwidth_gb_s"):
-        most = MOST_FLOPS_A_BYTE * value("bandwidth_gb_s") / 1e3
-        if value("bf16_tflops") > most:
-            raise row.wrong(
-                "bf16_tflops", f"TFLOPS: at most {most:,g} by {row['bandwidth_gb_s']} GB/s"
-            )
+    columns = [name for name in (*PLAUSIBLE, "bf16_tflops") if row.get(name)]
+    given = {name: above_zero(row, name) for name in columns}
+    units = given.get("multiprocessors", 0.0)
+    for name, (_, _, each, unit) in PLAUSIBLE.items():
+        if given.get(name, np.inf) < each * units:
+            least = f"{each * units:,g}{unit} or more"
+            raise row.wrong(name, f"{least}, by {units:g} multiprocessors")
+    most = MOST_FLOPS_A_BYTE * given.get("bandwidth_gb_s", np.inf) / 1e3
+    if given.get("bf16_tflops", 0.0) > most:
+        expected = f"at most {most:,g} TFLOPS, by {row['bandwidth_gb_s']} GB/s"
+        raise row.wrong("bf16_tflops", expected)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from lolat.errors import InputError, LolatError, ModelFileError
 from lolat.io.forms import looks_like_network
+from lolat.parameters import PRECISIONS
 from lolat.units import did_you_mean, plain
 
 AnyPath = str | os.PathLike[str]
@@ -29,7 +30,6 @@ JOURNAL = ".journal.jsonl"
 
 _FEW = 10  # names in a message
 _LEARN = "`lolat learn cpu`"
-_PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "amp")
 _XDG = {"data": ("XDG_DATA_HOME", ".local/share"), "cache": ("XDG_CACHE_HOME", ".cache")}
 _FOLDERS = {
     "win32": dict.fromkeys(_XDG, ("LOCALAPPDATA", "AppData/Local")),
@@ -186,7 +186,7 @@ def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str,
     card = {n: text for n, text in shown.items() if n.split("-")[0] == stem.split("-")[0]}
     hint = did_you_mean(stem, card, "") or did_you_mean(stem, shown, "")
     name_alone, _, word = stem.rpartition("-")
-    if name_alone in shown and word in _PRECISIONS:
+    if name_alone in shown and word in PRECISIONS:
         hint = f"did you mean {shown[name_alone]}, in precision {word}?"
     expected = f"expected a device profile (a file), `local` or the name of a device: {there}"
     if not hint and (number := re.search(r"\d{4}", stem)):  # 3090ti: rtx-3090

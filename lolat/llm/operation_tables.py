@@ -12,9 +12,9 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.hardware.links import MACHINE, PEAKS
-from lolat.hardware.specs import filled_sheet, given_sheet, sheet_rows
+from lolat.hardware.specs import above_zero, filled_sheet, given_sheet, sheet_row
 from lolat.io.progress import Warn, nobody
-from lolat.io.tables import ABOVE_ZERO, Row, read_table, say_unread
+from lolat.io.tables import Row, read_table, say_unread
 from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES
 from lolat.llm.gpu import Sheet, sheet_of
 from lolat.llm.kernels import RATES, Rows
@@ -36,10 +36,11 @@ def read_sheet(path: str | Path, device: str) -> Sheet:
     The bundled sheet of the device fills other columns. InputError for an empty cell of SHEET, or without
     a number of multiprocessors.
     """
-    row = sheet_rows(path, device, SHEET)[device]
+    row = sheet_row(path, device, SHEET)
     for name in SHEET:
-        row.number(name, ABOVE_ZERO, expected=f"a number above 0 for {device}")
-    gpu, given = filled_sheet(path, device), given_sheet(path, device)
+        above_zero(row, name)
+    given = given_sheet(row)
+    gpu = filled_sheet(device, given)
     sheet = sheet_of(gpu, given.get("link_gb_s", PEAKS.get(gpu.link)))
     if sheet is None:
         what = "has no multiprocessors; expected their number, from its data sheet"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.hardware.gpus import find_gpu
+from lolat.io.tables import device_key
 from lolat.mlp.table import ACTIVATIONS, OPTIMIZERS, LayerTable, layer_work
 from lolat.units import plain
 
@@ -29,10 +29,8 @@ Devices = Mapping[str, DataSheet]
 
 
 def key(name: str) -> str:
-    """A name without case, spaces and maker: "NVIDIA Tesla V100" and "v100" are one GPU."""
-    text = re.sub(r"[\s_-]+", "", name.casefold())
-    text = re.sub(r"^(nvidia|tesla|geforce|quadro)+", "", text) or text
-    return "1080ti" if text == "gtx1080ti" else text
+    """See `device_key`; "1080 Ti" and "GTX 1080 Ti" are one GPU too."""
+    return device_key(name).removeprefix("gtx")
 
 
 def data_sheets(names: Iterable[str]) -> dict[str, DataSheet]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -13,6 +13,9 @@ from unittest import mock
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
+
+from lolat.io.progress import quietly
+from lolat.units import one_line
 
 _HOLDERS = (dict, list, set, OrderedDict, defaultdict, deque)
 _WITHOUT = (torch.Tensor, type, ModuleType)
@@ -106,3 +109,32 @@ def _holders(values: list[Any], depth: int = 5) -> Iterator[Any]:
 def _ids(holder: Any) -> list[int]:
     values = holder.values() if isinstance(holder, dict) else ()
     return [*map(id, holder), *map(id, values)]
+
+
+@contextlib.contextmanager
+def trained_as_by_its_code(model: Any, published: Set[str]) -> Iterator[list[str]]:
+    """Freeze the parameters that a module's own `train()` freezes; at the end all are as they were.
+
+    A copy without values runs it, as it may merge weights. Yields a remark if that fails. `published`:
+    packages whose `train()` freezes nothing.
+    """
+    before, failed = [(p, p.requires_grad) for p in model.parameters()], list[str]()
+    trains = {type(m): getattr(type(m).train, "__module__", "") for m in model.modules()}
+    without = {"torch", *published}
+    if own := [c for c, home in trains.items() if home.partition(".")[0] not in without]:
+        copies: Any = {id(b): torch.empty_like(b, device="meta") for b in model.buffers()}
+        for p, learns in before:
+            copies[id(p)] = torch.nn.Parameter(torch.empty_like(p, device="meta"), learns)
+        try:
+            with quietly():
+                copy.deepcopy(model, dict(copies)).train()
+            for p, _ in before:
+                p.requires_grad_(copies[id(p)].requires_grad)
+        except Exception as error:  # whatever the module's code raises
+            names = ", ".join(f"{c.__name__}.train()" for c in own)
+            failed.append(f"what {names} freezes, as a copy cannot run it ({one_line(error)})")
+    try:
+        yield failed
+    finally:
+        for p, learns in before:
+            p.requires_grad_(learns)

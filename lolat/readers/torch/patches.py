@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -22,7 +21,6 @@ from torch.utils._pytree import tree_leaves
 from lolat.graph import Operation
 from lolat.graph.kinds import GATES, KERNELS, MULTIPLYING, RECAST, WIDE
 from lolat.io.progress import quietly
-from lolat.units import one_line
 
 if TYPE_CHECKING:
     from lolat.readers.torch.trace import Tracer
@@ -291,32 +289,3 @@ def _on_cpu(value: Any) -> Any:
     """An argument; the CPU if it is a GPU, or the number of one."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return "cpu" if is_number or str(value).startswith("cuda") else value
-
-
-@contextlib.contextmanager
-def trained_as_by_its_code(model: Any, published: Set[str]) -> Iterator[list[str]]:
-    """Freeze the parameters that a module's own `train()` freezes; at the end all are as they were.
-
-    A copy without values runs it, as it may merge weights. Yields a remark if that fails. `published`:
-    packages whose `train()` freezes nothing.
-    """
-    before, failed = [(p, p.requires_grad) for p in model.parameters()], list[str]()
-    trains = {type(m): getattr(type(m).train, "__module__", "") for m in model.modules()}
-    without = {"torch", *published}
-    if own := [c for c, home in trains.items() if home.partition(".")[0] not in without]:
-        copies: Any = {id(b): torch.empty_like(b, device="meta") for b in model.buffers()}
-        for p, learns in before:
-            copies[id(p)] = torch.nn.Parameter(torch.empty_like(p, device="meta"), learns)
-        try:
-            with quietly():
-                copy.deepcopy(model, dict(copies)).train()
-            for p, _ in before:
-                p.requires_grad_(copies[id(p)].requires_grad)
-        except Exception as error:  # whatever the module's code raises
-            names = ", ".join(f"{c.__name__}.train()" for c in own)
-            failed.append(f"what {names} freezes, as a copy cannot run it ({one_line(error)})")
-    try:
-        yield failed
-    finally:
-        for p, learns in before:
-            p.requires_grad_(learns)

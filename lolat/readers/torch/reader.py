@@ -63,7 +63,7 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     how = tuple(_run_as(model))
     model = getattr(model, "_orig_mod", model)  # inside torch.compile
     from lolat.readers.torch.detectors import Detector, is_detector
-    from lolat.readers.torch.patches import trained_as_by_its_code
+    from lolat.readers.torch.isolation import trained_as_by_its_code
 
     name = name or type(model).__name__
     with trained_as_by_its_code(model, _PUBLISHED) as untrained:
