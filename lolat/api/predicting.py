@@ -25,14 +25,11 @@ from lolat.graph import Graph
 from lolat.graph.analysis import Analysis
 from lolat.hardware.prices import Prices, price_list
 from lolat.io.results import Several
-from lolat.parameters import BEST
+from lolat.parameters import BEST, PRECISIONS
 from lolat.units import digits, milliseconds, percent, plain, plural, shortened
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
-
-FASTER_PRECISIONS = ("tf32", "amp", "fp16", "bf16")
-"""Precisions in which a device is tried for its fastest."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -190,7 +187,7 @@ def _fastest(model: Model, network: Graph | Analysis, question: Question) -> Pre
     """The prediction of a device in its fastest precision."""
     found: list[Prediction] = []
     refused: InputError | None = None
-    for device in in_precisions(model, FASTER_PRECISIONS):
+    for device in in_precisions(model, PRECISIONS[1:]):  # all but float32
         try:
             found.append(predict(device, network, question))
         except InputError as error:

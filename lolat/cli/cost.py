@@ -72,7 +72,6 @@ def cost(
     if model is not None and (model == ALL or "," in model):
         on, model = (model, *on), None
     network = networks[0]
-    of_decoder = is_decoder(network)
     if model is None:
         question["replicas"] = replicas
         with common.Show() as bar:
@@ -84,7 +83,7 @@ def cost(
 
     shares = question["global_batch_size"] is not None
     question["replicas"] = replicas or (() if shares else 1)
-    if of_decoder:
+    if is_decoder(network):
         loaded = serving_model(model, of_any=True)
     else:
         loaded = open_here(model, common.say, common.Show)
@@ -99,10 +98,7 @@ def cost(
         common.answer(answer, [*cost_lines(answer)][1:])  # the first is the error
         raise AnswerIsNo(no_room(answer), code="no-room")
     others = other_modes(loaded, answer, network, batch_size[0], question)
-    lines = cost_lines(answer)
-    if not of_decoder:
-        lines = chain(lines, faster_lines(answer, others[0], question))
-    common.answer(answer, lines)
+    common.answer(answer, chain(cost_lines(answer), faster_lines(answer, others[0], question)))
     check_kept(answer, _offered(others, question))
 
 

@@ -7,12 +7,11 @@ from typing import Any
 
 from lolat.device.intervals import within_limit
 from lolat.device.running import IN_TF32, LAYOUTS
-from lolat.graph.modes import EAGER
 from lolat.hardware.links import CLUSTER, UNKNOWN_NETWORK
 from lolat.report.llm import LEGEND
 from lolat.report.tables import Column, ReportTable, ends_of
 from lolat.training.auto_batch import CLOSE
-from lolat.training.compare import Choice, Costs, short_name
+from lolat.training.compare import Choice, Costs, short_name, way_of
 from lolat.training.cost import Cost, close_words, is_close
 from lolat.training.parallel import NONE
 from lolat.training.prediction import TrainingPrediction
@@ -100,11 +99,8 @@ def recipe_words(cost: Cost) -> str:
 
 def way_words(cost: Cost) -> str:
     """The precision, the launch unless it is `eager`, the layout if it matters, the checkpointing."""
-    launch = None if cost.launch == EAGER else cost.launch
     precision = cost.precision and cost.precision + IN_TF32 * cost.tf32
-    checkpointing = cost.checkpointing if cost.checkpointing != NONE else None
-    again = checkpointing and f"{checkpointing} checkpointing"
-    return ", ".join(filter(None, (precision, launch, LAYOUTS[cost.channels_last], again)))
+    return way_of(precision, cost.launch, LAYOUTS[cost.channels_last], cost.checkpointing)
 
 
 def columns(of: Cost | Costs) -> list[Column]:

@@ -22,14 +22,8 @@ from lolat.io.progress import OnProgress
 from lolat.io.results import Remark
 from lolat.parameters import BEST
 from lolat.training.auto_batch import NEAR_SPEED
-from lolat.training.cost import (
-    Cost,
-    Trained,
-    best_of,
-    cost_on,
-    is_close,
-    read_question,
-)
+from lolat.training.cost import Cost, Trained, best_of, cost_on, is_close, read_question
+from lolat.training.parallel import NONE
 from lolat.training.prediction import Limited, TrainingPrediction
 from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import tuned
@@ -58,30 +52,20 @@ class Choice:
     @classmethod
     def of(cls, cost: Cost, option: TrainingPrediction) -> Choice:
         """Return the choice of an option of a device."""
-        about = cost.device, cost.precision, option.batch_size
-        whole = option.devices * option.batch_size * cost.accumulate
-        mode = cost.launch, cost.channels_last, cost.host_bound
+        about = "device", "precision", "launch", "channels_last", "host_bound", "checkpointing"
         return cls(
-            *about,
-            option.devices,
-            option.total_s or 0.0,
-            option.dollars,
-            whole,
-            *mode,
-            cost.checkpointing,
-        )
+            batch_size=option.batch_size, devices=option.devices, total_s=option.total_s or 0.0,
+            dollars=option.dollars, in_all=option.devices * option.batch_size * cost.accumulate,
+            **{name: getattr(cost, name) for name in about},
+        )  # fmt: skip
 
     @property
     def way(self) -> str:
         """The execution mode: "amp, channels last, full checkpointing"; eager, channels first and no
         checkpointing are not said.
         """
-        launch = None if self.launch == EAGER else self.launch
-        again = (
-            "" if self.checkpointing in (None, "none") else f"{self.checkpointing} checkpointing"
-        )
-        parts = self.precision, launch, LAYOUTS[self.channels_last or None], again
-        return ", ".join(filter(None, parts))
+        layout = LAYOUTS[self.channels_last or None]
+        return way_of(self.precision, self.launch, layout, self.checkpointing)
 
     @property
     def words(self) -> str:
@@ -143,14 +127,14 @@ class Costs(Limited):
         """Return the cheapest and the fastest choice with intervals, or without data the iterations."""
         each = {Choice.of(c, o): o for c in self.answers for o in c.options}
         parts = [self.missed] * bool(self.missed)
-        if best := self.cheapest:
-            ends = each[best].dollars_interval
-            sure = f" ({dollars(ends[0])} .. {dollars(ends[1])})" if ends else ""
-            parts.append(f"cheapest {choice_words(best, self.batches > 1)}{sure}")
-        if best := self.fastest:
-            ends = each[best].interval_s
-            sure = f" ({duration(ends[0])} .. {duration(ends[1])})" if ends else ""
-            parts.append(f"fastest {choice_words(best, self.batches > 1)}{sure}")
+        for name, best, ends_of, form in (
+            ("cheapest", self.cheapest, "dollars_interval", dollars),
+            ("fastest", self.fastest, "interval_s", duration),
+        ):
+            if best:
+                ends = " .. ".join(map(form, getattr(each[best], ends_of) or ()))
+                sure = f" ({ends})" * bool(ends)
+                parts.append(f"{name} {choice_words(best, self.batches > 1)}{sure}")
         able = (o for c in self.answers if c.fits is not False for o in c.options)
         times = sorted(o.iteration_ms for o in able if o.fits is not False)
         if not parts and times:
@@ -185,6 +169,14 @@ def check_priced(answers: Sequence[Cost]) -> None:
         code="no-price",
         of_device=True,
     )
+
+
+def way_of(
+    precision: str | None, launch: str | None, layout: str, checkpointing: str | None
+) -> str:
+    """Return an execution mode in words, without a launch that is eager and no checkpointing."""
+    again = "" if checkpointing in (None, NONE) else f"{checkpointing} checkpointing"
+    return ", ".join(filter(None, (precision, launch if launch != EAGER else "", layout, again)))
 
 
 def choice_words(choice: Choice, with_batch: bool = False) -> str:

@@ -12,9 +12,11 @@ from lolat import readers
 from lolat.device.predicting import no_memory
 from lolat.device.prediction import no_room_words
 from lolat.device.question import AUTO, as_whole, several
+from lolat.device.running import HALVES
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.edits import as_trained
+from lolat.graph.modes import AMP
 from lolat.hardware.gpus import form_of, has_several_chips
 from lolat.hardware.links import MACHINE, Link
 from lolat.hardware.prices import (
@@ -175,8 +177,6 @@ class Cost(Limited):
 OF_ROWS = ("device", "precision", "batch_size", "memory_bytes", "available_bytes", "fits",
            "host_bound", "estimated", "in_domain")  # fmt: skip
 """What each row of a cost says of its device."""
-IN_HALF = frozenset(["amp", "fp16", "bf16"])
-"""Precisions with one peak: in others convolutions may run in TF32, or by Winograd's algorithm."""
 
 
 def close_words(needed: float, available: float) -> str:
@@ -302,7 +302,8 @@ def cost_on(
         plan = NetworkPlan.of(device, trained, run, asked, length, useful)
     listed = price_list(asked.prices) if asked.price_per_hour is None else None
     rent = partial(rental_of, plan.file, asked.price_per_hour, listed, plan.gib)
-    plan = plan.on_machines(rent() if is_decoder else rent(0))  # a small step fits into any card
+    if rental := rent() if is_decoder else rent(0):  # a small step fits into any card
+        plan = replace(plan, machine=rental.largest_machine)
     numbers = given
     if not given:
         needed = 0 if largest else None  # a card with less memory may hold a smaller iteration
@@ -390,11 +391,9 @@ def _answer(
         *(w for o in options for w in o.warnings),
         *(_no_room_on(_group_of(o, groups)[0], o) for o in lacking),
     ]
-    about_plan = plan.about(numbers)
-    if (
-        about_plan["precision"] in IN_HALF
-        and (most_mfu := max(o.mfu or 0.0 for o in options)) > 1.0
-    ):
+    about_plan, most_mfu = plan.about(numbers), max(o.mfu or 0.0 for o in options)
+    # In other precisions convolutions may run in TF32, or by Winograd's algorithm.
+    if about_plan["precision"] in {AMP, *HALVES} and most_mfu > 1.0:
         warnings.append(
             f"{percent(most_mfu)} of the data sheet's peak (MFU) is more than there is: the profile was "
             "fitted to wrong times, or to those of another number of GPUs"

@@ -164,10 +164,6 @@ class DecoderPlan:
         """Return so many GPUs that train together."""
         return Parallel(devices, link, self.run.sharding, self.file.link, self.machine)
 
-    def on_machines(self, rental: Rental | None) -> DecoderPlan:
-        """Return the plan on the machines of a rental, which a hybrid divides a model inside of."""
-        return replace(self, machine=rental.largest_machine if rental else self.machine)
-
     def link(self, devices: int, machine: int) -> Link | None:
         """Return the link that was asked for; several machines are those of the plan, `self.machine`."""
         machine = min(machine, self.machine)

@@ -126,10 +126,6 @@ class NetworkPlan:
         most = largest_fitting(lambda n: sum(self.memory(numbers, n)[1].values()), available)
         return self.graph.largest_batch(most)
 
-    def on_machines(self, rental: Rental | None) -> NetworkPlan:
-        """Return the plan on the machines of a rental."""
-        return replace(self, machine=rental.largest_machine if rental else self.machine)
-
     def link(self, devices: int, machine: int) -> Link | None:
         """Return the link that was asked for, of machines of so many devices."""
         return self.run.link(self.file.link, devices, machine, self.machine)
