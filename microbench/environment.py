@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from lolat.io.process import scheduled_count
 from lolat.units import plural
 
 SYSTEM = Path("/")
@@ -67,13 +68,6 @@ def cpu_count(system: Path = SYSTEM) -> int:
     files = [f / "cpu.max" for f in (group, *group.parents) if f.is_relative_to(top)]
     limits = [limit for f in files if (limit := _text(f).split()) and limit[0].isdigit()]
     return math.ceil(min([scheduled_count(), *(int(us) / int(period) for us, period in limits)]))
-
-
-def scheduled_count() -> int:
-    """Number of processors that this process is scheduled on, and of TensorFlow's and PyTorch's threads."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def core_count(system: Path = SYSTEM) -> int | None:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from lolat.graph import Graph
-from lolat.graph.counts import behaviors, count
 from lolat.io.paths import near
 from lolat.io.progress import Progress
 from lolat.tables.blocks import Point
@@ -163,15 +162,14 @@ def run_key(
 def _point(
     block: Predefined, graph: Graph, batch_size: int, visits: Sequence[Visit], found: JobLatency
 ) -> Point:
-    return Point(
-        name=block.name,
-        batch_size=batch_size,
-        counts=count(graph).total(batch_size)._asdict(),
-        latency_ms=round(found.latency_ms, 6),
+    return Point.of(
+        block.name,
+        graph,
+        batch_size,
+        round(found.latency_ms, 6),
         samples_ms=tuple(t for v in visits for t in v.samples_ms),
         reference_ms=tuple(t for v in visits for t in v.reference_ms),
         spread=None if found.spread is None else round(found.spread, 5),
-        kinds=tuple(sorted(behaviors(graph.operations))),
         whole=block.whole,
         scheme=block.scheme,
     )

@@ -22,7 +22,6 @@ from benchmarks.zoo.networks import CHOSEN, REPORTED
 from lolat.api.model import Model
 from lolat.fitting.blocks import model_document
 from lolat.graph import Graph
-from lolat.graph.counts import behaviors, count
 from lolat.microbench.timing import Latencies, Visit, latencies
 from lolat.tables.blocks import Point
 
@@ -72,13 +71,9 @@ def learn(path: Path) -> Device:
         if job is None or graph is None:
             continue
         if entry["what"] in ("block", "level"):
-            counts = count(graph).total(entry["batch"])._asdict()
-            kinds = tuple(sorted(behaviors(graph.operations)))
             whole = entry["what"] == "level"
             ms = job.latency_ms
-            points.append(
-                Point(entry["name"], entry["batch"], counts, ms, kinds=kinds, whole=whole)
-            )
+            points.append(Point.of(entry["name"], graph, entry["batch"], ms, whole=whole))
         else:
             kept = networks if entry["what"] == "network" else cut
             if kept is networks or not entry["name"].startswith(measure.RECUT):

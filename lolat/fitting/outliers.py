@@ -11,7 +11,7 @@ from lolat.errors import InputError
 from lolat.fitting.times import Times
 from lolat.graph.modes import FLOAT32, TF32
 from lolat.graph.work import BATCHED, CLASSES, DENSE
-from lolat.hardware.gpus import Gpu, fastest_gpu
+from lolat.hardware.gpus import MACS_MS_OF_TFLOPS, Gpu, fastest_gpu
 from lolat.io.progress import Warn
 from lolat.io.tables import Row
 
@@ -109,7 +109,6 @@ FASTEST_MS = (
     1e-3  # least mean time of a network's operations; in a CUDA graph they take about twice that
 )
 SLOWEST_MACS_MS = 1e5  # MACs per ms of a microcontroller, on which no large network runs
-MACS_MS_OF_TFLOPS = 0.5e9  # a MAC is two of a data sheet's operations
 
 
 def tell_other_units(timed: Iterable[tuple[Mapping[str, int], float, Row]], warn: Warn) -> bool:

@@ -23,7 +23,7 @@ from lolat.fitting.from_tables import (
 from lolat.fitting.outliers import odd_time, tell_other_units, warn_of_contradictions
 from lolat.fitting.refined import TrainingParts, refined
 from lolat.graph import Graph
-from lolat.graph.counts import behaviors, count
+from lolat.graph.counts import count
 from lolat.graph.modes import FLOAT16, Mode
 from lolat.hardware.gpus import PRECISION_OF, find_gpu
 from lolat.hardware.specs import Specs
@@ -237,13 +237,11 @@ def points_of_networks(
         except LolatError as error:
             table.left_out.network(row.name, spec, error)
             continue
-        counts = count(graph).total(row.batch_size)._asdict()
-        kinds = tuple(sorted(behaviors(graph.operations)))
-        point = Point(row.name, row.batch_size, counts, row.latency_ms, kinds=kinds, whole=True)
+        point = Point.of(row.name, graph, row.batch_size, row.latency_ms, whole=True)
         points.append(point)
         graphs[row.name] = graph
         timed.append((row.same, row.name, row.latency_ms, row.row))
-        counted.append((counts, row.latency_ms, row.row))
+        counted.append((point.counts, row.latency_ms, row.row))
     if not points:
         raise table.nothing()
     table.say_left_out(warn)

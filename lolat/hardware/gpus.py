@@ -41,6 +41,7 @@ _FORM = re.compile(r"(?<![a-z])(?:(pcie)|sxm|hbm3)", re.IGNORECASE)
 CPU = "cpu"
 """The name of an accelerator that stands for a machine without one."""
 SIZE_OFF = 0.09  # largest relative difference between the memory in a name and the driver's
+MACS_MS_OF_TFLOPS = 0.5e9  # a MAC is two of a data sheet's operations
 OF_PEAK = 0.85  # share of a data sheet's rate that large products reach
 OF_TF32 = 0.5
 """Share of a data sheet's rate in TF32 that convolutions reach; large products of float32 reach OF_PEAK."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from lolat.errors import InputError, arg
 from lolat.graph.modes import FLOAT32, TF32
-from lolat.hardware.gpus import OF_PEAK, SHEET_FIELDS, Gpu, find_gpu
+from lolat.hardware.gpus import MACS_MS_OF_TFLOPS, OF_PEAK, SHEET_FIELDS, Gpu, find_gpu
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.units import shortened
 
@@ -70,7 +70,7 @@ class Specs:
         rate = self.gpu and self.gpu.rate(dtype)
         if not rate:
             return replace(self, width=OFF_OF_NOTHING)
-        return replace(self, rate=rate * 1e9 / 2, width=OFF_OF_FASTEST, power_bound=False)
+        return replace(self, rate=rate * MACS_MS_OF_TFLOPS, width=OFF_OF_FASTEST, power_bound=False)
 
     def most(self, dtype: str) -> tuple[float, float]:
         """Peak MACs and bytes per ms of the data sheet in a data type of a mode, infinite if unknown.
@@ -79,7 +79,7 @@ class Specs:
         """
         peak = self.gpu and self.gpu.peak(FLOAT32 if dtype == TF32 else dtype)
         moved = self.gpu and self.gpu.bandwidth_gb_s
-        return peak * 1e9 / 2 if peak else np.inf, moved * 1e6 if moved else np.inf
+        return peak * MACS_MS_OF_TFLOPS if peak else np.inf, moved * 1e6 if moved else np.inf
 
 
 def read_specs(path: str | Path, device: str) -> Specs:
@@ -110,7 +110,7 @@ def _specs_of(gpu: Gpu) -> Specs:
     """The specs of a sheet that has the PLAUSIBLE columns."""
     rate, peak = gpu.rate(FLOAT32) or 0.0, gpu.peak(FLOAT32) or 0.0
     return Specs(
-        gpu.multiprocessors or 1.0, rate * 1e9 / 2, (gpu.bandwidth_gb_s or 0.0) * 1e6,
+        gpu.multiprocessors or 1.0, rate * MACS_MS_OF_TFLOPS, (gpu.bandwidth_gb_s or 0.0) * 1e6,
         power_bound=rate < OF_PEAK * peak, gpu=gpu,
     )  # fmt: skip
 

@@ -183,6 +183,13 @@ class Child:
         return how + (f": {lines[-1][:200]}" if lines else "")
 
 
+def scheduled_count() -> int:
+    """Number of processors that this process is scheduled on, and of TensorFlow's and PyTorch's threads."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 # ---- The child's side
 
 

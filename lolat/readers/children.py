@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -13,7 +12,7 @@ import numpy as np
 
 from lolat.errors import LolatError, NetworkError
 from lolat.graph import Graph
-from lolat.io.process import Child, Handler, ProcessDied, RequestFailed
+from lolat.io.process import Child, Handler, ProcessDied, RequestFailed, scheduled_count
 from lolat.io.progress import OnProgress
 from lolat.readers.bundled import bundled_graph
 from lolat.readers.cache import Cache
@@ -138,5 +137,4 @@ def _graphs(specs: list[Spec], cache: Cache) -> Iterator[tuple[Spec, Graph | Lol
 
 def default_processes() -> int:
     """CPUs that this process may use, at most MOST_PROCESSES."""
-    able = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(able or 1, MOST_PROCESSES)
+    return min(scheduled_count(), MOST_PROCESSES)

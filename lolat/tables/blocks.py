@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES, repacked
+from lolat.graph import Graph
+from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES, behaviors, count, repacked
 from lolat.io.tables import Row, Table, read_table
 
 BLOCK_COLUMNS = ("acts", "inp", "flops", "latency_ms")
@@ -46,6 +47,13 @@ class Point:
     kinds: tuple[str, ...] = ()
     whole: bool = False
     scheme: str = ""
+
+    @classmethod
+    def of(cls, name: str, graph: Graph, batch_size: int, latency_ms: float, **more: Any) -> Point:
+        """A point of a graph, with its counts and kinds of work; `more`: other fields."""
+        counts = count(graph).total(batch_size)._asdict()
+        kinds = tuple(sorted(behaviors(graph.operations)))
+        return cls(name, batch_size, counts, latency_ms, kinds=kinds, **more)
 
     def to_dict(self) -> dict[str, Any]:
         """The point as a model file has it."""

@@ -16,7 +16,6 @@ from lolat.device.file import DeviceFile
 from lolat.fitting.blocks import model_document
 from lolat.fitting.measured_gpu import with_operations, with_training
 from lolat.graph import Graph
-from lolat.graph.counts import behaviors, count
 from lolat.graph.edits import as_trained
 from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, work_of
@@ -58,9 +57,8 @@ def document(graphs: Mapping[str, Graph]) -> dict[str, Any]:
     for block in for_device("gpu", "torch"):
         graph = graphs[block.name]
         for n in block.batch_sizes:
-            counts, ms = count(graph).total(n)._asdict(), latency_ms(graph, n)
-            kinds = tuple(sorted(behaviors(graph.operations)))
-            points.append(Point(block.name, n, counts, ms, (ms,), kinds=kinds, whole=block.whole))
+            ms = latency_ms(graph, n)
+            points.append(Point.of(block.name, graph, n, ms, samples_ms=(ms,), whole=block.whole))
     where = {"device": "gpu", "framework": "torch"}
     made = model_document("desk", "a GPU without a sheet", points, where, {"floor": 0.01})
     return dict(with_operations(made, points, graphs).document)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from lolat.io.process import scheduled_count
 from lolat.microbench import environment
 from lolat.microbench.environment import FIELDS, Difference, differences, differences_of_device
 
@@ -116,7 +117,7 @@ def test_a_container_may_have_the_time_of_fewer_processors(
     groups = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
     system(tmp_path, {"proc/self/cgroup": "4:memory:/else\n0::/a/b\n", **groups})
     assert environment.cpu_count(tmp_path) == processors
-    assert environment.scheduled_count() == 8
+    assert scheduled_count() == 8
 
 
 STAT = """cpu  9 9 9 9 9 9 9 9 9 9

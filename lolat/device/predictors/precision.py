@@ -15,7 +15,7 @@ from lolat.device.predictors.roofline import IN_TF32, TURNED, Roofline
 from lolat.errors import InputError, arg
 from lolat.graph import work as c
 from lolat.graph.modes import FLOAT32
-from lolat.hardware.gpus import OF_PEAK, PRECISION_OF, Gpu
+from lolat.hardware.gpus import MACS_MS_OF_TFLOPS, OF_PEAK, PRECISION_OF, Gpu
 
 PRECISION_SPREAD = 0.2
 """Standard deviation, a logarithm, of the error that all networks share: RTX 3090, 4090, 5090 and PRO 6000
@@ -46,7 +46,7 @@ def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
         raise no_precision(dtype, before.dtype, gpu)
     most = (gpu.peak(dtype) or rate) if mode.half else (gpu.peak(FLOAT32) or rate)
     changes = {"mode": mode, "elsewhere": math.hypot(formula.elsewhere, PRECISION_SPREAD)}
-    changes["most"] = most * 1e9 / 2, gpu.bandwidth_gb_s * 1e6
+    changes["most"] = most * MACS_MS_OF_TFLOPS, gpu.bandwidth_gb_s * 1e6
     if mode.half and before.half:
         faster = rate / (gpu.rate(before.dtype) or rate)
         if faster == 1.0:
@@ -68,7 +68,7 @@ def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
     else:
         reached, changes["turns"] = SHARES_IN_HALF if mode.half else SHARES_IN_FLOAT32, mode.half
         changes["turning"] = TURNED[gpu.turns]
-        peak = (rate if mode.half else gpu.rate(FLOAT32) or rate) * 1e9 / 2  # macs per ms
+        peak = (rate if mode.half else gpu.rate(FLOAT32) or rate) * MACS_MS_OF_TFLOPS
         classes = formula.classes | {
             name: {"rate": of_rate * peak, "bandwidth": of_bandwidth * gpu.bandwidth_gb_s * 1e6}
             for name, (of_rate, of_bandwidth) in reached.items()

@@ -12,9 +12,9 @@ import numpy as np
 
 from lolat.errors import DeviceError
 from lolat.graph import Graph, Tensor
+from lolat.io.process import scheduled_count
 from lolat.readers.keras import import_keras
 
-from ...environment import scheduled_count
 from .. import WAKING_ELEMENTS, Backend, Prepared, at_batch, environment_of, opened
 from .layers import build_graph
 
