@@ -188,6 +188,11 @@ def by_text(told: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return found
 
 
+def names_in(*texts: str) -> list[str]:
+    """Return the names in some texts, with commas between them."""
+    return [name for name in map(str.strip, ",".join(texts).split(",")) if name]
+
+
 def rows_of(rows: int, networks: int) -> str:
     """Rows of a table of networks: 5 networks, or 20 rows of 1 network."""
     named = plural(networks, "network")

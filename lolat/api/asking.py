@@ -12,6 +12,7 @@ from lolat.device.question import InputSize, LatencyQuestion, several
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.io.forms import looks_like_network
 from lolat.parameters import asks, check_names, with_length
+from lolat.units import names_in
 
 if TYPE_CHECKING:
     from lolat.api.predicting import Predictions
@@ -52,8 +53,7 @@ def predict(
     _check_order(network, several(on))
     models, left_out = devices(several(on), asked)
     is_single = isinstance(on, Model) or (isinstance(on, str) and on != ALL and "," not in on)
-    names = ",".join(one for one in several(on) if isinstance(one, str))
-    has_all = ALL in names.replace(" ", "").split(",")
+    has_all = ALL in names_in(*(one for one in several(on) if isinstance(one, str)))
     return ask(network, asked, models, left_out, is_single, ranked=has_all)
 
 
@@ -94,14 +94,15 @@ def compare(
     from lolat.training import compare as training
     from lolat.training.question import TrainingQuestion
 
-    names, models, left_out = several(on) or (ALL,), list[Model](), dict[str, str]()
-    if not all(isinstance(name, str) for name in names):
+    given, models, left_out = several(on) or (ALL,), list[Model](), dict[str, str]()
+    if not all(isinstance(name, str) for name in given):
         raise InputError(
             f"{arg('on')}: expected names of devices, as lolat.models() lists them; a loaded model answers "
             "by its own methods (cost, llm)",
             code="no-device",
         )
-    _check_order(network, names)
+    _check_order(network, given)
+    names = names_in(*given)
     if batch_size is None:
         if not all(map(is_decoder, configs_of(network))):
             check_names(TrainingQuestion, asked)
@@ -110,8 +111,7 @@ def compare(
             )
         able = serving_models(",".join(names), left_out=left_out).items()
         return compare_served({n: m.llm for n, m in able}, network, left_out, **asked)
-    loads = [arg(n) for n in ("concurrency", "request_rate", "arrivals") if n in asked]
-    if loads:
+    if loads := [arg(n) for n in ("concurrency", "request_rate", "arrivals") if n in asked]:
         raise InputError(
             f"{', '.join(loads)}: of serving; {arg('batch_size')} {batch_size}: of training; expected one"
         )
@@ -133,7 +133,7 @@ def _check_order(network: Any, on: Sequence[str | Model]) -> None:
     """ModelFileError if a network is given as a device, with the mend if the two are swapped."""
     from lolat.api.choosing import full_names
 
-    names = [name.strip() for one in on if isinstance(one, str) for name in one.split(",")]
+    names = names_in(*(one for one in on if isinstance(one, str)))
     networks = (n for n in names if looks_like_network(n) and not os.path.exists(n))
     if (given := next(networks, None)) is None:
         return

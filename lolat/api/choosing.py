@@ -33,7 +33,7 @@ from lolat.hardware.prices import Prices, price_list, rental_of
 from lolat.io.paths import LOCAL, SHIPPED, find_model, list_models
 from lolat.io.progress import Progress, Warn
 from lolat.llm.frameworks import FRAMEWORKS
-from lolat.units import plain, shortened
+from lolat.units import names_in, plain, shortened
 
 ALL = "all"
 SAME_SHEET = 0.05  # relative difference of two data sheets of one GPU
@@ -58,8 +58,7 @@ def devices(
         if isinstance(given, Model) and given.label not in names:
             names[given.label] = given
         elif isinstance(given, str):
-            split = filter(None, map(str.strip, given.split(",")))
-            names |= {name: names.get(name) for name in split}
+            names |= {name: names.get(name) for name in names_in(given)}
         else:
             raise InputError(
                 f"{arg('on')} {getattr(given, 'label', given)!r}: expected names of devices, as "
@@ -272,7 +271,7 @@ def serving_models(
     `of_any`: see `serving_model`; ALL then has one model of each GPU. ALL has the GPUs of other models
     too, by their data sheets, but not each variant of a card: of a Max-Q the full card, which is rented.
     """
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    names = names_in(text)
     if ALL in names:
         given = [name for name in names if name != ALL]
         known = known_models()

@@ -22,7 +22,7 @@ from lolat.io.results import plain_data
 from lolat.io.writing import check_file as check_file
 from lolat.io.writing import check_inputs_stay
 from lolat.parameters import BEST, COVERAGE, LENGTH, PARAMETERS, SIZE, Parameter, parameters_of
-from lolat.units import as_amount, as_number
+from lolat.units import as_amount, as_number, names_in
 
 if TYPE_CHECKING:
     from lolat.report.tables import Part
@@ -296,7 +296,7 @@ def check_named(on: Sequence[str], left_out: Mapping[str, str]) -> None:
     """InputError if none of the files of a device answered that was named."""
     from lolat.api.choosing import ALL, full_names
 
-    named = [*filter(None, map(str.strip, ",".join(on).split(",")))]
+    named = names_in(*on)
     if ALL in named:
         return
     if lost := [n for n in named if n in left_out or {*full_names(n)} <= {*left_out}]:

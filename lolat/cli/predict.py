@@ -16,6 +16,7 @@ from lolat.device.question import BudgetQuestion, ExplainQuestion, LatencyQuesti
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.io.forms import is_file, looks_like_network
 from lolat.io.writing import check_file
+from lolat.units import names_in
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
@@ -117,7 +118,7 @@ def predict(
     )
     named = (*filter(None, [model]), *on)
     models, left_out = devices(named, question, opened)
-    names = {*filter(None, map(str.strip, ",".join(named).split(",")))}
+    names = {*names_in(*named)}
     has_all = ALL in names
     if not has_all and len(models) + len(left_out) < len(names):
         common.say("note: some devices are the same in this precision and launch: one row each")

@@ -33,7 +33,7 @@ from lolat.hardware.gpus import (
 from lolat.hardware.links import MACHINE, Link, form_in
 from lolat.io.tables import Row, read_table
 from lolat.parameters import PARAMETERS
-from lolat.units import did_you_mean, plain, plural, shortened
+from lolat.units import did_you_mean, names_in, plain, plural, shortened
 
 BUILT_IN = Path(__file__).with_name("prices.csv")
 """Some prices; each row has its source and date."""
@@ -101,8 +101,7 @@ class Prices:
 
         InputError if there are none of one of them.
         """
-        names = [name for name in map(str.strip, gpu.split(",")) if name] or [gpu]
-        found = itertools.chain.from_iterable(map(self._of_one, names))
+        found = itertools.chain.from_iterable(map(self._of_one, names_in(gpu) or [gpu]))
         return replace(self, offers=tuple(dict.fromkeys(found)))
 
     def _of_one(self, gpu: str) -> tuple[Offer, ...]:

@@ -22,7 +22,7 @@ from lolat.io.forms import BARE, looks_like_network
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import Decoder
 from lolat.llm.quantization import NEAREST
-from lolat.units import did_you_mean, plain, shortened
+from lolat.units import did_you_mean, names_in, plain, shortened
 
 PUBLISHED = Path(__file__).parent / "published.json"
 """Configurations of well-known language models by name, reduced to the keys that give sizes."""
@@ -70,7 +70,7 @@ SUFFIXES = {
 def configs_of(given: Any) -> tuple[Any, ...]:
     """Return the configurations that are given: one, a sequence, or names with commas."""
     if isinstance(given, str) and not Path(given).exists():
-        given = [name.strip() for name in given.split(",") if name.strip()] or [given]
+        given = names_in(given) or [given]
     return tuple(given) or (given,) if isinstance(given, list | tuple) else (given,)
 
 

@@ -146,7 +146,11 @@ def test_a_compiled_profile_is_compared_eager_where_all_are_asked(prices: str) -
     ask = {"batch_size": 64, "samples": 1000, "prices": prices}
     every = package.compare(network(), on="all", **ask)
     assert {cost.launch for cost in every.answers} == {"eager"}
-    assert {"rtx-5090-amp", "rtx-pro-6000"} <= {cost.device for cost in every.answers}
+    labels = {cost.device for cost in every.answers}
+    assert {"rtx-5090-amp", "rtx-pro-6000"} <= labels
+    spelled = package.compare(network(), on="all, rtx-5090-amp", **ask)  # as in a list
+    assert {cost.device for cost in spelled.answers} == labels
+    assert {cost.launch for cost in spelled.answers} == {"eager"}
     Path(prices).write_text(f"{PRICES.splitlines()[0]}\nx,5,RTXPro6000,1\n")
     lasts = package.compare(network(), on="all", precision="amp", **ask).channels_last
     card, eager = package.load("rtx-pro-6000"), {"precision": "amp", "launch": "eager"}
