@@ -10,7 +10,7 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.fitting.times import Times
 from lolat.graph.modes import FLOAT32, TF32
-from lolat.graph.work import BATCHED, CLASSES, DENSE
+from lolat.graph.work import BATCHED, DENSE
 from lolat.hardware.gpus import MACS_MS_OF_TFLOPS, Gpu, fastest_gpu
 from lolat.io.progress import Warn
 from lolat.io.tables import Row
@@ -92,7 +92,7 @@ def fastest_in_tf32(times: Times, gpu: Gpu | None) -> tuple[int, float] | None:
     None if none does. Convolutions do not count: PyTorch computes those in TF32 unless told not to.
     """
     float32, tf32 = ((gpu and gpu.peak(dtype)) or 0.0 for dtype in (FLOAT32, TF32))
-    dense = np.isin(times.work.kind, [CLASSES.index(DENSE), CLASSES.index(BATCHED)])
+    dense = times.work.is_of(DENSE, BATCHED)
     tflops = times.total(times.work.macs * dense) / times.latency_ms / MACS_MS_OF_TFLOPS
     faster = (tflops > BEYOND_SHEET * float32) & (tflops <= BEYOND_SHEET * tf32)
     if not float32 or not faster.any():

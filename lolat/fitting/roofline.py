@@ -137,7 +137,7 @@ def _shape_residuals(formula: Roofline, times: Times) -> dict[str, tuple[Row, ..
     residuals = np.log(times.latency_ms / predicted(formula, times))
     corrections = {}
     for name in PRODUCTS:
-        which = times.alone & (times.work.kind == CLASSES.index(name))
+        which = times.alone & times.work.is_of(name)
         if which.sum() >= LEAST_OPERATIONS:
             corrections[name] = fit_shape_residuals(
                 times.work.take(which), residuals[times.owner[which]]
@@ -168,7 +168,7 @@ class _Problem:
         turned = of.turned(steps, mode, mode.images_last, turning)
         self.turned_ms = turned / specs.most(mode.dtype)[1]
         # A product timed alone waits for its launch; other operations launch while data moves.
-        self.on_top = self.alone & np.isin(steps.kind, [CLASSES.index(name) for name in PRODUCTS])
+        self.on_top = self.alone & steps.is_of(*PRODUCTS)
         wide = OFF_OF_NOTHING if specs.width >= OFF_OF_NOTHING else 0.0
         usual = [
             (OF_PEAK * specs.rate, specs.width),

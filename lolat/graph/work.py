@@ -97,6 +97,10 @@ class Workload(NamedTuple):
         """Multiply-accumulates of the products, (steps,)."""
         return self.number * self.rows * self.columns * self.depth
 
+    def is_of(self, *classes: str) -> np.ndarray:
+        """(steps,) true for those of one of the classes."""
+        return np.isin(self.kind, [CLASSES.index(name) for name in classes])
+
     def take(self, which: np.ndarray) -> Workload:
         """The selected steps; `which`: a mask or indices."""
         return Workload(*(array[which] for array in self))

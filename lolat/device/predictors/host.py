@@ -93,7 +93,7 @@ class Host(msgspec.Struct, frozen=True):
             return own + GRAPH_CALLS * self.start_ms / max(len(own), 1)
         each = launches(work)
         if mode.dtype == AMP and launch == EAGER:
-            each += np.isin(work.kind, [CLASSES.index(name) for name in CASTS]) & ~work.backward
+            each += work.is_of(*CASTS) & ~work.backward
         back = BACKWARD if launch == EAGER else COMPILED_BACKWARD
         forward, back, _ = self.training or (1.0, back, 0.0)
         ahead = forward if work.backward.any() else 1.0

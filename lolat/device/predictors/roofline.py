@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
@@ -200,7 +200,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     def times_alone(self, work: Workload) -> np.ndarray:
         """(steps,) ms of each, timed alone; the launch of products is added."""
         launch_ms = self.launch_ms * launches_alone(work)
-        on_top = np.where(_is_of(work, PRODUCTS), launch_ms, 0.0)
+        on_top = np.where(work.is_of(*PRODUCTS), launch_ms, 0.0)
         faster = self.faster(work, self.mode.dtype, self.tf32)
         with np.errstate(all="ignore"):
             ms, _ = longest(self.sharpness, *self._parts(work, faster), launch_ms - on_top)
@@ -217,13 +217,13 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         """(steps,) rate of each in a data type of a mode over that in float32."""
         of = {FLOAT32: (tf32, 1.0), TF32: (tf32, OF_MATRICES * tf32 if tf32 > 1.0 else 1.0)}
         convolutions, matrices = of.get(dtype, (1.0, 1.0))
-        others = np.where(_is_of(work, TILED - IN_TF32), matrices, 1.0)
-        return np.where(_is_of(work, IN_TF32), convolutions, others)
+        others = np.where(work.is_of(*TILED - IN_TF32), matrices, 1.0)
+        return np.where(work.is_of(*IN_TF32), convolutions, others)
 
     def _least_ms(self, work: Workload, faster: np.ndarray) -> np.ndarray:
         """(steps,) ms by the data sheet's peak and bandwidth, 0 without a sheet."""
         macs, moved = self.most or (math.inf, math.inf)
-        may = has_winograd(self.mode.dtype, self.tf32) & _is_of(work, [c.CONVOLUTION])
+        may = has_winograd(self.mode.dtype, self.tf32) & work.is_of(c.CONVOLUTION)
         by_winograd = np.where(may & (work.depth % 9 == 0), WINOGRAD, 1.0)
         return np.maximum(work.macs / (faster * by_winograd * macs), work.bytes / moved)
 
@@ -253,13 +253,13 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
             return np.zeros(len(work.kind))
         each = np.where(work.backward, TURNED[1], forward) * (not mode.images_last)
         each -= forward * (not on_top)
-        return each * work.bytes * _is_of(work, IN_TF32)
+        return each * work.bytes * work.is_of(*IN_TF32)
 
     def factors(self, work: Workload) -> np.ndarray:
         """(steps,) factors of the times, from shape residuals."""
         factors = np.ones(len(work.kind))
         for name, rows in self.shape_residuals.items():
-            which = work.kind == CLASSES.index(name)
+            which = work.is_of(name)
             factors[which] = shape_factors(rows, work.take(which))
         return factors
 
@@ -401,11 +401,6 @@ class TrainingSteps(Roofline, frozen=True, kw_only=True, omit_defaults=True, dic
         return np.zeros(len(work.kind))
 
 
-def _is_of(work: Workload, classes: Iterable[str]) -> np.ndarray:
-    """(steps,) true for work of one of the classes."""
-    return np.isin(work.kind, [CLASSES.index(name) for name in classes])
-
-
 def has_winograd(dtype: str, tf32: float) -> bool:
     """True if convolutions may use Winograd's algorithm: in float32 without units for matrices."""
     return dtype in (FLOAT32, TF32) and tf32 == 1.0
@@ -427,7 +422,7 @@ def volumes(work: Workload, multiprocessors: float, mode: Mode, tile: float = TI
     waves = turns * np.ceil(tiles * parts / multiprocessors)
     deep = DEEP if mode.half else 1
     depth = deep * np.ceil(work.depth / parts / deep)
-    return np.where(_is_of(work, TILED), waves * multiprocessors * tile**2 * depth, work.macs)
+    return np.where(work.is_of(*TILED), waves * multiprocessors * tile**2 * depth, work.macs)
 
 
 def longest(sharpness: float, *parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
