@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from shlex import join
@@ -12,16 +11,14 @@ from urllib.parse import urlencode
 from lolat.api.asking import compare
 from lolat.api.choosing import ALL
 from lolat.api.model import Model
-from lolat.arrays import np
 from lolat.device.budget import budget, value_words
 from lolat.device.question import Question
 from lolat.device.running import precisions_differ
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
-from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig
+from lolat.llm.answer import BREAKDOWN, ServingConfig
 from lolat.llm.compare import side_by_side
 from lolat.llm.decoder import Decoder
-from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
 from lolat.parameters import BEST
 from lolat.report.cost import cost_parts, costs_parts
@@ -40,7 +37,6 @@ from lolat.report.llms import (
 from lolat.report.prediction import cheapest_lines, range_word
 from lolat.report.ranked import apart_words, assumed_hosts, left_out_lines
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
-from lolat.report.tables import Column, ReportTable
 from lolat.training.compare import (
     Choice,
     Costs,
@@ -53,12 +49,15 @@ from lolat.training.compare import (
 from lolat.training.cost import Cost, no_room
 from lolat.training.prediction import check_kept
 from lolat.training.question import TrainingQuestion
-from lolat.units import by_text, digits, milliseconds, plain
+from lolat.units import by_text, milliseconds, plain
+from lolat.web.chart import is_crowded, loads_of
 from lolat.web.devices import ListedDevice, on_page
 from lolat.web.form import COMPARING, MODE, Form
 
 Card = dict[str, Any]
-"""The answer of one device: "device", "title" in large letters, "command", and the values of its tab."""
+"""The answer of one device: "device", the profile that answers as "known", "title" in large letters,
+"command", and the values of its tab.
+"""
 Beside = dict[str, Any]
 """Several devices beside each other: the "bests" under each load, as titles with names, sentences before
 the "table" and lines behind it, "notes", "command".
@@ -72,11 +71,12 @@ def card(
     form: Form, question: Card, device: ListedDevice, subject: Any, at_size: AtSize | None
 ) -> Card:
     """The answer of a tab for one device. LolatError if there is none."""
+    about = {"device": device, "known": device.name}
     if form.view == "llm":
-        return {"device": device} | _llm(form, question, device, subject)
+        return about | _llm(form, question, device, subject)
     training = dict.fromkeys(("training", "decoder"), _training)
     make = {"latency": _latency, "budget": _budget, **training}[form.view]
-    return {"device": device} | make(form, question, device, subject, at_size)
+    return about | make(form, question, device, subject, at_size)
 
 
 def _command(name: str, form: Form, device: ListedDevice, *more: str) -> str:
@@ -94,7 +94,11 @@ def _latency(
 ) -> Card:
     model = asked_of(device, question)
     predictions = [model.predict(graph, size) for size in question["batch_size"]]
-    return {"predictions": predictions, "command": _command("predict", form, device)}
+    return {
+        "predictions": predictions,
+        "known": device.answered_by(predictions[0].query.model),
+        "command": _command("predict", form, device),
+    }
 
 
 def show_largest(form: Form, cards: list[Card]) -> None:
@@ -118,15 +122,16 @@ def _budget(
 ) -> Card:
     vary, limit, sure = question["vary"], question["max_ms"], question["sure"]
     asked = Question(question["batch_size"], max_ms=limit, sure=sure)
-    command = _command("budget", form, device)
+    model = asked_of(device, question)
+    about = {"known": device.answered_by(model), "command": _command("budget", form, device)}
     try:
-        answer = budget(asked_of(device, question), graph, vary, asked, at_size)
+        answer = budget(model, graph, vary, asked, at_size)
     except AnswerIsNo as no:
-        title = "takes longer" if no.code == "over-budget" else "does not fit"
+        title = "nothing fits" if no.code == "over-budget" else "does not fit"
         remarks = (no.answer or {}).get("warnings", ())
-        return {"title": title, "lines": [form.words(no)], "remarks": remarks, "command": command}
+        return about | {"title": title, "lines": [form.words(no)], "remarks": remarks}
     title = value_words(vary, answer.best.value)
-    return {"title": title, "lines": list(budget_lines(answer)), "command": command}
+    return about | {"title": title, "lines": list(budget_lines(answer))}
 
 
 def _training_question(form: Form, question: Card) -> Card:
@@ -140,8 +145,11 @@ def _training(
 ) -> Card:
     asked = TrainingQuestion(**_training_question(form, question))
     cost = costs_of(device.model, trained, asked)
+    ran = dict.fromkeys(plain(one.model) for one in _each(cost))
+    is_own = form.subject.is_decoder or [*ran] == [plain(device.model.file.device)]
     about = {
         "cost": cost,
+        "known": device.name if is_own else "; ".join(ran),
         "ask": lambda more: costs_of(device.model, trained, replace(asked, **more), asked),
         "command": _command("cost", form, device),
     }
@@ -245,16 +253,6 @@ def _several(form: Form, costs: Costs, caption: str) -> Card:
 
 # ---- Language models.
 
-LOADS = tuple(round(2 ** (n / 2)) for n in (0, *range(2, 21)))
-"""Concurrent requests of the chart."""
-LINE = 0.06
-"""The least distance of the words in it."""
-MOST_DRAWN = 4
-"""The most devices in the chart: more of them are hard to read and take long."""
-NO_LIMITS = dict.fromkeys(
-    ("max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "gpus", "percentile", "sure")
-)
-
 
 def _given(form: Form, question: Card) -> Card:
     """The arguments of `Model.llm`."""
@@ -288,7 +286,7 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
         "answer": None if no else answer,
         "after": [*best, *notes] if is_answer else [],
         "remarks": [note for note in answer.warnings if not any(note in line for line in no)],
-        "loads": [] if _is_crowded(form) else _loads(device, decoder, asked, answer),
+        "loads": [] if is_crowded(form) else loads_of(device.model, decoder, asked, answer),
         "command": _command("llm", form, device),
     }
 
@@ -297,27 +295,6 @@ def _token_words(row: ServingConfig, at: int | None) -> str:
     """The time of a token under a load, in words."""
     words = f"{milliseconds(row.judged(at)[0][0])} a token{'' if at is None else f' at P{at}'}, "
     return words + row.load_words + ", waits for memory" * (not row.fits)
-
-
-def _is_crowded(form: Form) -> bool:
-    """True if more devices are asked than a chart can show."""
-    return form.is_all or len(form.ticked) > MOST_DRAWN
-
-
-def _loads(
-    device: ListedDevice, decoder: Decoder, asked: Card, answer: ServingAnswer
-) -> list[ServingConfig]:
-    """Many loads on each number of GPUs that was asked for, else on each that holds the model."""
-    free = asked | NO_LIMITS | {"request_rate": (), "arrivals": None}
-    if isinstance(trace := asked.get("arrivals"), Trace):
-        tokens = map(round, trace.mean_tokens)
-        free |= dict(zip(("input_tokens", "output_tokens"), tokens, strict=True))
-    if not (parallel := asked["tensor_parallel"]):
-        usual = device.model.llm(decoder, **free | {"concurrency": 1})
-        parallel = sorted({row.tensor_parallel for row in (*usual.served, *answer.served)})
-    every = sorted({*LOADS, *asked["concurrency"]})
-    found = device.model.llm(decoder, **free | {"concurrency": every, "tensor_parallel": parallel})
-    return [row for row in found.served if row.fits and row.tpot_ms and row.tokens_per_s_gpu]
 
 
 def _served_beside(
@@ -355,83 +332,6 @@ def _served_beside(
             ["lolat", "llm", ",".join([ALL] * form.is_all + on), form.network(), *form.options()]
         ),
     }
-
-
-def chart(form: Form, question: Card, cards: list[Card]) -> Card | None:
-    """All loads and numbers of GPUs by tokens/s of a request and of a GPU, in a square of 1 x 1.
-
-    `dots`: place, color, words; `colors`: words of each color, which is a device's or, of one device, that
-    of a split on GPUs; `front`: places of those that no other one beats in both; `rings`: places of the
-    chosen rows; `words`: their names, each at a height of its own; `limit`: (place, words) of the fewest
-    tokens/s of a request, None without or outside; `ticks`: (label, place), of both axes.
-    None if nothing is served; `crowded` alone if the devices are too many.
-    """
-    if form.view == "llm" and _is_crowded(form):
-        return {
-            "crowded": f"More than {MOST_DRAWN} devices are not drawn in one chart: choose fewer."
-        }
-    loads = [(card["device"].key, row) for card in cards for row in card.get("loads", ())]
-    if not loads:
-        return None
-    is_one = len({key for key, _ in loads}) == 1
-
-    def name(key: str, row: ServingConfig) -> str:
-        return row.gpus_words + row.split_words if is_one else plain(key)
-
-    names = [name(key, row) for key, row in loads]
-    colors = [*dict.fromkeys(names)]
-    speeds = [(row.tokens_per_s_user or 0.0, row.tokens_per_s_gpu or 0.0) for _, row in loads]
-    chosen = [(c["device"].key, c["row"]) for c in cards if c["answer"] and c["answer"].compared]
-    rings = [(row.tokens_per_s_user, row.tokens_per_s_gpu) for _, row in chosen]
-    front: list[int] = []
-    for n in sorted(range(len(loads)), key=lambda n: speeds[n], reverse=True):
-        if not front or speeds[n][1] > speeds[front[-1]][1]:
-            front.append(n)
-    logs = np.log(speeds + rings)
-    low, high = logs.min(0) - 0.1, logs.max(0) + np.array([0.1, 0.4])  # words above
-
-    def place(speeds: Any) -> list[float]:
-        return ((np.log(speeds) - low) / (high - low)).tolist()
-
-    ticks = [n * 10.0**power for power in range(-3, 6) for n in (1, 2, 5)]
-    at_percentile = f" at P{p}; the dots are means" if (p := question["percentile"]) else ""
-    fewest = question["min_tokens_per_s"] or 1e3 / (question["max_tpot_ms"] or math.inf)
-    at = place((fewest, 1.0))[0] if fewest else 0.0
-    words = list[tuple[float, float, str]]()
-    places = [place(ring) for ring in rings]
-    for (x, y), one in sorted(zip(places, chosen, strict=True), key=lambda ring: ring[0][1]):
-        words.append((x, max(y, words[-1][1] + LINE) if words else y, name(*one)))
-    return {
-        "dots": [
-            (place(speeds[n]), colors.index(names[n]), f"{plain(key)}: {row.load_words}")
-            for n, (key, row) in enumerate(loads)
-        ],
-        "colors": colors,
-        "front": [place(speeds[n]) for n in front],
-        "rings": places,
-        "words": words,
-        "limit": (at, f"{fewest:.3g} tokens/s" + at_percentile) if 0.0 < at < 1.0 else None,
-        "ticks": [
-            [(f"{tick:g}", at) for tick in ticks if 0.0 < (at := place((tick, tick))[axis]) < 1.0]
-            for axis in (0, 1)
-        ],
-        "table": _on_the_line([loads[n] for n in front]),
-    }
-
-
-def _on_the_line(loads: Sequence[tuple[str, ServingConfig]]) -> str:
-    """The configurations that no other one beats as a table."""
-    splits = {row.expert_parallel for _, row in loads} != {1}
-    columns = [
-        Column("device", lambda load: plain(load[0]), is_text=True),
-        Column("GPUs", lambda load: load[1].gpus),
-        Column("expert parallel", lambda load: load[1].expert_parallel if splits else None),
-        Column("requests", lambda load: load[1].concurrency, "{:,}".format),
-        Column("per token", lambda load: load[1].tpot_ms, milliseconds),
-        Column("tokens/s a request", lambda load: load[1].tokens_per_s_user, digits),
-        Column("a GPU", lambda load: load[1].tokens_per_s_gpu, digits),
-    ]
-    return ReportTable(columns, loads).html("The configurations on the line")
 
 
 # ---- Latency: the devices beside each other.

@@ -33,12 +33,13 @@ class ListedDevice:
 
     @property
     def name(self) -> str:
-        """The device's name; of one that serves language models, with the framework in place of tables."""
-        file = self.model.file
-        if file.llm and not file.has_latencies:
-            return plain(f"{file.product} ({file.llm['framework']})")
-        known = plain(self.model.device)
-        return known if file.of_form is None else f"{known} ({file.of_form.partition(': ')[0]})"
+        """The device and the times that its profile is from, as `known_as`."""
+        return known_as(self.key, self.model)
+
+    def answered_by(self, model: Model) -> str:
+        """The device of a profile that answers in its place, behind the name of that profile."""
+        known = known_as(self.key, model)
+        return known if model.label == self.model.label else f"{plain(model.label)}: {known}"
 
     def answers(self, of_decoders: bool) -> bool:
         """True if a tab of language models, or one of networks, offers the device.
@@ -54,6 +55,20 @@ class ListedDevice:
     def argument(self) -> str:
         """MODEL of a command in the server's working directory."""
         return argument_of(self.path)
+
+
+def known_as(key: str, model: Model) -> str:
+    """The device of a profile and the times that it is from; "" where `key` says that.
+
+    Of one that serves language models, the framework in place of the times.
+    """
+    file = model.file
+    if file.llm and not file.has_latencies:
+        return plain(f"{file.product} ({file.llm['framework']})")
+    device, form = plain(model.device), (file.of_form or "").partition(": ")[0]
+    words, own = device + f" ({form})" * bool(form), plain(key)
+    known = words.removeprefix(own)
+    return known.strip(" ()") if known != words and known[:2] in ("", " (") else words
 
 
 def argument_of(path: Path) -> str:

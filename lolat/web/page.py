@@ -23,6 +23,7 @@ from lolat.units import (
     shapes_text,
 )
 from lolat.web import answers
+from lolat.web.chart import chart
 from lolat.web.devices import ListedDevice, devices, every_device
 from lolat.web.form import Form
 from lolat.web.networks import UPLOAD, Decoders, NetworkCache
@@ -149,7 +150,7 @@ class Pages:
             "briefs": found["bests"]
             if found
             else [(c["title"], plain(c["device"].key)) for c in _fastest_first(cards)],
-            "chart": answers.chart(form, question, cards),
+            "chart": chart(form, question, cards),
             "blocks": answers.blocks(cards) if is_latency else None,
         }
 

@@ -110,6 +110,29 @@ def test_a_gpu_has_its_dollars_and_its_largest_batch() -> None:
     assert fits == [True, False]
 
 
+def test_a_card_names_the_profile_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An H100 that is asked for by its times in float32 has others in amp, in files of their own."""
+    models = places.repository_root() / "models"
+    monkeypatch.setattr(places, "bundled_folder", lambda: models)
+    half, single = (
+        json.loads((models / f"h100-{mode}.json").read_text())["device"]
+        for mode in ("fp16", "fp32")
+    )
+    names = {
+        "&precision=amp": f"h100-fp16: {half}",
+        "&precision=amp&view=budget": f"h100-fp16: {half}",
+        "&precision=amp&view=budget&max_ms=0.01": f"h100-fp16: {half}",
+        "&precision=fp32": single,
+        "&precision=amp&view=training": half,
+    }
+    with site([]) as page:
+        for query, known in names.items():
+            page.get(f"?model=h100-fp32&network=Mine{query}")
+            assert f'h100-fp32 <span class="dim">{known}</span></h2>' in page.raw
+        page.get("?model=a10&network=Mine")  # whose name is its file's
+        assert 'a10 <span class="dim">data sheet</span></h2>' in page.raw
+
+
 def test_devices_have_their_dollars_at_each_batch_size() -> None:
     prices = {"t4-fp32": 0.526, "rtx-4090-amp": 0.74}  # US$ an hour, g4dn.xlarge and RunPod's
     names, sizes = [*prices], (1, 8)
@@ -290,7 +313,7 @@ def test_the_way_is_told_in_the_words_of_the_page(page: Site) -> None:
     page.get(network="resnet50")
     assert "keras:ResNet50 or timm:resnet50" in page.errors()["network"]
     page.get(MINE, view="budget", max_ms="0.0001")
-    assert '<p class="big">takes longer</p>' in page.raw  # memory has nothing to do with it
+    assert '<p class="big">nothing fits</p>' in page.raw  # memory has nothing to do with it
     assert "; now, at width x1, it takes " in page.answer()
     page.get(MINE, view="training", replicas="2")
     said = page.answer().partition("Link and commands")[0]
@@ -431,7 +454,7 @@ def test_every_model_of_lolat_models_is_offered_but_those_of_single_layers(
         offered = {*re.findall(r'name="model" id="[^"]*" value="([^"]+)"', shown)}
     described = re.findall(r'<b>([^<]+)</b>\s*<span class="hint">([^<]+)</span></label>', shown)
     assert {name for name, _ in described} == offered - {"all"}
-    assert ("h200", "h200 (measured on h100-sxm-80gb)") in described
+    assert ("h200", "measured on h100-sxm-80gb") in described
     assert {*layers.split(", ")} & offered == set()
     assert {line.split()[0] for line in rows.splitlines()[1:]} == offered - {"all"}
 
