@@ -143,11 +143,9 @@ def _shown(value: Any) -> str:
     return repr(value) if isinstance(value, str) else str(value)
 
 
-def _amount(
-    name: str, metavar: str, help: str, least: float = 0, is_open: bool = True
-) -> Parameter:
-    """A number above `least`, or from it on where it is not open."""
-    return Parameter(name, help, float, least, is_open=is_open, metavar=metavar)
+def _amount(name: str, metavar: str, help: str, is_open: bool = True) -> Parameter:
+    """A number above 0, or from 0 on where it is not open."""
+    return Parameter(name, help, float, 0, is_open=is_open, metavar=metavar)
 
 
 def _word(

@@ -24,7 +24,7 @@ from lolat.fitting.cross_validation import (
     network_entry,
 )
 from lolat.fitting.least_squares import require_points
-from lolat.fitting.linear import fit_additive_costs, fit_two_regime
+from lolat.fitting.linear import fit_additive_costs, fit_two_regime, two_regime_at
 from lolat.graph.counts import FEATURES
 from lolat.tables.blocks import Point, blocks_of, known_features, matrix, times
 
@@ -79,12 +79,11 @@ def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, A
     require_points(len({tuple(p.counts[c] for c in THREE) for p in points}), len(THREE) + 1)
     three = matrix(points, THREE)
     two_regime = fit_two_regime(three, measured)
-    candidates = [two_regime.breakpoint_ms]
     predictors = {
         TwoRegime.name: _entry(
             two_regime,
             points,
-            lambda kept: fit_two_regime(three[kept], measured[kept], candidates=candidates),
+            lambda kept: two_regime_at(three[kept], measured[kept], two_regime.breakpoint_ms),
             len(THREE),
         )
     }

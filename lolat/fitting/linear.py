@@ -63,33 +63,31 @@ def family_rates(names: Sequence[str], slopes: np.ndarray, counts: np.ndarray) -
 # ---- The two-regime formula
 
 
-def fit_two_regime(
-    features: np.ndarray, times: np.ndarray, candidates: Sequence[float] = ()
-) -> TwoRegime:
+def fit_two_regime(features: np.ndarray, times: np.ndarray) -> TwoRegime:
     """Fit the two-regime formula; `features`: (points, 3) counts; `times`: (points,), ms.
 
-    The upper line is fitted to points that take at least the breakpoint, the lower line to the others.
-    `candidates`: breakpoints to try, ms; if empty, quantiles of the times and then the crossing of the best
-    fit's two lines. The smallest sum of capped relative errors wins. The breakpoint is 0 if all candidates
-    leave too few points above.
+    The upper line is fitted to points that take at least the breakpoint, the lower line to the others. The
+    breakpoints tried are quantiles of the times, then the crossing of the best fit's two lines. The
+    smallest sum of capped relative errors wins.
     """
-    tried = candidates or list(np.quantile(times, np.linspace(0.1, 0.6, 11)))
-    fits = [_at(features, times, float(c)) for c in tried if _enough(times, float(c))]
-    fits = fits or [_at(features, times, 0.0)]
+    quantiles = np.quantile(times, np.linspace(0.1, 0.6, 11)).tolist()
+    tried = [q for q in quantiles if _enough(times, q)] or [0.0]
+    fits = [two_regime_at(features, times, breakpoint_ms) for breakpoint_ms in tried]
     best = min(fits, key=lambda formula: _loss(formula, features, times))
-    for _ in range(0 if candidates else 3):  # a crossing splits the points better than a quantile
+    for _ in range(3):  # a crossing splits the points better than a quantile
         crossing = _crossing(best, features, times)
         if crossing is None or not _enough(times, crossing):
             break
-        other = _at(features, times, crossing)
+        other = two_regime_at(features, times, crossing)
         if _loss(other, features, times) >= _loss(best, features, times):
             break
         best = other
     return best
 
 
-def _at(features: np.ndarray, times: np.ndarray, breakpoint_ms: float) -> TwoRegime:
-    """The two-regime formula fitted with a given breakpoint, ms."""
+def two_regime_at(features: np.ndarray, times: np.ndarray, breakpoint_ms: float) -> TwoRegime:
+    """The formula fitted with a given breakpoint, ms; with 0 if too few points lie above the given one."""
+    breakpoint_ms = breakpoint_ms if _enough(times, breakpoint_ms) else 0.0
     above = times >= breakpoint_ms
     design = np.column_stack([features, np.ones(len(times))])
     solution = fit_relative(design[above], times[above])
