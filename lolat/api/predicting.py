@@ -99,7 +99,7 @@ def predict_all(
     answers: list[Prediction] = []
     errors: dict[str, LolatError] = {}
     graphs: dict[Any, Graph | Analysis] = {}
-    by_label = dict(zip(map(attrgetter("label"), models), models, strict=True))
+    by_label = {model.label: model for model in models}
     for network in networks:
         key = network if isinstance(network, str) else id(network)
         try:
@@ -110,12 +110,13 @@ def predict_all(
             errors[f"a {type(network).__name__}" if key == id(network) else str(key)] = error
             continue
         seen: set[tuple[int, str]] = set()
-        to_device = _fastest if best else predict
+
         for batch_size in batch_sizes:
             asked = replace(question, batch_size=batch_size)
-            each = ask_each(by_label, partial(to_device, network=graph, question=asked), lost)
-            for label, found in sorted(each.items(), key=_time) if ranked else each.items():
-                p = found.named(network, question.input_size)
+            to_device = partial(_fastest if best else predict, network=graph, question=asked)
+            each = ask_each(by_label, to_device, lost).values()
+            for one in sorted(each, key=_sample_ms) if ranked else each:
+                p = one.named(network, question.input_size)
                 label = p.query.model.label
                 if best and (p.batch_size, label) in seen:
                     continue  # the faster model of two of one GPU may be the same
@@ -124,11 +125,6 @@ def predict_all(
     if not answers and not errors:
         raise no_device(lost)
     return Predictions(tuple(answers), errors, lost)
-
-
-def _time(answer: tuple[str, Prediction]) -> float:
-    """The time of a sample, ms, in a device's answer."""
-    return answer[1].latency_ms / answer[1].batch_size
 
 
 def ask(
@@ -174,6 +170,11 @@ def read_network(network: Any, input_size: InputSize) -> Graph | Analysis:
         raise error.reworded(f"no network {shortened(str(network))!r}: {words}") from error
 
 
+def _sample_ms(prediction: Prediction) -> float:
+    """The time of a sample."""
+    return prediction.latency_ms / prediction.batch_size
+
+
 def priced(prediction: Prediction, listed: Prices) -> Prediction:
     """The prediction with the prices of a list that was given; a device that lacks there is remarked on."""
     found = replace(prediction, prices=listed)
@@ -196,7 +197,7 @@ def _fastest(model: Model, network: Graph | Analysis, question: Question) -> Pre
             refused = error
     if not found and refused is not None:
         raise refused
-    return min(reversed(found), key=lambda p: p.latency_ms / p.batch_size)  # of ties the asked one
+    return min(reversed(found), key=_sample_ms)  # of ties the asked one
 
 
 def exceeded(predictions: Collection[Prediction], question: Question) -> list[str]:

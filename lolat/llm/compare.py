@@ -55,11 +55,6 @@ class ComparedModels(Result):
         return {name: answer.compared for name, answer in self.of.items() if answer.compared}
 
     @property
-    def percentile(self) -> int | None:
-        """The percentile of the times; None: their means."""
-        return self.asked.percentile
-
-    @property
     def cheapest(self) -> str | None:
         """The device with the cheapest tokens, of equal ones as of its rows; None if no price is known."""
         return self.leaders(self.answers)["cheapest"]
@@ -87,7 +82,7 @@ class ComparedModels(Result):
         """Return the cheapest and the fastest device of rows under one load; None where there is none."""
         priced = self.priced(rows)
         best = best_of([*priced.values()], self.asked)
-        ms = {n: row.time("tpot", self.percentile) or math.inf for n, row in rows.items()}
+        ms = {n: row.time("tpot", self.asked.percentile) or math.inf for n, row in rows.items()}
         cheapest = next((n for n, row in priced.items() if row is best), None)
         return {"cheapest": cheapest, "fastest": min(ms, key=ms.__getitem__, default=None)}
 

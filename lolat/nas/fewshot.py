@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -269,8 +269,14 @@ def samples_only(argument: str, model: Device) -> InputError:
     )
 
 
-class Answer(NamedTuple):
-    """The latency of a whole network with its interval, as `predict` gives them."""
+@dataclass(frozen=True)
+class Answer:
+    """The latency of a whole network with its interval, and its memory, as `predict` gives them.
+
+    `inside_share`: share of the time inside the measured range. `fits`: true if the device's memory
+    suffices. If samples answer, memory is not known, and a network is
+    `in_domain` between their fastest and slowest.
+    """
 
     latency_ms: float
     interval_ms: tuple[float, float] | None
@@ -303,7 +309,7 @@ def answers(
         ]
     question = Question(estimator.batch_size, estimator.predictor, coverage=coverage)
     whole = [predict(model, space.network(row), question) for row in rows]
-    return [Answer(*(getattr(one, name) for name in Answer._fields)) for one in whole]
+    return [Answer(*(getattr(one, of.name) for of in fields(Answer))) for one in whole]
 
 
 # ---- Fitting.

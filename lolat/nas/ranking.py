@@ -218,7 +218,7 @@ def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Rankin
         return result
     slow = found.rows[[int(np.argmax(found.times))]]
     first, slowest = answers(found.latencies, space, model, np.concatenate([rows[:1], slow]))
-    of_first = {k: v for k, v in first._asdict().items() if k not in ("latency_ms", "inside_share")}
+    of_first = {k: v for k, v in vars(first).items() if k not in ("latency_ms", "inside_share")}
     of_slowest = {"memory_bytes": slowest.memory_bytes, "fits": slowest.fits}
     told = {"warnings": (*result.warnings, *first.warnings)}
     return replace(result, **of_first | of_slowest | told)

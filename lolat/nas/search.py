@@ -31,28 +31,17 @@ CANDIDATES = 200
 EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
 
 
-@dataclass(frozen=True)
-class FrontCandidate:
-    """A network on the front: its score, and its latency and memory as `predict` answers.
+@dataclass(frozen=True, kw_only=True)
+class FrontCandidate(Answer):
+    """A network on the front, with its score."""
 
-    `inside_share`: share of the time inside the measured range. `fits`: true if the device's memory
-    suffices. If samples answer, memory is not known, and a network is
-    `in_domain` between their fastest and slowest.
-    """
+    KEYS = ("arch", "candidate", "choices", "latency_ms", "score", "interval_ms", "coverage", "in_domain",
+            "inside_share", "host_bound", "memory_bytes", "fits", "warnings")  # fmt: skip
 
     arch: str
     candidate: tuple[int, ...]
     choices: dict[str, Any]
-    latency_ms: float
     score: float
-    interval_ms: tuple[float, float] | None
-    coverage: float | None
-    in_domain: bool | None
-    inside_share: float | None
-    host_bound: bool | None
-    memory_bytes: int | None
-    fits: bool | None
-    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -379,9 +368,9 @@ class Archive:
         last = {milliseconds(times[n]): n for n in order}.values()
         found = tuple(
             FrontCandidate(
-                space.arch(self.rows[n]), tuple(self.rows[n].tolist()), space.named(self.rows[n]),
-                score=self.sign * float(scores[n]),
-                **whole[n]._replace(latency_ms=float(times[n]))._asdict(),
+                arch=space.arch(self.rows[n]), candidate=tuple(self.rows[n].tolist()),
+                choices=space.named(self.rows[n]), score=self.sign * float(scores[n]),
+                **{**vars(whole[n]), "latency_ms": float(times[n])},
             )
             for n in last
         )  # fmt: skip

@@ -153,7 +153,7 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
             yield _surely_cheapest(found, rows)
     if asked.has_limits:
         return
-    times = {plain(n): r.judged(found.percentile)[0] for n, r in rows.items()}
+    times = {plain(n): r.judged(found.asked.percentile)[0] for n, r in rows.items()}
     fastest = leaders["fastest"]
     leading = {fastest: "", found.leaders(priced)["fastest"]: known}
     for one, of in {**leading, fastest: ""}.items():  # of all, then of those with a price
@@ -174,7 +174,7 @@ def _least_a_month(
 
     def worth(name: str) -> tuple[Any, ...]:
         row = rows[name]
-        times = [ms for ms, _ in row.judged(found.percentile)]
+        times = [ms for ms, _ in row.judged(found.asked.percentile)]
         return row.dollars_per_hour or 0.0, not row.is_sure(found.asked), times
 
     name = min(rows, key=worth)
@@ -284,7 +284,7 @@ def _columns_of(
     found: ComparedModels, names: Mapping[int, str], rows: Sequence[ServingConfig]
 ) -> list[Column]:
     first, *_ = found.of.values()
-    at = "" if found.percentile is None else f" P{found.percentile}"
+    at = "" if found.asked.percentile is None else f" P{found.asked.percentile}"
     pages: dict[str, Page] = {"GPUs": "front", f"whole request{at}": "hidden"}
     pages |= {
         "a GPU": "hidden",

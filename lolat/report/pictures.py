@@ -201,7 +201,8 @@ def _draw_compared(found: Any, axes: Axes) -> Any:
         for name, row in best.items():
             of_device[plain(name)].append(row)
     points = {
-        name: [_point(row, found.percentile) for row in rows] for name, rows in of_device.items()
+        name: [_point(row, found.asked.percentile) for row in rows]
+        for name, rows in of_device.items()
     }
     row = next(iter(found.answers.values()))
     models = ", ".join(dict.fromkeys(plain(of.model) for of in found.of.values()))
@@ -210,7 +211,7 @@ def _draw_compared(found: Any, axes: Axes) -> Any:
         ax.set_title(f"{models}, the best row of each")
     else:
         bars = {name: some[0][1:] for name, some in points.items()}
-        ax = _bars(bars, axes, f"ms per output token{_at(found.percentile)}")
+        ax = _bars(bars, axes, f"ms per output token{_at(found.asked.percentile)}")
         ax.set_title(f"{models}, {row.requests_words}")
     return ax
 

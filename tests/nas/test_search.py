@@ -23,6 +23,7 @@ from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError
 from lolat.io.progress import Progress
 from lolat.nas import Space, search, spaces
+from lolat.nas.fewshot import Answer
 from lolat.nas.search import FrontCandidate, SearchResult, front
 from lolat.nas.user_code import Objective, find_space
 from lolat.units import between, milliseconds
@@ -503,9 +504,8 @@ def test_spaces_and_functions_by_name() -> None:
 def test_the_tutorial_names_the_columns_of_the_front() -> None:
     """Those of a candidate with its three choices, in the order of the file."""
     choices = {"width": 8, "depth": 2, "kernel": 3}
-    one = FrontCandidate(
-        "0-1-0", (0, 1, 0), choices, 1.0, 0.5, None, None, True, 1.0, False, 64, True, ()
-    )
+    whole = vars(Answer(1.0, None, None, True, 1.0, False, 64, True, ()))
+    one = FrontCandidate(**whole, arch="0-1-0", candidate=(0, 1, 0), choices=choices, score=0.5)
     found = SearchResult(
         "space", 8, 1, "extended", "formula", "epyc-2t", "exhaustive", 2.0, 8, 0, (one,)
     ).rows()
