@@ -271,8 +271,7 @@ def _draw_costs(found: Any, axes: Axes) -> Any:
     dots: dict[str, list[Any]] = defaultdict(list)
     for of in getattr(found, "answers", (found,)):
         name = f"{short_name(of.device)}, {way_words(of)}, batch {of.batch_size:,}"
-        fitting = [o for o in of.options if False not in (of.fits, o.fits)]
-        dots[name] += [o for o in fitting if None not in (o.total_s, o.dollars)]
+        dots[name] += [o for o in of.timed if o.dollars is not None]
     if not any(dots.values()):
         raise InputError(
             f"no picture without hours and dollars; give {arg('samples')}, and {arg('prices')} or "

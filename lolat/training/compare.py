@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -349,18 +349,17 @@ def joined(
     answers: Sequence[Cost], left_out: Mapping[str, str], precision: str | None = None
 ) -> Costs:
     """Join the answers of several devices or batch sizes to one question."""
-    choices = [
-        Choice.of(c, o)
-        for c in answers
-        for o in c.options
-        if False not in (c.fits, o.fits) and o.total_s is not None
-    ]
     first = answers[0]
     about = ("network", "samples", "epochs", "optimizer", "coverage")
     return Costs(
         **{name: getattr(first, name) for name in about}, **asdict(first.limits), answers=tuple(answers),
-        left_out=left_out, precision=precision, **best_of(choices, first.limits),
+        left_out=left_out, precision=precision, **best_of(choices_of(answers), first.limits),
     )  # fmt: skip
+
+
+def choices_of(costs: Iterable[Cost]) -> list[Choice]:
+    """Return the options that fit, if a time is known."""
+    return [Choice.of(cost, option) for cost in costs for option in cost.timed]
 
 
 SHORTER = 0.9
@@ -383,13 +382,12 @@ def with_modes(costs: Costs, again: Callable[[str, dict[str, Any]], Cost]) -> Co
     values = {"cheapest": "dollars", "fastest": "total_s"}
     bests = {name: getattr(costs, name) for name in values}
     if costs.missed:  # another launch may keep the limits
-        every = [Choice.of(c, o) for c in costs.answers for o in c.timed]
+        every = choices_of(costs.answers)
         bests["cheapest"] = min(every, key=lambda c: c.dollars or inf)
         bests["fastest"] = min(every, key=lambda c: c.total_s)
     eager = {c for c in bests.values() if c and c.launch == EAGER}
     others = {
-        c: [Choice.of(x, o) for w in (COMPILED, GRAPH) for x in asked(c, launch=w) for o in x.timed]
-        for c in eager
+        c: choices_of(x for w in (COMPILED, GRAPH) for x in asked(c, launch=w)) for c in eager
     }
     in_launch = dict[str, Choice]()
     for name, value in values.items():
@@ -402,9 +400,8 @@ def with_modes(costs: Costs, again: Callable[[str, dict[str, Any]], Cost]) -> Co
                 in_launch[name] = one
     ways = [*others.values()]
     if costs.missed and costs.precision != BEST:
-        tried = dict.fromkeys(bests.values())
-        found = [x for c in tried if c for x in asked(c, channels_last=True)]
-        ways.insert(0, [Choice.of(x, o) for x in found for o in x.timed])
+        tried = filter(None, dict.fromkeys(bests.values()))
+        ways.insert(0, choices_of(x for c in tried for x in asked(c, channels_last=True)))
     kept = (c for way in ways for c in way if costs.limits.keeps(c.total_s or inf, c.dollars))
     offer = next(kept, None) if costs.missed else None
     lasts = dict[str, float]()
