@@ -17,11 +17,14 @@ from lolat.report.cost_table import (
     columns,
     compared_links,
     ends_words,
+    is_little_worse,
     keeps,
     legend,
     links_of,
     most_line,
     recipe_words,
+    surest,
+    value_of,
     way_words,
 )
 from lolat.report.ranked import apart_words, grouped_notes, left_out_lines, levels_words
@@ -231,20 +234,17 @@ def _best_line(name: str, words: str, best: Row, limits: TrainingLimits) -> str:
     return f"{name}{limits.words()}: {words}{across(best[1])}{likely}"
 
 
-def _value(row: Row, name: str) -> float:
-    """The price of a row for the word "Cheapest", else its time; infinite where it is unknown."""
-    option = row[1]
-    return (option.dollars if name.startswith("Cheapest") else option.total_s) or math.inf
-
-
-def _sure_lines(
-    name: str, best: Row, rows: Sequence[Row], limits: TrainingLimits, words: Callable[[Row], str]
-) -> Iterator[str]:
-    """A line on the best row that is sure to keep the limits, behind one that is likely to."""
-    sure = [row for row in rows if keeps(row[1], limits) == "yes" and row[1].fits is not False]
-    if sure and keeps(best[1], limits) == "likely":
-        one = min(sure, key=lambda row: _value(row, name))
-        yield f"{name}{limits.words()}, sure: {words(one)}{across(one[1])}"
+def _with_sure(
+    name: str, lines: Sequence[str], best: Row, rows: Sequence[Row], limits: TrainingLimits,
+    words: Callable[[Row], str],
+) -> Sequence[str]:  # fmt: skip
+    """Lines on the best row, and one on the best that is sure to keep the limits: before them where it is
+    little worse.
+    """
+    if (sure := surest(name, best, rows, limits)) is None:
+        return lines
+    line = f"{name}{limits.words()}, sure: {words(sure)}{across(sure[1])}"
+    return [line, *lines] if is_little_worse(name, sure, best) else [*lines, line]
 
 
 def _faster_words(cheapest: Choice | TrainingPrediction, other: Choice | TrainingPrediction) -> str:
@@ -264,10 +264,10 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
         if devices is not None:
             best = cost.option(devices)
             more = _faster_words(cost.option(cost.cheapest), best) if cost.cheapest else ""
-            yield _best_line(name, cost.summary(devices), (cost, best), limits) + more
+            line = _best_line(name, cost.summary(devices), (cost, best), limits) + more
             rows = [(cost, option) for option in cost.options]
-            yield from _sure_lines(
-                name, (cost, best), rows, limits, lambda row: cost.summary(row[1].devices)
+            yield from _with_sure(
+                name, [line], (cost, best), rows, limits, lambda row: cost.summary(row[1].devices)
             )
     yield from _price_lines(cost)
 
@@ -486,16 +486,14 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
         needed, room = best[1].memory_bytes, best[0].available_bytes
         if needed and room and (close := close_words(needed, room)):
             more += f"; {byte_size(needed)} of {byte_size(room)}{close}"
-        if name == "Fastest" and choice == costs.cheapest:
-            yield "Fastest: the same"
-        else:
-            yield f"{_best_line(name, words, best, limits)}{more}"
-        yield from filter(None, [_launch_words(costs, name.lower())])
-        if alike := apart_words(of, values, "  ") if of in values else "":
-            yield alike
-        yield from _sure_lines(
-            name, best, listed, limits, lambda row: choice_words(Choice.of(*row), costs.batches > 1)
-        )
+        is_said = name == "Fastest" and choice == costs.cheapest
+        line = "Fastest: the same" if is_said else _best_line(name, words, best, limits) + more
+        alike = apart_words(of, values, "  ") if of in values else ""
+        lines = [*filter(None, (line, _launch_words(costs, name.lower()), alike))]
+        yield from _with_sure(
+            name, lines, best, listed, limits,
+            lambda row: choice_words(Choice.of(*row), costs.batches > 1),
+        )  # fmt: skip
 
 
 def _launch_words(costs: Costs, name: str) -> str:
@@ -514,7 +512,7 @@ def _launch_words(costs: Costs, name: str) -> str:
 def _on_one(best: Row, rivals: Sequence[Row], name: str) -> str:
     """A clause on one machine that is nearly as cheap, or as fast, as several."""
     whole = [row for row in rivals if not across(row[1])]
-    one = min(whole, key=lambda row: _value(row, name), default=best) if across(best[1]) else best
-    if one is best or _value(one, name) > NEARLY * _value(best, name):
+    one = min(whole, key=lambda row: value_of(row, name), default=best) if across(best[1]) else best
+    if one is best or value_of(one, name) > NEARLY * value_of(best, name):
         return ""
     return f"; on one machine: {choice_words(Choice.of(*one))}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -201,6 +202,47 @@ def keeps(option: TrainingPrediction, limits: TrainingLimits) -> str:
         took = duration(option.within_limits / (option.tokens_per_s or option.samples_per_s))
         return f"{quantity(option.within_limits)} {of}{ends} in {took}"
     return max(words, key=SURE.index, default="")
+
+
+LITTLE = 1.05
+"""The most that a sure choice may cost, or last, of what a likely one does, to be named before it."""
+
+
+def value_of(row: Row, name: str) -> float:
+    """The price of a row for the word "Cheapest", else its time; infinite where it is unknown."""
+    option = row[1]
+    return (option.dollars if name.startswith("Cheapest") else option.total_s) or math.inf
+
+
+def surest(name: str, best: Row, rows: Sequence[Row], limits: TrainingLimits) -> Row | None:
+    """The best row that is sure to keep the limits, beside one that is likely to; None without."""
+    if keeps(best[1], limits) != "likely":
+        return None
+    sure = [row for row in rows if keeps(row[1], limits) == "yes" and row[1].fits is not False]
+    return min(sure, key=lambda row: value_of(row, name), default=None)
+
+
+def is_little_worse(name: str, sure: Row, best: Row) -> bool:
+    """True if the sure row costs at most LITTLE of the best one, or takes so long."""
+    return value_of(sure, name) <= LITTLE * value_of(best, name)
+
+
+def headline(of: Cost | Costs) -> tuple[Row, str] | None:
+    """(the row of a headline, a clause that it is likely to keep the limits).
+
+    It is the cheapest, without prices the fastest, or the best that is sure to keep the limits where that
+    is little worse. None without data.
+    """
+    costs = [of] if isinstance(of, Cost) else of.answers
+    rows = [(c, o) for c in costs for o in c.options if c.fits is not False]
+    name, best = ("Fastest", of.fastest) if of.cheapest is None else ("Cheapest", of.cheapest)
+    found = (row for row in rows if best in (row[1].devices, Choice.of(*row)))
+    if best is None or (row := next(found, None)) is None:
+        return None
+    sure = surest(name, row, rows, of.limits)
+    if sure and is_little_worse(name, sure, row):
+        return sure, ""
+    return row, f"; likely{of.limits.words()}" * (keeps(row[1], of.limits) == "likely")
 
 
 def most_line(rows: Sequence[Row]) -> str:

@@ -22,7 +22,7 @@ from lolat.llm.decoder import Decoder
 from lolat.llm.question import ServingQuestion
 from lolat.parameters import BEST
 from lolat.report.cost import cost_parts, costs_parts
-from lolat.report.cost_table import facts_of_training
+from lolat.report.cost_table import facts_of_training, headline
 from lolat.report.explanation import budget_lines
 from lolat.report.llm import breakdown, facts, gpus_a_month, llm_parts, load_line, row_words
 from lolat.report.llms import (
@@ -161,10 +161,11 @@ def _training(
     if cost.fits is False:
         return about | {"title": "does not fit", "lines": [no_room(cost)]}
     before, by_number, after = cost_parts(cost)
-    title, no = _unless_kept(form, cost, cost.summary(cost.best.devices))
+    (of, best), likely = headline(cost) or ((cost, cost.best), "")
+    title, no = _unless_kept(form, cost, cost.summary(best.devices) + likely)
     return about | {
         "title": title,
-        "facts": [] if no else [*facts_of_training(cost, cost.best)],
+        "facts": [] if no else [*facts_of_training(of, best)],
         "lines": [*no, before[0]],
         "after": [*before[1:], *after],
         "remarks": cost.warnings,
@@ -237,14 +238,12 @@ def _costs(form: Form, costs: Costs, on: str) -> Beside:
 def _several(form: Form, costs: Costs, caption: str) -> Card:
     """Several trainings: the best as a title with its facts, sentences before the table, lines behind."""
     title, table, bests, after = costs_parts(costs)
-    best = costs.cheapest or costs.fastest
-    found, no = _unless_kept(form, costs, best.words if best else "")
-    rows = ((c, o) for c in costs.answers for o in c.options if best and not no)
-    row = next((row for row in rows if Choice.of(*row) == best), None)
+    row, likely = headline(costs) or (None, "")
+    found, no = _unless_kept(form, costs, Choice.of(*row).words + likely if row else "")
     return {
         "title": found,
         "bests": [(found, "")],
-        "facts": [*facts_of_training(*row)] if row else [],
+        "facts": [*facts_of_training(*row)] if row and not no else [],
         "sentences": [*no, title, *bests],
         "table": table.html(caption) if table.rows else "",
         "lines": after,
