@@ -271,12 +271,7 @@ def samples_only(argument: str, model: Device) -> InputError:
 
 @dataclass(frozen=True)
 class Answer:
-    """The latency of a whole network with its interval, and its memory, as `predict` gives them.
-
-    `inside_share`: share of the time inside the measured range. `fits`: true if the device's memory
-    suffices. If samples answer, memory is not known, and a network is
-    `in_domain` between their fastest and slowest.
-    """
+    """The latency of a whole network with its interval, as `predict` gives them."""
 
     latency_ms: float
     interval_ms: tuple[float, float] | None

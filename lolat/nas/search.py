@@ -33,7 +33,12 @@ EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
 
 @dataclass(frozen=True, kw_only=True)
 class FrontCandidate(Answer):
-    """A network on the front, with its score."""
+    """A network on the front: its score, and its latency and memory as `predict` answers.
+
+    `inside_share`: share of the time inside the measured range. `fits`: true if the device's memory
+    suffices. If samples answer, memory is not known, and a network is
+    `in_domain` between their fastest and slowest.
+    """
 
     KEYS = ("arch", "candidate", "choices", "latency_ms", "score", "interval_ms", "coverage", "in_domain",
             "inside_share", "host_bound", "memory_bytes", "fits", "warnings")  # fmt: skip
