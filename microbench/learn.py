@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from lolat.device.shape import OTHERS
 from lolat.graph import Graph
 from lolat.io.paths import near
 from lolat.io.progress import Progress
@@ -32,7 +33,6 @@ DEFAULT_SETTINGS = Settings(rounds=6, most_rounds=24, enough_s=50.0)
 # Above these values a run gets a warning.
 UNSTEADY = 1.5  # the most disturbed tenth of a run over the calmest
 UNREPEATABLE = 0.08  # relative difference of repeated measurements
-OTHERS = 0.2  # processors that other programs use
 LONGEST_WAIT_S, WATCH_S, CALM_S = 600.0, 2.0, 6.0
 """The longest wait for a calm moment, the time between two looks, and the duration of a calm moment."""
 MOVED = 0.1  # relative change of the machine's speed

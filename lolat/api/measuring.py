@@ -13,6 +13,7 @@ import numpy as np
 from lolat.device import running
 from lolat.device.file import UNKNOWN
 from lolat.device.question import InputSize
+from lolat.device.shape import OTHERS
 from lolat.device.state import CHECKED, LIMIT, age_of, checked, limit_of, write_check
 from lolat.errors import DeviceError, InputError, MeasuringError, arg
 from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
@@ -371,7 +372,7 @@ def as_probed(model: Model) -> Model:
     networks = [p for p in file.points if p.whole] or file.points
     ratio = float(np.median([1.0 + waking_ms * (p.ops or 0) / p.latency_ms for p in networks]))
     ratio, beside = max(ratio, 0.5), ""
-    if (apart := abs(others - noise.others)) > learn.OTHERS:
+    if (apart := abs(others - noise.others)) > OTHERS:
         beside = f"; other programs use {others:.1f} processors (when learned {noise.others:.1f})"
         spread = math.hypot(spread, probe.BUSY * apart / environment.cpu_count())
     elif off(ratio) <= LIMIT:
@@ -407,7 +408,7 @@ def diagnosis(
         )
         settled = DRIFTED if _is_settled(others, unrest) else UNSETTLED
         verdict = OK if off(ratio) <= limit else settled
-        if others > learn.OTHERS:
+        if others > OTHERS:
             warnings.append(f"other programs used {others:.1f} processors meanwhile: close them")
     ratios = [a.ratio for a in again]
     return Diagnosis(
@@ -428,7 +429,7 @@ def _is_settled(others: float, unrest: float) -> bool:
     """True if a run tells of the machine: `others`, processors of other programs, and `unrest`, the most
     disturbed tenth over the calmest, are small.
     """
-    return others <= learn.OTHERS and unrest <= learn.UNSTEADY
+    return others <= OTHERS and unrest <= learn.UNSTEADY
 
 
 def _keep(

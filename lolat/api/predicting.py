@@ -19,7 +19,7 @@ from lolat.device.question import (
     no_device,
     sizes_of,
 )  # fmt: skip
-from lolat.device.running import in_precisions, precisions_differ
+from lolat.device.running import in_precisions, not_alike
 from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis
@@ -59,7 +59,7 @@ class Predictions(Several):
         ends = " to ".join(dict.fromkeys(milliseconds(ms) for ms in (*times[:1], *times[-1:])))
         lost = [f"{name} could not be read: {why}" for name, why in self.failures.items()]
         lost += left_out_lines(self.left_out)
-        differ = precisions_differ(p.query.model for p in self.answers)
+        differ = not_alike(p.query.model for p in self.answers)
         networks = {plain(p.query.network) for p in self.answers}
         devices = {device_words(p) for p in self.answers}
         of = f" of {_one(networks, 'network')} on {_one(devices, 'device')}" * bool(times)

@@ -19,13 +19,22 @@ import msgspec
 from lolat.device.domain import Domain
 from lolat.device.predictors import PREDICTORS, Roofline
 from lolat.device.predictors.formula import Formula
-from lolat.device.shape import FORMAT_VERSION, SCHEMA, SECTIONS, Noise, StoredPoint, validate
+from lolat.device.shape import (
+    FORMAT_VERSION,
+    OTHERS,
+    SCHEMA,
+    SECTIONS,
+    Noise,
+    StoredPoint,
+    validate,
+)
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, Mode
 from lolat.hardware.environment import ANY_GPU, Environment, Hardware, with_generation
 from lolat.hardware.gpus import CPU, card_of, device_name, find_gpu
 from lolat.io.documents import read_json, to_json
 from lolat.io.paths import AnyPath, bundled_folder, list_models, near, shown_path
+from lolat.io.results import Remark
 from lolat.io.writing import write_bytes
 from lolat.parameters import BACKENDS, TRAINING_BACKENDS
 
@@ -184,6 +193,18 @@ class DeviceFile(Hardware):
             (errors[kind] for kind in kinds if errors.get(kind)), {}
         )
         return {name: value for name, value in figures.items() if value is not None}
+
+    @property
+    def loaded(self) -> Remark | None:
+        """A remark on times that include the load of other programs; None if the machine was idle."""
+        others = self.noise.others
+        if others <= OTHERS:
+            return None
+        able = (self.environment.processor or {}).get("threads")
+        return Remark(
+            "learned while other programs ran, so on an idle machine networks are faster",
+            f"they used {others:.1f}{f' of {able}' if able else ''} processors; close them and learn again",
+        )
 
     @property
     def notes(self) -> list[str]:

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 MOSTLY_UNLIKE = 0.5
 """Share of the time in classes that were not timed, beyond which a device without a sheet is unknown."""
+MOSTLY_MACHINE = 2.0
+"""The machine's part of an interval over the formula's part, above which the answer tells it."""
 THREE_COUNTS = (
     "the table has three counts of convolutions alone: the time of weights, dense layers and other "
     "operations is not known"
@@ -110,12 +112,15 @@ def _learned_with(backend: str, device: str, known: str) -> str | None:
 
 
 def of_its_source(file: DeviceFile) -> tuple[str, ...]:
-    """The remarks of a model file from published times, or changed by a data sheet or as of now."""
+    """The remarks of a model file from published times, learned beside other programs, or changed by a data
+    sheet or as of now.
+    """
     kernels = file.kernels
     gpu = file.gpu if kernels else None
     dies = gpu.dies_remark if gpu else ""
     power = gpu.power_remark(file.mode.dtype) if gpu and kernels and not kernels.measured else ""
-    remarks = filter(None, (file.document.get("as_now"), file.of_form, file.estimated, dies, power))
+    facts = file.loaded, file.document.get("as_now"), file.of_form, file.estimated, dies, power
+    remarks = filter(None, facts)
     return *remarks, *(file.warnings if file.environment.of_layers else ())
 
 
@@ -344,7 +349,7 @@ def widened_half_width(
     graph: Graph | None = None,
     terms_ms: Mapping[str, float] | None = None,
 ) -> tuple[float | None, tuple[str, ...]]:
-    """(half width of the interval, a logarithm; remarks if there is none).
+    """(half width of the interval, a logarithm; remarks if there is none, or the machine makes most of it).
 
     `ops`: number of operations; `graph`: of a network that may be quantized; `terms_ms`: of the formula in
     the network. Too few points: None for the default coverage, InputError for a given one.
@@ -363,7 +368,13 @@ def widened_half_width(
     widened = extrapolated_half_width(half_width, extrapolation, sure)
     int8 = int8_half_width(formula.int8, graph, sure) if graph and formula.int8 else 0.0
     machine = math.log1p(noise.repeatability or 0.0) * normal_quantile(sure)
-    return math.hypot(widened, machine, int8), ()
+    told: tuple[str, ...] = ()
+    if machine > MOSTLY_MACHINE * widened:
+        repeat = f"its times repeat within {percent(noise.repeatability or 0.0)}"
+        told = (
+            Remark("the interval is wide because the machine was unsteady while learning", repeat),
+        )
+    return math.hypot(widened, machine, int8), told
 
 
 def tables_extrapolation(

@@ -428,10 +428,20 @@ def mode_words(file: DeviceFile, graph: Graph | None = None, last: bool = False)
     return ", ".join(filter(None, parts))
 
 
-def precisions_differ(models: Iterable[Device], remedy: str = "") -> str:
-    """A remark on GPUs of which some run in half precision and some do not, although no precision was asked
-    for; "" without them. `remedy`: in place of the options of `lolat predict`.
+def not_alike(models: Iterable[Device], remedy: str = "") -> str:
+    """A remark on devices whose times do not compare them; "" where they do.
+
+    Of GPUs some run in half precision and some do not, although no precision was asked for; of learned
+    devices some were busy and some were not. `remedy`: in place of the options of `lolat predict`.
     """
+    models = [*models]
+    busy = {plain(model.label): bool(model.file.loaded) for model in models}
+    if len({*busy.values()}) > 1:
+        names = ", ".join(name for name, is_busy in busy.items() if is_busy)
+        return (
+            f"Loads differ, so these times do not compare the devices: {names} learned while other "
+            "programs ran, the others not"
+        )
     by_precision: dict[str, dict[str, bool]] = {}
     for model in models:
         if model.asked.precision is None and Roofline.name in model.predictors:

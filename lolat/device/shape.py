@@ -57,11 +57,16 @@ class Predictors(Struct, rename={"two_regime": "two-regime", "training_steps": "
     training_steps: TrainingSteps | UnsetType = UNSET
 
 
+OTHERS = 0.2
+"""Processors that other programs use, above which a machine is busy."""
+
+
 class Noise(Struct):
     """Relative noise of the machine, for latencies and for training; None if unknown.
 
     `floor`: of repeated times of a block; `repeatability`: standard deviation of times of the same networks
-    some minutes apart (`lolat.microbench.check`). See `lolat.microbench.learn.noise_of`.
+    some minutes apart (`lolat.microbench.check`). `others`: processors that other programs used. See
+    `lolat.microbench.learn.noise_of`.
     """
 
     floor: NotNegative | None = None

@@ -16,7 +16,7 @@ from lolat.device.prediction import (
     memory_words,
     no_room_words,
 )
-from lolat.device.running import known_by, precisions_differ
+from lolat.device.running import known_by, not_alike
 from lolat.device.summary import headline
 from lolat.graph.memory import parameters
 from lolat.io.results import topic
@@ -210,7 +210,7 @@ def table_of_predictions(
     hosts, are not compared.
     `max_ms`: a column says which rows keep it; `sure`: by the upper end of their intervals.
     """
-    differ, first = precisions_differ(p.query.model for p in predictions), predictions[0]
+    differ, first = not_alike(p.query.model for p in predictions), predictions[0]
     of_first = (first.query.network, device_words(first))
     by_size = {
         p.batch_size: p for p in predictions if (p.query.network, device_words(p)) == of_first

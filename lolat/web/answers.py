@@ -13,7 +13,7 @@ from lolat.api.choosing import ALL
 from lolat.api.model import Model
 from lolat.device.budget import budget, value_words
 from lolat.device.question import Question
-from lolat.device.running import precisions_differ
+from lolat.device.running import not_alike
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
 from lolat.llm.answer import BREAKDOWN, ServingConfig
@@ -355,7 +355,7 @@ def differ(form: Form, question: Card, cards: list[Card]) -> str:
         c["predictions"][0].query.model if "predictions" in c else asked_of(c["device"], question)
         for c in cards
     )
-    return precisions_differ(models, remedy)
+    return not_alike(models, remedy)
 
 
 def compared(form: Form, cards: list[Card], is_alike: bool) -> Card | None:

@@ -199,3 +199,25 @@ def test_a_row_of_a_block_has_its_name_as_the_option_takes_it_and_all_that_it_do
     assert row["description"] == longest.description
     assert longest.name == f"{longest.block} · {longest.description}"
     assert find_block(analyze(found.query.graph), row["block"]) == [*found.blocks].index(longest)
+
+
+def test_a_profile_learned_beside_other_programs_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not compared with one of an idle machine, and no device is called the cheapest."""
+    noise = {"floor": 0.1, "others": 1.59, "repeatability": 0.44}
+    environment = MODEL.file.recorded | {"processor": {"threads": 2}}
+    busy = Model(synthetic.document(noise=noise, environment=environment), "busy.json")
+    answer = busy.predict(synthetic.network())
+    assert "they used 1.6 of 2 processors; close them and learn again" in " ".join(answer.warnings)
+    assert any("its times repeat within 44 %" in w for w in answer.warnings)
+    monkeypatch.setattr(type(answer), "_offered", (1.0, "a machine"))
+    both = [answer, MODEL.predict(synthetic.network())]
+    text = "\n".join(lines_of(report.table_of_predictions(both)))
+    assert "Loads differ, so these times do not compare the devices: busy.json" in text
+    assert "Cheapest" not in text
+    assert "vs. first" not in text
+    idle = Model(synthetic.document(noise=noise | {"others": 0.2}), "busy.json")
+    text = "\n".join(
+        lines_of(report.table_of_predictions([idle.predict(synthetic.network()), both[1]]))
+    )
+    assert "Loads differ" not in text
+    assert "Cheapest" in text
