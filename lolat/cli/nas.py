@@ -10,8 +10,9 @@ import click
 
 from lolat.cli import common
 from lolat.cli.main import LazyGroup
+from lolat.device.question import RunAs
 from lolat.io.writing import check_file
-from lolat.parameters import COVERAGE
+from lolat.parameters import COVERAGE, parameters_of
 from lolat.report.search import best_lines, front_lines
 from lolat.report.tables import one_by_one, write_csv
 from lolat.units import milliseconds, plain, plural
@@ -96,16 +97,6 @@ class Score(click.ParamType):
         return "Expected a table, such as scores.csv, or your function, such as mytraining:score"
 
 
-RUN = ("precision", "launch", "host_us", "channels_last")
-
-
-def run_options(function: Any) -> Any:
-    """The options of an execution mode, for `_opened`."""
-    for name in reversed(RUN):
-        function = common.parameter(name)(function)
-    return function
-
-
 @common.command(
     "lolat nas search nasbench201 epyc-2t --objective scores.csv --max-ms 15",
     "lolat nas search fbnet local --objective package.module:score --output front.csv",
@@ -130,7 +121,7 @@ def run_options(function: Any) -> Any:
 )
 @common.parameter("lower_is_better")
 @common.parameter("batch_size", several=False, default=1, show_default=True)
-@run_options
+@common.question(RunAs)
 @common.output_option(more="The front as CSV.")
 @click.option(
     "--accuracy", type=click.Path(), metavar="FILE",
@@ -177,8 +168,8 @@ def _opened(space: str, model: str, question: dict[str, Any]) -> Model:
 
     check_order(space, model)
     loaded = open_here(model, common.say, common.Show)
-    given = {name: question.pop(name) for name in RUN}
-    for name in filter(given.get, RUN):
+    given = {name: question.pop(name) for name in parameters_of(RunAs)}
+    for name in filter(given.get, given):
         if loaded.file.spaces and not loaded.predictors:
             raise samples_only(name, loaded)
     return loaded.run_as(**given)
@@ -205,7 +196,7 @@ def _opened(space: str, model: str, question: dict[str, Any]) -> Model:
     help="Only the N fastest, the fastest first.",
 )  # fmt: skip
 @common.parameter("batch_size", default="1", show_default=True)
-@run_options
+@common.question(RunAs)
 def score(
     space: str, model: str, output: Path | None, batch_size: tuple[int, ...], **question: Any
 ) -> None:
