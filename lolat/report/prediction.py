@@ -29,7 +29,7 @@ from lolat.report.ranked import (
     levels_words,
     scaled,
 )
-from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, bottlenecks, folded
+from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, folded, marked_rows
 from lolat.report.tables import Column, Part, ReportTable, ends_of
 from lolat.units import byte_size, digits, milliseconds, plain, plural, quantity
 
@@ -117,7 +117,7 @@ def report_lines(
     if depth is not None and all(len(row.blocks) == 1 for row in block_rows(prediction, depth)):
         yield f"--depth {depth} folds nothing: no module {plural(depth, 'name')} deep holds several blocks"
     yield ""
-    yield bottleneck_sentence(prediction if depth is None else folded(prediction, depth))
+    yield bottleneck_sentence(folded(prediction, depth))
     yield from note_lines(prediction.warnings)
     command = prediction.arguments
     is_known = command is not None and not has_page
@@ -143,14 +143,7 @@ def further(prediction: Prediction, block: str | None = None) -> str:
 def block_table(prediction: Prediction, depth: int | None = None) -> ReportTable:
     """The table of blocks or modules, the bottlenecks in bold red on a terminal."""
     shown = block_rows(prediction, depth)
-    of = prediction if depth is None else folded(prediction, depth)
-    bold = {block.name for block in bottlenecks(of)}
     largest = max(row.share for row in shown)
-    names = [
-        prediction.blocks[row.blocks[0]].name if len(row.blocks) == 1 else row.label
-        for row in shown
-    ]
-    marked = [i for i, name in enumerate(names) if name in bold]
     columns = [
         Column("block", lambda row: row.label, is_text=True),
         Column("", lambda row: clipped(row.summary), is_text=True),
@@ -159,7 +152,7 @@ def block_table(prediction: Prediction, depth: int | None = None) -> ReportTable
         Column("", lambda row: 100 * row.share, "{:.1f} %".format),
         Column("most of it is", lambda row: TERMS[row.bound_by], is_text=True),
     ]
-    return ReportTable(columns, shown, marked=marked)
+    return ReportTable(columns, shown, marked=marked_rows(prediction, depth))
 
 
 def clipped(summary: str) -> str:

@@ -257,8 +257,20 @@ def block_rows(prediction: Prediction, depth: int | None = None) -> list[BlockRo
     return [_row(prediction, members, key) for key, members in groups.items()]
 
 
-def folded(prediction: Prediction, depth: int) -> Prediction:
-    """The prediction with a block for each of `block_rows` but the call."""
+def marked_rows(prediction: Prediction, depth: int | None = None) -> list[int]:
+    """The positions of those of `block_rows` that are bottlenecks."""
+    names = {block.name for block in bottlenecks(folded(prediction, depth))}
+    found = list[int]()
+    for i, row in enumerate(block_rows(prediction, depth)):
+        name = row.label if len(row.blocks) > 1 else prediction.blocks[row.blocks[0]].name
+        found += [i] * (name in names)
+    return found
+
+
+def folded(prediction: Prediction, depth: int | None) -> Prediction:
+    """The prediction with a block for each of `block_rows` but the call; None: as it is."""
+    if depth is None:
+        return prediction
     named = [(r.label, [*r.blocks]) for r in block_rows(prediction, depth) if r.label != CALL]
     names = [prediction.names[i[0]] if len(i) == 1 else label for label, i in named]
     counts, terms = (

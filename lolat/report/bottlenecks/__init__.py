@@ -6,7 +6,7 @@ All is computed and written here; the script of the page sorts, filters and open
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import date
 from hashlib import sha256
 from importlib.resources import files
@@ -27,8 +27,8 @@ from lolat.report.rows import (
     BlockRow,
     block_rows,
     bottleneck_sentence,
-    bottlenecks,
     folded,
+    marked_rows,
 )
 from lolat.report.tables import element, escape
 from lolat.units import digits, milliseconds, plain, quantity
@@ -44,7 +44,6 @@ HEADS = (("order", "#", "number"), ("name", "block", "block left"), ("", "", "ba
 def page(prediction: Prediction, depth: int | None = None) -> str:
     """The page of a prediction as HTML, folded `depth` names deep."""
     script, name = _file("page.js"), prediction.query.graph.name
-    of_rows = prediction if depth is None else folded(prediction, depth)
     shown = {
         c for row in block_rows(prediction, depth) for c, ms in row.by_color.items() if ms > 0.0
     }
@@ -54,7 +53,7 @@ def page(prediction: Prediction, depth: int | None = None) -> str:
         heading=element("h1", name),
         place=element("p", prediction.title.removeprefix(f"{plain(name)} · "), class_="place"),
         device=element("p", headline(prediction.query.model), class_="place"),
-        answer=_answer(prediction, bottleneck_sentence(of_rows)),
+        answer=_answer(prediction, bottleneck_sentence(folded(prediction, depth))),
         legend="".join(
             f'<li title="{escape(GLOSSARY[TERMS[group]])}"><i class="swatch {color}" aria-hidden="true">'
             f"</i>{escape(TERMS[group])}</li>"
@@ -63,7 +62,7 @@ def page(prediction: Prediction, depth: int | None = None) -> str:
         ),
         cols="".join(f'<col class="{classes}">' for *_, classes in HEADS),
         head="".join(_head(*column) for column in HEADS),
-        body=(body := _body(prediction, depth, {b.name for b in bottlenecks(of_rows)})),
+        body=(body := _body(prediction, depth)),
         opens="Click a name for its operations, a" if "aria-expanded" in body else "Click a",
         marks=" Bottlenecks are red, with a dot." * ('class="marked"' in body),
         changes=_changes(prediction),
@@ -145,19 +144,15 @@ def _head(key: str, words: str, classes: str) -> str:
     return f'<th scope="col" role="columnheader" class="{classes}">{inner}</th>'
 
 
-def _body(prediction: Prediction, depth: int | None, marked: Collection[str]) -> str:
-    """The table's rows; a block's opens to its operations, but not in networks of more than MANY blocks.
-
-    `marked`: names of the rows that are bottlenecks.
-    """
-    rows = block_rows(prediction, depth)
+def _body(prediction: Prediction, depth: int | None) -> str:
+    """The table's rows; a block's opens to its operations, but not in networks of more than MANY blocks."""
+    rows, marked = block_rows(prediction, depth), marked_rows(prediction, depth)
     longest = max((row.latency_ms for row in rows), default=0.0) or 1.0
     opens = len(prediction.names) <= MANY
     lines = []
     for number, row in enumerate(rows, start=1):
         blocks = [prediction.blocks[i] for i in row.blocks]
         macs = sum(block.counts["flops"] for block in blocks)
-        is_marked = (blocks[0].name if len(blocks) == 1 else row.label) in marked
         summary = "fixed cost, once a pass" if row.label == CALL else row.summary
         name = f"{element('b', row.label)} {element('span', summary)}"
         is_open = opens and len(blocks) == 1 and row.terms_ms
@@ -169,7 +164,7 @@ def _body(prediction: Prediction, depth: int | None, marked: Collection[str]) ->
             for (*_, classes), text in zip(HEADS[3:], texts, strict=True)
         )
         lines.append(
-            f'<tr role="row" class="{"marked" * is_marked}" data-time="{row.latency_ms!r}" '
+            f'<tr role="row" class="{"marked" * (number - 1 in marked)}" data-time="{row.latency_ms!r}" '
             f'data-macs="{macs}"><td role="cell" class="number">{number}</td><th scope="row" '
             f'role="rowheader" class="block"><button type="button"{state}>{name}</button></th>'
             f'<td role="cell" class="bars" aria-hidden="true">{bar(row.by_color, longest)}</td>'
