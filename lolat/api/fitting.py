@@ -234,12 +234,12 @@ def _say_other_cards(asked: Asked, file: DeviceFile) -> None:
 
 
 def _say_replaced(output: AnyPath, warn: Warn) -> None:
-    """Say that a file knew latencies from elsewhere, which a new fit replaces."""
+    """Say that a file knew measured latencies, which a new fit replaces."""
     with contextlib.suppress(LolatError):  # none, or a damaged one: `merged` says it
-        if (old := read(output)).has_latencies:
+        if (old := read(output)).has_latencies and (known := fitted_on_words(old)):
             warn(
-                f"{plain(os.fspath(output))} knew latencies from {fitted_on_words(old)}: these are "
-                "replaced; to have all, fit all tables together"
+                f"{plain(os.fspath(output))} knew latencies from {known}: these are replaced; to have all, "
+                "fit all tables together"
             )
 
 

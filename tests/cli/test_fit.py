@@ -160,6 +160,15 @@ def test_a_data_sheet_of_other_units_is_refused(
     assert not (tmp_path / "m.json").exists()
 
 
+def test_a_data_sheet_alone_has_no_times_that_a_new_fit_replaces(
+    lolat: Command, tmp_path: Path
+) -> None:
+    _, facts = made_up.write_tables(tmp_path)
+    ask = ("fit", "--facts", facts, "--name", "desk", "--output", tmp_path / "m.json")
+    first, again = lolat.done(*ask), lolat.done(*ask)
+    assert "replaced" not in first.err + again.err
+
+
 def test_times_that_no_formula_fits_are_told(lolat: Command, tmp_path: Path) -> None:
     """A third of them in microseconds, a third in seconds."""
     operations, _ = made_up.write_tables(tmp_path)
