@@ -23,6 +23,7 @@ from lolat.device.running import in_precisions, not_alike
 from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis
+from lolat.graph.modes import BFLOAT16, FLOAT16, own_dtype
 from lolat.hardware.prices import Prices, price_list
 from lolat.io.results import Several
 from lolat.parameters import BEST, PRECISIONS
@@ -185,7 +186,9 @@ def priced(prediction: Prediction, listed: Prices) -> Prediction:
 
 
 def _fastest(model: Model, network: Graph | Analysis, question: Question) -> Prediction:
-    """The prediction of a device in its fastest precision."""
+    """The prediction of a device in its fastest precision, or in that of a network in half precision."""
+    if own_dtype(network if isinstance(network, Graph) else network.graph) in (FLOAT16, BFLOAT16):
+        return predict(model, network, question)
     found: list[Prediction] = []
     refused: InputError | None = None
     for device in in_precisions(model, PRECISIONS[1:]):  # all but float32

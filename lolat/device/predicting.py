@@ -38,7 +38,7 @@ from lolat.device.shape import Noise
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
-from lolat.graph.counts import COLUMNS, FEATURES, ONLY, quantized_remark, wide_share
+from lolat.graph.counts import COLUMNS, FEATURES, FORMULAS, ONLY, quantized_remark, wide_share
 from lolat.graph.kinds import GATES
 from lolat.graph.memory import copies, largest_fitting
 from lolat.graph.modes import AMP, Mode, lost_upcasts, other_dtype
@@ -301,13 +301,14 @@ def with_untimed(
     """(the extrapolation of an unusual network with its share that no measurement has, by its work; the
     remarks on its counts).
 
-    It is what hides products, what is quantized as nothing was timed, products that amp leaves in
-    float32, and the weights whose experts have few rows. A row is a token at one of its experts, whichever
-    by chance. Counts and work have all experts read.
+    It is what has no formula, and all if that may hide products; what is quantized as nothing was timed;
+    products that amp leaves in float32; the weights whose experts have few rows. A row is a token at one
+    of its experts, whichever by chance. Counts and work have all experts read.
     """
     graph, counts, remarks = analysis.graph, analysis.counts, analysis.counts.warnings
     attributes = set[str]().union(*map(attrgetter("attributes"), graph.operations))
-    if not (counts.quantized or {"hides", "experts", "wide"} & attributes):
+    unknown = [n for n, o in enumerate(graph.operations) if o.kind not in FORMULAS]
+    if not (unknown or counts.quantized or {"experts", "wide"} & attributes):
         return found, remarks
     share = quantized = counts.quantized
     if (
@@ -318,8 +319,14 @@ def with_untimed(
         told = int8_remark(analysis, formula.int8_ms(analysis, batch_size))
         remarks = (told, *(r for r in remarks if share or r != quantized_remark(quantized)))
     share = max(share, wide_share(graph) if mode.dtype == AMP else 0.0)
-    if any("hides" in o.attributes for o in graph.operations):
+    if any("hides" in graph.operations[n].attributes for n in unknown):
         share = 1.0
+    elif unknown:
+        terms = formula.of_operations(analysis, batch_size).sum(axis=1)
+        of_unknown = float(terms[unknown].sum() / (terms.sum() or 1.0))
+        share = max(
+            share, of_unknown * (of_unknown > found.unmeasured)
+        )  # some files have it already
     few: dict[int, tuple[float, int]] = {}  # position -> (rows, experts)
     for position, o in enumerate(graph.operations):
         if (experts := o.attributes.get("experts", 1)) > 1:

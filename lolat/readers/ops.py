@@ -17,6 +17,7 @@ is reported, and counts as the traffic of its inputs and outputs.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -124,6 +125,12 @@ LEAST_STORED = 0.01
 """A constant that no operation reads stays in a graph from this share of the largest tensor on."""
 
 
+_COMPUTES = re.compile(
+    "linalg|fft|dft|dist|chol|svd|qr|eig|inv(erse)?\\b|solve|lstsq|det\\b|matrix_exp|lu_"
+)
+"""Names, in lower case, of operations that multiply much more often than they read."""
+
+
 class Writer:
     """Appends calls to a GraphBuilder; `constants`: tensors that do not depend on the network's inputs."""
 
@@ -170,14 +177,16 @@ class Writer:
     def unknown(self, call: Call) -> list[int]:
         """Append an operation under its own name; it is counted as traffic and reported by that name.
 
-        If it has weights, it may contain products that are not counted: it is marked `hides`.
+        It may contain products that are not counted if it has weights, is one of linear algebra, a Fourier
+        transform or a distance between rows, or says so (`hides`): it is marked `hides`.
         """
         constants = (self.builder.tensors[i] for i in call.inputs if i in self.constants)
         weights = any(
             ("float" in t.dtype or t.dtype in ("int8", "uint8")) and len(t.shape) > 1
             for t in constants
         )
-        hides = {"hides": True} if weights or call.parameters.get("hides") else {}
+        computes = weights or call.parameters.get("hides") or _COMPUTES.search(call.op.lower())
+        hides = {"hides": True} if computes else {}
         return self.append(call, call.op, call.inputs, **hides)
 
     def append(self, call: Call, kind: str, inputs: Sequence[int], **attributes: Any) -> list[int]:

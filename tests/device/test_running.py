@@ -51,6 +51,16 @@ def test_another_precision_is_an_estimate_that_says_so() -> None:
     assert not any("data sheet" in w for w in plain.warnings)
 
 
+def test_a_network_in_half_precision_is_answered_in_its_own_or_refused() -> None:
+    """No V100 computes in bfloat16 (NVIDIA's data sheet); the fastest precision is no other one."""
+    graph, own = layers("bfloat16"), ["bf16"]
+    with pytest.raises(InputError, match=r"no rate of .* in bf16"):
+        lolat.load("v100").predict(graph, precision="best")
+    answers = lolat.predict(graph, ["v100", "a100"], precision="best")
+    assert ([p.precision for p in answers], [*answers.left_out]) == (own, ["v100-fp32"])
+    assert "fp16" not in {p.precision for p in lolat.predict(graph, "all")}
+
+
 def test_weights_that_each_context_of_autocast_converts_are_told_and_widen_the_interval() -> None:
     """4 x 4096 x 4096 weights: 4 bytes read, 2 written, at the 1008 GB/s of a RTX 4090."""
     converts_ms, model = 4 * 4096**2 * 6 / 1008e6, lolat.load("rtx-4090-amp")

@@ -264,11 +264,39 @@ def test_what_was_turned_before_an_einsum_is_copied_once() -> None:
     assert kinds(graph) == ["transpose", "transpose", "matmul"]
 
 
-def test_what_hides_products_is_outside_the_measured_range() -> None:
-    graph = does(lambda m, x: torch.einsum("...j,...j,...j->...j", x, x, x), (2, 2))
-    answer = lolat.load("epyc-2t-torch").predict(graph)
+@pytest.mark.parametrize("device", ["epyc-2t-torch", "v100-fp32", "rtx-4090-amp"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda m, x: torch.einsum("...j,...j,...j->...j", x, x, x), lambda m, x: torch.cdist(x, x),
+        lambda m, x: torch.linalg.svdvals(x), lambda m, x: torch.linalg.inv(x),
+        lambda m, x: torch.fft.fft2(x).real,
+    ],
+    ids=["einsum", "distances", "singular values", "inverse", "Fourier transform"],
+)  # fmt: skip
+def test_what_hides_products_is_outside_the_measured_range(part: Any, device: str) -> None:
+    """Each takes more than its traffic: n times the elements of a matrix, or their logarithm."""
+    answer = lolat.load(device).predict(does(part, (64, 64)), 16)
     assert not answer.in_domain
     assert any("without its products" in said for said in answer.warnings)
+
+
+def test_an_operation_without_a_formula_is_outside_the_measured_range_on_a_gpu() -> None:
+    """Of a network, its part of the time, by the times of the parts alone."""
+
+    def bins(x: Any) -> Any:
+        return torch.bucketize(x, torch.linspace(0, 1, 9))
+
+    device, layer = lolat.load("v100-fp32"), nn.Conv2d(3, 64, 3)
+    alone, rest = (
+        device.predict(does(part, (3, 256, 256), conv=layer), 64)
+        for part in (lambda m, x: bins(x), lambda m, x: m.conv(x).relu())
+    )
+    assert (alone.inside_share, rest.inside_share) == (0.0, pytest.approx(1.0, abs=0.02))
+    assert any("no formula for operation aten.bucketize" in said for said in alone.warnings)
+    both = does(lambda m, x: (m.conv(x).relu(), bins(x)), (3, 256, 256), conv=layer)
+    share = rest.latency_ms / (rest.latency_ms + alone.latency_ms)
+    assert device.predict(both, 64).inside_share == pytest.approx(share, abs=0.02)
 
 
 def test_a_product_of_integers_hides_as_one_of_floats_does() -> None:

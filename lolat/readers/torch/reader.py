@@ -117,6 +117,8 @@ def _run_as(model: Any) -> Iterator[str]:
     weights = (p for p in model.parameters() if p.dim() == 4 and not p.is_contiguous())
     if any(p.is_contiguous(memory_format=torch.channels_last) for p in weights):
         yield "its weights are in channels_last: the layout is the device's, or --channels-last"
+    if getattr(model, "aux_classifier", None) is not None:  # of torchvision's segmentation
+        yield "its auxiliary head (aux_classifier) is counted: each call runs it, in evaluation mode too"
 
 
 def _acts_in_training(module: Any) -> bool:
