@@ -55,32 +55,28 @@ def vgg(n: Layers, x: int, filters: int, depth: int) -> int:
     return n.pool(x, 2, 2)
 
 
+def _residual(n: Layers, x: int, y: int, stride: int) -> int:
+    """The sum of a branch and its shortcut, which is a 1x1 where sizes differ, and relu."""
+    if n.shape(x) != n.shape(y):
+        x = n.conv_norm_act(x, n.shape(y)[-1], 1, stride, act=None)
+    return n.same("relu", n.same("add", x, y))
+
+
 def basic(n: Layers, x: int, width: int | None = None, stride: int = 1) -> int:
-    """ResNet's basic block: two 3x3 convolutions and the shortcut (a 1x1 where sizes differ)."""
+    """ResNet's basic block: two 3x3 convolutions and the shortcut."""
     width = width or n.shape(x)[-1]
     y = n.conv_norm_act(n.conv_norm_act(x, width, 3, stride), width, 3, act=None)
-    if stride > 1:
-        x = n.conv_norm_act(x, width, 1, stride, act=None)
-    return n.same("relu", n.same("add", x, y))
+    return _residual(n, x, y, stride)
 
 
 def bottleneck(
-    n: Layers,
-    x: int,
-    out: int | None = None,
-    mid: int | None = None,
-    stride: int = 1,
-    groups: int = 1,
-) -> int:
-    """ResNet's bottleneck: 1x1, 3x3 (maybe grouped), 1x1, shortcut (a 1x1 where sizes differ)."""
-    inside = n.shape(x)[-1]
-    out = out or inside
+    n: Layers, x: int, out: int | None = None, mid: int | None = None, stride: int = 1, groups: int = 1
+) -> int:  # fmt: skip
+    """ResNet's bottleneck: 1x1, 3x3 (maybe grouped), 1x1, and the shortcut."""
+    out = out or n.shape(x)[-1]
     mid = mid or out // 4
     y = n.conv_norm_act(n.conv_norm_act(x, mid, 1), mid, 3, stride, groups)
-    y = n.conv_norm_act(y, out, 1, act=None)
-    if stride > 1 or inside != out:
-        x = n.conv_norm_act(x, out, 1, stride, act=None)
-    return n.same("relu", n.same("add", x, y))
+    return _residual(n, x, n.conv_norm_act(y, out, 1, act=None), stride)
 
 
 def inverted(

@@ -29,11 +29,7 @@ from lolat.device.predictors.int8 import int8_half_width, int8_remark, untimed_i
 from lolat.device.predictors.roofline import RECURRENT_MS, Roofline
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.question import AUTO, Question, as_whole
-from lolat.device.running import (
-    FRAMEWORK_TITLES,
-    LAID_BY_COMPILER,
-    as_written,
-)
+from lolat.device.running import FRAMEWORK_TITLES, LAID_BY_COMPILER, as_written
 from lolat.device.shape import Noise
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph

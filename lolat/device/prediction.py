@@ -299,15 +299,8 @@ class Prediction(Result):
             "precision": self.precision, "launch": self.launch,
             "batch_size": self.batch_size, "latency_ms": self.latency_ms, "low_ms": low, "high_ms": high,
         }  # fmt: skip
-        names = (
-            "coverage",
-            "in_domain",
-            "predictor",
-            "fits",
-            "samples_per_s",
-            "dollars_per_million",
-        )
-        row |= {n: getattr(self, n) for n in names}
+        others = "coverage in_domain predictor fits samples_per_s dollars_per_million"
+        row |= {n: getattr(self, n) for n in others.split()}
         return [row | {name: self.counts[name] for name in FEATURES}]
 
     def folded(self, depth: int) -> Self:

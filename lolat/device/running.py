@@ -19,12 +19,7 @@ from lolat.device.question import RunAs
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.kinds import CONVOLUTIONS
-from lolat.graph.modes import (
-    EAGER,
-    FLOAT32,
-    Mode,
-    own_dtype,
-)
+from lolat.graph.modes import EAGER, FLOAT32, Mode, own_dtype
 from lolat.hardware.gpus import PRECISION_OF, Gpu, card_of, dtype_named, find_gpu
 from lolat.io.paths import SHIPPED, list_models
 from lolat.io.results import Remark

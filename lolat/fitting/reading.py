@@ -14,12 +14,7 @@ from lolat.device.file import DeviceFile
 from lolat.device.running import before_fit
 from lolat.errors import InputError, LolatError
 from lolat.fitting.blocks import model_document
-from lolat.fitting.from_tables import (
-    TimedRows,
-    specs_document,
-    tables_document,
-    usual_mode,
-)
+from lolat.fitting.from_tables import TimedRows, specs_document, tables_document, usual_mode
 from lolat.fitting.outliers import odd_time, tell_other_units, warn_of_contradictions
 from lolat.fitting.refined import TrainingParts, refined
 from lolat.graph import Graph

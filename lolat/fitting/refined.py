@@ -49,10 +49,7 @@ def check_level(off: float, expected: str) -> None:
 
 
 def refined(
-    file: DeviceFile,
-    rows: CountedRows,
-    source: str,
-    of: Callable[[DeviceFile], TrainingParts],
+    file: DeviceFile, rows: CountedRows, source: str, of: Callable[[DeviceFile], TrainingParts]
 ) -> DeviceFile:
     """Scale a model file to `rows`, timed networks of inference and training.
 

@@ -22,14 +22,7 @@ import numpy as np
 from lolat import __version__
 from lolat.errors import LolatError
 from lolat.graph import FORMAT_VERSION, Graph
-from lolat.io.forms import (
-    FRAMEWORK_FILES,
-    KERAS_FILE,
-    PACKAGES,
-    TRANSFORMERS,
-    config_name,
-    is_file,
-)
+from lolat.io.forms import FRAMEWORK_FILES, KERAS_FILE, PACKAGES, TRANSFORMERS, config_name, is_file
 from lolat.io.paths import cache_folder
 from lolat.io.writing import write_bytes
 from lolat.readers.opened import Stamps, stamp

@@ -117,8 +117,4 @@ def no_precision(dtype: str, measured: str, gpu: Gpu | None) -> InputError:
     why = f"no rate of {name} in {asked} is known; expected {known}"
     if gpu is None:
         why = f"{name} has no data sheet here, and was measured in {known}; leave {arg('precision')} out"
-    return InputError(
-        f"{arg('precision')} {asked}: {why}",
-        code="no-precision",
-        of_device=True,
-    )
+    return InputError(f"{arg('precision')} {asked}: {why}", code="no-precision", of_device=True)
