@@ -25,6 +25,8 @@ JUST = 1.0005
 """A factor over a limit that is 0.0 % in words."""
 LIMITS = ("coverage", "max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "percentile", "sure")
 """What was asked for, in the JSON of answers."""
+HEADROOM = ("headroom_rate", "headroom")
+"""What the JSON of an answer has of its chosen row."""
 LEAST_WAIT = 0.001
 """The share of a token's time that requests wait for memory at least, if they do worth mentioning."""
 SPLIT = ("tensor_parallel", "expert_parallel", "attention_data_parallel")
@@ -336,18 +338,8 @@ class ServingAnswer(Result):
     label: str = ""
     """The device as `lolat.load` takes it."""
     KEYS = ("model", "device", "framework", "parameters", "active",
-            *of("asked", *LIMITS), "rows=served", "best", "bests", "headroom_rate", "headroom", "near",
+            *of("asked", *LIMITS), "rows=served", "best", "bests", *of("chosen", *HEADROOM), "near",
             "surer", "other_dtypes", "prices", "price_list", "warnings")  # fmt: skip
-
-    @property
-    def headroom_rate(self) -> float | None:
-        """The most requests a second at which the best row keeps the limits."""
-        return self.chosen.headroom_rate
-
-    @property
-    def headroom(self) -> float | None:
-        """The fraction by which the rate of the best row can rise within the limits."""
-        return self.chosen.headroom
 
     def alone(self, row: ServingConfig) -> ServingAnswer:
         """Return the answer to the question of one of its rows alone."""

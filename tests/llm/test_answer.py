@@ -365,7 +365,7 @@ def test_tokens_a_second_are_the_inverse_of_the_time_per_token() -> None:
     assert [n for n in heads[1] if n not in heads[0]] == ["tokens/s >= 25"]
     with pytest.raises(AnswerIsNo, match="keeps 9000 tokens/s a request; nearest"):
         MODEL.llm(LARGE, request_rate=2, min_tokens_per_s=9000)
-    assert fast.headroom == pytest.approx(fast.headroom_rate / 2 - 1)
+    assert fast.chosen.headroom == pytest.approx(fast.chosen.headroom_rate / 2 - 1)
 
 
 def test_expert_parallel_leaves_out_what_it_does_not_divide() -> None:

@@ -52,7 +52,7 @@ def test_replicas_fill_the_machine_that_is_rented(tmp_path: Path) -> None:
 def test_without_a_limit_of_times_the_queue_is_finite_up_to_a_rate_that_is_rounded_down() -> None:
     answer = MODEL.llm(LARGE, 1000, 200, request_rate=2.0, tensor_parallel=1, gpus=1)
     most = answer.chosen.largest_rate
-    assert 0.98 * most <= answer.headroom_rate <= most  # steps are of 2 % or less
+    assert 0.98 * most <= answer.chosen.headroom_rate <= most  # steps are of 2 % or less
     error = answer.chosen.tpot_interval_ms[1] / answer.chosen.tpot_ms - 1.0
     alone = replace(answer.chosen, headroom_rate=2.0)
     full = replace(answer, chosen=alone, served=(alone,)).report()
@@ -75,9 +75,9 @@ def test_the_fewest_replicas_that_keep_the_limits() -> None:
         assert best.replicas > 1
         with pytest.raises(AnswerIsNo):
             MODEL.llm(LARGE, 1000, 200, percentile=percentile, **ask | {"gpus": best.gpus - 1})
-        assert answer.headroom_rate is not None
+        assert answer.chosen.headroom_rate is not None
         for factor, kept in ((1.0, True), (1.02, False)):
-            rate = {"request_rate": answer.headroom_rate * factor}
+            rate = {"request_rate": answer.chosen.headroom_rate * factor}
             again = MODEL.llm(LARGE, 1000, 200, percentile=percentile, **more | rate)
             assert (again.chosen.replicas <= best.replicas) == kept
         if percentile:
