@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,6 +101,7 @@ class Score(click.ParamType):
 @common.command(
     "lolat nas search nasbench201 epyc-2t --objective scores.csv --max-ms 15",
     "lolat nas search fbnet local --objective package.module:score --output front.csv",
+    "lolat nas search nasbench201 epyc-2t,rtx-4090 --objective scores.csv --max-ms 14,6 --batch-size 1,64",
     answers={"nas-search": "lolat.nas.search:SearchResult"},
 )
 @common.space_argument
@@ -110,7 +112,10 @@ class Score(click.ParamType):
     "choices; nan skips one, such as one that is too large), or a CSV file with the columns arch,score, or "
     "with the choices in place of arch.",
 )  # fmt: skip
-@common.parameter("max_ms", "Only candidates within it.")
+@common.parameter(
+    "max_ms", "Only candidates within it; of several devices one for all, or for each.",
+    type=common.List(common.Number(0, min_open=True), "MS[,MS]", "15 or 14,6"), metavar="MS[,MS]",
+)  # fmt: skip
 @common.parameter("sure", **common.SURE)
 @click.option("--candidates", type=common.WHOLE, metavar="N",
                help="How many the callable scores, 200 if not given; in a larger space the search is "
@@ -120,7 +125,8 @@ class Score(click.ParamType):
     "An evolutionary search draws candidates by them; where all are scored they change nothing.",
 )
 @common.parameter("lower_is_better")
-@common.parameter("batch_size", several=False, default=1, show_default=True)
+@common.parameter("batch_size", "Of several devices one for all, or for each.", default="1",
+                  show_default=True)  # fmt: skip
 @common.question(RunAs)
 @common.output_option(more="The front as CSV.")
 @click.option(
@@ -136,22 +142,28 @@ def search(
     accuracy: str | None,
     **question: Any,
 ) -> None:
-    """Find the fastest candidates of SPACE at each score, the best at each latency, on MODEL's device."""
+    """Find the fastest candidates of SPACE at each score, the best at each latency, on MODEL's device.
+
+    Of several devices (MODEL,MODEL) a candidate keeps the limit of each; the front is by the first one's
+    latency.
+    """
     from lolat.io.tables import is_table
+    from lolat.nas.limits import devices_of
     from lolat.nas.search import search as search_space
     from lolat.nas.user_code import find_space
 
     check_file(output, "output")
     with common.Show() as bar:
-        loaded = _opened(space, model, question)
+        loaded = _opened(space, devices_of(model), question)
         of_space = find_space(space)
         if not is_table(objective) and not Path(objective).is_file():
             beside = None if output is None else str(output.with_suffix(".scores.csv"))
             here = Path(of_space.label).name.replace(":", ".")
             accuracy = accuracy or beside or f"{here}.scores.csv"
         result = search_space(
-            of_space, loaded, objective, accuracy=accuracy, progress=bar, **question
-        )
+            of_space, loaded, objective, accuracy=accuracy, progress=bar,
+            **question,
+        )  # fmt: skip
     common.answer(result, front_lines(result))
     if output is not None:
         write_csv(output, result.rows())
@@ -160,19 +172,21 @@ def search(
         common.say(f"scores kept in {accuracy}: the same search goes on from them")
 
 
-def _opened(space: str, model: str, question: dict[str, Any]) -> Model:
-    """The model in the execution mode, which leaves `question`; InputError for one with samples alone."""
+def _opened(space: str, names: Sequence[str], question: dict[str, Any]) -> list[Model]:
+    """The models in the execution mode, which leaves `question`; InputError for one with samples alone."""
     from lolat.api.choosing import open_here
     from lolat.nas.fewshot import samples_only
     from lolat.nas.user_code import check_order
 
-    check_order(space, model)
-    loaded = open_here(model, common.say, common.Show)
-    given = {name: question.pop(name) for name in parameters_of(RunAs)}
-    for name in filter(given.get, given):
-        if loaded.file.spaces and not loaded.predictors:
-            raise samples_only(name, loaded)
-    return loaded.run_as(**given)
+    given, models = {name: question.pop(name) for name in parameters_of(RunAs)}, []
+    for model in names:
+        check_order(space, model)
+        loaded = open_here(model, common.say, common.Show)
+        for name in filter(given.get, given):
+            if loaded.file.spaces and not loaded.predictors:
+                raise samples_only(name, loaded)
+        models.append(loaded.run_as(**given))
+    return models
 
 
 @common.command(
@@ -204,7 +218,7 @@ def score(
     from lolat.nas.ranking import rank
 
     with common.Show() as bar:
-        loaded = _opened(space, model, question)
+        (loaded,) = _opened(space, [model], question)
         size = batch_size if len(batch_size) > 1 else batch_size[0]
         found = rank(space, loaded, output, batch_size=size, progress=bar, **question)
     common.answer(found, one_by_one(found, best_lines))

@@ -6,7 +6,7 @@ A score is expensive: the search asks for it only if a candidate is within the t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,15 +20,40 @@ from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
 from lolat.io.results import Result
 from lolat.io.writing import check_file
-from lolat.nas.estimators import DECODED, LatencyEstimator
-from lolat.nas.fewshot import Answer, FewShotModel, answers, estimator
+from lolat.nas.estimators import DECODED
+from lolat.nas.fewshot import Answer
+from lolat.nas.limits import Limit, devices_of, fastest, limits_of, needed, of_each, within
 from lolat.nas.space import Grid, Space
 from lolat.nas.user_code import Objective, opened
-from lolat.parameters import COVERAGE, check_given, surely
+from lolat.parameters import check_given, surely
 from lolat.units import between, milliseconds, plain
 
 CANDIDATES = 200
 EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
+
+
+@dataclass(frozen=True)
+class OtherDevice:
+    """A device of a search beside the first one."""
+
+    device: str
+    batch_size: int
+    predictor: str
+    source: str
+    max_ms: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnDevice(Answer):
+    """A network's latency and memory on another device than the first one; see `FrontCandidate`."""
+
+    device: str
+    batch_size: int
+
+    @property
+    def label(self) -> str:
+        """The device and its batch size."""
+        return f"{self.device} batch {self.batch_size}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,16 +62,17 @@ class FrontCandidate(Answer):
 
     `inside_share`: share of the time inside the measured range. `fits`: true if the device's memory
     suffices. If samples answer, memory is not known, and a network is
-    `in_domain` between their fastest and slowest.
+    `in_domain` between their fastest and slowest. `others`: its answers on the other devices.
     """
 
     KEYS = ("arch", "candidate", "choices", "latency_ms", "score", "interval_ms", "coverage", "in_domain",
-            "inside_share", "host_bound", "memory_bytes", "fits", "warnings")  # fmt: skip
+            "inside_share", "host_bound", "memory_bytes", "fits", "warnings", "others")  # fmt: skip
 
     arch: str
     candidate: tuple[int, ...]
     choices: dict[str, Any]
     score: float
+    others: tuple[OnDevice, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,28 +98,35 @@ class SearchResult(Result):
     sure: bool = False
     improving: bool = False
     fastest_ms: float | UnsetType = UNSET
+    others: tuple[OtherDevice, ...] = ()
 
     def words(self) -> str:
         """Return the number of scored candidates, and of those on the front, in words."""
         without = f" ({self.unscored} more have no score)" if self.unscored else ""
         size = f"{self.size:,}" if self.size < 10**7 else f"{self.size:.2g}"
-        of = f"{self.space} on {plain(self.device)}, batch {self.batch_size}: {size} candidates"
+        others = "".join(f", and {plain(o.device)}, batch {o.batch_size}" for o in self.others)
+        on = f"{plain(self.device)}, batch {self.batch_size}{others}"
+        of = f"{self.space} on {on}: {size} candidates"
         scored = f"{self.method} search: {self.scored:,} scored{self.budget_words()}"
         if self.method == EXHAUSTIVE and not self.unscored:
             scored = f"all {self.scored:,}{self.budget_words()} scored"
         return f"{of}, {scored}{without}, {len(self.front)} on the front{self._outside()}"
 
     def budget_words(self) -> str:
-        """Return the time that candidates keep, and how surely, in words; "" without one."""
-        if self.max_ms is None:
+        """Return the times that candidates keep, and how surely, in words; "" without one."""
+        every = [(self.max_ms, self.device), *((o.max_ms, o.device) for o in self.others)]
+        limits = [(ms, device) for ms, device in every if ms is not None]
+        if not limits:
             return ""
         coverage = next((c.coverage for c in self.front if c.coverage), None)
         surely = f" ({100 * coverage:g} % sure)" if self.sure and coverage else ""
-        return f" within {self.max_ms:g} ms{surely}"
+        on = (f"{ms:g} ms" + f" on {plain(device)}" * bool(self.others) for ms, device in limits)
+        return f" within {' and '.join(on)}{surely}"
 
     def _outside(self) -> str:
         """Return how many of the front are outside the measured range, in words."""
-        outside = sum(c.in_domain is False for c in self.front)
+        ranges = ((c.in_domain, *(o.in_domain for o in c.others)) for c in self.front)
+        outside = sum(False in each for each in ranges)
         how_many = "all" if outside == len(self.front) else outside
         return f", {how_many} of them outside the measured range" if outside else ""
 
@@ -110,6 +143,11 @@ class SearchResult(Result):
                 "memory_bytes": c.memory_bytes,
                 "fits": c.fits,
             }
+            for other in c.others:
+                low, high = other.interval_ms or (None, None)
+                its = {"latency_ms": other.latency_ms, "low_ms": low, "high_ms": high}
+                its |= {"in_domain": other.in_domain, "fits": other.fits}
+                bounds |= {f"{other.label} {name}": value for name, value in its.items()}
             row = {"arch": c.arch, "latency_ms": c.latency_ms, **bounds, "score": c.score}
             rows.append(row | c.choices | row)  # a position of such a name gives way
         return rows
@@ -117,16 +155,16 @@ class SearchResult(Result):
 
 def search(
     space: str | Space,
-    model: AnyPath | Device,
+    model: AnyPath | Device | Sequence[AnyPath | Device],
     objective: AnyPath | Callable[..., Any],
     *,
-    max_ms: float | None = None,
+    max_ms: float | Sequence[float] | None = None,
     sure: float | None = None,
     coverage: float | None = None,
     candidates: int | None = None,
     seed: int | None = None,
     lower_is_better: bool = False,
-    batch_size: int = 1,
+    batch_size: int | Sequence[int] = 1,
     predictor: str | None = None,
     accuracy: AnyPath | None = None,
     progress: Progress | None = None,
@@ -134,72 +172,77 @@ def search(
     """Find a space's Pareto front of latency on a device and of a score.
 
     `space`: a `Space`, a name (nasbench201, fbnet, fbnet-cifar) or "package.module:callable". `model`: a
-    `Model`, its file, or the name of a bundled one (of a GPU: `lolat.load("a100")`). `objective`: a CSV
-    file with the columns arch, or the choices, and score; or a function that scores one candidate (its
-    parameter is named arch, a text, candidate, a tuple of integers, or choices, a dict), or its name,
-    "package.module:callable". `sure`: True where the upper end of a candidate's interval must keep
-    `max_ms`, or a number: the interval's coverage in percent.
+    `Model`, its file, or the name of a bundled one (of a GPU: `lolat.load("a100")`); or several, of which
+    the first one's latency makes the front. `max_ms`, `batch_size`: a value for all devices, or one for
+    each. `objective`: a CSV file with the columns arch, or the choices, and score; or a function that
+    scores one candidate (its parameter is named arch, a text, candidate, a tuple of integers, or choices, a
+    dict), or its name, "package.module:callable". `sure`: True where the upper end of a candidate's
+    interval must keep `max_ms`, or a number: the interval's coverage in percent.
     The other arguments are the options of `lolat nas search`.
 
     AnswerIsNo if no candidate is within the time or has a score; InputError for a wrong argument.
     """
-    check_given(candidates=candidates, max_ms=max_ms, coverage=coverage, seed=seed)
+    check_given(candidates=candidates, coverage=coverage, seed=seed)
     check_given(lower_is_better=lower_is_better)
+    devices = devices_of(model)
+    asked = of_each(devices, max_ms=max_ms, batch_size=batch_size)
     sure, coverage = surely(sure, coverage)
     if sure and max_ms is None:
         raise InputError(f"{arg('sure')} goes with {arg('max_ms')}")
     check_file(accuracy, "accuracy")
-    of_space, loaded = opened(space, model)
+    (of_space, *_), models = zip(*(opened(space, device) for device in devices), strict=True)
     scores = Objective(of_space, objective, accuracy, progress)
     if scores.rows is not None:
         _refuse_beside_table(objective, accuracy=accuracy, candidates=candidates, seed=seed)
-    latencies = estimator(of_space, loaded, batch_size, predictor, progress)
-    limit = Limit.of(latencies, of_space, loaded, max_ms, sure, coverage)
+    limits = limits_of(of_space, models, asked, predictor, sure, coverage, progress)
     most = candidates or CANDIDATES
-    rows, method = _to_score(limit, most) if scores.rows is None else (scores.rows, EXHAUSTIVE)
+    rows, method = _to_score(limits, most) if scores.rows is None else (scores.rows, EXHAUSTIVE)
+    first, *others = map(_asked, limits)
     result = SearchResult(
-        of_space.label, of_space.size, batch_size, latencies.predictor, latencies.source, loaded.name,
-        method, max_ms, 0, 0, (), sure,
+        of_space.label, of_space.size, first.batch_size, first.predictor, first.source, first.device,
+        method, first.max_ms, 0, 0, (), sure, others=tuple(others),
     )  # fmt: skip
-    ends = limit.ends(rows)
-    if (least := float(ends.min())) > limit.max_ms:
-        table, row = None if scores.rows is None else objective, rows[[int(ends.argmin())]]
-        interval = answers(latencies, of_space, loaded, row, coverage)[0].interval_ms
-        raise none_within(replace(result, fastest_ms=least), least, table, interval)
-    able = rows[ends <= limit.max_ms]
-    archive = Archive(limit, scores, -1.0 if lower_is_better else 1.0)
+    if not len(able := within(limits, rows)):
+        near = rows[[int(needed(limits, rows).argmin())]]
+        table = None if scores.rows is None else objective
+        raise _none_within(result, limits, [limit.answers(near)[0] for limit in limits], table)
+    archive = Archive(limits, scores, -1.0 if lower_is_better else 1.0)
     archive.announce(most if method == EVOLUTIONARY else len(able))
     if method == EVOLUTIONARY:
         evolve(archive, able[0], most, seed or 0)
     else:
         archive.add(able)
-    return _of_archive(result, archive, of_space, loaded)
+    return _of_archive(result, archive)
 
 
-def _to_score(limit: Limit, most: int) -> tuple[np.ndarray, str]:
+def _asked(limit: Limit) -> OtherDevice:
+    """Return a device as the search asks it."""
+    by, longest = limit.estimator, limit.max_ms if math.isfinite(limit.max_ms) else None
+    return OtherDevice(limit.model.name, by.batch_size, by.predictor, by.source, longest)
+
+
+def _to_score(limits: Sequence[Limit], most: int) -> tuple[np.ndarray, str]:
     """Return the candidates within the time, or a fast one if they are more than `most`; and the method."""
-    grid, fast = limit.estimator.grid, fastest(limit.estimator)[None]
+    grid, fast = limits[0].estimator.grid, fastest(limits)[None]
     if grid.size <= DECODED:
-        every = grid.between(0, grid.size)
-        within = every[limit.ends(every) <= limit.max_ms]
-        if len(within) <= most:
-            return (within if len(within) else fast), EXHAUSTIVE
+        able = within(limits, every := grid.between(0, grid.size))
+        if len(able) <= most:
+            return (able if len(able) else every), EXHAUSTIVE
+        if not len(within(limits, fast)):
+            fast = able[[int(needed(limits, able).argmin())]]
     return fast, EVOLUTIONARY
 
 
-def _of_archive(
-    result: SearchResult, archive: Archive, space: Space, model: Device
-) -> SearchResult:
+def _of_archive(result: SearchResult, archive: Archive) -> SearchResult:
     """Return the result of a search whose candidates are scored; AnswerIsNo if none is good."""
     unscored = int(np.isnan(archive.scores).sum())
     result = replace(result, scored=len(archive) - unscored, unscored=unscored)
     if not result.scored:
         words = f"gave no finite number for any of {unscored:,} candidates of {result.space}"
         raise AnswerIsNo(f"{arg('objective')} {words}; expected some", result.to_dict())
-    found, fast = archive.whole_front(space, model)
+    found, near = archive.whole_front()
     if not found:
-        least = end_ms(fast, result.sure)
-        raise none_within(replace(result, fastest_ms=least), least, interval=fast.interval_ms)
+        raise _none_within(result, archive.limits, near)
     improving = result.method == EVOLUTIONARY and archive.improving()
     return replace(result, front=found, improving=improving)
 
@@ -213,6 +256,24 @@ def _refuse_beside_table(table: Any, **given: Any) -> None:
                 f"leave it out, or give a function as {arg('objective')}",
                 code=name,
             )
+
+
+def _none_within(
+    result: SearchResult, limits: Sequence[Limit], near: Sequence[Answer], table: object = None
+) -> AnswerIsNo:
+    """Return the error if no candidate keeps every limit; `near`: the answers of the nearest one."""
+    ends = [end_ms(one, limit.sure) for one, limit in zip(near, limits, strict=True)]
+    if len(limits) == 1:
+        least = replace(result, fastest_ms=ends[0])
+        return none_within(least, ends[0], table, near[0].interval_ms)
+    of = result.space if table is None else f"{table}, a table of {result.space},"
+    surely, most = (" for sure", "up to ") if result.sure else ("", "")
+    takes = " and ".join(
+        f"{most}{milliseconds(end)} on {limit.device}"
+        for end, limit in zip(ends, limits, strict=True)
+    )
+    words = f"no candidate of {of} is{result.budget_words()}{surely}; the nearest takes {takes}"
+    return AnswerIsNo(words, result.to_dict())
 
 
 def none_within(
@@ -236,42 +297,6 @@ def none_within(
     )
 
 
-RATIOS = 16  # candidates whose intervals are looked at before a search
-
-
-@dataclass(frozen=True)
-class Limit:
-    """The longest time of a candidate, kept by its latency, or if `sure` by the end of its interval.
-
-    Intervals are of `coverage`. `ratio`: an interval's end over the latency, where no samples tell it.
-    """
-
-    estimator: LatencyEstimator
-    max_ms: float
-    sure: bool
-    coverage: float | None
-    ratio: float = 1.0
-
-    @classmethod
-    def of(
-        cls, latencies: LatencyEstimator, space: Space, model: Device, max_ms: float | None, sure: bool,
-        coverage: float | None,
-    ) -> Limit:  # fmt: skip
-        """Make the limit; without samples `ratio` is the smallest of a few candidates."""
-        limit = cls(latencies, math.inf if max_ms is None else max_ms, sure, coverage)
-        if not sure or isinstance(latencies, FewShotModel):
-            return limit
-        rows = np.vstack([fastest(latencies), space.sample(RATIOS)])
-        whole = answers(latencies, space, model, rows, coverage)
-        return replace(limit, ratio=min(end_ms(one, sure) / one.latency_ms for one in whole))
-
-    def ends(self, rows: np.ndarray) -> np.ndarray:
-        """(n,) ms that keep the limit, or do not."""
-        if self.sure and isinstance(self.estimator, FewShotModel):
-            return self.estimator.interval(rows, self.coverage or COVERAGE)[1]
-        return self.estimator.latency(rows) * self.ratio
-
-
 # ---- The candidates that were scored, and those that are scored next.
 
 
@@ -289,26 +314,12 @@ def front(latencies: np.ndarray, scores: np.ndarray) -> np.ndarray:
     return np.array(best, np.intp)
 
 
-def fastest(estimator: LatencyEstimator) -> np.ndarray:
-    """(positions,) choices of a fast candidate: each position's best choice in turn, until none helps."""
-    sizes = estimator.grid.sizes
-    row = np.zeros(len(sizes), estimator.grid.dtype)
-    before = math.inf
-    while (now := float(estimator.latency(row[None])[0])) < before:
-        before = now
-        for position, size in enumerate(sizes):
-            tried = np.repeat(row[None], size, axis=0)
-            tried[:, position] = np.arange(size)
-            row = tried[int(np.argmin(estimator.latency(tried)))]
-    return row
-
-
 class Archive:
     """All scored candidates: `rows`, `latencies` in ms, `scores` times `sign` (large is good)."""
 
-    def __init__(self, limit: Limit, objective: Objective, sign: float) -> None:
-        self.limit, self.objective, self.sign = limit, objective, sign
-        self.estimator = limit.estimator
+    def __init__(self, limits: Sequence[Limit], objective: Objective, sign: float) -> None:
+        self.limits, self.objective, self.sign = limits, objective, sign
+        self.estimator = limits[0].estimator
         self.rows: list[np.ndarray] = []
         self.latencies: list[float] = []
         self.scores: list[float] = []
@@ -335,11 +346,11 @@ class Archive:
         return front(np.array(self.latencies), np.array(self.scores)).tolist()
 
     def within(self, rows: np.ndarray) -> np.ndarray:
-        """Return those of `rows` that keep the limit."""
-        return rows[self.limit.ends(rows) <= self.limit.max_ms]
+        """Return those of `rows` that keep every limit."""
+        return within(self.limits, rows)
 
     def known(self) -> np.ndarray:
-        """Return the candidates with a known score that keep the limit, in the order of their scoring."""
+        """Return the candidates with a known score that keep every limit, in the order of their scoring."""
         return self.within(self.objective.space.parse(list(self.objective.known)))
 
     def announce(self, total: int) -> None:
@@ -352,34 +363,41 @@ class Archive:
         before = np.array(self.scores[: -(-9 * len(self) // 10)])
         return bool(np.nanmax(self.scores) > np.nanmax(before, initial=-np.inf))
 
-    def whole_front(self, space: Space, model: Device) -> tuple[tuple[FrontCandidate, ...], Answer]:
-        """Return the front by the device's answers for whole networks, and the shortest that was seen.
+    def whole_front(self) -> tuple[tuple[FrontCandidate, ...], Sequence[Answer]]:
+        """Return the front by the devices' answers for whole networks, and those of the nearest one seen.
 
-        These may differ from the estimates: one that does not keep the limit leaves its place to others.
+        These may differ from the estimates: one that does not keep a limit leaves its place to others.
         Of latencies that are equal as printed the front has the best score alone.
         """
-        whole: dict[int, Answer] = {}
-        times, scores, limit = np.array(self.latencies), np.array(self.scores), self.limit
+        whole: dict[int, tuple[Answer, ...]] = {}
+        times, scores = np.array(self.latencies), np.array(self.scores)
         while new := [n for n in front(times, scores).tolist() if n not in whole]:
             rows = np.array([self.rows[n] for n in new])
-            whole |= zip(
-                new, answers(self.estimator, space, model, rows, limit.coverage), strict=True
-            )
+            of_each = (limit.answers(rows) for limit in self.limits)
+            whole |= zip(new, zip(*of_each, strict=True), strict=True)
             for n in new:
-                late = end_ms(whole[n], limit.sure) > limit.max_ms + 1e-9
-                times[n] = math.nan if late else round(whole[n].latency_ms, 9)
+                late = any(map(Limit.is_late, self.limits, whole[n]))
+                times[n] = math.nan if late else round(whole[n][0].latency_ms, 9)
         order = front(times, scores).tolist()
         # Latencies that are printed alike are no choice: the last of them has the best score.
         last = {milliseconds(times[n]): n for n in order}.values()
-        found = tuple(
-            FrontCandidate(
-                arch=space.arch(self.rows[n]), candidate=tuple(self.rows[n].tolist()),
-                choices=space.named(self.rows[n]), score=self.sign * float(scores[n]),
-                **{**vars(whole[n]), "latency_ms": float(times[n])},
-            )
-            for n in last
+        found = tuple(self._candidate(n, float(times[n]), whole[n]) for n in last)
+        return found, min(
+            whole.values(), key=lambda found: max(map(Limit.share, self.limits, found))
+        )
+
+    def _candidate(self, n: int, ms: float, whole: Sequence[Answer]) -> FrontCandidate:
+        """Return a candidate of the front, with its answers on each device."""
+        space, row = self.objective.space, self.rows[n]
+        others = zip(self.limits[1:], whole[1:], strict=True)
+        return FrontCandidate(
+            arch=space.arch(row), candidate=tuple(row.tolist()), choices=space.named(row),
+            score=self.sign * self.scores[n], **{**vars(whole[0]), "latency_ms": ms},
+            others=tuple(
+                OnDevice(device=o.model.name, batch_size=o.estimator.batch_size, **vars(one))
+                for o, one in others
+            ),
         )  # fmt: skip
-        return found, min(whole.values(), key=lambda one: end_ms(one, limit.sure))
 
 
 SPREAD = (

@@ -54,7 +54,9 @@ def check_order(space: str | Space, model: AnyPath | Device) -> None:
     if not isinstance(model, str):
         return
     if "," in model and not os.path.exists(model):
-        raise InputError(f"{model}: expected one device; ask once for each")
+        raise InputError(
+            f"{model}: expected one device; ask once for each (nas search takes several)"
+        )
     if isinstance(space, Space):
         return
     if looks_like_space(model) and not looks_like_space(space):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from lolat.units import between, byte_size, milliseconds, plain
 
 if TYPE_CHECKING:
     from lolat.nas.ranking import BestCandidate, Ranking
-    from lolat.nas.search import FrontCandidate, SearchResult
+    from lolat.nas.search import FrontCandidate, OnDevice, SearchResult
 
 
 def front_lines(result: SearchResult) -> Iterator[Part]:
@@ -23,55 +22,95 @@ def front_lines(result: SearchResult) -> Iterator[Part]:
     yield from _heading(result)
     if not result.front:
         return
-    coverage = result.front[0].coverage
-    sure = "" if coverage is None else f"{100 * coverage:g} % sure of"
-    columns = [
-        Column("latency", lambda c: c.latency_ms, milliseconds),
-        Column(sure, lambda c: c.interval_ms, lambda ends: between(*ends)),
-        Column("score", lambda c: c.score, "{:.6g}".format),
-        Column("measured range", _range, is_text=True),
-        *[_HOST_BOUND] * any(c.host_bound for c in result.front),
-        Column("memory", _memory, is_text=True),
-        Column("candidate", _named, is_text=True),
-    ]
+    columns = [*_of_device(result, 0)]
+    columns.insert(2, Column("score", lambda c: c.score, "{:.6g}".format))
+    for place in range(1, 1 + len(result.others)):
+        columns += _of_device(result, place)
+    columns.append(Column("candidate", _named, is_text=True))
     yield ReportTable(columns, result.front)
     yield from _summary(result)
-    if without := sum(c.fits is False for c in result.front):
+    every = [
+        (n, place, one) for n, c in enumerate(result.front, 1) for place, one in enumerate(_each(c))
+    ]
+    if without := len({n for n, _, one in every if one.fits is False}):
         yield (
             f"{without} of {len(result.front)} DO NOT FIT in the device's memory; those that fit and "
             "that they beat are not shown: give a smaller batch size"
         )
-    named = [(f"row {n}", c.warnings, c.interval_ms) for n, c in enumerate(result.front, 1)]
-    yield from grouped_notes(named)
+    yield from grouped_notes(
+        [(f"row {n}{_on(result, place)}", one.warnings, one.interval_ms) for n, place, one in every]
+    )
+
+
+def _each(candidate: FrontCandidate) -> list[FrontCandidate | OnDevice]:
+    """Return a candidate's answers on each device."""
+    return [candidate, *candidate.others]
+
+
+def _on(result: SearchResult, place: int) -> str:
+    """Return the words for a device beside the first one."""
+    return f" on {plain(result.others[place - 1].device)}" if place else ""
+
+
+def _of_device(result: SearchResult, place: int) -> Iterator[Column]:
+    """The columns of a device: the first one is at place 0."""
+
+    def of(candidate: FrontCandidate) -> FrontCandidate | OnDevice:
+        return _each(candidate)[place]
+
+    each = [of(candidate) for candidate in result.front]
+    coverage = each[0].coverage
+    sure = "" if coverage is None else f"{100 * coverage:g} % sure of"
+    yield Column(f"latency{_on(result, place)}", lambda c: of(c).latency_ms, milliseconds)
+    yield Column(sure, lambda c: of(c).interval_ms, lambda ends: between(*ends))
+    yield Column("measured range", lambda c: _range(of(c)), is_text=True)
+    if any(one.host_bound for one in each):
+        yield Column("host-bound", lambda c: "yes" if of(c).host_bound else "no", is_text=True)
+    yield Column("memory", lambda c: _memory(of(c)), is_text=True)
 
 
 def _summary(result: SearchResult) -> Iterator[str]:
     """The best of the front, and what may change it."""
     best, within = result.front[-1], result.budget_words()
-    ends = "" if best.interval_ms is None else f" ({between(*best.interval_ms)})"
-    outside = ", OUTSIDE the measured range: time it first" if best.in_domain is False else ""
-    latency = f"{milliseconds(best.latency_ms)}{ends}"
-    yield f"Best{within}: {_named(best)}, {latency}, score {best.score:.6g}{outside}"
+    each, latencies = _each(best), []
+    for place, one in enumerate(each):
+        ends = "" if one.interval_ms is None else f" ({between(*one.interval_ms)})"
+        latencies.append(f"{milliseconds(one.latency_ms)}{ends}{_on(result, place)}")
+    is_outside = any(one.in_domain is False for one in each)
+    outside = ", OUTSIDE the measured range: time it first" * is_outside
+    yield f"Best{within}: {_named(best)}, {', '.join(latencies)}, score {best.score:.6g}{outside}"
     if outside and result.predictor == SAMPLES:
         yield "Add its time, and that of the fastest, to the samples, and `lolat nas fit` again"
-    limit = result.max_ms or math.inf
-    highs = [c.interval_ms[1] for c in result.front if c.interval_ms]
-    if late := sum(high > limit for high in highs):
-        remedy = "--sure leaves such out"
-        if late == len(result.front):
-            remedy = f"none is sure, the surest takes up to {milliseconds(min(highs))}"
-        yield (
-            f"{late} of {len(result.front)} may take longer than {limit:g} ms, by their intervals; {remedy}"
-        )
+    for place, limit in enumerate([result.max_ms, *(one.max_ms for one in result.others)]):
+        if limit is not None:
+            yield from _late(result, place, limit)
     if result.improving:
         yield "The best score still rose in the last tenth of the candidates: more --candidates may help"
 
 
+def _late(result: SearchResult, place: int, limit: float) -> Iterator[str]:
+    """The number of candidates that may take longer than a device's limit, and a remedy."""
+    each = [_each(c)[place].interval_ms for c in result.front]
+    highs = [ends[1] for ends in each if ends]
+    if late := sum(high > limit for high in highs):
+        remedy = "--sure leaves such out"
+        if late == len(result.front):
+            remedy = f"none is sure, the surest takes up to {milliseconds(min(highs))}"
+        on = _on(result, place)
+        yield (
+            f"{late} of {len(result.front)} may take longer than {limit:g} ms{on}, by their intervals; "
+            f"{remedy}"
+        )
+
+
 def _heading(result: SearchResult | Ranking) -> Iterator[str]:
-    yield from (result.words(), f"latencies by {result.source}", "")
+    yield from (result.words(), f"latencies by {result.source}")
+    for other in getattr(result, "others", ()):
+        yield f"on {plain(other.device)} by {other.source}"
+    yield ""
 
 
-def _range(candidate: FrontCandidate) -> str:
+def _range(candidate: FrontCandidate | OnDevice) -> str:
     """The place of a candidate to the measured range, in words."""
     share = candidate.inside_share
     mostly = share is not None and share <= 1.0 - NEGLIGIBLE_SHARE
@@ -79,10 +118,7 @@ def _range(candidate: FrontCandidate) -> str:
     return {True: inside, False: "outside", None: "not known"}[candidate.in_domain]
 
 
-_HOST_BOUND = Column("host-bound", lambda c: "yes" if c.host_bound else "no", is_text=True)
-
-
-def _memory(candidate: FrontCandidate) -> str | None:
+def _memory(candidate: FrontCandidate | OnDevice) -> str | None:
     needed = candidate.memory_bytes
     return (
         None if needed is None else byte_size(needed) + " DOES NOT FIT" * (candidate.fits is False)

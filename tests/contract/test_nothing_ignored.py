@@ -232,6 +232,8 @@ def calls() -> Iterator[Call]:
         objective = {"--objective": "other_scores.csv", "--precision": "fp32"}
         yield Call(f"nas search nasbench201 {model} --objective scores.csv", objective)
         yield Call(f"nas score nasbench201 {model} --output all.csv --among archs.csv", among)
+    several = "nas search nasbench201 rtx-4090-amp,v100-fp32 --objective scores.csv"
+    yield Call(several, objective)
     tiny = {"--among": "tiny.csv", "--objective": "user_made:other", "--precision": "fp32"}
     yield Call("nas score user_made:space rtx-4090-amp --output all.csv", tiny)
     made = "nas search user_made:space rtx-4090-amp --objective user_made:score --candidates 9"

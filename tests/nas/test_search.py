@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from lolat import nas
 from lolat.api.model import Model
+from lolat.device.prediction import Prediction
 from lolat.errors import AnswerIsNo, InputError
 from lolat.io.progress import Progress
 from lolat.nas import Space, search, spaces
@@ -182,6 +183,62 @@ def test_the_ends_of_the_intervals_keep_the_time(coverage: float, candidates: in
         search(SPACE, MODEL, score, sure=True)
     with pytest.raises(AnswerIsNo, match="for sure; the fastest takes up to"):
         search(SPACE, MODEL, score, max_ms=min(ends) * 0.99, sure=True, coverage=coverage)
+
+
+GPU = Model(known_device.document(mode={"dtype": "amp"}))
+
+
+@pytest.mark.parametrize("sure", [False, True])
+@pytest.mark.parametrize("candidates", [8, 72])
+def test_a_front_on_several_devices_keeps_each_limit(sure: bool, candidates: int) -> None:
+    """Brute force: each device's own prediction of each network, which the GPU's parts estimate."""
+    networks = map(SPACE.network, ROWS)
+    whole = [(MODEL.predict(net), GPU.predict(net, batch_size=8)) for net in networks]
+
+    def end(one: Prediction) -> float:
+        return one.interval_ms[1] if sure and one.interval_ms else one.latency_ms
+
+    ends = np.array([[*map(end, pair)] for pair in whole])
+    limits = np.quantile(ends, 0.6, axis=0)
+    limits[1] = np.quantile(ends[ends[:, 0] <= limits[0], 1], 0.5)  # so that both leave some out
+    able = [i for i in range(len(ROWS)) if (ends[i] <= limits).all()]
+    assert 8 < len(able) < (ends[:, 0] <= limits[0]).sum()
+    asked: dict[str, Any] = {"max_ms": limits.tolist(), "batch_size": [1, 8], "sure": sure}
+    result = search(SPACE, [MODEL, GPU], score, candidates=candidates, **asked)
+    found = [[*map(tuple, ROWS.tolist())].index(c.candidate) for c in result.front]
+    assert found
+    assert {*found} <= {*able}
+    if candidates == 72:
+        pairs = [(float(TIMES[i].round(9)), score(tuple(ROWS[i].tolist()))) for i in able]
+        assert {*found} == {able[i] for i in distinct(pairs)}
+    for i, candidate in zip(found, result.front, strict=True):
+        (other,) = candidate.others
+        assert (other.batch_size, other.latency_ms) == (8, whole[i][1].latency_ms)
+        assert (other.interval_ms, other.in_domain) == (
+            whole[i][1].interval_ms,
+            whole[i][1].in_domain,
+        )
+    row = result.rows()[0]
+    assert row[f"{GPU.name} batch 8 latency_ms"] == whole[found[0]][1].latency_ms
+    assert f"on {GPU.name}" in result.report()
+    with pytest.raises(AnswerIsNo) as caught:
+        search(SPACE, [MODEL, GPU], score, **asked | {"max_ms": [limits[0], 1e-6]})
+    nearest = ends[:, 1].argmin()
+    assert milliseconds(ends[nearest, 1]) in str(caught.value)
+
+
+def test_several_devices_have_one_value_for_all_or_one_for_each() -> None:
+    both = search(SPACE, [MODEL, GPU], score, max_ms=1e6, batch_size=8)
+    each = search(SPACE, [MODEL, GPU], score, max_ms=[1e6, 1e6], batch_size=[8, 8])
+    assert both == each
+    assert both.front[0].others
+    for wrong in ({"max_ms": [1, 2, 3]}, {"batch_size": [1, 2, 3]}, {"max_ms": []}):
+        with pytest.raises(InputError, match="one value, or 2, one for each device"):
+            search(SPACE, [MODEL, GPU], score, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"expected one value$"):
+        search(SPACE, MODEL, score, max_ms=[1, 2])
+    with pytest.raises(InputError, match="empty"):
+        search(SPACE, [], score)
 
 
 def test_the_answer_tells_its_best_and_what_may_change_it(tmp_path: Path) -> None:

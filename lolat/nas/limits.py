@@ -1,0 +1,147 @@
+"""The devices of a search: the latencies of candidates on each, and the longest that they may take."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lolat.device import Device
+from lolat.device.prediction import end_ms
+from lolat.device.question import several
+from lolat.errors import InputError, arg
+from lolat.io.progress import Progress
+from lolat.nas.estimators import LatencyEstimator
+from lolat.nas.fewshot import Answer, FewShotModel, answers, estimator
+from lolat.nas.space import Space
+from lolat.parameters import COVERAGE, check_given
+from lolat.units import plain
+
+RATIOS = 16  # candidates whose intervals are looked at before a search
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A device's latencies, and `max_ms`, kept by the latency, or if `sure` by the end of its interval.
+
+    Intervals are of `coverage`. `ratio`: an interval's end over the latency, where no samples tell it.
+    """
+
+    space: Space
+    model: Device
+    estimator: LatencyEstimator
+    max_ms: float
+    sure: bool
+    coverage: float | None
+    ratio: float = 1.0
+
+    @classmethod
+    def of(
+        cls, space: Space, model: Device, latencies: LatencyEstimator, max_ms: float | None, sure: bool,
+        coverage: float | None,
+    ) -> Limit:  # fmt: skip
+        """Make the limit; without samples `ratio` is the smallest of a few candidates."""
+        longest = math.inf if max_ms is None else max_ms
+        limit = cls(space, model, latencies, longest, sure, coverage)
+        if not sure or isinstance(latencies, FewShotModel):
+            return limit
+        whole = limit.answers(np.vstack([fastest([limit]), space.sample(RATIOS)]))
+        return replace(limit, ratio=min(end_ms(one, sure) / one.latency_ms for one in whole))
+
+    def ends(self, rows: np.ndarray) -> np.ndarray:
+        """(n,) ms that keep the limit, or do not."""
+        if self.sure and isinstance(self.estimator, FewShotModel):
+            return self.estimator.interval(rows, self.coverage or COVERAGE)[1]
+        return self.estimator.latency(rows) * self.ratio
+
+    def answers(self, rows: np.ndarray) -> list[Answer]:
+        """Return the device's answers for whole networks."""
+        return answers(self.estimator, self.space, self.model, rows, self.coverage)
+
+    def is_late(self, answer: Answer) -> bool:
+        """Return whether a whole network does not keep the limit."""
+        return end_ms(answer, self.sure) > self.max_ms + 1e-9
+
+    def share(self, answer: Answer) -> float:
+        """Return the part of the limit that a whole network takes; without a limit, 0."""
+        return end_ms(answer, self.sure) / self.max_ms
+
+    @property
+    def device(self) -> str:
+        """The device and its batch size in words, beside other devices."""
+        return f"{plain(self.model.name)}, batch {self.estimator.batch_size}"
+
+
+def devices_of(model: Any) -> list[Any]:
+    """Return the devices of a list, or of their names with commas between; InputError for none."""
+    found = [model] if isinstance(model, os.PathLike | Device) else [*several(model)]
+    if isinstance(model, str) and "," in model and not os.path.exists(model):
+        found = [*filter(None, map(str.strip, model.split(",")))]
+    if not found:
+        raise InputError(f"{arg('model')} {model!r} is empty; expected a device, or several")
+    return found
+
+
+def of_each(devices: Sequence[Any], **given: Any) -> dict[str, list[Any]]:
+    """Return a value of each argument for each device; one value is for all of them.
+
+    InputError for another number of values than of devices, and for a wrong value.
+    """
+    found, count = {}, len(devices)
+    for name, value in given.items():
+        values = [*several(value)]
+        if len(values) not in (1, count):
+            expected = "one value" + f", or {count}, one for each device" * (count > 1)
+            shown = ", ".join(f"{one:g}" if isinstance(one, float) else f"{one}" for one in values)
+            raise InputError(
+                f"{arg(name)} {shown}: expected {expected}", code=name.replace("_", "-")
+            )
+        for one in values:
+            check_given(**{name: one})
+        found[name] = values * count if len(values) == 1 else values
+    return found
+
+
+def limits_of(
+    space: Space, models: Sequence[Device], asked: Mapping[str, Sequence[Any]], predictor: str | None,
+    sure: bool, coverage: float | None, progress: Progress | None,
+) -> list[Limit]:  # fmt: skip
+    """Return the limit of each device; `asked`: `max_ms` and `batch_size` of each."""
+    found = []
+    for model, max_ms, size in zip(models, asked["max_ms"], asked["batch_size"], strict=True):
+        latencies = estimator(space, model, size, predictor, progress)
+        found.append(Limit.of(space, model, latencies, max_ms, sure, coverage))
+    return found
+
+
+def within(limits: Sequence[Limit], rows: np.ndarray) -> np.ndarray:
+    """Return those of `rows` that keep every limit."""
+    for limit in limits:
+        rows = rows[limit.ends(rows) <= limit.max_ms]
+    return rows
+
+
+def needed(limits: Sequence[Limit], rows: np.ndarray) -> np.ndarray:
+    """(n,) the largest share of a limit that a row takes; without limits, its ms on the first device."""
+    limited = [limit for limit in limits if math.isfinite(limit.max_ms)]
+    if not limited:
+        return limits[0].ends(rows)
+    return np.max([limit.ends(rows) / limit.max_ms for limit in limited], axis=0)
+
+
+def fastest(limits: Sequence[Limit]) -> np.ndarray:
+    """(positions,) choices of a fast candidate: each position's best choice in turn, until none helps."""
+    grid = limits[0].estimator.grid
+    row = np.zeros(len(grid.sizes), grid.dtype)
+    before = math.inf
+    while (now := float(needed(limits, row[None])[0])) < before:
+        before = now
+        for position, size in enumerate(grid.sizes):
+            tried = np.repeat(row[None], size, axis=0)
+            tried[:, position] = np.arange(size)
+            row = tried[int(np.argmin(needed(limits, tried)))]
+    return row
