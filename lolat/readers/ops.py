@@ -297,6 +297,17 @@ def sizes_of(value: Any, count: int) -> tuple[int, ...]:
     return tuple(sizes * count if len(sizes) == 1 else sizes)
 
 
+def kernel_sizes(shape: Sequence[int], groups: int, transposed: bool) -> dict[str, Any]:
+    """Attributes of a convolution whose kernel PyTorch or ONNX stores in a shape.
+
+    The shape is (outputs, inputs of a group, *window); if `transposed`, (inputs, outputs of a group, ...).
+    """
+    channels = shape[1] * groups, shape[0]
+    inside, outside = channels[::-1] if transposed else channels
+    sizes = {"kernel": tuple(shape[2:]), "in_channels": inside, "out_channels": outside}
+    return {**sizes, "groups": groups}
+
+
 def keeps_channels(rank: int, axes: Iterable[int]) -> bool:
     """True if a reduction over some axes of an image leaves the batch and its channels."""
     left = sorted({*range(rank)} - {axis % rank for axis in axes})

@@ -22,7 +22,7 @@ from lolat.graph.modes import FLOAT_BYTES
 from lolat.graph.quantized import INT8
 from lolat.readers.onnx.patterns import Patterns, clip_limits, node_name, number
 from lolat.readers.onnx.quantized import IN_FILE
-from lolat.readers.ops import Call, Writer, keeps_channels
+from lolat.readers.ops import Call, Writer, keeps_channels, kernel_sizes, sizes_of
 from lolat.readers.remarks import ALWAYS_DROPS
 
 Rule = Callable[["OnnxReader", Any], list[int]]
@@ -245,9 +245,10 @@ def _padding(r: OnnxReader, node: Any) -> Any:
 
 
 def _convolution(r: OnnxReader, node: Any) -> list[int]:
-    source, weights, groups = node.inputs[0], node.inputs[1], _attribute(node, "group", 1)
-    kernel, transposed, vector = r.shape(weights), node.op_type == "ConvTranspose", _input(node, 2)
-    read, given = kernel[0] if transposed else kernel[1] * groups, r.shape(source)[1]
+    source, weights, vector = node.inputs[0], node.inputs[1], _input(node, 2)
+    transposed = node.op_type == "ConvTranspose"
+    sizes = kernel_sizes(r.shape(weights), _attribute(node, "group", 1), transposed)
+    read, given, window = sizes["in_channels"], r.shape(source)[1], len(sizes["kernel"])
     if read != given:
         raise NetworkError(
             f"operation {node_name(node)!r} reads {given} channels, and "
@@ -258,19 +259,18 @@ def _convolution(r: OnnxReader, node: Any) -> list[int]:
     values = None if vector is None or vector.name in r.parameters else vector.const_value
     # PyTorch's exporter gives zeros to a convolution without biases.
     is_zero = values is not None and not np.any(values.numpy())
-    has_bias, window = vector is not None and not is_zero, len(kernel) - 2
+    has_bias = vector is not None and not is_zero
     return r.call(
         node, [source, *[weights] * (weights in r.live)], "convolution",
-        kernel=kernel[2:], strides=tuple(_attribute(node, "strides") or (1,) * window),
-        dilation=tuple(_attribute(node, "dilations") or (1,) * window), padding=_padding(r, node),
-        bias=has_bias or node in r.patterns.biases, in_channels=given,
-        out_channels=kernel[1] * groups if transposed else kernel[0], groups=groups, transposed=transposed,
+        strides=sizes_of(_attribute(node, "strides", 1), window), padding=_padding(r, node),
+        dilation=sizes_of(_attribute(node, "dilations", 1), window),
+        bias=has_bias or node in r.patterns.biases, transposed=transposed, **sizes,
     )  # fmt: skip
 
 
 def _pool(r: OnnxReader, node: Any) -> list[int]:
     kernel = tuple(_attribute(node, "kernel_shape"))
-    strides = tuple(_attribute(node, "strides") or (1,) * len(kernel))
+    strides = sizes_of(_attribute(node, "strides", 1), len(kernel))
     window = {"kernel": kernel, "strides": strides, "padding": _padding(r, node)}
     return r.call(node, node.inputs[:1], **window)
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from lolat.graph.kinds import GATES, INPUT, POSITIONS, by_name
-from lolat.readers.ops import KIND_OF, Call, Writer, affine, normalized, sizes_of
+from lolat.readers.ops import KIND_OF, Call, Writer, affine, kernel_sizes, normalized, sizes_of
 from lolat.readers.remarks import ALWAYS_DROPS
 from lolat.readers.torch.layout import Layout, as_product, joins
 from lolat.readers.torch.saved_tensors import saved
@@ -89,23 +89,18 @@ def write(operation: AtenOperation) -> list[int]:
 
 def _convolution(o: AtenOperation) -> list[int]:
     """A convolution; if the network computes its kernel, it has no parameters."""
-    kernel = tuple(o.get("weight").shape)
-    spatial, groups = len(kernel) - 2, int(o.get("groups", 1))
-    strides, dilation = (sizes_of(o.get(name, 1), spatial) for name in ("stride", "dilation"))
-    padding = o.get("padding", 0)
     transposed = o.op.startswith("conv_transpose") or bool(o.get("transposed"))
-    in_channels, out_channels = (
-        (kernel[0], kernel[1] * groups) if transposed else (kernel[1] * groups, kernel[0])
-    )
+    sizes = kernel_sizes(o.get("weight").shape, int(o.get("groups", 1)), transposed)
+    spatial, padding = len(sizes["kernel"]), o.get("padding", 0)
+    strides, dilation = (sizes_of(o.get(name, 1), spatial) for name in ("stride", "dilation"))
     if transposed:
         padding = "same" if any(sizes_of(padding, spatial)) else "valid"
     elif not isinstance(padding, str):
-        padding = _padding(sizes_of(padding, spatial), kernel[2:], strides, dilation)
+        padding = _padding(sizes_of(padding, spatial), sizes["kernel"], strides, dilation)
     computed: dict[str, Any] = {} if o.operand("weight") in o.writer.constants else {"tied": True}
     return o.write(
-        "convolution", transposed=transposed, kernel=kernel[2:], strides=strides, dilation=dilation,
-        in_channels=in_channels, out_channels=out_channels, groups=groups, bias=o.get("bias") is not None,
-        padding=padding, **computed,
+        "convolution", transposed=transposed, strides=strides, dilation=dilation, padding=padding,
+        bias=o.get("bias") is not None, **sizes, **computed,
     )  # fmt: skip
 
 
