@@ -10,7 +10,6 @@ from typing import Any
 
 from lolat.llm.answer import ServingConfig
 from lolat.llm.compare import ComparedModels
-from lolat.llm.load import Trace
 from lolat.report.llm import (
     A_MONTH,
     DOLLARS,
@@ -103,8 +102,7 @@ def price_lines(found: ComparedModels) -> Iterator[str]:
     # What is taken for granted of a list is said once.
     told = [one for one in lists if not any(n != one and n.startswith(one) for n in lists)]
     if told:
-        is_rate = bool(found.asked.request_rate) or isinstance(found.asked.arrivals, Trace)
-        yield f"Prices: {', '.join(told)}; {MONTH if is_rate else DOLLARS}."
+        yield f"Prices: {', '.join(told)}; {MONTH if found.asked.request_rate else DOLLARS}."
 
 
 def headlines(found: ComparedModels) -> Iterator[tuple[str, str]]:

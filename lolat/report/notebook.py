@@ -27,7 +27,7 @@ from lolat.report import (
     search,
 )
 from lolat.report.cost_table import rented_words
-from lolat.report.pictures import CAUSES, is_rated, of_class
+from lolat.report.pictures import CAUSES, of_class
 from lolat.report.pictures import plot as plot
 from lolat.report.rows import TERMS, block_rows
 from lolat.report.rows import folded as folded
@@ -162,8 +162,9 @@ def _pandas() -> Any:
 def _shown(answer: Result) -> list[str] | None:
     """The columns that are shown; times of a served model at the percentile that was asked for."""
     names: str | None = of_class(SHOWN, answer)
-    at = getattr(getattr(answer, "asked", None), "percentile", None)
-    if names == STEADY and is_rated(answer):
+    asked = getattr(answer, "asked", None)
+    at = getattr(asked, "percentile", None)
+    if names == STEADY and asked and asked.request_rate:
         names = AT_A_RATE
     if names is not None and at is not None:
         names = re.sub(r"(tpot|ttft|e2e)(?=_(low_|high_)?ms)", rf"\g<0>_p{at}", names)

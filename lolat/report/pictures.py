@@ -223,7 +223,7 @@ def _point(row: Any, percentile: int | None) -> tuple[float, float, Ends]:
 
 def _over_loads(points: Points, answer: Any, axes: Axes) -> Any:
     """Curves of the times per output token."""
-    x = "requests a second" if is_rated(answer) else "concurrent requests"
+    x = "requests a second" if answer.asked.request_rate else "concurrent requests"
     return _curves(points, axes(3.6), x, f"ms per output token{_at(answer.asked.percentile)}")
 
 
@@ -316,9 +316,3 @@ PICTURES: Mapping[str, Callable[[Any, Axes], Any]] = {
 def of_class(table: Mapping[str, Any], answer: Result) -> Any:
     """The entry of an answer's class, or of one that it is derived from; None if there is none."""
     return next((table[c.__name__] for c in type(answer).__mro__ if c.__name__ in table), None)
-
-
-def is_rated(answer: Any) -> bool:
-    """True if the requests of served language models arrive at a rate."""
-    first = answer.chosen if hasattr(answer, "chosen") else next(iter(answer.of.values())).chosen
-    return first.request_rate is not None
