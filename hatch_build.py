@@ -1,7 +1,7 @@
 """Metadata that is made when LoLat is packed: the project's addresses, and a README for a package index.
 
-LOLAT_REPOSITORY is the address of the repository, which the release workflow sets; without it the package
-names none and the links of its README stay relative.
+LOLAT_REPOSITORY is the address of the repository, which the release workflow sets. Without it the package
+names none, the links of its README stay relative, and REPOSITORY in it stays as it is.
 """
 
 import os
@@ -27,6 +27,7 @@ class AddressesAndReadme(MetadataHookInterface):
             file = f"{address}/blob/v{metadata['version']}/"
             metadata["urls"] = {name: file + path for name, path in PAGES.items()}
             metadata["urls"] |= {"Repository": address, "Issues": f"{address}/issues"}
+            text = text.replace("REPOSITORY", address)
             text = re.sub(r"(\]\()(?!\w+:|#)", rf"\1{file}", text)
             text = re.sub(r'(src=")(?!\w+:)', rf"\1{file.replace('/blob/', '/raw/')}", text)
         metadata["readme"] = {"content-type": "text/markdown", "text": text}

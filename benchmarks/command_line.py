@@ -143,7 +143,7 @@ def lines() -> Iterator[str]:
         also = [usual_or_own(o, common[o.name]) for o in options(command) if o.name in common]
         if also:
             yield from ("", f"And {', '.join(also)}.")
-        yield from ("", "```", *examples(command)[:2], "```")
+        yield from ("", "```", *examples(command)[:1], "```")
 
 
 def text() -> str:

@@ -167,90 +167,91 @@ _EVERY = (
     Parameter(LENGTH, "Tokens of a text, or steps of a sequence; images stay as they are.",
               most=10**7),
     _word("precision", PRECISIONS,
-          "How a GPU computes; as in the measurements if not given, else by its data sheet. amp keeps "
-          "weights in float32; fp16 and bf16 are pure: weights, gradients and states in 2 bytes.",
+          "How a GPU computes; if not given, as it was measured. Another precision is predicted from the "
+          "data sheet. amp keeps weights in float32; fp16 and bf16 keep weights, gradients and states in "
+          "2 bytes.",
           OTHER_PRECISIONS, "; a network in INT8 is an ONNX file, asked without it on a CPU"),
-    _word("launch", LAUNCHES, "How a GPU's operations are started: one by one, fused by torch.compile, or "
-          "also from a CUDA graph (reduce-overhead); as in the measurements if not given."),
-    Parameter("host_us", "Time that the host of a GPU takes to launch an addition, µs (timeit x + y); "
-              "dense layers and convolutions take 2.5 times as long. If not given, the usual one, "
-              "within a factor of 1.8.", float, 1,
+    _word("launch", LAUNCHES, "How a GPU's operations are started: one by one (eager), fused by "
+          "torch.compile (compiled), or fused and in a CUDA graph (graph, PyTorch's reduce-overhead). If "
+          "not given, as they were measured."),
+    Parameter("host_us", "Time that the computer around a GPU takes to launch an addition, µs (timeit "
+              "x + y); dense layers and convolutions take 2.5 times as long. If not given, the usual time, "
+              "which may be wrong by a factor of 1.8.", float, 1,
               1000, metavar="US", unknown=" microseconds, such as 25 (0.025 ms)"),
-    Parameter("channels_last", "Images lie channels last in memory "
-              "(memory_format=torch.channels_last); channels first if not given. torch.compile lays them "
-              "so itself.", bool, default=False),
-    _word("predictor", PREDICTORS, "Another formula of the profile than its default."),
+    Parameter("channels_last", "Images are stored channels last (memory_format=torch.channels_last), not "
+              "channels first. torch.compile chooses this layout by itself.", bool, default=False),
+    _word("predictor", PREDICTORS, "A formula of the profile other than its default."),
     # Its latency.
     Parameter("coverage", f"Share of true values inside the interval; {COVERAGE:g} if not given.", float,
               0, 1, is_open=True, metavar="SHARE", unknown=f", such as {COVERAGE:g}"),
-    _amount("max_ms", "MS", "The longest that it may take."),
-    Parameter("sure", "The upper end of the interval counts; without a number, of "
-              f"{100 * COVERAGE:g} %.", float, 1, 100, is_open=True, metavar="[PERCENT]",
-              unknown=" percent, such as 95"),
+    _amount("max_ms", "MS", "The longest time allowed."),
+    Parameter("sure", "A limit must hold for the upper end of the interval; PERCENT is the interval's "
+              f"coverage, {100 * COVERAGE:g} if not given.", float, 1, 100, is_open=True,
+              metavar="[PERCENT]", unknown=" percent, such as 95"),
     _word("vary", VARY, "The quantity that changes: channel counts, pixels of the input, or samples at "
           "once."),
     # Its training.
-    Parameter("samples", "Samples in the data set. Without it, iterations alone.", most=10**12),
+    Parameter("samples", "Samples in the data set. If not given, the answer is for one iteration.",
+              most=10**12),
     Parameter("epochs", "Times through the data set.", most=10**12),
-    _word("optimizer", OPTIMIZERS, "Optimizer that updates the weights. sgd if not given, of a "
+    _word("optimizer", OPTIMIZERS, "Optimizer that updates the weights. If not given, sgd; for a "
           "decoder adamw.", OTHER_OPTIMIZERS, "; others, such as lamb, are not predicted"),
-    Parameter("accumulate", "Batches of each device, one after the other, before an update; 1 if not "
-              "given.", most=10**6),
-    Parameter("global_batch_size", "Samples of an update of all devices: the batches before it follow from "
-              "--batch-size and the number of devices, for each of which there is an answer.", most=10**9),
-    _word("checkpointing", CHECKPOINTING, "Activations that the backward pass computes again: none; all of "
-          "a block but its input; all of a network's but results of products, of a decoder's but attention "
-          "and every second product. If not given, as a network says itself.",
+    Parameter("accumulate", "Batches that each device computes before an update; 1 if not given.",
+              most=10**6),
+    Parameter("global_batch_size", "Samples of one update on all devices. The number of batches that each "
+              "device accumulates follows from it.", most=10**9),
+    _word("checkpointing", CHECKPOINTING, "Activations that are not kept, but computed again in the "
+          "backward pass. none: all are kept. full: each block keeps its input alone. selective: results "
+          "of matrix products are kept too; in a decoder those of attention and of every second matrix "
+          "product. If not given, as the network's code does.",
           example="none,full"),
-    Parameter("tune", "What is trained: full; lora:RANK, adapters at linear layers (in float32; of a "
-              "decoder in bfloat16 by lora:RANK:bf16); frozen:N, which freezes the first N blocks; frozen, "
-              "which freezes all but the last layer. If not given, as a network says itself "
-              "(requires_grad, trainable).",
+    Parameter("tune", "What is trained. full: everything. lora:RANK: adapters at linear layers in float32; "
+              "in a decoder lora:RANK:bf16 has them in bfloat16. frozen:N: all but the first N blocks. "
+              "frozen: the last layer alone. If not given, as the network says (requires_grad, trainable).",
               str, metavar="WHAT"),
     Parameter("validation_samples", "Samples evaluated after each epoch."),
-    Parameter("replicas", "Devices that train together. If not given, 1; of several devices as many as an "
-              "instance of the price list has.", most=4096, metavar="K[,K]",
+    Parameter("replicas", "Devices that train together. If not given, 1; a comparison of GPUs takes the "
+              "sizes of the instances in the price list.", most=4096, metavar="K[,K]",
               example="1,2,4,8"),
-    _word("sharding", SHARDINGS, "What the devices divide among them: nothing; optimizer states; gradients "
-          "too; parameters too; these inside a machine alone (hybrid, of a decoder's configuration).",
+    _word("sharding", SHARDINGS, "What the devices divide among themselves. none: nothing. zero1: "
+          "optimizer states. zero2: gradients too. fsdp: parameters too. hybrid: as fsdp, but only inside "
+          "each machine (for a decoder's configuration).",
           OTHER_SHARDINGS, "; tensor and pipeline parallelism are not predicted"),
     Parameter("tokens", "Tokens in the data set, such as 1e9 or 200m, in place of --samples.", float, 1,
               1e18),
-    Parameter("mean_tokens", "Mean tokens of the samples, each of which is padded to --sequence-length; if "
-              "not given, samples are packed. If they are padded to the longest of a batch, give the mean "
-              "length of each batch's longest sample as --sequence-length.", float, 1, MOST_TOKENS),
-    _amount("link_gbps", "GBPS", "Gbit/s that an exchange reaches on each device's link to other machines, "
-            "to which a machine has those of all its devices; where all numbers of --replicas fit into one "
-            "machine, on the link of every device. If not given, that of the instance type "
-            "(docs/how-to/cost.md)."),
-    _amount("memory_gib", "GIB", "Memory of each device, of which 0.5 GiB stays free, for networks 6 % "
-            "too; devices with less are left out. If not given, by the data sheet, or what was free when a "
-            "CPU was learned."),
+    Parameter("mean_tokens", "Mean length of samples that are padded to --sequence-length; if not given, "
+              "samples are packed. If each batch is padded to its longest sample, give the mean length of "
+              "these longest samples as --sequence-length.", float, 1, MOST_TOKENS),
+    _amount("link_gbps", "GBPS", "Gbit/s that adding up gradients reaches between machines, for each "
+            "device. If all numbers of --replicas fit into one machine: between its devices. If not given, "
+            "that of the instance type (docs/how-to/cost.md)."),
+    _amount("memory_gib", "GIB", "Memory of each device. 0.5 GiB of it stays free, and 6 % too unless the "
+            "network is a decoder. A comparison leaves out GPUs with less. If not given, by the data "
+            "sheet; of a CPU what was free when it was learned."),
     _amount("max_hours", "HOURS",
             "Name the cheapest option that takes no longer; exit code 3 if there is none. Without "
-            "data: how much is trained in it."),
+            "--samples or --tokens: say how much can be trained in this time."),
     _amount("max_dollars", "USD",
-            "Name the fastest option that costs no more; exit code 3 if there is none. Without data: "
-            "how much it buys."),
-    _amount("price_per_hour", "USD", "US$ for one device.", is_open=False),
+            "Name the fastest option that costs no more; exit code 3 if there is none. Without "
+            "--samples or --tokens: say how much can be trained for this money."),
+    _amount("price_per_hour", "USD", "US$ an hour for one device.", is_open=False),
     Parameter("prices", "A CSV file in the layout of SkyPilot's catalog; the list of `lolat prices` if not "
               "given.", str, metavar="FILE"),
     # A language model.
     _word("framework", SERVING, "The framework that serves language models. If not given, the one in the "
           "name of a table or of the output, else vllm."),
-    Parameter("served_model", "The language model of served rows and files that do not say it, or say a "
-              "name of their own server's: a known name, or the path of a config.json.", str,
+    Parameter("served_model", "The language model in tables and result files that do not name it, or use a "
+              "name of their own: a known name, or the path of a config.json.", str,
               metavar="NAME"),
     # Measuring and searching.
-    Parameter("wait", "Start when other programs leave the machine alone, after ten minutes at the latest.",
-              bool, default=False),
+    Parameter("wait", "Wait until no other program runs, at most ten minutes.", bool, default=False),
     Parameter("restart", "Throw away what an interrupted run left.", bool, default=False),
-    Parameter("training", "Of --table: its training steps, by a profile made from tables.", bool,
-              default=False),
+    Parameter("training", "With --table: compare its training steps; needs a profile made from tables.",
+              bool, default=False),
     Parameter("lower_is_better", "A low score is good, such as a loss.", bool, default=False),
     _word("backend", BACKENDS, "The framework that is measured.", OTHER_BACKENDS),
     Parameter("threads", "Threads on a CPU."),
-    Parameter("seed", "Random numbers: another seed, other numbers.", least=0),
+    Parameter("seed", "Seed of the random numbers.", least=0),
 )  # fmt: skip
 PARAMETERS = {parameter.name: parameter for parameter in _EVERY}
 """Each parameter by its name."""

@@ -236,10 +236,6 @@ def test_the_commands_and_snippets_of_the_readme_run(tmp_path: Path) -> None:
     """They run unchanged; one process imports its framework once."""
     pytest.importorskip("keras")
     pytest.importorskip("torch")
-    saved = re.findall(r"^echo '([^']+)' > (\S+)", README, re.M)
-    assert saved
-    for lines, name in saved:
-        (tmp_path / name).write_text(lines)
     told = [words for words in commands(README) if words[0] != "learn"]  # which measures
     assert len(told) >= 4
     snippets = [block for _, language, block in FENCED.findall(README) if language == "python"]
@@ -252,6 +248,17 @@ def test_the_commands_and_snippets_of_the_readme_run(tmp_path: Path) -> None:
     )
     assert done.stdout.rpartition("\x1e\n")[2].count("slowest:") == len(snippets) > 0
     assert (tmp_path / "report.html").exists()
+
+
+def test_the_times_that_no_fit_used_are_the_published_ones() -> None:
+    """benchmarks/published_figures.csv has them; the prediction is the present one."""
+    said = re.search(r"measured\S* (\d+) and (\d+) ms .* H100 .*LoLat predicts (\d+) ms", README)
+    assert said
+    lines = (ROOT / "benchmarks/published_figures.csv").read_text(encoding="utf-8").splitlines()
+    rows = [one.split(",") for one in lines if "H100 80GB SXM,amp,training,first,1280" in one]
+    assert sorted(round(float(row[7])) for row in rows) == [int(said[1]), int(said[2])]
+    (run,) = api.load("h100").cost("timm:resnet50", 1280, precision="amp").rows()
+    assert round(run["iteration_ms"]) == int(said[3])
 
 
 def python_blocks(page: str) -> list[str]:

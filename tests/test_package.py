@@ -121,6 +121,8 @@ def _of_an_index(readme: Any) -> None:
         if inside := re.match(here, link):
             assert (ROOT / link[inside.end() :].partition("#")[0]).exists(), link
     assert "<!--" not in readme
+    assert f"git clone {ADDRESS} " in readme
+    assert "REPOSITORY" not in readme
 
 
 @pytest.mark.slow

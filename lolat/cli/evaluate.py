@@ -45,12 +45,11 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Measure NETWORKs on this machine and compare them with what MODEL predicts.
 
-    Each is timed in a loop of its own, in rounds with some of MODEL's own networks, which tell how fast the
-    machine is meanwhile; a second line has the errors corrected for that.
+    Each runs in a loop of its own, with the backend and the options of MODEL. Some of MODEL's own networks
+    run in between: they tell how fast the machine is now, and a second line has errors corrected for this.
 
-    They are run with the backend that MODEL was learned with, and its options. With --table nothing is run:
-    it is a table as `lolat fit` takes it. Without NETWORK, by a profile of TensorFlow: ten of
-    keras.applications, in a few minutes.
+    With --table nothing is run: its times are compared, as `lolat fit` takes them. Without NETWORK, a
+    profile of TensorFlow runs ten of keras.applications, in a few minutes.
     """
     from lolat.io.writing import write_text
     from lolat.report.evaluation import evaluation_lines, table_lines
@@ -89,10 +88,10 @@ def evaluate(
 def doctor(model: str) -> None:
     """Measure five networks of MODEL again (20 s on a quiet machine): does it still hold on this machine?
 
-    MODEL is `local` if not given, the profile learned last on this machine.
+    Without MODEL: `local`, the profile learned last on this machine.
 
-    Exit code 0: it does, their median time is within 10 % of what was learned, or within what MODEL's own
-    repeated measurements differ by. 3: it does not, or that cannot be told now (the machine is busy).
+    Exit code 0: it does. The networks' median time differs by at most 10 % from learning, or by at most
+    MODEL's own noise if that is larger. 3: it does not, or the machine is too busy to tell.
     """
     from lolat.report.evaluation import doctor_lines
 

@@ -41,10 +41,10 @@ BADLY = 0.5  # off by, that says that times are in other units or of several dev
                "or one for each file.")  # fmt: skip
 @common.parameter("served_model")
 def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
-    """Fit POINTS: a profile (again, with what it knows of training), or CSV tables (.csv, .csv.gz).
+    """Fit a profile to POINTS: CSV tables (.csv, .csv.gz), a profile, or a profile and tables.
 
-    A profile is fitted again together with tables of networks timed on its device; one made from tables
-    takes their level alone. Rows that cannot be used are left out.
+    A profile that `lolat learn` made is fitted again, together with the networks in the tables. A profile
+    made from tables is scaled: all its times by one factor. Rows that cannot be used are skipped.
 
     Whole networks: network, batch_size, latency_ms; also as timm's benchmark.py writes them.
 
@@ -52,8 +52,8 @@ def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
 
     Epochs of training: network, batch_size, samples, optimizer, epoch_s.
 
-    Of language models: operations, with --facts; with these or the profile of their GPU served models,
-    the JSON of `vllm bench serve --save-result` or of SGLang's bench_serving, and runs that train decoders.
+    Language models: operations, with --facts. Served models (the JSON of `vllm bench serve --save-result`
+    or of SGLang's bench_serving) and training runs need these operations or the profile of their GPU too.
 
     docs/reference/files.md has all columns.
 

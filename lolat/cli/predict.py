@@ -90,11 +90,11 @@ def predict(
     arguments: tuple[str, ...], on: tuple[str, ...], now: bool, as_learned: bool, csv: Path | None,
     **asked: Any,
 ) -> None:  # fmt: skip
-    """Latency of NETWORK on the device of MODEL, in milliseconds: on the machine as it usually is.
+    """Latency of NETWORK on the device of MODEL, in milliseconds, at the machine's usual speed.
 
-    The interval holds the machine's usual ups and downs. Several networks, batch sizes and devices are
-    answered in one table; MODEL may be left out where --on has the devices. With --max-ms it is a check:
-    exit code 3 where the limit is exceeded, and where no network fits.
+    The interval contains the machine's usual ups and downs. Several networks, batch sizes and devices give
+    one table; leave MODEL out if --on names the devices. Exit code 3 if --max-ms is exceeded, or no network
+    fits.
     """
     from lolat.api.choosing import ALL, devices, open_here
     from lolat.api.predicting import exceeded, predict_all

@@ -237,7 +237,8 @@ class Prediction(Result):
         in_use = ", all in use" if offer.devices > 1 else ""
         gib, own = rental.rented(1, offer).memory_gib, file.gpu
         of_gib = f"; {gib:g} GiB, this card has {own.memory_gib:g}" if gib and own else ""
-        held = f" ({offer.devices} x {plain(offer.accelerator)}{in_use}{of_gib})"
+        at = "".join(f"{plain(place)}, " for place in offer.places[:1])
+        held = f" ({at}{offer.devices} x {plain(offer.accelerator)}{in_use}{of_gib})"
         held *= bool(offer.accelerator)
         return offer.price / offer.devices, f"{plain(offer.instance_type)}{held}"
 

@@ -55,33 +55,34 @@ class ServingQuestion:
     output_tokens: int | None = declared(
         None, f"Tokens of an answer; {USUAL_TOKENS[1]} if not given.", 2, MOST_TOKENS)
     concurrency: int | Sequence[int] = declared(
-        (), "Requests that are there all the time; 1, 8, 32, 128 if neither these nor --request-rate are "
+        (), "Requests always in progress; 1, 8, 32, 128 if neither --concurrency nor --request-rate is "
         "given.", most=MOST_CONCURRENCY, metavar="N[,N]", example="1,8,32")
     tensor_parallel: int | Sequence[int] = declared(
-        (), "GPUs that share the model. If not given, all of 1, 2, 4, 8 that hold it.", most=MOST_GPUS,
+        (), "GPUs that share the model. If not given, each of 1, 2, 4, 8 with room for it.", most=MOST_GPUS,
         metavar="N[,N]", example="1,8,32")
     _: KW_ONLY
     request_rate: float | Sequence[float] = declared(
-        (), "Requests that arrive a second.", 0, 1e6, is_open=True, metavar="R[,R]", example="1,3,10")
+        (), "Requests that arrive per second.", 0, 1e6, is_open=True, metavar="R[,R]", example="1,3,10")
     arrivals: str | Trace | None = declared(
-        None, "Arrivals at a rate: poisson (at random, also if not given), even, or a table with the "
-        f"columns {','.join(TRACE)}, at its rate if --request-rate is not given.", metavar="KIND|TABLE")
+        None, "How requests arrive: poisson (at random; the default), even, or as in a table with the "
+        f"columns {','.join(TRACE)}, at its own rate if --request-rate is not given.", metavar="KIND|TABLE")
     cached_tokens: int = declared(
-        0, "Tokens of each prompt that are found in the prefix cache; no memory is shared.", 0, MOST_TOKENS)
+        0, "Tokens of each prompt that are in the prefix cache; requests share no memory.", 0, MOST_TOKENS)
     expert_parallel: int | Sequence[int] = declared(
-        1, "Groups of the GPUs, each of which shares whole experts.", most=MOST_GPUS, metavar="N[,N]",
+        1, "Groups of GPUs among which whole experts are divided.", most=MOST_GPUS, metavar="N[,N]",
         example="1,8")
     attention_data_parallel: int | Sequence[int] = declared(
         (), "Replicas of attention, each on --tensor-parallel GPUs; all these GPUs share the "
-        "experts. If neither is given: 1, and all GPUs of a node for experts whose cache tensor parallel "
-        "would copy.",
+        "experts. If neither option is given: 1, and all GPUs of a node if tensor parallel would copy the "
+        "cache.",
         most=MOST_GPUS, metavar="N[,N]", example="1,8")
     dtype: str = declared(
-        "", f"Data type of the weights: {', '.join(DTYPES)}; else as published. fp8 has a scale for each "
-        "tensor or channel, fp8_block for each block of 128, as DeepSeek and Qwen publish.", metavar="TYPE")
+        "", f"Data type of the weights: {', '.join(DTYPES)}; if not given, as published. fp8 has a scale "
+        "for each tensor or channel, fp8_block for each block of 128 (the FP8 of DeepSeek and Qwen).",
+        metavar="TYPE")
     kv_dtype: str = declared(
-        "", f"Data type of the cache: {', '.join(CACHE_BYTES)}; else as published, or the framework's "
-        "usual one.", metavar="TYPE")
+        "", f"Data type of the cache: {', '.join(CACHE_BYTES)}; if not given, as published, or the "
+        "framework's usual type.", metavar="TYPE")
     draft_tokens: int = declared(
         0, "Tokens that each step drafts (speculative decoding); drafting takes no time and no memory.",
         0, 64)
@@ -100,11 +101,11 @@ class ServingQuestion:
     max_ttft_ms: float | None = declared(
         None, "The longest time to the first token.", 0, is_open=True, metavar="MS")
     percentile: int | None = declared(
-        None, "The percentile over requests of the times in the table, for which limits hold, from 1 to "
-        "99; the means if not given. A request's time per token is its mean (TPOT of vLLM, not ITL).",
+        None, "Show this percentile over requests, from 1 to 99, and judge limits by it; means if not "
+        "given. A request's time per token is the mean of its tokens (TPOT of vLLM, not ITL).",
         most=99)
     gpus: int | None = declared(
-        None, "The best on up to so many GPUs, of one model or several replicas.", most=MOST_GPUS)
+        None, "The most GPUs to use, all replicas together.", most=MOST_GPUS)
     # fmt: on
     sure: float | None = None
     price_per_hour: float | None = None

@@ -104,7 +104,10 @@ def test_a_gpu_has_its_dollars_and_its_largest_batch() -> None:
         said = page.answer()
     ms = lolat.load(t4).predict(synthetic.network(), 8).latency_ms
     paid = dollars(ms / 8 * 1e6 / 3.6e6 * price)
-    assert f"{paid} for a million samples: g4dn.xlarge (1 x T4), $0.53 an hour, always busy" in said
+    assert (
+        f"{paid} for a million samples: g4dn.xlarge (aws, 1 x T4), $0.53 an hour, always busy"
+        in said
+    )
     most = int(said.partition("the largest batch that fits is ")[2].split()[0].replace(",", ""))
     fits = [lolat.load(t4).predict(synthetic.network(), n).fits for n in (most, most + 1)]
     assert fits == [True, False]
