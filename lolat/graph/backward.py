@@ -107,6 +107,19 @@ def free_parameters(graph: Graph) -> list[tuple[list[int], int]]:
     return found
 
 
+def read_parameters(graph: Graph) -> dict[int, int]:
+    """Return constants that are trained parameters themselves -> the last operation that reads each."""
+    runs, readers = backward_of(graph).runs, graph.consumers()
+    memory = {t for tensors, freed in graph.storages if freed == -1 for t in tensors}
+    whole = (
+        t
+        for elements, constants in graph.free
+        for t in memory.intersection(constants)
+        if graph.tensors[t].elements() == elements
+    )
+    return {t: max((i for i in readers.get(t, ()) if runs[i]), default=-1) for t in whole}
+
+
 def learns(operation: Operation) -> bool:
     """Return True if an operation has parameters that are trained."""
     kind = operation.kind

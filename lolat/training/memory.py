@@ -16,6 +16,7 @@ from lolat.graph.backward import (
     is_view,
     learns,
     open_outputs,
+    read_parameters,
     saves_positions,
 )
 from lolat.graph.kinds import (
@@ -425,16 +426,17 @@ def _moved(graph: Graph, batch_size: int, sizes: Sequence[float], slices: np.nda
     """(operations,) bytes of gradients of tensors that the backward pass of each reads and writes.
 
     `sizes`: bytes of an element of each tensor; `slices`: those copied for each operation (`sliced_bytes`),
-    which a convolution copies again.
+    which a convolution copies again. Gradients that `gradients_by_use` has are left out.
     """
     part, views, found = backward_of(graph), set[int](), np.zeros(len(graph.operations))
+    learned = read_parameters(graph)
     for i, o in enumerate(graph.operations):
         in_place = IN_PLACE in o.attributes and not views.isdisjoint(o.inputs[:1])
         if in_place or is_view(graph, o) or o.kind == "instance_norm":  # a view in PyTorch
             views.update(o.outputs)
         if o.kind in VIEWS or not part.runs[i]:
             continue
-        wanted = (t for t in {*o.inputs, *o.outputs} if part.needs[t])
+        wanted = (t for t in {*o.inputs, *o.outputs} if part.needs[t] and learned.get(t) != i)
         moved = sum(graph.tensors[t].elements(batch_size) * sizes[t] for t in wanted)
         # The gradient of a changed view is copied, and that of what it was before.
         found[i] = moved * (1 + in_place) + slices[i] * (o.kind in CONVOLUTIONS)

@@ -46,7 +46,6 @@ def test_a_frozen_base_of_an_adapter_is_in_bfloat16_and_shards_divide_each_part(
 def test_a_slice_that_a_convolution_reads_is_copied_again_for_its_backward_pass() -> None:
     """As PyTorch's profiler has them: the whole, the copy, and two gradients."""
     torch = pytest.importorskip("torch")
-    from torch.profiler import ProfilerActivity, profile
 
     class Network(torch.nn.Module):  # type: ignore[name-defined, misc]
         def __init__(self) -> None:
@@ -56,15 +55,52 @@ def test_a_slice_that_a_convolution_reads_is_copied_again_for_its_backward_pass(
         def forward(self, x: Any) -> Any:
             return self.reader(self.whole(x).chunk(2, 1)[1])
 
-    network, x = Network(), torch.rand(4, 3, 64, 64)
-    plain = torch.backends.mkldnn.flags(enabled=False)
-    with plain, profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+    x = torch.rand(4, 3, 64, 64)
+    with torch.backends.mkldnn.flags(enabled=False):
+        most = profiled_peak(Network(), x)
+    assert peak(Network(), x) == pytest.approx(most, rel=1e-3)
+
+
+def profiled_peak(network: Any, x: Any) -> int:
+    """Most bytes at once beside parameters and input, as PyTorch's profiler has them."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         network(x).sum().backward()
     now = most = 0
     for event in seen.profiler.kineto_results.events():
         if event.name() == "[memory]":
             now += event.nbytes()
             most = max(most, now)
+    return most
+
+
+def peak(network: Any, x: Any) -> float:
+    """The same by LoLat."""
     recipe = recipe_of("fp32", optimizer_named("sgd"))
-    _, parts = memory_at_peak(lolat.read((Network(), x[:1])), 4, recipe)
-    assert sum(parts.values()) - parts["weights"] - x.nbytes == pytest.approx(most, rel=1e-3)
+    _, parts = memory_at_peak(lolat.read((network, x[:1])), len(x), recipe)
+    return sum(parts.values()) - parts["weights"] - x.nbytes
+
+
+@pytest.mark.parametrize("how", ["indexed", "selected", "twice", "sliced"])
+def test_the_gradient_of_an_indexed_parameter_is_there_once(how: str) -> None:
+    """One tensor of the table's size; a second use makes another, which is added."""
+    torch = pytest.importorskip("torch")
+
+    class Network(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Parameter(torch.rand(5000, 64))
+            self.head = torch.nn.Linear(64, 8)
+
+        def forward(self, x: Any) -> Any:
+            if how == "selected":
+                rows = self.table.index_select(0, x.flatten()).view(*x.shape, 64)
+            elif how == "sliced":
+                rows = self.table[None, : x.shape[1]] * x[..., None]
+            else:
+                rows = self.table[x]
+            return self.head(rows * self.table[x + 1] if how == "twice" else rows)
+
+    x = torch.zeros(4, 9, dtype=torch.int64)
+    assert peak(Network(), x) == pytest.approx(profiled_peak(Network(), x), rel=0.02)
