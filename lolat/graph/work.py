@@ -269,8 +269,23 @@ class _Steps:
                     each = (t, self.lowering.sizes[t])
                     for _ in range(part.gradients[t] - 1):
                         self.behind(ELEMENTS, [each, each, each])
+            self.zeros(at, part)
             for step, factor in reversed(of_operation.get(at, ())):
                 self.gradient(step, factor, part)
+
+    def zeros(self, position: int, part: Backward) -> None:
+        """Append the zeros to which PyTorch adds the gradients of rows that were looked up.
+
+        They have the size of the whole table or gathered tensor. TensorFlow's gradient has the rows alone.
+        """
+        o, sizes = self.lowering.graph.operations[position], self.lowering.sizes
+        if self.lowering.graph.framework == "keras":
+            return
+        if o.kind == "gather" and part.first[position]:
+            self.behind(MOVES, [(o.inputs[0], sizes[o.inputs[0]])])
+        elif o.kind == "embedding" and learns(o):
+            elements = o.attributes.get("rows", 0) * o.attributes.get("out_features", 0)
+            self.add(MOVES, NO_PRODUCT, 0, (elements * sizes[o.outputs[0]], 0.0), backward=True)
 
     def behind(self, name: str, pairs: Pairs) -> None:
         """Append a step of the backward pass without a product."""

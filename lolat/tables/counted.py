@@ -21,7 +21,7 @@ from lolat.io.progress import OnProgress
 from lolat.readers.children import arrays_of
 from lolat.tables.networks import Network, TimedNetwork
 
-CACHE_VERSION = 15
+CACHE_VERSION = 16
 """Version of the cache: raise it when `lolat.graph.work` or the counts change."""
 TOO_MANY = 0.004
 """Relative excess of parameters over a table's, from which the network was timed in another form."""

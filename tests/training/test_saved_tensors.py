@@ -301,6 +301,43 @@ def test_the_gradient_of_a_gate_is_a_whole_tensor_that_is_summed() -> None:
     assert ours == pytest.approx(theirs - whole, rel=0.01)
 
 
+class Looked(torch.nn.Module):  # type: ignore[misc]
+    """Looks up rows of a table, of a parameter, or of a result."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.table, self.how = torch.nn.Embedding(5001, 24), how
+        self.head = torch.nn.Linear(24, 2)
+        self.table.requires_grad_(how != "frozen")
+
+    def forward(self, x: Any) -> Any:
+        rows = self.table(x) if self.how in ("table", "frozen") else self.table.weight[x]
+        if self.how == "selected":
+            rows = self.table.weight.index_select(0, x.flatten()).view(*x.shape, 24)
+        elif self.how == "result":
+            rows = self.head(x.float()[..., None].expand(-1, -1, 24))
+            return rows[:, torch.tensor([4, 0, 4])]
+        return self.head(rows)
+
+
+@pytest.mark.parametrize("how", ["table", "frozen", "indexed", "selected", "result"])
+def test_rows_that_were_looked_up_have_a_gradient_of_the_whole_size(how: str) -> None:
+    """PyTorch fills zeros, as its profiler shows; a frozen table has none."""
+    from torch.profiler import ProfilerActivity, profile
+
+    network, x = Looked(how), torch.zeros(3, 9, dtype=torch.int64)
+    result = network(x)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
+        result.backward(torch.ones_like(result))
+    shapes = [event.input_shapes[0] for event in seen.events() if event.name == "aten::zero_"]
+    filled = [4 * int(np.prod(shape)) for shape in shapes]
+    for mode in Mode(training=True), Mode("float32", "compiled", training=True):
+        work = work_of(lolat.read((Looked(how), x[:1])), 3, mode)
+        large = {"result": 3 * 9 * 2 * 4}.get(how, 5001 * 24 * 4)
+        moves = work.backward & (work.kind == CLASSES.index("moves"))
+        assert [size for size in work.bytes[moves] if size == large] == filled
+
+
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 def test_a_recurrent_layer_saves_what_pytorch_saves(kind: str) -> None:
     """PyTorch's own loop over the steps; the input and the last state are within 5 %."""
