@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from lolat.device.prediction import end_ms
 from lolat.device.question import several
 from lolat.errors import InputError, arg
 from lolat.io.progress import Progress
-from lolat.nas.estimators import LatencyEstimator
+from lolat.nas.estimators import LatencyEstimator, fastest
 from lolat.nas.fewshot import Answer, FewShotModel, answers, estimator
 from lolat.nas.space import Space
 from lolat.parameters import COVERAGE, check_given
@@ -49,7 +50,9 @@ class Limit:
         limit = cls(space, model, latencies, longest, sure, coverage)
         if not sure or isinstance(latencies, FewShotModel):
             return limit
-        whole = limit.answers(np.vstack([fastest([limit]), space.sample(RATIOS)]))
+        whole = limit.answers(
+            np.vstack([fastest(space.grid, partial(needed, [limit])), space.sample(RATIOS)])
+        )
         return replace(limit, ratio=min(end_ms(one, sure) / one.latency_ms for one in whole))
 
     def ends(self, rows: np.ndarray) -> np.ndarray:
@@ -131,17 +134,3 @@ def needed(limits: Sequence[Limit], rows: np.ndarray) -> np.ndarray:
     if not limited:
         return limits[0].ends(rows)
     return np.max([limit.ends(rows) / limit.max_ms for limit in limited], axis=0)
-
-
-def fastest(limits: Sequence[Limit]) -> np.ndarray:
-    """(positions,) choices of a fast candidate: each position's best choice in turn, until none helps."""
-    grid = limits[0].estimator.grid
-    row = np.zeros(len(grid.sizes), grid.dtype)
-    before = math.inf
-    while (now := float(needed(limits, row[None])[0])) < before:
-        before = now
-        for position, size in enumerate(grid.sizes):
-            tried = np.repeat(row[None], size, axis=0)
-            tried[:, position] = np.arange(size)
-            row = tried[int(np.argmin(needed(limits, tried)))]
-    return row

@@ -28,6 +28,7 @@ from lolat.parameters import COVERAGE, check_given
 from lolat.units import plain
 
 DEFAULT_TOP = 10  # of the result, unless another number is asked for
+PREDICTED = 20  # of the result, whole, as `predict` answers
 MOST_ROWS = 10_000_000  # of the table
 
 
@@ -208,16 +209,26 @@ def _kept(
 
 
 def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Ranking:
-    """Return the ranking with its `count` best candidates, and with the answer for the first of them."""
+    """Return the ranking with its `count` best candidates, and with the answer for the first of them.
+
+    The first ones, up to PREDICTED, have the latency of their whole network and are in its order.
+    """
     every = Candidates(np.arange(len(found.rows)), found.times)
     indices, times = best_of(Candidates.joined([]), every, count)
     rows = found.rows[indices]
+    if not len(rows):
+        return found.result
+    slow = found.rows[[int(np.argmax(found.times))]]
+    asked = np.concatenate([rows[:PREDICTED], slow])
+    *whole, slowest = answers(found.latencies, space, model, asked)
+    times[: len(whole)] = [answer.latency_ms for answer in whole]
+    # Equal sums differ in their last digits.
+    order = sorted(range(len(whole)), key=lambda n: float(f"{times[n]:.9g}"))
+    first = whole[order[0]]
+    order += range(len(whole), len(rows))
+    rows, times = rows[order], times[order]
     named = map(BestCandidate, map(space.arch, rows), map(space.named, rows), times.tolist())
     result = replace(found.result, best=tuple(named))
-    if not len(rows):
-        return result
-    slow = found.rows[[int(np.argmax(found.times))]]
-    first, slowest = answers(found.latencies, space, model, np.concatenate([rows[:1], slow]))
     of_first = {k: v for k, v in vars(first).items() if k not in ("latency_ms", "inside_share")}
     of_slowest = {"memory_bytes": slowest.memory_bytes, "fits": slowest.fits}
     told = {"warnings": (*result.warnings, *first.warnings)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,9 @@ from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
 from lolat.io.results import Result
 from lolat.io.writing import check_file
-from lolat.nas.estimators import DECODED
+from lolat.nas.estimators import DECODED, fastest
 from lolat.nas.fewshot import Answer
-from lolat.nas.limits import Limit, devices_of, fastest, limits_of, needed, of_each, within
+from lolat.nas.limits import Limit, devices_of, limits_of, needed, of_each, within
 from lolat.nas.space import Grid, Space
 from lolat.nas.user_code import Objective, opened
 from lolat.parameters import check_given, surely
@@ -223,7 +224,8 @@ def _asked(limit: Limit) -> OtherDevice:
 
 def _to_score(limits: Sequence[Limit], most: int) -> tuple[np.ndarray, str]:
     """Return the candidates within the time, or a fast one if they are more than `most`; and the method."""
-    grid, fast = limits[0].estimator.grid, fastest(limits)[None]
+    grid = limits[0].estimator.grid
+    fast = fastest(grid, partial(needed, limits))[None]
     if grid.size <= DECODED:
         able = within(limits, every := grid.between(0, grid.size))
         if len(able) <= most:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import lolat
+from lolat import nas
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError
 from lolat.nas import estimators, rank, ranking, spaces
@@ -45,6 +47,19 @@ def truth() -> np.ndarray:
     columns = [synthetic.COLUMNS.index(f) for f in formula.features]
     times: np.ndarray = SPACE.counts(ROWS)[:, columns] @ formula.slopes + formula.constant
     return times
+
+
+def test_the_listed_times_are_those_of_whole_networks() -> None:
+    """A host bounds the fastest: the sum over parts is off there, by as much as the source says."""
+    model = lolat.load("rtx-4090")
+    result = rank(SPACE, model, batch_size=64, best=5)
+    networks = [SPACE.network(SPACE.parse([c.arch])[0]) for c in result.best]
+    found = [model.predict(n, 64).latency_ms for n in networks]
+    assert [c.latency_ms for c in result.best] == pytest.approx(sorted(found), rel=1e-9)
+    summed = nas.estimator(SPACE, model, 64).latency(SPACE.parse([result.best[0].arch]))
+    off = re.search(r"within ([\d.]+) %", result.source)
+    assert off is not None
+    assert float(off[1]) >= 100 * abs(summed[0] / found[0] - 1) - 0.5
 
 
 def archs(indices: Any) -> list[str]:
