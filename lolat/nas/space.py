@@ -39,6 +39,8 @@ MOST_INDEX = 2**63 - 1
 CHUNK = 8192  # candidates worked on at a time, so that their columns stay in a core's cache
 MOST_APART = 2**20  # candidates of a space whose samples do not repeat
 ROWS = 4096  # rows that are copied at a time, for the same reason
+RESERVED = frozenset(["arch", "batch_size", "latency_ms", "low_ms", "high_ms", "score"])
+"""Columns of tables with candidates that are no choices, even of a position of that name."""
 
 Row = Sequence[int] | np.ndarray  # the integers of one candidate
 
@@ -364,8 +366,24 @@ class Space:
         )
 
     def parse_table(self, table: Table) -> np.ndarray:
-        """(n, positions) integers of a table's column arch; InputError names the line of a wrong one."""
-        return self.parse([row["arch"] for row in table], lambda i: table.row(i).where)
+        """(n, positions) integers of a table's column arch; InputError names the line of a wrong one.
+
+        Wrong is also one whose columns of choices, if all are there, say another candidate: the table was
+        written when the choices had another order.
+        """
+        rows = self.parse([row["arch"] for row in table], lambda i: table.row(i).where)
+        others = [(n, p) for n, p in enumerate(self.positions) if p.column not in RESERVED]
+        if not all(p.column in table.names for _, p in others):
+            return rows
+        for n, position in others:
+            texts, cells = position.texts, table.cells(position.column)
+            for i, (choice, cell) in enumerate(zip(rows[:, n].tolist(), cells, strict=True)):
+                if cell != texts[choice] and position.index(table.row(i)) != choice:
+                    raise table.row(i).refused(
+                        f"arch {table.row(i)['arch']} is {position.name} {texts[choice]}, its column says "
+                        f"{cell}: the choices have changed; write the table anew, or leave out arch"
+                    )
+        return rows
 
     def arch(self, candidate: Row) -> str:
         """Return a candidate as text; `parse` is the inverse."""

@@ -18,6 +18,7 @@ from lolat import nas
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError
 from lolat.nas import estimators, rank, ranking, spaces
+from lolat.nas.space import Position, Space
 from tests import synthetic
 from tests.nas.few_devices import some_cells
 
@@ -92,6 +93,25 @@ def test_the_fastest_of_many_pieces(
     assert [c.arch for c in result.best] == archs(expected)
     assert [row["arch"] for row in table] == archs(expected)
     assert result.within == (truth <= limit).sum()
+
+
+def test_a_table_of_other_choices_is_refused(tmp_path: Path) -> None:
+    """A table that `rank` wrote is read by a space with the same choices in another order."""
+    build, table = SPACE.build, tmp_path / "table.csv"
+    table.write_text("arch,latency_ms,Width,depth\n0-1,3,16,2\n2-0, 5,64.0,1\n")
+
+    def space(*widths: int) -> Space:
+        return Space("own", [Position("Width", widths), Position("depth", (1, 2))], [], build)
+
+    read = space(16, 32, 64).read_table(table, ["latency_ms"])
+    assert space(16, 32, 64).parse_table(read).tolist() == [[0, 1], [2, 0]]
+    assert read.unread == ("latency_ms",)
+    with pytest.raises(InputError, match="line 2: arch 0-1 is Width 64, its column says 16: the"):
+        space(64, 32, 16).parse_table(read)
+    table.write_text("arch,latency_ms,width\n0-1,3,16\n")  # maybe of something else
+    read = space(64, 32, 16).read_table(table, ["latency_ms"])
+    assert space(64, 32, 16).parse_table(read).tolist() == [[0, 1]]
+    assert read.unread == ("latency_ms", "width")
 
 
 def test_a_device_by_its_path(tmp_path: Path) -> None:
