@@ -18,6 +18,7 @@ from numbers import Integral, Real
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from lolat.errors import InputError, arg, without_options
+from lolat.units import value_words
 
 COVERAGE = 0.9  # share of true values inside an interval, if not given
 PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
@@ -82,19 +83,19 @@ class Parameter:
     others: Mapping[str, str] = field(default_factory=dict)
     unknown: str = ""
 
-    def word(self, given: Any) -> Any:
+    def word(self, value: Any) -> Any:
         """A choice by one of its names, in capitals or not; what is none, as it is given."""
-        if not isinstance(given, str) and type(given).__name__ != "dtype":  # torch.float16
-            return given
-        name = str(given).strip().casefold().removeprefix("torch.")
-        return self.others.get(name, name if name in self.choices else given)
+        if not isinstance(value, str) and type(value).__name__ != "dtype":  # torch.float16
+            return value
+        name = str(value).strip().casefold().removeprefix("torch.")
+        return self.others.get(name, name if name in self.choices else value)
 
-    def choice(self, given: Any) -> str:
+    def choice(self, value: Any) -> str:
         """A choice by one of its names; InputError for another word."""
-        if (found := self.word(given)) in self.choices:
+        if (found := self.word(value)) in self.choices:
             return str(found)
         expected = f"expected one of {', '.join(self.choices)}{self.unknown}"
-        raise InputError(f"{arg(self.name)} {given!r}: {expected}")
+        raise InputError(f"{arg(self.name)} {value_words(value)}: {expected}")
 
     @property
     def is_count(self) -> bool:
@@ -112,7 +113,7 @@ class Parameter:
         """
         if values and all(map(self._holds, values)):
             return
-        shown = f"{arg(self.name)} {', '.join(map(_shown, values))}"
+        shown = f"{arg(self.name)} {', '.join(map(value_words, values))}"
         if self.kind in (bool, str):
             raise InputError(
                 f"{shown}: expected {'one text' if self.kind is str else 'True or False'}"
@@ -137,10 +138,6 @@ class Parameter:
         if self.is_open and value in (self.least, self.most):
             return False
         return bool(self.least <= value <= self.most and value < math.inf)
-
-
-def _shown(value: Any) -> str:
-    return repr(value) if isinstance(value, str) else str(value)
 
 
 def _amount(name: str, metavar: str, help: str, is_open: bool = True) -> Parameter:

@@ -8,6 +8,7 @@ import os
 import re
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Number
 from typing import Any
 
 GIB = 2**30
@@ -142,6 +143,18 @@ def shortened(text: str) -> str:
     text = " ".join(_ESCAPES.sub("", text).split())
     text = text if text.isprintable() else repr(text)[1:-1]
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
+
+
+def value_words(value: Any) -> str:
+    """A given value in a message: its repr if that is short, else its class, of an array the shape too."""
+    if isinstance(value, (str, bytes)):
+        return shortened(repr(value))
+    text = str(value) if isinstance(value, Number) else repr(value)
+    if len(text) <= LONGEST // 2 and "\n" not in text:
+        return text
+    shape = getattr(value, "shape", None)
+    of = f" of shape {tuple(shape)}" if isinstance(shape, tuple) else ""
+    return f"a {type(value).__name__}{of}"
 
 
 def did_you_mean(name: str, known: Mapping[str, str], otherwise: str) -> str:

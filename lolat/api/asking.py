@@ -129,21 +129,30 @@ def compare(
     return training.compare(models, network, question, left_out, on_progress, is_alike=ALL in names)
 
 
-def _check_order(network: Any, on: Sequence[str | Model]) -> None:
+def _check_order(network: Any, on: Sequence[Any]) -> None:
     """ModelFileError if a network is given as a device, with the mend if the two are swapped."""
-    from lolat.api.choosing import full_names
-
     names = names_in(*(one for one in on if isinstance(one, str)))
     networks = (n for n in names if looks_like_network(n) and not os.path.exists(n))
-    if (given := next(networks, None)) is None:
+    given = next(networks, None)
+    others = not all(isinstance(one, (str, Model)) for one in on)  # an object, as a module is
+    is_swapped = bool(given or others) and isinstance(network, str) and _is_device(network)
+    if given is None and not is_swapped:
         return
+    meant, told = (repr(given), f"{given!r}: it looks like") if given else ("network", "is")
     expected = "expected a device, as lolat.models() lists them"
-    if isinstance(network, str):
-        with suppress(ModelFileError):
-            full_names(network)
-            expected = f"did you mean {arg('network')}={given!r}, {arg('on')}={network!r}?"
+    if is_swapped:
+        expected = f"did you mean {arg('network')}={meant}, {arg('on')}={network!r}?"
     raise ModelFileError(
-        f"{arg('on')} {given!r}: it looks like a network, which comes first; {expected}",
+        f"{arg('on')} {told} a network, which comes first; {expected}",
         code="unknown-model",
-        model=given,
+        model=given or "",
     )
+
+
+def _is_device(name: str) -> bool:
+    """True for the name of a device."""
+    from lolat.api.choosing import full_names
+
+    with suppress(ModelFileError):
+        return bool(full_names(name))
+    return False

@@ -33,7 +33,7 @@ from lolat.hardware.prices import Prices, price_list, rental_of
 from lolat.io.paths import LOCAL, SHIPPED, find_model, list_models
 from lolat.io.progress import Progress, Warn
 from lolat.llm.frameworks import FRAMEWORKS
-from lolat.units import names_in, plain, shortened
+from lolat.units import names_in, plain, value_words
 
 ALL = "all"
 SAME_SHEET = 0.05  # relative difference of two data sheets of one GPU
@@ -61,7 +61,7 @@ def devices(
             names |= {name: names.get(name) for name in names_in(given)}
         else:
             raise InputError(
-                f"{arg('on')} {getattr(given, 'label', given)!r}: expected names of devices, as "
+                f"{arg('on')} {value_words(getattr(given, 'label', given))}: expected names of devices, as "
                 "lolat.models() lists them, or loaded models of different names",
                 code="no-device",
             )
@@ -331,7 +331,7 @@ def load(path: str | os.PathLike[str]) -> Model:
     """
     if not isinstance(path, (str, os.PathLike)):
         raise ModelFileError(
-            f"load got {shortened(repr(path))}; expected a device's name or a profile's path, as in "
+            f"load got {value_words(path)}; expected a device's name or a profile's path, as in "
             'lolat.load("epyc-2t")',
             code="unknown-model",
         )

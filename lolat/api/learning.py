@@ -18,6 +18,8 @@ from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.fitting import blocks as fitting
 from lolat.fitting.int8 import with_int8
 from lolat.fitting.measured_gpu import with_operations, with_training
+from lolat.hardware.environment import ANY_GPU
+from lolat.hardware.gpus import CPU
 from lolat.io import paths
 from lolat.io.progress import Progress
 from lolat.io.writing import check_file
@@ -25,7 +27,7 @@ from lolat.microbench import backends, blocks, check, environment, learn_trainin
 from lolat.microbench import journal as journals
 from lolat.microbench import learn as learn_blocks
 from lolat.parameters import check_given
-from lolat.units import percent
+from lolat.units import percent, value_words
 
 DEFAULT_BACKEND = "tensorflow"
 """The backend that the default name of a model file does not mention."""
@@ -56,6 +58,10 @@ def learn(
     backend.
     """
     check_given(training=training, restart=restart, wait=wait)
+    chosen = device.casefold() if isinstance(device, str) else None
+    if chosen not in (CPU, ANY_GPU):
+        raise InputError(f"{arg('device')} {value_words(device)}: expected cpu or gpu")
+    device = chosen
     shown = progress or Progress()
     path = None if output is None else Path(output)
     joined, target, here = _backend_and_output(device, path, backend, options, shown)

@@ -57,6 +57,15 @@ class Model(Device):
 
     serving: Callable[[], Model] | None = None
 
+    def report(self, *network: Any, **asked: Any) -> str:
+        """The lines of `lolat show`; InputError with a network, whose report is its prediction's."""
+        if network or asked:
+            raise InputError(
+                "report takes no network; expected that of a prediction: model.predict(network).report()",
+                code="report",
+            )
+        return super().report()
+
     # ---- The latency of a network
 
     @overload

@@ -153,7 +153,7 @@ def ask(
 
 def read_network(network: Any, input_size: InputSize) -> Graph | Analysis:
     """The network as a graph, or its analysis if that was given."""
-    if isinstance(network, (Graph, Analysis)) and not input_size:
+    if isinstance(network, (Graph, Analysis)) and input_size is None:
         return network
     from lolat.readers import read  # late: a network that was read needs none
 

@@ -116,9 +116,10 @@ class Word(click.Choice):
         """Text into a choice."""
         found = self.of.word(value)
         if found not in self.choices and self.of.unknown:
-            self.fail(
-                f"{value!r} is not one of {', '.join(self.choices)}{self.of.unknown}", param, ctx
-            )
+            several = {*names_in(str(value))}
+            one = "; one at a time" * (len(several) > 1 and several <= {*self.choices})
+            expected = f"{', '.join(self.choices)}{one or self.of.unknown}"
+            self.fail(f"{value!r} is not one of {expected}", param, ctx)
         return super().convert(found, param, ctx)
 
 

@@ -148,7 +148,7 @@ class LazyGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """The command that is called; UsageError with the ones that are like it where there is none."""
         if args[0] not in self.table and not args[0].startswith("-"):
-            raise click.UsageError(unknown_command(args[0], self.table), ctx)
+            raise click.UsageError(unknown_command(args, self.table), ctx)
         name, command, rest = super().resolve_command(ctx, args)
         ctx.meta[COMMAND] = command  # an error names the options that it has
         return name, command, rest

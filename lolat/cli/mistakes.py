@@ -5,15 +5,16 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import shlex
 from collections.abc import Collection, Iterable, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 from string import ascii_letters
 from typing import Any, NoReturn
 
 import click
 
 from lolat.io.forms import looks_like_network
-from lolat.parameters import SIZE
+from lolat.parameters import PARAMETERS, SIZE
 from lolat.units import as_amount, as_number
 
 _ON = ("--on", "MODEL (an argument: one device)", "GPU (an argument, as in `lolat prices h100`)")
@@ -52,6 +53,7 @@ COMMANDS_MEANT = {
     "inference": "predict", "latency": "predict", "list": "models", "devices": "models",
 }  # fmt: skip
 """A command in the words of others -> its name."""
+OF_ONE_NETWORK = ("report", "explain", "budget")
 ALIKE = 0.7
 """Two names are a typing error apart from this ratio of `difflib` on: --width is not --wait."""
 
@@ -69,6 +71,10 @@ def usage_words(error: click.UsageError) -> str:
     first = str(context.params.get("model", "")) if context else ""
     if isinstance(error, click.MissingParameter) and looks_like_network(first):
         return f"{words}: {first} looks like a network, and the device comes before it"
+    if isinstance(error, click.MissingParameter) and error.param and error.param.name == "max_ms":
+        return f"{words}, for example --max-ms 33"
+    if "unexpected extra argument" in words and context and context.info_name in OF_ONE_NETWORK:
+        return f"{words}; `lolat predict` takes several networks"
     return words
 
 
@@ -90,14 +96,29 @@ def unknown_option(error: click.NoSuchOption) -> str:
     names = {option.strip("-"): option for option in sorted(has) if option.startswith("--")}
     near = [option for at, option in names.items() if len(name) > 1 and at.startswith(name)]
     near = near or [names[at] for at in difflib.get_close_matches(name, names, 3, ALIKE)]
-    return f"{words}; did you mean {' or '.join(near)}?" if near else words
+    if near:
+        return f"{words}; did you mean {' or '.join(near)}?"
+    others = ", ".join(f"`lolat {command}`" for command in _commands_with(given, error.ctx))
+    return f"{words}; it is of {others}" if others else words
 
 
-def unknown_command(given: str, known: Iterable[str]) -> str:
-    """The message for an unknown command, with those that are like it."""
-    known = [*known]
+def _commands_with(option: str, context: click.Context | None) -> list[str]:
+    """The names of at most three other commands that have an option."""
+    root = context.find_root() if context else None
+    if root is None or not isinstance(group := root.command, click.Group):
+        return []
+    commands = ((name, group.get_command(root, name)) for name in group.list_commands(root))
+    found = (name for name, of in commands if of for p in of.params if option in p.opts)
+    return [*islice(found, 3)]
+
+
+def unknown_command(words: Sequence[str], known: Iterable[str]) -> str:
+    """The message for an unknown command, the first of `words`, with those that are like it."""
+    given, known = words[0], [*known]
     meant = COMMANDS_MEANT.get(given.casefold())
     near = [meant] if meant in known else difflib.get_close_matches(given, known, n=3)
+    if not near and (is_device(given) or looks_like_network(given)):
+        near = [f"lolat predict {shlex.join(words)}"]
     return f"No such command {given!r}" + f"; did you mean {' or '.join(near)}?" * bool(near)
 
 
@@ -186,4 +207,7 @@ def with_number_meant(
                 meant += f" or {number / 1000 * 1024:.12g}"
             words = f"{error.message.rstrip('.')}; did you mean {meant}?"
             raise click.BadParameter(words, error.ctx, error.param) from error
+    if name in PARAMETERS and "in the range" in error.message:  # the unit, an example
+        words = f"{error.message.rstrip('.')}{PARAMETERS[name].unknown}"
+        raise click.BadParameter(words, error.ctx, error.param) from error
     raise error

@@ -102,6 +102,7 @@ def predict(
     from lolat.report.ranked import left_out_lines
     from lolat.report.tables import write_csv
 
+    check_file(csv, "csv")
     if asked["sure"] is not None and asked["max_ms"] is None:
         raise InputError(f"{arg('sure')} goes with {arg('max_ms')}")
     question = LatencyQuestion(**asked)

@@ -19,6 +19,7 @@ from lolat.errors import InputError, ModelFileError, arg
 from lolat.graph.counts import FEATURES
 from lolat.io.results import Result, dict_of
 from lolat.parameters import PARAMETERS, PRECISIONS
+from lolat.units import value_words
 
 Numbers = Any  # a number or an array of them
 _NUMBERS = frozenset([int, float])
@@ -101,9 +102,11 @@ class Device(Result):
         if chosen is None:
             is_precision = PARAMETERS["precision"].word(name) in PRECISIONS
             hint = f"; did you mean {arg('precision')} {name!r}?" * is_precision
+            if isinstance(name, (int, tuple, list)):  # third, as in `lolat.read` second
+                hint = f"; did you mean {arg('input_size')}={name}?"
             known = " or ".join(self.predictors)
             raise InputError(
-                f"{arg('predictor')} {name!r}: expected {known}, which {self.source} has{hint}"
+                f"{arg('predictor')} {value_words(name)}: expected {known}, which {self.source} has{hint}"
             )
         return chosen
 

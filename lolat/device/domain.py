@@ -17,7 +17,7 @@ from lolat.graph.counts import COLUMNS, MEANINGS, behavior
 from lolat.graph.kinds import VIEWS
 from lolat.io.documents import NotNegative, Positive, Range
 from lolat.io.results import Remark
-from lolat.units import digits, percent
+from lolat.units import milliseconds, percent
 
 RANGE_SLACK = 2.0  # factor beyond the measured range that is still inside
 NEGLIGIBLE_SHARE = 0.05  # share of the time outside, below which a network is inside
@@ -33,10 +33,7 @@ MACS = tuple(name for name in COLUMNS if name.endswith("_macs"))
 """The kinds of multiply-accumulates."""
 NETWORK = "this network"
 """The subject of a remark."""
-_LESS = (
-    " takes less than half the time of nearly all measured ones, in all or for an operation, so the "
-    "interval is wider"
-)
+_LESS = " is smaller than nearly all timed ones, so the interval is wider"
 _MORE = " has a larger batch than any measured one, so the interval is wider"
 SMALLER, LARGER = NETWORK + _LESS, NETWORK + _MORE
 """Topics of remarks. Times of small batches alone do not tell the cost of weights from that of activations,
@@ -46,40 +43,42 @@ UNMEASURED_FACTOR = 4.0
 
 
 class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The smallest batch, ms of a step and ms of an operation in the table of a GPU, None if not known.
+    """The smallest ms of a step and of an operation in the table of a GPU, None if not known.
 
-    `most_samples`: the largest batch of a network.
+    99 in 100 of the table are longer. `most_samples`: the largest batch of a network.
     """
 
-    batch_size: Positive | None = None
     latency_ms: Positive | None = None
     operation_ms: Positive | None = None
     most_samples: Positive | None = None
 
-    def below(self, batch_size: int, latency_ms: float, operations: int) -> tuple[str, ...]:
-        """The words for each figure of a forward pass that is RANGE_SLACK times below the minimum.
+    def below(
+        self, latency_ms: float, operations: int, with_host_ms: float | None = None
+    ) -> tuple[str, ...]:
+        """The words for each time of a forward pass that is RANGE_SLACK times below the minimum.
 
-        None if that is the batch size alone: networks that take long at a small batch are predicted as well
+        `latency_ms`: without its host's; `with_host_ms`: the time that is told, unless it is no longer
+        below. A batch size is none of them: networks that take long at a small batch are predicted as well
         as others (docs/explanation/intervals.md).
         """
+        told_ms, words = latency_ms if with_host_ms is None else with_host_ms, "takes"
+        if self.latency_ms is not None and told_ms >= self.latency_ms:
+            told_ms, words = latency_ms, "runs, without waiting for its host,"
         each_ms = latency_ms / max(operations, 1)
         rows = (
-            (batch_size, self.batch_size, f"batch {batch_size:,}"),
-            (latency_ms, self.latency_ms, f"{digits(latency_ms)} ms"),
-            (each_ms, self.operation_ms, f"{digits(each_ms)} ms an operation"),
+            (latency_ms, self.latency_ms, f"it {words} {milliseconds(told_ms)}"),
+            (each_ms, self.operation_ms, f"an operation takes {milliseconds(each_ms)}"),
         )
-        found = [
-            (value, f"{words} (measured: {least:.4g} or more)")
-            for value, least, words in rows
+        return tuple(
+            f"{told}; 99 in 100 timed ones took {least:.4g} or more"
+            for value, least, told in rows
             if least is not None and value < least / RANGE_SLACK
-        ]
-        return (
-            tuple(told for _, told in found) if any(v is not batch_size for v, _ in found) else ()
         )
 
     def remark(
-        self, batch_size: int, latency_ms: float, operations: int, subject: str = NETWORK
-    ) -> str:
+        self, batch_size: int, latency_ms: float, operations: int, subject: str = NETWORK,
+        with_host_ms: float | None = None,
+    ) -> str:  # fmt: skip
         """A remark on a step that is `below`, or of a larger batch than any network's; "" on any other.
 
         `subject`: of the sentence, such as "a forward pass".
@@ -87,7 +86,7 @@ class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.most_samples is not None and batch_size > self.most_samples:
             at_most = f"batch {batch_size:,} (measured: {self.most_samples:,.0f} or less)"
             return Remark(f"{subject}{_MORE}", at_most)
-        below = ", ".join(self.below(batch_size, latency_ms, operations))
+        below = "; ".join(self.below(latency_ms, operations, with_host_ms))
         return below and Remark(f"{subject}{_LESS}", below)
 
 

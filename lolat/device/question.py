@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lolat.errors import InputError, LolatError, arg
 from lolat.parameters import BEST, PARAMETERS, check_given, declared, parameters_of, surely
-from lolat.units import by_text, shortened
+from lolat.units import by_text, value_words
 
 if TYPE_CHECKING:
     from lolat.device import Device
@@ -222,7 +222,7 @@ def as_whole(number: Any, argument: str = "batch_size") -> int:
     with suppress(TypeError):
         if not isinstance(number, bool) and (whole := index(number)) >= 1:
             return whole
-    raise InputError(f"{arg(argument)} {shortened(repr(number))}: expected a whole number from 1")
+    raise InputError(f"{arg(argument)} {value_words(number)}: expected a whole number from 1")
 
 
 # ---- One question to several devices

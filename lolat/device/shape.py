@@ -18,7 +18,7 @@ from lolat.errors import ModelFileError
 from lolat.graph.counts import EXTRAS
 from lolat.hardware.environment import Environment
 from lolat.io.documents import AtLeastOne, Count, NotNegative, Number, Positive, converted
-from lolat.units import shortened
+from lolat.units import value_words
 
 SCHEMA = "lolat-model"
 FORMAT_VERSION = 1
@@ -126,7 +126,7 @@ def validate(document: Any, source: str) -> None:
     marks = document if isinstance(document, dict) else {}
     schema, version = marks.get("schema"), marks.get("version")
     if (schema, version) != (SCHEMA, FORMAT_VERSION):
-        found = f"schema {shortened(repr(schema))}, version {shortened(repr(version))}"
+        found = f"schema {value_words(schema)}, version {value_words(version)}"
         found = "a file without a schema" if schema is version is None else found
         raise ModelFileError(
             f"{source}: {found} is not a LoLat model of version {FORMAT_VERSION}; make one: "

@@ -372,8 +372,8 @@ def _domain(timed: TimedRows, minimum: MeasuredMinimum) -> dict[str, Any]:
 def measured_minimum(times: Times, batch_sizes: np.ndarray) -> MeasuredMinimum:
     """The minimum of a table's times, without the smallest SMALLEST_SHARE of its rows.
 
-    `batch_sizes`: (times,). With LEAST_JUDGING_NETWORKS networks, the minimum has the batch size and ms
-    of a network. Without operations, it has `most_samples`.
+    `batch_sizes`: (times,). With LEAST_JUDGING_NETWORKS networks, the minimum has the ms of a network.
+    Without operations, it has `most_samples`.
     """
     whole = times.whole
     most = float(batch_sizes.max()) if whole.all() else None
@@ -381,8 +381,7 @@ def measured_minimum(times: Times, batch_sizes: np.ndarray) -> MeasuredMinimum:
     if whole.sum() < LEAST_JUDGING_NETWORKS:
         few = _smallest(operation_ms[~whole if not whole.all() else whole])
         return MeasuredMinimum(operation_ms=few, most_samples=most)
-    batch_size, ms = _smallest(batch_sizes[whole]), _smallest(times.latency_ms[whole])
-    return MeasuredMinimum(batch_size, ms, _smallest(operation_ms[whole]), most)
+    return MeasuredMinimum(_smallest(times.latency_ms[whole]), _smallest(operation_ms[whole]), most)
 
 
 def _smallest(values: np.ndarray) -> float:

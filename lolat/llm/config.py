@@ -23,7 +23,7 @@ from lolat.io.forms import config_name
 from lolat.io.paths import shown_path
 from lolat.llm.decoder import Decoder, Latent, LayerGroup, Linear
 from lolat.llm.quantization import KEYS, IsUnquantized, dtypes_of, group_of, unquantized_parts
-from lolat.units import one_line, plain, shortened
+from lolat.units import one_line, plain, shortened, value_words
 
 EXPECTED = "expected the config.json that was published with a language model"
 BESIDE = "hf_quant_config.json"
@@ -50,7 +50,7 @@ class Config:
                 try:
                     return msgspec.convert(value, shape)
                 except msgspec.ValidationError as error:
-                    given = shortened(repr(value))
+                    given = value_words(value)
                     raise self.refused(f"{key} is {given}: {one_line(error)}") from None
         if default is _REQUIRED:
             raise self.refused(f"it has no {keys.replace('|', ' or ')}")
@@ -387,7 +387,7 @@ def _layers(config: Config, kind: _Kind, is_unquantized: IsUnquantized) -> tuple
         )
     every = config.get("moe_layer_freq", Any, 1)
     if kind.expert_width and every != 1:  # servers follow it, transformers does not
-        given = shortened(repr(every))
+        given = value_words(every)
         raise config.refused(
             f"moe_layer_freq is {given}, and experts in some layers are read at 1 alone"
         )

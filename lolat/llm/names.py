@@ -22,7 +22,7 @@ from lolat.io.forms import BARE, looks_like_network
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import Decoder
 from lolat.llm.quantization import NEAREST
-from lolat.units import did_you_mean, names_in, plain, shortened
+from lolat.units import did_you_mean, names_in, plain, shortened, value_words
 
 PUBLISHED = Path(__file__).parent / "published.json"
 """Configurations of well-known language models by name, reduced to the keys that give sizes."""
@@ -101,7 +101,7 @@ def find_decoder(config: Any) -> Decoder:
         return read_decoder(config)
     if not isinstance(config, str | os.PathLike):
         raise InputError(
-            f"{arg('config')} {shortened(repr(config))}: expected one language model, as the path of a "
+            f"{arg('config')} {value_words(config)}: expected one language model, as the path of a "
             "config.json, its content, or a known name such as qwen3-32b; for several lolat.compare(...)",
             code="decoder",
         )

@@ -30,7 +30,7 @@ from lolat.readers.code import (
     missing_arguments,
     without_arguments,
 )
-from lolat.readers.size import as_sizes, is_of_size, options_of
+from lolat.readers.size import as_sizes, is_of_size, numbers_of, options_of
 from lolat.units import shapes_text, shortened
 
 OF_TRANSFORMERS = "configuration"
@@ -57,7 +57,7 @@ def read(network: Any, input_size: Any = None, sequence_length: int | None = Non
     given = with_length({SIZE: input_size, LENGTH: sequence_length})
     size = as_sizes(given[SIZE])
     if isinstance(network, Graph):
-        return _of_its_size(network, size, network.name)
+        return _of_its_size(network, size, network.name, is_file=False)
     if isinstance(network, (str, os.PathLike)):
         spec = os.fspath(network)
         if is_file(spec, forms.GRAPH_FILE) and spec.partition(":")[0] not in forms.PACKAGES:
@@ -160,16 +160,26 @@ def _of_document(path: str, size: Any) -> Graph:
     try:
         graph = Graph.from_dict(document)
     except InputError as error:
-        raise NetworkError(f"{shortened(path)}: {error.message}; {expected}") from error
+        why = (
+            error.message
+            if isinstance(document, dict) and "operations" in document
+            else "no network"
+        )
+        raise NetworkError(f"{shortened(path)}: {why}; {expected}") from error
     return _of_its_size(graph, size, path) if size else graph
 
 
-def _of_its_size(graph: Graph, size: Any, name: str) -> Graph:
-    """Return a network that was read before; NetworkError if `size` is another one."""
+def _of_its_size(graph: Graph, size: Any, name: str, is_file: bool = True) -> Graph:
+    """Return a network that was read before, into a file or in Python; NetworkError at another `size`."""
     if not is_of_size(graph, size):
+        again = f"(`lolat read NETWORK{options_of(size) or ' --input-size SIZE'} --output FILE`)"
+        if not is_file:
+            numbers = numbers_of(size)
+            asked = numbers[0] if len(numbers) == 1 else numbers or SIZE
+            again = f"at that size: lolat.read(network, {asked})"
         raise NetworkError(
             f"{shortened(name)} was read with inputs of {shapes_text(graph.input_sizes)}; read it again "
-            f"(`lolat read NETWORK{options_of(size) or ' --input-size SIZE'} --output FILE`)",
+            f"{again}",
             code="input-size",
         )
     return graph

@@ -15,6 +15,7 @@ from typing import Any
 from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.parameters import LENGTH, SIZE
+from lolat.units import value_words
 
 Shape = tuple[int | None, ...]
 
@@ -23,11 +24,17 @@ def as_size(size: int | Sequence[int] | None, name: str = SIZE) -> tuple[int, ..
     """An input size as a tuple; () for None. InputError unless it has positive integers."""
     if size is None:
         return ()
+    shape = getattr(size, "shape", ())
+    if isinstance(shape, tuple) and len(shape) > 1:  # of the input itself
+        raise InputError(
+            f"{name.replace('_', ' ')} {value_words(size)}: expected its shape without the batch: "
+            f"{tuple(shape[1:])}"
+        )
     sizes = tuple(size) if isinstance(size, Iterable) and not isinstance(size, str) else (size,)
     if any(isinstance(n, bool) or not isinstance(n, Integral) or n < 1 for n in sizes):
         raise InputError(
-            f"{name.replace('_', ' ')} {size!r}: expected a positive whole number (224) or several "
-            "(3,224,224)"
+            f"{name.replace('_', ' ')} {value_words(size)}: expected a positive whole number (224) or "
+            "several (3,224,224)"
         )
     return tuple(int(n) for n in sizes)
 
@@ -42,8 +49,8 @@ def as_sizes(size: Any) -> Any:
         named = {str(name): as_size(one, str(name)) for name, one in dict(size).items()}
         if not named.keys() <= {SIZE, LENGTH} or len(named.get(LENGTH, ())) > 1:
             raise InputError(
-                f"input size {size!r}: expected {SIZE} and {LENGTH}, the latter one number, such as "
-                f"{{'{SIZE}': 224, '{LENGTH}': 77}}"
+                f"input size {value_words(size)}: expected {SIZE} and {LENGTH}, the latter one number, "
+                f"such as {{'{SIZE}': 224, '{LENGTH}': 77}}"
             )
         given = tuple(sorted((name, one) for name, one in named.items() if one))
         return given if LENGTH in dict(given) else named.get(SIZE, ())

@@ -304,7 +304,8 @@ class EstimatedTraining(TrainingPredictor):
         found = tables_extrapolation(self.latency, analyze(graph), batch_size, found, forward)
         minimum, number, smaller = self.file.domain.minimum, int(forward.moves.sum()), ""
         if self.estimated:
-            smaller = minimum.remark(batch_size, forward.device_ms, number, "a forward pass")
+            of_pass = batch_size, forward.device_ms, number, "a forward pass"
+            smaller = minimum.remark(*of_pass, forward.latency_ms)
         reasons = [smaller, self.formula.launched_otherwise]
         unlike_share = 1.0 - found.unmeasured if any(reasons) else max(share, found.unlike)
         remarks = *found.remarks, *filter(None, reasons)

@@ -167,20 +167,21 @@ def test_a_time_does_not_help_with_a_kind_without_a_formula() -> None:
 
 
 def test_below_the_smallest_step_of_a_table() -> None:
-    """Figures below the minimum by more than SLACK; the batch counts beside another figure.
-
-    An operation takes its share of the step.
-    """
-    minimum = MeasuredMinimum(batch_size=64, latency_ms=8.0, operation_ms=0.1)
-    assert minimum.below(64, 8.0, 80) == ()
-    assert minimum.below(1, 8.0, 80) == (), "a small batch alone is inside"
-    assert minimum.below(1, 0.5, 1) == (
-        "batch 1 (measured: 64 or more)",
-        "0.500 ms (measured: 8 or more)",
+    """Times below the minimum by more than SLACK; an operation takes its share of the step."""
+    minimum = MeasuredMinimum(latency_ms=8.0, operation_ms=0.1)
+    assert minimum.below(8.0, 80) == ()
+    assert minimum.below(0.5, 1) == ("it takes 0.500 ms; 99 in 100 timed ones took 8 or more",)
+    assert minimum.below(8.0, 8000) == (
+        "an operation takes 0.001 ms; 99 in 100 timed ones took 0.1 or more",
     )
-    assert minimum.below(64, 8.0, 8000) == ("0.001 ms an operation (measured: 0.1 or more)",)
-    assert [w.split(" (")[0] for w in minimum.below(64, 0.5, 1)] == ["0.500 ms"]
-    assert MeasuredMinimum().below(1, 1e-9, 1) == ()
+    assert MeasuredMinimum().below(1e-9, 1) == ()
+
+
+def test_the_time_of_a_small_network_is_that_of_the_answer() -> None:
+    """With the waits for its host; if that is no longer small, the time without them."""
+    minimum = MeasuredMinimum(latency_ms=8.0)
+    assert "it takes 0.700 ms;" in minimum.remark(1, 0.5, 1, with_host_ms=0.7)
+    assert "without waiting for its host, 0.500 ms;" in minimum.remark(1, 0.5, 1, with_host_ms=9.0)
 
 
 def test_a_network_of_other_products_than_the_timed_ones() -> None:

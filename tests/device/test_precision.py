@@ -85,9 +85,9 @@ def test_an_estimate_is_less_sure() -> None:
         (
             BFLOAT16,
             V100,
-            "no rate of V100 PCIe 16 GB in bf16 is known; expected fp32 or amp or fp16$",
+            "V100 PCIe 16 GB has no units for bf16; expected fp32 or amp or fp16$",
         ),
-        (TF32, V100, "no rate of V100 PCIe 16 GB in tf32"),
+        (TF32, V100, "V100 PCIe 16 GB has no units for tf32"),
         (AMP, None, "has no data sheet here"),
     ],
 )

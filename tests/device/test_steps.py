@@ -88,12 +88,12 @@ def test_a_large_operation_does_not_hide_the_starts_of_those_before_it() -> None
 
 
 def test_steps_smaller_than_those_of_the_table_are_outside() -> None:
-    least = {"batch_size": 64.0, "latency_ms": 50.0, "operation_ms": 0.1}
+    least = {"latency_ms": 50.0, "operation_ms": 0.1}
     small = asked(5, 10**4, 8, least=least)
     assert (small.in_domain, small.host_bound) == (False, False)
-    said = next(w for w in small.warnings if "less than half" in w)
-    assert "batch 8 (measured: 64 or more), 10.7 ms (" in said
-    assert "ms an operation" not in said
+    said = next(w for w in small.warnings if "smaller than nearly all" in w)
+    assert f"it takes {small.latency_ms:.1f} ms; 99 in 100 timed ones took 50 or more" in said
+    assert "an operation" not in said
     assert asked(5, 10**6, 64, least=least).in_domain is True
 
 

@@ -14,8 +14,8 @@ import msgspec
 from lolat.device.predictors.roofline import IN_TF32, TURNED, Roofline
 from lolat.errors import InputError, arg
 from lolat.graph import work as c
-from lolat.graph.modes import FLOAT32
-from lolat.hardware.gpus import MACS_MS_OF_TFLOPS, OF_PEAK, PRECISION_OF, Gpu
+from lolat.graph.modes import BFLOAT16, FLOAT32, TF32
+from lolat.hardware.gpus import MACS_MS_OF_TFLOPS, OF_PEAK, PRECISION_OF, Gpu, is_card
 
 PRECISION_SPREAD = 0.2
 """Standard deviation, a logarithm, of the error that all networks share: RTX 3090, 4090, 5090 and PRO 6000
@@ -115,6 +115,8 @@ def no_precision(dtype: str, measured: str, gpu: Gpu | None) -> InputError:
     has = [d for d in PRECISION_OF if d == measured or (gpu is not None and gpu.rate(d))]
     known = " or ".join(dict.fromkeys(PRECISION_OF[d] for d in has))
     why = f"no rate of {name} in {asked} is known; expected {known}"
+    if gpu and dtype in (BFLOAT16, TF32) and is_card(name):  # its sheet is complete
+        why = f"{name} has no units for {asked}; expected {known}"
     if gpu is None:
         why = f"{name} has no data sheet here, and was measured in {known}; leave {arg('precision')} out"
     return InputError(f"{arg('precision')} {asked}: {why}", code="no-precision", of_device=True)

@@ -379,7 +379,8 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
             )
         if self.launched_otherwise:
             yield self.launched_otherwise
-        if smaller := minimum.remark(batch_size, steps.device_ms, operations):
+        of_steps = batch_size, steps.device_ms, operations
+        if smaller := minimum.remark(*of_steps, with_host_ms=steps.latency_ms):
             yield smaller
 
 

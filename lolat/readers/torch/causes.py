@@ -34,7 +34,10 @@ _CAUSES = {
     "cuda": (
         "", "take the device from an input (device=x.device): the network is read without a GPU"
     ),
-    ".numpy() ": ("tensors have no values here, so .numpy() fails", ""),
+    ".numpy() ": (
+        "tensors have no values here, so .numpy() fails",
+        "expected PyTorch's operations in place of NumPy's",
+    ),
 }  # fmt: skip
 """Words of an exception, in lower case -> the cause ("" for the exception's own words), the remedy."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from lolat.errors import NetworkError, arg
 from lolat.readers.size import InputForm, Shape, filled, numbers_of
-from lolat.units import shortened
+from lolat.units import value_words
 
 _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
             "ConvTranspose1d": 1, "ConvTranspose2d": 2, "ConvTranspose3d": 3}  # fmt: skip
@@ -103,7 +103,7 @@ def _of_one(
 
     if not tensors_in(example):
         raise NetworkError(
-            f"the inputs of {name!r} are {shortened(repr(example))}; expected tensors (of token ids "
+            f"the inputs of {name!r} are {value_words(example)}; expected tensors (of token ids "
             f"with dtype=torch.long), or shapes without the batch in a list as {arg('input_size')}",
             code="input-size",
         )
