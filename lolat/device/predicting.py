@@ -32,9 +32,17 @@ from lolat.device.question import AUTO, Question, as_whole
 from lolat.device.running import FRAMEWORK_TITLES, LAID_BY_COMPILER, as_written
 from lolat.device.shape import Noise
 from lolat.errors import AnswerIsNo, InputError, arg
-from lolat.graph import Graph
+from lolat.graph import Graph, Operation
 from lolat.graph.analysis import Analysis, analyze
-from lolat.graph.counts import COLUMNS, FEATURES, FORMULAS, ONLY, quantized_remark, wide_share
+from lolat.graph.counts import (
+    COLUMNS,
+    FEATURES,
+    FORMULAS,
+    ONLY,
+    behavior,
+    quantized_remark,
+    wide_share,
+)
 from lolat.graph.kinds import GATES
 from lolat.graph.memory import copies, largest_fitting
 from lolat.graph.modes import AMP, Mode, lost_upcasts, other_dtype
@@ -297,14 +305,13 @@ def with_untimed(
     """(the extrapolation of an unusual network with its share that no measurement has, by its work; the
     remarks on its counts).
 
-    It is what has no formula, and all if that may hide products; what is quantized as nothing was timed;
-    products that amp leaves in float32; the weights whose experts have few rows. A row is a token at one
-    of its experts, whichever by chance. Counts and work have all experts read.
+    It is all where an operation may hide products; what is quantized as nothing was timed; products that
+    amp leaves in float32; the weights whose experts have few rows. A row is a token at one of its experts,
+    whichever by chance. Counts and work have all experts read.
     """
     graph, counts, remarks = analysis.graph, analysis.counts, analysis.counts.warnings
     attributes = set[str]().union(*map(attrgetter("attributes"), graph.operations))
-    unknown = [n for n, o in enumerate(graph.operations) if o.kind not in FORMULAS]
-    if not (unknown or counts.quantized or {"experts", "wide"} & attributes):
+    if not (counts.quantized or {"hides", "experts", "wide"} & attributes):
         return found, remarks
     share = quantized = counts.quantized
     if (
@@ -315,14 +322,8 @@ def with_untimed(
         told = int8_remark(analysis, formula.int8_ms(analysis, batch_size))
         remarks = (told, *(r for r in remarks if share or r != quantized_remark(quantized)))
     share = max(share, wide_share(graph) if mode.dtype == AMP else 0.0)
-    if any("hides" in graph.operations[n].attributes for n in unknown):
+    if "hides" in attributes:
         share = 1.0
-    elif unknown:
-        terms = formula.of_operations(analysis, batch_size).sum(axis=1)
-        of_unknown = float(terms[unknown].sum() / (terms.sum() or 1.0))
-        share = max(
-            share, of_unknown * (of_unknown > found.unmeasured)
-        )  # some files have it already
     few: dict[int, tuple[float, int]] = {}  # position -> (rows, experts)
     for position, o in enumerate(graph.operations):
         if (experts := o.attributes.get("experts", 1)) > 1:
@@ -383,18 +384,35 @@ def widened_half_width(
 def tables_extrapolation(
     model: Device, analysis: Analysis, batch_size: int, extrapolation: Extrapolation, steps: Steps
 ) -> Extrapolation:
-    """Add two causes to an `extrapolation` by classes of operations.
+    """Add the causes that classes of operations do not tell to an `extrapolation`.
 
-    They are recurrent layers, which no table has, and other kinds of products than in timed networks.
+    They are operations that no table has (recurrent layers, three dimensions, those without a formula), and
+    other kinds of products than in timed networks.
     """
-    remarks = [*extrapolation.remarks]
-    is_recurrent = np.array([o.kind in GATES for o in analysis.graph.operations], bool)
-    share = float(steps.ms[is_recurrent[steps.operation]].sum()) / (steps.latency_ms or 1.0)
-    if share > NEGLIGIBLE_SHARE:
-        remarks.append(
-            f"no recurrent layer was timed on this device, {percent(share)} of the time: each of its steps "
-            f"is predicted as a matrix product of at least {1e3 * RECURRENT_MS:g} µs"
+    remarks, operations = [*extrapolation.remarks], analysis.graph.operations
+    times = np.bincount(steps.operation, steps.ms, len(operations)) / (steps.latency_ms or 1.0)
+
+    def time_of(is_untimed: Callable[[Operation], bool], words: str = "") -> float:
+        part = float(times[[is_untimed(o) for o in operations]].sum())
+        if words and part > NEGLIGIBLE_SHARE:
+            what, how = words.split(": ")
+            remarks.append(
+                f"no {what} was timed on this device, {percent(part)} of the time: {how}"
+            )
+        return part
+
+    share = (
+        time_of(
+            lambda o: o.kind in GATES,
+            "recurrent layer: each of its steps is predicted as a matrix product of at least "
+            f"{1e3 * RECURRENT_MS:g} µs",
         )
+        + time_of(
+            lambda o: behavior(o).endswith("_3d"),
+            "convolution or pool in three dimensions: they are predicted as those in two",
+        )
+        + time_of(lambda o: o.kind not in FORMULAS)
+    )
     total = analysis.counts.at(batch_size).sum(axis=0)
     unlike, of_kinds = model.file.domain.unlike(total)
     unlike *= 1.0 - extrapolation.unlike - share

@@ -250,3 +250,24 @@ def test_batches_beyond_those_of_a_table_of_a_cpu() -> None:
     assert "outside: large" in second
     halves = [np.log(high / low) / 2 for low, high in (inside.interval_ms, outside.interval_ms)]
     assert halves[1] == pytest.approx(np.hypot(halves[0], np.log(2)), rel=0.02)
+
+
+def test_convolutions_in_three_dimensions_are_outside_on_a_gpu_that_timed_those_in_two() -> None:
+    """In inference and in training; the same products in two dimensions are inside."""
+    device = lolat.load("rtx-3090-amp")
+    sizes = {(3, 9): (32, 1024), (3, 3, 3): (32, 32, 32)}
+    for kernel, size in sizes.items():
+        is_inside = len(kernel) == 2
+        b = GraphBuilder("convolutions", "torch")
+        x = b.input((1, 64, *size))
+        shape = b.tensors[x].shape
+        for _ in range(4):
+            channels = {"in_channels": 64, "out_channels": 64, "groups": 1}
+            x = b.add("conv", [x], shape, kernel=kernel, bias=False, **channels)
+        graph = b.build([x])
+        told = "no convolution or pool in three dimensions was timed"
+        found = device.predict(graph, 16)
+        assert (told in " ".join(found.warnings)) is not is_inside
+        assert is_inside or found.inside_share == pytest.approx(0, abs=1e-9)
+        run = device.cost(graph, 16)
+        assert (told in " ".join(run.warnings)) is not is_inside
