@@ -349,12 +349,14 @@ class DecoderPlan:
         )
         fsdp = "--sharding fsdp " * (self.run.sharding != FSDP)
         ways: list[tuple[str, DecoderPlan, list[int]]] = [
+            ("--checkpointing selective", replace(self, checkpointing="selective"), []),
             ("--checkpointing full", checkpointed, []),
             (f"--optimizer {SMALL}", replace(self, run=replace(self.run, optimizer=SMALL)), []),
             ("--precision bf16", replace(self, precision="bf16"), []),
             (fsdp, sharded, more),
             (f"{fsdp}--checkpointing full", both, more),
             ("--tune lora:16", lora, []),
+            ("--tune lora:16 --checkpointing selective", replace(lora, checkpointing="selective"), []),
             ("--tune lora:16 --checkpointing full", replace(lora, checkpointing="full"), []),
         ]  # fmt: skip
         several = replace(self, run=self.run.accumulated())
@@ -364,7 +366,9 @@ class DecoderPlan:
         enough = list[set[str]]()
         for words, plan, others in ways:
             options = {f"--{option.strip()}" for option in words.split("--") if option.strip()}
-            is_more = any(fewer <= options for fewer in enough)  # than fits already
+            # More than fits already: full checkpointing is slower than selective.
+            slower = options | {one.replace("full", "selective") for one in options}
+            is_more = any(fewer <= slower for fewer in enough)
             if plan in named or is_more or (plan == self and not others):
                 continue
             fitting = (
