@@ -169,14 +169,16 @@ def legend(table: ReportTable) -> Iterator[str]:
 
 
 def ends_words(row: Row, limits: TrainingLimits) -> str:
-    """The interval of what is limited, behind a word for how surely a limit is kept; "" without one."""
+    """The interval of each limit that is likely kept, behind a word for that; "" without one."""
     cost, option = row
-    of_money = limits.max_hours is None
-    ends = option.dollars_interval if of_money else option.interval_s
-    if ends is None:
-        return ""
-    low, high = map(dollars if of_money else duration, ends)
-    return f": {percent(cost.coverage)} between {low} and {high}"
+    each = []
+    for one in limits.each():
+        of_money = one.max_hours is None
+        ends = option.dollars_interval if of_money else option.interval_s
+        if ends is not None and keeps(option, one) == "likely":
+            low, high = map(dollars if of_money else duration, ends)
+            each.append(f"between {low} and {high}")
+    return f": {percent(cost.coverage)} {', '.join(each)}" * bool(each)
 
 
 NO_PRICE = "no price"

@@ -250,7 +250,8 @@ def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
 
 def _shared(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) -> Cost:
     """Answer for a device's part of a global batch: in micro-batches of the size asked for, of AUTO the
-    largest equal ones that fit, smaller ones where these hardly do and cost no time, else of one sample.
+    largest equal ones that fit; smaller ones where these hardly do or are outside the measured range, and
+    smaller ones cost no time.
     """
     if asked.global_batch_size is None:
         return ask(asked)
@@ -263,13 +264,19 @@ def _shared(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) ->
         most = min(found.largest_batch or 1, micro - 1)
         micro = max(n for n in range(1, most + 1) if part % n == 0)
         found = ask(replace(own, batch_size=micro, accumulate=part // micro))
-    while micro > 1 and is_close(found.best.memory_bytes, found.available_bytes):
+    surer, near = found, NEAR_SPEED * found.best.samples_per_s
+    while micro > 1 and (_hardly_fits(surer) or not surer.in_domain):
         micro = max(n for n in range(1, micro) if part % n == 0)
         surer = ask(replace(own, batch_size=micro, accumulate=part // micro))
-        if surer.best.samples_per_s < NEAR_SPEED * found.best.samples_per_s:
+        if surer.best.samples_per_s < near:
             break
-        found = surer
+        if _hardly_fits(found) or surer.in_domain:
+            found = surer
     return found
+
+
+def _hardly_fits(cost: Cost) -> bool:
+    return is_close(cost.best.memory_bytes, cost.available_bytes)
 
 
 TRIED = ("tf32", "amp")

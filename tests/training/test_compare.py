@@ -486,3 +486,39 @@ def test_a_limit_that_is_likely_kept_has_the_interval_of_what_is_limited() -> No
     assert any(
         "likely / unlikely: only the predicted time keeps / misses it" in line for line in lines
     )
+    # Beside a limit of hours that is surely kept, and one that is likely kept too.
+    first, last = (s / 3600 for s in found.answers[0].options[0].interval_s or (0.0, 0.0))
+    for hours, count in ((2 * last, 1), ((first + 2 * last) / 3, 2)):
+        found = package.compare(
+            "timm:resnet50",
+            64,
+            ["v100"],
+            samples=10**6,
+            max_hours=hours,
+            max_dollars=most,
+            replicas=1,
+        )
+        ends = f"between {dollars(low)} and {dollars(high)}"
+        (line,) = (one for one in lines_of(costs_lines(found)) if one.startswith("Cheapest within"))
+        assert line.partition("; likely: 90 % ")[2].endswith(ends)
+        assert line.count("between ") == count
+
+
+def test_parts_of_a_global_batch_are_inside_the_measured_range_where_that_costs_no_time() -> None:
+    """The sizes are asked one by one."""
+    asked: dict[str, Any] = {
+        "precision": "amp",
+        "samples": 10**6,
+        "replicas": 1,
+        "global_batch_size": 4096,
+    }
+    each = {
+        n: package.compare("timm:vit_base_patch16_224", n, ["h100"], **asked).answers[0]
+        for n in (128, 256, 512, 1024)
+    }
+    least = 0.98 * each[1024].best.samples_per_s
+    able = [n for n, cost in each.items() if cost.in_domain and cost.best.samples_per_s >= least]
+    assert able
+    assert not each[1024].in_domain
+    found = package.compare("timm:vit_base_patch16_224", "auto", ["h100"], **asked).answers[0]
+    assert found.batch_size == max(able)
