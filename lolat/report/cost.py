@@ -124,8 +124,9 @@ def _code_lines(costs: Iterable[Cost]) -> Iterator[str]:
     """A line on the training code whose speed is answered, for decoders without runs of the user's own."""
     if any(cost.sequence_length and not cost.own_runs for cost in costs):
         yield (
-            "Speed of tuned code (MosaicML's llm-foundry): a plain training loop is slower; a run of your "
-            "own sets the level (lolat fit)."
+            "Speed of tuned code (MosaicML's llm-foundry). A slower training loop is not in the interval: "
+            "torchtitan took a tenth longer, of others no figure is known; a run of your own sets the "
+            "level (lolat fit)."
         )
 
 
