@@ -142,13 +142,13 @@ def _iteration_lines(cost: Cost) -> Iterator[str]:
     best = cost.best
     parts = [f"{name} {milliseconds(ms)}" for name, ms in best.parts_ms.items() if ms]
     where = f" on {plural(best.devices, 'device')}" if cost.options[1:] else ""
-    sure = ""
+    sure, iteration = "", milliseconds(best.iteration_ms, (best.interval_ms or (0.0, 0.0))[1])
     if best.interval_ms:
         unit = " ms" * (best.interval_ms[1] < LONGEST_MS)
         sure = f" ({percent(cost.coverage)} between {between(*best.interval_ms)}{unit})"
     more = "with more memory: " * (cost.fits is False)
     yield (
-        f"{more}{milliseconds(best.iteration_ms)} an iteration{where}{sure}, {digits(best.samples_per_s)} "
+        f"{more}{iteration} an iteration{where}{sure}, {digits(best.samples_per_s)} "
         f"{SAMPLE[cost.data]}s/s{': ' * bool(parts)}{' · '.join(parts)}"
     )
     if best.mfu is not None:
@@ -411,19 +411,21 @@ def _after(costs: Costs, listed: Sequence[Row], table: ReportTable) -> Iterator[
 
 def _loading_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
     """A line on the samples, of texts the tokens, a second that the best rows take."""
-    rates = dict[str, list[str]]()
+    rates, launched = dict[str, list[str]](), dict[str, str]()
     for name, choice, _ in _bests(costs):
         for option in (o for c, o in listed if Choice.of(c, o) == choice):
             value, of = option.tokens_per_s, "tokens/s"
             value, of = (option.samples_per_s, "samples/s") if value is None else (value, of)
             rate = f"{digits(value)} {of}"
-            if one := costs.in_launch.get(name.lower()):
-                rate += (
-                    f" ({digits(value * choice.total_s / one.total_s)} with --launch {one.launch})"
-                )
             rates.setdefault(rate, []).append(name.lower())
+            if one := costs.in_launch.get(name.lower()):
+                more = digits(value * choice.total_s / one.total_s)
+                launched[rate] = f" ({more} with --launch {one.launch})"
     if rates:
-        each = (f"{rate} for the {' and '.join(names)}" for rate, names in rates.items())
+        each = (
+            f"{rate}{launched.get(rate, '')} for the {' and '.join(names)}"
+            for rate, names in rates.items()
+        )
         yield f"Your input pipeline must deliver {', '.join(each)}."
 
 

@@ -363,6 +363,11 @@ def test_the_cheapest_that_is_sure_and_the_speed_of_loading(prices: str) -> None
         f"Your input pipeline must deliver {first} for the cheapest, {second} for the fastest."
         in [line for line in lines if line.startswith("Your")]
     )
+    # Without a price the fastest is the cheapest: one rate, once.
+    free = about | {"prices": None, "price_per_hour": 0.0, "replicas": 1}
+    lines = [*lines_of(costs_lines(package.compare(network(), 512, ["v100-fp32"], **free)))]
+    told = f"Your input pipeline must deliver {first} for the cheapest and fastest."
+    assert told in [line for line in lines if line.startswith("Your")]
 
 
 def test_ways_to_checkpoint_are_compared_as_each_alone() -> None:
