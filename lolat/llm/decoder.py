@@ -254,8 +254,9 @@ class Decoder:
         Embedding, head, normalizations, routers, biases and `unquantized` parts stay bfloat16.
         """
         experts = expert_dtype or dtype or self.expert_dtype
-        each = dict.fromkeys(("attention", "feed_forward"), WEIGHT_BYTES[dtype or self.dtype])
-        each["experts"] = self.expert_bytes(experts)
+        others = self.element_bytes(dtype or self.dtype)
+        each = dict.fromkeys(("attention", "feed_forward"), others)
+        each["experts"] = self.element_bytes(experts)
         size = 2.0 * self.parameters
         for layer in self.kinds:
             for part, (matrices, _) in self.of_layer(layer).items():
@@ -263,8 +264,11 @@ class Decoder:
                     size += layer.number * matrices * (each[part] - 2.0)
         return round(size)
 
-    def expert_bytes(self, dtype: str) -> float:
-        """Return the bytes of an element of the experts and its part of the scales."""
+    def element_bytes(self, dtype: str) -> float:
+        """Return the bytes of an element of a quantized matrix and its part of the scales.
+
+        A scale for each output, of a group of all its inputs, has no part.
+        """
         finer = 2 / self.group - 2 / GROUP if dtype == "int4_wo" else 0.0
         return WEIGHT_BYTES[dtype] + finer
 

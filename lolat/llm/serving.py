@@ -157,7 +157,7 @@ class Deployment:
         whole += d.replicated * each * (1.0 - 1.0 / parts)
         for layer in (layer for layer in d.kinds if layer.experts):
             dtype = self.routed_dtype(layer)
-            experts += layer.number * d.of_layer(layer)["experts"][0] * d.expert_bytes(dtype)
+            experts += layer.number * d.of_layer(layer)["experts"][0] * d.element_bytes(dtype)
         return whole + experts * (1.0 / self.gpus - 1.0 / parts)
 
     @cached_property

@@ -25,8 +25,11 @@ EVERY = PARAMETERS | parameters_of(ServingQuestion)
 def numbers(text: str, of: Parameter, most: int = 1) -> Any:
     """The numbers of a parameter in a text, with , ; or spaces between; 5k is 5,000 of what is counted.
 
+    Of several, 1,000 is one number, as no number begins with 0, and 100,200 are two.
     A tuple if `most` of them are more than one, else a number, None in an empty text.
     """
+    if of.is_count:
+        text = re.sub(r"(?<=\d),(?=0\d\d(?!\d))", "", text)
     is_one = most == 1 and as_amount(text, of.is_count) < inf
     words = [text] if is_one else re.findall(r"[^,;\s]+", text)
     values = [as_amount(word, of.is_count) for word in words]

@@ -331,6 +331,19 @@ def test_groups_of_four_bits_stay_whole() -> None:
         read_decoder(as_published | others).check_tensor_parallel(8)
 
 
+def test_a_scale_for_each_output_has_no_bytes_of_groups() -> None:
+    """Of 4 bits: a scale of 2 bytes for each 128 elements of a layer's matrices, by hand, or none."""
+    gptq = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+    sizes = [
+        read_decoder(
+            published("llama-3.1-70b") | {"quantization_config": gptq | {"group_size": n}}
+        ).weight_bytes()
+        for n in (128, -1)
+    ]
+    matrices = 80 * (2 * 8192 * 8192 + 2 * 8192 * 1024 + 3 * 8192 * 28672)
+    assert sizes[0] - sizes[1] == matrices // 128 * 2
+
+
 @pytest.mark.parametrize(
     ("name", "needs"),
     [

@@ -25,6 +25,7 @@ from lolat.io import paths as places
 from lolat.units import digits, dollars, duration, milliseconds, quantity
 from lolat.web.devices import devices
 from lolat.web.form import TABS, Form
+from lolat.web.values import EVERY, numbers
 from tests import synthetic
 from tests.strategies import queries
 from tests.web.conftest import Write
@@ -38,6 +39,14 @@ def command_json(command: str) -> Any:
     """The answer of a command of the page."""
     words = [*shlex.split(command)[1:], "--json"]
     return json.loads(CliRunner().invoke(commands, words, catch_exceptions=False).stdout)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1,000", (1000,)), ("8, 1,024", (8, 1024)), ("100,200", (100, 200)), ("1,64", (1, 64))],
+)
+def test_a_comma_of_thousands_is_none_between_numbers(text: str, expected: tuple[int, ...]) -> None:
+    assert numbers(text, EVERY["batch_size"], 8) == expected
 
 
 # ---- Latency
