@@ -85,7 +85,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     ]
     is_table = cost.fits is not False and (is_asked or several)
     table = ReportTable(
-        columns(cost), [(cost, option) for option in cost.options] if is_table else ()
+        columns(cost), [(cost, option) for option in cost.options] if is_table else (), stacked=True
     )
     after = list[str]()
     amounts = [(cost, o) for o in cost.options if o.within_limits is not None]
@@ -322,7 +322,7 @@ def costs_parts(costs: Costs) -> tuple[str, ReportTable, list[str], list[str]]:
         ),
     )
     shown, left = _readable(costs, listed)
-    table = ReportTable(columns(costs), shown)
+    table = ReportTable(columns(costs), shown, stacked=True)
     no_data = [no_data_words(costs)] * (not costs.samples and costs.limits == TrainingLimits())
     return (
         title,

@@ -34,7 +34,7 @@ PRICE = "$/M tokens"
 A_MONTH = "$ a month"
 HOLD = "limits hold to"
 MEMORY, MEAN_MEMORY = "memory a GPU", "mean memory a GPU"
-SPEED = "tokens/s a request"
+SPEED, OF_GPU, IN_ALL = "tokens/s a request", "tokens/s a GPU", "tokens/s in all"
 """The heads of columns that a comparison shows otherwise: prices, the load within limits, memory, speed."""
 LEGEND = (
     "yes / NO: the whole interval keeps / misses the limit; likely / unlikely: only the predicted time "
@@ -172,9 +172,9 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
         Column(("whole request" if at is None else f"whole request P{at}") if arrives else "",
                lambda r: r.time("e2e", at) if arrives and not r.saturated else None, milliseconds,
                page="spare", screen="hidden"),
-        Column("a GPU", lambda r: None if arrives else r.tokens_per_s_gpu, digits, page="spare",
+        Column(OF_GPU, lambda r: None if arrives else r.tokens_per_s_gpu, digits, page="spare",
                short="tokens/s/GPU"),
-        Column("in all", lambda r: None if arrives else r.tokens_per_s, digits, page="below",
+        Column(IN_ALL, lambda r: None if arrives else r.tokens_per_s, digits, page="below",
                screen="hidden"),
         Column(A_MONTH, lambda r: r.dollars_per_month, dollars),
         Column("$ an hour", lambda r: r.dollars_per_hour, dollars, page="below", screen="hidden"),

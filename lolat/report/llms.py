@@ -14,9 +14,11 @@ from lolat.report.llm import (
     A_MONTH,
     DOLLARS,
     HOLD,
+    IN_ALL,
     MEAN_MEMORY,
     MEMORY,
     MONTH,
+    OF_GPU,
     OWN_PRICE,
     PRICE,
     SPEED,
@@ -285,8 +287,8 @@ def _columns_of(
     at = "" if found.asked.percentile is None else f" P{found.asked.percentile}"
     pages: dict[str, Page] = {"GPUs": "front", f"whole request{at}": "hidden"}
     pages |= {
-        "a GPU": "hidden",
-        "in all": "hidden",
+        OF_GPU: "hidden",
+        IN_ALL: "hidden",
         A_MONTH: "front",
         MEMORY: "hidden",
         MEAN_MEMORY: "hidden",

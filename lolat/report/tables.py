@@ -168,7 +168,8 @@ class ReportTable:
         ]
         total = f"<tfoot>{rows.pop()}</tfoot>" if self.has_total else ""
         return (
-            f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
+            f'<div class="wide{" stacked" * self.stacked}" tabindex="0" role="region" '
+            f'aria-label="{escape(caption)}"><table>'
             f"{element('caption', caption)}<thead>{heads}</thead><tbody>{''.join(rows)}</tbody>{total}"
             "</table></div>"
         )

@@ -63,6 +63,8 @@ Beside = dict[str, Any]
 the "table" and lines behind it, "notes", "command".
 """
 BEYOND = "not within the limits"
+ROUNDED = 5e-4
+"""A share that is written as 0.0 %."""
 AtSize = Callable[[int], Graph]
 """Reads the network again at another resolution."""
 
@@ -279,7 +281,7 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
         "lines": [*no, *before],
         "table": configurations.html(f"On {plain(device.key)}, {load_line(answer.served)}"),
         "load": row.load_words,
-        "parts": [(BREAKDOWN.index(name), *part) for name, *part in breakdown(row) if is_answer],
+        "parts": _parts(row) if is_answer else [],
         "row": row,
         "facts": [*facts(row, answer)] if is_answer else [],
         "answer": None if no else answer,
@@ -288,6 +290,13 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
         "loads": [] if is_crowded(form) else loads_of(device.model, decoder, asked, answer),
         "command": _command("llm", form, device),
     }
+
+
+def _parts(row: ServingConfig) -> list[tuple[int, str, float]]:
+    """(color, words, share) of what the time of a token goes to; the small parts together are the last."""
+    parts = [(BREAKDOWN.index(name), words, share) for name, words, share in breakdown(row)]
+    rest = 1.0 - sum(share for *_, share in parts)
+    return parts + [(len(BREAKDOWN), "other", rest)] * bool(parts and rest > ROUNDED)
 
 
 def _token_words(row: ServingConfig, at: int | None) -> str:

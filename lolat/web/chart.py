@@ -85,7 +85,7 @@ def chart(form: Form, question: Card, cards: list[Card]) -> Card | None:
         return ((np.log(speeds) - low) / (high - low)).tolist()
 
     ticks = [n * 10.0**power for power in range(-3, 6) for n in (1, 2, 5)]
-    at_percentile = f" at P{p}; the dots are means" if (p := question["percentile"]) else ""
+    at_percentile = f" at P{p}" if (p := question["percentile"]) else ""
     fewest = question["min_tokens_per_s"] or 1e3 / (question["max_tpot_ms"] or math.inf)
     at = place((fewest, 1.0))[0] if fewest else 0.0
     words = list[tuple[float, float, str]]()
@@ -120,6 +120,6 @@ def _on_the_line(loads: Sequence[tuple[str, ServingConfig]]) -> str:
         Column("requests", lambda load: load[1].concurrency, "{:,}".format),
         Column("per token", lambda load: load[1].tpot_ms, milliseconds),
         Column("tokens/s a request", lambda load: load[1].tokens_per_s_user, digits),
-        Column("a GPU", lambda load: load[1].tokens_per_s_gpu, digits),
+        Column("tokens/s a GPU", lambda load: load[1].tokens_per_s_gpu, digits),
     ]
     return ReportTable(columns, loads).html("The configurations on the line")

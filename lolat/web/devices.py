@@ -67,8 +67,8 @@ def known_as(key: str, model: Model) -> str:
         return plain(f"{file.product} ({file.llm['framework']})")
     device, form = plain(model.device), (file.of_form or "").partition(": ")[0]
     words, own = device + f" ({form})" * bool(form), plain(key)
-    known = words.removeprefix(own)
-    return known.strip(" ()") if known != words and known[:2] in ("", " (") else words
+    more = words.removeprefix(own)
+    return more[2:-1] if more != words and more[:2] in ("", " (") else words
 
 
 def argument_of(path: Path) -> str:
