@@ -225,7 +225,10 @@ def wait_until_calm(
         progress.note("a calm moment: starting")
 
 
-WAITING = "start again (--wait waits for them), or the times include them"
+WAITING = (
+    "start again (--wait waits for them; --threads 1 takes much less long beside them, for a "
+    "profile of one thread), or the times include them"
+)
 
 
 def busy(where: Mapping[str, Any], remedy: str = WAITING) -> str | None:

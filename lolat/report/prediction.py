@@ -248,6 +248,7 @@ def table_of_predictions(
     if max_ms is not None and "likely" in {_keeps(p, max_ms, sure) for p in predictions}:
         yield "likely: the time keeps the limit, perhaps barely; its whole interval does not (--sure 90)"
     yield from cheapest_lines(predictions if is_priced and not differ else [], max_ms, sure)
+    yield from _lowest_rent(predictions if is_priced and not differ else [], max_ms, sure)
     yield from _rented(predictions if is_priced else [])
     yield from grouped_notes([
         (f"{plain(p.query.network)} on {device_words(p)}", p.warnings, p.interval_ms) for p in predictions
@@ -320,6 +321,34 @@ def _rented(predictions: Sequence[Prediction]) -> Iterator[str]:
         if p.price_per_hour is not None and p.fits is not False
     )
     if len(rented) > MOST_RENTED:
-        yield "Prices per hour, device always busy: `lolat prices` lists them (yours: --prices FILE)"
-    elif rented:
+        rented = dict.fromkeys(f"{name} ${digits(price)}" for name, price in by_hour(predictions))
+    if rented:
         yield f"Prices per hour, device always busy: {'; '.join(rented)} (yours: --prices FILE)"
+
+
+def by_hour(predictions: Sequence[Prediction]) -> list[tuple[str, float]]:
+    """(device, US$ an hour) of the devices with a price and room, the lowest price first."""
+    prices = {
+        device_words(p): p.price_per_hour
+        for p in predictions
+        if p.price_per_hour is not None and p.fits is not False
+    }
+    return sorted(prices.items(), key=lambda one: one[1])
+
+
+def _lowest_rent(
+    predictions: Sequence[Prediction], max_ms: float | None, sure: bool
+) -> Iterator[str]:
+    """A line on the device of the lowest price an hour that keeps the limit, for each network.
+
+    Whoever rents one device for a load that each of them bears pays by the hour, not by the sample.
+    """
+    networks = dict.fromkeys(plain(p.query.network) for p in predictions)
+    for network in networks if max_ms is not None else ():
+        able = [
+            p for p in predictions
+            if plain(p.query.network) == network and _keeps(p, max_ms or 0.0, sure) in ("yes", "likely")
+        ]  # fmt: skip
+        if prices := by_hour(able):
+            of = f" for {network}" if len(networks) > 1 else ""
+            yield f"Lowest price an hour{of}: {prices[0][0]}, ${digits(prices[0][1])}"

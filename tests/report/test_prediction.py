@@ -221,3 +221,19 @@ def test_a_profile_learned_beside_other_programs_says_so(monkeypatch: pytest.Mon
     )
     assert "Loads differ" not in text
     assert "Cheapest" in text
+
+
+def test_with_a_limit_the_lowest_price_an_hour_is_told() -> None:
+    """Of five devices, by the prices of the list; a device over the limit is none."""
+    names = ("rtx-3090", "rtx-4090", "rtx-5090", "t4", "h100")
+    found = [load(n).run_as("fp16").predict("timm:resnet50", 256) for n in names]
+    prices = {device_words(p): p.price_per_hour for p in found}
+    by_ms = {device_words(p): p.latency_ms for p in found}
+    limit = 1.001 * by_ms["rtx-3090"]
+    able = [n for n, ms in by_ms.items() if ms <= limit]
+    assert 1 < len(able) < len(names)
+    text = "\n".join(lines_of(report.table_of_predictions(found, limit)))
+    cheapest = min(able, key=lambda name: prices[name] or 0.0)
+    assert f"Lowest price an hour: {cheapest}, ${prices[cheapest]:.3g}" in text
+    assert all(f"{name} $" in text for name in prices)
+    assert "Lowest price" not in "\n".join(lines_of(report.table_of_predictions(found)))
