@@ -371,15 +371,15 @@ def compared(form: Form, cards: list[Card], is_alike: bool) -> Card | None:
     """A comparison of the devices at each batch size; None for a single answer.
 
     `groups`: a batch size; the longest time of all intervals; (number, card, prediction) of each device,
-    the fastest first and those without room last. `sentences`, if the precisions are alike: on devices that
-    are too close to call, and on the cheapest. `marks`: what the words behind the devices mean;
-    `has_prices`: there is a price; `command`: of all devices.
+    the fastest first and those without room last. `sentences`: on assumed hosts, and if the precisions are
+    alike on devices that are too close to call, and on the cheapest. `marks`: what the words
+    behind the devices mean; `has_prices`: there is a price; `command`: of all devices.
     """
     of_size = list(zip(*(c["predictions"] for c in cards), strict=True))
     if len(cards) * len(of_size) < 2:
         return None
     groups, every = [], [p for predictions in of_size for p in predictions]
-    sentences = [*filter(None, [assumed_hosts(every) if is_alike else ""])]
+    sentences = [*filter(None, [assumed_hosts(every)])]
     for predictions in of_size:
         lines = [(i, cards[i], p) for i, p in enumerate(predictions)]
         lines.sort(key=lambda line: (line[2].fits is False, line[2].latency_ms))

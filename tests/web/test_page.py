@@ -145,6 +145,14 @@ def test_a_card_names_the_profile_that_answers(monkeypatch: pytest.MonkeyPatch) 
         assert 'a10 <span class="dim">data sheet</span></h2>' in page.raw
 
 
+def test_assumed_hosts_are_told_whatever_the_precisions() -> None:
+    models = places.repository_root() / "models"
+    with site([models / "h100-fp32.json", models / "rtx-4090-amp.json"]) as page:
+        page.get("?model=h100-fp32&model=rtx-4090-amp&network=Mine")
+        assert "Precisions differ" in page.answer()
+        assert "these times compare assumed hosts, not GPUs" in page.answer()
+
+
 def test_devices_have_their_dollars_at_each_batch_size() -> None:
     prices = {"t4-fp32": 0.526, "rtx-4090-amp": 0.74}  # US$ an hour, g4dn.xlarge and RunPod's
     names, sizes = [*prices], (1, 8)
