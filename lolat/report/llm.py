@@ -41,6 +41,10 @@ LEGEND = (
     "keeps / misses it."
 )
 LEAST_SHARE = 0.02
+IDLE = 0.15
+"""A share of the requests that replicas could serve, below which the limits ask for nearly idle ones."""
+WIDE = 5.0
+"""The factor between the ends of an interval above which the answer says why."""
 OWN_PRICE = "a price an hour can be given"
 
 
@@ -99,7 +103,8 @@ def row_words(row: ServingConfig, best: str = "") -> str:
     waits = "waits for memory" if row.waits_for_memory else ""
     idle = (row.rented_gpus or row.gpus) - row.gpus
     paid = f"{plural(idle, 'GPU')} idle" if idle else ""
-    return ", ".join(filter(None, [words, waits, paid, outside]))
+    busy = f"{percent(row.utilization or 0.0)} busy" if is_idle(row) else ""
+    return ", ".join(filter(None, [words, busy, waits, paid, outside]))
 
 
 def load_line(rows: Sequence[ServingConfig]) -> str:
@@ -254,9 +259,6 @@ def _notes(answer: ServingAnswer) -> Iterator[str]:
     if row := next((r for r in (answer.chosen, *answer.served) if r.in_domain is False), None):
         where = f" ({row.load_words})" * (len(answer.served) > 1)
         yield f"extrapolated{where}, so a wider interval: {'; '.join(row.extrapolated)}."
-    if row := next((r for r in answer.served if not r.fits and r.waits_for_memory), None):
-        held = f"room for {row.largest_concurrency:,} of the {row.concurrency:,.0f} requests"
-        yield f"waits for memory: {held}, the others queue; such a row is never the best."
     yield from cache_legend(answer.served, answer.framework, asked)
     yield from start_words(answer.served)
     yield from shared_out(answer.served, asked)
@@ -272,6 +274,7 @@ def _best_lines(answer: ServingAnswer) -> Iterator[str]:
         of = at_load(row, len(loads) == 1)
         if best := bests.get(load):
             yield _best_words(best, asked, of)
+            yield from idle_words(best)
             yield from holds_words(best, asked)
             yield from _surely_words(best, sure.get(load), asked)
         elif row.request_rate is not None:
@@ -287,6 +290,21 @@ def _best_words(row: ServingConfig, asked: ServingQuestion, load: str) -> str:
     if row.dollars_per_hour is not None:
         which, price = "Cheapest", f", {price_of(row)}"
     return f"{which}{sure} within the limits{load}: {row.gpus_words}{row.split_words}{price}."
+
+
+def idle_words(row: ServingConfig) -> Iterator[str]:
+    """A remark on a row of many GPUs, as limits leave its requests hardly any time to share steps."""
+    if is_idle(row):
+        prompt, token = (milliseconds(ms or 0.0) for ms in (row.prefill_ms, row.decode_ms))
+        yield (
+            f"These GPUs are {percent(row.utilization or 0.0)} busy: only nearly idle ones keep the "
+            f"limits, as a prompt alone takes {prompt}, and a token {token}. Higher limits need far fewer."
+        )
+
+
+def is_idle(row: ServingConfig) -> bool:
+    """True if a row has several replicas, all of them IDLE."""
+    return row.replicas > 1 and not row.saturated and (row.utilization or 1.0) < IDLE
 
 
 def price_of(row: ServingConfig) -> str:
@@ -343,6 +361,19 @@ def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Itera
     splits = (("EP: expert parallel", 1), ("DP: attention data parallel, in groups", 2))
     if told := [words for words, n in splits if any(row.split[n] > 1 for row in rows)]:
         yield f"{'; '.join(told)}."
+    if row := next((row for row in rows if row.waits_for_memory), None):
+        why = f"room for {row.largest_concurrency:,} of the {row.concurrency:,.0f} requests, the others "
+        why += "queue; such a row is never the best"
+        if row.fits:
+            why = "the cache is full at times, and some requests are computed again"
+        yield f"waits for memory: {why}."
+    ends = [both for row in rows for _, both in row.judged(asked.percentile)[1:] if both]
+    experts = any((row.breakdown or {}).get("experts") for row in rows)
+    if asked.percentile and experts and any(high > WIDE * low for low, high in ends):
+        yield (
+            "The first token is unsure: servers of experts take several times as long in their first "
+            "seconds, and no table says how warm a server was."
+        )
     if any("fp8_wo" in row.dtype for row in rows):
         yield "fp8_wo: weights in FP8 that are computed in bfloat16, as the GPU computes no FP8."
 
@@ -396,6 +427,7 @@ def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
         holds = "the limits hold" if is_sure else "the limits likely hold"
     if not has_more(row):
         words = f"{holds} at {room(row)} requests/s, with less than 2 % to spare"
+        words += " in the bursts of these arrivals" * isinstance(asked.arrivals, Trace)
     else:
         words = f"{holds} up to {room(row)} requests/s ({percent(row.headroom or 0.0)} more)"
     if asked.sure is not None:
@@ -412,8 +444,10 @@ def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
 
 
 def _chance(row: ServingConfig, asked: ServingQuestion) -> str:
-    """The probability with which a row keeps the limits, in words."""
-    return f"a chance of about {row.chance(asked)} %"
+    """The probability with which a row that does not surely keep the limits does, in words."""
+    sure = round(50.0 * (1.0 + asked.coverage))  # of the upper end of an interval
+    chance = row.chance(asked)
+    return f"a chance of {f'about {chance}' if chance < sure else f'just under {sure}'} %"
 
 
 def has_more(row: ServingConfig) -> bool:

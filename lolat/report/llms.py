@@ -30,6 +30,7 @@ from lolat.report.llm import (
     columns,
     gpus_a_month,
     holds_words,
+    is_idle,
     load_line,
     near_lines,
     other_dtype_lines,
@@ -78,6 +79,8 @@ def after_lines(found: ComparedModels) -> Iterator[str]:
     if any(row.headroom_rate for row in rows):
         by = "the predicted times" if found.asked.sure is None else "the ends of the intervals"
         yield f"limits hold to: the most requests a second within the limits, by {by}."
+    if any(map(is_idle, rows)):
+        yield "busy: only nearly idle GPUs keep the limits, so that higher limits need far fewer."
     told = (
         (plain(n), words)
         for n, of in found.of.items()
@@ -252,13 +255,17 @@ def by_price(found: ComparedModels, rows: Mapping[str, ServingConfig]) -> list[s
 
 
 def leads(found: ComparedModels, rows: Mapping[str, ServingConfig], name: str) -> str:
-    """Return "cheapest" and "fastest" for a device that is among rows under one load, with `row_words`;
-    within limits all rows are chosen for their price, and none is called the fastest.
+    """Return "cheapest" and "fastest" for a device that is among rows under one load, with `row_words`
+    and its two cheapest other data types; within limits all rows are chosen for their price, and none is
+    called the fastest.
     """
     fastest = "" if found.asked.has_limits else "fastest"
     called = {"cheapest": cheapest_word(rows[name]), "fastest": fastest}
     words = (called[key] for key, best in found.leaders(rows).items() if best == name)
-    return row_words(rows[name], ", ".join(filter(None, words)))
+    others = (one for one in found.other_dtypes.get(name, ()) if one.load == rows[name].load)
+    cheaper = [f"in {one.dtype} {a_month(one)}" for one in others if one.dollars_per_hour]
+    marks = [row_words(rows[name], ", ".join(filter(None, words))), " or ".join(cheaper[:2])]
+    return ", ".join(filter(None, marks))
 
 
 def compared_table(found: ComparedModels) -> ReportTable:

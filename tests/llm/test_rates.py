@@ -22,9 +22,9 @@ from lolat.llm.load import Load
 from lolat.llm.question import ServingQuestion
 from lolat.llm.server import RequestTimes, Server
 from lolat.llm.sizing import least, rate_at, step_of
-from lolat.report.llm import llm_lines, llm_parts
+from lolat.report.llm import holds_words, llm_lines, llm_parts
 from lolat.report.tables import lines_of
-from lolat.units import digits, milliseconds
+from lolat.units import digits, milliseconds, percent
 from tests.llm.known_gpu import LARGE, document
 
 MODEL = Model(document())
@@ -378,3 +378,35 @@ def test_rates_of_two_and_a_half_digits_are_steps_of_at_most_two_percent() -> No
     assert [round(step_of(rate), 6) for rate in rates] == [*range(-175, 350)]
     assert max(b / a for a, b in itertools.pairwise(rates)) <= 1.02
     assert step_of(2.51) == pytest.approx(75.2)
+
+
+def test_limits_that_only_nearly_idle_gpus_keep_are_told() -> None:
+    """How busy they are follows from the most that one replica serves."""
+    ask: dict[str, Any] = {"request_rate": 4.0, "percentile": 99, "tensor_parallel": 1}
+    alone = MODEL.llm(LARGE, 1000, 200, **ask, gpus=1).chosen
+    tight = MODEL.llm(LARGE, 1000, 200, **ask, max_ttft_ms=1.8 * alone.prefill_ms)
+    busy = 4.0 / (tight.chosen.replicas * alone.largest_rate)
+    assert busy < 0.15
+    assert f"These GPUs are {percent(busy)} busy" in tight.report()
+    loose = MODEL.llm(LARGE, 1000, 200, **ask, max_ttft_ms=20 * alone.prefill_ms)
+    assert loose.chosen.replicas < tight.chosen.replicas / 3
+    assert "busy:" not in loose.report()
+
+
+def test_a_row_that_nearly_surely_keeps_a_limit_is_less_sure_than_sure() -> None:
+    """95 % is how sure the upper end of a 90 % interval is."""
+    answer = MODEL.llm(LARGE, 1000, 200, 8, 1, max_tpot_ms=1000.0)
+    row, asked = answer.chosen, answer.asked
+    for over, words in ((1.001, "just under 95 %"), (100.0, "about 80 %")):
+        near = replace(row, tpot_interval_ms=(row.tpot_ms, over * 1000.0))
+        assert words in "".join(holds_words(near, asked))
+
+
+def test_the_headroom_of_a_trace_is_that_of_its_bursts(tmp_path: Path) -> None:
+    trace = tmp_path / "log.csv"
+    rows = "".join(f"{n * 0.5},1000,200\n" for n in range(200))
+    trace.write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
+    answer = MODEL.llm(LARGE, arrivals=str(trace), tensor_parallel=1, max_tpot_ms=50.0)
+    row = replace(answer.chosen, headroom_rate=answer.chosen.request_rate)
+    (words,) = holds_words(row, answer.asked)
+    assert "less than 2 % to spare in the bursts of these arrivals" in words
