@@ -237,10 +237,11 @@ class Prediction(Result):
         in_use = ", all in use" if offer.devices > 1 else ""
         gib, own = rental.rented(1, offer).memory_gib, file.gpu
         of_gib = f"; {gib:g} GiB, this card has {own.memory_gib:g}" if gib and own else ""
-        at = "".join(f"{plain(place)}, " for place in offer.places[:1])
-        held = f" ({at}{offer.devices} x {plain(offer.accelerator)}{in_use}{of_gib})"
-        held *= bool(offer.accelerator)
-        return offer.price / offer.devices, f"{plain(offer.instance_type)}{held}"
+        named = plain(offer.instance_type)
+        if offer.accelerator:
+            cards = f"{offer.devices} x {offer.accelerator}{in_use}{of_gib}"
+            named += f" ({plain(', '.join([*offer.places[:1], cards]))})"
+        return offer.price / offer.devices, named
 
     @property
     def price_per_hour(self) -> float | None:
