@@ -88,11 +88,29 @@ def python_page() -> str:
         lines += [f"### lolat.nas.{name}"]
         lines += [_call(f"nas.{name}", value)] if inspect.isfunction(value) else []
         lines += [_doc(value)]
+        lines += _methods(name, value)
     table = "\n".join(
         f"| `lolat.{n}` | {public[n].exit_code} | {_first(public[n])} |" for n in errors
     )
     lines += ["## Errors", f"| exception | exit code | when |\n| --- | --- | --- |\n{table}"]
     return "\n\n".join(part.strip("\n") for part in lines) + "\n"
+
+
+METHODS = {
+    "Space": ("from_factory", "of_parts", "sample", "decode", "arch", "values", "network"),
+    "LatencyEstimator": ("latency", "chunks"),
+}
+"""The methods that searches use."""
+
+
+def _methods(name: str, kind: Any) -> list[str]:
+    """Return the parts of the page on the methods of a class of lolat.nas."""
+    lines = []
+    for method in METHODS.get(name, ()):
+        function = getattr(kind, method)
+        owner = f"nas.{name}" if inspect.ismethod(function) else name.split("Latency")[-1].lower()
+        lines += [f"#### {name}.{method}", _call(f"{owner}.{method}", function), _doc(function)]
+    return lines
 
 
 def counts() -> str:
