@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, overload
 
@@ -111,10 +111,7 @@ def compare(
             )
         able = serving_models(",".join(names), left_out=left_out).items()
         return compare_served({n: m.llm for n, m in able}, network, left_out, **asked)
-    if loads := [arg(n) for n in ("concurrency", "request_rate", "arrivals") if n in asked]:
-        raise InputError(
-            f"{', '.join(loads)}: of serving; {arg('batch_size')} {batch_size}: of training; expected one"
-        )
+    _check_training(network, batch_size, asked)
     if is_decoder(network):
         models = [*serving_models(",".join(names), of_any=True, left_out=left_out).values()]
     else:
@@ -127,6 +124,19 @@ def compare(
     check_names(TrainingQuestion, asked)
     question = TrainingQuestion(batch_size, **asked)
     return training.compare(models, network, question, left_out, on_progress, is_alike=ALL in names)
+
+
+def _check_training(network: Any, batch_size: Any, asked: Mapping[str, Any]) -> None:
+    """InputError for several networks to train, and for arguments of serving."""
+    if isinstance(network, list):
+        raise InputError(
+            f"{arg('network')}: a list of {len(network)}; expected one network: call compare for each"
+        )
+    loads = [arg(n) for n in ("concurrency", "request_rate", "arrivals") if n in asked]
+    if loads:
+        raise InputError(
+            f"{', '.join(loads)}: of serving; {arg('batch_size')} {batch_size}: of training; expected one"
+        )
 
 
 def _check_order(network: Any, on: Sequence[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +27,7 @@ from lolat.graph.analysis import Analysis
 from lolat.graph.modes import BFLOAT16, FLOAT16, own_dtype
 from lolat.hardware.prices import Prices, price_list
 from lolat.io.results import Several
+from lolat.io.writing import check_file
 from lolat.parameters import BEST, PRECISIONS
 from lolat.units import digits, milliseconds, percent, plain, plural, shortened
 
@@ -69,6 +71,14 @@ class Predictions(Several):
             words += f", {not_fit} of which {'does' if not_fit == 1 else 'do'} not fit into memory"
         lines = "; ".join([words, *lost]), differ, assumed_hosts(self.answers)
         return "\n".join(filter(None, lines))
+
+    def write_html(self, path: str | os.PathLike[str]) -> None:
+        """Write a page with a chart, the table and its notes: one file that loads nothing.
+
+        InputError if it cannot be written.
+        """
+        check_file(path, "path")
+        self._shown().write_comparison(self, path)
 
 
 def _one(names: Collection[str], kind: str) -> str:

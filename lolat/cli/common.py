@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,6 +171,16 @@ SURE: dict[str, Any] = {"is_flag": False, "flag_value": 100 * COVERAGE, "default
 PRECISIONS = Word(PARAMETERS["precision"], BEST)
 
 
+GIVEN = "given"
+"""The key of a call's arguments in the context of click."""
+
+
+def called() -> str:
+    """The command as it was called, to call it again."""
+    context = click.get_current_context()
+    return shlex.join([*context.command_path.split(), *context.meta[GIVEN]])
+
+
 def _keep(key: str) -> Callable[..., None]:
     return lambda context, option, value: context.meta.update({key: value})
 
@@ -188,6 +199,7 @@ class Command(click.Command):
         """Read the arguments; UsageError for an option with one value that is given twice, and for values
         with spaces between them.
         """
+        ctx.meta[GIVEN] = [*args]
         with augment_usage_errors(ctx):
             _, _, given = self.make_parser(ctx).parse_args(list(args))
         if any(map(str.isdecimal, args)) or "--on" in args or ", " in " ".join(args):
@@ -345,4 +357,10 @@ output_option = shared(
 )
 csv_option = shared(
     "--csv", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a table."
+)
+html_option = shared(
+    "--html",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a page to open in a browser.",
 )

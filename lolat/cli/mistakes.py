@@ -41,7 +41,7 @@ MEANT: dict[str, tuple[str, ...]] = {
     "output-len": ("--output-tokens",), "latency": ("--max-ms",), "confidence": ("--coverage",),
     "max-latency": ("--max-ms",), "network": ("NETWORK (an argument behind MODEL, the device)",),
     "model": ("NETWORK (an argument behind MODEL, the device)",),
-    "html": ("a network's page is of `lolat report --html`",),
+    "html": ("a network's page is of `lolat report --html`, a comparison's of `lolat predict --html`",),
     # Former names, as the changelog lists them.
     "scores": ("--accuracy",), "max-ratio": ("--max-ms",), "value": ("ask `lolat nas search --objective`",),
     "against": ("NETWORK (a further argument of `lolat predict`)",),

@@ -15,11 +15,12 @@ from lolat.cli.main import words_of
 from lolat.device.question import BudgetQuestion, ExplainQuestion, LatencyQuestion, Question
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.io.forms import is_file, looks_like_network
-from lolat.io.writing import check_file
+from lolat.io.writing import check_file, write_text
 from lolat.units import names_in
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
+    from lolat.api.predicting import Predictions
     from lolat.device.prediction import Prediction
 
 
@@ -86,9 +87,10 @@ REQUIRED = {"required": True}
 @now_option
 @as_learned_option
 @common.csv_option(more="An answer a row.")
+@common.html_option(more="The table and a chart; of one answer as lolat report.")
 def predict(
     arguments: tuple[str, ...], on: tuple[str, ...], now: bool, as_learned: bool, csv: Path | None,
-    **asked: Any,
+    html: Path | None, **asked: Any,
 ) -> None:  # fmt: skip
     """Latency of NETWORK on the device of MODEL, in milliseconds, at the machine's usual speed.
 
@@ -100,9 +102,9 @@ def predict(
     from lolat.api.predicting import exceeded, predict_all
     from lolat.report.prediction import summary, table_of_predictions
     from lolat.report.ranked import left_out_lines
-    from lolat.report.tables import write_csv
 
     check_file(csv, "csv")
+    check_file(html, "html")
     if asked["sure"] is not None and asked["max_ms"] is None:
         raise InputError(f"{arg('sure')} goes with {arg('max_ms')}")
     question = LatencyQuestion(**asked)
@@ -132,9 +134,7 @@ def predict(
     else:
         table = table_of_predictions(answers, question.max_ms, bool(question.sure))
         common.answer(predictions, [*table, *left_out_lines(predictions.left_out)])
-    if csv is not None:
-        write_csv(csv, predictions.rows())
-        common.say(f"written: {csv}")
+    _write(predictions, csv, html, question)
     if lines := exceeded(answers, question):
         several = f"{len(lines)} of {len(answers)} answers are beyond the limit; the first: "
         no = AnswerIsNo(several * (len(lines) > 1) + lines[0])
@@ -144,6 +144,25 @@ def predict(
     if predictions.errors:
         fail(predictions.errors)
     common.check_named(named, predictions.left_out)
+
+
+def _write(
+    predictions: Predictions, csv: Path | None, html: Path | None, question: LatencyQuestion
+) -> None:
+    """Write the table, and the page: of one prediction that of `lolat report`."""
+    from lolat.report.comparison import page
+    from lolat.report.tables import write_csv
+
+    if csv is not None:
+        write_csv(csv, predictions.rows())
+    if html is not None and len(predictions) == 1:
+        predictions[0].write_html(html)
+    elif html is not None:
+        made = page(predictions, question.max_ms, bool(question.sure), common.called())
+        write_text(html, made)
+    for file in (csv, html):
+        if file is not None:
+            common.say(f"written: {file}")
 
 
 # ---- Commands of one network on one device: `lolat report`, `explain`, `budget`
@@ -187,8 +206,7 @@ def of_one(asked: type, *without: str, **changes: Mapping[str, Any]) -> Any:
 )
 @of_one(LatencyQuestion, "coverage", "max_ms", "sure", "prices")
 @common.csv_option(more="A row for each block.")
-@click.option("--html", type=click.Path(path_type=Path), metavar="FILE",
-               help="Write a page to explore the blocks in a browser.")  # fmt: skip
+@common.html_option(more="Blocks open there.")
 @click.option("--depth", type=click.IntRange(0), metavar="N", help="Fold by module, N names deep.")
 def report(
     model: Model, network: str, csv: Path | None, html: Path | None, depth: int | None, **question: Any
@@ -205,7 +223,10 @@ def report(
     found = model.predict(network, **question)
     several = each(found)
     if html is not None and len(several) > 1:
-        raise InputError(f"{arg('html')}: the page is of one batch size; expected one")
+        raise InputError(
+            f"{arg('html')}: the page is of one batch size; expected one, or `lolat predict`, whose page "
+            "compares batch sizes and devices"
+        )
     folded = [p if depth is None else p.folded(depth) for p in several]
     if html is not None:
         several[0].write_html(html, depth)

@@ -22,6 +22,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
 from lolat.graph.memory import Memory, largest_fitting
+from lolat.io.forms import PACKAGES
 from lolat.io.results import Result
 from lolat.io.writing import check_file
 from lolat.units import between, byte_size, milliseconds, plain, shapes_text
@@ -57,6 +58,13 @@ class Query:
         if isinstance(self.spec, (str, os.PathLike)):
             return os.fspath(self.spec)
         return self.graph.name
+
+    def titled(self, name: str) -> str:
+        """The network's name for a heading; of a function with its file: "own:net"."""
+        file, colon, function = self.network.rpartition(":")
+        if not colon or function != name or file in PACKAGES:
+            return name
+        return f"{os.path.basename(file).removesuffix('.py')}:{name}"
 
     @property
     def at_size(self) -> AtSize | None:
@@ -272,10 +280,15 @@ class Prediction(Result):
         )
 
     @property
+    def heading(self) -> str:
+        """The name of the network; of a function with its file: "own:net"."""
+        return self.query.titled(self.network)
+
+    @property
     def title(self) -> str:
         """The header: network, batch size, input shapes, execution mode."""
         sizes = shapes_text(self.query.graph.input_sizes)
-        parts = [plain(self.network), f"batch {self.batch_size}", sizes]
+        parts = [plain(self.heading), f"batch {self.batch_size}", sizes]
         return " · ".join(filter(None, [*parts, self.runs_as]))
 
     @property

@@ -106,9 +106,12 @@ class Gpu:
         """The remark on a card whose power does not sustain its peak in a data type; "" for others."""
         if not self.is_short_of_power(dtype):
             return ""
-        words = f"its data sheet has {self.rate_words(dtype)} in {PRECISION_OF[dtype]}"
-        if dtype == FLOAT32 and self.peak(TF32):  # PyTorch's default for convolutions
-            words += f", and {self.rate_words(TF32)} in tf32, in which convolutions run"
+        words = (
+            f"{self.peak(dtype):.3g} TFLOPS in {PRECISION_OF[dtype]} by its data sheet; its power limit "
+            f"allows about {self.rate(dtype):.3g}"
+        )
+        if dtype == FLOAT32 and (peak := self.peak(TF32)):  # PyTorch's default for convolutions
+            words += f", and in tf32, in which convolutions run, about {self.rate(TF32):.3g} of {peak:.3g}"
         return words
 
     @property
@@ -131,7 +134,7 @@ class Gpu:
 
     def rate_words(self, dtype: str) -> str:
         """The peak in a data type of a mode, and the part that its power sustains."""
-        sustained = f", of which its power sustains {self.rate(dtype):.3g}"
+        sustained = f", about {self.rate(dtype):.3g} within its power limit"
         return f"{self.peak(dtype) or 0.0:.3g} TFLOPS{sustained * self.is_short_of_power(dtype)}"
 
     def rate(self, dtype: str) -> float | None:

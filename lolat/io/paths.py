@@ -169,7 +169,7 @@ def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str,
     if "," in name:
         return (
             "no such device, and one device is expected here",
-            "give one at a time (`lolat predict --on` takes several)",
+            "give one at a time (`lolat predict --on` takes several, with --html too)",
         )
     wrong = "no such file" if name.endswith(".json") else "no such device"
     wrong = "is a folder" if name and os.path.isdir(name) else wrong

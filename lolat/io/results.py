@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, ClassVar, Self
 
 from msgspec import UNSET
@@ -41,7 +41,8 @@ class Result:
     def frame(self) -> Any:
         """The main columns of the answer as a pandas DataFrame, in the report's words; `rows()` has all.
 
-        A row for each block, device, batch size or load. MissingPackageError without pandas.
+        A row for each block, device, batch size or load. `device`: the card's name, alike in all modes;
+        `profile`: the name that `load` takes. MissingPackageError without pandas.
         """
         return self._shown().frame(self)
 
@@ -70,13 +71,23 @@ class Result:
 
 
 class Several(Result):
-    """Answers to one question at several batch sizes, or more: a sequence of them."""
+    """Answers to one question at several batch sizes, or more: a sequence of them.
+
+    A slice of it is such an answer too.
+    """
 
     KEYS: ClassVar[tuple[str, ...]] = ("answers",)
     answers: tuple[Any, ...]
 
-    def __getitem__(self, index: int) -> Any:
-        return self.answers[index]
+    def __getitem__(self, index: int | slice) -> Any:
+        return self._of(self.answers[index]) if isinstance(index, slice) else self.answers[index]
+
+    def filter(self, keep: Callable[[Any], Any]) -> Self:
+        """The answers for which `keep` is true, as an answer: `found.filter(lambda one: one.fits)`."""
+        return self._of(filter(keep, self.answers))
+
+    def _of(self, answers: Iterable[Any]) -> Self:
+        return replace(self, answers=tuple(answers))  # type: ignore[type-var]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.answers)

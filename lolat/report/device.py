@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from shlex import quote
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from lolat.device import Device
-from lolat.device.predictors.formula import CONSTANT
+from lolat.device.intervals import conformal_quantile, t_quantile
+from lolat.device.predictors.formula import CONSTANT, Formula
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.running import mode_words, span
 from lolat.device.summary import Families, Rate, families_of, headline
+from lolat.errors import InputError
 from lolat.graph.counts import COLUMNS
 from lolat.hardware.gpus import find_gpu
 from lolat.hardware.prices import Offer, Prices
@@ -145,7 +148,9 @@ def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 def error_lines(device: Device) -> Iterator[str]:
     """The errors of the default formula, and how well the machine repeats itself."""
-    errors, noise = device.predictors[device.default].error, device.file.noise
+    formula, noise = device.predictors[device.default], device.file.noise
+    errors, is_wider = formula.error, formula.elsewhere > 0.0
+    wider = "; intervals are wider: they allow for other hosts, versions and precisions" * is_wider
     fitted_on = device.file.environment.fitted_on
     of_networks = fitted_on.networks > 0 and not fitted_on.operations
     names = {"networks_left_out": "networks", "left_out": "single blocks"}
@@ -154,12 +159,27 @@ def error_lines(device: Device) -> Iterator[str]:
     for key, name in names.items():
         figures = errors.get(key)
         if figures and (middle := figures.get("median")) is not None:
-            off = f"{percent(middle)} off at the median (formula: {device.default})"
-            yield f"on {name} that the fit had not seen, {off}"
+            tail = _most_error(formula, key)
+            most = "" if tail is None else f", nine of ten within {percent(tail)}"
+            within = f"half within {percent(middle)}{most} (formula: {device.default})"
+            yield f"{name} that the fit had not seen: {within}{wider}"
+    if device.file.kernels is not None and not device.file.kernels.measured:
+        half, nine = (math.expm1(conformal_quantile(formula.residuals, q)) for q in (0.5, COVERAGE))
+        within = f"half within {percent(half)}, nine of ten within {percent(nine)}"
+        yield f"transformers on eight other GPUs, by their data sheets alone: {within}{wider}"
     if noise.floor is not None:
         repeated = noise.repeatability
         times = "" if repeated is None else f"; times repeat within {percent(repeated)}"
         yield f"the machine: blocks measured again differ by {percent(noise.floor)}{times}"
+
+
+def _most_error(formula: Formula, key: str) -> float | None:
+    """The relative error that 90 % of the times left out of the fit keep; None if few were."""
+    if key == "networks_left_out" and (networks := formula.networks) is not None:
+        return math.expm1(t_quantile(COVERAGE, networks.count) * networks.spread)
+    with suppress(InputError):
+        return math.expm1(conformal_quantile(formula.residuals, COVERAGE))
+    return None
 
 
 def section_lines(device: Device) -> Iterator[str]:

@@ -52,7 +52,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[Part]:
         yield replace(terms, indent=2)
         yield f"the longest of {plural(len(explanation.blocks), 'block')}"
         yield replace(_block_table(explanation.blocks), indent=2)
-    yield "what would save time, each counted anew and predicted"
+    yield f"what would save time, {ANEW}"
     changes = explanation.counterfactuals
     if changes:
         yield replace(change_table(changes), indent=2)
@@ -177,6 +177,7 @@ def change_table(changes: Sequence[Counterfactual]) -> ReportTable:
     return ReportTable(columns, changes)
 
 
+ANEW = "each counted anew; its time is predicted, its effect on the network's accuracy is not"
 STAR = "* the changed network is outside the measured range"
 NO_CHANGE = "nothing that LoLat knows to try"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from lolat.device.attribution import Explanation
@@ -16,6 +17,7 @@ from lolat.io.writing import write_text
 from lolat.parameters import in_python
 from lolat.report import (
     bottlenecks,
+    comparison,
     cost,
     device,
     evaluation,
@@ -33,7 +35,7 @@ from lolat.report.rows import TERMS, block_rows
 from lolat.report.rows import folded as folded
 from lolat.report.tables import Part, ReportTable, element, lines_of, one_by_one
 from lolat.report.tables import write_csv as write_csv
-from lolat.training.compare import Choice
+from lolat.training.compare import Choice, short_name
 from lolat.units import GIB
 
 # ---- Text and pages
@@ -46,7 +48,12 @@ def report(answer: Result) -> str:
 
 def write_page(answer: Prediction, path: str | PathLike[str], depth: int | None = None) -> None:
     """Write the page of `lolat report --html`, folded `depth` names deep."""
-    write_text(path, bottlenecks.page(answer, depth))
+    write_text(path, bottlenecks.page(answer, depth, Path(path).name))
+
+
+def write_comparison(answer: Any, path: str | PathLike[str]) -> None:
+    """Write the page of `lolat predict --html`."""
+    write_text(path, comparison.page(answer))
 
 
 # ---- HTML
@@ -122,12 +129,12 @@ RARE = {"expert_parallel", "attention_data_parallel", "replicas", "ttft_verdict"
         "dollars_per_million"}  # fmt: skip
 """Columns that are shown if they are neither 1 nor empty in all rows."""
 SHOWN: Mapping[str, str] = {
-    "Predictions": "network device precision launch batch_size latency_ms low_ms high_ms samples_per_s "
-    "dollars_per_million in_domain host_bound memory_gib fits",
-    "Cost": "device precision batch_size devices instances instance_type idle_devices iteration_ms "
+    "Predictions": "network device profile precision launch batch_size latency_ms low_ms high_ms "
+    "samples_per_s dollars_per_million in_domain host_bound memory_gib fits",
+    "Cost": "device profile precision batch_size devices rented idle_devices iteration_ms "
     "samples_per_s memory_gib fits estimated in_domain total_s total_low_s total_high_s dollars "
     "dollars_low dollars_high",
-    "Costs": "device precision batch_size devices rented samples_per_s memory_gib fits host_bound "
+    "Costs": "device profile precision batch_size devices rented samples_per_s memory_gib fits host_bound "
     "estimated in_domain total_s total_low_s total_high_s dollars dollars_low dollars_high",
     "ServingAnswer": STEADY, "ComparedModels": STEADY,
 }  # fmt: skip
@@ -145,7 +152,9 @@ def frame(answer: Result) -> Any:
     made = pandas.DataFrame([plain_data(row) for row in found])
     if wanted is not None:
         return made.reindex(
-            columns=[n for n in wanted if n not in RARE or (made[n].dropna() != 1).any()]
+            columns=[
+                n for n in wanted if n not in RARE or (n in made and (made[n].dropna() != 1).any())
+            ]
         )
     scalar = [c for c in made if not made[c].map(lambda v: isinstance(v, (list, dict))).any()]
     return made[scalar if of_class(CANDIDATES, answer) else scalar[:MOST_COLUMNS]]
@@ -204,7 +213,9 @@ def _compared(found: Any) -> list[dict[str, Any]]:
 
 def _blocks(found: Prediction) -> list[dict[str, Any]]:
     rows = []
-    for row, block in zip(block_rows(found), found.blocks, strict=True):
+    for row, block in zip(
+        block_rows(found), found.blocks, strict=False
+    ):  # a call that costs nothing
         about = {"block": row.label, "description": row.summary, "latency_ms": row.latency_ms}
         about |= {"share": row.share, "most_of_it_is": TERMS[row.bound_by]}
         causes = {f"{CAUSES[c].replace(' ', '_')}_ms": ms for c, ms in row.by_color.items()}
@@ -216,9 +227,16 @@ def _blocks(found: Prediction) -> list[dict[str, Any]]:
 
 def _predictions(answers: Any) -> list[dict[str, Any]]:
     return [
-        p.rows()[0] | {"host_bound": p.host_bound, "memory_gib": p.memory_bytes / GIB}
+        p.rows()[0]
+        | {"host_bound": p.host_bound, "memory_gib": p.memory_bytes / GIB}
+        | _names(p.device)
         for p in answers
     ]
+
+
+def _names(profile: str) -> dict[str, str]:
+    """The name of a device, alike in all execution modes; that of its profile, as `load` takes it."""
+    return {"device": short_name(profile), "profile": profile}
 
 
 def _costs(costs: Any) -> list[dict[str, Any]]:
@@ -229,6 +247,7 @@ def _costs(costs: Any) -> list[dict[str, Any]]:
     every = [(cost, option) for cost in answers for option in cost.options]
     return [
         row
+        | _names(cost.device)
         | {
             "precision": Choice.of(cost, option).way,
             "rented": rented_words(cost, option),
@@ -245,7 +264,7 @@ def _budgets(answer: Any) -> list[dict[str, Any]]:
         best, after = one.best.prediction, one.next
         low, high = best.interval_ms or (None, None)
         rows.append(
-            {"network": best.network, "device": best.device, "batch_size": best.batch_size,
+            {"network": best.network, **_names(best.device), "batch_size": best.batch_size,
              "vary": one.vary, "budget_ms": one.budget_ms, "answer": one.answer,
              "latency_ms": one.latency_ms, "low_ms": low, "high_ms": high,
              "in_domain": best.in_domain, "now": one.now.value, "now_ms": one.now.prediction.latency_ms,

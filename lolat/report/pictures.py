@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lolat.device.prediction import Prediction
@@ -30,11 +30,13 @@ STYLES = (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"), ((0, (1, 3)), "v"), 
 SETTINGS = {
     "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "axes.grid": True,
     "grid.color": "#e6e6e6", "font.size": 9, "axes.titlesize": 10, "axes.titlelocation": "left",
-    "legend.frameon": False, "figure.constrained_layout.use": True,
+    "legend.frameon": False, "legend.framealpha": 0.8, "figure.constrained_layout.use": True,
 }  # fmt: skip
 MOST_BARS = 40
 BESIDE: Mapping[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
 """The place of a legend beside the axes."""
+BAR, WHISKER = "#9dbdd6", {"ecolor": "#222222", "elinewidth": 1.2, "capsize": 2.5}
+"""A bar's color, light below its interval."""
 
 
 def plot(answer: Result, ax: Any = None) -> Any:
@@ -59,11 +61,15 @@ def plot(answer: Result, ax: Any = None) -> Any:
     cycle = {"axes.prop_cycle": pyplot.cycler(color=LINES)}
     pyplot.install_repl_displayhook()  # within the context a notebook's would be undone at its end
     with matplotlib.rc_context(SETTINGS | cycle):
-        drawn = draw(
-            answer, lambda height: pyplot.subplots(figsize=(7, height))[1] if ax is None else ax
-        )
-        if ax is not None and ax.get_legend():  # beside the user's axes there may be no room
-            ax.legend(loc="best", frameon=True, framealpha=0.8)
+        if ax is None:
+            return draw(answer, lambda height: pyplot.subplots(figsize=(7, height))[1])
+        title = ax.get_title("left")
+        drawn = draw(answer, lambda height: ax)
+        ax.set_title(title, loc="left")  # the user's axes have the user's titles
+        if legend := ax.get_legend():  # beside them there may be no room
+            legend.set_bbox_to_anchor(None)
+            legend.set_loc("best")
+            legend.set_frame_on(True)
         return drawn
 
 
@@ -84,9 +90,21 @@ def _draw_blocks(found: Prediction, axes: Axes) -> Any:
             ax.barh(range(len(shown)), ms, left=left, color=INKS[cause], label=words)
             left = [a + b for a, b in zip(left, ms, strict=True)]
     room = "; does not fit into memory" * (found.fits is False)
-    ax.set(xlabel="ms", title=f"{found.title}\n{prediction.latency(found)}{room}")
-    ax.legend(**BESIDE)
+    ax.set(xlabel=f"ms{room}", title=f"{found.title}\n{prediction.latency(found)}")
+    _add_legend(ax)
     return ax
+
+
+def _add_legend(ax: Any, notes: Sequence[str] = (), handles: Sequence[Any] | None = None) -> None:
+    """A legend beside the axes, with notes above its names: those of an earlier answer on the axes too.
+
+    `handles`: its lines; by default those of the axes.
+    """
+    earlier = ax.get_legend()
+    title = [*earlier.get_title().get_text().split("\n")] if earlier else []
+    shown = dict.fromkeys(filter(None, [*title, *notes]))
+    handles = ax.get_legend_handles_labels()[0] if handles is None else handles
+    ax.legend(handles=handles, title="\n".join(shown), alignment="left", **BESIDE)
 
 
 def _named_rows(axes: Axes, names: Sequence[str], height: float) -> Any:
@@ -126,7 +144,7 @@ def _curves(
             )
         elif all(intervals):
             at = [x * 1.02 ** [*points].index(name) for x in xs]  # beside those of other curves
-            ax.vlines(at, *zip(*intervals, strict=True), color=line.get_color(), alpha=0.4, lw=1)
+            ax.vlines(at, *zip(*intervals, strict=True), color=line.get_color(), alpha=0.5, lw=1)
     every = sorted({p[0] for some in points.values() for p in some}.union(earlier))
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
@@ -135,7 +153,7 @@ def _curves(
     _label_ticks(ax.yaxis)
     ax.set(xlabel=x, ylabel=y)
     if len(points) > 1:
-        ax.legend(**BESIDE)
+        _add_legend(ax)
     return ax
 
 
@@ -145,7 +163,7 @@ def _bars(times: Mapping[str, tuple[float, tuple[float, float] | None]], axes: A
     flat = [(ms, ends or (ms, ms)) for ms, ends in times.values()]
     off = [(ms - low, high - ms) for ms, (low, high) in flat]
     ax.barh(range(len(flat)), [ms for ms, _ in flat], xerr=[*zip(*off, strict=True)], height=0.6,
-            color=LINES[0], ecolor="#555555")  # fmt: skip
+            color=BAR, error_kw=WHISKER)  # fmt: skip
     ax.set(xlabel=x)
     return ax
 
@@ -153,43 +171,63 @@ def _bars(times: Mapping[str, tuple[float, tuple[float, float] | None]], axes: A
 def _draw_predictions(answers: Any, axes: Axes) -> Any:
     """Curves over the batch sizes; bars of networks and devices where there is one size.
 
-    Those that do not fit are left out where others do; the title counts them. Those that wait for a host
+    Those that do not fit are left out where others do; the legend counts them. Those that wait for a host
     are hollow.
     """
     points: dict[str, list[Any]] = defaultdict(list)
     waiting: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    networks = [*dict.fromkeys(p.query.network for p in answers)]
-    devices = [*dict.fromkeys(map(device_words, answers))]
-    places = dict[str, tuple[int, int]]()
+    networks = [*dict.fromkeys(plain(p.query.network) for p in answers)]
     differ = len({p.precision for p in answers}) > 1
+    devices = [*dict.fromkeys(_device(p, differ) for p in answers)]
+    places = dict[str, tuple[int, int]]()
     without = sum(p.fits is False for p in answers)
     for p in [p for p in answers if p.fits is not False] or answers:
-        of = f"{plain(p.query.network)} on " if len(networks) > 1 else ""
-        name = f"{of}{device_words(p)}{f', {p.precision}' * differ}"
+        network, device = plain(p.query.network), _device(p, differ)
+        name = f"{network} on {device}" if len(networks) > 1 else device
         points[name].append((p.batch_size, p.latency_ms, p.interval_ms))
-        place = devices.index(device_words(p)), networks.index(p.query.network)
+        place = devices.index(device), networks.index(network)
         places[name] = place if len(devices) > 1 else place[::-1]
         if p.host_bound:
             waiting[name].append((p.batch_size, p.latency_ms))
+    handles = None
     if is_curve := any(len(some) > 1 for some in points.values()):
         ax = _curves(points, axes(3.6), "batch size", "ms a batch", places)
         colors = {line.get_label(): line.get_color() for line in ax.lines}
         for name, some in waiting.items():
             about = {"s": 16, "facecolor": "white", "edgecolor": colors[name], "zorder": 3}
             ax.scatter(*zip(*some, strict=True), **about)
+        if len(points) == len(ax.lines) > len(devices) + len(networks):
+            handles = [*_keys(devices, True), *_keys(networks, False)]
     else:
         ax = _bars({name: some[0][1:] for name, some in points.items()}, axes, "ms a batch")
         for name, bar in zip(points, ax.patches, strict=True):
             if name in waiting:
                 bar.set(facecolor="white", edgecolor=LINES[0])
-    title = ["" if len(networks) > 1 else plain(next(iter(networks), ""))]
-    title += [f"without room in memory: {without} of {len(answers)}"] * bool(without)
-    shape = "band" if is_curve and len(points) == 1 else "lines"
+    notes = [f"without room in memory: {without} of {len(answers)}"] * bool(without)
+    shape = "band" if is_curve and len(points) == 1 else "vertical bars" if is_curve else "whiskers"
     coverages = {p.coverage for p in answers}
-    title += [f"{shape}: {percent(c)} interval" for c in coverages if c and len(coverages) == 1]
-    title += ["hollow: host-bound, the device waits for its host"] * bool(waiting)
-    ax.set_title("\n".join(filter(None, title)))
+    notes += [f"{shape}: {percent(c)} interval" for c in coverages if c and len(coverages) == 1]
+    notes += ["hollow: host-bound"] * bool(waiting)
+    ax.set_title(networks[0] if len(networks) == 1 else "")
+    if notes or handles:
+        _add_legend(ax, notes, handles)
     return ax
+
+
+def _device(answer: Prediction, with_precision: bool) -> str:
+    """The device of a curve."""
+    return device_words(answer) + f", {answer.precision}" * with_precision
+
+
+def _keys(names: Sequence[str], are_colors: bool) -> Iterator[Any]:
+    """A line of a legend for each name, which are told apart by color or by style, as in `_curves`."""
+    from matplotlib.lines import Line2D
+
+    for n, name in enumerate(names):
+        style, marker = STYLES[(n // len(LINES) if are_colors else n) % len(STYLES)]
+        about: Any = {"marker": "" if are_colors else marker, "markersize": 3, "label": name}
+        color = LINES[n % len(LINES)] if are_colors else "#222222"
+        yield Line2D([], [], color=color, linestyle="-" if are_colors else style, **about)
 
 
 def _draw_compared(found: Any, axes: Axes) -> Any:
@@ -260,7 +298,7 @@ def _draw_serving(answer: Any, axes: Axes) -> Any:
     limit = f"limit, {milliseconds(most or 0.0)}{_at(at)}"
     if most is not None and limit not in [line.get_label() for line in ax.lines]:
         ax.axhline(most, color="#555555", linestyle="--", linewidth=1, label=limit)
-        ax.legend(**BESIDE)
+        _add_legend(ax)
     device = f"{plain(answer.device)} ({answer.framework})"
     ax.set_title(f"{plain(answer.model)} on {device}, {answer.chosen.dtype}")
     return ax
@@ -294,7 +332,7 @@ def _draw_costs(found: Any, axes: Axes) -> Any:
     for axis in (ax.xaxis, ax.yaxis):
         _label_ticks(axis)
     ax.minorticks_off()
-    ax.legend(**BESIDE)
+    _add_legend(ax)
     return ax
 
 

@@ -21,6 +21,7 @@ from lolat.device.summary import headline
 from lolat.graph.memory import parameters
 from lolat.io.results import topic
 from lolat.report.ranked import (
+    MOST_NOTES,
     apart_words,
     assumed_hosts,
     by_assumed_host,
@@ -125,9 +126,9 @@ def report_lines(
     yield f"Next: {further(prediction)}{page}"
 
 
-def page_options(depth: int | None) -> str:
+def page_options(depth: int | None, file: str = "report.html") -> str:
     """The options of `lolat report` that make its page, folded `depth` names deep."""
-    return f"{'' if depth is None else f' --depth {depth}'} --html report.html"
+    return f"{'' if depth is None else f' --depth {depth}'} --html {quote(file)}"
 
 
 def further(prediction: Prediction, block: str | None = None) -> str:
@@ -194,14 +195,16 @@ def _range(prediction: Prediction) -> str:
 
 
 def table_of_predictions(
-    predictions: Sequence[Prediction], max_ms: float | None = None, sure: bool = False
-) -> Iterator[Part]:
+    predictions: Sequence[Prediction], max_ms: float | None = None, sure: bool = False,
+    most_notes: float = MOST_NOTES
+) -> Iterator[Part]:  # fmt: skip
     """A row for each prediction, then the notes, each once with the predictions that have it.
 
     "vs. first": the time of a sample over that of the first network and device, at the same batch size if
     it has that; "$ a million": for a million samples. GPUs in precisions that differ, or bound by assumed
     hosts, are not compared.
-    `max_ms`: a column says which rows keep it; `sure`: by the upper end of their intervals.
+    `max_ms`: a column says which rows keep it; `sure`: by the upper end of their intervals. `most_notes`:
+    see `grouped_notes`.
     """
     differ, first = not_alike(p.query.model for p in predictions), predictions[0]
     of_first = (first.query.network, device_words(first))
@@ -229,7 +232,7 @@ def table_of_predictions(
     columns = [
         Column("network", lambda p: plain(p.query.network), is_text=True),
         Column("device", device_words, is_text=True, is_whole=True),
-        Column("as it runs", lambda p: p.runs_as, is_text=True),
+        Column("as it runs", lambda p: p.runs_as, is_text=True, page="varied"),
         Column("batch", lambda p: p.batch_size),
         Column("ms", lambda p: p.latency_ms, digits),
         Column(between, lambda p: p.interval_ms, ends_of(digits)),
@@ -250,9 +253,13 @@ def table_of_predictions(
     yield from cheapest_lines(predictions if is_priced and not differ else [], max_ms, sure)
     yield from _lowest_rent(predictions if is_priced and not differ else [], max_ms, sure)
     yield from _rented(predictions if is_priced else [])
-    yield from grouped_notes([
-        (f"{plain(p.query.network)} on {device_words(p)}", p.warnings, p.interval_ms) for p in predictions
-    ])  # fmt: skip
+    yield from grouped_notes([*map(_noted, predictions)], most_notes)
+
+
+def _noted(prediction: Prediction) -> tuple[str, Sequence[str], tuple[float, float] | None]:
+    """(the network and device of an answer, its notes, its interval)."""
+    name = f"{plain(prediction.query.network)} on {device_words(prediction)}"
+    return name, prediction.warnings, prediction.interval_ms
 
 
 def _keeps(prediction: Prediction, max_ms: float, sure: bool) -> str:

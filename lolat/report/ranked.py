@@ -108,8 +108,9 @@ def scaled(interval: tuple[float, float] | None, factor: float) -> tuple[float, 
 
 def grouped_notes(
     answers: Sequence[tuple[str, Sequence[str], tuple[float, float] | None]],
+    most: float = MOST_NOTES,
 ) -> Iterator[str]:
-    """The notes on several answers, each with its name and interval, in at most MOST_NOTES lines.
+    """The notes on several answers, each with its name and interval, in at most `most` lines.
 
     The least sure answer is the first. If there are more, the lines are its first note, and the number of
     the others; where several are as unsure, none is called the least sure.
@@ -130,12 +131,17 @@ def grouped_notes(
         first, note = next(iter(each.items()))
         of_first = f" (the figures of {first})" if len({*each.values()}) > 1 else ""
         lines.append(f"note{whose}: {note}{of_first}")
-    if len(lines) <= MOST_NOTES:
+    if len(lines) <= most:
         yield from lines
         return
     widths = [width(interval) for *_, interval in answers]
-    of = " on the least sure answer" * (len(names) > 1 and widths[0] > widths[1])
-    yield f"note{of}{lines[0].removeprefix('note')}"
+    if len(names) > 1 and widths[0] > widths[1]:
+        each = next(iter(notes.values()))
+        more = len(each) - 1
+        alike = f" ({more} more {'has' if more == 1 else 'have'} the like)" * bool(more)
+        yield f"note on {answers[0][0]}, the least sure answer{alike}: {next(iter(each.values()))}"
+    else:
+        yield lines[0]
     yield f"{len(lines) - 1} more notes: --json has them, or ask about one network on one device"
 
 

@@ -65,6 +65,8 @@ def color_of(term: str) -> str:
 
 
 MOST_BOTTLENECKS = 3
+SLOW = 1.25
+"""A block with as many times its share of the MACs in the time is slow."""
 WHOLE = 0.9
 """Blocks with a larger share of the time are the network, and no part of it."""
 
@@ -83,7 +85,7 @@ def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
     macs = sum(b.counts["flops"] for b in blocks) or 1
 
     def is_slow(block: BlockPrediction) -> bool:
-        return block.bound_by != "ops" and block.share >= 1.25 * block.counts["flops"] / macs
+        return block.bound_by != "ops" and block.share >= SLOW * block.counts["flops"] / macs
 
     def stands_out(i: int) -> bool:
         share, usual = blocks[i].share, median(b.share for b in blocks[:i] + blocks[i + 1 :])
@@ -118,7 +120,7 @@ def bottleneck_sentence(prediction: Prediction) -> str:
         equal = sum(digits(b.latency_ms) == digits(longest.latency_ms) for b in blocks) - 1
         alone = f"the longest of {plural(len(blocks), 'block')}, takes"
         of = f"as long as {plural(equal, 'other')}, takes" if equal else alone
-        work = f" for {_macs([longest], prediction)}" * (longest.share > 0.5)
+        work = _macs([longest], prediction) * (longest.share > 0.5)
         return (
             f"No block stands out: {_label(longest)}, {of} {100 * longest.share:.0f} % of the time{work}. "
             f"Most of the network's time is {TERMS[most]}."
@@ -136,19 +138,21 @@ def bottleneck_sentence(prediction: Prediction) -> str:
     time = sum(b.share for b in top)
     return (
         f"{'Bottleneck' if one else 'Bottlenecks'}: {named} {'takes' if one else 'take'} "
-        f"{100 * time:.0f} % of the time for {_macs(top, prediction)}: {why}."
+        f"{100 * time:.0f} % of the time{_macs(top, prediction)}: {why}."
     )
 
 
 def _macs(blocks: Sequence[BlockPrediction], prediction: Prediction) -> str:
+    """The share of blocks in the MACs, in words; "" if it is about that in the time, and explains it."""
     macs = sum(b.counts["flops"] for b in blocks) / (prediction.counts["flops"] or 1)
-    return f"{100 * macs:.0f} % of the MACs"
+    is_alike = macs / SLOW <= sum(b.share for b in blocks) <= macs * SLOW
+    return f" for {100 * macs:.0f} % of the MACs" * (not is_alike)
 
 
 def _label(block: BlockPrediction) -> str:
-    """A block's label in a sentence; in quotes if it is a number."""
+    """A block's label in a sentence; in quotes if it is a number or has several words."""
     label = named_parts(block.name)[0]
-    return f'block "{label}"' if label.isdigit() else label
+    return f'{"block " * label.isdigit()}"{label}"' if label.isdigit() or " " in label else label
 
 
 def _why(cause: str, is_one: bool, named: str = "") -> str:
@@ -247,11 +251,12 @@ class BlockRow:
 def block_rows(prediction: Prediction, depth: int | None = None) -> list[BlockRow]:
     """The blocks in the network's order, folded by their modules `depth` names deep; None: not folded.
 
-    A module with a single block in it is shown as that block; the fixed cost of a call is never folded.
+    A module with a single block in it is shown as that block; the fixed cost of a call is never folded, and
+    no row if it is 0.
     """
     paths = [] if depth is None else modules(prediction)
     groups: dict[object, list[int]] = defaultdict(list)
-    for i in range(len(prediction.blocks)):
+    for i in range(len(prediction.blocks) - (prediction.call_ms == 0.0)):
         is_deep = i < len(paths) and len(paths[i]) >= (depth or 0)
         groups[paths[i][:depth][-1:] if is_deep else i].append(i)
     return [_row(prediction, members, key) for key, members in groups.items()]

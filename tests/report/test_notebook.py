@@ -100,7 +100,8 @@ def test_a_frame_has_what_is_printed_and_drawn() -> None:
     assert before.to_numpy() == pytest.approx(found.prediction.latency_ms)
     assert len(changes) == len(found.counterfactuals) > 2
     on = lolat.predict("timm:resnet50", ["a100", "rtx-3090"], precision="bf16")
-    assert [*on.frame()["device"]] == ["a100-fp32", "rtx-3090-amp"]
+    assert [*on.frame()["device"]] == ["a100", "rtx-3090"]
+    assert [*on.frame()["profile"]] == ["a100-fp32", "rtx-3090-amp"]
     assert all(f">{name}<" in on._repr_html_() for name in ("a100", "rtx-3090"))
 
 
@@ -162,7 +163,7 @@ def test_a_comparison_has_the_memory_of_each_device_asked_alone() -> None:
         for k in (4, 8)
     }
     frame = found.frame()
-    assert frame.shape[1] <= 17
+    assert frame.shape[1] <= 18
     assert dict(zip(frame["devices"], frame["memory_gib"], strict=True)) == pytest.approx(alone)
     for gib in alone.values():
         assert f">{gib:.1f} GiB<" in found._repr_html_()
@@ -186,8 +187,8 @@ def test_a_frame_has_what_is_rented_and_idle() -> None:
     (row,) = (
         lolat.load("v100").cost("timm:resnet50", 64, 1000, replicas=3).frame().to_dict("records")
     )
-    assert (row["instances"], row["idle_devices"]) == (1, 8 - 3)
-    assert "8x" in row["instance_type"]
+    assert row["idle_devices"] == 8 - 3
+    assert "8x" in row["rented"]
 
 
 @pytest.mark.parametrize("limit", [{"max_hours": 1e-3}, {"max_dollars": 1e-3}])
@@ -229,13 +230,48 @@ def test_a_picture_tells_what_memory_rules_out(axes: Any) -> None:
     most = int(GPU.predict("timm:resnet18", "auto").batch_size)
     GPU.predict("timm:resnet18", [1, most, 2 * most]).plot(axes)
     assert [line.get_xdata().tolist() for line in axes.lines] == [[1, most]]
-    assert "\nwithout room in memory: 1 of 3\nband: 90 % interval\n" in axes.get_title("left")
+    assert _notes(axes)[:2] == ["without room in memory: 1 of 3", "band: 90 % interval"]
     axes.clear()
     GPU.predict("timm:resnet18", 2 * most).plot(axes)
-    assert "does not fit" in axes.get_title("left")
+    assert "does not fit" in axes.get_xlabel()
     axes.clear()
     GPU.predict("timm:resnet18", most).plot(axes)
-    assert "fit" not in axes.get_title("left")
+    assert "fit" not in axes.get_xlabel()
+
+
+def _notes(axes: Any) -> list[str]:
+    """The notes in the legend of a picture."""
+    return [*axes.get_legend().get_title().get_text().split("\n")]
+
+
+def test_a_picture_stays_inside_the_users_axes_and_leaves_their_title(axes: Any) -> None:
+    """Nothing of it is over the axes or beyond the figure, whoever sets the title, before or after."""
+    axes.set_title("mine")
+    for answer in (SIZES, BLOCKS, ANSWERS["devices"], ANSWERS["costs"], ANSWERS["served"]):
+        answer.plot(axes)
+        assert axes.get_title("left") == "", answer
+        assert axes.get_title() == "mine"
+        axes.get_figure().canvas.draw()
+        inside, figure = axes.get_legend().get_window_extent(), axes.get_figure().bbox
+        assert figure.x0 <= inside.x0 <= inside.x1 <= figure.x1
+        axes.clear()
+        axes.set_title("mine")
+    assert SIZES.plot().get_title("left") == ""  # of two networks
+    assert SIZES[:3].plot().get_title("left") == "timm:resnet50"
+
+
+def test_many_curves_have_a_short_legend() -> None:
+    """A name for each device and network: the legend takes less than half of the width."""
+    pytest.importorskip("matplotlib")
+    networks = ["timm:resnet50", "timm:convnext_tiny", "timm:efficientnet_b0"]
+    on = ["rtx-3090", "rtx-4090", "h100", "l4"]
+    drawn = lolat.predict(networks, on, batch_size=[1, 64], precision="amp").plot()
+    drawn.get_figure().canvas.draw()
+    legend = drawn.get_legend()
+    assert len(drawn.lines) == 12
+    assert [t.get_text() for t in legend.get_texts()][-3:] == networks
+    assert len(legend.get_texts()) == 7
+    assert legend.get_window_extent().width < drawn.get_figure().bbox.width / 2
 
 
 def test_a_network_of_many_blocks_is_folded(axes: Any) -> None:
@@ -296,6 +332,21 @@ def test_curves_of_networks_on_devices_differ_in_color_or_style(axes: Any) -> No
     assert figure.bbox.x0 <= inside.x0 <= inside.x1 <= figure.bbox.x1
 
 
+def test_a_part_of_several_answers_is_such_an_answer(axes: Any) -> None:
+    """A slice, and those that are kept, have a table, a picture and rows of their own."""
+    pytest.importorskip("pandas")
+    part, kept = SIZES[1:4], SIZES.filter(lambda p: p.batch_size == 64)
+    assert type(part) is type(kept) is type(SIZES)
+    assert [*part.frame()["latency_ms"]] == [p.latency_ms for p in [*SIZES][1:4]]
+    assert [*kept.frame()["network"]] == ["timm:resnet50", "timm:resnet18"]
+    kept.plot(axes)
+    assert [bar.get_width() for bar in axes.patches] == [p.latency_ms for p in kept]
+    assert len(SIZES[9:].frame()) == 0
+    budgets = GPU.budget("timm:resnet50", 50, "batch", batch_size=[1, 8])
+    assert type(budgets[:1]) is type(budgets)
+    assert SIZES[-1] is [*SIZES][-1]
+
+
 def test_a_device_alone_has_its_price() -> None:
     """As beside another one: US$ an hour times the hours of a million samples; None without a price."""
     alone = lolat.predict("timm:resnet50", on="rtx-4090-amp", batch_size=64)
@@ -308,17 +359,25 @@ def test_a_device_alone_has_its_price() -> None:
 
 
 def test_tables_of_one_question_join_by_the_device() -> None:
-    """By the name that `load` takes, whatever answers: latency, training, a served model."""
+    """By the card's name as it was asked, in each precision and layout; `load` takes the profile's."""
     pandas = pytest.importorskip("pandas")
-    on = ["rtx-4090", "t4"]
-    times = lolat.predict("timm:resnet50", on=on, batch_size=64).frame()
-    run = lolat.compare("timm:resnet50", 64, on=on, samples=1000, replicas=1)
-    both = pandas.merge(times, run.frame(), on="device")
-    assert [*both["device"]] == [*times["device"]]
-    assert {*both["device"]} == {row["device"] for row in run.rows()}
-    for name in times["device"]:
-        alone = lolat.load(name).cost("timm:resnet50", 64, 1000).frame()
-        assert {*alone["device"]} == {name}
+    on = ["rtx-4090", "t4", "h100"]
+    run = lolat.compare("timm:resnet50", [32, 128], on=on, samples=1000, replicas=1)
+    assert {*run.frame()["device"]} == {*on}
+    assert {*run.frame()["profile"]} == {row["device"] for row in run.rows()}
+    for precision in (None, "amp", "best"):
+        found = lolat.predict("timm:resnet50", on=on, batch_size=64, precision=precision)
+        times = found.frame()
+        assert [*times["device"]] == on
+        assert [*times["profile"]] == [p.device for p in found]
+        both = pandas.merge(times, run.frame(), on="device")
+        assert [*both["device"].unique()] == on
+    for name, profile in zip(times["device"], times["profile"], strict=True):
+        device = lolat.load(profile)
+        (budget,) = device.budget("timm:resnet50", 50, "batch").frame().to_dict("records")
+        alone = device.cost("timm:resnet50", 64, 1000).frame()
+        for row in (budget, *alone.to_dict("records")):
+            assert (row["device"], row["profile"]) == (name, profile)
         assert {"estimated", "in_domain"} <= {*alone} & {*run.frame()}
     served: Any = ANSWERS["served"]
     frame = served.frame()
@@ -344,12 +403,11 @@ def test_what_waits_for_a_host_is_hollow(axes: Any) -> None:
     dots = [d for d in axes.collections if hasattr(d, "get_sizes") and len(d.get_sizes())]
     assert {tuple(at) for d in dots for at in d.get_offsets().tolist()} == waits
     assert {to_hex(color) for d in dots for color in d.get_facecolor()} == {"#ffffff"}
-    assert "hollow: host-bound" in axes.get_title("left")
-    assert "\nlines: 90 % interval\n" in axes.get_title("left")
+    assert _notes(axes) == ["vertical bars: 90 % interval", "hollow: host-bound"]
     axes.clear()
     large = lolat.predict("timm:resnet50", on=["rtx-4090", "t4"], batch_size=256, precision="fp16")
     large.plot(axes)
-    assert "hollow" not in axes.get_title("left")
+    assert _notes(axes) == ["whiskers: 90 % interval"]
     assert "#ffffff" not in {to_hex(bar.get_facecolor()) for bar in axes.patches}
 
 

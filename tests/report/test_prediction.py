@@ -119,7 +119,10 @@ def test_the_least_sure_answer_has_the_widest_interval() -> None:
     """By the ratio of its ends, whatever the order."""
     told = [("x", ("a", "b"), (1.0, 2.0)), ("y", ("c", "d"), (1.0, 4.0)), ("z", (), (9.0, 18.0))]
     for answers in (told, told[::-1]):
-        assert next(grouped_notes(answers)) == "note on the least sure answer (y): c"
+        assert next(grouped_notes(answers)) == "note on y, the least sure answer: c"
+    told = [("w", ("c",), (1.0, 2.0)), *told]
+    assert next(grouped_notes(told)) == "note on y, the least sure answer (1 more has the like): c"
+    assert next(grouped_notes(told, 4)) == "note (y, w): c"
 
 
 APART = [

@@ -18,7 +18,14 @@ from lolat.device.prediction import CALL, Prediction, domain_words, interval_wor
 from lolat.device.question import Question
 from lolat.device.summary import headline
 from lolat.report.device import error_lines
-from lolat.report.explanation import NO_CHANGE, STAR, change_table, operation_table, term_table
+from lolat.report.explanation import (
+    ANEW,
+    NO_CHANGE,
+    STAR,
+    change_table,
+    operation_table,
+    term_table,
+)
 from lolat.report.prediction import counts_words, page_options, per_second, room_lines, time_words
 from lolat.report.rows import (
     COLORS,
@@ -41,14 +48,14 @@ HEADS = (("order", "#", "number"), ("name", "block", "block left"), ("", "", "ba
 """The number that each column is sorted by ("": none), its head, its CSS classes."""
 
 
-def page(prediction: Prediction, depth: int | None = None) -> str:
-    """The page of a prediction as HTML, folded `depth` names deep."""
-    script, name = _file("page.js"), prediction.query.graph.name
+def page(prediction: Prediction, depth: int | None = None, file: str = "report.html") -> str:
+    """The page of a prediction as HTML, folded `depth` names deep; `file`: the name of its file."""
+    script, name = page_file("page.js"), prediction.heading
     shown = {
         c for row in block_rows(prediction, depth) for c, ms in row.by_color.items() if ms > 0.0
     }
     absent = {TERMS[group] for group, color in COLORS.items() if color not in shown}
-    return Template(_file("page.html")).substitute(
+    return Template(page_file("page.html")).substitute(
         title=element("title", f"{name}: where the time goes"),
         heading=element("h1", name),
         place=element("p", prediction.title.removeprefix(f"{plain(name)} · "), class_="place"),
@@ -67,27 +74,28 @@ def page(prediction: Prediction, depth: int | None = None) -> str:
         marks=" Bottlenecks are red, with a dot." * ('class="marked"' in body),
         changes=_changes(prediction),
         doubts=_doubts(prediction),
-        made=element("footer", _made(prediction, depth), class_="dim"),
+        made=element("footer", _made(prediction, depth, file), class_="dim"),
         words="".join(
             element("dt", word) + element("dd", text)
             for word, text in GLOSSARY.items()
             if word not in absent
         ),
-        style=_file("page.css"),
+        style=page_file("page.css"),
         script=script,
         # A Content-Security-Policy names the script by its hash.
         script_hash=f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}",
     )
 
 
-def _file(name: str) -> str:
+def page_file(name: str) -> str:
+    """A part of the page: its style, its script or its template."""
     return files("lolat.report.bottlenecks").joinpath(name).read_text(encoding="utf-8")
 
 
-def _made(prediction: Prediction, depth: int | None) -> str:
+def _made(prediction: Prediction, depth: int | None, file: str) -> str:
     """The day, the version, and the command that makes the page again."""
     command = prediction.arguments
-    words = "" if command is None else f": lolat report {command}{page_options(depth)}"
+    words = "" if command is None else f": lolat report {command}{page_options(depth, file)}"
     return f"Made on {date.today():%Y-%m-%d} by LoLat {__version__}{words}"
 
 
@@ -220,7 +228,7 @@ def _changes(answer: Prediction) -> str:
     explanation = explain(query.model, query.graph, question, query.at_size)
     is_outside = any(c.in_domain is False for c in explanation.counterfactuals)
     notes = (*explanation.notes, *[STAR] * is_outside)
-    table = _saved("Each change counted anew and predicted", explanation)
+    table = _saved(f"{ANEW[:1].upper()}{ANEW[1:]}", explanation)
     return table + "".join(element("p", plain(note), class_="dim") for note in notes)
 
 

@@ -1,0 +1,96 @@
+"""The page of several predictions: the table and its notes, a chart drawn to scale, nothing loaded."""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import lolat
+from lolat.cli.main import lolat as commands
+from lolat.report.comparison import page
+from tests.report.pages import Page
+
+ON, SIZES = ["rtx-4090-amp", "l4", "h100"], [1, 64]
+FOUND = lolat.predict(["timm:resnet50", "timm:resnet18"], on=ON, batch_size=SIZES, precision="amp")
+
+
+def test_the_page_has_the_lines_of_the_command(tmp_path: Path) -> None:
+    """Each cell and each line; the footer has the command, with the file that was asked for."""
+    made = tmp_path / "mine.html"
+    asked = ["predict", "timm:resnet50", "timm:resnet18", "--on", ",".join(ON), "--batch-size", "1,64",
+             "--precision", "amp", "--max-ms", "1000", "--html", str(made)]  # fmt: skip
+    ran = CliRunner().invoke(commands, asked)
+    assert ran.exit_code == 0
+    text = made.read_text(encoding="utf-8")
+    shown = "".join(Page(text).text.split())
+    table, notes = ran.stdout.splitlines()[:13], ran.stdout.splitlines()[13:]
+    cells = [cell for line in table for cell in re.split("  +", line.strip())]
+    assert len(cells) > 100
+    assert all("".join(cell.split()) in shown for cell in cells)
+    told = [line for line in notes if "least sure" not in line and "more notes" not in line]
+    assert len(told) > 2
+    assert all("".join(line.split()) in shown for line in told)
+    assert f"lolat {' '.join(asked)}</footer>" in html.unescape(text)
+    assert "more notes" not in text
+
+
+def test_the_page_is_one_file_without_a_script() -> None:
+    read = Page(page(FOUND))
+    (policy,) = [m["content"] for m in read.named("meta") if m.get("http-equiv")]
+    assert policy == (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'"
+    )
+    assert not read.named("script") + read.named("link") + read.named("img")
+    assert read.texts["h1"] == "timm:resnet50, timm:resnet18"
+    assert "--host-us" not in page(FOUND)  # as the command says
+
+
+def test_the_dots_lie_on_a_logarithmic_scale() -> None:
+    """Equal ratios of times are equal distances, for dots, ends of intervals and ticks."""
+    text = page(FOUND)
+    left = [float(x) for x in re.findall(r'<u class="\w*" style="left:([\d.]+)%', text)]
+    bars = re.findall(r'<b style="left:([\d.]+)%;width:([\d.]+)%', text)
+    assert len(left) == len(bars) == len(FOUND) == 12
+    ticks = [
+        (float(ms), float(x)) for x, ms in re.findall(r"left:([\d.]+)%\">([\d.]+)</span>", text)
+    ]
+    assert len(ticks) > 2
+    points = ticks + [(p.latency_ms, x) for p, x in zip(FOUND, left, strict=True)]
+    for p, (start, width) in zip(FOUND, bars, strict=True):
+        low, high = p.interval_ms or (0.0, 0.0)
+        points += [(low, float(start)), (high, float(start) + float(width))]
+    (ms, x), (most, end) = min(points), max(points)
+    slope = (end - x) / math.log(most / ms)
+    for time, place in points:
+        assert place == pytest.approx(x + slope * math.log(time / ms), abs=0.03)
+        assert 0.0 < place < 100.0
+    hollow = [row == "waits" for row in re.findall(r'<u class="(\w*)"', text)]
+    assert hollow == [bool(p.host_bound) for p in FOUND]
+
+
+def test_what_does_not_fit_is_counted_and_one_answer_has_the_page_of_its_blocks(
+    tmp_path: Path,
+) -> None:
+    model = lolat.load("rtx-4090")
+    most = model.predict("timm:resnet18", "auto").batch_size
+    text = page(model.predict("timm:resnet18", [1, 2 * most]))
+    assert text.count('class="spot"') == 1
+    assert "1 without room in memory" in text
+    asked = ["predict", "rtx-4090", "timm:resnet18", "--html", str(tmp_path / "one.html")]
+    assert CliRunner().invoke(commands, asked).exit_code == 0
+    assert 'id="blocks"' in (tmp_path / "one.html").read_text(encoding="utf-8")
+
+
+def test_a_name_does_not_become_markup(tmp_path: Path) -> None:
+    from msgspec.structs import replace
+
+    graph = replace(lolat.read("timm:resnet18"), name="<script>alert(1)</script>")
+    lolat.load("rtx-4090").predict(graph, SIZES).write_html(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
