@@ -468,9 +468,15 @@ def rounded_down(rate: float) -> str:
     return digits(unit * math.floor(rate / unit + 1e-9))
 
 
-def gpus_a_month(row: ServingConfig) -> str:
-    """The number of GPUs of a row, and their price if it is known."""
-    price = f", {a_month(row)}" if row.dollars_per_hour is not None else ""
+def priced_gpus(row: ServingConfig) -> str:
+    """The number of GPUs of a row, and the price that it was chosen by if it is known: without a rate that
+    of tokens.
+    """
+    price = ""
+    if row.dollars_per_hour is not None:
+        of_tokens = row.request_rate is None and row.dollars_per_million is not None
+        million = f"{dollars(row.dollars_per_million or 0.0)} a million output tokens"
+        price = f", {million if of_tokens else a_month(row)}"
     return plural(row.gpus, "GPU") + price
 
 

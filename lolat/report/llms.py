@@ -28,13 +28,13 @@ from lolat.report.llm import (
     cache_legend,
     cheapest_word,
     columns,
-    gpus_a_month,
     holds_words,
     is_idle,
     load_line,
     near_lines,
     other_dtype_lines,
     price_of,
+    priced_gpus,
     row_words,
     shared_out,
     start_words,
@@ -116,7 +116,7 @@ def headlines(found: ComparedModels) -> Iterator[tuple[str, str]]:
         leaders = found.leaders(rows)
         name = leaders["cheapest"] or leaders["fastest"]
         if name is not None:
-            yield gpus_a_month(rows[name]), plain(name) + at_load(rows[name], not found.by_load)
+            yield priced_gpus(rows[name]), plain(name) + at_load(rows[name], not found.by_load)
 
 
 def verdict_lines(found: ComparedModels) -> Iterator[str]:

@@ -24,7 +24,7 @@ from lolat.parameters import BEST
 from lolat.report.cost import cost_parts, costs_parts
 from lolat.report.cost_table import facts_of_training, headline
 from lolat.report.explanation import budget_lines
-from lolat.report.llm import breakdown, facts, gpus_a_month, llm_parts, load_line, row_words
+from lolat.report.llm import breakdown, facts, llm_parts, load_line, priced_gpus, row_words
 from lolat.report.llms import (
     EACH_LOAD,
     after_lines,
@@ -274,7 +274,7 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
     title = BEYOND if no else "does not fit"
     is_answer = not no and row.tpot_ms is not None
     if is_answer:
-        title = gpus_a_month(row)
+        title = priced_gpus(row)
     return {
         "title": title,
         "then": _token_words(row, answer.asked.percentile) if is_answer else "",
