@@ -134,7 +134,8 @@ def predict(
     else:
         table = table_of_predictions(answers, question.max_ms, bool(question.sure))
         common.answer(predictions, [*table, *left_out_lines(predictions.left_out)])
-    _write(predictions, csv, html, question)
+    if csv is not None or html is not None:
+        _write(predictions, csv, html, question)
     if lines := exceeded(answers, question):
         several = f"{len(lines)} of {len(answers)} answers are beyond the limit; the first: "
         no = AnswerIsNo(several * (len(lines) > 1) + lines[0])

@@ -280,15 +280,10 @@ class Prediction(Result):
         )
 
     @property
-    def heading(self) -> str:
-        """The name of the network; of a function with its file: "own:net"."""
-        return self.query.titled(self.network)
-
-    @property
     def title(self) -> str:
         """The header: network, batch size, input shapes, execution mode."""
         sizes = shapes_text(self.query.graph.input_sizes)
-        parts = [plain(self.heading), f"batch {self.batch_size}", sizes]
+        parts = [plain(self.query.titled(self.network)), f"batch {self.batch_size}", sizes]
         return " · ".join(filter(None, [*parts, self.runs_as]))
 
     @property

@@ -19,7 +19,7 @@ from lolat.graph.modes import product_dtypes
 from lolat.io import forms
 from lolat.io.documents import read_json
 from lolat.io.forms import is_file, is_function
-from lolat.parameters import LENGTH, SIZE, with_length
+from lolat.parameters import LENGTH, SIZE
 from lolat.readers.bundled import bundled_as, bundled_graph, nearest
 from lolat.readers.cache import Cache
 from lolat.readers.code import (
@@ -54,8 +54,9 @@ def read(network: Any, input_size: Any = None, sequence_length: int | None = Non
     network leaves them open. Raises NetworkError if the network cannot be read. The graph
     of a string is cached on disk.
     """
-    given = with_length({SIZE: input_size, LENGTH: sequence_length})
-    size = as_sizes(given[SIZE])
+    if sequence_length is not None:
+        input_size = {SIZE: input_size, LENGTH: sequence_length}
+    size = as_sizes(input_size)
     if isinstance(network, Graph):
         return _of_its_size(network, size, network.name, is_file=False)
     if isinstance(network, (str, os.PathLike)):
