@@ -33,6 +33,10 @@ SETTINGS = {
     "legend.frameon": False, "legend.framealpha": 0.8, "figure.constrained_layout.use": True,
 }  # fmt: skip
 MOST_BARS = 40
+MOST_INTERVALS = 6
+"""Curves whose intervals are told apart."""
+LOG_RATIO = 20.0
+"""The longest bar over the shortest one from which their axis is logarithmic."""
 BESIDE: Mapping[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
 """The place of a legend beside the axes."""
 BAR, WHISKER = "#9dbdd6", {"ecolor": "#222222", "elinewidth": 1.2, "capsize": 2.5}
@@ -127,10 +131,12 @@ def _curves(
     """A curve with the intervals of its points for each name, on logarithmic axes.
 
     A single curve has them as a band; several have bars, as bands over each other are told apart by none.
+    More than MOST_INTERVALS curves have none, and the legend says so.
     `places`: the numbers of the color and the style of each; by default each has a color of its own.
     """
     earlier = [*ax.get_xticks()] if ax.lines and ax.get_xscale() == "log" else []
-    for name, unordered in points.items():
+    last, lacking = len(points) - 1, False
+    for index, (name, unordered) in enumerate(points.items()):
         xs, ys, intervals = zip(*sorted(unordered, key=lambda p: p[0]), strict=True)
         color, style = (places or {}).get(name, (None, 0))
         more = {} if color is None else {"color": LINES[color % len(LINES)]}
@@ -138,12 +144,15 @@ def _curves(
         line_style, marker = STYLES[style % len(STYLES)]
         about = {"linestyle": line_style, "marker": marker, "markersize": 3}
         (line,) = ax.plot(xs, ys, label=name, **about, **more)
-        if all(intervals) and len(points) == 1 and not earlier:
+        if all(intervals) and len(points) > MOST_INTERVALS:
+            lacking = True
+        elif all(intervals) and len(points) == 1 and not earlier:
             ax.fill_between(
                 xs, *zip(*intervals, strict=True), color=line.get_color(), alpha=0.15, lw=0
             )
         elif all(intervals):
-            at = [x * 1.02 ** [*points].index(name) for x in xs]  # beside those of other curves
+            aside = 1.025 ** ((2 * index - last) / max(last, 1))  # beside those of other curves
+            at = [x * aside for x in xs]
             ax.vlines(at, *zip(*intervals, strict=True), color=line.get_color(), alpha=0.5, lw=1)
     every = sorted({p[0] for some in points.values() for p in some}.union(earlier))
     ax.set_xscale("log", base=2)
@@ -153,18 +162,27 @@ def _curves(
     _label_ticks(ax.yaxis)
     ax.set(xlabel=x, ylabel=y)
     if len(points) > 1:
-        _add_legend(ax)
+        _add_legend(ax, [f"no intervals: more than {MOST_INTERVALS} curves"] * lacking)
     return ax
 
 
 def _bars(times: Mapping[str, tuple[float, tuple[float, float] | None]], axes: Axes, x: str) -> Any:
-    """A bar with its interval for each name; `times`: (ms, interval)."""
+    """A bar with its interval for each name; `times`: (ms, interval).
+
+    The axis is logarithmic if the longest time is LOG_RATIO times the shortest one or more.
+    """
     ax = _named_rows(axes, [*times], 0.3)
     flat = [(ms, ends or (ms, ms)) for ms, ends in times.values()]
     off = [(ms - low, high - ms) for ms, (low, high) in flat]
     ax.barh(range(len(flat)), [ms for ms, _ in flat], xerr=[*zip(*off, strict=True)], height=0.6,
             color=BAR, error_kw=WHISKER)  # fmt: skip
     ax.set(xlabel=x)
+    shortest, longest = min(ms for ms, _ in flat), max(ms for ms, _ in flat)
+    if longest >= LOG_RATIO * shortest > 0.0:
+        ends = [low for _, (low, _) in flat if low > 0.0]
+        ax.set(xscale="log", xlim=(min(shortest, *ends) / 1.5, None), xlabel=f"{x}, logarithmic")
+        _label_ticks(ax.xaxis)
+        ax.minorticks_off()
     return ax
 
 
@@ -206,7 +224,8 @@ def _draw_predictions(answers: Any, axes: Axes) -> Any:
     notes = [f"without room in memory: {without} of {len(answers)}"] * bool(without)
     shape = "band" if is_curve and len(points) == 1 else "vertical bars" if is_curve else "whiskers"
     coverages = {p.coverage for p in answers}
-    notes += [f"{shape}: {percent(c)} interval" for c in coverages if c and len(coverages) == 1]
+    if len(coverages) == 1 and not (is_curve and len(points) > MOST_INTERVALS):
+        notes += [f"{shape}: {percent(c)} interval" for c in coverages if c]
     notes += ["hollow: host-bound"] * bool(waiting)
     ax.set_title(networks[0] if len(networks) == 1 else "")
     if notes or handles:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import importlib
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -296,6 +297,42 @@ def test_curves_are_the_batch_sizes_and_loads(axes: Any) -> None:
     band = axes.collections[0].get_paths()[0].get_extents().intervaly
     low, high = zip(*(p.interval_ms or (0, 0) for p in SIZES[:3]), strict=True)  # type: ignore[index]
     assert tuple(band) == pytest.approx((min(low), max(high)))
+
+
+@pytest.mark.parametrize(("count", "shown"), [(2, 2), (3, 3), (6, 6), (7, 0)])
+def test_intervals_stand_at_their_points(axes: Any, count: int, shown: int) -> None:
+    """Within 3 % of them and beside each other; those of more than six curves are not drawn, and told."""
+    on = ["v100", "t4", "l4", "a10", "a100", "rtx-3090", "rtx-4090"][:count]
+    found = lolat.predict("timm:resnet50", on=on, batch_size=[1, 64], precision="amp")
+    found.plot(axes)
+    bars = [bars.get_segments() for bars in axes.collections if hasattr(bars, "get_segments")]
+    assert len(bars) == shown
+    places = [segments[1][0, 0] for segments in bars]
+    assert len({*places}) == shown
+    assert all(64 / 1.03 <= x <= 64 * 1.03 for x in places)
+    assert math.prod(x / 64 for x in places) == pytest.approx(1.0)  # as many left as right
+    told = [
+        "vertical bars: 90 % interval" in _notes(axes),
+        any("no int" in n for n in _notes(axes)),
+    ]
+    assert told == [bool(shown), not shown]
+
+
+@pytest.mark.parametrize(("batch_size", "is_log"), [(1, False), (64, True)])
+def test_bars_of_unlike_lengths_are_on_a_logarithmic_axis(
+    axes: Any, batch_size: int, is_log: bool
+) -> None:
+    """At 20 times the shortest; each bar and its whisker is in sight."""
+    on = ["rtx-4090", "epyc-2t"] if is_log else ["rtx-4090", "l4"]
+    found = lolat.predict("timm:resnet50", on=on, batch_size=batch_size)
+    times = [p.latency_ms for p in found]
+    assert (max(times) / min(times) > 20) == is_log
+    found.plot(axes)
+    assert (axes.get_xscale() == "log") == is_log == ("logarithmic" in axes.get_xlabel())
+    low, high = axes.get_xlim()
+    assert low < min(p.interval_ms[0] for p in found if p.interval_ms)
+    assert high > max(p.interval_ms[1] for p in found if p.interval_ms)
+    assert [bar.get_width() for bar in axes.patches] == times
 
 
 def test_several_have_the_report_of_their_command() -> None:
