@@ -22,7 +22,7 @@ from lolat.device.file import UNKNOWN
 from lolat.device.predicting import predict
 from lolat.device.prediction import Prediction
 from lolat.device.question import DEFAULT, Question, RunAs
-from lolat.device.running import HALVES, as_written, in_precisions, measured_in
+from lolat.device.running import HALVES, as_written, has_images, in_precisions, measured_in
 from lolat.errors import InputError, arg
 from lolat.graph import Graph, Operation
 from lolat.graph.analysis import Analysis, analyze
@@ -288,7 +288,7 @@ def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:
         ("channels_last", "images and weights in channels_last", {"channels_last": True}),
     ):
         wanted, run = replace(mode, **change), RunAs(**change)
-        if wanted == mode or mode.fused:
+        if wanted == mode or mode.fused or (kind == "channels_last" and not has_images(graph)):
             continue
         if kind == "compile" and model.file.product == UNKNOWN:  # it may be a CPU
             continue

@@ -29,7 +29,14 @@ from lolat.device.predictors.int8 import int8_half_width, int8_remark, untimed_i
 from lolat.device.predictors.roofline import RECURRENT_MS, Roofline
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.question import AUTO, Question, as_whole
-from lolat.device.running import FRAMEWORK_TITLES, LAID_BY_COMPILER, as_written
+from lolat.device.running import (
+    FRAMEWORK_TITLES,
+    LAID_BY_COMPILER,
+    NO_IMAGES,
+    as_written,
+    has_convolutions,
+    has_images,
+)
 from lolat.device.shape import Noise
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph, Operation
@@ -224,6 +231,8 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     remarks += [*extrapolation.remarks, *doubts]
     remarks += (*steps_alone, *other_framework(file, graph.framework), *of_its_source(file))
     remarks += [LAID_BY_COMPILER] * (model.asked.channels_last and mode.fused)
+    if mode.channels_last and not mode.fused and has_convolutions(graph) and not has_images(graph):
+        remarks.append(NO_IMAGES)
     remarks += (*(lost_upcasts(graph, mode) if mode.half else ()), *of_counts)  # less important
     interval = interval_around(latency, half)
     interval = steps.interval(half, coverage) if steps and half is not None else interval

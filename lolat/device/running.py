@@ -46,6 +46,10 @@ IN_TF32 = " (convolutions in TF32)"  # PyTorch's default for float32
 LAYOUTS = {True: "channels last", False: "channels first", None: ""}
 HALVES = frozenset(["fp16", "bf16"])
 """Precisions of a network in half precision itself, as after `module.half()`."""
+NO_IMAGES = (
+    "the convolutions of this profile were timed channels last, which those over one or three dimensions "
+    "cannot be in PyTorch: take the profile that was timed channels first"
+)
 LAID_BY_COMPILER = Remark(
     "channels last", "torch.compile lays images so itself, and the times stay"
 )
@@ -277,8 +281,8 @@ def check_layout(model: Device, graph: Graph) -> None:
     if not model.asked.channels_last:
         return
     mode, expected = model.file.mode, ""
-    if not has_convolutions(graph):
-        why = "the network has no convolution, so it has no images to lay"
+    if not has_images(graph):
+        why = "the network has no convolution over two dimensions, so it has no images to lay"
     elif not mode.half:
         why = f"{model.name} has no times of it in {PRECISION_OF[mode.dtype]}"
         expected = f"expected {arg('precision')} amp, fp16 or bf16, or "
@@ -400,6 +404,12 @@ def has_convolutions(graph: Graph) -> bool:
     return any(o.kind in CONVOLUTIONS for o in graph.operations)
 
 
+def has_images(graph: Graph) -> bool:
+    """True if a network has a convolution over two dimensions, whose layout torch.channels_last sets."""
+    convolutions = (o for o in graph.operations if o.kind in CONVOLUTIONS)
+    return any(len(o.attributes["kernel"]) == 2 for o in convolutions)
+
+
 def layout_of(mode: Mode, graph: Graph | None, last: bool = False) -> bool | None:
     """True for images channels last, False for channels first; None if no time depends on it.
 
@@ -407,7 +417,7 @@ def layout_of(mode: Mode, graph: Graph | None, last: bool = False) -> bool | Non
     asked for; in float32 none is known to matter.
     """
     is_last = mode.channels_last or (last and mode.fused)
-    matters = graph is not None and mode.half and not mode.fused and has_convolutions(graph)
+    matters = graph is not None and mode.half and not mode.fused and has_images(graph)
     return is_last if matters or is_last else None
 
 

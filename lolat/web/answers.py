@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from shlex import join
 from typing import Any
 from urllib.parse import urlencode
@@ -407,13 +408,17 @@ def compared(form: Form, cards: list[Card], is_alike: bool) -> Card | None:
 
 
 def blocks(cards: list[Card]) -> dict[str, Any]:
-    """The blocks at the shown batch size: a row for each that takes time, (ms, share) on each device."""
+    """The blocks at the shown batch size: a row for each that takes time, (ms, share) on each device.
+
+    The call, the last row, is in a GPU's launches: only a CPU may have it.
+    """
     of_devices = [c["shown"] for c in cards]
     lines = []
-    for of_block in zip(*map(block_rows, of_devices), strict=True):
-        row, cells = of_block[0], [(r.latency_ms, r.share) for r in of_block]
+    for of_block in zip_longest(*map(block_rows, of_devices)):
+        row = next(filter(None, of_block))
+        cells = [(r.latency_ms, r.share) if r else (0.0, 0.0) for r in of_block]
         most = TERMS[row.bound_by] if len(cards) == 1 else ""
-        if any(ms > 0.0 for ms, _ in cells):  # the call of a GPU is in its launches
+        if any(ms > 0.0 for ms, _ in cells):
             lines.append({"name": row.label, "summary": row.summary, "cells": cells, "most": most})
     return {
         "rows": lines,

@@ -20,6 +20,7 @@ from lolat.device.domain import (
     extrapolated_half_width,
 )
 from lolat.device.prediction import domain_words
+from lolat.errors import InputError
 from lolat.fitting.blocks import domain_of
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import FEATURES
@@ -252,19 +253,42 @@ def test_batches_beyond_those_of_a_table_of_a_cpu() -> None:
     assert halves[1] == pytest.approx(np.hypot(halves[0], np.log(2)), rel=0.02)
 
 
+def convolutions(kernel: tuple[int, ...], size: tuple[int, ...]) -> Graph:
+    b = GraphBuilder("convolutions", "torch")
+    x = b.input((1, 64, *size))
+    shape = b.tensors[x].shape
+    for _ in range(4):
+        channels = {"in_channels": 64, "out_channels": 64, "groups": 1}
+        x = b.add("conv", [x], shape, kernel=kernel, bias=False, **channels)
+    return b.build([x])
+
+
+def test_only_convolutions_over_two_dimensions_lie_channels_last() -> None:
+    """torch.channels_last "required rank 4 tensor" (PyTorch's error); others keep their layout."""
+    device, last = lolat.load("rtx-3090-amp"), lolat.load("rtx-3090-amp-nhwc")
+    sizes = {(9,): (4096,), (3, 9): (32, 1024), (3, 3, 3): (32, 32, 32)}
+    for kernel, size in sizes.items():
+        graph, has_images = convolutions(kernel, size), len(kernel) == 2
+        offered = {change.kind for change in device.explain(graph, 64).counterfactuals}
+        assert has_images or "channels_last" not in offered
+        answer = device.cost(graph, 64, precision="best")
+        assert has_images or not answer.channels_last
+        told = "cannot be in PyTorch" in " ".join(last.predict(graph, 64).warnings)
+        assert told is not has_images
+        if has_images:
+            assert device.predict(graph, 64, channels_last=True).latency_ms > 0
+        else:
+            with pytest.raises(InputError, match="no images to lay"):
+                device.predict(graph, 64, channels_last=True)
+
+
 def test_convolutions_in_three_dimensions_are_outside_on_a_gpu_that_timed_those_in_two() -> None:
     """In inference and in training; the same products in two dimensions are inside."""
     device = lolat.load("rtx-3090-amp")
     sizes = {(3, 9): (32, 1024), (3, 3, 3): (32, 32, 32)}
     for kernel, size in sizes.items():
         is_inside = len(kernel) == 2
-        b = GraphBuilder("convolutions", "torch")
-        x = b.input((1, 64, *size))
-        shape = b.tensors[x].shape
-        for _ in range(4):
-            channels = {"in_channels": 64, "out_channels": 64, "groups": 1}
-            x = b.add("conv", [x], shape, kernel=kernel, bias=False, **channels)
-        graph = b.build([x])
+        graph = convolutions(kernel, size)
         told = "no convolution or pool in three dimensions was timed"
         found = device.predict(graph, 16)
         assert (told in " ".join(found.warnings)) is not is_inside

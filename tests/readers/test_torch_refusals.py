@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import lolat
 from lolat.errors import NetworkError
+from lolat.graph.counts import count
 from lolat.readers.torch.named import without_weights
 from tests.processes import python
 from tests.readers.counting import refused
@@ -22,6 +24,7 @@ from tests.readers.torch_networks import Does, kinds, total
 MODULE = """
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 made = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
 
@@ -79,10 +82,11 @@ def test_a_module_without_forward_is_told_so_alone() -> None:
 
 def test_channels_in_the_order_of_another_framework_are_put_right(here: Path) -> None:
     flat = nn.Sequential(nn.Flatten(), nn.Linear(768, 8))
+    assert lolat.read(flat, 16).input_sizes == [(3, 16, 16)]
     with pytest.raises(
-        NetworkError, match=r"an image of 3 channels is input_size=\(3, 16, 16\)\)$"
+        NetworkError, match=r"an image of 3 channels is input_size=\(3, 15, 15\)\)$"
     ):
-        lolat.read(flat, 16)
+        lolat.read(flat, 15)
     with pytest.raises(
         NetworkError, match=r"; PyTorch has the channels first: input_size=\(3, 32, 48\)$"
     ):
@@ -103,6 +107,39 @@ def test_numbers_that_were_taken_for_tokens_are_asked_for_with_their_features() 
     with pytest.raises(NetworkError, match=r"not of tokens, give input_size=\(16, 24\)$"):
         lolat.read(Positions(), sequence_length=16)
     assert total(lolat.read(Positions(), (16, 24))).flops == 16 * 24 * 32
+
+
+def test_a_side_is_an_image_to_a_network_that_gets_its_numbers_flat() -> None:
+    """28 x 28 = 784: one image, as torch.utils.flop_counter counts it; steps are told as such."""
+
+    class Flat(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(784, 256), nn.Linear(256, 10)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.first(x.view(-1, 784)).relu())
+
+    class Digits(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.last = nn.Conv2d(1, 4, 28), nn.Linear(4, 10)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.conv(x.view(-1, 1, 28, 28)).flatten(1))
+
+    graph = lolat.read(Flat(), 28)
+    with FlopCounterMode(display=False) as counter:
+        Flat()(torch.zeros(1, 1, 28, 28))
+    assert count(graph).total().flops == counter.get_total_flops() / 2
+    assert graph.input_sizes == [(1, 28, 28)]
+    assert "which its first layer gets flat" in " ".join(graph.warnings)
+    steps = lolat.read(nn.Sequential(nn.Linear(256, 8)), 16)  # 16 x 16 = 256, and it takes steps
+    assert steps.input_sizes == [(16, 256)]
+    assert "read as 16 steps of 256 features" in " ".join(steps.warnings)
+    assert "which its first layer gets flat" not in " ".join(steps.warnings)
+    assert "gives 784 rows" in " ".join(lolat.read(Digits(), 784).warnings)
+    assert "rows" not in " ".join(lolat.read(Digits(), 28).warnings)
 
 
 def test_channels_behind_a_rearrangement_are_not_taken_for_the_inputs() -> None:
@@ -153,7 +190,9 @@ def test_an_error_of_a_networks_code_is_answered_by_its_kind() -> None:
             lolat.read(layers, size)
     with pytest.raises(NetworkError, match=r"no attribute 'missing' at [^;]*$"):
         lolat.read(Does(lambda m, x: m.missing(x)), 8)
-    with pytest.raises(NetworkError, match=r"\.numpy\(\) fails at [^;]*$"):
+    with pytest.raises(
+        NetworkError, match=r"\.numpy\(\) fails at [^;]*; expected PyTorch's operations"
+    ):
         lolat.read(Does(lambda m, x: torch.from_numpy(x.numpy())), 8)
 
 

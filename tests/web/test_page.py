@@ -145,6 +145,18 @@ def test_a_card_names_the_profile_that_answers(monkeypatch: pytest.MonkeyPatch) 
         assert 'a10 <span class="dim">data sheet</span></h2>' in page.raw
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_cpu_has_a_call_beside_a_gpu_that_has_none(order: int) -> None:
+    """The times of the network on both devices, as `predict` has them; a row for the CPU's call alone."""
+    names = ["epyc-2t", "rtx-4090-amp"][::order]
+    files = [places.repository_root() / "models" / f"{name}.json" for name in names]
+    with site(files) as page:
+        page.get("?model=epyc-2t&model=rtx-4090-amp&network=Mine")
+    calls = [lolat.load(file).predict(synthetic.network()).call_ms > 0.0 for file in files]
+    assert calls == [True, False][::order]
+    assert len(re.findall(r"<th[^>]*>\s*call", page.raw)) == 1
+
+
 def test_assumed_hosts_are_told_whatever_the_precisions() -> None:
     models = places.repository_root() / "models"
     with site([models / "h100-fp32.json", models / "rtx-4090-amp.json"]) as page:

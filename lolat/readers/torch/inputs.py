@@ -10,7 +10,7 @@ from typing import Any
 
 from lolat.errors import NetworkError, arg
 from lolat.readers.size import InputForm, Shape, filled, numbers_of
-from lolat.units import value_words
+from lolat.units import shapes_text, value_words
 
 _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
             "ConvTranspose1d": 1, "ConvTranspose2d": 2, "ConvTranspose3d": 3}  # fmt: skip
@@ -69,11 +69,28 @@ def calls(
         )
         return tuple(args), {}, frozenset()
 
+    if image := _flattened(model, numbers_of(size)):
+        steps, shapes = shapes, [image]
+        remarks.append(
+            f"read as an image of {shapes_text([image])}, which its first layer gets flat"
+        )
+        yield call([number])
+        remarks.pop()  # its code does not take one
+        shapes = steps
     yield from map(call, itertools.product(*types))
     if guess and size:
         remarks.append(f"read with 3 channels, as its code does not take those of {guess}")
         shapes = [(3, *shapes[0][1:])]
         yield call([number])
+
+
+def _flattened(model: Any, size: tuple[int, ...]) -> tuple[int, ...]:
+    """The image of a side whose numbers are the features of a module's first dense layer; () if none is."""
+    kind, layer = first_layer(model)
+    if kind != "Linear" or len(size) != 1:
+        return ()
+    channels, rest = divmod(int(layer.in_features), size[0] ** 2)
+    return (channels, *size * 2) if channels in (1, 3) and not rest else ()
 
 
 def _check_number(model: Any, given: int, name: str) -> None:

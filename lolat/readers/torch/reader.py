@@ -175,15 +175,16 @@ def _first_axis(example: Any) -> Iterator[str]:
         )
 
 
-def _as_image(model: Any, size: Any, graph: Graph) -> list[str]:
-    """A remark if one number was taken for the side of an image, which no layer tells."""
-    numbers = numbers_of(size)
-    if len(numbers) != 1 or first_layer(model)[0] or len(graph.input_sizes[0]) != 3:
-        return []
-    return [
-        f"read as an image of {shapes_text(graph.input_sizes[:1])}, as no layer of it tells the shape of "
-        f"its input; {numbers[0]:,} features are input_size=[({numbers[0]},)] in Python"
-    ]
+def _as_image(model: Any, size: Any, graph: Graph) -> Iterator[str]:
+    """A remark if one number was taken for the side of an image, or for steps, which no layer tells."""
+    numbers, (kind, layer), (shape, *_) = numbers_of(size), first_layer(model), graph.input_sizes
+    alone = "".join(f"{n:,} features are input_size=[({n},)] in Python" for n in numbers)
+    if len(numbers) == 1 and not kind and len(shape) == 3:
+        image = f"an image of {shapes_text([shape])}"
+        yield f"read as {image}, as no layer of it tells the shape of its input; {alone}"
+    elif shape == (*numbers, getattr(layer, "in_features", 0)):
+        steps = f"{shape[0]:,} steps of {shape[1]:,} features"
+        yield f"read as {steps}, those of its first dense layer; {alone}"
 
 
 def _longer(model: Any, graph: Graph) -> Iterator[str]:
@@ -192,6 +193,18 @@ def _longer(model: Any, graph: Graph) -> Iterator[str]:
     lengths = (t.shape[1] for t in inputs if len(t.shape) == 2 and t.dtype.startswith("int"))
     if 0 < most < max(lengths, default=0):
         yield f"longer than the {most} positions that its configuration gives it"
+
+
+def _folded(model: Any, size: Any, graph: Graph) -> Iterator[str]:
+    """A remark if the sample that one number was taken for may be several samples to the module's code."""
+    (shape, *others), (rows, *_) = graph.input_sizes, (*graph.shapes(graph.outputs), ())
+    if len(numbers_of(size)) != 1 or others or first_layer(model)[0] == "Embedding":
+        return
+    if len(rows) == 2 and rows[0] > 1:
+        yield (
+            f"one sample, of {shapes_text([shape])}, gives {rows[0]:,} rows: if the code takes each for a "
+            "sample, give the whole shape of one (--input-size)"
+        )
 
 
 _PUBLISHED = {"torchvision", "timm", "transformers"}
@@ -207,7 +220,10 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
         try:
             graph, misread = traced(model, name, call, axis)
             sized += _as_image(model, size, graph) if example is None else []
-            sized += _longer(model, graph)
+            sized += [
+                *_longer(model, graph),
+                *(_folded(model, size, graph) if example is None else ()),
+            ]
             graph = replace(graph, warnings=(*graph.warnings, *sized))
             if not misread and type(model).__module__.partition(".")[0] not in _PUBLISHED:
                 several = partial(read_with_several, model, name, call, axis)
