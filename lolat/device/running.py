@@ -485,11 +485,14 @@ def fitted_on_words(file: DeviceFile) -> str:
     return ", ".join(parts)
 
 
-def known_by(name: str, file: DeviceFile) -> str:
-    """The name and the device of a model, and what it is known by: "l4: L4, data sheet only"."""
+def known_by(name: str, file: DeviceFile, by: str = "by") -> str:
+    """The name and the device of a model, and what it is known by: "l4: L4, data sheet only".
+
+    `by`: the words before its measurements.
+    """
     is_sheet = file.kernels is not None and not file.kernels.measured
     fitted = fitted_on_words(file)
-    by = f"by {fitted}" if fitted else "data sheet only" * is_sheet
+    by = f"{by} {fitted}" if fitted else "data sheet only" * is_sheet
     product = file.product
     gpu = None if " " in product else find_gpu(product)  # "l4" is a name for a table
     device = gpu.name if gpu else product

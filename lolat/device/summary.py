@@ -99,10 +99,10 @@ def _language_models(part: Mapping[str, Any]) -> dict[str, Any]:
 # ---- A model in one line
 
 
-def headline(model: Device) -> str:
-    """A model in one line: its name, device, measurements, flags, date and noise."""
+def headline(model: Device, by: str = "by") -> str:
+    """A model in one line: its name, device, measurements behind the words `by`, flags, date and noise."""
     file, where = model.file, model.file.environment
-    parts = [known_by(model.name, file), *["XLA"] * where.jit]
+    parts = [known_by(model.name, file, by), *["XLA"] * where.jit]
     parts += [plain(f"{k}={v}") for k, v in (where.flags or {}).items()]
     if where.date and (when := moment(where.date)):
         parts.append(f"learned {ago(where.date)}, {when:%Y-%m-%d %H:%M} UTC")

@@ -70,7 +70,7 @@ def test_the_page_has_the_held_out_error_the_day_and_its_command() -> None:
         f"Networks that the fit had not seen: half within {100 * error:.1f} %, nine of ten within "
     )
     assert told in doubts
-    assert ", by 1,419 networks," in text.partition("</header>")[0]
+    assert ", profile fitted to 1,419 networks," in text.partition("</header>")[0]
     (words,) = re.findall("<footer[^>]*>(.*)</footer>", text)
     assert words == (
         f"Made on {date.today():%Y-%m-%d} by LoLat {lolat.__version__}: lolat report rtx-4090-amp "
@@ -150,7 +150,7 @@ def test_the_page_loads_nothing() -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
 def test_the_header_is_that_of_the_terminal(precision: str) -> None:
-    """Of a device that was measured in half precision, asked in others."""
+    """Of a device that was measured in half precision, asked in others; it says what the networks are."""
     answer = lolat.load("rtx-4090-amp").run_as(precision).predict(synthetic.network(), 16)
     header = re.sub(
         r"<[^>]+>", " ", page(answer).partition("<header>")[2].partition("</header>")[0]
@@ -160,7 +160,7 @@ def test_the_header_is_that_of_the_terminal(precision: str) -> None:
     assert question == f"hand made · batch 16 · 56x56x3 · {precision}{tf32}, PyTorch, eager{layout}"
     assert device.startswith("rtx-4090-amp: RTX 4090, by 1,419 networks, batch 4 to 1024, PyTorch ")
     assert question.removeprefix("hand made · ") in header
-    assert device in header
+    assert device.replace(", by", ", profile fitted to") in header
 
 
 def test_a_network_too_large_is_told_first_in_red() -> None:
@@ -200,3 +200,18 @@ def test_a_folded_page_has_the_sentence_and_the_marks_of_the_folded_report() -> 
     opens = re.findall(r"<button type=\"button\" aria-expanded=\"false\"><b>(.*?)</b>", text)
     assert opens == ["stem", "head"]
     assert "Click a name" not in page(found, 0)
+
+
+@pytest.mark.parametrize(("size", "waits"), [(1, True), (256, False)])
+def test_the_head_says_predicted_and_a_host_that_is_the_limit_is_told(
+    size: int, waits: bool
+) -> None:
+    """As the time is the host's, or longer than that; a profile is not times of the network itself."""
+    found = lolat.load("rtx-4090-amp").predict("timm:resnet50", size)
+    assert ((found.host_ms or 0.0) > 0.98 * found.latency_ms) == waits
+    text = html.unescape(page(found))
+    head, _, rest = text.partition("</header>")
+    assert "Predicted from its layers; the network was not run." in head
+    assert "RTX 4090, profile fitted to 1,419 networks, batch 4 to 1024" in head
+    told = "a change saves only what the host need not start"
+    assert (told in rest.partition('id="changes"')[2].partition("</section>")[0]) == waits

@@ -40,6 +40,7 @@ from lolat.report.rows import (
 from lolat.report.tables import element, escape
 from lolat.units import digits, milliseconds, plain, quantity
 
+HOST_FIRST = "While the host is the limit, a change saves only what the host need not start."
 MANY = 200
 """Blocks; of a network of more none can be opened."""
 HEADS = (("order", "#", "number"), ("name", "block", "block left"), ("", "", "bars left"),
@@ -59,7 +60,7 @@ def page(prediction: Prediction, depth: int | None = None, file: str = "report.h
         title=element("title", f"{name}: where the time goes"),
         heading=element("h1", name),
         place=element("p", prediction.title.removeprefix(f"{plain(name)} · "), class_="place"),
-        device=element("p", headline(prediction.query.model), class_="place"),
+        device=element("p", headline(prediction.query.model, "profile fitted to"), class_="place"),
         answer=_answer(prediction, bottleneck_sentence(folded(prediction, depth))),
         legend="".join(
             f'<li title="{escape(GLOSSARY[TERMS[group]])}"><i class="swatch {color}" aria-hidden="true">'
@@ -227,7 +228,8 @@ def _changes(answer: Prediction) -> str:
     query, question = answer.query, Question(answer.batch_size, answer.predictor)
     explanation = explain(query.model, query.graph, question, query.at_size)
     is_outside = any(c.in_domain is False for c in explanation.counterfactuals)
-    notes = (*explanation.notes, *[STAR] * is_outside)
+    host = [HOST_FIRST] * bool(answer.host_bound)
+    notes = (*host, *explanation.notes, *[STAR] * is_outside)
     table = _saved(f"{ANEW[:1].upper()}{ANEW[1:]}", explanation)
     return table + "".join(element("p", plain(note), class_="dim") for note in notes)
 
