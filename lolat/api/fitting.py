@@ -131,7 +131,7 @@ def fit(
     if asked.facts is not None:
         _say_unread_facts(asked.facts, asked.warn)
     if of_sheet and not of_language:
-        section = section_of_sheet(name or "", asked.facts, framework, asked.stem, asked.warn)
+        section = section_of_sheet(name or "", asked.facts, asked.framework, asked.stem, asked.warn)
         file = file.but(**section)
     if output is None:
         return Model(file)
@@ -160,7 +160,7 @@ class Asked:
         for gpus in self.tensor_parallel:
             check_given(tensor_parallel=gpus)
         if self.framework is not None:
-            PARAMETERS["framework"].choice(self.framework)
+            object.__setattr__(self, "framework", PARAMETERS["framework"].choice(self.framework))
 
     @property
     def kinds(self) -> list[Content]:

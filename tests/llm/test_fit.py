@@ -301,6 +301,15 @@ def test_a_sheet_for_neither_question_names_the_columns_of_both(write: Write) ->
         lolat.fit([], name="chip", facts=path, framework="vllm")
 
 
+@pytest.mark.parametrize("facts", [True, False])
+def test_a_framework_may_be_in_capitals(facts: bool, write: Write) -> None:
+    """With the data sheet of a GPU of one's own, and with that of a known one."""
+    path = write("devices.csv", SHEETS) if facts else None
+    name = "gpu" if facts else "h100-sxm"
+    made = lolat.fit([], name=name, facts=path, framework="SGLang")
+    assert made.language_models.framework == "sglang"
+
+
 def test_headers_of_a_data_sheet_may_have_units(write: Write) -> None:
     rows = "gpu,100,2000,80,1000,2000,400\n"
     units = "Device,Multiprocessors,Bandwidth (GB/s),Memory [GiB],BF16 TFLOPS,FP8 (TFLOPS),Link (GB/s)\n"
