@@ -301,7 +301,11 @@ def cheapest_lines(
         if ranked:
             best = min(ranked, key=lambda name: ranked[name][0])
             of = f" for {network}" if len(networks) > 1 else ""
-            alike = _with_one_host(best, priced) + apart_words(best, ranked, "; ")
+            device = device_words(priced[best][0])  # its own batch sizes share its errors
+            rivals = {
+                n: r for n, r in ranked.items() if n == best or device_words(priced[n][0]) != device
+            }
+            alike = _with_one_host(best, priced) + apart_words(best, rivals, "; ")
             found.setdefault((of, best, alike), {})[size] = f"${digits(ranked[best][0])}"
     for (of, best, alike), prices in found.items():
         among = at.format(", ".join(map(str, prices))) * by_size

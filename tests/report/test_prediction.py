@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from lolat import predict
 from lolat.api.choosing import load
 from lolat.api.model import Model
 from lolat.api.predicting import exceeded
@@ -148,6 +150,19 @@ def test_what_is_too_close_to_the_best_to_call(best: Any, other: Any, alike: boo
     why = "" if other[1] else ": not all have an interval"
     wide = ", as the intervals are wide," * (other[0] > 15.0 and not why)
     assert told == (f"too close to call{wide} against b (+{more}){why}" if alike else "")
+
+
+def test_batches_of_one_device_are_no_rivals() -> None:
+    """Their errors are the device's: only those of the other device are too close to call."""
+    found = predict("timm:resnet50", on=["l4", "t4"], batch_size=[8, 64], precision="amp")
+    best, *others = sorted(found, key=lambda p: p.dollars_per_million or math.inf)
+    rivals = [("l4", f"{p.batch_size}") for p in others if device_words(p) == "l4"]
+    assert (device_words(best), best.batch_size, len(rivals)) == ("t4", 64, 2)
+    (line,) = report.cheapest_lines(found.answers, 100.0)
+    told = line.partition("too close to call")[2]
+    assert re.findall(r"(\w+) at batch (\d+)", told) == rivals
+    alone = found.filter(lambda p: device_words(p) == "t4")
+    assert "too close" not in "".join(report.cheapest_lines(alone.answers, 100.0))
 
 
 def test_a_rival_below_the_best_is_less() -> None:
