@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from lolat.units import plural, rows_of
 CPU_WORDS = re.compile(r"(?<![a-z0-9])(cpu|core|xeon|epyc|ryzen|i[3579])(?![a-z0-9])")
 """Words in the name of a device or table that tell a CPU, on which no host launches operations."""
 MOST_JUDGING_UNITS = 500  # most operations of a table that are used to check its unit
+T = TypeVar("T")
 Contents = Sequence[tuple[str, Content]]  # (file, its content)
 
 
@@ -96,9 +97,9 @@ def device_document(
                 "precision and layout"
             )
     say_unread((operation.row for operation in operations), warn)  # the modes are read
+    operations = _once([((o.same, o.latency_ms), o) for o in operations], warn)
     networks = _counted(tables, mode, on_progress, warn)
-    rows: list[TimedOperation | TimedNetwork] = [*operations]
-    rows += [network for network, _ in networks]
+    rows: list[TimedOperation | TimedNetwork] = [*operations, *(row for row, _ in networks)]
     warn_of_contradictions(((r.same, r.name, r.latency_ms, r.row) for r in rows), warn)
     counted = [(counts.total(n.batch_size), n.latency_ms, n.row) for n, counts in networks]
     # Some operations of a long table tell its unit as well as all of them.
@@ -154,9 +155,14 @@ def _counted(
             raise table.nothing()
         networks += found
         table.say_left_out(warn)
-    once = {(row.same, row.latency_ms): (row, counts) for row, counts in networks}
-    if copies := len(networks) - len(once):
-        warn(COPIES.format(copies, len(networks)))
+    return _once([((row.same, row.latency_ms), (row, counts)) for row, counts in networks], warn)
+
+
+def _once(keyed: Sequence[tuple[Hashable, T]], warn: Warn) -> list[T]:
+    """One row of each key; `warn` is told how many others there are."""
+    once = dict(keyed)
+    if copies := len(keyed) - len(once):
+        warn(COPIES.format(copies, len(keyed)))
     return [*once.values()]
 
 

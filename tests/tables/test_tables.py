@@ -328,6 +328,27 @@ def test_a_device_is_fitted_to_its_own_operations(tmp_path: Path) -> None:
     assert {row.row["device"] for row in read_operations(path, ["b"])} == {"b"}
 
 
+def test_copies_of_operations_count_once(tmp_path: Path) -> None:
+    """A table with a row forty more times fits as the table without; another time of it is no copy."""
+    rows = [
+        f"linear,1,{64 * (1 + i % 5)},{128 * (1 + i % 3)},{256 * (1 + i % 4)},{10 + i}"
+        for i in range(60)
+    ]
+
+    def fitted(rows: list[str]) -> tuple[dict[str, Any], list[str]]:
+        path, said = tmp_path / "rows.csv", list[str]()
+        path.write_text("\n".join(["op,batch,m,n,k,latency_ms", *rows]) + "\n")
+        return lolat.fit(path, name="mine", warn=said.append).file.document, said
+
+    (once, silent), (copied, said) = fitted(rows), fitted([*rows, *40 * rows[-1:]])
+    assert (once["predictors"], once["domain"]) == (copied["predictors"], copied["domain"])
+    assert not any("copies" in remark for remark in silent)
+    assert "40 of 100 rows are copies of others, and count once" in said
+    again, said = fitted([*rows, rows[-1] + ".5"])
+    assert again["environment"]["held"]["operations"] == 61
+    assert not any("copies" in remark for remark in said)
+
+
 def test_groups_and_precision_of_operations(tmp_path: Path) -> None:
     names = "op,batch,in_channels,out_channels,kernel,input_size,stride,padding,groups,latency_ms"
     path = tmp_path / "operations.csv"
