@@ -195,6 +195,8 @@ def _document(asked: Asked) -> DeviceFile:
         sheet = None
         if name is not None and facts is not None:
             sheet = read_specs(facts, name)
+            if unused := sheet.gpu and sheet.gpu.unused_power:
+                asked.warn(unused)
         elif name is not None and not kinds:
             sheet = listed_specs(name)
         document = device_document(

@@ -102,10 +102,21 @@ class Gpu:
             return ""
         return f"a card is {self.dies:g} GPUs, and the time is that of one of them"
 
-    def power_remark(self, dtype: str) -> str:
-        """The remark on a card whose power does not sustain its peak in a data type; "" for others."""
-        if not self.is_short_of_power(dtype):
+    @property
+    def unused_power(self) -> str:
+        """The remark on a power limit without the columns that it needs; "" if it has them."""
+        needed = {"l2_mb": self.l2_mib, "fp32_vector_gflops": self.vector_tflops}
+        lacking = " and ".join(name for name, value in needed.items() if not value)
+        if not (self.power_w and lacking):
             return ""
+        return f"power_w ({self.power_w:g}) changes no time: the data sheet also needs {lacking}"
+
+    def power_remark(self, dtype: str) -> str:
+        """The remark on a card whose power does not sustain its peak in a data type, or is not used; "" for
+        others.
+        """
+        if not self.is_short_of_power(dtype):
+            return self.unused_power
         words = (
             f"{self.peak(dtype):.3g} TFLOPS in {PRECISION_OF[dtype]} by its data sheet; its power limit "
             f"allows about {self.rate(dtype):.3g}"

@@ -189,6 +189,39 @@ def test_a_data_sheet(tmp_path: Path) -> None:
     assert (plain.tf32, tensor.tf32) == (1.0, pytest.approx(0.5 * 8 / 0.85))
 
 
+@pytest.mark.parametrize(
+    ("power", "cache", "vector", "lacking"),
+    [
+        ("10", "", "", "l2_mb and fp32_vector_gflops"),
+        ("10", "3", "", "fp32_vector_gflops"),
+        ("10", "", "30000", "l2_mb"),
+        ("10", "3", "30000", ""),
+        ("", "", "", ""),
+    ],
+)
+def test_a_power_limit_that_is_not_used_is_told(
+    tmp_path: Path, power: str, cache: str, vector: str, lacking: str
+) -> None:
+    """10 W sustain a part of 30 TFLOPS; without the columns that tell it, fit and answer say so."""
+    path, times = tmp_path / "devices.csv", list[float]()
+    head = "device,multiprocessors,fp32_matrix_gflops,bandwidth_gb_s,memory_gib"
+    for watts in (power, ""):
+        path.write_text(
+            f"{head},power_w,l2_mb,fp32_vector_gflops\nmine,40,30000,400,16,{watts},{cache},{vector}\n"
+        )
+        said: list[str] = []
+        model = lolat.fit([], name="mine", facts=path, warn=said.append)
+        answer = model.predict(layer(512, 1024, 16), 16)
+        times.append(answer.latency_ms)
+        expected = f"power_w (10) changes no time: the data sheet also needs {lacking}"
+        is_told = bool(lacking and watts)
+        assert [any(expected in line for line in lines) for lines in (said, answer.warnings)] == (
+            [is_told] * 2
+        )
+    assert (times[0] > 2 * times[1]) == bool(power and not lacking)
+    assert (times[0] == times[1]) == bool(lacking or not power)
+
+
 def test_rows_of_float32_that_were_timed_in_tf32(tmp_path: Path) -> None:
     """Dense rows at 60 TFLOPS on an A100, which has 19.5, are told; convolutions are in TF32 by default."""
     rates = {"linear": 18.0, "bmm": 18.0, "conv": 60.0}
