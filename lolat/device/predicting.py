@@ -29,14 +29,7 @@ from lolat.device.predictors.int8 import int8_half_width, int8_remark, untimed_i
 from lolat.device.predictors.roofline import RECURRENT_MS, Roofline
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.question import AUTO, Question, as_whole
-from lolat.device.running import (
-    FRAMEWORK_TITLES,
-    LAID_BY_COMPILER,
-    NO_IMAGES,
-    as_written,
-    has_convolutions,
-    has_images,
-)
+from lolat.device.running import FRAMEWORK_TITLES, as_written, layout_remarks
 from lolat.device.shape import Noise
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph, Operation
@@ -207,8 +200,7 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     InputError for a batch size, predictor or coverage that cannot be.
     """
     question.check(model)
-    analysis = analyze(network)
-    graph = analysis.graph
+    graph = (analysis := analyze(network)).graph
     model = as_written(model, graph)
     formula, coverage = model.predictor(question.predictor), question.coverage
     size = question.batch_size
@@ -219,21 +211,18 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     latency = float(terms.sum()) + call_ms
     extrapolation = _extrapolation(model, analysis, size, formula, terms / (latency or 1.0), steps)
     extrapolation, of_counts = with_untimed(extrapolation, formula, analysis, size, mode)
-    steps_alone = [] if where.fitted_on.inference else [STEPS_ALONE]
+    steps_alone = [STEPS_ALONE] * (not where.fitted_on.inference)
     inside = max(1.0 - extrapolation.share, 0.0) if extrapolation.known else None
     inside = inside if file.is_measured and not steps_alone else 0.0
     terms_ms = dict(zip(formula.features, terms.sum(axis=0).tolist(), strict=True))
     about = extrapolation, file.noise, coverage, int(counts[:, _OPS].sum()), graph
     half, doubts = widened_half_width(formula, steps, *about, {**terms_ms, CONSTANT: call_ms})
-    if mode.dtype == AMP:
-        half, doubts = with_copies(half, doubts, file, graph, latency)
+    half, doubts = _as_it_runs(model, graph, latency, half, doubts)
     remarks = [remark for remark in of_counts if remark.endswith(ONLY)] if size > 1 else []
-    remarks += [*extrapolation.remarks, *doubts]
-    remarks += (*steps_alone, *other_framework(file, graph.framework), *of_its_source(file))
-    remarks += [LAID_BY_COMPILER] * (model.asked.channels_last and mode.fused)
-    if mode.channels_last and not mode.fused and has_convolutions(graph) and not has_images(graph):
-        remarks.append(NO_IMAGES)
-    remarks += (*(lost_upcasts(graph, mode) if mode.half else ()), *of_counts)  # less important
+    remarks += [*extrapolation.remarks, *doubts, *steps_alone]
+    remarks += (*other_framework(file, graph.framework), *of_its_source(file))
+    upcasts = lost_upcasts(graph, mode) if mode.half else ()
+    remarks += (*layout_remarks(model, graph), *upcasts, *of_counts)  # less important
     interval = interval_around(latency, half)
     interval = steps.interval(half, coverage) if steps and half is not None else interval
     return Prediction(
@@ -263,6 +252,17 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
         host_bound=None if steps is None else steps.host_bound,
         query=Query(model, graph, coverage),
     )
+
+
+def _as_it_runs(
+    model: Device, graph: Graph, latency_ms: float, half: float | None, doubts: tuple[str, ...]
+) -> tuple[float | None, tuple[str, ...]]:
+    """(half width, remarks) of `widened_half_width` on a machine that was checked, and under autocast."""
+    if model.state is not None and model.state.check:  # its speed now makes the interval wide
+        doubts = tuple(doubt for doubt in doubts if not doubt.startswith(UNSTEADY))
+    if model.file.mode.dtype != AMP:
+        return half, doubts
+    return with_copies(half, doubts, model.file, graph, latency_ms)
 
 
 COPIES_SHARE = 0.1
@@ -352,6 +352,9 @@ def with_untimed(
     return Extrapolation(beyond, unmeasured, unlike, found.remarks, known), remarks
 
 
+UNSTEADY = "the interval is wide because the machine was unsteady while learning"
+
+
 def widened_half_width(
     formula: Formula,
     steps: Steps | None,
@@ -384,9 +387,7 @@ def widened_half_width(
     told: tuple[str, ...] = ()
     if machine > MOSTLY_MACHINE * widened:
         repeat = f"its times repeat within {percent(noise.repeatability or 0.0)}"
-        told = (
-            Remark("the interval is wide because the machine was unsteady while learning", repeat),
-        )
+        told = (Remark(UNSTEADY, repeat),)
     return math.hypot(widened, machine, int8), told
 
 

@@ -293,6 +293,15 @@ def check_layout(model: Device, graph: Graph) -> None:
     )
 
 
+def layout_remarks(model: Device, graph: Graph) -> Iterator[str]:
+    """Yield remarks on a layout that a compiler chooses, or that a network's convolutions cannot have."""
+    mode = model.file.mode
+    if mode.fused and model.asked.channels_last:
+        yield LAID_BY_COMPILER
+    if mode.channels_last and not mode.fused and has_convolutions(graph) and not has_images(graph):
+        yield NO_IMAGES
+
+
 def as_written(model: D, graph: Graph) -> D:
     """The device in the network's own precision if that is half or mixed, else as it is.
 

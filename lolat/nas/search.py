@@ -126,10 +126,14 @@ class SearchResult(Result):
 
     def _outside(self) -> str:
         """Return how many of the front are outside the measured range, in words."""
-        ranges = ((c.in_domain, *(o.in_domain for o in c.others)) for c in self.front)
-        outside = sum(False in each for each in ranges)
-        how_many = "all" if outside == len(self.front) else outside
-        return f", {how_many} of them outside the measured range" if outside else ""
+        devices, words = [self.device, *(o.device for o in self.others)], ""
+        for place, device in enumerate(devices):
+            ranges = [(c, *c.others)[place].in_domain for c in self.front]
+            outside = ranges.count(False)
+            how_many = "all" if outside == len(ranges) else outside
+            on = f" on {plain(device)}" * bool(self.others)
+            words += f", {how_many} of them outside the measured range{on}" * bool(outside)
+        return words
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each network on the front, with its interval and its choice at each position."""

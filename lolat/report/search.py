@@ -76,8 +76,10 @@ def _summary(result: SearchResult) -> Iterator[str]:
     for place, one in enumerate(each):
         ends = "" if one.interval_ms is None else f" ({between(*one.interval_ms)})"
         latencies.append(f"{milliseconds(one.latency_ms)}{ends}{_on(result, place)}")
-    is_outside = any(one.in_domain is False for one in each)
-    outside = ", OUTSIDE the measured range: time it first" * is_outside
+    devices = [result.device, *(one.device for one in result.others)]
+    places = [plain(d) for d, one in zip(devices, each, strict=True) if one.in_domain is False]
+    on = f" on {' and '.join(places)}" * bool(result.others)
+    outside = f", OUTSIDE the measured range{on}: time it first" * bool(places)
     yield f"Best{within}: {_named(best)}, {', '.join(latencies)}, score {best.score:.6g}{outside}"
     if outside and result.predictor == SAMPLES:
         yield "Add its time, and that of the fastest, to the samples, and `lolat nas fit` again"
