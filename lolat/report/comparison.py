@@ -1,9 +1,9 @@
-"""The page of several predictions as one file, which loads nothing: a chart, the table and its notes."""
+"""The page of several predictions as one file, which loads nothing: the best, a chart, the table, notes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import date
 from importlib.resources import files
 from string import Template
@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from lolat import __version__
 from lolat.device.prediction import Prediction
+from lolat.device.running import not_alike
 from lolat.parameters import in_python
 from lolat.report.bottlenecks import page_file
 from lolat.report.prediction import table_of_predictions
-from lolat.report.ranked import device_words, left_out_lines
+from lolat.report.ranked import apart_words, assumed_hosts, device_words, left_out_lines
 from lolat.report.tables import ReportTable, element
-from lolat.units import digits, percent, plain
+from lolat.units import digits, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
     from lolat.api.predicting import Predictions
@@ -36,27 +37,61 @@ def page(
     table, *lines = table_of_predictions(answers, max_ms, sure, math.inf)
     assert isinstance(table, ReportTable)
     lines += left_out_lines({**found.left_out, **found.failures}, None)
-    networks = _each(answers, lambda p: plain(p.query.network))
+    best = [*_fastest_lines(answers), *(line for line in lines if str(line).startswith("Cheapest"))]
+    networks, devices = _each(answers, _network), _each(answers, device_words)
+    where = next(iter(devices)) if len(devices) == 1 else plural(len(devices), "device")
     sizes = ", ".join(_each(answers, lambda p: str(p.batch_size)))
-    on = f"on {', '.join(_each(answers, device_words))} · batch {sizes}"
+    on = f"on {', '.join(devices)} · batch {sizes}"
     said = plain if command else in_python
     drawn = [p for p in answers if p.fits is not False] or answers
     place, ticks = _axis(drawn)
     template = files("lolat.report").joinpath("comparison.html").read_text(encoding="utf-8")
     return Template(template).substitute(
-        title=element(
-            "title", f"{', '.join(networks)}: time on {len({*map(device_words, answers)})}"
-        ),
+        title=element("title", f"{', '.join(networks)}: time on {where}"),
         heading=element("h1", ", ".join(networks)),
         place=element("p", on, class_="place"),
+        best="".join(element("p", said(str(line))) for line in best),
         caption=element("caption", _caption(drawn, len(answers))),
         ticks="".join(element("span", f"{t:g}", style=f"left:{place(t):.2f}%") for t in ticks),
         spots="\n".join(_spots(drawn, place, ticks)),
         table=table.html("Times and prices"),
-        notes="".join(element("p", said(str(line))) for line in lines),
+        notes="".join(element("p", said(str(line))) for line in lines if line not in best),
         made=element("footer", made + (command and f": {command}"), class_="dim"),
         style=page_file("page.css"),
     )
+
+
+def _fastest_lines(answers: Sequence[Prediction]) -> Iterator[str]:
+    """A sentence on the fastest device for each network and batch size, one for sizes that are alike.
+
+    None where precisions differ, or where assumed hosts are the limit.
+    """
+    groups = _groups(p for p in answers if p.fits is not False)
+    networks, sizes = ({key[n] for key in groups} for n in (0, 1))
+    found = dict[tuple[str, str, str], dict[int, str]]()
+    for (network, size), its in groups.items():
+        times = {device_words(p): (p.latency_ms, p.interval_ms) for p in its}
+        if len(times) < 2 or not_alike(p.query.model for p in its) or assumed_hosts(its):
+            continue
+        best = min(times, key=lambda name: times[name][0])
+        of = f" for {network}" * (len(networks) > 1)
+        alike = apart_words(best, times, "; ")
+        found.setdefault((of, best, alike), {})[size] = milliseconds(times[best][0])
+    for (of, best, alike), each in found.items():
+        at = f" at batch {', '.join(map(str, each))}" * (len(sizes) > 1)
+        yield f"Fastest{at}{of}: {best}, {', '.join(each.values())}{alike}"
+
+
+def _groups(answers: Iterable[Prediction]) -> dict[tuple[str, int], list[Prediction]]:
+    """(network, batch size) -> its answers."""
+    groups = dict[tuple[str, int], list[Prediction]]()
+    for p in answers:
+        groups.setdefault((_network(p), p.batch_size), []).append(p)
+    return groups
+
+
+def _network(answer: Prediction) -> str:
+    return plain(answer.query.network)
 
 
 def _each(answers: Sequence[Prediction], of: Callable[[Prediction], str]) -> Collection[str]:
@@ -91,10 +126,25 @@ def _axis(drawn: Sequence[Prediction]) -> tuple[Callable[[float], float], list[f
 def _spots(
     drawn: Sequence[Prediction], place: Callable[[float], float], ticks: Sequence[float]
 ) -> Iterator[str]:
-    """A row of the chart for each prediction: what tells it from the others, its time and interval."""
-    parts = [lambda p: plain(p.query.network), device_words, lambda p: f"batch {p.batch_size}",
-             lambda p: p.precision]  # fmt: skip
-    told = [of for of in parts if len(_each(drawn, of)) > 1] or parts[1:2]
+    """The rows of the chart, below a heading for each network and batch size if these have several rows."""
+    groups, common = _groups(drawn), [_network, lambda p: f"batch {p.batch_size}"]
+    own = [device_words, lambda p: p.precision]
+    headed = [of for of in common if len(_each(drawn, of)) > 1] * (len(drawn) > len(groups))
+    told = [of for of in (*common, *own) if len(_each(drawn, of)) > 1 and of not in headed]
+    for its in groups.values():
+        heading = element(
+            "th", " · ".join(of(its[0]) for of in headed), colspan="3", scope="rowgroup"
+        )
+        yield f"<tbody>{f'<tr>{heading}</tr>' if headed else ''}"
+        yield from _rows(its, told or own[:1], place, ticks)
+        yield "</tbody>"
+
+
+def _rows(
+    drawn: Sequence[Prediction], told: Sequence[Callable[[Prediction], str]],
+    place: Callable[[float], float], ticks: Sequence[float],
+) -> Iterator[str]:  # fmt: skip
+    """A row of the chart for each prediction: what is `told` of it, its time and interval."""
     lines = "".join(f'<i style="left:{place(t):.2f}%"></i>' for t in ticks)
     for p in drawn:
         ends = ""

@@ -230,10 +230,10 @@ def table_of_predictions(
         return byte_size(p.memory.total_bytes) + " DOES NOT FIT" * (p.fits is False)
 
     columns = [
-        Column("network", lambda p: plain(p.query.network), is_text=True),
+        Column("network", lambda p: plain(p.query.network), is_text=True, page="varied"),
         Column("device", device_words, is_text=True, is_whole=True),
         Column("as it runs", lambda p: p.runs_as, is_text=True, page="varied"),
-        Column("batch", lambda p: p.batch_size),
+        Column("batch", lambda p: p.batch_size, page="varied"),
         Column("ms", lambda p: p.latency_ms, digits),
         Column(between, lambda p: p.interval_ms, ends_of(digits)),
         Column("samples/s", lambda p: p.samples_per_s if are_batches else None, digits),
@@ -253,13 +253,17 @@ def table_of_predictions(
     yield from cheapest_lines(predictions if is_priced and not differ else [], max_ms, sure)
     yield from _lowest_rent(predictions if is_priced and not differ else [], max_ms, sure)
     yield from _rented(predictions if is_priced else [])
-    yield from grouped_notes([*map(_noted, predictions)], most_notes)
+    yield from grouped_notes([*_noted(predictions)], most_notes)
 
 
-def _noted(prediction: Prediction) -> tuple[str, Sequence[str], tuple[float, float] | None]:
-    """(the network and device of an answer, its notes, its interval)."""
-    name = f"{plain(prediction.query.network)} on {device_words(prediction)}"
-    return name, prediction.warnings, prediction.interval_ms
+def _noted(
+    predictions: Sequence[Prediction],
+) -> Iterator[tuple[str, Sequence[str], tuple[float, float] | None]]:
+    """(the device of an answer, behind its network where there are several; its notes; its interval)."""
+    has_several = len({p.query.network for p in predictions}) > 1
+    for p in predictions:
+        network = f"{plain(p.query.network)} on " * has_several
+        yield f"{network}{device_words(p)}", p.warnings, p.interval_ms
 
 
 def _keeps(prediction: Prediction, max_ms: float, sure: bool) -> str:

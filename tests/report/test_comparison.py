@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import lolat
 from lolat.cli.main import lolat as commands
+from lolat.device.prediction import Prediction
 from lolat.report.comparison import page
 from tests.report.pages import Page
 
@@ -71,6 +72,53 @@ def test_the_dots_lie_on_a_logarithmic_scale() -> None:
         assert 0.0 < place < 100.0
     hollow = [row == "waits" for row in re.findall(r'<u class="(\w*)"', text)]
     assert hollow == [bool(p.host_bound) for p in FOUND]
+
+
+@pytest.mark.parametrize("on", [["v100", "l4", "h100"], ["a10", "v100"]])
+def test_the_page_begins_with_the_fastest_and_the_cheapest(on: list[str]) -> None:
+    """By the times and prices; a rival whose time is nearly in the interval is too close to call."""
+    found = lolat.predict("timm:resnet50", on=on, batch_size=64, precision="amp")
+    names = {p.device: name for p, name in zip(found, on, strict=True)}
+    fast, *others = sorted(found, key=lambda p: p.latency_ms)
+    cheap = min(found, key=lambda p: p.dollars_per_million or math.inf)
+    text = html.unescape(page(found))
+    best = re.findall("<p>(.*?)</p>", text.partition('id="best"')[2].partition("</section>")[0])
+    name, ms = re.match(r"Fastest: ([\w-]+), ([\d.]+) ms", best[0]).groups()  # type: ignore[union-attr]
+    assert name == names[fast.device]
+    assert float(ms) == pytest.approx(fast.latency_ms, rel=0.005)
+    assert best[1].startswith(f"Cheapest: {names[cheap.device]}, ")
+
+    def half(p: Prediction) -> float:
+        low, high = p.interval_ms or (0.0, 0.0)
+        return math.log(high / low) / 2
+
+    near = [
+        p for p in others
+        if math.log(p.latency_ms / fast.latency_ms) <= math.hypot(half(p), half(fast))
+    ]  # fmt: skip
+    assert ("too close to call" in best[0]) == bool(near)
+    assert all(names[p.device] in best[0].partition("against")[2] for p in near)
+    assert "Cheapest" not in text.partition('id="notes"')[2]
+    assert f"<title>timm:resnet50: time on {len(on)} devices</title>" in text
+    assert "timm:resnet50 on " not in text.partition('id="notes"')[2]
+    table = text.partition('id="table"')[2].partition("</section>")[0]
+    heads = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', table)
+    assert {"network", "batch"}.isdisjoint(heads)
+    assert "network: timm:resnet50" in table.partition("</caption>")[0]
+    assert "batch: 64" in table.partition("</caption>")[0]
+
+
+def test_a_heading_for_each_network_and_batch() -> None:
+    """Each once, over a row a device; none over a single device's rows."""
+    chart = page(FOUND).partition('id="times"')[2].partition("</table>")[0]
+    headings = re.findall(r'<th colspan="3" scope="rowgroup">(.*?)</th>', chart)
+    wanted = [f"timm:{n} · batch {size}" for n in ("resnet50", "resnet18") for size in SIZES]
+    assert headings == wanted
+    bodies = chart.split("<tbody>")[1:]
+    assert [body.count('scope="row"') for body in bodies] == 4 * [3]
+    alone = page(FOUND.filter(lambda p: p.device == FOUND[0].device))
+    assert 'scope="rowgroup"' not in alone
+    assert f"time on {ON[0]}</title>" in alone
 
 
 def test_what_does_not_fit_is_counted_and_one_answer_has_the_page_of_its_blocks(
