@@ -80,10 +80,10 @@ def assumed_hosts(predictions: Sequence[Prediction]) -> str:
         f"{_few(names, MOST_NAMES)}{f' at batch {_few([*map(str, at)], MOST_NAMES)}' if at else ''}"
         for at, names in sizes.items()
     )
-    return (
-        f"Host-bound on {bound_on}: these times compare assumed hosts, not GPUs (one host for all: "
-        "--host-us)"
-    )
+    gpus = {p.query.model.label for p in predictions if p.host_bound is not None}
+    compare = "these times compare assumed hosts, not GPUs (one host for all: --host-us)"
+    alone = "its time is that of an assumed host"
+    return f"Host-bound on {bound_on}: {compare if len(gpus) > 1 else alone}"
 
 
 def device_words(prediction: Prediction) -> str:
