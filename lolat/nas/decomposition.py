@@ -134,13 +134,12 @@ class CandidateNetworks:
             if not (isinstance(network, tuple) and self.input_size):
                 return read(network, self.input_size)
         except Exception as error:
-            given = ", ".join(f"{n}={v!r}" for n, v in chosen.items())
             why = error.message if isinstance(error, LolatError) else brief(error)
             remedy = "fix the function, or leave out a choice"
             if getattr(error, "code", "") == "input-size":
                 remedy = "give Space.from_factory(..., input_size=224), or the size that they have"
             raise InputError(
-                f"{self.place} failed for {given}: {why}; expected a network for every "
+                f"{self.place} failed for {self._words(values)}: {why}; expected a network for every "
                 f"combination of choices: {remedy}"
             ) from error
         raise InputError(
@@ -180,10 +179,34 @@ class CandidateNetworks:
         found = self._cached(row)
         return self._built(row) if found is None else found
 
+    def confirm(self) -> None:
+        """Build the first and the last network again; InputError if the counts of one differ.
+
+        Networks that an earlier run built are confirmed by the key of the cache.
+        """
+        for number in () if self.cached else sorted({0, len(self) - 1}):
+            values = self._values([*self._number][number])
+            both = totals([self._graphs[number], self.build(values)], 1, self.name)
+            if (both[0] != both[1]).any():
+                raise InputError(
+                    f"{self.place} returns another network each time for {self._words(values)}; expected "
+                    "the same network for the same choices: make what it draws at random, or keeps between "
+                    "calls, a choice or a constant",
+                    code="random-networks",
+                )
+
+    def _values(self, row: Row) -> list[Any]:
+        """The values of a candidate's choices."""
+        return [v[c] for v, c in zip(self.choices.values(), row, strict=True)]
+
+    def _words(self, values: Sequence[Any]) -> str:
+        """The names of the choices with these values."""
+        return ", ".join(f"{n}={v!r}" for n, v in zip(self.choices, values, strict=True))
+
     def _built(self, row: Row) -> Graph:
         """Build a candidate's network, and cache it."""
         with watched() as files:
-            graph = self.build([v[c] for v, c in zip(self.choices.values(), row, strict=True)])
+            graph = self.build(self._values(row))
         if self._key and self._left:  # a long loop of the user's fills no folder
             self._left -= 1
             Cache().put_graph(key_of([self._key, row]), graph, files)
@@ -322,9 +345,11 @@ class Decomposer:
             try:
                 self.found = self._split(progress)
             except UndecomposedError:
+                self.networks.confirm()  # random networks do not decompose either
                 if self.networks.size > MOST_NETWORKS:
                     raise
                 self.found = self._whole(progress)
+            self.networks.confirm()
             self.found = replace(self.found, cached=self.networks.cached)
             progress.note(f"{self.networks.name}: {self.found.words()}")
         return self.found
