@@ -167,20 +167,20 @@ def _iteration_lines(cost: Cost) -> Iterator[str]:
         yield f"the evaluation takes {duration(best.evaluation_s)} of an epoch"
 
 
-LEAST_SHOWN = 0.005
-"""The least share of the memory that is listed."""
+LEAST_SHOWN = 0.005  # the least share of the memory that is listed
 
 
 def _memory_lines(cost: Cost) -> Iterator[str]:
     """The parts of the memory, the largest first, with the recipe; what is trained, and computed again."""
-    parts = sorted(cost.memory.items(), key=lambda part: -part[1])
-    shown = [(n, size) for n, size in parts if size >= LEAST_SHOWN * cost.memory_bytes]
+    parts, least = cost.memory.items(), LEAST_SHOWN * cost.memory_bytes
+    shown = [p for p in sorted(parts, key=lambda part: -part[1]) if p[1] >= least]
     named = " · ".join(f"{name} {byte_size(size)}" for name, size in shown)
     yield f"memory at {plain(cost.peak)}: {named}"
     yield cost.recipe
     trained, every = cost.trained_parameters or 0, cost.parameters or 0
     if trained < every:
-        yield f"{trained:,} of {every:,} parameters are trained ({percent(trained / every)})"
+        frozen = f"; frozen: up to {plain(cost.frozen_up_to or '')}" * bool(cost.frozen_up_to)
+        yield f"{trained:,} of {every:,} parameters are trained ({percent(trained / every)}){frozen}"
 
 
 def no_data_words(of: Cost | Costs) -> str:

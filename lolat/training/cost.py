@@ -58,12 +58,13 @@ class Cost(Limited):
     the price. Without samples, a price or enough memory these are None or empty.
 
     `batch_size`: samples of a micro-batch, of which an iteration has `accumulate`. `tune`,
-    `checkpointing`: as asked for; None: as the network says. `precision`, `launch`, `channels_last`: the
-    execution mode; None if no time depends on the layout. `tf32`: True if float32 convolutions run in TF32.
-    `estimated`: True if the times follow from those of inference. `in_domain`: True if most of the time is
-    inside the measured range; None if unknown. `host_bound`: True if the host takes longer to launch
-    the operations than the GPU to run them. `own_runs`: the user's runs that set the level of the times.
-    `padding`: the share of the computed tokens that is padding.
+    `checkpointing`: as asked for; None: as the network says. `frozen_up_to`: the last block of frozen:N.
+    `precision`, `launch`, `channels_last`: the execution mode; None if no time depends on the layout.
+    `tf32`: True if float32 convolutions run in TF32. `estimated`: True if the times follow from those of
+    inference. `in_domain`: True if most of the time is inside the measured range; None if unknown.
+    `host_bound`: True if the host takes longer to launch the operations than the GPU to run them.
+    `own_runs`: the user's runs that set the level of the times. `padding`: the share of the computed
+    tokens that is padding.
 
     `memory_bytes`: memory of an iteration on each device at its `peak`; `memory`: by part; `recipe`: bytes
     of a parameter, in words. `available_bytes`: memory of a device. `fits`: True if that is enough; None if
@@ -105,6 +106,7 @@ class Cost(Limited):
     sharding: str = NONE
     checkpointing: str | None = None
     tune: str | None = None
+    frozen_up_to: str | None = None
     peak: str = ""
     memory: Mapping[str, int] = field(default_factory=dict)
     would_fit: tuple[str, ...] = ()

@@ -37,7 +37,7 @@ from lolat.training.prediction import TrainingPrediction, predict
 from lolat.training.predictor import TrainingPredictor
 from lolat.training.question import TrainingQuestion
 from lolat.training.run import TrainingRun
-from lolat.training.tuning import Tuning, tuned
+from lolat.training.tuning import Tuning, frozen_up_to, tuned
 
 if TYPE_CHECKING:
     from lolat.device import Device
@@ -185,6 +185,7 @@ class NetworkPlan:
             "trained_parameters": learned.trained,
             "recipe": self.recipe.words(learned.frozen > 0),
             "tune": self.asked.tune or None,
+            "frozen_up_to": frozen_up_to(self.graph, self.tuning),
             "checkpointing": self.asked.recomputed,
             "precision": mode and PRECISION_OF[mode.dtype],
             "tf32": self._has_tf32,

@@ -8,7 +8,7 @@ PyTorch's create_selective_checkpoint_contexts does if these are to be saved.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -146,7 +146,7 @@ def _tuned(graph: Graph, tuning: Tuning) -> Graph:
                 f"{arg('tune')} frozen:{tuning.frozen}: {shortened(graph.name)} has "
                 f"{plural(len(every), 'block')}; expected fewer, or frozen for all but its last layer"
             )
-        begin, end = every[tuning.frozen - 1][-1] + 1, len(operations)
+        begin, end = every[tuning.frozen - 1][0][-1] + 1, len(operations)
         frozen = {t for o in operations[:begin] for t in o.inputs}
         shared = {t for _, made in graph.free if not frozen.isdisjoint(made) for t in made}
         still &= frozen | shared | {*graph.still}
@@ -208,35 +208,70 @@ def _adapted(graph: Graph, operations: list[Operation], rank: int, last: int) ->
 # ---- The blocks of a network, as people freeze them and compute them again.
 
 LEAST_LAYERS = 2
-_NUMBERED = re.compile(r"(?:^|[./])\d+(?=[./]|$)")
+_NUMBER = re.compile(r"(?:^|(?<=[./]))\d+(?=[./]|$)")
 
 
-def units(graph: Graph) -> list[list[int]]:
-    """Return the positions of the operations of each block, in order; NetworkError if there is none.
+def units(graph: Graph) -> list[tuple[list[int], str]]:
+    """Return the positions of each block's operations, and the block's name, in order.
 
-    They are the numbered modules that hold several layers, the innermost ones (`blocks.3`, `layer1.0`); of
-    a network without such names, those that `lolat report` lists if they hold several layers.
+    They are the numbered modules that hold several layers (`blocks.3`, `layer1.0`), with all others of
+    their lists. A module most of whose layers are in smaller ones of this kind gives way to these. Of a
+    network without such names they are the blocks that `lolat report` lists if they hold several layers, or
+    the numbered modules outside of these. NetworkError if there is none.
     """
 
-    def is_large(part: Iterable[int]) -> bool:
-        return sum(graph.operations[i].kind in COMPUTE for i in part) >= LEAST_LAYERS
+    def layers(part: Iterable[int]) -> int:
+        return sum(graph.operations[i].kind in COMPUTE for i in part)
 
     names = dict[str, list[int]]()
     for i, o in enumerate(graph.operations):
-        for found in _NUMBERED.finditer(o.full_name):
-            names.setdefault(o.full_name[: found.end()], []).append(i)
-    large = {name: part for name, part in names.items() if is_large(part)}
-    outer = {n for n in large for other in large if other.startswith((n + ".", n + "/"))}
-    parts = [part for name, part in large.items() if name not in outer]
-    parts = parts or [list(b.operations) for b in cut(graph) if is_large(b.operations)]
+        for number in _NUMBER.finditer(o.full_name):
+            names.setdefault(o.full_name[: number.end()], []).append(i)
+    large = sorted((n for n, part in names.items() if layers(part) >= LEAST_LAYERS), key=len)
+    chosen = list[str]()
+    for name in large:  # the outer ones first
+        smaller = {i for other in large if _is_inside(other, name) for i in names[other]}
+        gives_way = 2 * layers(smaller) > layers(names[name])
+        if not gives_way and not any(_is_inside(name, other) for other in chosen):
+            chosen.append(name)
+    lists = {_NUMBER.sub("N", name) for name in chosen}
+    found = [n for n, part in names.items() if _NUMBER.sub("N", n) in lists and layers(part)]
+    parts = [(names[n], n) for n in _innermost(found)]
     if not parts:
-        raise NetworkError(
-            f"{shortened(graph.name)} has no blocks of several layers, which {arg('checkpointing')} and "
-            f"{arg('tune')} frozen:N count; expected a network with some, or torch.utils.checkpoint in its "
-            "code",
-            code="no-blocks",
-        )
+        every = [([*b.operations], b.label) for b in cut(graph)]
+        parts = [(part, label) for part, label in every if layers(part) >= LEAST_LAYERS]
+        others = {*range(len(graph.operations))}.difference(*(part for part, _ in parts))
+        found = [n for n, part in names.items() if layers(part) and len(part) > 1]
+        found = [n for n in found if others.issuperset(names[n])]
+        parts = [(names[n], n) for n in _innermost(found)] or parts
+    if not parts:
+        raise _without_blocks(graph)
     return sorted(parts)
+
+
+def _is_inside(name: str, outer: str) -> bool:
+    return name.startswith((outer + ".", outer + "/"))
+
+
+def _innermost(names: Sequence[str]) -> list[str]:
+    """Return the names of modules that hold none of the others."""
+    return [n for n in names if not any(_is_inside(other, n) for other in names)]
+
+
+def _without_blocks(graph: Graph) -> NetworkError:
+    otherwise = ", or torch.utils.checkpoint in its code"
+    if any(CHECKPOINT in o.attributes for o in graph.operations):
+        otherwise = f"; without {arg('checkpointing')} the checkpoints in its code count"
+    return NetworkError(
+        f"{shortened(graph.name)} has no numbered blocks and no blocks of several layers, which "
+        f"{arg('checkpointing')} and {arg('tune')} frozen:N count; expected a network with some{otherwise}",
+        code="no-blocks",
+    )
+
+
+def frozen_up_to(graph: Graph, tuning: Tuning) -> str | None:
+    """Return the name of the last frozen block of frozen:N; None for another tuning."""
+    return units(graph)[tuning.frozen - 1][1] if tuning.frozen > 0 else None
 
 
 def _recomputed(graph: Graph, checkpointing: str) -> Graph:
@@ -244,7 +279,7 @@ def _recomputed(graph: Graph, checkpointing: str) -> Graph:
     operations = [o.changed(**nothing) for o in graph.operations]
     if checkpointing != "none":
         selective = {SELECTIVE: True} if checkpointing == "selective" else {}
-        for number, part in enumerate(units(graph), start=1):
+        for number, (part, _) in enumerate(units(graph), start=1):
             for i in part:
                 operations[i] = operations[i].changed(**{CHECKPOINT: number}, **selective)
     return _with(graph, operations, graph.still)

@@ -13,8 +13,10 @@ import pytest
 import lolat
 from lolat.errors import InputError, NetworkError
 from lolat.readers.torch.named import load_torchvision
+from lolat.report.cost import cost_lines
+from lolat.report.tables import lines_of
 from lolat.training.memory import numbers_of
-from lolat.training.tuning import tuned
+from lolat.training.tuning import tuned, units
 from tests.training.known import saved_bytes
 from tests.training.steps_by_pytorch import (
     Block,
@@ -240,6 +242,86 @@ def test_selective_checkpointing_multiplies_nothing_again() -> None:
         read(Selective(), TOKENS)
 
 
+# ---- What counts as a block.
+
+
+def convolution(channels: int = 32) -> Any:
+    return nn.Sequential(nn.Conv2d(channels, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU())
+
+
+class Listed(nn.Module):
+    """A list of blocks of so many convolutions each; `kept`: each block is a checkpoint."""
+
+    def __init__(self, *convolutions: int, kept: bool = False) -> None:
+        super().__init__()
+        self.kept = kept
+        self.stem, self.head = nn.Conv2d(3, 32, 3), nn.Linear(32, 10)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(*(layer for _ in range(n) for layer in convolution()))
+            for n in convolutions
+        )
+
+    def forward(self, x: Any) -> Any:
+        from torch.utils.checkpoint import checkpoint
+
+        x = self.stem(x)
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.kept else block(x)
+        return self.head(x.mean((2, 3)))
+
+
+LISTS = [(1, 1, 1, 2, 2, 2), (1, 1, 1, 1)]
+
+
+@pytest.mark.parametrize("convolutions", LISTS)
+def test_a_block_of_one_convolution_counts_as_its_siblings_do(
+    convolutions: tuple[int, ...],
+) -> None:
+    """A convolution of 32 channels has 32 x 32 x 9 + 32 parameters, its normalization 64."""
+    of_blocks = [n * (32 * 32 * 9 + 32 + 64) for n in convolutions]
+    graph = read(Listed(*convolutions), torch.rand(2, 3, 16, 16))
+    assert numbers_of(tuned(graph, "frozen:1", None)).trained == sum(of_blocks[1:]) + 330
+    assert numbers_of(tuned(graph, "frozen:3", None)).trained == sum(of_blocks[3:]) + 330
+    cost = lolat.load("p4-fp32").cost(graph, 2, tune="frozen:3")
+    assert any(line.endswith("; frozen: up to blocks.2") for line in lines_of(cost_lines(cost)))
+
+
+@pytest.mark.parametrize("convolutions", LISTS)
+def test_checkpoints_of_a_list_are_those_of_its_blocks(convolutions: tuple[int, ...]) -> None:
+    whole, x = Listed(*convolutions), torch.rand(2, 3, 16, 16)
+    agree(Listed(*convolutions, kept=True), x, tuned(read(whole, x), None, "full"))
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "blocks"),
+    [
+        ("timm", "mobilenetv3_large_100", lambda n: [b for stage in n.blocks for b in stage]),
+        ("torchvision.models", "mobilenet_v3_small", lambda n: [*n.features]),
+        (
+            "torchvision.models",
+            "efficientnet_b0",
+            lambda n: [b for s in n.features[1:8] for b in s],
+        ),
+    ],
+)
+def test_blocks_of_known_networks(package: str, name: str, blocks: Any) -> None:
+    """All but the first two blocks, counted by PyTorch's modules."""
+    load_torchvision()
+    network = getattr(pytest.importorskip(package), "create_model" if package == "timm" else name)
+    network = network(name) if package == "timm" else network()
+    graph = read(network, torch.rand(2, 3, 64, 64))
+    found = blocks(network)
+    assert len(units(graph)) == len(found)
+    behind = [p for block in found[2:] for p in block.parameters()]
+    head = network.classifier.parameters()
+    if package == "timm":
+        head = [*network.conv_head.parameters(), *network.norm_head.parameters(), *head]
+    elif name == "efficientnet_b0":
+        head = [*network.features[8].parameters(), *head]
+    expected = sum(p.numel() for p in (*behind, *head))
+    assert numbers_of(tuned(graph, "frozen:2", None)).trained == expected
+
+
 # ---- Networks of packages.
 
 
@@ -280,6 +362,23 @@ def test_a_network_of_timm(checkpointing: bool) -> None:
 def test_not_all_blocks_can_be_frozen() -> None:
     with pytest.raises(InputError, match="has 4 blocks"):
         tuned(read(Blocks(), TOKENS), "frozen:4", None)
+
+
+def test_checkpoints_of_a_network_without_blocks_are_told() -> None:
+    class Kept(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: Any) -> Any:
+            from torch.utils.checkpoint import checkpoint
+
+            return self.last(checkpoint(self.first, x, use_reentrant=False))
+
+    with pytest.raises(
+        NetworkError, match="without checkpointing the checkpoints in its code count"
+    ):
+        tuned(read(Kept(), torch.rand(4, 8)), None, "full")
 
 
 def test_a_table_that_is_a_buffer_is_not_trained() -> None:
