@@ -6,8 +6,11 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain, count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from lolat.device.predicting import predict
 from lolat.device.prediction import Prediction, end_ms
@@ -115,7 +118,9 @@ def predict_all(
         key = network if isinstance(network, str) else id(network)
         try:
             if key not in graphs:
-                graphs[key] = read_network(network, question.input_size)
+                read = read_network(network, question.input_size)
+                is_named = isinstance(network, (str, Graph, Analysis))
+                graphs[key] = read if is_named else _numbered(read, graphs)
             graph = graphs[key]
         except (NetworkError, MissingPackageError) as error:
             errors[f"a {type(network).__name__}" if key == id(network) else str(key)] = error
@@ -179,6 +184,20 @@ def read_network(network: Any, input_size: InputSize) -> Graph | Analysis:
             "one pass as a network give transformers:config.json"
         )
         raise error.reworded(f"no network {shortened(str(network))!r}: {words}") from error
+
+
+def _numbered(graph: Graph | Analysis, others: Mapping[Any, Graph | Analysis]) -> Graph | Analysis:
+    """A model's graph, with a number behind its name if other objects have that: "Sequential 2".
+
+    `others`: by text, or by the number of an object.
+    """
+    if not isinstance(graph, Graph):
+        return graph
+    taken = {g.name for key, g in others.items() if isinstance(g, Graph) and isinstance(key, int)}
+    names = (f"{graph.name} {number}" for number in count(2))
+    return msgspec.structs.replace(
+        graph, name=next(name for name in chain([graph.name], names) if name not in taken)
+    )
 
 
 def _sample_ms(prediction: Prediction) -> float:

@@ -369,6 +369,22 @@ def test_curves_of_networks_on_devices_differ_in_color_or_style(axes: Any) -> No
     assert figure.bbox.x0 <= inside.x0 <= inside.x1 <= figure.bbox.x1
 
 
+def test_models_of_one_name_are_told_apart(axes: Any) -> None:
+    """In the frame and as curves; a model that is given twice is one network, and each has its figures."""
+    pytest.importorskip("pandas")
+    nn = pytest.importorskip("torch").nn
+    small, large = (nn.Sequential(nn.Conv2d(3, n, 7), nn.ReLU()) for n in (8, 512))
+    ask = partial(GPU.predict, input_size=64)
+    found = ask([small, large, small], [1, 64])
+    own = [ask(n, b).latency_ms for n in (small, large, small) for b in (1, 64)]
+    names = [name for name in ("Sequential", "Sequential 2", "Sequential") for _ in range(2)]
+    assert [*found.frame()["network"]] == names == [p.query.network for p in found]
+    assert [p.latency_ms for p in found] == own
+    found[:4].plot(axes)
+    assert [line.get_ydata().tolist() for line in axes.lines] == [own[:2], own[2:4]]
+    assert ask(large).network == "Sequential"
+
+
 def test_a_part_of_several_answers_is_such_an_answer(axes: Any) -> None:
     """A slice, and those that are kept, have a table, a picture and rows of their own."""
     pytest.importorskip("pandas")
