@@ -38,9 +38,10 @@ OTHER_OPTIMIZERS = {  # in transformers' TrainingArguments
     "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw", "adamw_8bit": "adamw8bit",
     "adamw_bnb_8bit": "adamw8bit", "lion_32bit": "lion",
 }  # fmt: skip
-OTHER_PRECISIONS = {
-    "float32": "fp32", "float": "fp32", "fp16-mixed": "amp", "bf16-mixed": "amp", "amp_bf16": "amp",
-    "mixed": "amp", "float16": "fp16", "half": "fp16", "bfloat16": "bf16",
+OTHER_PRECISIONS = {  # in options and in columns of tables
+    "float32": "fp32", "float": "fp32", "fp16-mixed": "amp", "bf16-mixed": "amp", "mixed": "amp",
+    "amp_bf16": "amp", "amp_bfloat16": "amp", "amp_fp16": "amp", "amp_float16": "amp",
+    "float16": "fp16", "half": "fp16", "bfloat16": "bf16",
 }  # fmt: skip
 OTHER_SHARDINGS = {
     "ddp": "none", "no_shard": "none", "zero3": "fsdp", "full_shard": "fsdp", "shard_grad_op": "zero2",

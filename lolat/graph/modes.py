@@ -15,15 +15,13 @@ from lolat.graph import Graph, kinds
 from lolat.graph.counts import wide_share
 from lolat.graph.kinds import by_name
 from lolat.io.tables import Row
+from lolat.parameters import OTHER_PRECISIONS
 from lolat.units import percent
 
 FLOAT32, TF32, AMP, FLOAT16, BFLOAT16 = "float32", "tf32", "amp", "float16", "bfloat16"
-DTYPES = {
-    FLOAT32: FLOAT32, "fp32": FLOAT32, "float": FLOAT32, TF32: TF32,
-    AMP: AMP, "amp_bf16": AMP, "amp_bfloat16": AMP, "amp_fp16": AMP, "amp_float16": AMP,
-    FLOAT16: FLOAT16, "fp16": FLOAT16, "half": FLOAT16,
-    BFLOAT16: BFLOAT16, "bf16": BFLOAT16,
-}  # fmt: skip
+PRECISION_DTYPES = {"fp32": FLOAT32, "tf32": TF32, "amp": AMP, "fp16": FLOAT16, "bf16": BFLOAT16}
+"""Name of a precision -> the data type of a mode."""
+DTYPES = PRECISION_DTYPES | {n: PRECISION_DTYPES[word] for n, word in OTHER_PRECISIONS.items()}
 """Name of a data type -> its name in LoLat. `amp`: PyTorch's autocast, with weights in float32; `tf32`:
 float32 with all products in TF32 (PyTorch's default: only convolutions)."""
 Launch = Literal["eager", "compiled", "graph"]
@@ -84,7 +82,8 @@ class Mode:
         `otherwise`: the mode if the name has none; None: Mode().
         """
         words = re.split(r"[-.]", name.lower())
-        dtypes = [DTYPES[w] for w in words if w in DTYPES]
+        # "mixed" alone may be what a table holds, such as mixed networks.
+        dtypes = [DTYPES[w] for w in words if w in DTYPES and w != "mixed"]
         compiled = not {"dynamo", "compile", "compiled", "inductor"}.isdisjoint(words)
         last = not {"nhwc", "channels_last"}.isdisjoint(words)
         if not (dtypes or compiled or last or "nchw" in words):

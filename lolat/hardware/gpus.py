@@ -12,13 +12,11 @@ from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 
-from lolat.graph.modes import AMP, BFLOAT16, FLOAT16, FLOAT32, TF32
+from lolat.graph.modes import BFLOAT16, FLOAT32, PRECISION_DTYPES, TF32
 from lolat.io.tables import MAKERS, device_key, read_table
 from lolat.parameters import PARAMETERS
 from lolat.units import GIB
 
-PRECISION_DTYPES = {"fp32": FLOAT32, "tf32": TF32, "amp": AMP, "fp16": FLOAT16, "bf16": BFLOAT16}
-"""Name of a precision -> the data type of a mode (`lolat.graph.modes`)."""
 PRECISION_OF = {dtype: name for name, dtype in PRECISION_DTYPES.items()}
 UNUSABLE_BYTES, UNUSABLE_SHARE = GIB // 2, 0.06
 """Memory of a GPU that CUDA and the libraries keep, and the share that an allocator cannot hand out."""

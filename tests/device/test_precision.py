@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from lolat.device.predictors.precision import PRECISION_SPREAD, in_precision
 from lolat.errors import InputError
 from lolat.graph import work as c
-from lolat.graph.modes import AMP, BFLOAT16, FLOAT16, FLOAT32, TF32, Mode
-from lolat.hardware.gpus import find_gpu
+from lolat.graph.modes import AMP, BFLOAT16, FLOAT16, FLOAT32, MODE_COLUMNS, TF32, Mode
+from lolat.hardware.gpus import dtype_named, find_gpu
 from tests.device.test_roofline import MOVING_BANDWIDTH, RATE, formula, work_of
 
 A100 = find_gpu("A100")
@@ -95,3 +95,19 @@ def test_a_precision_that_a_device_lacks(dtype: str, gpu: object, said: str) -> 
     with pytest.raises(InputError, match=said) as error:
         in_precision(formula(), dtype, gpu)  # type: ignore[arg-type]
     assert error.value.code == "no-precision"
+
+
+@pytest.mark.parametrize(
+    ("word", "dtype"),
+    [
+        *((word, "amp") for word in ("mixed", "fp16-mixed", "bf16-mixed", "amp_fp16", "amp_bf16")),
+        *((word, "amp") for word in ("amp_float16", "amp_bfloat16")),
+        ("half", "float16"),
+        ("float", "float32"),
+    ],
+)
+def test_an_option_and_a_column_take_the_same_words(word: str, dtype: str) -> None:
+    """Words of Lightning, timm and PyTorch."""
+    assert dtype_named(word) == dtype
+    assert MODE_COLUMNS["precision"][1][word] == dtype
+    assert Mode.of_file("times-mixed.csv").dtype == FLOAT32  # of mixed networks
