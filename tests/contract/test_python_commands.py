@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 }
 """Command -> the function of Python, and a call of it."""
 CONTEXT = click.Context(LEAVES["predict"])
-FILES = {"json", "csv", "now", "as_learned"}
+FILES = {"json", "csv", "html", "now", "as_learned"}
 """Options for what a command reads and writes; and measuring, of which `as_now` is a method of a model."""
 
 

@@ -462,12 +462,12 @@ def test_a_recipe_without_runs_is_no_device_without_training_steps() -> None:
         assert any(line.startswith("? ") for line in lines) == bool(mark)
 
 
-def test_a_frame_says_how_many_machines_are_rented_and_names_devices_as_load() -> None:
+def test_a_frame_says_how_many_machines_are_rented_and_names_profiles_as_load() -> None:
     """Machines have 8 GPUs at most; 4 of the machine with 8 V100 are idle."""
     pytest.importorskip("pandas")
     about = {"samples": 10**6, "replicas": (4, 16)}
     frame = package.compare("timm:resnet50", 64, ["v100", "h100"], **about).frame()
-    assert [package.load(name).label for name in frame["device"]] == [*frame["device"]]
+    assert [package.load(name).label for name in frame["profile"]] == [*frame["profile"]]
     words = [*frame["rented"]]
     assert words[0].endswith("8x_v100, 4 idle")
     assert words[1].startswith("2 x ")

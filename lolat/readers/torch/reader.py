@@ -182,7 +182,7 @@ def _as_image(model: Any, size: Any, graph: Graph) -> Iterator[str]:
     if len(numbers) == 1 and not kind and len(shape) == 3:
         image = f"an image of {shapes_text([shape])}"
         yield f"read as {image}, as no layer of it tells the shape of its input; {alone}"
-    elif shape == (*numbers, getattr(layer, "in_features", 0)):
+    elif numbers and shape == (*numbers, getattr(layer, "in_features", 0)):
         steps = f"{shape[0]:,} steps of {shape[1]:,} features"
         yield f"read as {steps}, those of its first dense layer; {alone}"
 
