@@ -216,8 +216,10 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     inside = inside if file.is_measured and not steps_alone else 0.0
     terms_ms = dict(zip(formula.features, terms.sum(axis=0).tolist(), strict=True))
     about = extrapolation, file.noise, coverage, int(counts[:, _OPS].sum()), graph
-    half, doubts = widened_half_width(formula, steps, *about, {**terms_ms, CONSTANT: call_ms})
-    half, doubts = _as_it_runs(model, graph, latency, half, doubts)
+    is_checked = model.state is not None and model.state.check is not None
+    all_ms = {**terms_ms, CONSTANT: call_ms}
+    half, doubts = widened_half_width(formula, steps, *about, all_ms, is_checked)
+    half, doubts = with_copies(half, doubts, file, graph, latency)
     remarks = [remark for remark in of_counts if remark.endswith(ONLY)] if size > 1 else []
     remarks += [*extrapolation.remarks, *doubts, *steps_alone]
     remarks += (*other_framework(file, graph.framework), *of_its_source(file))
@@ -254,17 +256,6 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     )
 
 
-def _as_it_runs(
-    model: Device, graph: Graph, latency_ms: float, half: float | None, doubts: tuple[str, ...]
-) -> tuple[float | None, tuple[str, ...]]:
-    """(half width, remarks) of `widened_half_width` on a machine that was checked, and under autocast."""
-    if model.state is not None and model.state.check:  # its speed now makes the interval wide
-        doubts = tuple(doubt for doubt in doubts if not doubt.startswith(UNSTEADY))
-    if model.file.mode.dtype != AMP:
-        return half, doubts
-    return with_copies(half, doubts, model.file, graph, latency_ms)
-
-
 COPIES_SHARE = 0.1
 """Share of the latency from which on the time to convert the weights is told."""
 
@@ -280,7 +271,7 @@ def with_copies(
     that autocast does not keep. Less than COPIES_SHARE is passed over.
     """
     gpu = file.gpu
-    if gpu is None or not gpu.bandwidth_gb_s:
+    if gpu is None or not gpu.bandwidth_gb_s or file.mode.dtype != AMP:
         return half, remarks
     kept, again = (3.0 * float(made.sum()) / gpu.bandwidth_gb_s / 1e6 for made in copies(graph))
     if file.mode.fused:
@@ -352,9 +343,6 @@ def with_untimed(
     return Extrapolation(beyond, unmeasured, unlike, found.remarks, known), remarks
 
 
-UNSTEADY = "the interval is wide because the machine was unsteady while learning"
-
-
 def widened_half_width(
     formula: Formula,
     steps: Steps | None,
@@ -364,11 +352,13 @@ def widened_half_width(
     ops: int,
     graph: Graph | None = None,
     terms_ms: Mapping[str, float] | None = None,
+    is_checked: bool = False,
 ) -> tuple[float | None, tuple[str, ...]]:
     """(half width of the interval, a logarithm; remarks if there is none, or the machine makes most of it).
 
     `ops`: number of operations; `graph`: of a network that may be quantized; `terms_ms`: of the formula in
-    the network. Too few points: None for the default coverage, InputError for a given one.
+    the network; `is_checked`: by a check of the machine, whose own remark tells how its times move. Too few
+    points: None for the default coverage, InputError for a given one.
     """
     if steps is not None and isinstance(formula, Roofline) and formula.multiprocessors == 1.0:
         unlike = formula.unlike(steps) or {}
@@ -385,9 +375,11 @@ def widened_half_width(
     int8 = int8_half_width(formula.int8, graph, sure) if graph and formula.int8 else 0.0
     machine = math.log1p(noise.repeatability or 0.0) * normal_quantile(sure)
     told: tuple[str, ...] = ()
-    if machine > MOSTLY_MACHINE * widened:
+    if machine > MOSTLY_MACHINE * widened and not is_checked:
         repeat = f"its times repeat within {percent(noise.repeatability or 0.0)}"
-        told = (Remark(UNSTEADY, repeat),)
+        told = (
+            Remark("the interval is wide because the machine was unsteady while learning", repeat),
+        )
     return math.hypot(widened, machine, int8), told
 
 

@@ -16,6 +16,7 @@ from lolat.graph.analysis import analyze
 from lolat.graph.memory import Memory, alive_bytes, parameters, weights_bytes
 from lolat.graph.modes import AMP, FLOAT16, Mode
 from lolat.training.memory import numbers_of
+from tests.allocations import most_bytes
 
 CONV = {
     "kernel": (3, 3),
@@ -226,10 +227,8 @@ def test_tensors_are_those_of_pytorchs_allocator() -> None:
         module(x)
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
             module(x)
-    events = [e for e in found.profiler.kineto_results.events() if e.name() == "[memory]"]
-    taken = np.cumsum([e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())])
     memory = analyze(read_model(module, (256,))).memory(32)
-    assert memory.activations_bytes == int(taken.max()) + x.numel() * 4
+    assert memory.activations_bytes == most_bytes(found) + x.numel() * 4
     assert memory.weights_bytes == sum(p.numel() * 4 for p in module.parameters())
 
 
@@ -261,7 +260,7 @@ def test_eager_pytorch_holds_the_inputs_of_a_module(act: str, in_place: bool) ->
     x = torch.randn(256, 32)
     with torch.no_grad(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         network(x)
-    most = _most_bytes(seen)
+    most = most_bytes(seen)
     graph, narrow = lolat.read((network, x)), 4 * 256 * 512
     assert most == (6 if in_place else 9) * narrow
     assert analyze(graph).memory(256).activations_bytes == most + x.nbytes
@@ -307,20 +306,10 @@ def test_eager_pytorch_copies_a_slice_for_kernels_of_contiguous_tensors(
         profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen,
     ):
         network(x)
-    most = _most_bytes(seen)
+    most = most_bytes(seen)
     graph = lolat.read((network, x[:1]))
     counted = analyze(graph).memory(batch)
     assert counted.activations_bytes == pytest.approx(most + x.nbytes, rel=1e-3)
-
-
-def _most_bytes(seen: Any) -> int:
-    """The most bytes that were allocated at once while PyTorch's profiler watched."""
-    now = most = 0
-    for event in seen.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            now += event.nbytes()
-            most = max(most, now)
-    return most
 
 
 def _live_bytes(call: Callable[[], object], *held: object) -> tuple[int, object]:

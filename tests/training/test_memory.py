@@ -10,6 +10,7 @@ import lolat
 from lolat.optimizers import optimizer_named
 from lolat.training.memory import Shards, memory_at_peak, mixed_remarks, recipe_of, state_parts
 from lolat.units import byte_size
+from tests.allocations import most_bytes
 
 
 @pytest.mark.parametrize(
@@ -67,12 +68,7 @@ def profiled_peak(network: Any, x: Any) -> int:
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         network(x).sum().backward()
-    now = most = 0
-    for event in seen.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            now += event.nbytes()
-            most = max(most, now)
-    return most
+    return most_bytes(seen)
 
 
 def peak(network: Any, x: Any) -> float:
