@@ -230,6 +230,8 @@ def _found(name: str) -> tuple[Gpu | None, str]:
         pattern = re.compile(rf"\b(?:[rg]tx ?)?(?:{its_words})(?![a-z0-9])")
         if not pattern.search(words) or ("sxm" in words and "PCIe" in gpu.name):
             continue
+        if re.search("rtx" if gpu.name.startswith("GTX") else "gtx", words):
+            continue  # a card of another line: there is no GTX 4090
         rest = re.sub(r"\b\d+ ?gb\b", "", pattern.sub(" ", words, count=1))
         fits = [abs(size - (gpu.memory_gib or 0.0)) <= SIZE_OFF * size for size in sizes]
         if not OTHER_CARD.search(rest) and (any(fits) or not fits):

@@ -29,7 +29,11 @@ PLAUSIBLE = {
 
 GPUs have 200 GFLOPS and 5 GB/s or more for each; in TFLOPS and TB/s less than 1 and 0.06."""
 MOST_FLOPS_A_BYTE = 5e3
-"""Most FLOPs in bfloat16 for a byte of bandwidth: GPUs have 40 to 420."""
+"""Most FLOPs of any data type for a byte of bandwidth: GPUs have 40 to 420 in half precision, 1,130 in FP4."""
+MOST_SECONDS_OF_MEMORY = 16.0
+"""Most seconds to read all memory once: GPUs take 0.02 to 1, and 18 or more where MiB stand for GiB."""
+MOST_L2_MB, MOST_POWER_W = 2e3, 2e4
+"""Most MB of cache and watts of a device: the largest have 256 and 1,400; kilobytes and milliwatts are above."""
 KEPT = {
     "memory_gib": ("memory_gib", 1.0), "bandwidth_gb_s": ("bandwidth_gb_s", 1.0),
     "multiprocessors": ("multiprocessors", 1.0),
@@ -148,14 +152,20 @@ def above_zero(row: Row, column: str) -> float:
 
 def _check_units(row: Row) -> None:
     """InputError for columns that contradict each other, as those of no device do."""
-    columns = [name for name in (*PLAUSIBLE, "bf16_tflops") if row.get(name)]
+    rates = [name for name in KEPT if name.endswith(("tflops", "gflops"))]
+    columns = [name for name in (*PLAUSIBLE, *rates, "memory_gib", "l2_mb", "power_w") if row.get(name)]
     given = {name: above_zero(row, name) for name in columns}
     units = given.get("multiprocessors", 0.0)
     for name, (_, _, each, unit) in PLAUSIBLE.items():
         if given.get(name, np.inf) < each * units:
             least = f"{each * units:,g}{unit} or more"
             raise row.wrong(name, f"{least}, by {units:g} multiprocessors")
-    most = MOST_FLOPS_A_BYTE * given.get("bandwidth_gb_s", np.inf) / 1e3
-    if given.get("bf16_tflops", 0.0) > most:
-        expected = f"at most {most:,g} TFLOPS, by {row['bandwidth_gb_s']} GB/s"
-        raise row.wrong("bf16_tflops", expected)
+    bandwidth = given.get("bandwidth_gb_s", np.inf)
+    flops, seconds = MOST_FLOPS_A_BYTE * bandwidth, MOST_SECONDS_OF_MEMORY * bandwidth
+    most = {name: (flops, "GFLOPS") if "gflops" in name else (flops / 1e3, "TFLOPS") for name in rates}
+    for name, (high, unit) in (most | {"memory_gib": (seconds, "GiB")}).items():
+        if given.get(name, 0.0) > high:
+            raise row.wrong(name, f"at most {high:,g} {unit}, by {bandwidth:g} GB/s")
+    for name, high in (("l2_mb", MOST_L2_MB), ("power_w", MOST_POWER_W)):
+        if given.get(name, 0.0) > high:
+            raise row.wrong(name, f"at most {high:,g}, as of any device")

@@ -160,6 +160,24 @@ def test_a_data_sheet_of_other_units_is_refused(
     assert not (tmp_path / "m.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("column", "wrong", "right"),
+    [("half_tflops", 65_000, 65), ("fp8_tflops", 1_979_000, 1979), ("tf32_gflops", 1.56e8, 1.56e5),
+     ("memory_gib", 16_384, 16), ("l2_mb", 51_200, 50), ("power_w", 700_000, 700)],
+)  # fmt: skip
+def test_a_cell_of_other_units_is_refused(
+    lolat: Command, tmp_path: Path, column: str, wrong: float, right: float
+) -> None:
+    """GFLOPS, MFLOPS, MiB, KB and milliwatts, of a T4, an H100 or an A100."""
+    operations, facts = made_up.write_tables(tmp_path)
+    head, row = made_up.FACTS.splitlines()
+    ask = ("fit", operations, "--facts", facts, "--name", "desk", "--output", tmp_path / "m.json")
+    facts.write_text(f"{head},{column}\n{row},{wrong}\n")
+    assert column in lolat.refused(*ask)
+    facts.write_text(f"{head},{column}\n{row},{right}\n")
+    lolat.done(*ask)
+
+
 def test_a_data_sheet_alone_has_no_times_that_a_new_fit_replaces(
     lolat: Command, tmp_path: Path
 ) -> None:

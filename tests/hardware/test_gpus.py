@@ -96,7 +96,7 @@ OTHERS = [
     "Tesla V100S-PCIE-32GB", "Tesla V100-SXM3-32GB", "Tesla P100-PCIE-12GB",
     "NVIDIA RTX A4000 Laptop GPU", "NVIDIA RTX A5500",
     "NVIDIA RTX PRO 6000 Blackwell Server Edition", "NVIDIA L20",
-    "2x A100", "H100 x8",
+    "2x A100", "H100 x8", "GTX 4090", "gtx4090", "RTX 1080",
 ]  # fmt: skip
 
 
