@@ -153,7 +153,9 @@ def above_zero(row: Row, column: str) -> float:
 def _check_units(row: Row) -> None:
     """InputError for columns that contradict each other, as those of no device do."""
     rates = [name for name in KEPT if name.endswith(("tflops", "gflops"))]
-    columns = [name for name in (*PLAUSIBLE, *rates, "memory_gib", "l2_mb", "power_w") if row.get(name)]
+    columns = [
+        name for name in (*PLAUSIBLE, *rates, "memory_gib", "l2_mb", "power_w") if row.get(name)
+    ]
     given = {name: above_zero(row, name) for name in columns}
     units = given.get("multiprocessors", 0.0)
     for name, (_, _, each, unit) in PLAUSIBLE.items():
@@ -162,7 +164,9 @@ def _check_units(row: Row) -> None:
             raise row.wrong(name, f"{least}, by {units:g} multiprocessors")
     bandwidth = given.get("bandwidth_gb_s", np.inf)
     flops, seconds = MOST_FLOPS_A_BYTE * bandwidth, MOST_SECONDS_OF_MEMORY * bandwidth
-    most = {name: (flops, "GFLOPS") if "gflops" in name else (flops / 1e3, "TFLOPS") for name in rates}
+    most = {
+        name: (flops, "GFLOPS") if "gflops" in name else (flops / 1e3, "TFLOPS") for name in rates
+    }
     for name, (high, unit) in (most | {"memory_gib": (seconds, "GiB")}).items():
         if given.get(name, 0.0) > high:
             raise row.wrong(name, f"at most {high:,g} {unit}, by {bandwidth:g} GB/s")

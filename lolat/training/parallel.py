@@ -130,8 +130,9 @@ class Parallel:
         `gradients`, `weights`: bytes of each part's messages, in the order of the forward pass;
         `backward_ms`, `forward_ms`: ms of each part in a batch, of which an iteration has `batches`.
         Gradients of zero2 and fsdp leave each batch, others once in an iteration; fsdp gathers the
-        parameters of a part before each of its passes (`again`: bytes before the backward one, if others),
-        zero1 and zero2 gather them all once after the update.
+        parameters of a part before each of its passes (`again`: bytes before the backward one, if others).
+        zero2 gathers them once, under the forward pass, as FSDP's SHARD_GRAD_OP; zero1 after the update,
+        before anything else runs, as PyTorch's ZeroRedundancyOptimizer and DeepSpeed do.
         """
         if self.devices == 1 or self.link is None:
             return 0.0, 0.0
@@ -151,9 +152,9 @@ class Parallel:
         def waits(forward: Sequence[float], backward: Sequence[float]) -> float:
             if self.sharding == NONE:
                 return exposed_ms(gradients, backward, allreduce)
-            gathering = exposed_ms(weights[::-1], forward[::-1], ring, 0.0, 0.0)
             if self.sharding == ZERO1:
-                return exposed_ms(gradients, backward, ring) + gathering
+                return exposed_ms(gradients, backward, ring) + ring(sum(weights))
+            gathering = exposed_ms(weights[::-1], forward[::-1], ring, 0.0, 0.0)
             scattering = batches * exposed_ms(gradients, backward, ring, 0.0, 0.0)
             if self.sharding == ZERO2:
                 return scattering + gathering

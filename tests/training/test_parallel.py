@@ -221,6 +221,15 @@ def test_messages_hide_behind_long_passes_but_for_the_first_gather_and_the_last_
     assert hidden == pytest.approx(9 * 21.0)
 
 
+def test_zero1_gathers_after_the_update_when_nothing_hides_it() -> None:
+    """ZeRO 1 of PyTorch broadcasts in `step()`: ten parts of 40 MB at 80 Gbit/s, in a ring of 4."""
+    parts, ms, link = [4e7] * 10, [1e3] * 10, Link(80.0, 0.0)
+    exposed, hidden = Parallel(4, link, "zero1").exchange_ms(parts, ms, parts, ms)
+    assert exposed == pytest.approx(3.0 + 30.0)  # the last gradients, then all weights
+    assert hidden == pytest.approx(9 * 3.0)
+    assert exposed > Parallel(4, link).exchange_ms(parts, ms, parts, ms)[0] == pytest.approx(6.0)
+
+
 def test_zero1_exchanges_once_whatever_the_batches_and_zero2_each_time() -> None:
     one, two = (
         [Parallel(4, SLOW, s).exchange_ms([4000.0], [0.0], [4000.0], [0.0], n)[0] for n in (1, 3)]
