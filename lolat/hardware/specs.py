@@ -29,11 +29,11 @@ PLAUSIBLE = {
 
 GPUs have 200 GFLOPS and 5 GB/s or more for each; in TFLOPS and TB/s less than 1 and 0.06."""
 MOST_FLOPS_A_BYTE = 5e3
-"""Most FLOPs of any data type for a byte of bandwidth: GPUs have 40 to 420 in half precision, 1,130 in FP4."""
+"""Most FLOPs of any data type for a byte of bandwidth: GPUs have 40 to 420 in BF16, 1,130 in FP4."""
 MOST_SECONDS_OF_MEMORY = 16.0
 """Most seconds to read all memory once: GPUs take 0.02 to 1, and 18 or more where MiB stand for GiB."""
 MOST_L2_MB, MOST_POWER_W = 2e3, 2e4
-"""Most MB of cache and watts of a device: the largest have 256 and 1,400; kilobytes and milliwatts are above."""
+"""Most MB of cache and watts of a device: the largest have 256 and 1,400; KB and milliwatts are above."""
 KEPT = {
     "memory_gib": ("memory_gib", 1.0), "bandwidth_gb_s": ("bandwidth_gb_s", 1.0),
     "multiprocessors": ("multiprocessors", 1.0),
