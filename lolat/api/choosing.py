@@ -32,10 +32,15 @@ from lolat.hardware.gpus import (
 from lolat.hardware.prices import Prices, price_list, rental_of
 from lolat.io.paths import LOCAL, SHIPPED, find_model, list_models
 from lolat.io.progress import Progress, Warn
+from lolat.io.results import Remark
 from lolat.llm.frameworks import FRAMEWORKS
 from lolat.units import names_in, plain, value_words
 
 ALL = "all"
+NO_HOST = Remark(
+    "no host starts the operations of this device, so its time is the same for each launch overhead",
+    "the overhead that was given is of the GPUs",
+)
 SAME_SHEET = 0.05  # relative difference of two data sheets of one GPU
 
 
@@ -85,8 +90,7 @@ def devices(
         for one in known:
             try:
                 if name != ALL or "networks" in contents(one).answers_for:
-                    model = loaded or (opened or load)(one)
-                    model = model if question is None else question.device(model)
+                    model = run_beside(loaded or (opened or load)(one), question)
                     distinct[model.label] = model
             except LolatError as error:
                 # Among several, one without the precision or the launch is told below the others.
@@ -97,7 +101,24 @@ def devices(
         why = "; ".join(dict.fromkeys(error.message for error in left_out.values()))
         why = f"no device can answer ({why or 'there is none'})"
         raise InputError(f"{arg('on')}: {why}", code="no-device")
+    if question is not None and not any(m.has_host for m in distinct.values()):
+        question.device(next(iter(distinct.values())))  # refuses a host's overhead that none has
     return [*distinct.values()], {one: str(error) for one, error in left_out.items()}
+
+
+def run_beside(model: Model, asked: LatencyQuestion | None) -> Model:
+    """The device in the execution mode that is `asked`, beside others; None: in its own.
+
+    One without a host runs without `host_us`, and says so.
+    """
+    if asked is None:
+        return model
+    if asked.host_us is None or model.has_host:
+        return asked.device(model)
+    alone = replace(asked, host_us=None).device(model)
+    made = Model(alone.file.but(no_host=NO_HOST), alone.source, alone.label)
+    made.asked = alone.asked
+    return made
 
 
 def contents(name: str) -> DeviceFile:

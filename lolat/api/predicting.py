@@ -23,7 +23,7 @@ from lolat.device.question import (
     no_device,
     sizes_of,
 )  # fmt: skip
-from lolat.device.running import in_precisions, not_alike
+from lolat.device.running import TIED, in_precisions, not_alike
 from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis
@@ -215,7 +215,10 @@ def priced(prediction: Prediction, listed: Prices) -> Prediction:
 
 
 def _fastest(model: Model, network: Graph | Analysis, question: Question) -> Prediction:
-    """The prediction of a device in its fastest precision, or in that of a network in half precision."""
+    """The prediction of a device in its fastest precision, or in that of a network in half precision.
+
+    Of precisions within TIED it is the one that needs the least memory.
+    """
     if own_dtype(network if isinstance(network, Graph) else network.graph) in (FLOAT16, BFLOAT16):
         return predict(model, network, question)
     found: list[Prediction] = []
@@ -229,7 +232,10 @@ def _fastest(model: Model, network: Graph | Analysis, question: Question) -> Pre
             refused = error
     if not found and refused is not None:
         raise refused
-    return min(reversed(found), key=_sample_ms)  # of ties the asked one
+    least = min(map(_sample_ms, found))
+    tied = [p for p in found if _sample_ms(p) <= TIED * least]
+    # Of equals the asked one.
+    return min(reversed(tied), key=lambda p: p.memory.total_bytes)
 
 
 def exceeded(predictions: Collection[Prediction], question: Question) -> list[str]:

@@ -110,6 +110,11 @@ class Device(Result):
             )
         return chosen
 
+    @property
+    def has_host(self) -> bool:
+        """True if a host starts the operations of the device."""
+        return any(getattr(formula, "host", None) for formula in self.predictors.values())
+
     def run_as(
         self, precision: str | None = None, launch: str | None = None, host_us: float | None = None,
         channels_last: bool = False,

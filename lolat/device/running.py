@@ -44,6 +44,9 @@ those measured, a RTX 3090 has a median of 0.00 and a spread of 0.03, a H100 of 
 batch 128)."""
 IN_TF32 = " (convolutions in TF32)"  # PyTorch's default for float32
 LAYOUTS = {True: "channels last", False: "channels first", None: ""}
+TIED = 1.01
+"""Precisions in which a device takes up to so many times the least time are as fast; the one with less
+memory is taken. A host-bound GPU takes as long in each."""
 HALVES = frozenset(["fp16", "bf16"])
 """Precisions of a network in half precision itself, as after `module.half()`."""
 NO_IMAGES = (

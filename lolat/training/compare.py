@@ -12,7 +12,7 @@ from typing import Any
 
 from lolat.device import Device
 from lolat.device.question import AUTO, as_whole, ask_each, each_batch, is_one, no_device, several
-from lolat.device.running import LAYOUTS
+from lolat.device.running import LAYOUTS, TIED
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.modes import AMP, BFLOAT16, COMPILED, EAGER, FLOAT16, GRAPH
@@ -420,7 +420,10 @@ def with_modes(costs: Costs, again: Callable[[str, dict[str, Any]], Cost]) -> Co
 
 
 def _fastest(model: Device, trained: Trained, asked: TrainingQuestion, most: int) -> Cost:
-    """Answer in the precision asked for, or in the fastest precision and layout of images."""
+    """Answer in the precision asked for, or in the fastest precision and layout of images.
+
+    Of those within TIED it is the one that needs the least memory.
+    """
     costs, errors = list[Cost](), list[LolatError]()
     is_best = asked.precision in (None, BEST)
     ways = [replace(asked, precision=None if is_best else asked.precision)]
@@ -437,7 +440,11 @@ def _fastest(model: Device, trained: Trained, asked: TrainingQuestion, most: int
             errors.append(error)
     if not costs:
         raise errors[0]
-    return min(costs, key=partial(_rank, asked))
+    order = partial(_rank, asked)
+    best = min(costs, key=order)
+    tied = (c for c in costs if c.batch_size == best.batch_size)
+    tied = (c for c in tied if c.fits == best.fits and order(c)[1] <= order(best)[1] / TIED)
+    return min(tied, key=lambda c: (c.options[0].memory_bytes or c.memory_bytes, order(c)))
 
 
 def _rank(asked: TrainingQuestion, cost: Cost) -> tuple[bool, float]:

@@ -10,10 +10,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lolat.api.asking import compare
-from lolat.api.choosing import ALL
+from lolat.api.choosing import ALL, run_beside
 from lolat.api.model import Model
+from lolat.api.predicting import ask
 from lolat.device.budget import budget, value_words
-from lolat.device.question import Question
+from lolat.device.question import LatencyQuestion, Question
 from lolat.device.running import not_alike
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
@@ -84,19 +85,34 @@ def card(
 
 def _command(name: str, form: Form, device: ListedDevice, *more: str) -> str:
     """The command line that gives the same figures, for a POSIX shell."""
-    return join(["lolat", name, device.argument, form.network(), *form.options(), *more])
+    but = "host_us" if form.has_host and not device.model.has_host else ""
+    return join(["lolat", name, device.argument, form.network(), *form.options(but), *more])
 
 
-def asked_of(device: ListedDevice, question: Card) -> Model:
-    """The device's model in the execution mode that is asked for."""
-    return device.model.run_as(**{field.name: question[field.name] for field in MODE})
+def _mode(question: Card) -> Card:
+    """The execution mode that is asked for."""
+    return {field.name: question[field.name] for field in MODE}
+
+
+def asked_of(form: Form, device: ListedDevice, question: Card) -> Model:
+    """The device's model in the execution mode that is asked for; "fastest" keeps its own precision.
+
+    The launch overhead of a host is of the devices that have one, if any has.
+    """
+    asked = LatencyQuestion(**_mode(question))
+    return run_beside(device.model, asked) if form.has_host else asked.device(device.model)
+
+
+def latencies(form: Form, question: Card, device: ListedDevice, graph: Graph) -> Any:
+    """The prediction of a device for each batch size."""
+    asked = LatencyQuestion(question["batch_size"], **_mode(question))
+    return ask(graph, asked, [asked_of(form, device, question)])
 
 
 def _latency(
     form: Form, question: Card, device: ListedDevice, graph: Graph, _: AtSize | None
 ) -> Card:
-    model = asked_of(device, question)
-    predictions = [model.predict(graph, size) for size in question["batch_size"]]
+    predictions = latencies(form, question, device, graph)
     return {
         "predictions": predictions,
         "known": device.answered_by(predictions[0].query.model),
@@ -125,7 +141,7 @@ def _budget(
 ) -> Card:
     vary, limit, sure = question["vary"], question["max_ms"], question["sure"]
     asked = Question(question["batch_size"], max_ms=limit, sure=sure)
-    model = asked_of(device, question)
+    model = asked_of(form, device, question)
     about = {"known": device.answered_by(model), "command": _command("budget", form, device)}
     try:
         answer = budget(model, graph, vary, asked, at_size)
@@ -362,7 +378,9 @@ def differ(form: Form, question: Card, cards: list[Card]) -> str:
     remedy = f'one for all in "{precision.label}"'
     remedy += ", or each device's fastest" * (BEST in (precision.choices or ()))
     models = (
-        c["predictions"][0].query.model if "predictions" in c else asked_of(c["device"], question)
+        c["predictions"][0].query.model
+        if "predictions" in c
+        else asked_of(form, c["device"], question)
         for c in cards
     )
     return not_alike(models, remedy)

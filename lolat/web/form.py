@@ -160,6 +160,9 @@ MODE = (
           choices={"": "as measured, or fastest as the precision", "last": "channels last"}, parse=bool),
 )  # fmt: skip
 """The fields of the execution mode."""
+FASTEST = Field("precision", "Precision", BEST,
+                choices={BEST: "each device's fastest"} | _words("precision", "as measured"),
+                may_be_empty=True)  # fmt: skip
 LIMITS = (Field("max_hours", "Limit of hours"), Field("max_dollars", "Limit of US$"))
 """The fields of the limits of a training."""
 RENTED = (
@@ -189,8 +192,9 @@ SHARDED = {
 }  # fmt: skip
 TABS = {
     "latency": Tab("Latency", (
-        Field("batch_size", "Batch sizes", "1", "samples in one pass; several with commas: 1,8,32", 8),
-        *MODE,
+        Field("batch_size", "Batch sizes", "1,32", "samples in one pass; several with commas", 8),
+        replace(FASTEST, hint="of tf32, amp, fp16, bf16, and that measured; or one for all"),
+        *MODE[1:],
     )),
     "budget": Tab("What fits", (
         Field("vary", "What may change", "width", choices={
@@ -208,9 +212,7 @@ TABS = {
         BATCH,
         *UPDATE,
         replace(CHECKPOINTING, default="", choices={"": "as the network says"} | AGAIN),
-        Field("precision", "Precision", BEST, "of fp32, tf32 and amp, and of both layouts; or one for all",
-              choices={BEST: "each device's fastest"} | _words("precision", "as measured"),
-              may_be_empty=True),
+        replace(FASTEST, hint="of fp32, tf32 and amp, and of both layouts; or one for all"),
         *MODE[1:],
         Field("optimizer", "Optimizer", "sgd", choices=_words("optimizer")),
         Field("tune", "What is trained", "", "empty: as the network says; full, lora:16 (adapters), "
@@ -431,11 +433,16 @@ class Form:
         field = next((name for name in error.arguments if name in self.fields), otherwise)
         self.errors[field] = before + self.words(error).removeprefix(f"{self._label(field)} ")
 
-    def options(self) -> list[str]:
-        """The fields of the tab as options of its command, without empty ones."""
+    @property
+    def has_host(self) -> bool:
+        """True if a host starts the operations of one of the devices."""
+        return any(self.devices[key].model.has_host for key in self.ticked)
+
+    def options(self, but: str = "") -> list[str]:
+        """The fields of the tab as options of its command, without empty ones, `but` one."""
         words = []
         for field in (*self.subject.fields[1:], *self.own_fields):
-            if text := field.word(self.text(field.name)):
+            if (text := field.word(self.text(field.name))) and field.name != but:
                 is_flag = field.parse is bool
                 words += ["--" + field.name.replace("_", "-"), *[text] * (not is_flag)]
         return words

@@ -294,6 +294,31 @@ def test_a_given_host_stays_where_another_file_answers() -> None:
         assert found.host_us == 300
 
 
+def test_of_precisions_that_are_as_fast_the_one_with_less_memory_answers() -> None:
+    """A host-bound GPU takes as long in each, but for the casts of amp; a number has 2 bytes in half
+    precision, else 4.
+    """
+    graph, gpu = synthetic.network(), lolat.load("h100-fp32")
+    each = [gpu.predict(graph, precision=p) for p in ("fp32", "tf32", "fp16", "bf16")]
+    assert max(p.latency_ms for p in each) < 1.01 * min(p.latency_ms for p in each)
+    found = gpu.predict(graph, precision="best")
+    assert found.memory.total_bytes == min(p.memory.total_bytes for p in each)
+    assert found.memory.total_bytes < 0.6 * each[0].memory.total_bytes
+
+
+def test_a_launch_overhead_beside_a_cpu_is_of_the_gpus_alone() -> None:
+    """The CPU's time is that without it; CPUs alone are refused, as one of them is."""
+    graph, names = synthetic.network(), ["epyc-2t", "rtx-4090-amp"]
+    cpu, gpu = lolat.predict(graph, names, host_us=300)
+    assert cpu.latency_ms == lolat.load("epyc-2t").predict(graph).latency_ms
+    assert gpu.latency_ms == lolat.load("rtx-4090-amp").predict(graph, host_us=300).latency_ms
+    assert [any("no host starts" in w for w in p.warnings) for p in (cpu, gpu)] == [True, False]
+    for alone in (names[:1], ["epyc-2t", "epyc-2t-torch"]):
+        with pytest.raises(InputError) as caught:
+            lolat.predict(graph, alone, host_us=300)
+        assert caught.value.code == "no-host"
+
+
 def test_training_gains_as_much_by_a_compiler_on_two_gpus() -> None:
     """Convolutions with batch norm and ReLU; the RTX 3090's steps were timed with channels first, and a
     compiler turns none. PyTorch's 163 models train 1.38 to 1.76 times as fast compiled, all kinds

@@ -53,15 +53,16 @@ def test_a_comma_of_thousands_is_none_between_numbers(text: str, expected: tuple
 
 
 def test_at_first_there_is_an_answer(page: Site, laptop: Path) -> None:
+    """At batch 32, beside 1: a GPU waits for its host at a small one, and a user may mean either."""
     page.get()
-    wanted = lolat.load(laptop).predict(lolat.read("keras:ResNet50"))
+    wanted = lolat.load(laptop).predict(lolat.read("keras:ResNet50"), 32)
     said = page.answer()
     assert wanted.interval_ms is not None
-    rate = digits(1e3 / wanted.latency_ms)
-    shown = f"{milliseconds(wanted.latency_ms)} {rate} samples/s 90 % sure of"
+    rate = digits(32e3 / wanted.latency_ms)
+    shown = f"{milliseconds(wanted.latency_ms)} at batch 32, {rate} samples/s 90 % sure of"
     assert f"laptop a laptop {shown}" in said
     assert f".. {milliseconds(wanted.interval_ms[1])[:-3]}" in said
-    assert "ResNet50 224x224x3 · batch 1 · 3.86 GMACs" in said
+    assert "ResNet50 224x224x3 · batch 1, 32 · at batch 32: 123 GMACs" in said
     assert domain_words(wanted) in said
     assert page.errors() == {}
     assert page.reader.calls == []
@@ -91,7 +92,7 @@ def test_devices_are_compared_the_fastest_first(page: Site, laptop: Path, board:
     scale = 100 * bars[0] / times[0]  # a unit of the drawing, per ms
     assert (x, x + width) == pytest.approx((low * scale, high * scale), rel=0.01)
     assert max(float(x) + float(w) for x, w in ends) == pytest.approx(100, abs=0.01)
-    page.get(MINE)
+    page.get(MINE + "&batch_size=1")
     assert 'id="compared"' not in page.raw  # nothing to compare
 
 
@@ -99,7 +100,7 @@ def test_devices_that_cannot_be_told_apart_are_told(
     write: Write, laptop: Path, board: Path
 ) -> None:
     with site([laptop, write("given", "twin", slower=1.02), board]) as page:
-        page.get("?network=Mine&model=twin&model=laptop&model=board")
+        page.get("?network=Mine&model=twin&model=laptop&model=board&batch_size=1")
         assert "The fastest, laptop, is too close to call against twin (+2.0 %)." in page.answer()
         page.get("?network=Mine&model=twin&model=board")
         assert "too close to call" not in page.answer()
@@ -109,7 +110,7 @@ def test_a_gpu_has_its_dollars_and_its_largest_batch() -> None:
     price = 0.526  # US$ an hour of g4dn.xlarge, the cheapest machine with a T4
     t4 = places.repository_root() / "models" / "t4-fp32.json"
     with site([t4]) as page:
-        page.get("?model=t4-fp32&network=Mine&batch_size=8")
+        page.get("?model=t4-fp32&network=Mine&batch_size=8&precision=")
         said = page.answer()
     ms = lolat.load(t4).predict(synthetic.network(), 8).latency_ms
     paid = dollars(ms / 8 * 1e6 / 3.6e6 * price)
@@ -160,9 +161,41 @@ def test_a_cpu_has_a_call_beside_a_gpu_that_has_none(order: int) -> None:
 def test_assumed_hosts_are_told_whatever_the_precisions() -> None:
     models = places.repository_root() / "models"
     with site([models / "h100-fp32.json", models / "rtx-4090-amp.json"]) as page:
-        page.get("?model=h100-fp32&model=rtx-4090-amp&network=Mine")
+        page.get("?model=h100-fp32&model=rtx-4090-amp&network=Mine&precision=")
         assert "Precisions differ" in page.answer()
         assert "these times compare assumed hosts, not GPUs" in page.answer()
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_overhead_of_a_host_is_of_the_gpus_beside_a_cpu(order: int) -> None:
+    """The CPU's card has its time without it, a remark, and a command that a CPU answers."""
+    names = ["epyc-2t", "rtx-4090-amp"][::order]
+    files = [places.repository_root() / "models" / f"{name}.json" for name in names]
+    with site(files) as page:
+        query = "".join(f"&model={name}" for name in names) + "&network=Mine&batch_size=8"
+        page.get(f"?{query}&host_us=300")
+        said, told = page.answer(), page.raw.count("no host starts")
+        commands = [next(c for c in page.commands() if f" {file} " in c) for file in files]
+    cpu = lolat.load(files[names.index("epyc-2t")]).predict(synthetic.network(), 8)
+    assert milliseconds(cpu.latency_ms) in said
+    assert told == 1
+    assert ["--host-us" in command for command in commands] == [False, True][::order]
+    assert "No answer" not in said
+
+
+def test_each_gpu_answers_in_its_fastest_precision_at_first() -> None:
+    """So that GPUs which were measured in different ones are compared, as by --precision best."""
+    names = ["h100-fp32", "rtx-4090-amp"]
+    files = [places.repository_root() / "models" / f"{name}.json" for name in names]
+    with site(files) as page:
+        page.get("?network=Mine&batch_size=8" + "".join(f"&model={name}" for name in names))
+        said, command = page.answer(), next(c for c in page.commands() if "--on" in c)
+    assert "Precisions differ" not in said
+    assert "--precision best" in command
+    models = [lolat.load(file) for file in files]
+    for p in lolat.predict(synthetic.network(), models, 8, precision="best"):
+        assert milliseconds(p.latency_ms) in said
+        assert p.runs_as in said
 
 
 def test_devices_have_their_dollars_at_each_batch_size() -> None:
@@ -176,7 +209,7 @@ def test_devices_have_their_dollars_at_each_batch_size() -> None:
     }
     paid = {of: ms / of[1] * 1e6 / 3.6e6 * prices[of[0]] for of, ms in times.items()}
     with site(paths) as page:
-        page.get("?network=Mine&batch_size=1,8&model=t4-fp32&model=rtx-4090-amp")
+        page.get("?network=Mine&batch_size=1,8&model=t4-fp32&model=rtx-4090-amp&precision=")
         table = page.raw.partition('<table id="compared">')[2].partition("</table>")[0]
         rows = re.findall(
             r"</b> ([\w-]+)(?:<small.*?</small>)?</th>.*?<td>([^<]*)</td></tr>", table, re.S
@@ -184,7 +217,7 @@ def test_devices_have_their_dollars_at_each_batch_size() -> None:
         shown = {(name, size): usd for (name, usd), size in zip(rows, (1, 1, 8, 8), strict=True)}
         assert shown == {of: digits(usd) for of, usd in paid.items()}
         page.get(
-            "?network=Mine&batch_size=1,8&model=rtx-4090-amp"
+            "?network=Mine&batch_size=1,8&model=rtx-4090-amp&precision="
         )  # one device has no verdict by host
         least = min(sizes, key=lambda size: paid["rtx-4090-amp", size])
         assert (
@@ -273,7 +306,7 @@ def test_what_is_outside_says_why(
     page: Site, laptop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page.reader, "read", lambda *_: strange())
-    page.get(BOTH)
+    page.get(BOTH + "&batch_size=1")
     wanted = lolat.load(laptop).predict(strange())
     assert wanted.in_domain is False
     assert page.answer().count(domain_words(wanted)) == 2, "on each card"
@@ -446,7 +479,7 @@ def test_of_several_devices_what_none_could_answer_is_an_error_at_its_field(
 def test_a_choice_that_there_is_not_stays_in_its_field(page: Site) -> None:
     page.get(MINE + "&precision=fp7")
     error = page.errors()["precision"]
-    assert error.startswith("'fp7' is not known; choose one of as measured, fp32, ")
+    assert error.startswith("'fp7' is not known; choose one of best, as measured, fp32, ")
     assert "<option selected>fp7</option>" in page.raw  # or a browser would choose the first one
 
 

@@ -406,7 +406,7 @@ def other(field: Field) -> str:
     """A value that is not the default of a field."""
     if field.choices is not None:
         return {
-            "precision": "bf16",
+            "precision": "fp32" if "fp32" in field.choices else "bf16",
             "launch": "compiled",
             "kv_dtype": "fp8",
             "sharding": "zero1",
