@@ -70,6 +70,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
         readers / "torch/operations.py",
         readers / "torch/trace.py",
         readers / "torch/isolation.py",
+        readers / "torch/memory.py",
         readers / "torch/patches.py",
         readers / "onnx/quantized.py",
     }

@@ -64,7 +64,7 @@ class Backward:
         saves = "" if by_number or by_shape or is_view(graph, o) else _saves(o)
         read = o.inputs[:1] if o.kind == "prelu" else o.inputs  # a slope is a parameter
         if saves == kinds.INTEGERS:
-            return {t for t in read if graph.tensors[t].dtype.startswith("int")}
+            return {t for t in read if graph.tensors[t].dtype.startswith(("int", "uint", "bool"))}
         read = read[1:] if saves == kinds.OTHERS else read * (kinds.INPUT in saves)
         return {*read, *o.outputs * (kinds.OUTPUT in saves)}
 

@@ -83,7 +83,8 @@ _TABLE = {
     _curve("power", autocast=FLOAT32): "power",
     _curve("power", like_memory=True, saves=OUTPUT): "sqrt",
     _curve("power", like_memory=True, autocast=FLOAT32, saves=OUTPUT): "rsqrt",
-    _binary(): "add subtract scale rescale average negative where compare",
+    _binary(): "add subtract scale rescale average negative compare",
+    _binary(saves=INTEGERS): "where",
     _binary(saves=INPUT): "multiply divide maximum minimum square absolute",
     Kind("normalization", "norm_elements", "norm_ops", "batch_norm", 5 / 3, "", True, 2, saves=INPUT):
         "batch_norm",
@@ -210,7 +211,8 @@ ATTRIBUTES = {
     "copied": "True for an identity that eager PyTorch copies",
     "in_place": "True if eager PyTorch writes the result into the first input",
     "saved": "the tensors that autograd keeps, if not those of the kind: INPUT, OUTPUT, BOTH; OTHERS: the "
-    "inputs behind the first; INTEGERS: those of integers; POSITIONS: of the elements that were chosen",
+    "inputs behind the first; INTEGERS: those of integers and truth values; POSITIONS: of the chosen "
+    "elements",
     # training of a part (lolat.graph.backward)
     "trained": "number of the parameters that are trained, if not all",
     "computed": "True if the kernel is computed from trained parameters, among others: it has a gradient",

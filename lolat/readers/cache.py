@@ -28,7 +28,7 @@ from lolat.io.writing import write_bytes
 from lolat.readers.opened import Stamps, stamp
 from lolat.readers.size import as_sizes
 
-READERS = 61
+READERS = 62
 """Version of the readers. Raise it when they write other graphs, so that cached networks are read again."""
 _VERSIONED = (*PACKAGES, "tensorflow", "tensorflow-cpu", "torch", "onnx", "onnxscript")
 _GRAPH = ".json.gz"

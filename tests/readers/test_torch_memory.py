@@ -36,6 +36,10 @@ class Table(nn.Module):
         table = torch.zeros(3000, 64)
         if kind == "buffer":
             self.register_buffer("table", table)
+        elif kind == "attribute":
+            self.table = table
+        elif kind == "float8":
+            self.register_buffer("table", table.to(torch.float8_e4m3fn))
         elif kind == "integers":
             self.table = nn.Parameter(table.to(torch.int8), requires_grad=False)
         else:
@@ -70,6 +74,35 @@ def test_weights_take_the_bytes_of_the_module(name: str) -> None:
     assert weights_bytes(graph) == pytest.approx(held(module), rel=0.02)
     assert weights_bytes(graph, Mode("amp")) == pytest.approx(held(module), rel=0.02)
     assert weights_bytes(graph, Mode("float16")) == pytest.approx(held(module.half()), rel=0.02)
+
+
+def test_a_tensor_that_is_no_buffer_takes_its_bytes() -> None:
+    """`Module.half` leaves it in float32; LoLat's half precision does not."""
+    graph = lolat.read((Table("attribute"), (TOKENS,)))
+    assert weights_bytes(graph) == weights_bytes(graph, Mode("amp")) == 4 * (64 * 65 + 3000 * 64)
+
+
+class Shown(nn.Module):
+    """A layer that keeps its last result for a plot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 4096)
+
+    def forward(self, x: Any) -> Any:
+        self.last = self.layer(x)
+        return self.last
+
+
+def test_a_result_that_a_module_keeps_is_no_weight() -> None:
+    module = Shown()
+    assert weights_bytes(lolat.read((module, (torch.rand(1, 64),)))) == held(module)
+
+
+def test_weights_in_float8_stay_so_in_every_mode() -> None:
+    graph, table = lolat.read((Table("float8"), (TOKENS,))), 3000 * 64
+    for mode, each in ((DEFAULT_MODE, 4), (Mode("amp"), 4), (Mode("float16"), 2)):
+        assert weights_bytes(graph, mode) == each * 64 * 65 + table
 
 
 def test_a_buffer_is_no_parameter_and_stays_in_training() -> None:

@@ -119,6 +119,22 @@ def test_a_pooled_and_a_turned_image_are_kept_as_pytorch_keeps_them(between: lis
     assert saved_bytes(lolat.read(network, (3, 16, 16)), 4) == own
 
 
+class Chosen(torch.nn.Module):  # type: ignore[misc]
+    """A leaky ReLU by hand, a threshold and a mask of all channels."""
+
+    def forward(self, x: Any) -> Any:
+        x = torch.where(x > 0, x, 0.1 * x)
+        x = x.masked_fill(x < 0.5, 0.0)
+        return torch.where(x.sum(1, keepdim=True) > 0, x, -x)
+
+
+def test_a_choice_keeps_its_condition() -> None:
+    """A byte for each element of the condition."""
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 3), Chosen(), torch.nn.Conv2d(32, 4, 3))
+    own = saved_by_pytorch(network, torch.rand(4, 3, 16, 16))
+    assert saved_bytes(lolat.read(network, (3, 16, 16)), 4) == own
+
+
 @pytest.mark.parametrize(("framework", "kept"), [("torch", 4 * 64), ("keras", 0)])
 def test_tensorflow_averages_without_keeping_its_input(framework: str, kept: int) -> None:
     """Its AvgPoolGrad reads the shape of the input alone."""

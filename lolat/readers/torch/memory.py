@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from msgspec import structs
 
 from lolat.graph import Graph
@@ -15,17 +17,31 @@ LEAST, LEAST_BYTES = 0.01, 4096
 """The least share of all bytes, and the least bytes, that are told: not the counters of normalizations."""
 
 
-def with_buffers(model: Any, graph: Graph) -> Graph:
-    """Return the graph with `extra_bytes`: of tables in buffers, integers, mixed data types.
+def tensors_of(model: Any) -> list[Any]:
+    """Return each tensor that a module holds: its parameters, its buffers, and plain attributes."""
+    plain = (
+        t
+        for module in model.modules()
+        for t in vars(module).values()
+        if isinstance(t, torch.Tensor)
+    )
+    return list({id(t): t for t in (*model.parameters(), *model.buffers(), *plain)}.values())
 
-    Weights that a known library quantizes have their bytes in the graph.
+
+def with_buffers(model: Any, held: Sequence[Any], graph: Graph) -> Graph:
+    """Return the graph with `extra_bytes`: of tables in buffers or attributes, integers, mixed data types.
+
+    Weights that a known library quantizes have their bytes in the graph. In half precision a tensor of
+    fewer bytes, such as one in float8, stays as it is. `held`: the module's tensors before its call
+    (`tensors_of`), which may keep activations.
     """
     if any("bits" in o.attributes for o in graph.operations):
         return graph
-    every = {id(t): t for t in (*model.parameters(), *model.buffers())}.values()
-    sizes = [(t.numel(), t.element_size(), t.is_floating_point()) for t in every]
+    sizes = [(t.numel(), t.element_size(), t.is_floating_point()) for t in held]
     own = sum(number * size for number, size, _ in sizes)
-    half = sum(number * (HALF_BYTES if is_float else size) for number, size, is_float in sizes)
+    half = sum(
+        number * (min(size, HALF_BYTES) if is_float else size) for number, size, is_float in sizes
+    )
     each = SIZES.get(own_dtype(graph) or "", FLOAT_BYTES)
     others = sum(p.numel() * (p.element_size() - each) for p in model.parameters())
     in_own = own - weights_bytes(graph)

@@ -40,7 +40,7 @@ from lolat.readers.torch.isolation import data_copied, evaluated, without_values
 from lolat.readers.torch.layout import Layout, free_turns
 from lolat.readers.torch.ledger import Ledger, free_parameters
 from lolat.readers.torch.lifetimes import Lifetimes, held_by, is_copied, leaves_of, shares
-from lolat.readers.torch.memory import with_buffers
+from lolat.readers.torch.memory import tensors_of, with_buffers
 from lolat.readers.torch.operations import AtenOperation, base_name
 from lolat.readers.torch.patches import OnCpu, eagerly, following_modules, mark_autocast, watched
 from lolat.readers.torch.positions import Positions
@@ -432,6 +432,7 @@ def traced(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) ->
     them that have no batch. Raises whatever the module's code raises, and NetworkError if no output depends
     on the inputs.
     """
+    held = tensors_of(model)
     tracer, outputs = _called(model, name, call, axis)
     builder = tracer.builder
     outputs = [i for i in dict.fromkeys(outputs) if i not in tracer.writer.constants]
@@ -462,7 +463,7 @@ def traced(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) ->
     builder.autocast &= any(p.dtype == torch.float32 for p in model.parameters())
     own = {id(p): p.numel() for p in model.parameters()}  # and buffers that are weights
     graph = completed(builder, outputs, sum((tracer.every.taken | own).values()))
-    return with_buffers(model, graph), next(iter(tracer.misread), "")
+    return with_buffers(model, held, graph), next(iter(tracer.misread), "")
 
 
 def read_with_several(
