@@ -178,13 +178,24 @@ class Position:
         return ["" if value is None else str(value) for value in map(_plain, self.choices)]
 
     def index(self, row: TableRow) -> int:
-        """Return the index of the choice in a row's column; InputError for none of the choices."""
-        text = row[self.column]
+        """Return the index of the choice in a row's column; InputError for none, or for several.
+
+        The exact text comes first, then one in other case, or another form of the number.
+        """
+        text, fits = row[self.column], [list[int](), list[int]()]
         for number, (value, shown) in enumerate(zip(self.choices, self.texts, strict=True)):
             is_number = isinstance(_plain(value), int | float)
-            if text.casefold() == shown.casefold() or (is_number and as_number(text) == value):
-                return number
-        raise row.wrong(self.column, f"one of {', '.join(self.texts)}")
+            if text == shown:
+                fits[0].append(number)
+            elif text.casefold() == shown.casefold() or (is_number and as_number(text) == value):
+                fits[1].append(number)
+        found = fits[0] or fits[1]
+        if len(found) > 1:
+            both = " and ".join(repr(self.choices[number]) for number in found)
+            raise row.wrong(self.column, f"one choice; it fits {both}: give arch instead")
+        if not found:
+            raise row.wrong(self.column, f"one of {', '.join(self.texts)}")
+        return found[0]
 
 
 @dataclass(eq=False, repr=False)

@@ -158,6 +158,26 @@ def test_a_batch_too_large_or_none_is_refused(size: int) -> None:
         small().counts(np.zeros((1, 5), int), size)
 
 
+@pytest.mark.parametrize(
+    ("choices", "cell", "found"),
+    [(("A", "a"), "a", 1), (("A", "a"), "A", 0), ((1, 2), "1.0", 0), ((1.0, 1), "1", 1), (("x", 1), "X", 0),
+     (("1", 1), "1", None), ((1.0, 1), "1.00", None)],
+)  # fmt: skip
+def test_a_cell_is_the_choice_that_is_written_like_it(
+    tmp_path: Path, choices: tuple[object, ...], cell: str, found: int | None
+) -> None:
+    space = Space(
+        "two", [Position("p", choices)], (), lambda values, name: small().network([0, 0, 0], name)
+    )
+    (path := tmp_path / "t.csv").write_text(f"p,score\n{cell},1\n")
+    if found is None:
+        with pytest.raises(InputError, match=r"it fits .* and .*: give arch instead"):
+            space.read_table(path, ("score",))
+    else:
+        table = space.read_table(path, ("score",))
+        assert space.parse_table(table).tolist() == [[found]]
+
+
 TABLE = "Mode,width (channels),score\nslow,8,1\nfast,16.0,2\nFAST,8,3\n"
 
 
