@@ -441,8 +441,11 @@ def _of_model(asked: Asked) -> DeviceFile:
     framework = str(file.environment.framework)
     quantized = points_of(file.document, "quantized")
     graphs = blocks.known_graphs(framework) if quantized or file.kernels else {}
+    known = {point.key for point in points}
     for path in paths:
-        more, graphs_of_more = points_of_networks(path, file, asked.name, asked.warn)
+        more, graphs_of_more = points_of_networks(path, file, known, asked.name, asked.warn)
+        if not more:
+            continue
         _say_other_level(model, path, more, graphs_of_more, asked.warn)
         points += more
         graphs |= graphs_of_more

@@ -217,12 +217,12 @@ def _names_of(file: DeviceFile, device: str | None) -> tuple[str, ...]:
 
 
 def points_of_networks(
-    path: str, file: DeviceFile, device: str | None, warn: Warn
+    path: str, file: DeviceFile, known: set[str], device: str | None, warn: Warn
 ) -> tuple[list[Point], dict[str, Graph]]:
     """Read a table of networks for a model's file: its rows as points, and the graph of each by name.
 
     Rows of another device or execution mode than the model's, and networks that cannot be read, are left
-    out.
+    out. `known`: the keys of points that count already; those of the table are added to it.
     """
     mode = file.mode
     table, points, timed = read_networks(path, _names_of(file, device), mode), [], []
@@ -248,4 +248,8 @@ def points_of_networks(
     table.say_left_out(warn)
     warn_of_contradictions(timed, warn)
     tell_other_units(counted, warn)
-    return points, graphs
+    new = {point.key: point for point in points if point.key not in known}
+    known.update(new)
+    if len(new) < len(points):
+        warn(f"{path}: {COPIES.format(len(points) - len(new), len(points))}")
+    return [*new.values()], graphs

@@ -14,7 +14,7 @@ import numpy as np
 
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES, behaviors, count, repacked
-from lolat.io.tables import Row, Table, read_table
+from lolat.io.tables import Row, Table, read_table, row_key
 
 BLOCK_COLUMNS = ("acts", "inp", "flops", "latency_ms")
 EXPECTED_BLOCKS = (
@@ -54,6 +54,12 @@ class Point:
         counts = count(graph).total(batch_size)._asdict()
         kinds = tuple(sorted(behaviors(graph.operations)))
         return cls(name, batch_size, counts, latency_ms, kinds=kinds, **more)
+
+    @property
+    def key(self) -> str:
+        """See `lolat.io.tables.row_key`; equal counts tell one size of a network from another."""
+        sizes = (self.counts.get(column, -1) for column in COLUMNS)
+        return row_key(self.name, self.latency_ms, self.batch_size, *sizes)
 
     def to_dict(self) -> dict[str, Any]:
         """The point as a model file has it."""

@@ -313,6 +313,30 @@ def test_old_points_and_new_ones_and_what_else_the_file_knows(
     assert {**read(again).document, "name": "mine"} == made
 
 
+def test_rows_beside_a_profile_count_once(lolat: Command, model: Path, tmp_path: Path) -> None:
+    """Twice in a table, in two tables, and in the profile already; a time in other units is the same."""
+    own, twice, seconds, once = (
+        own_table(tmp_path),
+        *(tmp_path / name for name in ("twice.csv", "seconds.csv", "once.json")),
+    )
+    head, *rows = own.read_text().splitlines()
+    twice.write_text("\n".join([head, *rows, *rows]))
+    cells = [row.rsplit(",", 1) for row in rows]
+    in_seconds = [f"{of},{float(ms) / 1e3:.9f}" for of, ms in cells]
+    seconds.write_text("\n".join([head.replace("_ms", "_s"), *in_seconds]))
+    lolat.done("fit", model, own, "--output", once)
+    fitted, out = read(once).document, tmp_path / "out.json"
+    for files, told in (
+        ((model, twice), "twice.csv: 6 of 12 rows are copies of others, and count once"),
+        ((model, own, seconds), "seconds.csv: 6 of 6 rows are copies"),
+        ((once, own), "own.csv: 6 of 6 rows are copies"),
+    ):
+        assert told in lolat.done("fit", *files, "--output", out).err
+        made = read(out).document
+        assert made["predictors"] == fitted["predictors"], told
+        assert len(made["points"]) == len(fitted["points"]), told
+
+
 @pytest.mark.parametrize(("factor", "told"), [(1.0, False), (0.9, False), (0.6, True)])
 def test_times_of_another_machine_are_told(
     lolat: Command, model: Path, tmp_path: Path, factor: float, told: bool
