@@ -27,6 +27,7 @@ PRECISIONS = ("fp32", "tf32", "amp", "fp16", "bf16")
 BEST = "best"  # the precision that stands for the fastest of each device
 BACKENDS = ("tensorflow", "torch", "onnxruntime")
 TRAINING_BACKENDS = BACKENDS[:2]
+CANDIDATES = 200  # that a search scores, if not given
 EVALUATED_BATCHES = (1, 4)  # at which networks are measured, if not given
 SERVING = ("vllm", "sglang", "trtllm")
 CHECKPOINTING = ("none", "full", "selective")
@@ -57,6 +58,13 @@ VARY = ("width", "resolution", "batch")
 POISSON, EVEN = "poisson", "even"
 TRACE = ("arrival_s", "input_tokens", "output_tokens")
 SIZE, LENGTH = "input_size", "sequence_length"
+Size = tuple[int, ...] | tuple[tuple[int, ...], ...] | tuple[tuple[str, tuple[int, ...]], ...]
+"""The size of inputs: () for a network's own, numbers for one input, a shape for each of several, or pairs
+of SIZE and LENGTH with their numbers. `lolat.readers.size.as_sizes` makes it."""
+InputSize = (
+    int | Sequence[int | Sequence[int] | tuple[str, Sequence[int]]] | Mapping[str, Any] | None
+)
+"""The size of inputs as a user gives it."""
 MOST_TOKENS, MOST_CONCURRENCY, MOST_GPUS = 10_000_000, 1_000_000, 1024
 
 

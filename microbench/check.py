@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from lolat.graph import Graph
 from lolat.io.progress import Progress
+from lolat.parameters import Size
 from lolat.readers import read
 from lolat.tables.blocks import Point
 
@@ -45,7 +46,7 @@ class Case:
 
     spec: str
     batch_size: int = 1
-    input_size: tuple[Any, ...] = ()
+    input_size: Size = ()
 
     @property
     def key(self) -> str:
@@ -75,7 +76,7 @@ class Measured:
 
 
 def read_cases(
-    networks: Sequence[str], batch_sizes: Sequence[int], input_size: tuple[Any, ...] = ()
+    networks: Sequence[str], batch_sizes: Sequence[int], input_size: Size = ()
 ) -> list[tuple[Case, Graph]]:
     """Read each network once, and pair it with each batch size; errors: see `lolat.readers.read`."""
     graphs = {spec: read(spec, input_size) for spec in dict.fromkeys(networks)}

@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, overload
 
 from lolat.api.model import Model
-from lolat.device.question import InputSize, LatencyQuestion, several
+from lolat.device.question import LatencyQuestion, several
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.io.forms import looks_like_network
-from lolat.parameters import asks, check_names, with_length
+from lolat.parameters import InputSize, asks, check_names, with_length
 from lolat.units import names_in
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ from lolat.microbench import blocks, learn_training
 from lolat.parameters import PARAMETERS, check_given
 from lolat.readers import read as read_network
 from lolat.tables.blocks import Point, points_of, read_points
-from lolat.tables.kinds import (
+from lolat.tables.contents import (
     BLOCKS,
     EPOCHS,
     KERNELS,

@@ -12,7 +12,6 @@ import numpy as np
 
 from lolat.device import running
 from lolat.device.file import UNKNOWN
-from lolat.device.question import InputSize
 from lolat.device.shape import OTHERS
 from lolat.device.state import CHECKED, LIMIT, age_of, checked, limit_of, write_check
 from lolat.errors import DeviceError, InputError, MeasuringError, arg
@@ -23,7 +22,7 @@ from lolat.io.progress import Progress
 from lolat.io.results import Remark, Result, dict_of
 from lolat.microbench import backends, check, environment, learn, probe
 from lolat.microbench import runner as runners
-from lolat.parameters import EVALUATED_BATCHES, check_given
+from lolat.parameters import EVALUATED_BATCHES, InputSize, check_given
 from lolat.readers.size import as_sizes, numbers_of
 from lolat.tables.blocks import points_of
 from lolat.units import off, percent, plain, plural

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from lolat.device.attribution import Explanation, Explanations
     from lolat.device.budget import BudgetAnswer, BudgetAnswers
     from lolat.device.prediction import Prediction
-    from lolat.device.question import InputSize
     from lolat.graph.analysis import Analysis
     from lolat.io.paths import AnyPath
     from lolat.llm.answer import ServingAnswer
     from lolat.llm.gpu import ServingSection
+    from lolat.parameters import InputSize
     from lolat.training.compare import Costs
     from lolat.training.cost import Cost
 

@@ -15,7 +15,6 @@ import msgspec
 from lolat.device.predicting import predict
 from lolat.device.prediction import Prediction, end_ms
 from lolat.device.question import (
-    InputSize,
     LatencyQuestion,
     Question,
     ask_each,
@@ -31,7 +30,7 @@ from lolat.graph.modes import BFLOAT16, FLOAT16, own_dtype
 from lolat.hardware.prices import Prices, price_list
 from lolat.io.results import Several
 from lolat.io.writing import check_file
-from lolat.parameters import BEST, PRECISIONS
+from lolat.parameters import BEST, PRECISIONS, InputSize
 from lolat.units import digits, milliseconds, percent, plain, plural, shortened
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from lolat.errors import InputError, arg
 from lolat.hardware.gpus import card_of, find_gpu
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import COPIES, Row, say_unread, to_csv
-from lolat.tables.kinds import BLOCKS, NETWORKS, Content, content_of, content_of_columns
+from lolat.tables.contents import BLOCKS, NETWORKS, Content, content_of, content_of_columns
 from lolat.tables.left_out import LeftOut
 from lolat.tables.networks import TimedNetwork
 from lolat.units import percent, plain, plural

@@ -30,8 +30,8 @@ from lolat.optimizers import optimizer_named
 from lolat.parameters import COVERAGE
 from lolat.readers import read
 from lolat.tables.blocks import matrix, point_of, read_blocks
+from lolat.tables.contents import BLOCKS, KERNELS, NETWORKS, OPERATIONS, RUNS, SERVED
 from lolat.tables.counted import counts_of
-from lolat.tables.kinds import BLOCKS, KERNELS, NETWORKS, OPERATIONS, RUNS, SERVED
 from lolat.tables.left_out import LeftOut
 from lolat.tables.networks import Network, NetworkTable, TimedNetwork, read_networks
 from lolat.tables.operations import TimedOperation, read_operations

@@ -191,9 +191,14 @@ JSON_OPTION = click.Option(
 
 
 class Command(click.Command):
-    """A command that does something. `answers`: what --json prints, by name: `package.module:Class`."""
+    """A command that does something.
+
+    `answers`: what --json prints, by name: `package.module:Class`; `renews`: it may write over a JSON file
+    that it reads.
+    """
 
     answers: Mapping[str, str] = {}
+    renews = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments; UsageError for an option with one value that is given twice, and for values
@@ -214,17 +219,17 @@ class Command(click.Command):
                 raise click.UsageError(f"{given_as}; expected once{commas}", ctx)
         rest = super().parse_args(ctx, args)
         if type(Path()) in map(type, ctx.params.values()):
-            check_inputs_stay(ctx.params)
+            check_inputs_stay(ctx.params, self.renews)
         return rest
 
 
-def command(*examples: str, answers: Mapping[str, str] | None = None) -> Any:
-    """Make a function a command; its help shows the examples. `answers`: see Command."""
+def command(*examples: str, answers: Mapping[str, str] | None = None, renews: bool = False) -> Any:
+    """Make a function a command; its help shows the examples. `answers`, `renews`: see Command."""
     shown = "\n".join(f"  {example}" for example in examples)
 
     def decorate(function: Callable[..., Any]) -> Command:
         made = click.command(cls=Command, epilog=f"\b\nExamples:\n{shown}")(function)
-        made.answers = answers or {}
+        made.answers, made.renews = answers or {}, renews
         if answers:
             made.params.append(JSON_OPTION)
         return made

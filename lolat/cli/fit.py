@@ -23,6 +23,7 @@ BADLY = 0.5  # off by, that says that times are in other units or of several dev
     "lolat fit h100-vllm result.json --tensor-parallel 2 --output mine.json",
     "lolat fit kernels-vllm.csv --facts devices.csv --device h100-sxm --output h100.json",
     answers={"model-summary": "lolat.device.summary:ModelSummary"},
+    renews=True,
 )
 @click.argument("tables", metavar="[POINTS]...", nargs=-1, type=click.Path())
 @common.output_option(
@@ -63,7 +64,7 @@ def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded
     from lolat.io.paths import called, near
     from lolat.report.device import learned
-    from lolat.tables.kinds import MODEL, content_of
+    from lolat.tables.contents import MODEL, content_of
     from lolat.units import plain
 
     common.check_file(output, "output", make_folder=True)

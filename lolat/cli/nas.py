@@ -13,7 +13,7 @@ from lolat.cli import common
 from lolat.cli.main import LazyGroup
 from lolat.device.question import RunAs
 from lolat.io.writing import check_file
-from lolat.parameters import COVERAGE, parameters_of
+from lolat.parameters import CANDIDATES, COVERAGE, parameters_of
 from lolat.report.search import best_lines, front_lines
 from lolat.report.tables import one_by_one, write_csv
 from lolat.units import milliseconds, plain, plural
@@ -118,8 +118,8 @@ class Score(click.ParamType):
 )  # fmt: skip
 @common.parameter("sure", **common.SURE)
 @click.option("--candidates", type=common.WHOLE, metavar="N",
-               help="How many the callable scores, 200 if not given; in a larger space the search is "
-               "evolutionary.")  # fmt: skip
+               help=f"How many the callable scores, {CANDIDATES} if not given; in a larger space the "
+               "search is evolutionary.")  # fmt: skip
 @common.parameter(
     "seed",
     "An evolutionary search draws candidates by them; where all are scored they change nothing.",
@@ -175,7 +175,7 @@ def search(
 def _opened(space: str, names: Sequence[str], question: dict[str, Any]) -> list[Model]:
     """The models in the execution mode, which leaves `question`; InputError for one with samples alone."""
     from lolat.api.choosing import open_here
-    from lolat.nas.fewshot import samples_only
+    from lolat.nas.answers import samples_only
     from lolat.nas.user_code import check_order
 
     given, models = {name: question.pop(name) for name in parameters_of(RunAs)}, []

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 
 from lolat.device.domain import NEGLIGIBLE_SHARE
-from lolat.device.question import InputSize
 from lolat.device.running import layout_of, mode_words, span
 from lolat.device.state import State
 from lolat.errors import InputError, arg
@@ -25,6 +24,7 @@ from lolat.graph.memory import Memory, largest_fitting
 from lolat.io.forms import PACKAGES
 from lolat.io.results import Result
 from lolat.io.writing import check_file
+from lolat.parameters import InputSize, Size
 from lolat.units import between, byte_size, milliseconds, plain, shapes_text
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Query:
     graph: Graph
     coverage: float | None = None
     spec: Any = None
-    input_size: tuple[Any, ...] = ()
+    input_size: Size = ()
     reader: AtSize | None = None
 
     @property

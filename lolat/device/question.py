@@ -9,7 +9,15 @@ from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lolat.errors import InputError, LolatError, arg
-from lolat.parameters import BEST, PARAMETERS, check_given, declared, parameters_of, surely
+from lolat.parameters import (
+    BEST,
+    PARAMETERS,
+    InputSize,
+    check_given,
+    declared,
+    parameters_of,
+    surely,
+)
 from lolat.units import by_text, value_words
 
 if TYPE_CHECKING:
@@ -19,9 +27,6 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 """The batch size that stands for the largest that fits in memory."""
-InputSize = int | Sequence[int | Sequence[int]] | Mapping[str, int | Sequence[int]] | None
-"""Height and width of the input, or its shape without the batch; several, or by name (`lolat.read`); None:
-the network's own."""
 
 
 Runs = TypeVar("Runs", bound="Device")

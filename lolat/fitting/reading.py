@@ -26,8 +26,9 @@ from lolat.io.progress import OnProgress, Warn, nobody
 from lolat.io.tables import COPIES, Row, check_one_device, read_table, say_unread
 from lolat.readers import read as read_network
 from lolat.tables.blocks import Point, lacking_counts, read_points
+from lolat.tables.contents import NETWORKS, OPERATIONS, Content
 from lolat.tables.counted import Counted, counts_of, numbered
-from lolat.tables.kinds import NETWORKS, OPERATIONS, Content
+from lolat.tables.modes import mode_of_row
 from lolat.tables.networks import NetworkTable, TimedNetwork, read_networks, version_of
 from lolat.tables.operations import PRODUCT_NAMES, TimedOperation, read_operations
 from lolat.units import plural, rows_of
@@ -61,9 +62,9 @@ def blocks_document(path: str, stem: str, device: str | None, warn: Warn) -> Dev
 
 def _precision_of(rows: Sequence[tuple[Point, Row]]) -> dict[str, bool]:
     """The precision of a table of blocks as fields of `environment`; InputError if its rows differ."""
-    first = Mode().of_row(rows[0][1])
+    first = mode_of_row(rows[0][1])
     for _, row in rows:
-        mode = Mode().of_row(row)
+        mode = mode_of_row(row)
         if mode != first or mode not in (Mode(), Mode(FLOAT16)):
             raise row.refused(
                 f"run in {mode}; expected float32 in all rows, or float16 in all rows"

@@ -148,28 +148,7 @@ def separated(graph: Graph, positions: Collection[int]) -> Graph | None:
     return replace(graph, tensors=tuple(tensors), operations=tuple(operations))
 
 
-# ---- How a network shrinks its images
-
-_SHRINKING = CONVOLUTIONS | {"max_pool", "average_pool", "resize", "pad"}
-
-
-def image_side(graph: Graph) -> int | None:
-    """Height = width of the only input; None if the input is no square image, or there are several."""
-    return _square_side(graph.tensors[graph.inputs[0]].shape) if len(graph.inputs) == 1 else None
-
-
-def total_stride(graph: Graph) -> int:
-    """Side of a network's image / side of its smallest feature map; 32 if that is no whole number."""
-    made = (o.outputs[0] for o in graph.operations if o.kind in _SHRINKING)
-    sides = (_square_side(graph.tensors[t].shape) for t in made)
-    side, least = image_side(graph), min(filter(None, sides), default=0)
-    return side // least if side and least and side % least == 0 else 32
-
-
-def _square_side(shape: Sequence[int]) -> int | None:
-    if len(shape) != 4 or is_flat(shape):
-        return None
-    return shape[1] if shape[1] == shape[2] else shape[2] if shape[2] == shape[3] else None
+# ---- A network as it is trained
 
 
 def as_trained(graph: Graph) -> Graph:
@@ -195,3 +174,27 @@ def as_trained(graph: Graph) -> Graph:
         replace(o, kind="batch_norm") if "of_batch" in o.attributes else o for o in graph.operations
     )
     return replace(graph, operations=tuple(as_all))
+
+
+# ---- How a network shrinks its images
+
+_SHRINKING = CONVOLUTIONS | {"max_pool", "average_pool", "resize", "pad"}
+
+
+def image_side(graph: Graph) -> int | None:
+    """Height = width of the only input; None if the input is no square image, or there are several."""
+    return _square_side(graph.tensors[graph.inputs[0]].shape) if len(graph.inputs) == 1 else None
+
+
+def total_stride(graph: Graph) -> int:
+    """Side of a network's image / side of its smallest feature map; 32 if that is no whole number."""
+    made = (o.outputs[0] for o in graph.operations if o.kind in _SHRINKING)
+    sides = (_square_side(graph.tensors[t].shape) for t in made)
+    side, least = image_side(graph), min(filter(None, sides), default=0)
+    return side // least if side and least and side % least == 0 else 32
+
+
+def _square_side(shape: Sequence[int]) -> int | None:
+    if len(shape) != 4 or is_flat(shape):
+        return None
+    return shape[1] if shape[1] == shape[2] else shape[2] if shape[2] == shape[3] else None

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from lolat.graph import Graph, Operation, kinds, once
+from lolat.graph.dtypes import SIZES
 from lolat.graph.kinds import kind_of
-from lolat.graph.modes import AMP, DEFAULT_MODE, SIZES, Mode, is_in_half
+from lolat.graph.modes import AMP, DEFAULT_MODE, Mode, is_in_half
 
 HANDING_ON = frozenset(["add", "subtract"])
 """Kinds that hand the gradient of their result on to their inputs unchanged."""

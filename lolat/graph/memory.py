@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ import numpy as np
 from lolat.graph import Graph, GraphBuilder, Operation, once
 from lolat.graph.backward import saves_positions
 from lolat.graph.counts import COLUMNS, count
+from lolat.graph.dtypes import HALF_BYTES, SIZES, WIDE
 from lolat.graph.kinds import KERNELS, MULTIPLYING, RECAST, SLICES, VIEWS, kind_of
 from lolat.graph.lowering import CONTIGUOUS, Lowering, element_bytes, lowered_eagerly
-from lolat.graph.modes import AMP, DEFAULT_MODE, EAGER, HALF_BYTES, SIZES, WIDE, Mode, own_dtype
+from lolat.graph.modes import AMP, DEFAULT_MODE, EAGER, Mode, own_dtype
 
 
 def parameters(graph: Graph) -> int:
@@ -66,11 +68,14 @@ lacks more than FEW_PARAMETERS. timm's networks with learned positions have 0.98
 def completed(builder: GraphBuilder, outputs: Sequence[int], number: int, *made: int) -> Graph:
     """The finished graph, with all of its network's `number` parameters.
 
-    Parameters that are in no operation become `Graph.free`: the constants `made` are computed from them. If
-    they are many, a remark says so, and they count as not trained.
+    Parameters that are no operation's weights become `Graph.free`: the constants `made` are, or are
+    computed from, them. If many are no operand either, a remark says so, and they count as not trained.
     """
-    rest = number - parameters(builder.build(outputs))
-    if rest > FEW_PARAMETERS and rest > (1.0 - READ_SHARE) * number:
+    graph = builder.build(outputs)
+    rest = number - parameters(graph)
+    operands = {i for o in graph.operations for i in o.inputs}.intersection(made)
+    unread = rest - sum(prod(graph.tensors[i].shape) for i in operands)
+    if unread > FEW_PARAMETERS and unread > (1.0 - READ_SHARE) * number:
         made = ()
         builder.warnings.append(
             f"{rest:,} of its {number:,} parameters are the weights of no operation: they take memory, and "

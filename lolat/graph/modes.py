@@ -6,15 +6,11 @@ compiler fuses, depend on it.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from lolat.graph import Graph, kinds
 from lolat.graph.counts import wide_share
-from lolat.graph.kinds import by_name
-from lolat.io.tables import Row
 from lolat.parameters import OTHER_PRECISIONS
 from lolat.units import percent
 
@@ -31,15 +27,6 @@ GRAPH: Launch = "graph"
 LAUNCHES = (EAGER, COMPILED, GRAPH)
 """Launches of operations. EAGER: one by one, as in eager PyTorch; COMPILED: fused by torch.compile, then
 one by one; GRAPH: fused, then all at once from a CUDA graph (torch.compile's mode `reduce-overhead`)."""
-MODE_COLUMNS: dict[str, tuple[str, Mapping[str, Any]]] = {
-    "dtype": ("dtype", DTYPES),
-    "precision": ("dtype", DTYPES),
-    "launch": ("launch", {launch: launch for launch in LAUNCHES}),
-    "compiled": ("launch", {"yes": COMPILED, "no": EAGER, "true": COMPILED, "false": EAGER}),
-    "channels_last": ("channels_last", {"yes": True, "no": False, "true": True, "false": False}),
-    "pass": ("training", {"inference": False, "training": True}),
-}
-"""Column of a table -> (the field of Mode that it sets, word -> value of the field)."""
 
 
 @dataclass(frozen=True)
@@ -75,32 +62,6 @@ class Mode:
         """True if products run in half precision, on matrix units."""
         return self.dtype not in (FLOAT32, TF32)
 
-    @classmethod
-    def of_file(cls, name: str, otherwise: Mode | None = None) -> Mode:
-        """The mode in the name of a table such as timm's: infer-amp-nhwc-pt240-...-dynamo.csv.
-
-        `otherwise`: the mode if the name has none; None: Mode().
-        """
-        words = re.split(r"[-.]", name.lower())
-        # "mixed" alone may be what a table holds, such as mixed networks.
-        dtypes = [DTYPES[w] for w in words if w in DTYPES and w != "mixed"]
-        compiled = not {"dynamo", "compile", "compiled", "inductor"}.isdisjoint(words)
-        last = not {"nhwc", "channels_last"}.isdisjoint(words)
-        if not (dtypes or compiled or last or "nchw" in words):
-            return otherwise or cls()
-        launch = COMPILED if compiled else EAGER
-        return cls(dtypes[0] if dtypes else FLOAT32, launch, last, "train" in words)
-
-    def of_row(self, row: Row) -> Mode:
-        """This mode with the values of a table's row; InputError for an unknown word."""
-        changes: dict[str, Any] = {}
-        for column, (name, choices) in MODE_COLUMNS.items():
-            if row.get(column):
-                changes[name] = choices[row.choice(column, choices)]
-        if "training" not in changes and row.get("optimizer", "none") not in ("", "none"):
-            changes["training"] = True  # the optimizer's update is part of a training step
-        return replace(self, **changes)
-
     def __str__(self) -> str:
         words = {"channels last": self.channels_last, "compiled": self.fused,
                  "from a CUDA graph": self.launch == GRAPH, "training": self.training}  # fmt: skip
@@ -109,17 +70,7 @@ class Mode:
 
 DEFAULT_MODE = Mode()
 
-_OF_SIZE = {
-    16.0: "complex128", 8.0: "float64 int64 uint64 complex64", 2.0: "float16 bfloat16 int16 uint16",
-    1.0: "float8_e4m3fn float8_e5m2 int8 uint8 bool",
-}  # fmt: skip
-SIZES = by_name(_OF_SIZE)
-"""Data type -> bytes of an element; other types have 4."""
-
-
-FLOAT_BYTES, HALF_BYTES = 4, 2
 LEAST_WIDE = 0.01  # least share of multiply-accumulates in float32 that is told
-WIDE = {dtype: size for dtype, size in SIZES.items() if size > FLOAT_BYTES}
 
 
 def own_dtype(graph: Graph) -> str | None:

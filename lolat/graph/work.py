@@ -50,7 +50,7 @@ ATTENTION_TILE = 64  # a fused attention computes positions in tiles of so many,
 
 
 class Step(NamedTuple):
-    """A step: a row of the table that `lower` returns."""
+    """A step: a row of the table that `step_table` returns."""
 
     operation: int  # position in the graph
     kind: int  # index into CLASSES
@@ -113,7 +113,7 @@ class Workload(NamedTuple):
 
 
 def at(table: np.ndarray, batch_size: int) -> Workload:
-    """The steps of a table that `lower` returned, at a batch size."""
+    """The steps of a table that `step_table` returned, at a batch size."""
     column = dict(zip(STEP_COLUMNS, table.T, strict=True))
 
     def grown(name: str, *how: int) -> np.ndarray:
@@ -135,12 +135,12 @@ def at(table: np.ndarray, batch_size: int) -> Workload:
 def work_of(graph: Graph, batch_size: int = 1, mode: Mode = DEFAULT_MODE) -> Workload:
     """The workload of a graph at `batch_size`; its table is cached with the graph."""
     graph.check_batch(batch_size)
-    return at(lower(graph, mode), batch_size)
+    return at(step_table(graph, mode), batch_size)
 
 
 @once
-def lower(graph: Graph, mode: Mode) -> np.ndarray:
-    """Lower a graph to an array (steps, STEP_COLUMNS) for any batch size; `at` evaluates it at one.
+def step_table(graph: Graph, mode: Mode) -> np.ndarray:
+    """Return a graph's steps, an array (steps, STEP_COLUMNS) for any batch size; `at` evaluates it at one.
 
     `lolat.tables` caches it on disk.
     """
@@ -202,7 +202,7 @@ batch norm is element-wise."""
 
 
 class _Steps:
-    """Collects the rows of `lower`.
+    """Collects the rows of `step_table`.
 
     `backs`: for each row, bytes of its backward pass / of its forward pass; None: `Lowering.gradients`.
     """

@@ -15,15 +15,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lolat.errors import InputError, arg
 from lolat.io.documents import LEAST, MOST
+from lolat.io.progress import Warn
 from lolat.io.writing import reason_of
 from lolat.units import as_number, did_you_mean, plain, shortened
-
-if TYPE_CHECKING:
-    from lolat.io.progress import Warn
 
 MOST_WHOLE = 2**53
 """The largest whole number of a cell: the last one that a float holds exactly."""

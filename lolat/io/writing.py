@@ -95,18 +95,18 @@ def check_file(path: AnyPath | None, argument: str, make_folder: bool = False) -
         raise not_written(error, f"{arg(argument)} {shown_path(path)}") from error
 
 
-def check_inputs_stay(given: Mapping[str, object]) -> None:
+def check_inputs_stay(given: Mapping[str, object], renews: bool = False) -> None:
     """Raise InputError if an argument's result would be written over a file that another argument reads.
 
-    `given`: name -> value; results are Paths, what is read are texts. A model file of `lolat fit` may be
-    fitted anew.
+    `given`: name -> value; results are Paths, what is read are texts. `renews`: a JSON file may be made
+    anew from itself.
     """
     values = (
         v for value in given.values() for v in (value if isinstance(value, tuple) else [value])
     )
     read = {os.path.realpath(v) for v in values if isinstance(v, str) and os.path.isfile(v)}
     for name, path in given.items():
-        is_renewed = "tables" in given and str(path).endswith(".json")
+        is_renewed = renews and str(path).endswith(".json")
         if isinstance(path, Path) and os.path.realpath(path) in read and not is_renewed:
             words = (
                 f"{arg(name)} {shown_path(path)}: this file is read here too; expected another name"

@@ -8,8 +8,9 @@ nas.estimator(space, lolat.load("local")).latency(space.sample(1_000_000))
 """
 
 from lolat.nas import spaces
+from lolat.nas.answers import estimator
 from lolat.nas.estimators import LatencyEstimator, latency_tables
-from lolat.nas.fewshot import FewShotModel, estimator, fit
+from lolat.nas.fewshot import FewShotModel, fit
 from lolat.nas.ranking import rank
 from lolat.nas.search import search
 from lolat.nas.space import Position, Space

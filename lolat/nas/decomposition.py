@@ -31,6 +31,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, MEANINGS
 from lolat.io.progress import Progress, quietly
 from lolat.nas.tables import CountTable, times_ms, totals
+from lolat.parameters import InputSize
 from lolat.readers import read
 from lolat.readers.cache import Cache, keras_settings, key_of
 from lolat.readers.code import brief
@@ -58,7 +59,7 @@ class Decomposition:
     `together`: names of the positions that share a table; `checked`: distinct whole networks compared
     with their sums; `deviation`: the largest relative error, of the count `column` (None if all were
     exact); `built`: networks built in all, `cached` of them by an earlier run; `size`: candidates of the
-    space.
+    space; `idle`: positions whose choices change no count.
     """
 
     together: tuple[tuple[str, ...], ...]
@@ -68,6 +69,7 @@ class Decomposition:
     built: int
     size: int
     cached: int = 0
+    idle: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         keys = ", ".join(f"({', '.join(names)})" for names in self.together) or "none"
@@ -87,11 +89,14 @@ class Decomposition:
 
     def words(self) -> str:
         """Return the text; a short one where all networks are exact, or an earlier command said more."""
+        idle = f"; no count changes by {', '.join(self.idle)}: does the function use it?" * bool(
+            self.idle
+        )
         if self.column is None and self.cached:
-            return self._built_words
+            return self._built_words + idle
         if self.column is None and self.checked == self.size:
-            return f"{self._built_words}; the counts of each are exact"
-        return str(self)
+            return f"{self._built_words}; the counts of each are exact{idle}"
+        return str(self) + idle
 
 
 class CandidateNetworks:
@@ -101,7 +106,10 @@ class CandidateNetworks:
     """
 
     def __init__(
-        self, function: Callable[..., Any], choices: Mapping[str, Sequence[Any]], input_size: Any
+        self,
+        function: Callable[..., Any],
+        choices: Mapping[str, Sequence[Any]],
+        input_size: InputSize,
     ) -> None:
         self.function, self.choices, self.input_size = function, choices, input_size
         self.name = self.place = getattr(function, "__name__", "factory")
@@ -350,9 +358,18 @@ class Decomposer:
                     raise
                 self.found = self._whole(progress)
             self.networks.confirm()
-            self.found = replace(self.found, cached=self.networks.cached)
+            idle = tuple(name for p, name in enumerate(self.names) if self._is_idle(p))
+            self.found = replace(self.found, cached=self.networks.cached, idle=idle)
             progress.note(f"{self.networks.name}: {self.found.words()}")
         return self.found
+
+    def _is_idle(self, position: int) -> bool:
+        """Return whether the choices at a position change no count."""
+        changes = (
+            self._counts(key, size) - self._counts(key, size).take([0], key.index(position))
+            for key in self.tables if position in key for size in CHECKED_AT
+        )  # fmt: skip
+        return self.sizes[position] > 1 and not any(map(np.any, changes))
 
     def _whole(self, progress: Progress) -> Decomposition:
         """Build all candidates; they are the one table."""

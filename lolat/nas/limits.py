@@ -16,8 +16,9 @@ from lolat.device.prediction import end_ms
 from lolat.device.question import several
 from lolat.errors import InputError, arg
 from lolat.io.progress import Progress
+from lolat.nas.answers import Answer, answers, estimator
 from lolat.nas.estimators import LatencyEstimator, fastest
-from lolat.nas.fewshot import Answer, FewShotModel, answers, estimator
+from lolat.nas.fewshot import FewShotModel
 from lolat.nas.space import Space
 from lolat.parameters import COVERAGE, check_given
 from lolat.units import plain

@@ -19,8 +19,9 @@ from lolat.io.progress import Progress
 from lolat.io.results import Result, Several, dict_of
 from lolat.io.tables import to_csv
 from lolat.io.writing import check_file, check_inputs_stay, write_text
+from lolat.nas.answers import answers, estimator
 from lolat.nas.estimators import DECODED, LatencyEstimator
-from lolat.nas.fewshot import FewShotModel, answers, estimator
+from lolat.nas.fewshot import FewShotModel
 from lolat.nas.search import none_within
 from lolat.nas.space import Space
 from lolat.nas.user_code import opened

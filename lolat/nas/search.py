@@ -21,15 +21,15 @@ from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
 from lolat.io.results import Result
 from lolat.io.writing import check_file
+from lolat.nas.answers import Answer
 from lolat.nas.estimators import DECODED, fastest
-from lolat.nas.fewshot import Answer
 from lolat.nas.limits import Limit, devices_of, limits_of, needed, of_each, within
 from lolat.nas.space import Grid, Space
 from lolat.nas.user_code import Objective, opened
-from lolat.parameters import check_given, surely
+from lolat.parameters import CANDIDATES, check_given, surely
 from lolat.units import between, milliseconds, plain
 
-CANDIDATES = 200
+DRAWN_AT_RANDOM = 2000  # candidates of a large space that are compared with the limits
 EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
 
 
@@ -51,10 +51,9 @@ class OnDevice(Answer):
     device: str
     batch_size: int
 
-    @property
-    def label(self) -> str:
-        """The device and its batch size."""
-        return f"{self.device} batch {self.batch_size}"
+    def column(self, name: str) -> str:
+        """The name of a column of the front's table, of this device: latency_ms_rtx-4090-amp_batch_64."""
+        return f"{name}_{'-'.join(self.device.split())}_batch_{self.batch_size}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +81,8 @@ class SearchResult(Result):
 
     `source` tells where the latencies are from, `device` is the model. `scored`, `unscored`: candidates
     with and without a score. `sure`: the upper ends of the intervals keep `max_ms`. `improving`: the last
-    tenth of an evolutionary search's candidates had the best score.
+    tenth of an evolutionary search's candidates had the best score. `within`: how many of `compared`
+    candidates keep all limits by the estimator, None without a limit; of a large space they are random.
     """
 
     space: str
@@ -100,6 +100,8 @@ class SearchResult(Result):
     improving: bool = False
     fastest_ms: float | UnsetType = UNSET
     others: tuple[OtherDevice, ...] = ()
+    within: int | None = None
+    compared: int | None = None
 
     def words(self) -> str:
         """Return the number of scored candidates, and of those on the front, in words."""
@@ -124,6 +126,18 @@ class SearchResult(Result):
         on = (f"{ms:g} ms" + f" on {plain(device)}" * bool(self.others) for ms, device in limits)
         return f" within {' and '.join(on)}{surely}"
 
+    def within_words(self) -> str:
+        """Return how many candidates keep the limits, exactly or of a random sample; "" without a limit."""
+        if self.within is None or self.compared is None:
+            return ""
+        drawn = (
+            " drawn at random" if self.method == EVOLUTIONARY and self.compared < self.size else ""
+        )
+        several = sum(ms is not None for ms in (self.max_ms, *(o.max_ms for o in self.others))) > 1
+        return (
+            f"{self.within:,} of {self.compared:,} candidates{drawn} keep the limit{'s' * several}"
+        )
+
     def _outside(self) -> str:
         """Return how many of the front are outside the measured range, in words."""
         devices, words = [self.device, *(o.device for o in self.others)], ""
@@ -140,19 +154,13 @@ class SearchResult(Result):
         rows = []
         for c in self.front:
             low, high = c.interval_ms or (None, None)
-            bounds = {
-                "low_ms": low,
-                "high_ms": high,
-                "in_domain": c.in_domain,
-                "host_bound": c.host_bound,
-                "memory_bytes": c.memory_bytes,
-                "fits": c.fits,
-            }
+            names = ("in_domain", "host_bound", "memory_bytes", "fits")
+            bounds = {"low_ms": low, "high_ms": high, **{name: getattr(c, name) for name in names}}
             for other in c.others:
                 low, high = other.interval_ms or (None, None)
                 its = {"latency_ms": other.latency_ms, "low_ms": low, "high_ms": high}
                 its |= {"in_domain": other.in_domain, "fits": other.fits}
-                bounds |= {f"{other.label} {name}": value for name, value in its.items()}
+                bounds |= {other.column(name): value for name, value in its.items()}
             row = {"arch": c.arch, "latency_ms": c.latency_ms, **bounds, "score": c.score}
             rows.append(row | c.choices | row)  # a position of such a name gives way
         return rows
@@ -201,22 +209,21 @@ def search(
         _refuse_beside_table(objective, accuracy=accuracy, candidates=candidates, seed=seed)
     limits = limits_of(of_space, models, asked, predictor, sure, coverage, progress)
     most = candidates or CANDIDATES
-    rows, method = _to_score(limits, most) if scores.rows is None else (scores.rows, EXHAUSTIVE)
+    rows, method, every = _to_score(limits, most, scores.rows)
     first, *others = map(_asked, limits)
     result = SearchResult(
         of_space.label, of_space.size, first.batch_size, first.predictor, first.source, first.device,
         method, first.max_ms, 0, 0, (), sure, others=tuple(others),
     )  # fmt: skip
+    result = _compared(result, limits, every)
     if not len(able := within(limits, rows)):
         near = rows[[int(needed(limits, rows).argmin())]]
         table = None if scores.rows is None else objective
         raise _none_within(result, limits, [limit.answers(near)[0] for limit in limits], table)
     archive = Archive(limits, scores, -1.0 if lower_is_better else 1.0)
     archive.announce(most if method == EVOLUTIONARY else len(able))
-    if method == EVOLUTIONARY:
-        evolve(archive, able[0], most, seed or 0)
-    else:
-        archive.add(able)
+    with scores:
+        archive.add(able) if method == EXHAUSTIVE else evolve(archive, able[0], most, seed or 0)
     return _of_archive(result, archive)
 
 
@@ -226,17 +233,32 @@ def _asked(limit: Limit) -> OtherDevice:
     return OtherDevice(limit.model.name, by.batch_size, by.predictor, by.source, longest)
 
 
-def _to_score(limits: Sequence[Limit], most: int) -> tuple[np.ndarray, str]:
-    """Return the candidates within the time, or a fast one if they are more than `most`; and the method."""
+def _compared(result: SearchResult, limits: Sequence[Limit], rows: np.ndarray) -> SearchResult:
+    """Return the result with the number of `rows` that keep the limits."""
+    if all(math.isinf(limit.max_ms) for limit in limits):
+        return result
+    return replace(result, within=len(within(limits, rows)), compared=len(rows))
+
+
+def _to_score(
+    limits: Sequence[Limit], most: int, given: np.ndarray | None
+) -> tuple[np.ndarray, str, np.ndarray]:
+    """Return the candidates within the time, or a fast one if they are more than `most`; and the method.
+
+    The third result is all candidates; of a large space some, drawn at random. `given`: those of a table.
+    """
+    if given is not None:
+        return given, EXHAUSTIVE, given
     grid = limits[0].estimator.grid
     fast = fastest(grid, partial(needed, limits))[None]
-    if grid.size <= DECODED:
-        able = within(limits, every := grid.between(0, grid.size))
-        if len(able) <= most:
-            return (able if len(able) else every), EXHAUSTIVE
-        if not len(within(limits, fast)):
-            fast = able[[int(needed(limits, able).argmin())]]
-    return fast, EVOLUTIONARY
+    if grid.size > DECODED:
+        return fast, EVOLUTIONARY, limits[0].space.sample(DRAWN_AT_RANDOM)
+    able = within(limits, every := grid.between(0, grid.size))
+    if len(able) <= most:
+        return (able if len(able) else every), EXHAUSTIVE, every
+    if not len(within(limits, fast)):
+        fast = able[[int(needed(limits, able).argmin())]]
+    return fast, EVOLUTIONARY, every
 
 
 def _of_archive(result: SearchResult, archive: Archive) -> SearchResult:
@@ -312,9 +334,8 @@ def front(latencies: np.ndarray, scores: np.ndarray) -> np.ndarray:
     `latencies`: (n,), small is good; `scores`: (n,), large is good; a candidate with a NaN is skipped.
     """
     known = np.flatnonzero(~(np.isnan(latencies) | np.isnan(scores)))
-    order = known[np.lexsort((known, -scores[known], latencies[known]))]
     best: list[int] = []
-    for i in order:
+    for i in known[np.lexsort((known, -scores[known], latencies[known]))]:
         if not best or scores[i] > scores[best[-1]]:
             best.append(int(i))
     return np.array(best, np.intp)
@@ -406,9 +427,7 @@ class Archive:
         )  # fmt: skip
 
 
-SPREAD = (
-    0.3  # of a generation, drawn evenly over the latencies; the others are the front's neighbors
-)
+SPREAD = 0.3  # of a generation, drawn evenly over the latencies; others are the front's neighbors
 CLIMBED = 8  # neighbors between two looks at the front
 DRAWN = 16  # candidates drawn for each one of the first generation
 TRIES = 200  # draws, before fewer candidates than wanted have to do

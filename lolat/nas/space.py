@@ -33,6 +33,7 @@ from lolat.io.tables import Table, column_name, read_table
 from lolat.nas.cost_prior import Pieces, of_tables
 from lolat.nas.decomposition import CandidateNetworks, Decomposer, Decomposition
 from lolat.nas.tables import CountTable, Part, chain, totals
+from lolat.parameters import InputSize
 from lolat.units import as_number, plural, shortened
 
 MOST_INDEX = 2**63 - 1
@@ -206,7 +207,7 @@ class Space:
     name)` makes the whole network of the chosen values. `codec`: the text of candidates; None: integers
     with "-" between them. `prior(space)`: returns the prior for a fit to a few measured networks. `label`:
     the name for people, such as "my_spaces:phone"; files have `name`. InputError if a position has no
-    choices.
+    choices, or one twice.
     """
 
     name: str
@@ -224,6 +225,12 @@ class Space:
             if not position.choices:
                 raise InputError(
                     f"position {position.name!r} has no choices; expected at least one"
+                )
+            once = dict.fromkeys((type(c), c) for c in position.choices if _plain(c) is c)
+            if len(once) < sum(_plain(c) is c for c in position.choices):
+                shown = shortened(str(position.choices))
+                raise InputError(
+                    f"position {position.name!r} has a choice twice: {shown}; expected each once"
                 )
         self.grid = Grid(tuple(len(p.choices) for p in self.positions))
         self._codec = self.codec or dashes(self.grid.sizes)
@@ -253,7 +260,7 @@ class Space:
         cls,
         function: Callable[..., Any],
         choices: Mapping[str, Sequence[Any]],
-        input_size: Any = None,
+        input_size: InputSize = None,
         tolerance: float = 0.0,
     ) -> Space:
         """Make a space of the networks that `function` returns: Keras or PyTorch networks, or Graphs.

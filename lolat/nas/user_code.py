@@ -6,8 +6,9 @@ import contextlib
 import inspect
 import math
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -103,6 +104,7 @@ OF_A_CANDIDATE = ("arch", "candidate", "choices")
 
 # ---- The scores of an objective: from a table, or by a function, each added to a file at once.
 
+SYNCED_EVERY_S = 1.0
 SCORES = ("arch", "score")
 SCORE_COLUMNS = (*SCORES, "objective", "choices", "code")
 """Columns of a file of scores: the function's name, the space's `fingerprint`, the function's `code_of`."""
@@ -126,6 +128,7 @@ class Objective:
         self.space, self.path, self.progress = space, path, progress or Progress()
         self.rows: np.ndarray | None = None
         self.known: dict[str, float] = {}
+        self._synced = 0.0
         given = os.fspath(given) if isinstance(given, os.PathLike) else given
         if isinstance(given, str) and (is_table(given) or os.path.isfile(given)):
             self.rows = self._read(given, SCORES, rows="network")
@@ -196,7 +199,7 @@ class Objective:
             said = f"{self.path} has {plural(known, 'score')} already, {left:,} to go{unsure}"
             self.progress.note(said)
         if left:
-            self.progress.start("scoring", left)
+            self.progress.start("scoring", total, known)
 
     def score(self, row: np.ndarray) -> float:
         """Return a candidate's score, NaN without one; InputError if the function fails."""
@@ -228,19 +231,38 @@ class Objective:
         if self.path is not None:
             by = [self._name, self.space.fingerprint, self._code]
             _append(self.path, [arch, repr(score), *by])
+            if time.monotonic() - self._synced >= SYNCED_EVERY_S:
+                self._sync()
         return score
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._sync()
+
+    def _sync(self) -> None:
+        """Let the disk have the scores, so that they outlast a loss of power."""
+        self._synced = time.monotonic()
+        if self.rows is None and self.path is not None and os.path.exists(self.path):
+            with _writing(self.path), open(self.path, "ab") as file:
+                os.fsync(file.fileno())
 
 
 def _append(path: AnyPath, cells: list[str]) -> None:
-    """Append a row and flush it to the disk; a new file begins with the names of the columns.
+    """Append a row, which outlasts this process; a new file begins with the names of the columns.
 
     A compressed file may consist of several parts (RFC 1952, section 2.2): each row is one.
     """
+    with _writing(path), open(path, "ab") as file:
+        text = to_csv(SCORE_COLUMNS, [cells])
+        file.write(encoded(path, text.split("\n", 1)[1] if file.tell() else text))
+
+
+@contextlib.contextmanager
+def _writing(path: AnyPath) -> Iterator[None]:
+    """Name the file of scores in the error if it cannot be written."""
     try:
-        with open(path, "ab") as file:
-            text = to_csv(SCORE_COLUMNS, [cells])
-            file.write(encoded(path, text.split("\n", 1)[1] if file.tell() else text))
-            file.flush()
-            os.fsync(file.fileno())
+        yield
     except OSError as error:
         raise not_written(error, f"{arg('accuracy')} {shown_path(path)}") from error

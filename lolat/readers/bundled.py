@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from lolat.errors import MissingPackageError
 from lolat.graph import Graph
+from lolat.parameters import Size
 from lolat.readers.cache import USUAL, installed_version, keras_settings
 from lolat.readers.size import is_of_size
 from lolat.units import did_you_mean, shapes_text, shortened
@@ -24,7 +25,7 @@ from lolat.units import did_you_mean, shapes_text, shortened
 FILE = Path(__file__).with_name("networks.jsonl.xz")
 
 
-def bundled_graph(spec: str, size: Any = ()) -> Graph | None:
+def bundled_graph(spec: str, size: Size = ()) -> Graph | None:
     """The graph of NETWORK `spec` at input size `size`, as `lolat.readers.size.as_sizes` returns it.
 
     None if it is not bundled or has another size, or if another version of its package is installed, whose

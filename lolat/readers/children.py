@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from lolat.errors import LolatError, NetworkError
 from lolat.graph import Graph
 from lolat.io.process import Child, Handler, ProcessDied, RequestFailed, scheduled_count
 from lolat.io.progress import OnProgress
+from lolat.parameters import InputSize
 from lolat.readers.bundled import bundled_graph
 from lolat.readers.cache import Cache
 from lolat.readers.reading import read_now
@@ -34,7 +34,7 @@ Spec = tuple[str, int | None]
 """NETWORK and its input size."""
 
 
-def read_in_child(spec: str, size: Any = (), limit_s: float = LIMIT_S) -> Graph:
+def read_in_child(spec: str, size: InputSize = (), limit_s: float = LIMIT_S) -> Graph:
     """The network, read by a child process; NetworkError also if the child dies or is too slow."""
     with _child() as child:
         return _answer(child, spec, size, limit_s)
@@ -46,7 +46,7 @@ def _child(shows_errors: bool = False) -> Child:
     return Child(start, name="reading it", environment=environment, shows_errors=shows_errors)
 
 
-def _answer(child: Child, spec: str, size: Any, limit_s: float) -> Graph:
+def _answer(child: Child, spec: str, size: InputSize, limit_s: float) -> Graph:
     """The network that a child reads."""
     try:
         return Graph.from_dict(child.request({"network": spec, "size": size}, limit_s))

@@ -19,7 +19,7 @@ from lolat.graph.modes import product_dtypes
 from lolat.io import forms
 from lolat.io.documents import read_json
 from lolat.io.forms import is_file, is_function
-from lolat.parameters import LENGTH, SIZE
+from lolat.parameters import LENGTH, SIZE, InputSize, Size
 from lolat.readers.bundled import bundled_as, bundled_graph, nearest
 from lolat.readers.cache import Cache
 from lolat.readers.code import (
@@ -46,7 +46,7 @@ class Network:
     graph: Callable[[], Graph]
 
 
-def read(network: Any, input_size: Any = None, sequence_length: int | None = None) -> Graph:
+def read(network: Any, input_size: InputSize = None, sequence_length: int | None = None) -> Graph:
     """Read a network into a Graph.
 
     `network`: see `Model`. `input_size`: height = width, or a shape without the batch; for several inputs a
@@ -90,7 +90,7 @@ _NO_GPU = re.compile("CUDA|NVIDIA driver|accelerator device")
 """Words in PyTorch's errors about a missing GPU."""
 
 
-def read_now(spec: str, size: Any) -> Graph:
+def read_now(spec: str, size: Size) -> Graph:
     """Read the network that a string names; NetworkError for any error of a framework or a function."""
     try:
         return _remarked(open_network(spec, size).graph())
@@ -105,7 +105,7 @@ def read_now(spec: str, size: Any) -> Graph:
         raise failed(f"{shortened(spec)} cannot be read", error, on_cpu) from error
 
 
-def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
+def open_network(spec: str, size: Size = (), weights: bool = False) -> Network:
     """Open NETWORK; `weights`: True for a network with weights, random or stored, which can run."""
     prefix, _, name = spec.partition(":")
     stem = Path(spec).stem
@@ -145,7 +145,7 @@ def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
     raise forms.not_a_network(spec, bundled_as(spec))
 
 
-def _of_document(path: str, size: Any) -> Graph:
+def _of_document(path: str, size: Size) -> Graph:
     """The network in a file that `lolat read` wrote; NetworkError for any other file."""
     expected = "expected what `lolat read NETWORK --output FILE` wrote"
     try:
@@ -170,7 +170,7 @@ def _of_document(path: str, size: Any) -> Graph:
     return _of_its_size(graph, size, path) if size else graph
 
 
-def _of_its_size(graph: Graph, size: Any, name: str, is_file: bool = True) -> Graph:
+def _of_its_size(graph: Graph, size: Size, name: str, is_file: bool = True) -> Graph:
     """Return a network that was read before, into a file or in Python; NetworkError at another `size`."""
     if not is_of_size(graph, size):
         again = f"(`lolat read NETWORK{options_of(size) or ' --input-size SIZE'} --output FILE`)"
@@ -216,7 +216,7 @@ def _packages(model: Any) -> set[str]:
     return {c.__module__.partition(".")[0] for c in kind.__mro__}
 
 
-def _of_object(model: Any, name: str, size: Any) -> Network:
+def _of_object(model: Any, name: str, size: Size) -> Network:
     """Open a framework's object; its base classes tell the framework."""
     example, packages = None, _packages(model)
     if isinstance(model, tuple):

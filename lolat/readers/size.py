@@ -10,17 +10,19 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeGuard, cast
 
 from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph
-from lolat.parameters import LENGTH, SIZE
+from lolat.parameters import LENGTH, SIZE, InputSize, Size
 from lolat.units import value_words
 
 Shape = tuple[int | None, ...]
+SIDE = 224
+"""Height and width of the images of a network that tells none."""
 
 
-def as_size(size: int | Sequence[int] | None, name: str = SIZE) -> tuple[int, ...]:
+def as_size(size: object, name: str = SIZE) -> tuple[int, ...]:
     """An input size as a tuple; () for None. InputError unless it has positive integers."""
     if size is None:
         return ()
@@ -39,14 +41,15 @@ def as_size(size: int | Sequence[int] | None, name: str = SIZE) -> tuple[int, ..
     return tuple(int(n) for n in sizes)
 
 
-def as_sizes(size: Any) -> Any:
+def as_sizes(size: InputSize) -> Size:
     """An input size as `as_size` returns it; a tuple of sizes; or a tuple of pairs (name, size).
 
     Pairs come from a mapping with the names SIZE, for images, and LENGTH, for texts.
     """
-    several = isinstance(size, Sequence) and not isinstance(size, str)
-    if isinstance(size, Mapping) or (several and size and _is_pair(size[0])):
-        named = {str(name): as_size(one, str(name)) for name, one in dict(size).items()}
+    several: Sequence[Any] = () if isinstance(size, str) or not isinstance(size, Sequence) else size
+    if isinstance(size, Mapping) or (several and _is_pair(several[0])):
+        pairs = size if isinstance(size, Mapping) else dict(several)
+        named = {str(name): as_size(one, str(name)) for name, one in pairs.items()}
         if not named.keys() <= {SIZE, LENGTH} or len(named.get(LENGTH, ())) > 1:
             raise InputError(
                 f"input size {value_words(size)}: expected {SIZE} and {LENGTH}, the latter one number, "
@@ -54,37 +57,43 @@ def as_sizes(size: Any) -> Any:
             )
         given = tuple(sorted((name, one) for name, one in named.items() if one))
         return given if LENGTH in dict(given) else named.get(SIZE, ())
-    if several and any(isinstance(one, Sequence) for one in size):
-        return tuple(as_size(one) for one in size)
+    if any(isinstance(one, Sequence) for one in several):
+        return tuple(map(as_size, several))
     return as_size(size)
 
 
-def _is_pair(one: Any) -> bool:
+def _is_pair(one: object) -> bool:
     return isinstance(one, Sequence) and bool(one) and isinstance(one[0], str)
 
 
-def is_named(size: Any) -> bool:
-    """True if a size, as `as_sizes` returns it, has a LENGTH."""
+def is_named(size: Size) -> TypeGuard[tuple[tuple[str, tuple[int, ...]], ...]]:
+    """True if a size has a LENGTH."""
     return bool(size) and _is_pair(size[0])
 
 
-def of_images(size: Any) -> tuple[int, ...]:
-    """The numbers for images in a size from `as_sizes`; () if there are none, or several shapes."""
-    numbers = dict(size).get(SIZE, ()) if is_named(size) else size
-    return tuple(numbers) if numbers and isinstance(numbers[0], int) else ()
+def of_images(size: Size) -> tuple[int, ...]:
+    """The numbers for images in a size; () if there are none, or several shapes."""
+    if is_named(size):
+        return dict(size).get(SIZE, ())
+    return tuple(n for n in size if isinstance(n, int))
 
 
-def length_of(size: Any) -> tuple[int, ...]:
-    """The length in a size from `as_sizes`; () if there is none."""
-    return tuple(dict(size)[LENGTH]) if is_named(size) else ()
+def shapes_of(size: Size) -> tuple[tuple[int, ...], ...]:
+    """The shapes of several inputs in a size; () if it is of one."""
+    return () if numbers_of(size) else cast(tuple[tuple[int, ...], ...], size)
 
 
-def numbers_of(size: Any) -> tuple[int, ...]:
+def length_of(size: Size) -> tuple[int, ...]:
+    """The length in a size; () if there is none."""
+    return dict(size)[LENGTH] if is_named(size) else ()
+
+
+def numbers_of(size: Size) -> tuple[int, ...]:
     """The numbers in a size for a network with one input; () if it has several shapes."""
     return of_images(size) or length_of(size)
 
 
-def options_of(size: Any) -> str:
+def options_of(size: Size) -> str:
     """The options of a command that set a size, each with a blank in front; "" for several shapes."""
     given = dict(size) if is_named(size) else {SIZE: of_images(size)}
     return "".join(
@@ -170,12 +179,12 @@ class InputForm:
 
 
 def filled(
-    inputs: Mapping[str, InputForm], size: Any, network: str, fixed: bool = False,
+    inputs: Mapping[str, InputForm], size: Size, network: str, fixed: bool = False,
     remarks: list[str] | None = None,
 ) -> dict[str, tuple[int, ...]]:  # fmt: skip
     """The shape of each input without the batch, with all axes known.
 
-    `size`: as `as_sizes` returns it; () for the network's own, several for an input each. `fixed`: True if
+    `fixed`: True if
     only open axes can be set. `remarks`: a list to which effects are added that a user may not expect.
     NetworkError if a size does not fit, or an axis stays open.
     """
@@ -192,13 +201,13 @@ def filled(
 
 
 def _parts(
-    inputs: Mapping[str, InputForm], size: Any, network: str
+    inputs: Mapping[str, InputForm], size: Size, network: str
 ) -> list[tuple[tuple[int, ...], list[str], bool]]:
     """[(numbers of a size, names of the inputs that they set, True for a length)]."""
     if not size:
         return []
-    if not isinstance(size[0], int) and not is_named(size):
-        pairs = zip(size, inputs, strict=False) if len(size) == len(inputs) else [((), "")]
+    if shapes := shapes_of(size):
+        pairs = zip(shapes, inputs, strict=False) if len(shapes) == len(inputs) else [((), "")]
         return [(one, [name] if name else [], False) for one, name in pairs]
     candidates = {n: f for n, f in inputs.items() if f.open} or inputs
     images = [n for n, f in candidates.items() if f.is_image]
@@ -218,7 +227,9 @@ def _of_steps(inputs: Mapping[str, InputForm]) -> list[str]:
     return [n for n, f in inputs.items() if (f.shape in tokens if tokens else len(f.shape) == rank)]
 
 
-def _refused(inputs: Mapping[str, InputForm], size: Any, network: str, fixed: bool) -> NetworkError:
+def _refused(
+    inputs: Mapping[str, InputForm], size: Size, network: str, fixed: bool
+) -> NetworkError:
     """The error for inputs with open axes, or for a size that does not fit."""
     texts = {name: _text(form.shape) for name, form in inputs.items()}
     its = "inputs are " + "; ".join(f"{name}: {text}" for name, text in texts.items())
@@ -262,7 +273,7 @@ def _examples(forms: Sequence[InputForm]) -> tuple[str, str]:
 
 
 def _remarks(
-    inputs: Mapping[str, InputForm], made: Mapping[str, InputForm], size: Any
+    inputs: Mapping[str, InputForm], made: Mapping[str, InputForm], size: Size
 ) -> Iterable[str]:
     """Yield remarks on inputs, and on frames or depth, that do not change although a size was given."""
     for name, form in made.items():
@@ -277,8 +288,8 @@ def _text(shape: Shape) -> str:
     return "x".join(str("?" if n is None else n) for n in shape)
 
 
-def is_of_size(graph: Graph, size: Any) -> bool:
-    """True if a network has an input size from `as_sizes`; for an image the side is enough."""
+def is_of_size(graph: Graph, size: Size) -> bool:
+    """True if a network has an input size; for an image the side is enough."""
     if not size:
         return True
     shapes = {str(t): shape for t, shape in zip(graph.inputs, graph.input_sizes, strict=True)}

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 def front_lines(result: SearchResult) -> Iterator[Part]:
     """Lines that show the front."""
     yield from _heading(result)
+    if within := result.within_words():
+        yield from (within, "")
     if not result.front:
         return
     columns = [*_of_device(result, 0)]

@@ -15,7 +15,7 @@ from lolat.graph.counts import COLUMNS, REPACKED, count, repacked
 from lolat.graph.edits import as_trained
 from lolat.graph.memory import parameters
 from lolat.graph.modes import Mode
-from lolat.graph.work import ATTENTION, CLASSES, STEP_COLUMNS, Workload, at, lower
+from lolat.graph.work import ATTENTION, CLASSES, STEP_COLUMNS, Workload, at, step_table
 from lolat.io.forms import REPARAMETERIZED, TAKEN_APART
 from lolat.io.progress import OnProgress
 from lolat.readers.children import arrays_of
@@ -29,7 +29,7 @@ TOO_MANY = 0.004
 
 @dataclass(frozen=True)
 class Counted:
-    """A network in the timed form: its steps (`lolat.graph.work.lower`), counts and number of parameters.
+    """A timed network: its steps (`lolat.graph.work.step_table`), counts and number of parameters.
 
     `counts`: (2, COLUMNS), those of a pass and those of each sample.
     """
@@ -118,7 +118,7 @@ def _read(
 def _packed(mode: Mode, graph: Graph) -> np.ndarray:
     counts = count(as_trained(graph) if mode.training else graph)
     totals = [counts.fixed.sum(axis=0), counts.scaled.sum(axis=0)]
-    return np.concatenate([[float(parameters(graph))], *totals, lower(graph, mode).ravel()])
+    return np.concatenate([[float(parameters(graph))], *totals, step_table(graph, mode).ravel()])
 
 
 def _unpacked(network: Network, array: np.ndarray) -> Counted:

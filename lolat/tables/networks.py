@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lolat.errors import InputError
-from lolat.graph.modes import BFLOAT16, FLOAT16, MODE_COLUMNS, Mode
+from lolat.graph.modes import BFLOAT16, FLOAT16, Mode
 from lolat.io.documents import read_json
 from lolat.io.forms import BY_NAME, ENCODER_TYPES, ENCODERS, TAKEN_APART
 from lolat.io.progress import Warn
@@ -28,6 +28,7 @@ from lolat.io.tables import (
 )
 from lolat.optimizers import OPTIMIZERS
 from lolat.tables.left_out import LeftOut
+from lolat.tables.modes import MODE_COLUMNS, mode_of_name, mode_of_row
 from lolat.tables.trainer_log import logged_rate
 from lolat.units import as_number, plural, shortened
 
@@ -193,7 +194,7 @@ def read_networks(
         if not {*columns} & {*rows.names}:
             has = shortened(", ".join(rows.names))
             raise InputError(f"{path} has no column of {what} (it has {has}); {EXPECTED_NETWORKS}")
-    usual = Mode.of_file(Path(path).name, mode)
+    usual = mode_of_name(Path(path).name, mode)
     table.assumed = usual if mode is None and usual == Mode() else None
     ways = _ways(rows.names)
     if ways:
@@ -238,7 +239,7 @@ def _ways(columns: Collection[str]) -> list[bool]:
 
 
 def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
-    mode = usual.of_row(row)
+    mode = mode_of_row(row, usual)
     if is_logged(row):
         mode = replace(mode, training=True)
     gpus = next((row.whole(c, 1, LARGEST_SIZE) for c in SEVERAL if row.get(c, "") not in ONE), 1)

@@ -9,6 +9,7 @@ from pathlib import Path
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.modes import Mode
 from lolat.io.tables import Row, read_table
+from lolat.tables.modes import mode_of_row
 
 MOST_OF_A_SIZE = 2**40
 PRODUCT, BLOCK = ("batch", "m", "n", "k"), ("rows", "width")
@@ -47,7 +48,7 @@ class TimedOperation:
     @property
     def mode(self) -> Mode:
         """The data type and layout that it was timed in, eager; float32 if the table is silent."""
-        return Mode().of_row(self.row)
+        return mode_of_row(self.row)
 
     @property
     def same(self) -> Hashable:

@@ -29,7 +29,7 @@ from lolat.hardware.prices import (
 )
 from lolat.io.results import Remark, plain_data
 from lolat.llm.names import find_decoder, is_decoder
-from lolat.parameters import COVERAGE, LENGTH, PARAMETERS, SIZE
+from lolat.parameters import COVERAGE, LENGTH, PARAMETERS, SIZE, InputSize
 from lolat.readers.size import as_sizes, length_of, of_images
 from lolat.training.auto_batch import CLOSE, At, Plan, auto_batch, with_batch
 from lolat.training.decoder import TrainedDecoder
@@ -217,7 +217,7 @@ def would_words(ways: Sequence[str]) -> str:
 Trained = Graph | TrainedDecoder
 
 
-def read_question(network: Any, input_size: Any) -> Trained:
+def read_question(network: Any, input_size: InputSize) -> Trained:
     """Read what is trained: a network, or a decoder with the length of its sequences."""
     if not is_decoder(network):
         return as_trained(readers.read(network, input_size))

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from lolat.errors import InputError, arg
-from lolat.graph.modes import AMP, BFLOAT16, DTYPES, FLOAT16, HALF_BYTES
+from lolat.graph.dtypes import HALF_BYTES
+from lolat.graph.modes import AMP, BFLOAT16, DTYPES, FLOAT16
 from lolat.hardware.gpus import PRECISION_OF
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU

@@ -19,11 +19,12 @@ from lolat.graph import Graph
 from lolat.graph.backward import checkpoints
 from lolat.graph.counts import behaviors, count
 from lolat.graph.edits import as_trained
-from lolat.graph.modes import MODE_COLUMNS, Mode, other_dtype
+from lolat.graph.modes import Mode, other_dtype
 from lolat.io.documents import NotNegative, Number, converted
 from lolat.io.progress import Warn
 from lolat.io.tables import COPIES, Table, read_table
 from lolat.optimizers import Optimizer, optimizer_named
+from lolat.tables.modes import MODE_COLUMNS, mode_of_row
 from lolat.tables.networks import on_several, size_of
 from lolat.training.memory import numbers_of
 from lolat.training.pass_counts import PASS_TERMS, pass_rows, shares
@@ -194,7 +195,7 @@ def _timed_epochs(
         batch_size, samples = row.whole("batch_size"), row.whole("samples")
         network = row["network"], size_of(row, row["network"], training=True)
         try:
-            mode = Mode().of_row(row).inference
+            mode = mode_of_row(row).inference
             first = first or mode
             if mode != first:
                 raise row.refused(f"run in {mode}, the first row in {first}; expected one way")

@@ -19,6 +19,7 @@ from lolat.graph.backward import (
     read_parameters,
     saves_positions,
 )
+from lolat.graph.dtypes import FLOAT_BYTES, HALF_BYTES, SIZES
 from lolat.graph.kinds import (
     CHECKPOINT,
     CONVOLUTIONS,
@@ -47,9 +48,6 @@ from lolat.graph.modes import (
     DEFAULT_MODE,
     DTYPES,
     FLOAT32,
-    FLOAT_BYTES,
-    HALF_BYTES,
-    SIZES,
     Mode,
     has_wide_adapters,
     own_dtype,

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from lolat.arrays import np
 from lolat.device.predictors.host import GRAPH_MS, OPERATION_MS
 from lolat.errors import InputError, arg
-from lolat.graph.modes import EAGER, FLOAT_BYTES, GRAPH, HALF_BYTES, Launch
+from lolat.graph.dtypes import FLOAT_BYTES, HALF_BYTES
+from lolat.graph.modes import EAGER, GRAPH, Launch
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU
 from lolat.training.parallel import Parallel

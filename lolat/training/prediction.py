@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, replace
 
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph
-from lolat.graph.modes import DEFAULT_MODE, FLOAT_BYTES
+from lolat.graph.dtypes import FLOAT_BYTES
+from lolat.graph.modes import DEFAULT_MODE
 from lolat.hardware.links import Link
 from lolat.hardware.prices import Rented
 from lolat.io.results import Remark, Result

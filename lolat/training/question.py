@@ -12,8 +12,8 @@ from lolat.hardware.prices import check_price
 from lolat.parameters import PARAMETERS, check_given
 
 if TYPE_CHECKING:
-    from lolat.device.question import InputSize
     from lolat.hardware.prices import Prices
+    from lolat.parameters import InputSize
 
 
 @dataclass(frozen=True)

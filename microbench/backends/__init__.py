@@ -16,7 +16,7 @@ import numpy as np
 
 from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph, Tensor
-from lolat.parameters import TRAINING_BACKENDS
+from lolat.parameters import TRAINING_BACKENDS, Size
 from lolat.readers import open_network
 from lolat.units import shortened
 
@@ -116,7 +116,7 @@ class Backend(Protocol):
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A call that runs a block once on inputs that lie on the device, and waits for the result."""
 
-    def prepare_network(self, spec: str, input_size: Shape, batch_size: int) -> Prepared:
+    def prepare_network(self, spec: str, input_size: Size, batch_size: int) -> Prepared:
         """A call that runs a user's NETWORK once, in the same way."""
 
 
@@ -209,7 +209,7 @@ def training_of(backend: Backend) -> Any:
 # ---- What the backends share
 
 
-def opened(spec: str, input_size: Shape, is_own: Callable[[Any], bool], name: str) -> Any:
+def opened(spec: str, input_size: Size, is_own: Callable[[Any], bool], name: str) -> Any:
     """A user's network; NetworkError if it is of another framework than the backend `name`."""
     network = open_network(spec, input_size, weights=True)
     if not is_own(network.model):

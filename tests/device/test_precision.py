@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from lolat.device.predictors.precision import PRECISION_SPREAD, in_precision
 from lolat.errors import InputError
 from lolat.graph import work as c
-from lolat.graph.modes import AMP, BFLOAT16, FLOAT16, FLOAT32, MODE_COLUMNS, TF32, Mode
+from lolat.graph.modes import AMP, BFLOAT16, FLOAT16, FLOAT32, TF32, Mode
 from lolat.hardware.gpus import dtype_named, find_gpu
+from lolat.tables.modes import MODE_COLUMNS, mode_of_name
 from tests.device.test_roofline import MOVING_BANDWIDTH, RATE, formula, work_of
 
 A100 = find_gpu("A100")
@@ -110,4 +111,4 @@ def test_an_option_and_a_column_take_the_same_words(word: str, dtype: str) -> No
     """Words of Lightning, timm and PyTorch."""
     assert dtype_named(word) == dtype
     assert MODE_COLUMNS["precision"][1][word] == dtype
-    assert Mode.of_file("times-mixed.csv").dtype == FLOAT32  # of mixed networks
+    assert mode_of_name("times-mixed.csv").dtype == FLOAT32  # of mixed networks

@@ -9,9 +9,10 @@ import pytest
 
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph import work as c
+from lolat.graph.dtypes import SIZES
 from lolat.graph.kinds import KINDS
-from lolat.graph.modes import SIZES, Mode
-from lolat.graph.work import Workload, at, lower, work_of
+from lolat.graph.modes import Mode
+from lolat.graph.work import Workload, at, step_table, work_of
 from tests.synthetic import one
 
 HALF, AMP, COMPILED = Mode("float16"), Mode("amp"), Mode("amp", "compiled")
@@ -250,7 +251,7 @@ def test_a_recurrent_layer_multiplies_at_every_step() -> None:
 @pytest.mark.parametrize("mode", [Mode(), AMP, COMPILED])
 def test_a_table_is_for_every_batch_size(mode: Mode) -> None:
     for graph in (convolutional(), attention()):
-        table = lower(graph, mode)
+        table = step_table(graph, mode)
         one, eight = at(table, 1), at(table, 8)
         assert list(eight.macs) == pytest.approx(list(8 * one.macs))
         fixed = table[:, 7]

@@ -89,6 +89,23 @@ def test_each_network_is_built_once_and_far_fewer_than_all() -> None:
     np.testing.assert_array_equal(space.counts(rows), np.array(whole))
 
 
+def test_a_choice_that_the_function_does_not_use_is_told() -> None:
+    def net(kernel: int, unused: int) -> Graph:
+        return convolutions(16, kernel=kernel)
+
+    told = Space.from_factory(net, {"kernel": (1, 3), "unused": (1, 2)}).decomposition
+    used = Space.from_factory(net, {"kernel": (1, 3), "unused": (1,)}).decomposition
+    assert (told.idle, used.idle) == (("unused",), ())
+    assert "no count changes by unused" in told.words()
+    assert "no count" not in used.words()
+
+
+@pytest.mark.parametrize("choices", [(1, 3, 1), ("a", "a"), (None, None)])
+def test_a_choice_twice_is_refused(choices: tuple[Any, ...]) -> None:
+    with pytest.raises(InputError, match="position 'kernel' has a choice twice"):
+        Space.from_factory(lambda kernel: convolutions(16, kernel=kernel), {"kernel": choices})
+
+
 class Stages(Progress):
     """Keeps the total, the steps done before, and those done by the end of each stage."""
 

@@ -20,7 +20,7 @@ from lolat.api.model import Model
 from lolat.device.file import made
 from lolat.errors import InputError, ModelFileError
 from lolat.nas import FewShotModel, Space, fit
-from lolat.nas.cost_prior import FREEDOM, WeightedFit, outlying, weighted_fits
+from lolat.nas.cost_fit import FREEDOM, WeightedFit, outlying, weighted_fits
 from lolat.nas.fewshot import Samples, mixed_quantile, read_samples, rounding
 from lolat.nas.spaces import SPACES
 from tests import synthetic

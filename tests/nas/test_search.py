@@ -18,13 +18,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lolat
 from lolat import nas
 from lolat.api.model import Model
 from lolat.device.prediction import Prediction
 from lolat.errors import AnswerIsNo, InputError
 from lolat.io.progress import Progress
 from lolat.nas import Space, search, spaces
-from lolat.nas.fewshot import Answer
+from lolat.nas.answers import Answer
 from lolat.nas.search import FrontCandidate, SearchResult, front
 from lolat.nas.user_code import Objective, find_space
 from lolat.units import between, milliseconds
@@ -219,12 +220,59 @@ def test_a_front_on_several_devices_keeps_each_limit(sure: bool, candidates: int
             whole[i][1].in_domain,
         )
     row = result.rows()[0]
-    assert row[f"{GPU.name} batch 8 latency_ms"] == whole[found[0]][1].latency_ms
+    assert row[f"latency_ms_{GPU.name}_batch_8"] == whole[found[0]][1].latency_ms
     assert f"on {GPU.name}" in result.report()
     with pytest.raises(AnswerIsNo) as caught:
         search(SPACE, [MODEL, GPU], score, **asked | {"max_ms": [limits[0], 1e-6]})
     nearest = ends[:, 1].argmin()
     assert milliseconds(ends[nearest, 1]) in str(caught.value)
+
+
+@pytest.mark.parametrize("candidates", [8, 72])
+def test_the_number_of_candidates_that_keep_the_limit_is_told(candidates: int) -> None:
+    limit = float(np.quantile(TIMES, 0.4))
+    found = search(SPACE, MODEL, score, max_ms=limit, candidates=candidates)
+    few = int((limit >= TIMES).sum())
+    assert (found.within, found.compared) == (few, 72)
+    assert f"{few} of 72 candidates keep the limit\n" in found.report()
+    without = search(SPACE, MODEL, score, candidates=candidates)
+    assert (without.within, "keep the limit" in without.report()) == (None, False)
+
+
+def test_of_a_large_space_candidates_are_drawn_to_tell_how_many_keep_the_limit() -> None:
+    large, device = spaces.fbnet.space(), lolat.load("epyc-2t")
+    rows = large.sample(500, seed=7)
+    limit = float(np.median(nas.estimator(large, device).latency(rows)))
+    found = search(large, device, smooth, max_ms=limit, candidates=2)
+    assert found.compared == 2000
+    assert found.within is not None
+    assert 850 < found.within < 1150  # half of them, three standard deviations of both samples
+    assert "of 2,000 candidates drawn at random keep the limit\n" in found.report()
+
+
+def test_a_table_of_a_search_has_columns_without_spaces() -> None:
+    (row, *_) = search(SPACE, [MODEL, GPU], score, max_ms=1e6).rows()
+    assert [name for name in row if " " in name] == [
+        p.name for p in SPACE.positions if " " in p.name
+    ]
+
+
+def test_scores_reach_the_disk_once_a_second_and_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is in the file at once, so that only a loss of power could take those of a second."""
+    path, lines, synced, now = tmp_path / "s.csv", [], [], [100.0]
+    monkeypatch.setattr("lolat.nas.user_code.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(os, "fsync", lambda _: synced.append(path.read_text().count("\n")))
+
+    def slow(candidate: tuple[int, ...]) -> float:
+        lines.append(path.read_text().count("\n") if path.exists() else 0)
+        now[0] += 0.25
+        return score(candidate)
+
+    search(SPACE, MODEL, slow, accuracy=path, candidates=72)
+    assert lines == [0, *range(2, 73)]
+    assert synced == [2, *range(6, 74, 4), 73]
 
 
 def test_several_devices_have_one_value_for_all_or_one_for_each() -> None:
@@ -384,10 +432,10 @@ class Notes(Progress):
 
     def __init__(self) -> None:
         self.notes: list[str] = []
-        self.started: list[int] = []
+        self.started: list[tuple[int, int]] = []
 
     def start(self, text: str, total: int, done: int = 0) -> None:
-        self.started += [total] * (text == "scoring")
+        self.started += [(total, done)] * (text == "scoring")
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -414,8 +462,8 @@ def test_what_is_left_to_score_is_told(tmp_path: Path) -> None:
                progress=shown)  # fmt: skip
         said.append((shown.started, [n for n in shown.notes if "already" in n]))
     assert said == [
-        ([few], []),
-        ([many - few], [f"{path} has {few} scores already, {many - few} to go"]),
+        ([(few, 0)], []),
+        ([(many, few)], [f"{path} has {few} scores already, {many - few} to go"]),
         ([], [f"{path} has {few} scores already, 0 to go"]),
     ]
 

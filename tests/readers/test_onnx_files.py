@@ -20,6 +20,7 @@ from lolat.graph.counts import count
 from lolat.graph.memory import parameters
 from lolat.readers.onnx import read_file, read_inputs, read_model
 from lolat.readers.size import as_sizes
+from lolat.training.memory import numbers_of
 from tests.readers.counting import refused
 from tests.readers.onnx_networks import graph_of, kinds, model, node, saved, six, total
 
@@ -44,6 +45,14 @@ def test_parameters_are_the_initializers_that_are_read(
     assert parameters(graph) == number
     told = any("are the weights of no operation" in text for text in graph.warnings)
     assert told == (nodes is TABLE)
+
+
+def test_a_matrix_on_the_left_of_a_product_is_its_weight(tmp_path: Path) -> None:
+    """By hand: 300 x 64 parameters, all trained, as in PyTorch."""
+    product = model([node("MatMul", "w x", "y")], ("N", 64, 20), w=(300, 64))
+    graph = graph_of(tmp_path, product)
+    assert graph.warnings == ()
+    assert numbers_of(graph) == (300 * 64, 0)
 
 
 CONV = [node("Conv", "x w b", "y")]

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils import prune
 from torch.profiler import ProfilerActivity, profile
 
 import lolat
@@ -257,6 +258,26 @@ def test_products_that_amp_leaves_in_float32_are_told(island: Any) -> None:
     assert not any(told in w for w in answers["fp32"].warnings)
     costs = device.cost(network, 64, precision="amp").to_dict()["warnings"]
     assert any(told in w for w in costs)
+
+
+def pruned() -> nn.Module:
+    network = nn.Sequential(nn.Linear(8, 8))
+    prune.l1_unstructured(network[0], "weight", amount=0.5)
+    return network
+
+
+def in_8_bits() -> nn.Module:
+    return torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 8)), {nn.Linear})
+
+
+@pytest.mark.parametrize(
+    ("network", "is_told"),
+    [(Does(lambda m, x: x.float().softmax(-1)), True), (pruned(), False), (in_8_bits(), False)],
+)
+def test_code_that_converts_its_activations_to_float32_is_told(network: Any, is_told: bool) -> None:
+    """A mask of parameters, and the float32 that a quantized layer returns, are no such code."""
+    answer = lolat.load("rtx-4090").predict((network, torch.zeros(1, 8)), 64, precision="fp16")
+    assert any("its code converts to float32" in text for text in answer.warnings) == is_told
 
 
 def test_an_interval_allows_for_products_in_float32() -> None:

@@ -21,8 +21,8 @@ from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, work_of
 from lolat.io.tables import read_table
 from lolat.tables.blocks import family_of
+from lolat.tables.contents import BLOCKS, NETWORKS, OPERATIONS, SERVED, content_of_columns
 from lolat.tables.counted import Counted
-from lolat.tables.kinds import BLOCKS, NETWORKS, OPERATIONS, SERVED, content_of_columns
 from lolat.tables.networks import NetworkTable, TimedNetwork, read_networks
 from lolat.tables.operations import BINARY, UNARY, read_operations
 from tests import synthetic

@@ -7,12 +7,12 @@ out a layer whose name alone tells its operation.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lolat.errors import NetworkError
 from lolat.graph.kinds import STORED, by_name
+from lolat.readers.keras.trace import KerasReader, LayerCall, Rule
 from lolat.readers.ops import (
     KIND_OF,
     affine,
@@ -22,11 +22,6 @@ from lolat.readers.ops import (
     normalized,
     sizes_of,
 )
-
-if TYPE_CHECKING:
-    from lolat.readers.keras.trace import KerasReader, LayerCall
-
-Rule = Callable[["KerasReader", "LayerCall"], list[int]]
 
 _SAFE = {"__init__", "build", "get_config", "from_config", "__dict__", "__weakref__"}
 """Methods that a user's subclass may define and still compute the same as its Keras layer."""
@@ -346,7 +341,7 @@ def _recurrent(r: KerasReader, call: LayerCall) -> list[int]:
     return [sequence, *made]
 
 
-def time_distributed(r: KerasReader, call: LayerCall) -> list[int]:
+def _time_distributed(r: KerasReader, call: LayerCall) -> list[int]:
     """The wrapped layer on all time steps at once, which count as a larger batch."""
     import keras
 
@@ -378,7 +373,7 @@ RULES = by_name({
     _recurrent: "LSTM GRU SimpleRNN RNN ConvLSTM",
     _multi_head_attention: "MultiHeadAttention GroupQueryAttention GroupedQueryAttention",
     _pad: "ZeroPadding", _embedding: "Embedding", _dot: "Dot", _dot_attention: "Attention",
-    _flatten: "Flatten", time_distributed: "TimeDistributed",
+    _flatten: "Flatten", _time_distributed: "TimeDistributed",
 })  # fmt: skip
 """Keras layer, without "1D" to "3D" -> its rule."""
 OPERATIONS = by_name({

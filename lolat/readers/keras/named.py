@@ -14,7 +14,8 @@ from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError, arg
 from lolat.io.forms import not_a_network, unknown_network
-from lolat.readers.size import of_images
+from lolat.parameters import Size
+from lolat.readers.size import SIDE, of_images
 from lolat.units import one_line, shortened
 
 
@@ -60,20 +61,20 @@ def _building(weights: bool) -> Iterator[None]:
         yield
 
 
-def application(name: str, size: Any, weights: bool) -> Any:
+def application(name: str, size: Size, weights: bool) -> Any:
     """Build a network of keras.applications with random weights; `size`: () for its own input size."""
     keras = import_keras()
     by_lower = {n.lower(): n for n in dir(keras.applications) if n[0].isupper()}
     known = by_lower.get(name.lower())
     if known is None:
         raise unknown_network(f"keras:{name}", by_lower.values(), "keras.io/api/applications")
-    make, size = getattr(keras.applications, known), of_images(size)
-    shape = size if len(size) == 3 else (*(size * 2 if len(size) == 1 else size), 3)
+    make, sides = getattr(keras.applications, known), of_images(size)
+    shape = sides if len(sides) == 3 else (*(sides * 2 if len(sides) == 1 else sides), 3)
     try:
         with _building(weights):
-            model = make(weights=None, **({"input_shape": shape} if size else {}))
-            if not size and None in model.inputs[0].shape[1:]:
-                model = make(weights=None, input_shape=(224, 224, 3))
+            model = make(weights=None, **({"input_shape": shape} if sides else {}))
+            if not sides and None in model.inputs[0].shape[1:]:
+                model = make(weights=None, input_shape=(SIDE, SIDE, 3))
     except Exception as error:  # what an unfit size raises differs from network to network
         raise NetworkError(
             f"keras:{known} cannot be built at this {arg('input_size')}: {one_line(error)}"

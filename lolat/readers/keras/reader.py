@@ -17,15 +17,17 @@ from lolat.graph import Graph
 from lolat.graph.kinds import COMPUTE, TRAINED
 from lolat.graph.memory import completed
 from lolat.io.progress import quietly
+from lolat.parameters import InputSize, Size
 from lolat.readers.batch import with_remarks
 from lolat.readers.keras import remarks
+from lolat.readers.keras.layers import rule_of
 from lolat.readers.keras.named import without_weights
 from lolat.readers.keras.trace import KerasReader, calling, functional_of, inference
 from lolat.readers.ops import einsum_terms
-from lolat.readers.size import InputForm, as_sizes, filled, is_named, numbers_of, of_images
+from lolat.readers.size import InputForm, as_sizes, filled, numbers_of, of_images, shapes_of
 
 
-def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
+def read_model(model: Any, name: str = "", input_size: InputSize = None) -> Graph:
     """Read a Keras model (or layer) into a Graph.
 
     `input_size`: see `lolat.readers.size.filled`. For a model that was not built, one number H means
@@ -44,7 +46,7 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
                 "from before quantize(), or a quantized ONNX file",
                 code="quantized",
             )
-    reader = KerasReader(name or model.name, model)
+    reader = KerasReader(name or model.name, model, rule_of)
     with quietly(), _known_shapes(reader):
         sizes = as_sizes(input_size)
         found = reader.read(*_called(model, sizes, said=reader.builder.warnings))
@@ -62,7 +64,7 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
         variables = {id(v): v for one in model._flatten_layers() for v in one._trainable_variables}
         number = sum(prod(v.shape) for v in variables.values())
         graph = completed(reader.builder, found, number, *reader.variables)
-        several = KerasReader(graph.name, model)
+        several = KerasReader(graph.name, model, rule_of)
         return with_remarks(
             graph,
             lambda samples: several.builder.build(several.read(*_called(model, sizes, samples))),
@@ -73,7 +75,7 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
 
 
 def _called(
-    model: Any, size: Any, samples: int = 1, said: list[str] | None = None
+    model: Any, size: Size, samples: int = 1, said: list[str] | None = None
 ) -> tuple[list[Any], list[Any], list[bool]]:
     """Call a model; returns its symbolic inputs, its outputs, and True for each input with the batch."""
     import keras
@@ -109,24 +111,24 @@ def _grows(tensors: list[Any]) -> list[bool]:
     return [n == ((None,) if (None,) in sizes else sizes[0]) for n in sizes]
 
 
-def _example(model: Any, size: Any, batch_size: int | None, said: list[str] | None = None) -> Any:
+def _example(model: Any, size: Size, batch_size: int | None, said: list[str] | None = None) -> Any:
     """Make the symbolic inputs that a model's call takes: a tensor, or a list or dict of tensors."""
     import keras
 
     structure = _structure(model)
     tensors = keras.tree.flatten(structure)
     if structure is None or any(len(tensor.shape) < 2 for tensor in tensors):
-        if size and not is_named(size) and not numbers_of(size):  # the shapes of several inputs
-            return [keras.KerasTensor((batch_size, *shape)) for shape in size]
-        if not numbers_of(size):
+        if shapes := shapes_of(size):
+            return [keras.KerasTensor((batch_size, *shape)) for shape in shapes]
+        if not (numbers := numbers_of(size)):
             raise NetworkError(
                 f"the input shape of {model.name!r} is not known (it was not built); give "
                 f"{arg('input_size')}, for example 224 or 224,224,3, or call it once before"
             )
         first = type((getattr(model, "layers", None) or [None])[0]).__name__
         is_image = len(of_images(size)) == 1 and first not in ("Embedding", "Dense")
-        size = numbers_of(size)
-        return keras.KerasTensor((batch_size, *((*size, *size, 3) if is_image else size)))
+        shape = (*numbers, *numbers, 3) if is_image else numbers
+        return keras.KerasTensor((batch_size, *shape))
     formats = {getattr(layer, "data_format", None) for layer in getattr(model, "layers", ())}
     channels = 0 if "channels_first" in formats else -1
     forms = {

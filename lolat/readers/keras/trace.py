@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -14,7 +14,7 @@ from lolat.errors import NetworkError, arg
 from lolat.graph import GraphBuilder
 from lolat.graph.blocks import depth_first
 from lolat.graph.kinds import COMPUTE, KERNELS, NORMALIZATIONS, TRAINED
-from lolat.readers.keras import layers, remarks
+from lolat.readers.keras import remarks
 from lolat.readers.ops import Call, Writer
 from lolat.units import one_line, shapes_text
 
@@ -36,9 +36,13 @@ class LayerCall:
 
 
 class KerasReader:
-    """Writes the calls that made symbolic Keras tensors into a GraphBuilder."""
+    """Writes the calls that made symbolic Keras tensors into a GraphBuilder.
 
-    def __init__(self, name: str, model: Any) -> None:
+    `rule_of`: the rule of a layer or operation, None for a layer whose `call` is to be followed.
+    """
+
+    def __init__(self, name: str, model: Any, rule_of: Callable[[Any], Rule | None]) -> None:
+        self.rule_of = rule_of
         self.owner = model  # the layer whose `call` is followed
         self.partly: list[str] = []  # layers of several operations, only some of which are trained
         self.builder = GraphBuilder(name, "keras")
@@ -72,12 +76,12 @@ class KerasReader:
             )
             if getattr(layer, "data_format", "") == "channels_first":
                 self.builder.channels_first = True
-            rule = layers.rule_of(layer) if functional_of(layer) is None else None
+            rule = self.rule_of(layer) if functional_of(layer) is None else None
             if rule is None:
                 written = self.follow_layer(call)
             else:
                 written = rule(self, replace(call, inputs=self.unmasked(call)))
-                if rule is not layers.time_distributed:  # it marks the calls of its layer itself
+                if not _is_time_distributed(layer):  # which marks the calls of its layer
                     self.writer.tie(start, self.weight(node))
                     self.mark(node, start)
             if type(layer).__name__ == "StopGradient":
@@ -216,6 +220,10 @@ def _ordered_nodes(known: Mapping[int, int], outputs: Sequence[Any]) -> list[Any
     return depth_first(makers(outputs), lambda node: makers(node.input_tensors))
 
 
+def _is_time_distributed(layer: Any) -> bool:
+    return any(c.__name__ == "TimeDistributed" for c in type(layer).__mro__)
+
+
 def functional_of(model: Any) -> Any:
     """The functional network of a model: the model itself, or the one inside a Sequential; else None.
 
@@ -247,3 +255,7 @@ def calling(model: Any, inputs: Any) -> Iterator[None]:
 def inference(layer: Any) -> dict[str, Any]:
     """The keyword argument `training` for inference, if the layer's call has it."""
     return {"training": False} if "training" in inspect.signature(layer.call).parameters else {}
+
+
+Rule = Callable[[KerasReader, LayerCall], list[int]]
+"""Writes a call; returns the graph's tensors of its outputs."""

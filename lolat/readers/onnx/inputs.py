@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lolat.errors import NetworkError
-from lolat.readers.size import InputForm, filled, numbers_of, of_images
+from lolat.parameters import Size
+from lolat.readers.size import InputForm, filled, of_images, shapes_of
 
 _STEPS = re.compile("seq|token|length|step|time", re.IGNORECASE)
 _ROWS = re.compile("seq|token|len|step|time|frame|patch|point|^[tl]$", re.IGNORECASE)
@@ -35,7 +36,7 @@ class Input:
 
 
 def inputs_of(
-    graph: Any, parameters: set[str], size: Any, network: str, remarks: list[str]
+    graph: Any, parameters: set[str], size: Size, network: str, remarks: list[str]
 ) -> dict[str, Input]:
     """The inputs that are not parameters, by name; `size`: see `lolat.readers.size.filled`.
 
@@ -58,7 +59,7 @@ def inputs_of(
         for name, of in dims.items()
     }
     past = sorted(set(_open_past(dims, axes)))
-    if past and not (size and not numbers_of(size)):
+    if past and not shapes_of(size):
         raise NetworkError(
             f"{network!r} is a decoder that reads earlier tokens (their number is open: "
             f"{', '.join(past)}); expected the shape of each input in Python, or its config.json for "
@@ -90,7 +91,7 @@ def _open_past(dims: Mapping[str, Any], axes: Mapping[str, Sequence[int]]) -> It
                 yield called
 
 
-def _form(dims: Sequence[Any], is_index: bool, tokens: set[str], size: Any) -> InputForm:
+def _form(dims: Sequence[Any], is_index: bool, tokens: set[str], size: Size) -> InputForm:
     """The form of an input with the axes `dims`, without the batch; `tokens`: names of axes of tokens.
 
     An image with three open axes has 3 channels if `size` is one number.

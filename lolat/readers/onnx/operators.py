@@ -16,9 +16,9 @@ import numpy as np
 
 from lolat.errors import NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.dtypes import FLOAT_BYTES
 from lolat.graph.kinds import by_name
 from lolat.graph.memory import completed
-from lolat.graph.modes import FLOAT_BYTES
 from lolat.graph.quantized import INT8
 from lolat.readers.onnx.patterns import Patterns, clip_limits, node_name, number
 from lolat.readers.onnx.quantized import IN_FILE

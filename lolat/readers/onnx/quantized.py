@@ -16,7 +16,7 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from lolat.graph.modes import FLOAT_BYTES, SIZES
+from lolat.graph.dtypes import FLOAT_BYTES, SIZES
 from lolat.graph.quantized import DYNAMIC, INT8, SIGNED, STATIC
 
 IN_FILE = "lolat.in_file"

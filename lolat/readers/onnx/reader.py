@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.graph.counts import ONLY
+from lolat.parameters import InputSize
 from lolat.readers.batch import with_remarks
 from lolat.readers.onnx.inputs import Input, inputs_of, set_sizes
 from lolat.readers.onnx.patterns import node_name
@@ -46,7 +47,7 @@ def import_onnx() -> Any:
     return onnx
 
 
-def read_file(path: str, name: str = "", input_size: Any = None) -> Graph:
+def read_file(path: str, name: str = "", input_size: InputSize = None) -> Graph:
     """Read the ONNX file at `path` into a Graph; external data are not read.
 
     `input_size`: see `lolat.readers.size.filled`. Raises NetworkError if the file is no ONNX network, a
@@ -55,7 +56,7 @@ def read_file(path: str, name: str = "", input_size: Any = None) -> Graph:
     return _graph(_load(path), name or Path(path).stem, input_size)
 
 
-def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
+def read_model(model: Any, name: str = "", input_size: InputSize = None) -> Graph:
     """Read an `onnx.ModelProto`, which is not changed, into a Graph; sizes and errors: see `read_file`."""
     import_onnx()
     copy = type(model)()
@@ -63,14 +64,14 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
     return _graph(copy, name or model.graph.name or "onnx", input_size)
 
 
-def read_inputs(path: str, input_size: Any = None) -> dict[str, Input]:
+def read_inputs(path: str, input_size: InputSize = None) -> dict[str, Input]:
     """The inputs of the network in a file, by name; sizes and errors: see `read_file`."""
     model, name = _load(path), shortened(path)
     constants = _without_large_constants(model, name)
     return inputs_of(model.graph, constants, as_sizes(input_size), name, [])
 
 
-def _graph(model: Any, name: str, input_size: Any) -> Graph:
+def _graph(model: Any, name: str, input_size: InputSize) -> Graph:
     """The Graph of a ModelProto, which is changed."""
     parameters = _without_large_constants(model, name)
     remarks: list[str] = []

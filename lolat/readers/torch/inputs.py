@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from lolat.errors import NetworkError, arg
-from lolat.readers.size import InputForm, Shape, filled, numbers_of
+from lolat.parameters import Size
+from lolat.readers.size import InputForm, Shape, filled, numbers_of, shapes_of
 from lolat.units import shapes_text, value_words
 
 _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
@@ -28,7 +29,7 @@ def tensors_in(example: Any) -> list[Any]:
 
 
 def calls(
-    model: Any, name: str, size: Any, example: Any, axis: int, remarks: list[str]
+    model: Any, name: str, size: Size, example: Any, axis: int, remarks: list[str]
 ) -> Iterator[tuple[Any, Any, Set[int]]]:
     """Arguments to call a module with, as of `traced`, at batch size 1 on an `axis`; `remarks` on sizes.
 
@@ -42,8 +43,8 @@ def calls(
     guess = "" if len(numbers_of(size)) > 1 else channels_from(model)
     title = f"the input, with the channels of {guess}" if guess else "the input"
     inputs = {title: _form(model, numbers_of(size))}
-    if size and not numbers_of(size):
-        inputs, size = _whole_shapes(size), ()
+    if shapes_given := shapes_of(size):
+        inputs, size = _whole_shapes(shapes_given), ()
     _check_number(model, len(inputs), name)
     tensors = [*model.parameters(), *model.buffers()]
     number = next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
@@ -110,7 +111,7 @@ def _check_number(model: Any, given: int, name: str) -> None:
 
 
 def _of_one(
-    model: Any, example: Any, name: str, size: Any, axis: int, remarks: list[str]
+    model: Any, example: Any, name: str, size: Size, axis: int, remarks: list[str]
 ) -> tuple[Any, Any, Set[int]]:
     """The example at batch size 1, on an axis, for the tensors that are as long there as the first one.
 

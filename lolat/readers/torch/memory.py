@@ -9,8 +9,9 @@ import torch
 from msgspec import structs
 
 from lolat.graph import Graph
+from lolat.graph.dtypes import FLOAT_BYTES, HALF_BYTES, SIZES
 from lolat.graph.memory import weights_bytes
-from lolat.graph.modes import FLOAT16, FLOAT_BYTES, HALF_BYTES, SIZES, Mode, own_dtype
+from lolat.graph.modes import FLOAT16, Mode, own_dtype
 from lolat.graph.network import ExtraBytes
 
 LEAST, LEAST_BYTES = 0.01, 4096

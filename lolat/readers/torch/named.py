@@ -28,15 +28,13 @@ from lolat.io.forms import (
     unknown_network,
 )
 from lolat.io.progress import quietly
-from lolat.readers.size import of_images
+from lolat.parameters import Size
+from lolat.readers.size import SIDE, of_images
 from lolat.readers.torch.reader import import_torch
 from lolat.units import one_line, shortened
 
-SIDE = [224]
-"""Side of torchvision's images if the transforms of its weights do not crop them."""
 
-
-def named(spec: str, size: Any, weights: bool) -> tuple[Any, str]:
+def named(spec: str, size: Size, weights: bool) -> tuple[Any, str]:
     """Return (network, name) of `timm:`, `torchvision:` or `transformers:`; the last with inputs, as a
     pair.
 
@@ -119,7 +117,9 @@ def _torchvision(name: str, weights: bool) -> Any:
     if known not in models.list_models(models.detection):
         # Weights of one network differ in size; the larger sizes were tuned from the smallest.
         transforms = (w.transforms() for w in models.get_model_weights(known))
-        crop = min(getattr(t, "resize_size" if segments else "crop_size", SIDE) for t in transforms)
+        crop = min(
+            getattr(t, "resize_size" if segments else "crop_size", [SIDE]) for t in transforms
+        )
         frames = (16,) * (known in models.list_models(models.video))
         model.default_cfg = {"input_size": (3, *frames, *(crop * 2)[:2])}
     return model
@@ -203,7 +203,7 @@ def _inputs_of(model: Any) -> dict[str, Any]:
     compares = hasattr(model, "get_image_features") and not model.can_generate()
     if name == "pixel_values" or compares:
         about = vision or settings
-        side = getattr(about, "image_size", 224)
+        side = getattr(about, "image_size", SIDE)
         sides = (side, side) if isinstance(side, int) else side
         frames = [n] if (n := getattr(settings, "num_frames", None)) else []
         shape = (1, *frames, getattr(about, "num_channels", 3), *sides)

@@ -5,8 +5,8 @@ Tensors are in PyTorch's own layout: an image is (N, C, H, W), tokens are (N, T,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -15,63 +15,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from lolat.graph.kinds import GATES, INPUT, POSITIONS, by_name
-from lolat.readers.ops import KIND_OF, Call, Writer, affine, kernel_sizes, normalized, sizes_of
+from lolat.readers.ops import KIND_OF, affine, kernel_sizes, normalized, sizes_of
 from lolat.readers.remarks import ALWAYS_DROPS
-from lolat.readers.torch.layout import Layout, as_product, joins
-from lolat.readers.torch.saved_tensors import saved
+from lolat.readers.torch.aten import AtenOperation
+from lolat.readers.torch.layout import as_product, joins
 from lolat.readers.torch.scatter import BY_INDEX, copied, scattered
-
-
-@dataclass(frozen=True)
-class AtenOperation:
-    """One ATen operation.
-
-    `op`: its name, without the underscore of an operation in place; `arguments`: by the names of its
-    schema; `shapes`: of its results; `tensor`: argument -> the graph's tensor; `layout`: knows channel
-    axes; `is_copy`: True if its result shares no memory with its first argument; `is_view`: True if its
-    schema says that it may, as of an operation in place.
-    """
-
-    op: str
-    arguments: Mapping[str, Any]
-    shapes: Sequence[tuple[int, ...]]
-    name: str
-    path: str
-    dtype: str
-    writer: Writer
-    tensor: Callable[[Any], int | None]
-    layout: Layout
-    is_copy: bool
-    is_view: bool
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """An argument; `default` if the operation does not have it, or if it is None."""
-        value = self.arguments.get(name)
-        return default if value is None else value
-
-    def operand(self, name: str) -> int | None:
-        """The graph's tensor of an argument; None if the argument is no tensor."""
-        return self.tensor(self.get(name))
-
-    @property
-    def operands(self) -> list[int]:
-        """The tensors that it reads, in order; scalars only if trained, or if there is no other tensor."""
-        leaves, writer = tree_leaves(list(self.arguments.values())), self.writer
-        tensors = [i for leaf in leaves if (i := self.tensor(leaf)) is not None]
-        return [i for i in tensors if writer.shape(i) or i in writer.scalars] or tensors
-
-    def write(self, op: str, inputs: Sequence[int] | None = None, **parameters: Any) -> list[int]:
-        """Write the operation as a call; `inputs`: None for all operands."""
-        inputs = self.operands if inputs is None else inputs
-        parameters |= saved(self.op, self.arguments)
-        return self.writer.write(self.call(op, inputs, self.shapes, **parameters))
-
-    def call(
-        self, op: str, inputs: Sequence[int], shapes: Sequence[tuple[int, ...]], **parameters: Any
-    ) -> Call:
-        """The operation as a Call."""
-        return Call(op, inputs, shapes, self.name, self.path, parameters, self.dtype)
-
 
 Rule = Callable[[AtenOperation], list[int]]
 
@@ -499,14 +447,6 @@ NAMES = {
 """ATen operation -> its name in `lolat.readers.ops`, if that differs."""
 NEVER_FOLDED = frozenset(f"{_CONVOLUTIONS} {_PRODUCTS} linear einsum".split()) | set(_RECURRENT)
 """Operations that stay in the graph even if all their operands are constants."""
-
-
-def base_name(schema: Any) -> str:
-    """conv2d for aten::conv2d, relu for aten::relu_, mylib.op for an operation of another library."""
-    space, _, name = schema.name.partition("::")
-    if schema.is_mutable and name.endswith("_") and not name.endswith("__"):
-        name = name[:-1]
-    return name if space == "aten" else f"{space}.{name}"
 
 
 def is_known(op: str) -> bool:

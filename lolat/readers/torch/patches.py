@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import torch
@@ -16,14 +16,11 @@ from torch.autograd import grad_mode
 from torch.nn.modules import transformer
 from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
-from torch.utils._pytree import tree_leaves
 
-from lolat.graph import Operation
-from lolat.graph.kinds import GATES, KERNELS, MULTIPLYING, RECAST, WIDE
+from lolat.graph import GraphBuilder
 from lolat.io.progress import quietly
-
-if TYPE_CHECKING:
-    from lolat.readers.torch.trace import Tracer
+from lolat.readers.torch.parameters import Parameters
+from lolat.readers.torch.running import Running
 
 NO_AUTOCAST = (
     "its code uses torch.autocast of CUDA, which is off on this machine: the precision is the device's, or "
@@ -49,16 +46,17 @@ def _masks_as_run() -> Any:
 
 
 @contextlib.contextmanager
-def _backward_watched(tracer: Tracer) -> Iterator[None]:
-    """Tell the tracer of a backward pass of a user's own: torch.autograd.Function, hooks of saved tensors.
+def _backward_watched(parameters: Parameters) -> Iterator[None]:
+    """Note the parts of a backward pass of a user's own: torch.autograd.Function, hooks of saved tensors.
 
-    The tracer learns the results whose gradient the code asks for; a parameter is frozen and trained as
+    Results whose gradient the code asks for are `asked`; a parameter is frozen and trained as
     asked. Inside of a Function gradients cannot be turned off: they go through its backward method.
     Gradients by torch.func fail as those by torch.autograd.grad do, as nothing is recorded.
     """
     apply = vars(torch.autograd.Function)["apply"]
     hooks: Any = torch.autograd.graph.saved_tensors_hooks
-    enter, told = hooks.__enter__, tracer.builder.training_only
+    running, known = parameters.running, parameters.tensors.known
+    enter, told = hooks.__enter__, parameters.writer.builder.training_only
 
     def applied(function: Any, *args: Any, **kwargs: Any) -> Any:
         if function.__module__.startswith("torch."):
@@ -66,11 +64,11 @@ def _backward_watched(tracer: Tracer) -> Iterator[None]:
         told.append(
             f"what the code of {function.__name__} (torch.autograd.Function) keeps and computes"
         )
-        outer, tracer.applied = tracer.applied, True
+        outer, running.applied = running.applied, True
         try:
             return apply.__func__(function, *args, **kwargs)
         finally:
-            tracer.applied = outer
+            running.applied = outer
 
     def entered(context: Any) -> Any:
         told.append(f"what {type(context).__name__} (torch.autograd.graph) does with saved tensors")
@@ -79,8 +77,8 @@ def _backward_watched(tracer: Tracer) -> Iterator[None]:
     def asked(tensor: Any, requires_grad: bool = True) -> Any:
         if isinstance(tensor, torch.nn.Parameter):
             tensor.requires_grad = requires_grad
-        elif requires_grad and tensor in tracer.known:
-            tracer.asked.add(tracer.known[tensor])
+        elif requires_grad and tensor in known:
+            parameters.asked.add(known[tensor])
         return tensor
 
     def unrecorded(*_: Any, **__: Any) -> Any:
@@ -96,8 +94,8 @@ def _backward_watched(tracer: Tracer) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _autocast_watched(tracer: Tracer) -> Iterator[None]:
-    """Tell the tracer of torch.autocast, and of torch.autocast(enabled=False) inside of it.
+def _autocast_watched(builder: GraphBuilder, running: Running) -> Iterator[None]:
+    """Note each torch.autocast that lasts, and whether it is enabled.
 
     Without a GPU PyTorch turns every autocast of CUDA off.
     """
@@ -109,15 +107,15 @@ def _autocast_watched(tracer: Tracer) -> Iterator[None]:
 
     def entered(context: Any) -> Any:
         asked = getattr(context, "asked", context._enabled or context.device == "cuda")
-        tracer.autocasts.append(asked)
+        running.autocasts.append(asked)
         if context._enabled and context.fast_dtype in (torch.float16, torch.bfloat16):
-            tracer.builder.autocast = True
+            builder.autocast = True
         elif asked and context.device == "cuda" and not torch.cuda.is_available():
-            tracer.builder.warnings.append(NO_AUTOCAST)
+            builder.warnings.append(NO_AUTOCAST)
         return enter(context)
 
     def left(context: Any, *error: Any) -> Any:
-        tracer.autocasts.pop()
+        running.autocasts.pop()
         return leave(context, *error)
 
     with (
@@ -128,43 +126,10 @@ def _autocast_watched(tracer: Tracer) -> Iterator[None]:
         yield
 
 
-def mark_autocast(tracer: Tracer, start: int, arguments: Mapping[str, Any]) -> None:
-    """Mark products from position `start` on as `wide` if autocast is turned off, else as `recast`.
-
-    Sums of one (angles) are not marked as wide.
-    """
-    operations = tracer.builder.operations
-    for i, o in enumerate(operations[start:], start):
-        if all(tracer.autocasts[-1:]):
-            if _is_recast(tracer, o, arguments):
-                operations[i] = o.changed(**{RECAST: True})
-        elif o.kind in MULTIPLYING:
-            terms = o.attributes.get("contracted", o.attributes.get("in_features"))
-            operations[i] = o.changed(**{WIDE: terms != 1 or None})
-
-
-def _is_recast(tracer: Tracer, operation: Operation, arguments: Mapping[str, Any]) -> bool:
-    """True if autocast keeps no copy in half precision of an operation's kernel.
-
-    It keeps those of whole parameters that require a gradient (cached_cast in ATen/autocast_mode.cpp).
-    Passed over are kernels that each call computes, as their computation is, and those of recurrent layers,
-    which cuDNN copies in any case.
-    """
-    if operation.kind not in KERNELS - GATES.keys() or "bits" in operation.attributes:
-        return False
-    read = [t for t in tree_leaves(dict(arguments)) if isinstance(t, torch.Tensor)]
-    weights = tracer.writer.constants - tracer.computed - {*operation.inputs}
-    kernel = max(
-        (t for t in read if tracer.index(t) in weights), key=torch.Tensor.numel, default=None
-    )
-    if kernel is None or kernel.dtype != torch.float32:
-        return False
-    return not kernel.requires_grad or len(tracer.viewed(kernel)) > 1
-
-
 @contextlib.contextmanager
-def watched(tracer: Tracer) -> Iterator[None]:
-    """Tell the tracer when the code uses torch.utils.checkpoint, torch.no_grad and the like."""
+def watched(parameters: Parameters) -> Iterator[None]:
+    """Note, in the state of the code, its torch.utils.checkpoint, torch.no_grad and the like."""
+    running, builder = parameters.running, parameters.writer.builder
     enter, leave = torch.inference_mode.__enter__, torch.inference_mode.__exit__
     enable = torch._C._set_grad_enabled
     before: list[bool] = []  # gradients around each torch.inference_mode
@@ -172,31 +137,31 @@ def watched(tracer: Tracer) -> Iterator[None]:
     def again(_: Any, preserve: Any, context: Any, *more: Any, **named: Any) -> Iterator[None]:
         stops_early = more[2]  # behind the check of determinism and the debugging
         if context is not checkpoint.noop_context_fn:
-            tracer.builder.training.append(BY_POLICY)
-        with tracer.again(not stops_early):
+            builder.training.append(BY_POLICY)
+        with running.again(not stops_early):
             yield
 
     def reentrant(function: Any, preserve: Any, *args: Any) -> Any:
-        with tracer.again(True):
+        with running.again(True):
             return function(*args)
 
     def entered(context: Any) -> None:
-        before.append(tracer.gradients)
-        tracer.gradients &= tracer.applied or not context.mode
+        before.append(running.gradients)
+        running.gradients &= running.applied or not context.mode
         enter(context)
 
     def left(context: Any, *error: Any) -> None:
-        tracer.gradients = before.pop()
+        running.gradients = before.pop()
         leave(context, *error)
 
     def enabled(yes: bool) -> None:
-        if not tracer.applied:
-            tracer.gradients = yes
+        if not running.applied:
+            running.gradients = yes
         if not torch.is_inference_mode_enabled():  # as PyTorch makes a fake tensor of a parameter
             enable(yes)
 
     # Other callers are told the truth: gradients are off.
-    told = vars(torch) | {"is_grad_enabled": lambda: tracer.gradients}
+    told = vars(torch) | {"is_grad_enabled": lambda: running.gradients}
     with (
         _masks_as_run(),
         mock.patch.object(checkpoint, "_checkpoint_without_reentrant_generator", again),
@@ -204,49 +169,12 @@ def watched(tracer: Tracer) -> Iterator[None]:
         mock.patch.object(transformer, "_detect_is_causal_mask", _is_causal),
         mock.patch.object(torch.inference_mode, "__enter__", entered),
         mock.patch.object(torch.inference_mode, "__exit__", left),
-        _backward_watched(tracer),
-        _autocast_watched(tracer),
+        _backward_watched(parameters),
+        _autocast_watched(builder, running),
         mock.patch.object(grad_mode, "torch", SimpleNamespace(**told)),
         mock.patch.object(torch._C, "_set_grad_enabled", enabled),
     ):
         yield
-
-
-@contextlib.contextmanager
-def following_modules(tracer: Tracer) -> Iterator[None]:
-    """Keep the modules that are being called in the tracer's `stack`."""
-    entered: dict[Any, contextlib.ExitStack] = {}
-
-    def enter(module: Any, args: Any) -> None:
-        cls = type(module)
-        tracer.called.add(module)
-        path = tracer.modules.get(module, tracer.stack[-1][0])
-        if tracer.has_batch_elsewhere(module, args[0] if args else None):
-            tracer.misread.append(path or cls.__name__)
-        tracer.stack.append((path, f"{cls.__module__}.{cls.__qualname__}"))
-        if getattr(module, "gradient_checkpointing", False) is True and any(
-            c.__name__ == "GradientCheckpointingLayer" for c in cls.__mro__
-        ):  # of transformers, which does so in training alone
-            function = getattr(module, "_gradient_checkpointing_func", None)
-            whole = bool(getattr(function, "keywords", {}).get("use_reentrant"))
-            entered[module] = contextlib.ExitStack()
-            entered[module].enter_context(tracer.again(whole))
-
-    def leave(module: Any, args: Any, output: Any) -> None:
-        tracer.stack.pop()
-        if module in entered:
-            entered.pop(module).close()
-
-    hooks = torch.nn.modules.module
-    handles = [
-        hooks.register_module_forward_pre_hook(enter),
-        hooks.register_module_forward_hook(leave, always_call=True),
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextlib.contextmanager

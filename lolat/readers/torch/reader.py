@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from lolat.errors import LolatError, MissingPackageError, NetworkError
 from lolat.graph import Graph
+from lolat.parameters import Size
 from lolat.readers.batch import with_remarks
 from lolat.readers.remarks import AS_COMPILED
 from lolat.readers.size import numbers_of
@@ -49,7 +50,7 @@ def is_network(model: Any) -> bool:
     return "torch.nn.modules.module.Module" in names
 
 
-def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) -> Graph:
+def read_model(model: Any, name: str = "", size: Size = (), example: Any = None) -> Graph:
     """Read an `nn.Module` into a Graph.
 
     `size`: () for what the module says; (H,) for H x H (or H steps) with the module's own channels; a
@@ -133,7 +134,7 @@ def _acts_in_training(module: Any) -> bool:
     )
 
 
-def _read(model: Any, name: str, size: Any, example: Any) -> Graph:
+def _read(model: Any, name: str, size: Size, example: Any) -> Graph:
     """`read_model`, of the module itself."""
     misread, graph = _with_steps_first(model, example), None
     if not misread:
@@ -175,7 +176,7 @@ def _first_axis(example: Any) -> Iterator[str]:
         )
 
 
-def _as_image(model: Any, size: Any, graph: Graph) -> Iterator[str]:
+def _as_image(model: Any, size: Size, graph: Graph) -> Iterator[str]:
     """A remark if one number was taken for the side of an image, or for steps, which no layer tells."""
     numbers, (kind, layer), (shape, *_) = numbers_of(size), first_layer(model), graph.input_sizes
     alone = "".join(f"{n:,} features are input_size=[({n},)] in Python" for n in numbers)
@@ -195,7 +196,7 @@ def _longer(model: Any, graph: Graph) -> Iterator[str]:
         yield f"longer than the {most} positions that its configuration gives it"
 
 
-def _folded(model: Any, size: Any, graph: Graph) -> Iterator[str]:
+def _folded(model: Any, size: Size, graph: Graph) -> Iterator[str]:
     """A remark if the sample that one number was taken for may be several samples to the module's code."""
     (shape, *others), (rows, *_) = graph.input_sizes, (*graph.shapes(graph.outputs), ())
     if len(numbers_of(size)) != 1 or others or first_layer(model)[0] == "Embedding":
@@ -211,7 +212,7 @@ _PUBLISHED = {"torchvision", "timm", "transformers"}
 """Packages whose networks take any batch, and whose `train()` freezes nothing."""
 
 
-def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[Graph, str]:
+def _traced(model: Any, name: str, size: Size, example: Any, axis: int) -> tuple[Graph, str]:
     """The graph with the batch on an axis of the inputs; the first layer that has it elsewhere, or ""."""
     from lolat.readers.torch.trace import read_with_several, traced
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence, Set
+from typing import Any
 
+from lolat.graph import Operation
 from lolat.readers.remarks import asks_for_training, drop_rates, several_of, switched
+from lolat.readers.torch.parameters import Parameters
+from lolat.readers.torch.running import Running
 from lolat.units import plural
-
-if TYPE_CHECKING:
-    from lolat.readers.torch.trace import Tracer
 
 _SWITCH = re.compile(
     r"(grad|use|activation)\w*checkpoint|checkpointing|^with_cp$|^memory_efficient$"
@@ -22,7 +22,7 @@ ASIDE, LEAST_ASIDE = 0.25, 1 << 20
 """Least elements that are remarked on: a fraction of the parameters, and a number."""
 
 
-def otherwise(model: Any, tracer: Tracer, alone: Sequence[str]) -> Iterator[str]:
+def otherwise(model: Any, running: Running, alone: Sequence[str]) -> Iterator[str]:
     """Yield reasons why training a module cannot be counted; `alone`: layers that only training runs."""
     if alone:
         yield f"{', '.join(alone)} run in training alone (self.training)"
@@ -35,34 +35,34 @@ def otherwise(model: Any, tracer: Tracer, alone: Sequence[str]) -> Iterator[str]
         yield f"with lora_dropout, DoRA multiplies with the weights of {frozen} twice in training"
     of_all = (pair for module in model.modules() for pair in vars(module).items())
     switches = [n for n, on in of_all if isinstance(on, int) and on > 0 and _SWITCH.search(n)]
-    if switches and not tracer.parts:
+    if switches and not running.parts:
         how = ", ".join(dict.fromkeys(switches))
         yield f"activations are computed again where a trace does not show it ({how})"
 
 
-def anew_in_each_call(tracer: Tracer, model: Any) -> Iterator[str]:
+def anew_in_each_call(parameters: Parameters, model: Any) -> Iterator[str]:
     """Yield what PyTorch computes from parameters alone in each call: it is not counted."""
-    if tracer.anew:
+    if parameters.anew:
         yield (
-            f"PyTorch computes the weights of {plural(tracer.anew, 'operation')} anew in each call "
+            f"PyTorch computes the weights of {plural(parameters.anew, 'operation')} anew in each call "
             "(weight_norm, a mask of pruning, another data type and the like), which is not "
             "counted; once it is trained, they can be merged (remove_parametrizations, prune.remove)"
         )
-    elif tracer.aside > max(ASIDE * sum(p.numel() for p in model.parameters()), LEAST_ASIDE):
+    elif parameters.aside > max(ASIDE * sum(p.numel() for p in model.parameters()), LEAST_ASIDE):
         yield (
-            f"PyTorch computes {tracer.aside:,} elements from parameters and buffers alone in each call "
-            "(an average of weights, their norm and the like), which is not counted"
+            f"PyTorch computes {parameters.aside:,} elements from parameters and buffers alone in each "
+            "call (an average of weights, their norm and the like), which is not counted"
         )
 
 
-def in_training_alone(model: Any, tracer: Tracer) -> list[str]:
+def in_training_alone(model: Any, parameters: Parameters) -> list[str]:
     """Layers with unread parameters in a module whose code asks for `self.training`."""
-    read, found = {owner for owner, *_ in tracer.learned}, []
+    read, found = {owner for owner, *_ in parameters.learned}, []
     for path, module in model.named_modules():
         rest = [
             f"{path}.{name}".lstrip(".")
             for name, child in module.named_children()
-            if child not in tracer.called
+            if child not in parameters.running.called
             and any(type(m).__module__.startswith("torch.nn.") for m in child.modules())
             and (own := [*child.parameters()])
             and read.isdisjoint(map(id, own))
@@ -77,18 +77,21 @@ def _is_of(file: str, module: Any) -> bool:
     return type(module).__module__ == f"torch.nn.modules.{file}"
 
 
-def dropped(model: Any, tracer: Tracer) -> tuple[list[str], list[str]]:
+def dropped(
+    model: Any, operations: list[Operation], called: Set[Any]
+) -> tuple[list[str], list[str]]:
     """Return what a module drops in training without being counted; and what it drops on a CPU alone.
 
-    A dropout whose code sets the rate to 0 at inference, as for the weights of an attention, gets its rate
-    in the graph. A dropout in a fused attention costs nothing on a GPU.
+    `called`: the modules that its code calls. A dropout whose code sets the rate to 0 at inference, as for
+    the weights of an attention, gets its rate in the graph. A dropout in a fused attention costs nothing on
+    a GPU.
     """
-    operations, dropping, fused = tracer.builder.operations, [], []
+    dropping, fused = [], []
     for path, module in model.named_modules():
-        if module not in tracer.called or _is_of("dropout", module):
+        if module not in called or _is_of("dropout", module):
             continue
         inside = (m.children() if _is_of("container", m) else (m,) for m in module.children())
-        passed_over = (m for one in inside for m in one if m not in tracer.called)
+        passed_over = (m for one in inside for m in one if m not in called)
         rates = drop_rates(module) + [m.p for m in passed_over if _is_of("dropout", m) and m.p]
         if not rates:
             continue

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from lolat.arrays import np
-
-if TYPE_CHECKING:
-    from lolat.readers.torch.operations import AtenOperation
+from lolat.readers.torch.aten import AtenOperation
 
 BY_INDEX = (
     "index_copy index_add index_reduce index_fill scatter scatter_add scatter_reduce index_put "

@@ -21,6 +21,7 @@ from lolat.errors import DeviceError, MeasuringError, MissingPackageError, Netwo
 from lolat.graph import Graph
 from lolat.graph.quantized import DYNAMIC, INT8, STATIC
 from lolat.io.process import Child, Handler
+from lolat.parameters import Size
 from lolat.readers.onnx import read_inputs
 from lolat.readers.torch import import_torch
 from lolat.units import shortened
@@ -100,7 +101,7 @@ class OnnxRuntimeBackend(Backend):
             self.torch.onnx.export(module, inputs, model, dynamo=False, input_names=list(named))
         return model.getvalue(), named
 
-    def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
+    def prepare_network(self, spec: str, input_size: Size, batch_size: int) -> Prepared:
         """See `Backend.prepare_network`; NetworkError for anything but an `.onnx` file."""
         if not spec.lower().endswith(".onnx"):
             raise NetworkError(f"the onnxruntime backend runs .onnx files, not {shortened(spec)!r}")

@@ -13,6 +13,7 @@ import numpy as np
 from lolat.errors import DeviceError
 from lolat.graph import Graph, Tensor
 from lolat.io.process import scheduled_count
+from lolat.parameters import Size
 from lolat.readers.keras import import_keras
 
 from .. import WAKING_ELEMENTS, Backend, Prepared, at_batch, environment_of, opened
@@ -79,7 +80,7 @@ class TensorFlowBackend(Backend):
                 self.models[key] = build_graph(self.keras, graph)
             return self._call(self.models[key], batch_size, graph)
 
-    def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
+    def prepare_network(self, spec: str, input_size: Size, batch_size: int) -> Prepared:
         """See `Backend.prepare_network`."""
         # A Keras model is a layer.
         network = opened(spec, input_size, lambda m: isinstance(m, self.keras.Layer), self.name)

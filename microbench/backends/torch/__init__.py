@@ -12,6 +12,7 @@ import numpy as np
 
 from lolat.errors import DeviceError
 from lolat.graph import Graph, Tensor
+from lolat.parameters import Size
 from lolat.readers.torch import import_torch, is_network
 
 from .. import WAKING_ELEMENTS, Backend, Prepared, Shape, at_batch, environment_of, opened
@@ -109,7 +110,7 @@ class TorchBackend(Backend):
         inputs = zip(graph.inputs, shapes, strict=True)
         return module, [self.value(graph.tensors[i], shape, batch_size) for i, shape in inputs]
 
-    def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
+    def prepare_network(self, spec: str, input_size: Size, batch_size: int) -> Prepared:
         """See `Backend.prepare_network`; NetworkError if it is not of PyTorch."""
         network = opened(spec, input_size, is_network, self.name)
         graph = network.graph()

@@ -1,0 +1,95 @@
+"""The estimator of a space's latencies on a device, and the device's answers for whole networks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from lolat.device import Device
+from lolat.device.predicting import predict
+from lolat.device.question import Question, as_whole
+from lolat.errors import InputError, arg
+from lolat.io.paths import AnyPath
+from lolat.io.progress import Progress
+from lolat.nas.estimators import LatencyEstimator, by_formula
+from lolat.nas.fewshot import FewShotModel, from_model
+from lolat.nas.space import Space
+from lolat.nas.user_code import opened
+from lolat.parameters import COVERAGE
+
+
+def estimator(
+    space: str | Space,
+    model: AnyPath | Device,
+    batch_size: int = 1,
+    predictor: str | None = None,
+    progress: Progress | None = None,
+) -> LatencyEstimator:
+    """Return a space's latency estimator on a device; it can be sent to other processes.
+
+    `space`, `model`: as for `search`. If the device has measured samples of the space, and no predictor,
+    batch size, precision or launch is given, the samples answer, else the formula for inference. InputError
+    for an unknown predictor or a wrong batch size; ModelFileError if the device has neither samples nor a
+    formula.
+    """
+    space, model = opened(space, model)
+    sampled = space.name in model.file.spaces
+    # Samples are of one way to run.
+    if sampled and predictor is None and batch_size == 1 and not model.asked.options:
+        space.prepare(progress)
+        return from_model(model, space)
+    if not model.predictors:
+        if not sampled:
+            raise model.file.lacks(model.source, space.name)
+        raise samples_only("batch_size" if predictor is None else "predictor", model)
+    model.predictor(predictor)
+    as_whole(batch_size)
+    space.prepare(progress)
+    return by_formula(space, model, batch_size, predictor)
+
+
+def samples_only(argument: str, model: Device) -> InputError:
+    """Return the error for an argument that samples of a space cannot answer."""
+    return InputError(
+        f"{arg(argument)}: {model.source} knows only networks measured at batch size 1; leave "
+        f"{arg(argument)} out, or add latencies of inference (lolat learn)"
+    )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The latency of a whole network with its interval, as `predict` gives them."""
+
+    latency_ms: float
+    interval_ms: tuple[float, float] | None
+    coverage: float | None
+    in_domain: bool | None
+    inside_share: float | None
+    host_bound: bool | None
+    memory_bytes: int | None
+    fits: bool | None
+    warnings: tuple[str, ...]
+
+
+def answers(
+    estimator: LatencyEstimator,
+    space: Space,
+    model: Device,
+    rows: np.ndarray,
+    coverage: float | None = None,
+) -> list[Answer]:
+    """Answer for each row: by the samples if they are the estimator, else by the device's `predict`."""
+    if isinstance(estimator, FewShotModel):
+        times, coverage = estimator.latency(rows), coverage or COVERAGE
+        columns = (times, *estimator.interval(rows, coverage), estimator.inside(times))
+        each = zip(*(column.tolist() for column in columns), strict=True)
+        return [
+            Answer(
+                ms, (low, high), coverage, inside, None, None, None, None, tuple(estimator.warnings)
+            )
+            for ms, low, high, inside in each
+        ]
+    question = Question(estimator.batch_size, estimator.predictor, coverage=coverage)
+    whole = [predict(model, space.network(row), question) for row in rows]
+    return [Answer(*(getattr(one, of.name) for of in fields(Answer))) for one in whole]

@@ -1,0 +1,72 @@
+"""One ATen operation that PyTorch runs, and its writing as a call of `lolat.readers.ops`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils._pytree import tree_leaves
+
+from lolat.readers.ops import Call, Writer
+from lolat.readers.torch.layout import Layout
+from lolat.readers.torch.saved_tensors import saved
+
+
+@dataclass(frozen=True)
+class AtenOperation:
+    """One ATen operation.
+
+    `op`: its name, without the underscore of an operation in place; `arguments`: by the names of its
+    schema; `shapes`: of its results; `tensor`: argument -> the graph's tensor; `layout`: knows channel
+    axes; `is_copy`: True if its result shares no memory with its first argument; `is_view`: True if its
+    schema says that it may, as of an operation in place.
+    """
+
+    op: str
+    arguments: Mapping[str, Any]
+    shapes: Sequence[tuple[int, ...]]
+    name: str
+    path: str
+    dtype: str
+    writer: Writer
+    tensor: Callable[[Any], int | None]
+    layout: Layout
+    is_copy: bool
+    is_view: bool
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """An argument; `default` if the operation does not have it, or if it is None."""
+        value = self.arguments.get(name)
+        return default if value is None else value
+
+    def operand(self, name: str) -> int | None:
+        """The graph's tensor of an argument; None if the argument is no tensor."""
+        return self.tensor(self.get(name))
+
+    @property
+    def operands(self) -> list[int]:
+        """The tensors that it reads, in order; scalars only if trained, or if there is no other tensor."""
+        leaves, writer = tree_leaves(list(self.arguments.values())), self.writer
+        tensors = [i for leaf in leaves if (i := self.tensor(leaf)) is not None]
+        return [i for i in tensors if writer.shape(i) or i in writer.scalars] or tensors
+
+    def write(self, op: str, inputs: Sequence[int] | None = None, **parameters: Any) -> list[int]:
+        """Write the operation as a call; `inputs`: None for all operands."""
+        inputs = self.operands if inputs is None else inputs
+        parameters |= saved(self.op, self.arguments)
+        return self.writer.write(self.call(op, inputs, self.shapes, **parameters))
+
+    def call(
+        self, op: str, inputs: Sequence[int], shapes: Sequence[tuple[int, ...]], **parameters: Any
+    ) -> Call:
+        """The operation as a Call."""
+        return Call(op, inputs, shapes, self.name, self.path, parameters, self.dtype)
+
+
+def base_name(schema: Any) -> str:
+    """conv2d for aten::conv2d, relu for aten::relu_, mylib.op for an operation of another library."""
+    space, _, name = schema.name.partition("::")
+    if schema.is_mutable and name.endswith("_") and not name.endswith("__"):
+        name = name[:-1]
+    return name if space == "aten" else f"{space}.{name}"

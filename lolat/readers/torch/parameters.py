@@ -1,0 +1,314 @@
+"""Parameters of a PyTorch module: the operations that read them, and those that are trained."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from lolat.graph import Operation
+from lolat.graph.backward import learns
+from lolat.graph.kinds import (
+    ASKED,
+    CHECKPOINT,
+    COMPUTED,
+    GATES,
+    KERNELS,
+    MULTIPLYING,
+    PACKED,
+    RECAST,
+    REENTRANT,
+    REMADE,
+    TRAINED,
+    WIDE,
+    kind_of,
+)
+from lolat.readers.torch.running import Running
+from lolat.readers.torch.tensors import Tensors
+
+Key = tuple[int, int, int]
+"""A parameter, or a part of one: elements, offset, id."""
+
+
+class Ledger:
+    """Elements of parameters that operations have; each counts once, however many operations read it.
+
+    `made_of`: constant -> ids and elements of the parameters that it is, or is computed from. `taken`: id
+    of a parameter -> its elements in operations. `inside`: those of them in weights that are computed.
+    `cut`: id of one with more elements than the weights computed from it -> their operation's result.
+    """
+
+    def __init__(self) -> None:
+        self.made_of: dict[int, dict[int, int]] = {}
+        self.taken, self.inside = Counter[int](), Counter[int]()
+        self.cut: dict[int, int] = {}
+
+    def parts(self, constants: Iterable[int]) -> dict[int, int]:
+        """Ids and elements of the parameters that some constants are, or are computed from."""
+        every = [self.made_of[i] for i in constants if i in self.made_of]
+        return {key: elements for one in every for key, elements in one.items()}
+
+    def take(self, parts: Mapping[int, int], room: int, result: int = -1) -> int:
+        """Put parameters into weights of `room` elements; return how many elements were in none before."""
+        found = 0
+        for key, elements in parts.items():
+            new = max(min(elements - self.taken[key], room - found), 0)
+            self.taken[key] += new
+            self.inside[key] += new
+            found += new
+            if self.taken[key] < elements:  # as of weight_norm, which trains scales besides
+                self.cut[key] = result
+        return found
+
+
+class Parameters:
+    """The parameters of a trace, and of the weights that its operations compute from them.
+
+    `trained`, `every`: elements of trained parameters, and of all and buffers; `still`: constants that are
+    frozen; `computed`: constants computed from others, `aside` elements of them; `anew`: operations with
+    such weights; `learned`: (id of a parameter, tensors that its operation writes, True if they give it a
+    gradient); `asked`: results whose gradient the code asks for (requires_grad_).
+    """
+
+    def __init__(self, modules: Mapping[Any, str], tensors: Tensors, running: Running) -> None:
+        self.tensors, self.writer, self.running = tensors, tensors.writer, running
+        attentions = (m for m in modules if isinstance(m, torch.nn.MultiheadAttention))
+        self._packed = {id(p) for m in attentions for p in m.parameters(recurse=False)}
+        self.trained, self.every = Ledger(), Ledger()
+        self.still, self.computed = set[int](), set[int]()
+        self.anew = self.aside = 0
+        self.learned: list[tuple[int, list[int], bool]] = []
+        self.asked: set[int] = set()
+        # Key of a parameter -> for each use: positions of its operations, whether it is learned there.
+        self._uses: dict[Key, list[tuple[range, bool]]] = {}
+        self._biases: set[Key] = set()  # of parameters beside the largest one of an operation
+        self._fixed: list[list[int]] = []  # results of operations without trained weights
+        self._bare: set[int] = set()  # results of normalizations without parameters
+
+    def own(self, value: Any) -> int:
+        """Add the constant of a tensor that no operation wrote, which may be a parameter."""
+        made, elements = self.tensors.constant(value), {id(value): value.numel()}
+        if isinstance(value, torch.nn.Parameter):
+            self.every.made_of[made] = elements
+        if value.requires_grad:
+            self._train(made, elements)
+        elif isinstance(value, torch.nn.Parameter):
+            self.still.add(made)
+        return made
+
+    def _train(self, constant: int, parameters: dict[int, int]) -> None:
+        """Note the ids and elements of the trained parameters that a constant is, or is computed from."""
+        self.trained.made_of[constant] = parameters
+        if not self.writer.shape(constant):
+            self.writer.scalars.add(constant)
+
+    def compute(self, constant: int, op: str, sources: Sequence[int], is_view: bool) -> None:
+        """Note that an operation computed a constant from others."""
+        made_of = [] if op.startswith("new_") else sources
+        learned = [] if self.running.stops(op) else made_of
+        if parts := self.trained.parts(learned):
+            self._train(constant, parts)
+        self.every.made_of[constant] = self.every.parts(made_of)
+        self.aside += self.writer.elements(constant) * (bool(made_of) and not is_view)
+        if (made_of and not is_view) or self.computed.intersection(made_of):
+            self.computed.add(constant)
+
+    def give(
+        self, start: int, named: Mapping[str, Any], sources: Sequence[int], written: list[int],
+        grows: bool,
+    ) -> None:  # fmt: skip
+        """Give the operations from position `start` on, which `written` are of, their parameters.
+
+        `named`: the arguments of PyTorch's operation, with the tensors `sources`; `grows`: its result does
+        with the batch.
+        """
+        weights = self._weights(sources, start)
+        owned = self._parameters(named, weights)
+        *others, largest = sorted(key for key, _ in owned) or [(0, 0, 0)]
+        own_bias = not self._biases.issuperset(others)
+        self._biases.update(others)
+        every = self.writer.builder.operations
+        if owned and self.writer.tie(start, largest[::-1], own_bias=own_bias):
+            use = range(start, len(every)), any(yes for _, yes in owned)
+            self._uses.setdefault(largest, []).append(use)
+            gradients = self.running.gradients
+            self.learned += [(key[-1], written, yes and gradients) for key, yes in owned]
+        self.anew += not self.computed.isdisjoint(weights)
+        is_fixed = not self.still.issuperset(weights)
+        is_fixed &= self.trained.made_of.keys().isdisjoint(weights)
+        if grows and is_fixed:
+            self._fixed.append(written)
+        new = every[start:]
+        if any(map(learns, new)):
+            held, taken = self.writer.constants.intersection(sources), self.trained.taken
+            held.difference_update(*(o.inputs for o in new))
+            taken.update(dict.fromkeys(self.trained.parts(held), 0))
+            taken.update({key[-1]: key[0] for key, is_learned in owned if is_learned})
+        self._mark(start, owned, is_fixed, weights)
+        self._mark_autocast(start, named)
+
+    def _mark(
+        self, start: int, owned: Sequence[tuple[Key, bool]], is_fixed: bool, weights: Sequence[int]
+    ) -> None:
+        """Mark the operations from position `start` on: how many parameters are trained, if not all.
+
+        `owned`: their parameters; `is_fixed`: their `weights` are none. A weight that is computed has as
+        many trained ones as are in it and in no operation before. A part that is computed again too.
+        """
+        trained = sum(key[0] for key, is_learned in owned if is_learned)
+        rest = sum(key[0] for key, _ in owned) - trained
+        inside, computed = dict[int, int](), self.computed.intersection(weights)
+        for i in computed:
+            parts = self.trained.parts((i,))
+            if parts.keys().isdisjoint(key[-1] for key, _ in owned):
+                rest += self.writer.elements(i)
+                inside |= parts if self.running.gradients else {}
+        number = self._count(owned, computed)
+        every, part = self.writer.builder.operations, self.running.part
+        is_tied = bool(inside) and "tied" in every[-1].attributes  # has them from its first use
+        is_first = bool(inside) and not is_tied
+        found = self.trained.take(inside, rest, every[-1].outputs[0]) if is_first else 0
+        made: dict[str, Any] = {"owns": number} if number is not None and not is_tied else {}
+        if is_fixed or found < rest:
+            made |= {TRAINED: trained + found} | ({COMPUTED: True} if inside else {})
+        if any(key[-1] in self._packed for key, _ in owned):
+            made |= {PACKED: True}
+        made |= {REMADE: sum(map(self.writer.elements, computed))} if computed else {}
+        if part is not None:
+            made |= {CHECKPOINT: part[0]} | ({REENTRANT: True} if part[1] else {})
+        for i in range(start, len(every)) if made else ():
+            every[i] = every[i].changed(**made)
+        if not owned:
+            self._bare.update(
+                t for o in every[start:] for t in o.outputs if kind_of(o.kind).vectors
+            )
+
+    def _count(self, owned: Sequence[tuple[Key, bool]], computed: Set[int]) -> int | None:
+        """The number of an operation's parameters if its weights are `computed` from fewer; else None.
+
+        `owned`: the parameters that it reads. Those that an operation before has are not in the number.
+        """
+        taken = self.every.taken
+        for key, _ in owned:
+            taken[key[-1]] = max(key[0], taken[key[-1]])
+        room = sum(map(self.writer.elements, computed))
+        new = self.every.take(self.every.parts(computed), room)
+        return sum(key[0] for key, _ in owned) + new if new < room else None
+
+    def _weights(self, sources: Sequence[int], start: int) -> list[int]:
+        """The constant matrices, kernels and tables that the operations from position `start` on read."""
+        every, tensors = self.writer.builder.operations, self.writer.builder.tensors
+        written = [o for o in every[start:] if o.kind in (*KERNELS, "embedding")]
+        if any(o.attributes.get("in_features") == 1 for o in written):
+            return []  # sums nothing, such as the angles of positions
+        read = {i for o in written for i in o.inputs}
+        return [
+            i for i in sources if written and i in self.writer.constants and i not in read
+            and "float" in tensors[i].dtype and len(tensors[i].shape) > 1
+        ]  # fmt: skip
+
+    def _parameters(
+        self, named: Mapping[str, Any], weights: Sequence[int]
+    ) -> list[tuple[Key, bool]]:
+        """The parameters of an operation, and True if it is learned there.
+
+        A buffer among its `weights` is one that is not.
+        """
+        buffers = {i for i in weights if i not in self.computed and not self.every.made_of.get(i)}
+        known, found = self.tensors.known, []
+        for value in pytree.tree_leaves(dict(named)):
+            *seen, root = self.tensors.viewed(value)
+            is_learned = self.writer.held.isdisjoint(known[t] for t in seen)
+            is_buffer = (
+                isinstance(value, torch.Tensor)
+                and known[value] in buffers
+                and any(root is one for one in self.tensors.constants)
+            )
+            if isinstance(root, torch.nn.Parameter) or is_buffer:
+                key = (value.numel(), value.storage_offset(), id(root))
+                found.append((key, is_learned and root.requires_grad))
+        return found
+
+    def _mark_autocast(self, start: int, named: Mapping[str, Any]) -> None:
+        """Mark products from position `start` on as `wide` if autocast is turned off, else as `recast`.
+
+        Sums of one (angles) are not marked as wide.
+        """
+        operations = self.writer.builder.operations
+        for i, o in enumerate(operations[start:], start):
+            if all(self.running.autocasts[-1:]):
+                if self._is_recast(o, named):
+                    operations[i] = o.changed(**{RECAST: True})
+            elif o.kind in MULTIPLYING:
+                terms = o.attributes.get("contracted", o.attributes.get("in_features"))
+                operations[i] = o.changed(**{WIDE: terms != 1 or None})
+
+    def _is_recast(self, operation: Operation, named: Mapping[str, Any]) -> bool:
+        """True if autocast keeps no copy in half precision of an operation's kernel.
+
+        It keeps those of whole parameters that require a gradient (cached_cast in ATen/autocast_mode.cpp).
+        Passed over are kernels that each call computes, as their computation is, and those of recurrent
+        layers, which cuDNN copies in any case.
+        """
+        if operation.kind not in KERNELS - GATES.keys() or "bits" in operation.attributes:
+            return False
+        read = [t for t in pytree.tree_leaves(dict(named)) if isinstance(t, torch.Tensor)]
+        weights = self.writer.constants - self.computed - {*operation.inputs}
+        own = (t for t in read if self.tensors.known[t] in weights)
+        kernel = max(own, key=torch.Tensor.numel, default=None)
+        if kernel is None or kernel.dtype != torch.float32:
+            return False
+        return not kernel.requires_grad or len(self.tensors.viewed(kernel)) > 1
+
+    def is_whole(self, outputs: Sequence[int]) -> bool:
+        """True if all weights that some outputs need are trained, wherever they are used."""
+        needed, reached = self.writer.reached(outputs)
+        still = any(
+            not (needed.isdisjoint(written) or (yes and not reached.isdisjoint(written)))
+            for _, written, yes in self.learned
+        )  # a use of a parameter without a gradient
+        return not (still or any(not needed.isdisjoint(one) for one in self._fixed))
+
+    def free(self) -> list[tuple[int, tuple[int, ...]]]:
+        """(elements in no operation's weights, constants computed from it) of each trained parameter.
+
+        If a parameter has more elements than the weights computed from it, the result of their operation
+        stands for the constants.
+        """
+        trained, every = self.trained, self.every
+        found: dict[int, tuple[int, list[int]]] = {}
+        for constant, made_of in trained.made_of.items():
+            for key in made_of.keys() - trained.taken:
+                if rest := made_of[key] - every.inside[key]:  # a detached kernel has them
+                    found.setdefault(key, (rest, []))[1].append(constant)
+            for key in made_of.keys() & trained.cut:
+                if (rest := made_of[key] - trained.taken[key]) > 0:
+                    found[key] = rest, [trained.cut[key]]
+        return [(elements, tuple(constants)) for elements, constants in found.values()]
+
+    def _hand_over(self, outputs: Sequence[int]) -> None:
+        """Let the first use with a gradient have a shared parameter, where the first of all has none."""
+        _, reached = self.writer.reached(outputs)
+        every = self.writer.builder.operations
+        for uses in self._uses.values():
+            first, live = uses[0][0], (use for use, is_learned in uses if is_learned)
+            of_use = ((u, {t for i in u for t in every[i].outputs}) for u in live)
+            found = next((u for u, written in of_use if not reached.isdisjoint(written)), first)
+            if found != first and not any("tied" in every[i].attributes for i in first):
+                for i in first:
+                    every[i] = every[i].changed(tied=True)
+                for i in found:
+                    every[i] = every[i].changed(tied=None)
+
+    def mark_parts(self, outputs: Sequence[int]) -> None:
+        """Mark operations with a gradient, and those without, in a network trained in part."""
+        self._hand_over(outputs)
+        every = self.writer.builder.operations
+        for i, o in enumerate(every):
+            if not self._bare.isdisjoint(o.outputs):
+                every[i] = o.changed(**{TRAINED: 0})
+            if not self.asked.isdisjoint(o.outputs):
+                every[i] = every[i].changed(**{ASKED: True})
