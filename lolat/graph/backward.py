@@ -17,7 +17,7 @@ from lolat.graph import Graph, Operation, kinds, once
 from lolat.graph.kinds import kind_of
 
 _AFTER = kinds.NORMALIZATIONS | frozenset(kinds.GATES)
-"""Kinds that save results of their own too, such as statistics, so that they run before they have saved."""
+"""Kinds that save values which they compute, such as statistics: they run again for these."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Changed networks: operations left out, merged or replaced; and the size of a network's images."""
+"""Networks with operations left out, merged or replaced; the size of a network's images."""
 
 from __future__ import annotations
 

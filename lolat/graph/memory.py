@@ -161,7 +161,7 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
 
 
 STRIDED = frozenset(["batch_norm", "rms_norm", "global_average_pool"])
-"""Kinds of CONTIGUOUS that read a slice as it is, as PyTorch's profiler shows on a CPU."""
+"""Kinds of CONTIGUOUS for which PyTorch does not copy a slice, by its profiler on a CPU."""
 
 
 @once
@@ -195,7 +195,7 @@ def sliced_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
 
 
 def _is_block(whole: Sequence[int], part: Sequence[int]) -> bool:
-    """True if the elements of a part lie one behind the other in the whole, as far as shapes tell."""
+    """True if a part is contiguous in the whole, as far as shapes tell."""
     cut = [i for i, (n, m) in enumerate(zip(whole, part, strict=False)) if n != m]
     return bool(cut) and len(whole) == len(part) and all(n == 1 for n in part[: cut[-1]])
 

@@ -1,7 +1,7 @@
-"""JSON documents: read whole or refused with one line, checked by their shape, written for any editor.
+"""JSON documents: reading, a check of their shape, writing.
 
-A `msgspec.Struct` is the one schema of its kind of document; fields that it does not name may be there (a
-later minor version adds some). Model files stay plain dicts: the shape only checks them.
+Each kind of document has one schema, a `msgspec.Struct`. A document may have further fields, as a later
+minor version adds some. A model file stays a plain dict after its check.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lolat.units import one_line
 _LINE = 100
 
 LEAST, MOST = 1e-30, 1e30
-"""Beyond them is no time, size or rate of any device; results from numbers between them stay finite."""
+"""The least and the largest time, size or rate of a device; results computed from them are finite."""
 Number = Annotated[float, msgspec.Meta(ge=-MOST, le=MOST)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0.0, le=MOST)]
 Positive = Annotated[float, msgspec.Meta(ge=LEAST, le=MOST)]
@@ -35,8 +35,8 @@ Range = tuple[Number, Number]
 def read_json(path: str | PathLike[str], expected: str, hint: str = "") -> Any:
     """The document in the file at `path`, unchecked.
 
-    Raises ModelFileError, which ends in `expected`, for a file that cannot be read (`hint`: how to get
-    one) or is not whole JSON.
+    ModelFileError for a file that cannot be read or is not JSON; its message ends in `expected`, and for an
+    absent file in `hint`, the way to get one.
     """
     source = shown_path(path)
     try:
@@ -54,7 +54,7 @@ def read_json(path: str | PathLike[str], expected: str, hint: str = "") -> Any:
 def converted(document: Any, shape: Any, source: str, place: str = "$") -> Any:
     """Convert parsed JSON to `shape`, a type of msgspec's; `place`: its place in the file.
 
-    Raises ModelFileError that begins with `source` and has msgspec's words on the error and its place.
+    ModelFileError for another shape; its message has `source`, and the error and its place from msgspec.
     """
     try:
         return msgspec.convert(document, shape)

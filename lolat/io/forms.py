@@ -1,7 +1,6 @@
 """The forms of the argument NETWORK: a package and a name, a file, a function.
 
-Readers open each form (`lolat.readers`), the search for a device tells them from names of devices, a table
-and the page offer some.
+`lolat.readers` opens each form. Other rooms only ask whether a text is one.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ ENCODER_TYPES = frozenset(
     ["bert", "big_bird", "camembert", "data2vec-text", "electra", "ernie", "megatron-bert", "rembert",
      "roberta", "roformer", "xlm-roberta"]
 )  # fmt: skip
-"""Model types that transformers can build as encoders, of this class, and as decoders."""
+"""Model types that transformers builds as decoders too; LoLat reads them as encoders, by this class."""
 KERAS_FILE, ONNX_FILE, GRAPH_FILE = ".keras", ".onnx", ".json"
 FRAMEWORK_FILES = (KERAS_FILE, ONNX_FILE)
 FILES = (*FRAMEWORK_FILES, GRAPH_FILE)
@@ -77,7 +76,7 @@ def looks_like_network(name: str) -> bool:
 
 
 def config_name(path: str | os.PathLike[str]) -> str:
-    """The name of the network of a configuration: its folder's if it is a config.json, else the file's."""
+    """The name of a configuration's network: that of the folder of a config.json, else that of the file."""
     file = Path(path, "config.json") if os.path.isdir(path) else Path(path)
     return file.absolute().parent.name if file.name == "config.json" else file.stem
 
@@ -110,7 +109,7 @@ def not_a_network(spec: str, named: Iterable[str] = ()) -> NetworkError:
 
 
 TYPING_ERROR = 0.85
-"""Two names are a typing error apart from this ratio of `difflib` on: resnet5O is resnet50."""
+"""Least ratio of `difflib` of a misspelled name and the known one, as of resnet5O and resnet50."""
 
 
 def unknown_network(spec: str, names: Iterable[str], listing: str) -> NetworkError:

@@ -74,8 +74,8 @@ def find_model(name: str, others: Callable[[], Iterable[str]] = tuple) -> Path:
 
     `local` is the one learned last on this machine. Else `name` is a file, a local or a bundled profile in
     any case, or last a file without its `.json`, so that no file here hides a bundled profile.
-    Raises ModelFileError, which names the profiles that there are, or one like `name`, or like it of what
-    `others` returns.
+    ModelFileError for an unknown name; it tells a similar one, also of those that `others` returns, or all
+    profiles.
     """
     if name == LOCAL:
         return _newest_local()
@@ -112,7 +112,7 @@ def near(path: AnyPath) -> str:
 
 
 def program() -> str:
-    """The command `lolat` for this shell: its path if the environment that it is in is not active."""
+    """The command `lolat` as this shell finds it: a path if LoLat's environment is not active."""
     own = Path(sys.executable).with_name("lolat")
     return near(own) if shutil.which("lolat") is None and own.exists() else "lolat"
 

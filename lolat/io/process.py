@@ -29,7 +29,7 @@ Handler = Callable[[Any], Any]
 
 START_LIMIT_S = 180.0
 ENDING_S = 5.0
-"""Time for a child to end after it closed its pipes; frameworks take long."""
+"""Seconds that a child gets to end after its pipes are closed; a framework needs long."""
 LAST_LINES_BYTES = 4096
 
 # The child imports from where its parent does; -P, so that no file of the working directory does harm.
@@ -40,11 +40,11 @@ START_CODE = (
 
 
 class ProcessDied(Exception):
-    """The child ended, or was ended as it did not answer in time; the message says how."""
+    """The child ended by itself, or was ended because its answer was late; the message says which."""
 
 
 class RequestFailed(Exception):
-    """The child lives, but could not do it; the message says why."""
+    """The child lives, but a request failed; the message says why."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
         """`answer`: the exception as `errors.to_dict` returns it."""

@@ -1,4 +1,4 @@
-"""The receiver of progress and remarks of long computations; silence for code of others."""
+"""The receiver of the progress and the remarks of long computations."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from lolat.errors import LolatError
 from lolat.parameters import in_python
 
 VERSION = 1
-"""The version of every JSON answer; it changes when a reader of the former one would misread it."""
+"""The version of every JSON answer: one higher when a program would misread the new form as the old one."""
 
 
 class Result:
@@ -24,7 +24,7 @@ class Result:
 
     __slots__ = ()
     _view: ClassVar[Any] = None
-    """Imports what shows answers in a notebook; it lies above this package, so `lolat.api` sets this."""
+    """Makes tables and pictures for a notebook. They lie above this room, so `lolat.api` sets it."""
 
     def words(self) -> str:
         """The answer in one line or two, as its `repr` shows it."""

@@ -26,14 +26,14 @@ from lolat.units import as_number, did_you_mean, plain, shortened
 MOST_WHOLE = 2**53
 """The largest whole number of a cell: the last one that a float holds exactly."""
 ABOVE_ZERO = LEAST
-"""`least` of a number that must be above 0."""
+"""The least number of a cell that must be above 0."""
 SHORTEST_MS, LONGEST_MS = 1e-6, 1e12
 """A nanosecond to thirty years."""
 EXPECTED_MS = f"a time above 0, in milliseconds ({SHORTEST_MS:g} to {LONGEST_MS:g})"
 COPIES = "{} of {} rows are copies of others, and count once"
 MAKERS = frozenset(["nvidia", "tesla", "geforce", "quadro"])
 OTHER_NAMES = {"gpu": "device", "fp16_tflops": "half_tflops"}
-"""What other tables call a column -> its name here, for hints."""
+"""Name of a column in other tables -> its name here, for hints."""
 _GZIP = b"\x1f\x8b"
 _FIRST_LINE = re.compile(r"(?:[ \t]*(?:#[^\r\n]*)?[\r\n]+)*([^\r\n]*)")
 """The names, after empty lines and comments."""
@@ -324,7 +324,7 @@ class _Lines(list[str]):
 
 
 def row_key(name: str, ms: float, *sizes: float) -> str:
-    """A short key that is equal for rows of one measurement, whatever the unit and the columns of a table.
+    """A short key of a measurement, the same for its rows in any unit and in any table.
 
     `name`: the network's name; the library, publisher or folder in front of it does not count.
     """

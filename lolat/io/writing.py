@@ -17,7 +17,7 @@ _MISTAKES = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST,
     errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL,
 }  # fmt: skip
-"""Errors of the system that another name fixes; all others are the machine's, such as a full disk."""
+"""Errors of the system that another file name avoids; others, such as a full disk, are the machine's."""
 _FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 
 
@@ -73,9 +73,9 @@ def reason_of(error: Exception) -> str:
 
 
 def check_file(path: AnyPath | None, argument: str, make_folder: bool = False) -> None:
-    """Raise InputError now rather than after minutes if the file of an argument cannot be written.
+    """Raise InputError, before minutes of work, if the file of an argument cannot be written.
 
-    None: no file is given. `make_folder`: its folder is made; else it must exist.
+    `path`: None if no file is given; `make_folder`: make its folder, which otherwise must exist.
     """
     if path is None:
         return
@@ -115,7 +115,7 @@ def check_inputs_stay(given: Mapping[str, object], renews: bool = False) -> None
 
 
 def check_kind(path: AnyPath, argument: str, read: Callable[[str], object]) -> None:
-    """Raise InputError if the file of an argument exists and is not of the kind that replaces it.
+    """Raise InputError if the file of an argument exists and holds something of another kind.
 
     `read`: reads a file of this kind; LolatError for another one.
     """

@@ -116,7 +116,7 @@ def relative(terms: np.ndarray, average: np.ndarray) -> np.ndarray:
 
 MOST_PIECES = 3000  # their covariance is a matrix of as many rows
 _CHOICE, _FIXED = 0.2, 0.5
-"""Standard deviations of factors: of all pieces with one choice at a position; of the fixed part."""
+"""Standard deviations of the logarithms of factors: of a choice at a position, of the fixed part."""
 
 CountsBy = Mapping[tuple[int, ...], np.ndarray]
 """Positions -> (choices ..., COST_TERMS) counts."""

@@ -286,7 +286,7 @@ class CandidateNetworks:
 
 
 def _without_names(value: Any) -> Any:
-    """A graph's document without the names of layers, which Keras counts up."""
+    """A graph's document without the names of layers, whose numbers Keras raises with each layer."""
     if isinstance(value, dict):
         named = ("name", "path")
         return {key: _without_names(one) for key, one in value.items() if key not in named}

@@ -1,4 +1,4 @@
-"""Measured points from a model file or a table: a block at one batch size, its counts and raw times."""
+"""Points from a model file or a table. A point is a block at one batch size, with its counts and times."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from lolat.units import plain
 class Content(NamedTuple):
     """A kind of measurements.
 
-    `name`: in words; `key`: of its rows in JSON; `takes`: the options that change how its rows are
-    compared.
+    `name`: its name for people; `key`: the key of its rows in JSON; `takes`: the options of `lolat
+    evaluate` that apply to its rows.
     """
 
     name: str
@@ -40,7 +40,7 @@ MODEL = Content("models", "models")
 
 
 def content_of(path: str | Path) -> Content:
-    """Return the content of a file; that of a table is the likeliest, whose reader then checks it."""
+    """Return the content of a file: of a table the likeliest one, which its reader then checks."""
     if is_table(path):
         return content_of_columns(read_table(path).names)
     # A server's benchmark is JSON too; of any other file the reader of model files says what is wrong.

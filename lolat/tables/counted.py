@@ -24,7 +24,7 @@ from lolat.tables.networks import Network, TimedNetwork
 CACHE_VERSION = 16
 """Version of the cache: raise it when `lolat.graph.work` or the counts change."""
 TOO_MANY = 0.004
-"""Relative excess of parameters over a table's, from which the network was timed in another form."""
+"""Least relative excess of a network's parameters over its row's that tells another timed form."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Counted:
 
 
 def numbered(rows: Sequence[tuple[TimedNetwork, Counted]]) -> list[int]:
-    """The number of each row's network, (rows,): the same in all its batch sizes, passes and names.
+    """The number of each row's network, (rows,): equal for its batch sizes, passes and names.
 
     Two names are of one network if the steps and counts are the same.
     """

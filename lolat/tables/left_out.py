@@ -1,4 +1,4 @@
-"""The rows of a table that cannot be used, in three lines at most."""
+"""The unusable rows of a table, told in at most three lines."""
 
 from __future__ import annotations
 

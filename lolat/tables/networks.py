@@ -51,20 +51,20 @@ RATE_COLUMNS = (
 """Columns of samples a second, for tables without times."""
 TIMED_COLUMNS = (*TIME_COLUMNS, *IN_MS, *RATE_COLUMNS)
 WAYS = {False: "infer_", True: "train_"}
-"""Training or not -> how timm's columns of it begin; one table may have both."""
+"""True for training -> the beginning of timm's columns of times; one table may have both passes."""
 OF_TIMM = "momentum"
 """The optimizer of timm's benchmark.py: create_optimizer_v2's "sgd" has a momentum of 0.9."""
 OF_TRAINER = "adamw"
-"""The usual optimizer of transformers' Trainer, if a row has its log."""
+"""The optimizer that transformers' Trainer takes if none is given, for rows with its log."""
 SEVERAL = (
     "parallel", "gpus", "num_gpus", "n_gpus", "gpu_count", "num_devices", "device_count",
     "replicas", "world_size", "num_processes",
 )  # fmt: skip
-"""Columns that say how many devices a network ran on, or how it was split."""
+"""Columns with the number of devices of a row, or with the way in which they split the network."""
 ACCUMULATED = ("gradient_accumulation", "gradient_accumulation_steps", "accumulate")
-"""Columns of the batches of each device in an update."""
+"""Columns with the number of batches that each device adds up for an update."""
 ONE = ("", "1", "no")
-"""Their cells of a network on one device."""
+"""Cells of such columns that mean one device."""
 MILLIONS = ("params_millions", "param_count")  # columns of millions of parameters, in timm's tables
 LARGEST_SIZE = 2**20
 EXPECTED_NETWORKS = (
@@ -73,7 +73,7 @@ EXPECTED_NETWORKS = (
     "launch, pass, optimizer, gpus, accumulate"
 )
 SAME_TIME = 0.1
-"""A rate or second time is that of its row's time up to this fraction."""
+"""Largest relative difference between the two times, or the time and the rate, of a row."""
 Network = tuple[str, int | None, Mode]
 """(NETWORK, its size, as `lolat.readers.read` takes them, its execution mode)."""
 
@@ -233,7 +233,7 @@ def _is_split(row: Row) -> bool:
 
 
 def _ways(columns: Collection[str]) -> list[bool]:
-    """Return whether a table of timm has times of inference (False), of training (True), or both."""
+    """Return the passes whose times a table of timm has: False for inference, True for training."""
     timed = [name for name in columns if name in (*TIME_COLUMNS, *RATE_COLUMNS)]
     return [way for way, begin in WAYS.items() if any(n.startswith(begin) for n in timed)]
 

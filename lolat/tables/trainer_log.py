@@ -9,7 +9,8 @@ from lolat.io.tables import Row
 from lolat.io.writing import reason_of
 
 SAME_STEP, ROUNDED = 0.1, 0.0005
-"""A log has the samples a step of its row up to this fraction; its steps a second are rounded by this."""
+"""Largest relative difference between the samples of a step by a log and by its row; largest rounding of
+the log's steps a second."""
 
 
 def logged_rate(row: Row, column: str, folder: Path, samples: int) -> float:
