@@ -24,10 +24,10 @@ _AFTER = kinds.NORMALIZATIONS | frozenset(kinds.GATES)
 class Backward:
     """Arrays, (operations,) each, that describe a backward pass.
 
-    `runs`: True if a part of it runs; `first`, `second`: True if the gradient of the first operand is
-    computed, and that of the kernel or of the other operand; `again`: True if it runs forward once more.
-    `needs`: (tensors,) True if its gradient is wanted; `gradients`: (tensors,) how many operations give it
-    one, which are added.
+    `runs`: True if the operation has a backward pass; `first`: True if that computes the gradient of its
+    first operand; `second`: of its kernel or its other operand; `again`: True if it runs forward once more.
+    `needs`: (tensors,) True if its gradient is needed; `gradients`: (tensors,) number of operations whose
+    gradients for it are added.
     """
 
     runs: np.ndarray
@@ -89,13 +89,13 @@ def drops(graph: Graph, operation: Operation) -> bool:
 
 
 def is_view(graph: Graph, operation: Operation) -> bool:
-    """Return True if an operation hands on its input in training, or a part of it that keeps all of it."""
+    """Return True if an operation's result is a view of its input in training: all of that stays."""
     views = kinds.VIEWS | kinds.SLICES if graph.framework == "torch" else kinds.VIEWS
     return operation.kind in views and bool(operation.inputs) and not drops(graph, operation)
 
 
 def free_parameters(graph: Graph) -> list[tuple[list[int], int]]:
-    """Return (positions of the operations with its gradient, elements) of trained constants."""
+    """Return (positions of operations that give its gradient, elements) of each trained constant."""
     part, readers = backward_of(graph), dict[int, Any](graph.consumers()) if graph.free else {}
     if graph.free:  # a result stands for what its operation's kernel is computed from
         readers |= {t: [i] for i, o in enumerate(graph.operations) for t in o.outputs}
@@ -108,7 +108,7 @@ def free_parameters(graph: Graph) -> list[tuple[list[int], int]]:
 
 
 def read_parameters(graph: Graph) -> dict[int, int]:
-    """Return constants that are trained parameters themselves -> the last operation that reads each."""
+    """Return constant -> the last operation that reads it, for those that are whole trained parameters."""
     runs, readers = backward_of(graph).runs, graph.consumers()
     memory = {t for tensors, freed in graph.storages if freed == -1 for t in tensors}
     whole = (
@@ -130,7 +130,7 @@ def learns(operation: Operation) -> bool:
 
 
 def _learns_kernel(operation: Operation) -> bool:
-    """Return True if what is trained is not a bias alone."""
+    """Return True if an operation trains more than its bias."""
     a = operation.attributes
     biases: Any = a.get("out_features", a.get("out_channels", 0))
     return learns(operation) and (kinds.COMPUTED in a or a.get(kinds.TRAINED, biases + 1) > biases)
@@ -203,7 +203,7 @@ def checkpoints(graph: Graph) -> dict[int, list[int]]:
 def _run_again(graph: Graph, found: Backward, part: list[int]) -> Iterator[int]:
     """Yield the positions of the operations of a part that run again.
 
-    They end where the last tensor is saved: of inputs, and of kernels, before the operation runs.
+    The last of them writes the last tensor that is saved.
     """
     operations, end = graph.operations, 0
     for i in part:

@@ -221,7 +221,7 @@ def weights_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> int:
 
 @once
 def copied_at(graph: Graph) -> dict[int, int]:
-    """Position of an operation -> position of the operation for which autocast copies its parameters.
+    """Position of an operation with parameters -> position of the operation for which autocast copies them.
 
     Autocast copies kernels in half precision. It copies an embedding's table only if that is a product's
     kernel too.
@@ -240,8 +240,8 @@ def copied_at(graph: Graph) -> dict[int, int]:
 def copies(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     """Bytes of the parameters' copies that autocast makes for each operation, (operations,) each.
 
-    Those that it keeps until its context ends, after the forward pass; and those that it makes in each pass
-    and keeps while the operation runs.
+    First the copies that it keeps until its context ends, behind the forward pass; then those that it keeps
+    only while the operation runs.
     """
     each, weights = operations_parameters(graph), COLUMNS.index("weights")
     again = np.array([RECAST in o.attributes for o in graph.operations], bool)

@@ -238,7 +238,7 @@ class _Steps:
     def beside(self, operation: Operation) -> None:
         """Add the steps that eager PyTorch runs beside an operation, in the forward pass alone.
 
-        It computes constants anew, fills the result of a padding, and copies for a padding of nothing.
+        It computes constants again, fills the result of a padding, and copies a tensor that is padded by 0.
         """
         a = operation.attributes
         computed, views = a.get(kinds.AHEAD, (0, 0))
@@ -274,9 +274,9 @@ class _Steps:
                 self.gradient(step, factor, part)
 
     def zeros(self, position: int, part: Backward) -> None:
-        """Append the zeros to which PyTorch adds the gradients of rows that were looked up.
+        """Append the tensor of zeros to which PyTorch adds the gradients of gathered rows.
 
-        They have the size of the whole table or gathered tensor. TensorFlow's gradient has the rows alone.
+        It is as large as the whole table or the gathered tensor. TensorFlow's gradient has only the rows.
         """
         o, sizes = self.lowering.graph.operations[position], self.lowering.sizes
         if self.lowering.graph.framework == "keras":

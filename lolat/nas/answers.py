@@ -28,10 +28,10 @@ def estimator(
 ) -> LatencyEstimator:
     """Return a space's latency estimator on a device; it can be sent to other processes.
 
-    `space`, `model`: as for `search`. If the device has measured samples of the space, and no predictor,
-    batch size, precision or launch is given, the samples answer, else the formula for inference. InputError
-    for an unknown predictor or a wrong batch size; ModelFileError if the device has neither samples nor a
-    formula.
+    `space`, `model`: as for `search`. Measured samples of the space answer if the device has them and no
+    predictor, batch size, precision or launch is given; otherwise the formula for inference does.
+    InputError for an unknown predictor or a wrong batch size; ModelFileError if the device has neither
+    samples nor a formula.
     """
     space, model = opened(space, model)
     sampled = space.name in model.file.spaces

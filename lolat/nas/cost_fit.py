@@ -118,7 +118,7 @@ def weighted_fits(
 def outlying(
     best: WeightedFit, rows: np.ndarray, times: np.ndarray, step: float = 0.0
 ) -> np.ndarray:
-    """(samples,) measured / predicted of absurd readings: off by a quarter and 8 noise scales; else 1."""
+    """(samples,) measured / predicted of readings off by a quarter and 8 noise scales; 1 of all others."""
     predicted = best.pieces.counts(rows) @ best.pieces.costs(best.parameters)[0]
     error = np.log(times) - np.log(predicted)
     scale = np.sqrt(best.noise**2 + step**2 / 12.0 / predicted**2)

@@ -125,8 +125,8 @@ CountsBy = Mapping[tuple[int, ...], np.ndarray]
 def of_tables(name: str, tables: Sequence[CountTable]) -> list[Pieces]:
     """Return two assumptions for a space without a prior of its own; InputError for too many pieces.
 
-    A piece is a combination of a table's choices; in the second assumption each choice alone is a piece
-    too, and a combination has only the rest.
+    In the first one a piece is a combination of a table's choices. In the second one each choice is a piece
+    too, and a combination has only the rest of the counts.
     """
     parts, fixed = _split(tables)
     alone = dict(parts)

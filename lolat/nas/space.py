@@ -363,7 +363,7 @@ class Space:
     ) -> Table:
         """Read a CSV table with the column arch and `others`; errors as of `lolat.io.tables.read_table`.
 
-        In place of arch it may have a column of choices for each position, by which arch is added.
+        Instead of arch it may have a column of choices for each position; then arch is added.
         """
         expected = f"expected a CSV table with the columns {','.join(['arch', *others])}"
         table = read_table(os.fspath(path), others, expected, rows)

@@ -13,17 +13,17 @@ from lolat.graph.kinds import KERNELS, VIEWS
 from lolat.units import one_line, plain, plural, shortened, user_line
 
 LEAST_SHARE = 0.01
-"""A remark is made from this share of the elements, or of the multiply-accumulates, on."""
+"""Least share of the elements, or of the multiply-accumulates, for a remark."""
 SAMPLES = 16
-"""Samples of the second reading; as many as show a branch on a small batch size, or on an even one."""
+"""Samples of the second reading: an even number, and not a small one, as code may branch on either."""
 FLOPS = COLUMNS.index("flops")
 
 
 def with_remarks(one: Graph, read: Callable[[int], Graph], asks_two: bool = False) -> Graph:
-    """Return a network with remarks on work of SAMPLES that is not as many times that of one.
+    """Return a network with remarks if the work of SAMPLES samples is not SAMPLES times that of one.
 
-    `one`: the network read with one sample; `read`: reads it with a number of them. `asks_two`: if it does
-    not take SAMPLES, two say whether it takes any batch (`Graph.one_sample`).
+    `one`: the network read with one sample; `read`: reads it with a given number of samples. `asks_two`: if
+    its code does not take SAMPLES, try two (`Graph.one_sample`).
     """
     try:
         several = read(SAMPLES)
@@ -46,7 +46,7 @@ def _why_one_sample(read: Callable[[int], Graph]) -> str:
 def _remarks(one: Graph, several: Graph) -> Iterator[str]:
     """Yield the remarks on a network, read with one sample and with SAMPLES.
 
-    Tensors that are as large for any number get a remark if they are a large share. Operations that grow
+    Tensors whose size does not grow get a remark if they are a large share. Operations that grow
     faster than the batch always get one, because at some batch size they are most of the work.
     """
     macs, found = count(one).at(SAMPLES)[:, FLOPS], count(several).at(1)[:, FLOPS]

@@ -21,9 +21,9 @@ from lolat.readers.size import as_sizes
 from lolat.units import shortened
 
 LIMIT_S = 60.0
-"""Longest time to read a network of the page; the largest of keras.applications takes about 10 s."""
+"""Seconds to read a network of the page; the largest of keras.applications takes about 10."""
 TABLE_LIMIT_S = 300.0
-"""Longest time to read a network of a table, while others are read."""
+"""Seconds to read a network of a table, beside others that are read."""
 MOST_PROCESSES = 8
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 """Environment without a GPU: reading needs none, and it would take memory from a training that runs."""

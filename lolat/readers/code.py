@@ -1,4 +1,4 @@
-"""`package.module:attribute` or `file.py:attribute`: an object of the user's own code, imported quietly."""
+"""Imports objects of the user's code, named `package.module:attribute` or `file.py:attribute`, quietly."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ Rule = Callable[["Writer", Call], list[int]]
 
 
 def affine(kind: str, given: int) -> dict[str, Any]:
-    """The attribute of a normalization that has another number of vectors than its kind."""
+    """The attribute `vectors` of a normalization, if its number of vectors is not that of its kind."""
     return {} if given == KINDS[kind].vectors else {"vectors": given}
 
 
@@ -206,9 +206,9 @@ class Writer:
     def tie(self, start: int, parameter: Any, bits: float = 0, own_bias: bool = False) -> bool:
         """Mark the operations from position `start` on as `tied` if an earlier one has their parameter too.
 
-        Tied ones add nothing to the memory; one of another kind, as a head that shares the embedding, or
-        with an `own_bias`, adds its biases ("kernel"). All of them get the number of the parameter, which
-        is the position of the first. `parameter`: any key, None for none. `bits`: of a quantized weight,
+        A tied operation adds no parameters. If it is of another kind, such as a head that shares the
+        embedding, or has an `own_bias`, it adds its biases ("kernel"). The number of a parameter is the
+        position of its first operation. `parameter`: any key, None for none. `bits`: of a quantized weight,
         its share of scales too. Returns True if one of the operations can have a parameter.
         """
         operations, able = self.builder.operations, COMPUTE | NORMALIZATIONS

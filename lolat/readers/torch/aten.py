@@ -8,9 +8,23 @@ from typing import Any
 
 from torch.utils._pytree import tree_leaves
 
+from lolat.graph.kinds import BOTH, INPUT, INTEGERS, OTHERS, POSITIONS, by_name
 from lolat.readers.ops import Call, Writer
 from lolat.readers.torch.layout import Layout
-from lolat.readers.torch.saved_tensors import saved
+
+_SAVED = by_name(
+    {
+        INPUT: "var var_mean gather take take_along_dim",
+        BOTH: "amax amin std std_mean prod logsumexp norm linalg_norm linalg_vector_norm frobenius_norm "
+        "cumprod logcumsumexp scatter_reduce",
+        POSITIONS: "sort topk kthvalue mode",
+        f"{INPUT} {POSITIONS}": "cummax cummin",
+        OTHERS: "addcmul addcdiv",
+        INTEGERS: "index index_select index_add index_copy scatter scatter_add index_put put",
+    }
+)
+"""Operation -> the tensors that PyTorch's autograd keeps (derivatives.yaml), if not those of its kind."""
+_EXTREMES = frozenset(["max", "min", "median", "nanmedian"])
 
 
 @dataclass(frozen=True)
@@ -54,7 +68,7 @@ class AtenOperation:
     def write(self, op: str, inputs: Sequence[int] | None = None, **parameters: Any) -> list[int]:
         """Write the operation as a call; `inputs`: None for all operands."""
         inputs = self.operands if inputs is None else inputs
-        parameters |= saved(self.op, self.arguments)
+        parameters |= _saved(self.op, self.arguments)
         return self.writer.write(self.call(op, inputs, self.shapes, **parameters))
 
     def call(
@@ -62,6 +76,16 @@ class AtenOperation:
     ) -> Call:
         """The operation as a Call."""
         return Call(op, inputs, shapes, self.name, self.path, parameters, self.dtype)
+
+
+def _saved(op: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The attribute `saved` of an operation; none if its kind says it.
+
+    A maximum along an axis keeps its position, one of all elements the elements.
+    """
+    if op in _EXTREMES and "other" not in arguments:
+        return {"saved": POSITIONS if "dim" in arguments else BOTH}
+    return {"saved": _SAVED[op]} if op in _SAVED else {}
 
 
 def base_name(schema: Any) -> str:

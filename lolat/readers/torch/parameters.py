@@ -34,7 +34,7 @@ Key = tuple[int, int, int]
 
 
 class Ledger:
-    """Elements of parameters that operations have; each counts once, however many operations read it.
+    """Elements of parameters that operations have; a parameter of several operations counts once.
 
     `made_of`: constant -> ids and elements of the parameters that it is, or is computed from. `taken`: id
     of a parameter -> its elements in operations. `inside`: those of them in weights that are computed.
@@ -155,8 +155,9 @@ class Parameters:
     ) -> None:
         """Mark the operations from position `start` on: how many parameters are trained, if not all.
 
-        `owned`: their parameters; `is_fixed`: their `weights` are none. A weight that is computed has as
-        many trained ones as are in it and in no operation before. A part that is computed again too.
+        `owned`: their parameters; `is_fixed`: True if none of their `weights` is trained. A computed weight
+        has the trained parameters in it that no operation before has. A part that is computed again is
+        marked too.
         """
         trained = sum(key[0] for key, is_learned in owned if is_learned)
         rest = sum(key[0] for key, _ in owned) - trained
@@ -215,7 +216,7 @@ class Parameters:
     ) -> list[tuple[Key, bool]]:
         """The parameters of an operation, and True if it is learned there.
 
-        A buffer among its `weights` is one that is not.
+        A buffer among its `weights` is a parameter that is not learned.
         """
         buffers = {i for i in weights if i not in self.computed and not self.every.made_of.get(i)}
         known, found = self.tensors.known, []

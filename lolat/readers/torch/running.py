@@ -18,11 +18,11 @@ _HOLDERS = (
 class Running:
     """The state of the code.
 
-    `modules`: module -> its path; `called`: the modules called so far; `stack`: path and class of the
-    modules being called; `gradients`: True outside of torch.no_grad and the like; `applied`: True inside of
-    a user's torch.autograd.Function; `autocasts`: for each torch.autocast that lasts, True if enabled;
-    `part`: number of the part that runs and is computed again in the backward pass, and True if it is
-    reentrant; `parts`: number of such parts.
+    `modules`: module -> its path; `called`: the modules called so far; `stack`: (path, class) of each that
+    is being called, the innermost last; `gradients`: True outside of torch.no_grad and the like; `applied`:
+    True inside of a user's torch.autograd.Function; `autocasts`: for each torch.autocast that lasts, True
+    if enabled; `part`: number of the part that runs and is computed again in the backward pass, and True if
+    it is reentrant; `parts`: number of such parts.
     """
 
     modules: Mapping[Any, str]
