@@ -16,7 +16,7 @@ from lolat.parameters import in_python
 from lolat.report.bottlenecks import page_file
 from lolat.report.prediction import table_of_predictions
 from lolat.report.ranked import apart_words, assumed_hosts, device_words, left_out_lines
-from lolat.report.tables import ReportTable, element
+from lolat.report.tables import ReportTable, element, for_readers
 from lolat.units import digits, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
@@ -42,7 +42,10 @@ def page(
     where = next(iter(devices)) if len(devices) == 1 else plural(len(devices), "device")
     sizes = ", ".join(_each(answers, lambda p: str(p.batch_size)))
     on = f"on {', '.join(devices)} · batch {sizes}"
-    said = plain if command else in_python
+
+    def said(line: str) -> str:
+        return (plain if command else in_python)(for_readers(line))
+
     drawn = [p for p in answers if p.fits is not False] or answers
     place, ticks = _axis(drawn)
     template = files("lolat.report").joinpath("comparison.html").read_text(encoding="utf-8")

@@ -9,6 +9,7 @@ from lolat.device.running import IN_TF32, LAYOUTS
 from lolat.graph.modes import COMPILED, EAGER
 from lolat.report.cost_table import (
     ASSUMED,
+    SAMPLE,
     SURE,
     Row,
     across,
@@ -18,11 +19,14 @@ from lolat.report.cost_table import (
     ends_words,
     is_little_worse,
     keeps,
+    kept_words,
+    launch_words,
     legend,
     links_of,
     most_line,
     recipe_words,
     surest,
+    update_lines,
     value_of,
     way_words,
 )
@@ -39,7 +43,6 @@ from lolat.units import (
     by_text,
     byte_size,
     digits,
-    dollars,
     duration,
     milliseconds,
     percent,
@@ -47,7 +50,6 @@ from lolat.units import (
     plural,
 )
 
-SAMPLE = {"samples": "sample", "tokens": "sequence"}
 """The data -> what an iteration takes of it."""
 NOT_INCLUDED = "without loading data, storage, data transfer, setting up the machines"
 
@@ -402,10 +404,6 @@ def _after(costs: Costs, listed: Sequence[Row], table: ReportTable) -> Iterator[
         name = next((c.price_list for c, o in listed if o.rented), None)
         of = f" in {plain(name)}" if name else ""
         yield f"Prices by the second{of}: {NOT_INCLUDED}."
-    sizes = {Choice.of(c, o).in_all for c, o in listed}
-    if len(sizes) > 1:
-        ends = f"{min(sizes):,} to {max(sizes):,} {SAMPLE[costs.data]}s"
-        yield f"An update is of {ends}: --global-batch-size N compares equal ones."
     yield from _loading_lines(costs, listed)
 
 
@@ -460,7 +458,10 @@ def _recomputed(cost: Cost) -> str:
 
 
 def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
-    """Lines on the cheapest and the fastest within the limits, and devices that may be as good."""
+    """Lines on updates that differ, on the cheapest and the fastest within the limits, and on devices that
+    may be as good.
+    """
+    yield from update_lines(costs, listed)
     if listed and listed[0][1].within_limits is not None:
         yield most_line(listed)
     for name, choice, limits in _bests(costs):
@@ -470,6 +471,7 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
         rivals = [row for row in listed if row[0].device != choice.device]
         rivals = [best, *(r for r in rivals if keeps(r[1], limits) in ("", "yes", "likely"))]
         values: dict[str, tuple[float, tuple[float, float] | None]] = {}
+        numbers: dict[str, int] = {}
         for cost, o in rivals:
             is_price = name == "Cheapest"
             value, ends = (o.dollars, o.dollars_interval) if is_price else (o.total_s, o.interval_s)
@@ -478,7 +480,7 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
             if value is None or across(o).endswith(ASSUMED):
                 continue
             if device not in values or value < values[device][0]:
-                values[device] = value, ends
+                values[device], numbers[device] = (value, ends), o.devices
         words = choice_words(choice, costs.batches > 1)
         more = _faster_words(costs.cheapest, choice) if costs.cheapest else ""
         of = short_name(choice.device)
@@ -490,25 +492,15 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
             more += f"; {byte_size(needed)} of {byte_size(room)}{close}"
         is_said = name == "Fastest" and choice == costs.cheapest
         line = "Fastest: the same" if is_said else _best_line(name, words, best, limits) + more
-        alike = apart_words(of, values, "  ") if of in values else ""
-        lines = [*filter(None, (line, _launch_words(costs, name.lower()), alike))]
+        each = {d: f"{n} x " * (n > 1) + d for d, n in numbers.items()}  # as its row
+        named = {each[device]: value for device, value in values.items()}
+        alike = apart_words(each[of], named, "  ") if of in values else ""
+        kept = kept_words(costs) * (name == "Cheapest")
+        lines = [*filter(None, (line, launch_words(costs, name.lower()), kept, alike))]
         yield from _with_sure(
             name, lines, best, listed, limits,
             lambda row: choice_words(Choice.of(*row), costs.batches > 1),
         )  # fmt: skip
-
-
-def _launch_words(costs: Costs, name: str) -> str:
-    """A line on another launch of the cheapest, or the fastest, that is much cheaper, or faster; or ""."""
-    best, one = getattr(costs, name), costs.in_launch.get(name)
-    if one is None or best is None or (name == "fastest" and best == costs.cheapest):
-        return ""
-    words = f"  with --launch {one.launch}" + f" in {one.precision}" * (
-        one.precision != best.precision
-    )
-    price = "" if one.dollars is None else f", {dollars(one.dollars)}"
-    less = percent(1.0 - one.total_s / best.total_s)
-    return f"{words}: {duration(one.total_s)}{price}, {less} less"
 
 
 def _on_one(best: Row, rivals: Sequence[Row], name: str) -> str:

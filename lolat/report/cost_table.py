@@ -34,6 +34,7 @@ MARKS = {
 }
 """The marks of the last column."""
 NO_ROOM = "-"
+SAMPLE = {"samples": "sample", "tokens": "sequence"}
 
 
 def rented_words(cost: Cost, option: TrainingPrediction) -> str:
@@ -155,7 +156,7 @@ def columns(of: Cost | Costs) -> list[Column]:
         Column("$", lambda row: row[1].dollars, _money),
         Column("$ between", one(lambda o: o.dollars_interval), ends_of(_money), page="below"),
         *(limit_column(one) for one in ([limits] if has_amount else limits.each())),
-        Column("", lambda row: _marks(of, row, has_memory), is_text=True),
+        Column("marks", lambda row: _marks(of, row, has_memory), is_text=True),
     ]  # fmt: skip
 
 
@@ -252,6 +253,42 @@ def most_line(rows: Sequence[Row]) -> str:
     cost, option = max(rows, key=lambda row: row[1].within_limits or 0)
     words = f"{option.devices} x {short_name(cost.device)}, {keeps(option, cost.limits)}"
     return f"Most{cost.limits.words()}: {words}{across(option)}"
+
+
+def update_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
+    """A line on updates of different sizes, and the smallest size that each number of devices can share."""
+    sizes, most = (
+        {Choice.of(*row).in_all for row in listed},
+        max((o.devices for _, o in listed), default=1),
+    )
+    if len(sizes) > 1:
+        ends = f"{min(sizes):,} to {max(sizes):,} {SAMPLE[costs.data]}s"
+        one = min((n for n in sizes if n % most == 0), default=max(sizes))
+        yield f"Updates differ, {ends}: --global-batch-size {one} compares equal ones"
+
+
+def kept_words(costs: Costs) -> str:
+    """A line on the cheapest choice without the checkpointing that was asked for; "" without one."""
+    best, one = costs.cheapest, costs.without_checkpointing
+    if one is None or best is None or not (one.dollars and best.dollars):
+        return ""
+    less = percent(1.0 - one.dollars / best.dollars)
+    size = f" in batches of {one.batch_size:,}" * (one.batch_size != best.batch_size)
+    price = f"{duration(one.total_s)}, {dollars(one.dollars)}, {less} less"
+    return f"  with --checkpointing none{size}: {price}"
+
+
+def launch_words(costs: Costs, name: str) -> str:
+    """A line on another launch of the cheapest, or the fastest, that is much cheaper, or faster; or ""."""
+    best, one = getattr(costs, name), costs.in_launch.get(name)
+    if one is None or best is None or (name == "fastest" and best == costs.cheapest):
+        return ""
+    words = f"  with --launch {one.launch}" + f" in {one.precision}" * (
+        one.precision != best.precision
+    )
+    price = "" if one.dollars is None else f", {dollars(one.dollars)}"
+    less = percent(1.0 - one.total_s / best.total_s)
+    return f"{words}: {duration(one.total_s)}{price}, {less} less"
 
 
 def link_words(cost: Cost, option: TrainingPrediction, is_given: bool = False) -> str:

@@ -10,8 +10,7 @@ from lolat.device.prediction import Prediction
 from lolat.errors import InputError, MissingPackageError, arg
 from lolat.io.results import Result
 from lolat.report import prediction
-from lolat.report.cost import SAMPLE
-from lolat.report.cost_table import way_words
+from lolat.report.cost_table import SAMPLE, way_words
 from lolat.report.ranked import device_words
 from lolat.report.rows import COLORS, TERMS, block_rows
 from lolat.training.compare import short_name

@@ -259,6 +259,20 @@ def escape(text: str) -> str:
     return html.escape(plain(text), quote=True)
 
 
+HINTS = (
+    re.compile(r"; [^;()<>]*--[a-z][^;()<>]*(?=[;)])"),
+    re.compile(r" \([^;()<>]*--[a-z][^()<>]*\)"),
+)
+"""The last clauses in brackets that name an option, and brackets that begin with one."""
+
+
+def for_readers(text: str) -> str:
+    """A text of a page without hints at options in brackets: who reads the page may not have LoLat."""
+    for hint in HINTS:
+        text = hint.sub("", text)
+    return text
+
+
 def element(tag: str, text: str = "", **attributes: str) -> str:
     """One element; `class_` is `class`, and `_` elsewhere is a hyphen."""
     written = [f' {n.strip("_").replace("_", "-")}="{escape(t)}"' for n, t in attributes.items()]

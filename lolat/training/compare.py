@@ -82,6 +82,7 @@ class Costs(Limited):
     runs in its fastest precision and layout of images. `in_launch`: the "cheapest" and the "fastest" choice
     in another launch than eager, if it is at least a tenth cheaper, or faster, and keeps the limits where
     no choice does. `offer`: where no choice keeps the limits, one that does so in another execution mode.
+    `without_checkpointing`: the cheapest choice so, with the same updates, if it is a tenth cheaper.
     `channels_last`: the time of images channels last by that of channels first, on the first device that
     runs in the latter by the user's precision.
     """
@@ -101,6 +102,7 @@ class Costs(Limited):
     precision: str | None = None
     in_launch: Mapping[str, Choice] = field(default_factory=dict)
     offer: Choice | None = None
+    without_checkpointing: Choice | None = None
     channels_last: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -198,14 +200,15 @@ def offer_words(offer: Choice, with_batch: bool = False, with_precision: bool = 
 
 
 def short_name(device: str) -> str:
-    """Return a device's name without the mode it was measured in: "h100-fp16-nhwc" is "h100".
+    """Return a device's name without the mode it was measured in, which trains nothing: "h100-fp16-nhwc"
+    and "h100-vllm" are "h100".
 
     It stays whole where the rest is a card's and the beginning of another's: a Max-Q is told by neither.
     """
-    short = re.sub(r"(-(fp32|fp16|bf16|amp|nhwc|compiled))+$", "", plain(device))
+    short = re.sub(r"(-(fp32|fp16|bf16|amp|nhwc|compiled|vllm))+$", "", plain(device))
     names = device_names()
-    is_of_two = short in names and any(name.startswith(f"{short}-") for name in names)
-    return plain(device) if is_of_two else short
+    of_two = short in names and any(name.startswith(f"{short}-") for name in names)
+    return plain(device) if of_two else short
 
 
 SHARING = (1, 2, 4, 8)
@@ -374,8 +377,8 @@ SHORTER = 0.9
 
 
 def with_modes(costs: Costs, again: Callable[[str, dict[str, Any]], Cost]) -> Costs:
-    """Add `in_launch`, `offer` and `channels_last`; `again`: asks a device by its name, some arguments
-    changed.
+    """Add `in_launch`, `offer`, `without_checkpointing` and `channels_last`; `again`: asks a device by its
+    name, some arguments changed.
     """
 
     def asked(one: Choice, **more: Any) -> list[Cost]:
@@ -416,7 +419,25 @@ def with_modes(costs: Costs, again: Callable[[str, dict[str, Any]], Cost]) -> Co
     if costs.precision != BEST and (first := next(firsts, None)):
         for last in asked(Choice.of(first, first.best), channels_last=True):
             lasts[first.device] = last.best.iteration_ms / first.best.iteration_ms
-    return replace(costs, in_launch=in_launch, offer=offer, channels_last=lasts)
+    more: dict[str, Any] = {"without_checkpointing": _kept(costs, asked), "channels_last": lasts}
+    return replace(costs, in_launch=in_launch, offer=offer, **more)
+
+
+def _kept(costs: Costs, asked: Callable[..., list[Cost]]) -> Choice | None:
+    """The cheapest choice without checkpointing, in the largest batches that fit; None if not cheaper.
+
+    `asked`: asks for a choice, some arguments changed; an update has as many samples.
+    """
+    best, tried = costs.cheapest, {c.checkpointing for c in costs.answers}
+    if best is None or best.checkpointing is None or "none" in tried:
+        return None
+    of_each, size = best.in_all // best.devices, best.batch_size
+    while size:
+        again = {"checkpointing": "none", "batch_size": size, "accumulate": of_each // size}
+        if of_each % size == 0 and (found := choices_of(asked(best, **again))):
+            return found[0] if (found[0].dollars or inf) <= SHORTER * (best.dollars or 0) else None
+        size //= 2
+    return None
 
 
 def _fastest(model: Device, trained: Trained, asked: TrainingQuestion, most: int) -> Cost:

@@ -67,6 +67,8 @@ the "table" and lines behind it, "notes", "command".
 BEYOND = "not within the limits"
 ROUNDED = 5e-4
 """A share that is written as 0.0 %."""
+OTHERS = "offer", "without_checkpointing"
+"""Choices of `Costs` that are not among its rows."""
 AtSize = Callable[[int], Graph]
 """Reads the network again at another resolution."""
 
@@ -246,8 +248,8 @@ def _costs(form: Form, costs: Costs, on: str) -> Beside:
 
     launched = {name: named(choice) for name, choice in costs.in_launch.items()}
     made = joined([*map(named, costs.answers)], costs.left_out, costs.precision)
-    offer = costs.offer and named(costs.offer)
-    costs = replace(made, in_launch=launched, offer=offer, channels_last=costs.channels_last)
+    others = {n: one and named(one) for n in OTHERS if [one := getattr(costs, n)]}
+    costs = replace(made, in_launch=launched, channels_last=costs.channels_last, **others)
     command = join(["lolat", "cost", form.network(), "--on", on, *form.options()])
     found = _several(form, costs, "The cheapest first")
     found["lines"] += left_out_lines(on_page(costs.left_out), None)

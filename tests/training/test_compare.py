@@ -390,8 +390,32 @@ def test_ways_to_checkpoint_are_compared_as_each_alone() -> None:
     assert several.cheapest is not None
     assert (several.cheapest.checkpointing, several.cheapest.devices) == best
     printed = "\n".join(lines_of(costs_lines(several)))
-    assert f"Cheapest: {best[1]} x h100-vllm in amp, {best[0]} checkpointing, " in printed
+    assert f"Cheapest: {best[1]} x h100 in amp, {best[0]} checkpointing, " in printed
     assert not options.keys() & {("none", 2)}
+
+
+@pytest.mark.parametrize(("way", "size"), [("full", 4), ("full", 8), ("selective", 1)])
+def test_less_checkpointing_is_offered_where_it_is_cheaper(way: str, size: int) -> None:
+    """By each size of a batch alone: the largest that fits without it, in as large an update."""
+    asked: dict[str, Any] = {"input_size": 4096, "tune": "lora:16", "tokens": 2e8, "replicas": 1}
+    asked["prices"] = Prices("list", (Offer("one", "H100-SXM", 1, 3.0),))
+    found = package.compare("llama-3.1-8b", size, ["h100"], checkpointing=way, **asked)
+    model, alone = package.load("h100-vllm"), []
+    for one in (16, 8, 4, 2, 1):
+        if one <= size:
+            about = {"accumulate": size // one, "checkpointing": "none", **asked}
+            alone.append((one, model.cost("llama-3.1-8b", one, **about)))
+    one, cost = next((one, cost) for one, cost in alone if cost.fits)
+    assert found.cheapest is not None
+    assert found.cheapest.dollars is not None
+    assert cost.best.dollars is not None
+    offer = found.without_checkpointing
+    assert (offer is not None) == (cost.best.dollars <= 0.9 * found.cheapest.dollars)
+    told = [line for line in lines_of(costs_lines(found)) if "--checkpointing none" in line]
+    assert len(told) == (offer is not None)
+    if offer is not None:
+        assert (offer.batch_size, offer.dollars) == (one, pytest.approx(cost.best.dollars))
+        assert dollars(offer.dollars) in told[0]
 
 
 def test_a_long_table_leaves_out_what_no_one_would_take() -> None:
@@ -443,10 +467,13 @@ def test_each_device_stands_once_in_its_best_precision() -> None:
 
 
 def test_rows_of_different_updates_name_the_option_that_compares_equal_ones(prices: str) -> None:
-    told = "An update is of 64 to 128 samples: --global-batch-size N compares equal ones."
-    assert told in lines_of(costs_lines(asked(prices, "fp32")))
+    """In the line before the cheapest; 128 is the smallest that all of two devices' 64 can be."""
+    lines = [*lines_of(costs_lines(asked(prices, "fp32")))]
+    first = next(n for n, line in enumerate(lines) if line.startswith("Cheapest"))
+    told = "Updates differ, 64 to 128 samples: --global-batch-size 64 compares equal ones"
+    assert lines[first - 1] == told
     one = compared(GPUS, "fp32", 64, samples=10_000, prices=prices, replicas=1)
-    assert not any("An update is of" in line for line in lines_of(costs_lines(one)))
+    assert not any("Updates differ" in line for line in lines_of(costs_lines(one)))
 
 
 def test_a_recipe_without_runs_is_no_device_without_training_steps() -> None:
@@ -457,7 +484,7 @@ def test_a_recipe_without_runs_is_no_device_without_training_steps() -> None:
             replicas=8, tokens=1e8, checkpointing="full",
         )  # fmt: skip
         lines = [*lines_of(costs_lines(found))]
-        (row,) = (line for line in lines if line.startswith("h100-vllm"))
+        (row,) = (line for line in lines if line.startswith("h100 "))
         assert set(row.split()[-1]) - {"*"} & set("~!?") == set(mark)
         assert any(line.startswith("? ") for line in lines) == bool(mark)
 

@@ -12,6 +12,7 @@ import lolat as package
 from lolat.hardware.gpus import find_gpu
 from lolat.report.cost import costs_lines
 from lolat.report.tables import lines_of
+from lolat.training.compare import short_name
 from tests.training.several import network
 
 
@@ -188,7 +189,7 @@ def test_devices_without_room_say_without_which_checkpointing() -> None:
     for cost in costs.answers:
         way = {"none": "without", "full": "with full"}[cost.checkpointing or "none"]
         of_way = "".join(n for n in told if n.startswith(f"DOES NOT FIT {way} checkpointing: "))
-        assert (f"1 x {cost.device} batch 1 (" in of_way) == (cost.fits is False)
+        assert (f"1 x {short_name(cost.device)} batch 1 (" in of_way) == (cost.fits is False)
     assert "--checkpointing" not in "".join(told)  # both were asked for
 
 

@@ -300,7 +300,7 @@ def test_samples_a_second(lolat: Command, net: str) -> None:
     times = sorted(o["iteration_ms"] for a in lolat.json(*on)["answers"] for o in a["options"])
     assert f": iterations of {milliseconds(times[0])} to {milliseconds(times[-1])}>" in compared
     heads = lines[lines.index("") + 1].split()
-    assert heads[-3:] == ["iteration", "samples/s", "memory"]
+    assert heads[-4:] == ["iteration", "samples/s", "memory", "marks"]
     options = [o for a in lolat.json(*on)["answers"] for o in a["options"]]
     rows = [line for line in lines if line.startswith(("a100 ", "t4 "))]
     assert len(rows) == len(options) == 4
@@ -428,7 +428,7 @@ def test_the_best_come_first_in_their_way_and_no_assumed_network_is_a_tie(
     assert not [line for line in bests if "too close to call" in line]
     given = lolat.done(*ask, "--link-gbps", 100).out.splitlines()
     assert any(
-        line.startswith("  too close to call, as the intervals are wide, against v100")
+        line.startswith("  too close to call, as the intervals are wide, against 4 x v100")
         for line in given
     )
     assert (

@@ -37,10 +37,13 @@ from lolat.report.rows import (
     folded,
     marked_rows,
 )
-from lolat.report.tables import element, escape
+from lolat.report.tables import element, escape, for_readers
 from lolat.units import digits, milliseconds, plain, quantity
 
-HOST_FIRST = "While the host is the limit, a change saves only what the host need not start."
+HOST_FIRST = (
+    "The device waits for its host, so a change saves the time in which the host starts the "
+    "operations that it takes out, not the time of the block."
+)
 MANY = 200
 """Blocks; of a network of more none can be opened."""
 HEADS = (("order", "#", "number"), ("name", "block", "block left"), ("", "", "bars left"),
@@ -220,7 +223,9 @@ def _saved(caption: str, explanation: Explanation) -> str:
     savings = explanation.counterfactuals
     if not savings:
         return element("p", f"{caption}: {NO_CHANGE}", class_="dim")
-    return change_table(savings).html(caption)
+    host = HOST_FIRST * bool(explanation.prediction.host_bound)
+    note = element("p", host, class_="dim") if host else ""
+    return for_readers(change_table(savings).html(caption)) + note
 
 
 def _changes(answer: Prediction) -> str:
@@ -228,8 +233,7 @@ def _changes(answer: Prediction) -> str:
     query, question = answer.query, Question(answer.batch_size, answer.predictor)
     explanation = explain(query.model, query.graph, question, query.at_size)
     is_outside = any(c.in_domain is False for c in explanation.counterfactuals)
-    host = [HOST_FIRST] * bool(answer.host_bound)
-    notes = (*host, *explanation.notes, *[STAR] * is_outside)
+    notes = (*map(for_readers, explanation.notes), *[STAR] * is_outside)
     table = _saved(f"{ANEW[:1].upper()}{ANEW[1:]}", explanation)
     return table + "".join(element("p", plain(note), class_="dim") for note in notes)
 
@@ -242,4 +246,4 @@ def _doubts(answer: Prediction) -> str:
     of_model = () if file.environment.source else file.warnings
     lines = [*dict.fromkeys((*answer.warnings, *of_model))]
     lines += [line[:1].upper() + line[1:] for line in error_lines(answer.query.model)]
-    return f"<ul>{''.join(element('li', plain(line)) for line in lines)}</ul>"
+    return f"<ul>{''.join(element('li', plain(for_readers(line))) for line in lines)}</ul>"
