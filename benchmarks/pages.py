@@ -125,7 +125,7 @@ def counts() -> str:
 def published_devices() -> str:
     """The bundled profiles fitted to published times: device, how it runs networks, median error."""
     from lolat.device.file import read
-    from lolat.device.running import mode_words
+    from lolat.device.summary import mode_words
     from lolat.hardware.environment import FittedOn
     from lolat.io.paths import SHIPPED, list_models
 

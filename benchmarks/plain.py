@@ -157,7 +157,7 @@ if __name__ == "__main__":
 else:
     import lolat
     from benchmarks.runner import Errors, Tables, benchmark, percent
-    from lolat.device.running import as_now
+    from lolat.device.execution_modes import as_now
     from lolat.io.results import Remark
 
     def errors(known: lolat.Model, ms: Mapping[str, float]) -> Errors:

@@ -96,7 +96,7 @@ class LolatError(Exception):
             + f"line {call.lineno}: {call.line}"
             for call in outside[-1:]
             if call.line
-        ]  # a cell is no file
+        ]  # a notebook's cell has no file name
         return [*lines, f"{type(self).__name__}: {self}"]
 
     @property

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.device.shape import OTHERS
+from lolat.device.schema import OTHERS
 from lolat.graph import Graph
 from lolat.io.paths import near
 from lolat.io.progress import Progress

@@ -13,9 +13,9 @@ from typing import Any
 
 from lolat.api.model import Model
 from lolat.api.sheets import of_sheet
+from lolat.device.execution_modes import measured_models, on_card
 from lolat.device.file import DeviceFile, read, readable_models
 from lolat.device.question import LatencyQuestion
-from lolat.device.running import measured_models, on_card
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.modes import EAGER, LAUNCHES
 from lolat.hardware.gpus import (

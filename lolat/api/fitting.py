@@ -20,7 +20,7 @@ from lolat.api.sheets import section_of_sheet
 from lolat.device.file import UNKNOWN, DeviceFile, made, merged, read, write
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import several
-from lolat.device.running import fitted_on_words
+from lolat.device.summary import fitted_on_words
 from lolat.errors import InputError, LolatError, arg
 from lolat.fitting.blocks import model_document
 from lolat.fitting.int8 import with_int8

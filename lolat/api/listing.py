@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lolat.api.choosing import load
 from lolat.device.file import read
-from lolat.device.running import mode_words
+from lolat.device.summary import mode_words
 from lolat.errors import ModelFileError
 from lolat.hardware.gpus import device_names
 from lolat.io.paths import list_models

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from lolat.device import running
+from lolat.device import execution_modes
 from lolat.device.file import UNKNOWN
-from lolat.device.shape import OTHERS
+from lolat.device.schema import OTHERS
 from lolat.device.state import CHECKED, LIMIT, age_of, checked, limit_of, write_check
 from lolat.errors import DeviceError, InputError, MeasuringError, arg
 from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
@@ -349,7 +349,7 @@ def as_now(model: Model, progress: Progress) -> Model:
         f"as the machine is now, {found.ratio:.2f} times as long as learned",
         "its own networks were measured for this answer",
     )
-    return running.as_now(model, max(spread, floor), remark, ratio=found.ratio)
+    return execution_modes.as_now(model, max(spread, floor), remark, ratio=found.ratio)
 
 
 def as_probed(model: Model) -> Model:
@@ -381,7 +381,7 @@ def as_probed(model: Model) -> Model:
         f"by a probe, threads take {abs(1e3 * waking_ms):.0f} µs {'more' if waking_ms > 0 else 'less'} to "
         f"start an operation{beside}; `--now` measures networks and answers for that",
     )
-    made = running.as_now(model, spread, remark)
+    made = execution_modes.as_now(model, spread, remark)
     made.file = made.file.but(**{CHECKED: checked("probe", ratio, LIMIT)})
     return made
 

@@ -250,7 +250,9 @@ class Model(Device):
         from lolat.llm.gpu import section_of
 
         if self.file.llm is None:
-            raise self.file.lacks(self.source, OF_LANGUAGE_MODELS)
+            from lolat.device.remedies import lacks
+
+            raise lacks(self.file, self.source, OF_LANGUAGE_MODELS)
         return section_of(self.file.llm, self.source)
 
     # ---- Measuring on this machine

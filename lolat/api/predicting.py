@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from lolat.device.execution_modes import TIED, in_precisions
 from lolat.device.predicting import predict
 from lolat.device.prediction import Prediction, end_ms
 from lolat.device.question import (
@@ -22,7 +23,7 @@ from lolat.device.question import (
     no_device,
     sizes_of,
 )  # fmt: skip
-from lolat.device.running import TIED, in_precisions, not_alike
+from lolat.device.summary import not_alike
 from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis

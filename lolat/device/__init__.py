@@ -83,7 +83,9 @@ class Device(Result):
     def latencies_file(self) -> DeviceFile:
         """The file, with latencies of inference; ModelFileError, with the remedy, if it has none."""
         if not self.file.has_latencies:
-            raise self.file.lacks(self.source, OF_INFERENCE)
+            from lolat.device.remedies import lacks
+
+            raise lacks(self.file, self.source, OF_INFERENCE)
         return self.file
 
     @cached_property
@@ -132,7 +134,7 @@ class Device(Result):
         )
         if asked == RunAs():
             return self
-        from lolat.device.running import run_as
+        from lolat.device.execution_modes import run_as
 
         if asked not in self._in_mode:
             self._in_mode[asked] = run_as(self, asked)

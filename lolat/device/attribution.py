@@ -18,11 +18,11 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from lolat.device import Device
+from lolat.device.execution_modes import HALVES, as_written, has_images, in_precisions, measured_in
 from lolat.device.file import UNKNOWN
 from lolat.device.predicting import predict
 from lolat.device.prediction import Prediction
 from lolat.device.question import DEFAULT, Question, RunAs
-from lolat.device.running import HALVES, as_written, has_images, in_precisions, measured_in
 from lolat.errors import InputError, arg
 from lolat.graph import Graph, Operation
 from lolat.graph.analysis import Analysis, analyze

@@ -1,4 +1,4 @@
-"""The JSON file of a device: reading, writing, its sections, and its age (`lolat.device.shape` checks it).
+"""The JSON file of a device: reading, writing, and its sections (`lolat.device.schema` checks it).
 
 A document stays as it is, so that keys of a later minor version survive; `DeviceFile` has its parts as
 structs.
@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import msgspec
@@ -19,7 +18,7 @@ import msgspec
 from lolat.device.domain import Domain
 from lolat.device.predictors import PREDICTORS, Roofline
 from lolat.device.predictors.formula import Formula
-from lolat.device.shape import (
+from lolat.device.schema import (
     FORMAT_VERSION,
     OTHERS,
     SCHEMA,
@@ -28,15 +27,13 @@ from lolat.device.shape import (
     StoredPoint,
     validate,
 )
-from lolat.errors import InputError, LolatError, ModelFileError, arg
+from lolat.errors import InputError, LolatError, arg
 from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, Mode
-from lolat.hardware.environment import ANY_GPU, Environment, Hardware, with_generation
-from lolat.hardware.gpus import CPU, card_of, device_name, find_gpu
+from lolat.hardware.environment import Environment, Hardware, with_generation
 from lolat.io.documents import read_json, to_json
-from lolat.io.paths import AnyPath, bundled_folder, list_models, near, shown_path
+from lolat.io.paths import AnyPath, list_models, near, shown_path
 from lolat.io.results import Remark
 from lolat.io.writing import write_bytes
-from lolat.parameters import BACKENDS, TRAINING_BACKENDS
 
 OF_INFERENCE = "latencies of inference"
 OF_TRAINING = "training"
@@ -211,7 +208,7 @@ class DeviceFile(Hardware):
         """All remarks on a device: those of data sheets, and those that its file was made with."""
         return [*filter(None, (self.of_form, self.estimated)), *self.warnings]
 
-    # ---- Other sections: which a file has, which it lacks, how one is added
+    # ---- Other sections
 
     @property
     def sections(self) -> dict[str, Any]:
@@ -254,54 +251,6 @@ class DeviceFile(Hardware):
             "spaces": bool(self.spaces),
         }
         return tuple(name for name, is_known in known.items() if is_known)
-
-    def lacks(self, source: str, section: str) -> ModelFileError:
-        """The error of a file that lacks a section: one of MODEL_PARTS, or the space named `section`."""
-        known = " and ".join(self.knows) or "nothing yet"
-        lacking = section if section in MODEL_PARTS else f"networks of {section}"
-        others = "`lolat models` lists those that do"
-        if section in MODEL_PARTS and self.llm is not None and (card := card_of(self.product)):
-            others = f"for networks ask `{card.casefold().replace(' ', '-')}`"
-        elif section == OF_LANGUAGE_MODELS and (names := self._serving() or self._sheets()):
-            others = f"for language models ask {' or '.join(f'`{name}`' for name in names)}"
-        return ModelFileError(
-            f"{source} knows {known}, but no {lacking}; {others}; or add them with "
-            f"{self.how_to_add(source, section)}"
-        )
-
-    def _serving(self) -> list[str]:
-        """The names of the files of the same card that know language models."""
-        card, found = card_of(self.product), list[str]()
-        for name, _, _, other in readable_models():
-            found += [name] * (other.llm is not None and card_of(other.product) == card)
-        return found
-
-    def _sheets(self) -> list[str]:
-        """The name of the data sheet of the same card, if language models are answered from it."""
-        gpu = find_gpu(self.product)
-        return [device_name(gpu)] if gpu and gpu.bf16 else []
-
-    def how_to_add(self, source: str, section: str) -> str:
-        """The commands that add to a file a section that it `lacks`."""
-        path, where = Path(source), self.environment
-        is_shipped = path.resolve().parent == bundled_folder().resolve()  # never written to
-        file = quote(path.name if is_shipped else source)
-        if section == OF_LANGUAGE_MODELS:
-            return (
-                f"`lolat fit KERNELS.csv --facts devices.csv --device NAME --output {file}`, from what "
-                "examples/time_operations.py writes"
-            )
-        if section not in (OF_INFERENCE, OF_TRAINING):
-            return f"`lolat nas fit {section} SAMPLES.csv --output {file}`"
-        device = ANY_GPU if where.device == ANY_GPU or self.gpu else CPU
-        if section == OF_TRAINING and (where.framework or BACKENDS[0]) not in TRAINING_BACKENDS:
-            backend = f"--backend {' or '.join(TRAINING_BACKENDS)}"
-            return f"`lolat learn {device} {backend} --mode training`: {where.framework} does not train"
-        backend = f" --backend {where.framework}" if where.framework else ""
-        mode = " --mode training" if section == OF_TRAINING else ""
-        table = "EPOCHS.csv" if section == OF_TRAINING else "TABLE.csv"
-        learn = f"`lolat learn {device}{backend}{mode} --output {file}` on the device"
-        return f"{learn}, or `lolat fit {table} --output {file}`"
 
 
 # ---- Making and joining files

@@ -20,6 +20,7 @@ from lolat.device.domain import (
     extrapolated_half_width,
     fit_again,
 )
+from lolat.device.execution_modes import as_written, layout_remarks
 from lolat.device.file import DeviceFile, readable_models
 from lolat.device.intervals import interval_around, normal_quantile
 from lolat.device.prediction import Prediction, Query, end_ms, no_room_words
@@ -29,8 +30,8 @@ from lolat.device.predictors.int8 import int8_half_width, int8_remark, untimed_i
 from lolat.device.predictors.roofline import RECURRENT_MS, Roofline
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.question import AUTO, Question, as_whole
-from lolat.device.running import FRAMEWORK_TITLES, as_written, layout_remarks
-from lolat.device.shape import Noise
+from lolat.device.schema import Noise
+from lolat.device.summary import FRAMEWORK_TITLES
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph, Operation
 from lolat.graph.analysis import Analysis, analyze
@@ -268,7 +269,7 @@ def with_copies(
     The latency is without the copies that autocast keeps until its context ends. A program with a context
     for each pass makes them in each: it reads 4 bytes and writes 2, at the data sheet's bandwidth. So do
     compilers, and PyTorch 2.10 and newer in inference mode. In eager PyTorch the latency has the copies
-    that autocast does not keep. Less than COPIES_SHARE is passed over.
+    that autocast does not keep. A conversion of less than COPIES_SHARE of the latency gets no remark.
     """
     gpu = file.gpu
     if gpu is None or not gpu.bandwidth_gb_s or file.mode.dtype != AMP:

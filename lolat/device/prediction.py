@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 
 from lolat.device.domain import NEGLIGIBLE_SHARE
-from lolat.device.running import layout_of, mode_words, span
+from lolat.device.execution_modes import layout_of
 from lolat.device.state import State
+from lolat.device.summary import mode_words, span
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze

@@ -1,18 +1,27 @@
-"""A model file in a line, as the answer of `lolat show --json`, and its formula as families of work."""
+"""A device profile in words: in a line, its measurements, its execution mode, its formula as families."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lolat.device import Device
+from lolat.device.execution_modes import layout_of
+from lolat.device.file import UNKNOWN, DeviceFile
 from lolat.device.predictors.additive import FAMILY, AdditiveCosts
 from lolat.device.predictors.formula import Formula
-from lolat.device.running import known_by, mode_words
+from lolat.device.predictors.roofline import Roofline
 from lolat.device.state import State, ago, moment
+from lolat.graph import Graph
 from lolat.graph.counts import MEANINGS, MEMBERS
-from lolat.units import milliseconds, percent, plain
+from lolat.graph.modes import EAGER
+from lolat.hardware.gpus import PRECISION_OF, find_gpu
+from lolat.units import milliseconds, percent, plain, plural, rows_of
+
+FRAMEWORK_TITLES = {"torch": "PyTorch", "tensorflow": "TensorFlow", "onnxruntime": "ONNX Runtime"}
+IN_TF32 = " (convolutions in TF32)"  # PyTorch's default for float32
+LAYOUTS = {True: "channels last", False: "channels first", None: ""}
 
 
 @dataclass(frozen=True)
@@ -120,6 +129,88 @@ def words_of(model: Device) -> str:
     if {"median", "points"} <= errors.keys():
         words += f": median error {percent(errors['median'])} on {errors['points']:,.0f} points"
     return f"{headline(model)}\n{words}"
+
+
+# ---- Its measurements and its execution mode in words
+
+
+def mode_words(file: DeviceFile, graph: Graph | None = None, last: bool = False) -> str:
+    """Precision, framework, launch, layout: "fp32, PyTorch, eager"; `graph`, `last`: see `layout_of`."""
+    mode, framework = file.mode, file.environment.framework
+    precision = PRECISION_OF[mode.dtype]
+    precision += IN_TF32 * bool(file.kernels and file.has_tf32)
+    title = FRAMEWORK_TITLES.get(framework or "", framework)
+    parts = [precision, plain(title) if title else ""]
+    parts += [mode.launch if framework == "torch" or mode.launch != EAGER else ""]
+    parts += [LAYOUTS[layout_of(mode, graph, last)]]
+    return ", ".join(filter(None, parts))
+
+
+def not_alike(models: Iterable[Device], remedy: str = "") -> str:
+    """A remark on devices whose times do not compare them; "" where they do.
+
+    Of GPUs some run in half precision and some do not, although no precision was asked for; of learned
+    devices some were busy and some were not. `remedy`: in place of the options of `lolat predict`.
+    """
+    models = [*models]
+    busy = {plain(model.label): bool(model.file.loaded) for model in models}
+    if len({*busy.values()}) > 1:
+        names = ", ".join(name for name, is_busy in busy.items() if is_busy)
+        return (
+            f"Loads differ, so these times do not compare the devices: {names} learned while other "
+            "programs ran, the others not"
+        )
+    by_precision: dict[str, dict[str, bool]] = {}
+    for model in models:
+        if model.asked.precision is None and Roofline.name in model.predictors:
+            mode = model.file.mode
+            by_precision.setdefault(PRECISION_OF[mode.dtype], {})[plain(model.label)] = mode.half
+    if len({half for labels in by_precision.values() for half in labels.values()}) < 2:
+        return ""
+    each = "; ".join(f"{name} on {', '.join(labels)}" for name, labels in by_precision.items())
+    return (
+        f"Precisions differ, so these times do not compare the GPUs: {each} ("
+        f"{remedy or 'one for all: --precision amp; each fastest precision: --precision best'})"
+    )
+
+
+def span(sizes: tuple[int, int]) -> str:
+    """A range in words: "1 to 64"."""
+    low, high = sizes
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def fitted_on_words(file: DeviceFile) -> str:
+    """The measurements of a device: the number of operations, of networks, or of blocks and networks
+    together; their batch sizes and the version of the framework.
+    """
+    where, blocks = file.environment, len(file.points)
+    fitted_on = where.fitted_on
+    networks = rows_of(fitted_on.network_rows or fitted_on.networks, fitted_on.networks)
+    parts = [plural(fitted_on.operations, "operation")] * bool(fitted_on.operations)
+    parts += [networks] * bool(fitted_on.networks)
+    parts += [plural(blocks, "measurement")] if blocks and not parts else []
+    if file.batch_sizes:
+        parts.append(f"batch {span(file.batch_sizes)}")
+    if where.framework_version:
+        title = FRAMEWORK_TITLES.get(where.framework or "", where.framework)
+        parts.append(plain(f"{title} {where.framework_version}"))
+    return ", ".join(parts)
+
+
+def known_by(name: str, file: DeviceFile, by: str = "by") -> str:
+    """The name and the device of a model, and what it is known by: "l4: L4, data sheet only".
+
+    `by`: the words before its measurements.
+    """
+    is_sheet = file.kernels is not None and not file.kernels.measured
+    fitted = fitted_on_words(file)
+    by = f"{by} {fitted}" if fitted else "data sheet only" * is_sheet
+    product = file.product
+    gpu = None if " " in product else find_gpu(product)  # "l4" is a name for a table
+    device = gpu.name if gpu else product
+    device = "device not named" if product == UNKNOWN else device
+    return ", ".join(filter(None, (f"{plain(name)}: {plain(device)}", by)))
 
 
 # ---- A formula as families of counts with a rate each

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from lolat.device import Device
+from lolat.device.execution_modes import before_fit
 from lolat.device.file import DeviceFile
-from lolat.device.running import before_fit
 from lolat.errors import InputError, LolatError
 from lolat.fitting.blocks import model_document
 from lolat.fitting.from_tables import TimedRows, specs_document, tables_document, usual_mode

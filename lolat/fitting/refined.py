@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from lolat.device.execution_modes import before_fit, exchanged
 from lolat.device.file import DeviceFile
 from lolat.device.predictors.roofline import OwnStep, Roofline
-from lolat.device.running import before_fit, exchanged
 from lolat.errors import InputError
 from lolat.fitting.cross_validation import errors
 from lolat.fitting.roofline import common_ratio

@@ -36,7 +36,7 @@ class Environment(Struct, frozen=True, rename={"fitted_on": "held"}):
 
     `device`: CPU or ANY_GPU for one that LoLat measured, else any word; `card`: the GPU of a device with a
     user's name; `source`: names of tables, or facts on the single layers of 2018; `sheet`: given fields of
-    `Gpu`; `rows`: keys of fitted rows; `own_networks`: timed networks of the user that set the level;
+    `Gpu`; `rows`: keys of fitted rows; `own_networks`: the user's timed networks that scaled all times;
     `mode`: the execution mode in words. Further fields are in the file alone;
     `lolat.microbench.environment` compares them.
     """

@@ -59,8 +59,8 @@ class Gpu:
 
     `cores`: units that add one float32 product per clock; `vector_tflops`: rate of float32 without units
     for matrices; `half_tflops`: rate of float16, and of bfloat16 if `bf16` without `bf16_tflops`; `link`: a
-    key of `lolat.hardware.links.PEAKS`; `dies`: GPUs on a card, of one of which all the rest is; `turns`:
-    in half precision all convolutions are computed channels last, as since Hopper.
+    key of `lolat.hardware.links.PEAKS`; `dies`: GPUs on one card; all other fields are of one of them;
+    `turns`: in half precision all convolutions are computed channels last, as since Hopper.
     """
 
     name: str

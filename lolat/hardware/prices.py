@@ -256,7 +256,7 @@ class Rental:
         return form_of(card.name) if card else ""
 
     def _order(self, offer: Offer) -> tuple[bool, str]:
-        """The order of offers of one price: those whose card surely has the own form first."""
+        """Sort key of offers at equal price: cards known to have the device's form are first."""
         return self._form not in ("", offer.form), offer.instance_type
 
     def of_machines(self, devices: int) -> Rental:

@@ -9,6 +9,7 @@ import numpy as np
 from lolat.device import Device
 from lolat.device.predicting import predict
 from lolat.device.question import Question, as_whole
+from lolat.device.remedies import lacks
 from lolat.errors import InputError, arg
 from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
@@ -41,7 +42,7 @@ def estimator(
         return from_model(model, space)
     if not model.predictors:
         if not sampled:
-            raise model.file.lacks(model.source, space.name)
+            raise lacks(model.file, model.source, space.name)
         raise samples_only("batch_size" if predictor is None else "predictor", model)
     model.predictor(predictor)
     as_whole(batch_size)

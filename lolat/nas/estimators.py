@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lolat.device import Device
+from lolat.device.execution_modes import as_written
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import as_whole
-from lolat.device.running import as_written, mode_words
+from lolat.device.summary import mode_words
 from lolat.graph.counts import COLUMNS
 from lolat.io.paths import AnyPath
 from lolat.nas.space import CHUNK, Grid, Space

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lolat import __version__
 from lolat.device.prediction import Prediction
-from lolat.device.running import not_alike
+from lolat.device.summary import not_alike
 from lolat.parameters import in_python
 from lolat.report.bottlenecks import page_file
 from lolat.report.prediction import table_of_predictions

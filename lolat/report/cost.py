@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from lolat.device.running import IN_TF32, LAYOUTS
+from lolat.device.summary import IN_TF32, LAYOUTS
 from lolat.graph.modes import COMPILED, EAGER
 from lolat.report.cost_table import (
     ASSUMED,

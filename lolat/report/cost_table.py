@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from lolat.device.intervals import within_limit
-from lolat.device.running import IN_TF32, LAYOUTS
+from lolat.device.summary import IN_TF32, LAYOUTS
 from lolat.hardware.links import CLUSTER, UNKNOWN_NETWORK
 from lolat.report.llm import LEGEND
 from lolat.report.tables import Column, ReportTable, ends_of

@@ -14,8 +14,7 @@ from lolat.device import Device
 from lolat.device.intervals import conformal_quantile, t_quantile
 from lolat.device.predictors.formula import CONSTANT, Formula
 from lolat.device.predictors.two_regime import TwoRegime
-from lolat.device.running import mode_words, span
-from lolat.device.summary import Families, Rate, families_of, headline
+from lolat.device.summary import Families, Rate, families_of, headline, mode_words, span
 from lolat.errors import InputError
 from lolat.graph.counts import COLUMNS
 from lolat.hardware.gpus import find_gpu

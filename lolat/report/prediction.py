@@ -16,8 +16,7 @@ from lolat.device.prediction import (
     memory_words,
     no_room_words,
 )
-from lolat.device.running import known_by, not_alike
-from lolat.device.summary import headline
+from lolat.device.summary import headline, known_by, not_alike
 from lolat.graph.memory import parameters
 from lolat.io.results import topic
 from lolat.report.ranked import (

@@ -11,8 +11,9 @@ from math import inf, lcm
 from typing import Any
 
 from lolat.device import Device
+from lolat.device.execution_modes import TIED
 from lolat.device.question import AUTO, as_whole, ask_each, each_batch, is_one, no_device, several
-from lolat.device.running import LAYOUTS, TIED
+from lolat.device.summary import LAYOUTS
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.modes import AMP, BFLOAT16, COMPILED, EAGER, FLOAT16, GRAPH

@@ -9,10 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lolat import readers
+from lolat.device.execution_modes import HALVES
 from lolat.device.predicting import no_memory
 from lolat.device.prediction import no_room_words
 from lolat.device.question import AUTO, as_whole, several
-from lolat.device.running import HALVES
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.edits import as_trained

@@ -12,6 +12,7 @@ import numpy as np
 
 from lolat.device.file import OF_LANGUAGE_MODELS, DeviceFile
 from lolat.device.intervals import LARGEST, conformal_quantile, t_quantile
+from lolat.device.remedies import lacks
 from lolat.errors import InputError, arg
 from lolat.graph.memory import largest_fitting
 from lolat.graph.modes import EAGER, Launch
@@ -130,7 +131,7 @@ class DecoderPlan:
     ) -> DecoderPlan:  # fmt: skip
         """Make the plan of a decoder; ModelFileError if the device knows no language models."""
         if device.file.llm is None:
-            raise device.file.lacks(device.source, OF_LANGUAGE_MODELS)
+            raise lacks(device.file, device.source, OF_LANGUAGE_MODELS)
         ours = {"host_us": device.asked.host_us, "channels_last": device.asked.channels_last}
         for name, given in (*ours.items(), ("validation_samples", run.validation)):
             if given:

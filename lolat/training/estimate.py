@@ -47,6 +47,7 @@ from lolat.device.predictors.roofline import (
     TrainingSteps,
 )
 from lolat.device.question import Question
+from lolat.device.remedies import how_to_add
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
 from lolat.graph.counts import ONLY, count
@@ -102,7 +103,7 @@ class ForwardTraining(TrainingPredictor):
     ) -> None:
         """Take a device's file with latencies; the ratios are the median of `known`."""
         self.file = file
-        self.command = file.how_to_add(source, OF_TRAINING)
+        self.command = how_to_add(file, source, OF_TRAINING)
         self.latency = Device(file, source)
         self.ratios = np.median(list(known), axis=0).tolist()
 

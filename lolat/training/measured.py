@@ -21,7 +21,7 @@ from lolat.device.file import DeviceFile
 from lolat.device.intervals import Calibration
 from lolat.device.predicting import other_framework, predict
 from lolat.device.question import Question
-from lolat.device.shape import Noise
+from lolat.device.schema import Noise
 from lolat.errors import InputError
 from lolat.fitting.cross_validation import cross_validate, folds_of, interval_entry, log_errors
 from lolat.fitting.least_squares import fit_relative, require_points

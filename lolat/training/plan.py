@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lolat.device.execution_modes import LAID_BY_COMPILER, as_written, has_convolutions, layout_of
 from lolat.device.file import OF_TRAINING, DeviceFile
-from lolat.device.running import LAID_BY_COMPILER, as_written, has_convolutions, layout_of
+from lolat.device.remedies import lacks
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.kinds import CONVOLUTIONS
@@ -55,7 +56,7 @@ def training_of(device: Device) -> TrainingPredictor:
     if file.training is not None:
         return MeasuredTraining(file, source)
     if not file.has_latencies:
-        raise file.lacks(source, OF_TRAINING)
+        raise lacks(file, source, OF_TRAINING)
     return EstimatedTraining(file) if file.kernels else ForwardTraining(file, source)
 
 

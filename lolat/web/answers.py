@@ -15,7 +15,7 @@ from lolat.api.model import Model
 from lolat.api.predicting import ask
 from lolat.device.budget import budget, value_words
 from lolat.device.question import LatencyQuestion, Question
-from lolat.device.running import not_alike
+from lolat.device.summary import not_alike
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
 from lolat.llm.answer import BREAKDOWN, ServingConfig

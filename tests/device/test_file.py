@@ -17,6 +17,7 @@ import lolat
 from lolat.api.model import Model
 from lolat.device import file as model_file
 from lolat.device.file import OF_INFERENCE, OF_TRAINING, DeviceFile, made, merged, put, read, write
+from lolat.device.remedies import lacks
 from lolat.errors import InputError, LolatError, ModelFileError
 from tests import synthetic
 from tests.strategies import models
@@ -261,7 +262,9 @@ def test_a_model_without_inference(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_lacking_section_has_its_command(section: str, command: str) -> None:
     where = {"device": "gpu", "framework": "torch"}
-    error = DeviceFile(made("a", "b", where) | {"spaces": {"darts": {}}}).lacks("a b.json", section)
+    error = lacks(
+        DeviceFile(made("a", "b", where) | {"spaces": {"darts": {}}}), "a b.json", section
+    )
     assert "a b.json knows networks of darts, but no" in str(error)
     assert command in str(error)
 

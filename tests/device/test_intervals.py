@@ -20,7 +20,7 @@ from lolat.device.intervals import (
     t_quantile,
 )
 from lolat.device.predicting import widened_half_width
-from lolat.device.shape import Noise
+from lolat.device.schema import Noise
 from lolat.errors import InputError
 
 RESIDUALS = tuple(i / 100 for i in range(-50, 50))  # the 91st smallest of their sizes is 0.45

@@ -9,7 +9,7 @@ import pytest
 
 from lolat.api.model import Model
 from lolat.device.predictors.additive import TERMS
-from lolat.device.shape import validate
+from lolat.device.schema import validate
 from lolat.errors import InputError
 from lolat.fitting.blocks import (
     fit_document,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lolat
-from lolat.device.running import fitted_on_words
+from lolat.device.summary import fitted_on_words
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from tests.training import known_device

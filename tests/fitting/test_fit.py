@@ -16,7 +16,7 @@ from msgspec.structs import replace
 import lolat
 from lolat.api.model import Model
 from lolat.device.predictors.roofline import Roofline
-from lolat.device.shape import validate
+from lolat.device.schema import validate
 from lolat.fitting.from_tables import TimedRows, _of_operations, tables_document
 from lolat.fitting.roofline import fit_roofline, predicted
 from lolat.fitting.times import Times, seen_specs

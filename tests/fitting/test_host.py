@@ -12,7 +12,7 @@ from lolat.api.model import Model
 from lolat.device.domain import LARGER
 from lolat.device.intervals import Calibration
 from lolat.device.predictors.host import FACTOR, USUAL_MS
-from lolat.device.shape import validate
+from lolat.device.schema import validate
 from lolat.fitting.from_tables import (
     OTHER_HOST_SPREAD,
     TimedRows,

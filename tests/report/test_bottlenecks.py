@@ -15,7 +15,7 @@ from msgspec import structs
 import lolat
 from lolat.api.model import Model
 from lolat.device.prediction import Prediction
-from lolat.device.running import IN_TF32
+from lolat.device.summary import IN_TF32
 from lolat.graph.blocks import cut
 from lolat.graph.counts import COLUMNS, GROUPS
 from lolat.report.bottlenecks import page

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lolat.device.file import DeviceFile
-from lolat.device.shape import FORMAT_VERSION, SCHEMA
+from lolat.device.schema import FORMAT_VERSION, SCHEMA
 from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.io.tables import to_csv

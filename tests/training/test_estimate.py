@@ -21,6 +21,7 @@ from lolat.api.model import Model
 from lolat.device import predicting
 from lolat.device.file import OF_TRAINING, DeviceFile
 from lolat.device.question import Question
+from lolat.device.remedies import how_to_add
 from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.graph.work import CLASSES
@@ -324,7 +325,7 @@ def test_to_measure_training_is_advised_on_a_backend_that_trains() -> None:
     """By the backends themselves; a profile of ONNX Runtime says that it does not train."""
     for name in ("epyc-2t", "epyc-2t-torch", "epyc-2t-onnxruntime"):
         file = lolat.load(name).file
-        advice = file.how_to_add(name, OF_TRAINING)
+        advice = how_to_add(file, name, OF_TRAINING)
         for backend in re.findall(r"--backend (\w+)(?: or (\w+))?", advice)[0]:
             if backend:
                 check_trains(backend)

@@ -55,7 +55,7 @@ def parts(
     rates: Mapping[str, float],
     known: Collection[str],
 ) -> np.ndarray:
-    """(operations, INT8_CLASSES + 1) ms of the classes before their factors; the last one is as in float.
+    """(operations, INT8_CLASSES + 1) ms in float, by class; the last column stays in float.
 
     `float_ms`: (operations,); `rates`: ms of an element and of an operation in float; `known`: the schemes
     that have factors, as all others are as in float.

@@ -13,8 +13,9 @@ import pytest
 
 import lolat
 from lolat.api.model import Model
+from lolat.device.execution_modes import _changed
 from lolat.device.file import DeviceFile, made
-from lolat.device.running import _changed, fitted_on_words, mode_words
+from lolat.device.summary import fitted_on_words, mode_words
 from lolat.errors import InputError, LolatError
 from lolat.graph import Graph, GraphBuilder
 from lolat.training.compare import short_name

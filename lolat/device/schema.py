@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from lolat.device.domain import Domain
-from lolat.device.predictors import AdditiveCosts, Roofline, TrainingSteps, TwoRegime
+from lolat.device.predictors import PREDICTORS
 from lolat.errors import ModelFileError
 from lolat.graph.counts import EXTRAS
 from lolat.hardware.environment import Environment
@@ -48,13 +48,13 @@ class StoredPoint(msgspec.defstruct("Extras", _MORE), kw_only=True):  # type: ig
     scheme: str = ""
 
 
-class Predictors(Struct, rename={"two_regime": "two-regime", "training_steps": "training-steps"}):
-    """The predictors that this version knows; a file may have others."""
+_FORMULAS = {name.replace("-", "_"): kind for name, kind in PREDICTORS.items()}
+_OPTIONAL = [(name, kind | UnsetType, UNSET) for name, kind in _FORMULAS.items()]
+_NAMES = {name: kind.name for name, kind in _FORMULAS.items()}
 
-    two_regime: TwoRegime | UnsetType = UNSET
-    extended: AdditiveCosts | UnsetType = UNSET
-    kernels: Roofline | UnsetType = UNSET
-    training_steps: TrainingSteps | UnsetType = UNSET
+
+class Predictors(msgspec.defstruct("Formulas", _OPTIONAL, rename=_NAMES)):  # type: ignore[misc]
+    """The formulas of PREDICTORS by name; a file may have others, of a later version."""
 
 
 OTHERS = 0.2
@@ -104,7 +104,7 @@ class Before(Struct):
 class ModelFile(Sections, kw_only=True):
     """A file with latencies of inference; `before`: in the precision before the last fit.
 
-    `estimated`, `of_form`: remarks on data sheets, see `lolat.device.running`.
+    `estimated`, `of_form`: remarks on data sheets, see `lolat.device.execution_modes`.
     """
 
     default: str

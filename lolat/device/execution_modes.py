@@ -1,17 +1,17 @@
-"""Execution modes of a device (precision, framework, launch), and words on its measurements."""
+"""A device in another execution mode (precision, launch, layout), on another card, and as of now."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace as replaced
 
-from lolat.device.file import UNKNOWN, DeviceFile, readable_models
+from lolat.device.file import DeviceFile, readable_models
 from lolat.device.predictors.host import FACTOR, GIVEN
 from lolat.device.predictors.precision import in_precision, no_precision, on_sheet
 from lolat.device.predictors.roofline import Roofline, TrainingSteps
@@ -19,17 +19,15 @@ from lolat.device.question import RunAs
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.kinds import CONVOLUTIONS
-from lolat.graph.modes import EAGER, FLOAT32, Mode, own_dtype
+from lolat.graph.modes import FLOAT32, Mode, own_dtype
 from lolat.hardware.gpus import PRECISION_OF, Gpu, card_of, dtype_named, find_gpu
 from lolat.io.paths import SHIPPED, list_models
 from lolat.io.results import Remark
-from lolat.units import plain, plural, rows_of
 
 if TYPE_CHECKING:
     from lolat.device import Device
 
 D = TypeVar("D", bound="Device")
-FRAMEWORK_TITLES = {"torch": "PyTorch", "tensorflow": "TensorFlow", "onnxruntime": "ONNX Runtime"}
 MODE_WORDS = ("half", "mode", "compile", "own_networks")
 """Keys of an environment that tell the execution mode, and the own runs in it."""
 CARD_SPREAD = 0.1
@@ -42,8 +40,6 @@ LAYOUT_SPREAD = 0.15
 """Standard deviation, a logarithm, of the error of channels last by the terms of channels first: against
 those measured, a RTX 3090 has a median of 0.00 and a spread of 0.03, a H100 of 0.14 and 0.11 (14 networks,
 batch 128)."""
-IN_TF32 = " (convolutions in TF32)"  # PyTorch's default for float32
-LAYOUTS = {True: "channels last", False: "channels first", None: ""}
 TIED = 1.01
 """Precisions in which a device takes up to so many times the least time are as fast; the one with less
 memory is taken. A host-bound GPU takes as long in each."""
@@ -61,7 +57,7 @@ ABOVE_FLOAT32 = frozenset(["float64", "complex64", "complex128"])
 
 
 def before_fit(file: DeviceFile) -> dict[str, Any]:
-    """Return the part `before` of another file; see `lolat.device.shape.Before`."""
+    """Return the part `before` of another file; see `lolat.device.schema.Before`."""
     document = file.document
     where = {n: v for n, v in file.recorded.items() if n in MODE_WORDS}
     kept = {n: document[n] for n in ("device", "predictors", "estimated") if n in document}
@@ -408,7 +404,7 @@ def in_precisions(model: D, precisions: Sequence[str]) -> Iterator[D]:
             yield model.run_as(precision)
 
 
-# ---- In words
+# ---- The layout of images
 
 
 def has_convolutions(graph: Graph) -> bool:
@@ -425,88 +421,9 @@ def has_images(graph: Graph) -> bool:
 def layout_of(mode: Mode, graph: Graph | None, last: bool = False) -> bool | None:
     """True for images channels last, False for channels first; None if no time depends on it.
 
-    `graph`: None for any network. A compiler chooses the layout itself, and lays images `last` if that was
-    asked for; in float32 none is known to matter.
+    `graph`: None for any network. A compiler chooses the layout itself: `last`, whether channels last
+    were asked for, is told all the same. In float32 no layout is known to matter.
     """
     is_last = mode.channels_last or (last and mode.fused)
     matters = graph is not None and mode.half and not mode.fused and has_images(graph)
     return is_last if matters or is_last else None
-
-
-def mode_words(file: DeviceFile, graph: Graph | None = None, last: bool = False) -> str:
-    """Precision, framework, launch, layout: "fp32, PyTorch, eager"; `graph`, `last`: see `layout_of`."""
-    mode, framework = file.mode, file.environment.framework
-    precision = PRECISION_OF[mode.dtype]
-    precision += IN_TF32 * bool(file.kernels and file.has_tf32)
-    title = FRAMEWORK_TITLES.get(framework or "", framework)
-    parts = [precision, plain(title) if title else ""]
-    parts += [mode.launch if framework == "torch" or mode.launch != EAGER else ""]
-    parts += [LAYOUTS[layout_of(mode, graph, last)]]
-    return ", ".join(filter(None, parts))
-
-
-def not_alike(models: Iterable[Device], remedy: str = "") -> str:
-    """A remark on devices whose times do not compare them; "" where they do.
-
-    Of GPUs some run in half precision and some do not, although no precision was asked for; of learned
-    devices some were busy and some were not. `remedy`: in place of the options of `lolat predict`.
-    """
-    models = [*models]
-    busy = {plain(model.label): bool(model.file.loaded) for model in models}
-    if len({*busy.values()}) > 1:
-        names = ", ".join(name for name, is_busy in busy.items() if is_busy)
-        return (
-            f"Loads differ, so these times do not compare the devices: {names} learned while other "
-            "programs ran, the others not"
-        )
-    by_precision: dict[str, dict[str, bool]] = {}
-    for model in models:
-        if model.asked.precision is None and Roofline.name in model.predictors:
-            mode = model.file.mode
-            by_precision.setdefault(PRECISION_OF[mode.dtype], {})[plain(model.label)] = mode.half
-    if len({half for labels in by_precision.values() for half in labels.values()}) < 2:
-        return ""
-    each = "; ".join(f"{name} on {', '.join(labels)}" for name, labels in by_precision.items())
-    return (
-        f"Precisions differ, so these times do not compare the GPUs: {each} ("
-        f"{remedy or 'one for all: --precision amp; each fastest precision: --precision best'})"
-    )
-
-
-def span(sizes: tuple[int, int]) -> str:
-    """A range in words: "1 to 64"."""
-    low, high = sizes
-    return str(low) if low == high else f"{low} to {high}"
-
-
-def fitted_on_words(file: DeviceFile) -> str:
-    """The measurements of a device: the number of operations, of networks, or of blocks and networks
-    together; their batch sizes and the version of the framework.
-    """
-    where, blocks = file.environment, len(file.points)
-    fitted_on = where.fitted_on
-    networks = rows_of(fitted_on.network_rows or fitted_on.networks, fitted_on.networks)
-    parts = [plural(fitted_on.operations, "operation")] * bool(fitted_on.operations)
-    parts += [networks] * bool(fitted_on.networks)
-    parts += [plural(blocks, "measurement")] if blocks and not parts else []
-    if file.batch_sizes:
-        parts.append(f"batch {span(file.batch_sizes)}")
-    if where.framework_version:
-        title = FRAMEWORK_TITLES.get(where.framework or "", where.framework)
-        parts.append(plain(f"{title} {where.framework_version}"))
-    return ", ".join(parts)
-
-
-def known_by(name: str, file: DeviceFile, by: str = "by") -> str:
-    """The name and the device of a model, and what it is known by: "l4: L4, data sheet only".
-
-    `by`: the words before its measurements.
-    """
-    is_sheet = file.kernels is not None and not file.kernels.measured
-    fitted = fitted_on_words(file)
-    by = f"{by} {fitted}" if fitted else "data sheet only" * is_sheet
-    product = file.product
-    gpu = None if " " in product else find_gpu(product)  # "l4" is a name for a table
-    device = gpu.name if gpu else product
-    device = "device not named" if product == UNKNOWN else device
-    return ", ".join(filter(None, (f"{plain(name)}: {plain(device)}", by)))

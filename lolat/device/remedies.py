@@ -1,0 +1,72 @@
+"""The remedy for a profile that lacks a section: the profile that has it, and the command that adds it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import quote
+
+from lolat.device.file import (
+    MODEL_PARTS,
+    OF_INFERENCE,
+    OF_LANGUAGE_MODELS,
+    OF_TRAINING,
+    DeviceFile,
+    readable_models,
+)
+from lolat.errors import ModelFileError
+from lolat.hardware.environment import ANY_GPU
+from lolat.hardware.gpus import CPU, card_of, device_name, find_gpu
+from lolat.io.paths import bundled_folder
+from lolat.parameters import BACKENDS, TRAINING_BACKENDS
+
+
+def lacks(file: DeviceFile, source: str, section: str) -> ModelFileError:
+    """The error of a file that lacks a section: one of MODEL_PARTS, or the space named `section`."""
+    known = " and ".join(file.knows) or "nothing yet"
+    lacking = section if section in MODEL_PARTS else f"networks of {section}"
+    others = "`lolat models` lists those that do"
+    if section in MODEL_PARTS and file.llm is not None and (card := card_of(file.product)):
+        others = f"for networks ask `{card.casefold().replace(' ', '-')}`"
+    elif section == OF_LANGUAGE_MODELS and (names := _serving(file) or _sheets(file)):
+        others = f"for language models ask {' or '.join(f'`{name}`' for name in names)}"
+    return ModelFileError(
+        f"{source} knows {known}, but no {lacking}; {others}; or add them with "
+        f"{how_to_add(file, source, section)}"
+    )
+
+
+def _serving(file: DeviceFile) -> list[str]:
+    """The names of the files of the same card that know language models."""
+    card, found = card_of(file.product), list[str]()
+    for name, _, _, other in readable_models():
+        found += [name] * (other.llm is not None and card_of(other.product) == card)
+    return found
+
+
+def _sheets(file: DeviceFile) -> list[str]:
+    """The name of the data sheet of the same card, if language models are answered from it."""
+    gpu = find_gpu(file.product)
+    return [device_name(gpu)] if gpu and gpu.bf16 else []
+
+
+def how_to_add(file: DeviceFile, source: str, section: str) -> str:
+    """The commands that add to a file a section that it `lacks`."""
+    path, where = Path(source), file.environment
+    is_shipped = path.resolve().parent == bundled_folder().resolve()  # never written to
+    output = quote(path.name if is_shipped else source)
+    if section == OF_LANGUAGE_MODELS:
+        return (
+            f"`lolat fit KERNELS.csv --facts devices.csv --device NAME --output {output}`, from what "
+            "examples/time_operations.py writes"
+        )
+    if section not in (OF_INFERENCE, OF_TRAINING):
+        return f"`lolat nas fit {section} SAMPLES.csv --output {output}`"
+    device = ANY_GPU if where.device == ANY_GPU or file.gpu else CPU
+    if section == OF_TRAINING and (where.framework or BACKENDS[0]) not in TRAINING_BACKENDS:
+        backend = f"--backend {' or '.join(TRAINING_BACKENDS)}"
+        return f"`lolat learn {device} {backend} --mode training`: {where.framework} does not train"
+    backend = f" --backend {where.framework}" if where.framework else ""
+    mode = " --mode training" if section == OF_TRAINING else ""
+    table = "EPOCHS.csv" if section == OF_TRAINING else "TABLE.csv"
+    learn = f"`lolat learn {device}{backend}{mode} --output {output}` on the device"
+    return f"{learn}, or `lolat fit {table} --output {output}`"
