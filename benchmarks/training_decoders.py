@@ -17,8 +17,8 @@ from scipy.optimize import least_squares
 
 import lolat
 from benchmarks.runner import Errors, Table, Tables, benchmark, percent
-from lolat.hardware.environment import Hardware
 from lolat.hardware.gpus import UNUSABLE_BYTES
+from lolat.hardware.hardware import Hardware
 from lolat.hardware.links import MACHINE, assumed_link
 from lolat.llm.gpu import GPU
 from lolat.llm.names import find_decoder

@@ -88,7 +88,7 @@ def compare(
     Raises InputError if no device can answer, and for a network without a batch size.
     """
     from lolat.api.choosing import ALL, devices, serving_models, with_a_price
-    from lolat.hardware.prices import given_list
+    from lolat.hardware.rental import given_list
     from lolat.llm.compare import compare as compare_served
     from lolat.llm.names import configs_of, is_decoder
     from lolat.training import compare as training

@@ -29,7 +29,8 @@ from lolat.hardware.gpus import (
     is_card,
     of_form,
 )
-from lolat.hardware.prices import Prices, price_list, rental_of
+from lolat.hardware.prices import Prices, price_list
+from lolat.hardware.rental import rental_of
 from lolat.io.paths import LOCAL, SHIPPED, find_model, list_models
 from lolat.io.progress import Progress, Warn
 from lolat.io.results import Remark

@@ -219,8 +219,9 @@ class Model(Device):
         InputError for an impossible question, AnswerIsNo if no row keeps the limits, ModelFileError for a
         model without language models. The other arguments are the options of `lolat llm`:
         """
-        from lolat.hardware.environment import Hardware
-        from lolat.hardware.prices import given_list, no_price, rental_of
+        from lolat.hardware.hardware import Hardware
+        from lolat.hardware.prices import no_price
+        from lolat.hardware.rental import given_list, rental_of
         from lolat.llm.names import find_decoder
         from lolat.llm.sizing import answer
 

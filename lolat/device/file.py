@@ -29,7 +29,9 @@ from lolat.device.schema import (
 )
 from lolat.errors import InputError, LolatError, arg
 from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, Mode
-from lolat.hardware.environment import Environment, Hardware, with_generation
+from lolat.hardware.environment import Environment
+from lolat.hardware.hardware import Hardware
+from lolat.hardware.processors import with_generation
 from lolat.io.documents import read_json, to_json
 from lolat.io.paths import AnyPath, list_models, near, shown_path
 from lolat.io.results import Remark

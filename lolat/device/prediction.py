@@ -236,7 +236,7 @@ class Prediction(Result):
     @cached_property
     def _offered(self) -> tuple[float | None, str | None]:
         """The price an hour of one device, and the cheapest instance whose devices hold the network."""
-        from lolat.hardware.prices import rental_of  # late: few ask
+        from lolat.hardware.rental import rental_of  # late: few ask
 
         file = self.query.model.file
         rental = rental_of(file, None, self.prices, step_bytes=self.memory_bytes)

@@ -10,7 +10,7 @@ from typing import Any
 
 from lolat.device.question import ask_each, no_device
 from lolat.errors import AnswerIsNo
-from lolat.hardware.prices import given_list
+from lolat.hardware.rental import given_list
 from lolat.io import results
 from lolat.io.results import Result
 from lolat.llm.answer import LIMITS, ServingAnswer, ServingConfig, best_of, requests_words

@@ -45,7 +45,7 @@ from lolat.parameters import COVERAGE, MOST_GPUS
 from lolat.units import GIB, MONTH_HOURS
 
 if TYPE_CHECKING:
-    from lolat.hardware.prices import Rental
+    from lolat.hardware.rental import Rental
 
 FIRST_RATES, STEPS = (1.0, 2.5, 5.0, 10.0), (0, 75, 125, 175)
 """Rates from 1 to 10 in steps of .02, .05 and .1, of 2 % or less, as simulated times are no smoother; and
@@ -91,7 +91,7 @@ def answer(
     missing = "" if rental else remark
     made = ServingAnswer(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, asked,
-        tuple(rows), rows.index(best) if best else None, rental.prices if rental else None,
+        tuple(rows), rows.index(best) if best else None, rental.basis if rental else None,
         (*_remarks(sizings, rows, row, missing), *replicas_left_out(never, asked)),
         row, tuple(bests), tuple(near), tuple(surer), tuple(others),
         rental.listed + rental.note if rental else "",
@@ -360,7 +360,7 @@ class Sizing:
         rental, parallel = self.rental, self.deployment.gpus
         if rental and not rental.offers[0].instance_type:
             gpus = replicas * parallel
-            return rental.offers[0].price * gpus, rental.prices, replicas, gpus
+            return rental.offers[0].price * gpus, rental.basis, replicas, gpus
         choices, nodes = [], -(-parallel // int(self.gpu.section.sheet.gpus_per_node))
         for offer in rental.offers if rental else ():
             if rental and (parts := offer.devices // -(-parallel // nodes)):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from lolat.device.question import several
-from lolat.hardware.prices import GIVEN
+from lolat.hardware.rental import GIVEN
 from lolat.llm.answer import NEAR, ServingAnswer, ServingConfig
 from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from lolat.hardware.prices import Rental
+from lolat.hardware.rental import Rental
 from lolat.training.decoder_plan import DecoderPlan
 from lolat.training.plan import NetworkPlan
 from lolat.training.prediction import TrainingPrediction

@@ -18,7 +18,8 @@ from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.modes import AMP, BFLOAT16, COMPILED, EAGER, FLOAT16, GRAPH
 from lolat.hardware.gpus import PRECISION_OF, device_names, find_gpu, usable_bytes
-from lolat.hardware.prices import ALMOST, price_list, rental_of
+from lolat.hardware.prices import price_list
+from lolat.hardware.rental import ALMOST, rental_of
 from lolat.io.progress import OnProgress
 from lolat.io.results import Remark
 from lolat.parameters import BEST

@@ -19,14 +19,8 @@ from lolat.graph.edits import as_trained
 from lolat.graph.modes import AMP
 from lolat.hardware.gpus import form_of, has_several_chips
 from lolat.hardware.links import MACHINE, Link
-from lolat.hardware.prices import (
-    Offer,
-    Rental,
-    instances_of,
-    price_list,
-    rental_of,
-    slower_words,
-)
+from lolat.hardware.prices import Offer, price_list
+from lolat.hardware.rental import Rental, instances_of, rental_of, slower_words
 from lolat.io.results import Remark, plain_data
 from lolat.llm.names import find_decoder, is_decoder
 from lolat.parameters import COVERAGE, LENGTH, PARAMETERS, SIZE, InputSize
@@ -411,7 +405,7 @@ def _answer(
         peak=moment, memory=memory, memory_bytes=sum(memory.values()), available_bytes=available,
         fits=None if available is None else bool(able), largest_batch=most,
         would_fit=() if able else tuple(plan.would_fit(numbers)),
-        prices=rental.prices if rental else None, price_list=price_list,
+        prices=rental.basis if rental else None, price_list=price_list,
         warnings=tuple(dict.fromkeys(warnings)),
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ from lolat.graph.memory import largest_fitting
 from lolat.graph.modes import EAGER, Launch
 from lolat.hardware.gpus import UNUSABLE_BYTES, find_gpu
 from lolat.hardware.links import Link
-from lolat.hardware.prices import Rental
+from lolat.hardware.rental import Rental
 from lolat.io.results import Remark
 from lolat.llm.domain import UNTIMED
 from lolat.llm.gpu import GPU, ServingSection, section_of

@@ -13,7 +13,7 @@ import numpy as np
 from lolat.errors import InputError, LolatError
 from lolat.fitting.refined import OTHER_GPU, check_level
 from lolat.graph.modes import EAGER, LAUNCHES
-from lolat.hardware.environment import Hardware
+from lolat.hardware.hardware import Hardware
 from lolat.hardware.links import Link, given_link
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.llm.gpu import GPU, ServingSection, TrainingLevel, short

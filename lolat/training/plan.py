@@ -19,7 +19,7 @@ from lolat.graph.memory import largest_fitting
 from lolat.graph.modes import DEFAULT_MODE, FLOAT32, TF32
 from lolat.hardware.gpus import PRECISION_OF, usable_bytes
 from lolat.hardware.links import Link
-from lolat.hardware.prices import Rental
+from lolat.hardware.rental import Rental
 from lolat.io.results import Remark
 from lolat.optimizers import optimizer_named
 from lolat.training.epochs import EpochTraining

@@ -11,7 +11,7 @@ from lolat.graph import Graph
 from lolat.graph.dtypes import FLOAT_BYTES
 from lolat.graph.modes import DEFAULT_MODE
 from lolat.hardware.links import Link
-from lolat.hardware.prices import Rented
+from lolat.hardware.rental import Rented
 from lolat.io.results import Remark, Result
 from lolat.optimizers import optimizer_named
 from lolat.training.parallel import FSDP, Parallel, frozen_weights, gradients

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lolat.device.question import RunAs, several
 from lolat.errors import InputError, arg
-from lolat.hardware.prices import check_price
+from lolat.hardware.rental import check_price
 from lolat.parameters import PARAMETERS, check_given
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import lolat
-from lolat.hardware.environment import with_generation
+from lolat.hardware.processors import with_generation
 from lolat.report.prediction import summary
 
 AMD, INTEL, ARM = "AuthenticAMD", "GenuineIntel", "0x41"

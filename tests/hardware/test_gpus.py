@@ -8,7 +8,7 @@ import lolat
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.modes import BFLOAT16, FLOAT16
-from lolat.hardware.environment import Environment, Hardware
+from lolat.hardware.environment import Environment
 from lolat.hardware.gpus import (
     PRECISION_OF,
     Gpu,
@@ -19,6 +19,7 @@ from lolat.hardware.gpus import (
     is_card,
     is_one_card,
 )
+from lolat.hardware.hardware import Hardware
 from lolat.llm.gpu import sheet_of
 from tests.synthetic import network
 

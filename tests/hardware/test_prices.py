@@ -13,16 +13,10 @@ import pytest
 
 import lolat
 from lolat.errors import InputError
-from lolat.hardware.environment import Environment, Hardware
-from lolat.hardware.prices import (
-    PRICE_COLUMNS,
-    Offer,
-    Prices,
-    Rental,
-    price_list,
-    rental_of,
-    slower_words,
-)
+from lolat.hardware.environment import Environment
+from lolat.hardware.hardware import Hardware
+from lolat.hardware.prices import PRICE_COLUMNS, Offer, Prices, price_list
+from lolat.hardware.rental import Rental, rental_of, slower_words
 
 LIST = """\
 InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,Region,GpuInfo,SpotPrice
@@ -122,7 +116,7 @@ def test_a_processor_of_another_architecture_is_not_rented(
     rental = rental_of(Hardware("cpu", Environment(**its)), None, str(path))
     assert rental is not None
     assert {o.instance_type for o in rental.offers} == (types or set(rows))
-    assert "any machine with 2 vCPUs or more: taken to be as fast as the device" in rental.prices
+    assert "any machine with 2 vCPUs or more: taken to be as fast as the device" in rental.basis
 
 
 BUILT_IN = price_list()
@@ -207,7 +201,7 @@ def test_a_cheaper_row_without_a_form_is_rented(
     rental = rental_of(Hardware(device), None, str(path))
     assert rental is not None
     assert rental.offers_for(1)[0].instance_type == instance
-    assert ("is taken as SXM" in rental.prices) == is_told
+    assert ("is taken as SXM" in rental.basis) == is_told
 
 
 def test_a_name_that_begins_like_another_is_not_it() -> None:

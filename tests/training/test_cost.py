@@ -20,8 +20,9 @@ from lolat.device.file import DeviceFile, made
 from lolat.device.question import RunAs
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
-from lolat.hardware.environment import Hardware
-from lolat.hardware.prices import BUILT_IN, Offer, Rental, price_list
+from lolat.hardware.hardware import Hardware
+from lolat.hardware.prices import BUILT_IN, Offer, price_list
+from lolat.hardware.rental import Rental
 from lolat.report.cost import cost_lines
 from lolat.report.cost_table import link_words
 from lolat.report.tables import lines_of

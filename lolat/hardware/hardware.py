@@ -1,0 +1,76 @@
+"""A device's hardware: its name, data sheet, memory and links."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from lolat.hardware.environment import Environment
+from lolat.hardware.gpus import CPU, SHEET_FIELDS, Gpu, find_gpu, usable_bytes
+from lolat.hardware.links import MACHINE, Link, assumed_link, own_rate
+from lolat.units import GIB
+
+
+class Hardware:
+    """A device's hardware: `product` is its name, without the brackets that say how it was measured;
+    `is_cpu`: true for a CPU that LoLat measured; `kind`: CPU, the card of a device with a user's
+    name, or the name, as in lists of prices and links; `llm`: its section on language models. An own data
+    sheet, the environment's or that section's, has the link and the size of machines.
+    """
+
+    llm: Mapping[str, Any] | None = None
+
+    def __init__(self, product: str, environment: Environment | None = None) -> None:
+        self.product = product
+        self.environment = environment or Environment()
+        self.is_cpu = self.environment.device == CPU
+        self.kind = CPU if self.is_cpu else self.environment.card or product
+
+    @cached_property
+    def gpu(self) -> Gpu | None:
+        """The data sheet of a GPU, by its name; given fields come first."""
+        if self.is_cpu:
+            return None
+        known, given = find_gpu(self.kind), self.environment.sheet
+        if not given:
+            return known
+        own = {name: value for name, value in given.items() if name in SHEET_FIELDS}
+        return replace(known or Gpu(self.kind), **own)
+
+    @property
+    def link_gb_s(self) -> float | None:
+        """Peak of the link in an own data sheet, in GB/s one way; None: that of the card."""
+        return own_rate(self.kind, self._sheet.get("link_gb_s"))
+
+    @property
+    def machine(self) -> int:
+        """Devices in one machine, by an own data sheet, else MACHINE."""
+        return int(self._sheet.get("gpus_per_node", MACHINE))
+
+    @property
+    def _sheet(self) -> Mapping[str, Any]:
+        """The own data sheet, that of the language models first; empty without one."""
+        return {**(self.environment.sheet or {}), **(self.llm or {}).get("sheet", {})}
+
+    def link_of(
+        self, devices: int, accelerator: str = "", machine: int | None = None, instance: str = ""
+    ) -> Link:
+        """The link of so many devices; of rented ones by their name and their instance."""
+        name = f"{self.kind} {accelerator}"
+        return assumed_link(name, devices, machine or self.machine, instance, self.link_gb_s)
+
+    @cached_property
+    def link(self) -> Link:
+        """The link inside a machine."""
+        return self.link_of(1)
+
+    @property
+    def available_bytes(self) -> int | None:
+        """Memory that a network may take; None if unknown. Of a CPU: free when it was learned."""
+        if self.is_cpu:
+            return self.environment.available_bytes
+        if known := self.environment.memory_bytes:
+            return usable_bytes(known / GIB)
+        return None if self.gpu is None else self.gpu.usable_bytes
