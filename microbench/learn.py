@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,8 +63,14 @@ class Run:
     settings: Settings | None = None
 
 
-MeasuredBlocks = tuple[list[Point], dict[str, Any], dict[str, Any], list[str], Journal]
-"""Measurements, environment, noise, warnings, and the journal, which is still on disk."""
+class MeasuredBlocks(NamedTuple):
+    """The result of a run; the `journal` is still on disk."""
+
+    points: list[Point]
+    environment: dict[str, Any]
+    noise: dict[str, Any]
+    warnings: list[str]
+    journal: Journal
 
 
 def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> MeasuredBlocks:
@@ -91,7 +97,8 @@ def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Meas
     if outcome.probes:
         middle_ms = np.median(outcome.probes, axis=0)
         noise["probe"] = {"forks": middle_ms.round(4).tolist()}
-    return measurements, where, noise, warnings(where, noise, outcome.failures), journal
+    remarks = warnings(where, noise, outcome.failures)
+    return MeasuredBlocks(measurements, where, noise, remarks, journal)
 
 
 @contextlib.contextmanager
@@ -121,7 +128,7 @@ def run_jobs(
                 "already (--restart, in Python restart=True, throws them away)"
             )
         try:
-            threads = threads_of(where)  # one has no other to wait for
+            threads = probe_threads(where)  # one has no other to wait for
             timed = partial(probe, threads) if probed and threads > 1 else None
             outcome = runner.run(jobs, networks, settings, journal, timed)
             outcome.environment = where
@@ -184,7 +191,7 @@ def noise_of(measured: Latencies) -> dict[str, Any]:
     return {name: round(getattr(measured, name), 4) for name in names}
 
 
-def threads_of(where: Mapping[str, Any]) -> int:
+def probe_threads(where: Mapping[str, Any]) -> int:
     """Number of threads for a probe: the environment's, but at most the number of processors."""
     able = min(environment.cpu_count(), MOST_THREADS)
     return min(where.get("threads") or able, able)

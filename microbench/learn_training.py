@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
@@ -102,8 +102,13 @@ STARTED = ("small resnet 3x224x224", "small mobile net silu 3x192x192")
 """Whole networks among the blocks: SIMPLEST starts both, every other optimizer the first."""
 DIRECTIONS = {"forward": False, "forward+backward": True}
 
-Part = tuple[Job, "partial[Any]"]
-"""(job, its measurement, which takes the latency and the raw times, ms)."""
+
+class Part(NamedTuple):
+    """A job and its measurement: `of(latency_ms, samples_ms, ...)` is a point of class `kind`."""
+
+    job: Job
+    kind: type
+    of: Callable[..., Any]
 
 
 def measure_training(
@@ -115,7 +120,7 @@ def measure_training(
     """
     graphs = known_graphs(run.backend, blocks)
     parts = [*_passes(blocks, graphs), *_updates(), *_epochs()]
-    jobs = [job for job, _ in parts]
+    jobs = [part.job for part in parts]
     with run_jobs(run, jobs, network_jobs(run.backend)) as (runner, outcome, journal):
         return _section(parts, outcome, list(_starts(runner, graphs, outcome))), journal
 
@@ -131,7 +136,9 @@ def _passes(blocks: Sequence[Predefined], graphs: Mapping[str, Graph]) -> Iterat
                 passes = {**payload, "batch_size": n, "backward": backward}
                 key = f"{block.name} x{n} {direction}"
                 job = Job(key, {"training": {"passes": passes}}, 2 * keep_bytes(graph, n))
-                yield job, partial(PassPoint, block.name, n, backward, terms, kinds=kinds)
+                yield Part(
+                    job, PassPoint, partial(PassPoint, block.name, n, backward, terms, kinds=kinds)
+                )
 
 
 def _updates() -> Iterator[Part]:
@@ -141,7 +148,7 @@ def _updates() -> Iterator[Part]:
             held = ITEM_BYTES * (2 + optimizer.states) * size[-1]
             update = {"optimizer": optimizer.name, "shapes": [list(s) for s in shapes]}
             job = Job(f"{optimizer.name} {label}", {"training": {"update": update}}, held)
-            yield job, partial(UpdatePoint, *size)
+            yield Part(job, UpdatePoint, partial(UpdatePoint, *size))
 
 
 def _epochs() -> Iterator[Part]:
@@ -149,7 +156,7 @@ def _epochs() -> Iterator[Part]:
         size = steps, batch_size * prod(shape)
         epoch = {"shape": list(shape), "batch_size": batch_size, "steps": steps}
         job = Job(f"epoch of {label}", {"training": {"epoch": epoch}}, ITEM_BYTES * prod(size))
-        yield job, partial(EpochPoint, *size)
+        yield Part(job, EpochPoint, partial(EpochPoint, *size))
 
 
 def _starts(runner: Runner, graphs: Mapping[str, Graph], outcome: Outcome) -> Iterator[StartPoint]:
@@ -170,14 +177,14 @@ def _section(
     parts: Sequence[Part], outcome: Outcome, starts: Sequence[StartPoint]
 ) -> dict[str, Any]:
     measured = latencies(outcome.visits)
-    by_kind: dict[Any, list[Any]] = {PassPoint: [], UpdatePoint: [], EpochPoint: []}
-    for job, make in parts:
+    by_kind: dict[type, list[Any]] = {PassPoint: [], UpdatePoint: [], EpochPoint: []}
+    for job, kind, of in parts:
         if found := measured.jobs.get(job.key):
             raw = tuple(round(t, 4) for v in outcome.visits[job.key] for t in v.samples_ms)
             spread = None if found.spread is None else round(found.spread, 5)
-            more = {"spread": spread} if make.func is PassPoint else {}
-            by_kind[make.func].append(make(round(found.latency_ms, 6), raw, **more))
+            more = {"spread": spread} if kind is PassPoint else {}
+            by_kind[kind].append(of(round(found.latency_ms, 6), raw, **more))
     noise, where = noise_of(measured), outcome.environment
     remarks = warnings(where, noise, outcome.failures)
-    passes, updates, epochs = by_kind.values()
-    return training_section(Points(passes, updates, epochs, list(starts)), where, noise, remarks)
+    points = Points(*by_kind.values(), list(starts))
+    return training_section(points, where, noise, remarks)

@@ -52,9 +52,10 @@ PER_FORK = 0.5
 """Additional time of an operation of a network / additional time of a fork, chosen on the first half of the
 pairs of probe and networks in `python -m benchmarks run probe`. On a quiet machine networks do not follow
 the probe. It is therefore only reported, and changes no latency."""
-SPREAD, BUSY = 0.12, 0.6
-"""Standard deviations of networks' times around that estimate, as logarithms: SPREAD on the same half; BUSY
-while other programs want all processors, when networks take several times as long and no probe tells it."""
+SPREAD, BUSY_SPREAD = 0.12, 0.6
+"""Standard deviations of networks' times around that estimate, as logarithms: SPREAD on the same half;
+BUSY_SPREAD while other programs want all processors, when networks take several times as long and no probe
+tells it."""
 
 
 def waking_ms(learned: Sequence[float], now: Sequence[float]) -> float:

@@ -364,7 +364,7 @@ def as_probed(model: Model) -> Model:
     noise = file.noise
     if noise.probe is None or state is None or age_of(state.learned) < FRESH:
         return model
-    threads = learn.threads_of(file.recorded)
+    threads = learn.probe_threads(file.recorded)
     others = environment.others(sleep=lambda _: found.append(probe.probe(threads))) or 0.0
     waking_ms = probe.waking_ms(noise.probe["forks"], found[0])
     spread = math.hypot(probe.SPREAD, math.log1p(noise.repeatability or 0.0))
@@ -373,7 +373,7 @@ def as_probed(model: Model) -> Model:
     ratio, beside = max(ratio, 0.5), ""
     if (apart := abs(others - noise.others)) > OTHERS:
         beside = f"; other programs use {others:.1f} processors (when learned {noise.others:.1f})"
-        spread = math.hypot(spread, probe.BUSY * apart / environment.cpu_count())
+        spread = math.hypot(spread, probe.BUSY_SPREAD * apart / environment.cpu_count())
     elif off(ratio) <= LIMIT:
         return model
     remark = Remark(

@@ -175,22 +175,8 @@ def _in_mode(model: D, asked: RunAs) -> D:
         if nearness(old.mode) > nearness(mode):
             return _in_mode(_asked(model, old, RunAs()), replace(asked, launch=wanted.launch))
     kernels = file.kernels
-    if wanted.launch != mode.launch and not (kernels and kernels.host):
-        raise InputError(
-            f"{arg('launch')} {launch}: {model.name} was measured in {mode.launch} mode only; expected a "
-            "GPU, or a CPU's profile learned so (lolat learn --compile)",
-            code="no-launch",
-            of_device=True,
-        )
-    if kernels is None and wanted.dtype == mode.dtype:
-        raise InputError(
-            f"{arg('channels_last')}: {model.name} was measured channels first; expected a GPU's profile, "
-            "or one that was learned so (lolat learn --channels-last)",
-            code="no-layout",
-            of_device=True,
-        )
-    if kernels is None:
-        raise no_precision(wanted.dtype, mode.dtype, None)
+    if kernels is None or (wanted.launch != mode.launch and not kernels.host):
+        raise _impossible(model, wanted)
     if measured := measured_in(model, wanted.__eq__):
         return _asked(measured, measured.file, asked, model.asked)
     if near := _near(model, mode, wanted):
@@ -198,6 +184,26 @@ def _in_mode(model: D, asked: RunAs) -> D:
             asked = replace(asked, precision=PRECISION_OF[wanted.dtype])
         return _in_mode(near, asked.after(model.asked))
     return _asked(model, _changed(file, kernels, wanted), asked)
+
+
+def _impossible(model: Device, wanted: Mode) -> InputError:
+    """The error of a device that cannot be predicted in another launch, layout or precision."""
+    mode = model.file.mode
+    if wanted.launch != mode.launch:
+        return InputError(
+            f"{arg('launch')} {wanted.launch}: {model.name} was measured in {mode.launch} mode only; "
+            "expected a GPU, or a CPU's profile learned so (lolat learn --compile)",
+            code="no-launch",
+            of_device=True,
+        )
+    if wanted.dtype == mode.dtype:
+        return InputError(
+            f"{arg('channels_last')}: {model.name} was measured channels first; expected a GPU's profile, "
+            "or one that was learned so (lolat learn --channels-last)",
+            code="no-layout",
+            of_device=True,
+        )
+    return no_precision(wanted.dtype, mode.dtype, None)
 
 
 def _near(model: D, mode: Mode, wanted: Mode) -> D | None:
@@ -217,9 +223,10 @@ def _near(model: D, mode: Mode, wanted: Mode) -> D | None:
         return measured_in(model, in_half)
     if wanted.fused != mode.fused and (found := measured_in(model, fused)):
         return found
-    # A compiler takes channels last, so its convolutions turn nothing.
-    turned = wanted.images_last and not mode.images_last
-    return measured_in(model, replace(mode, channels_last=True).__eq__) if turned else None
+    # A compiler takes channels last, so its convolutions convert nothing.
+    if not wanted.images_last or mode.images_last:
+        return None
+    return measured_in(model, replace(mode, channels_last=True).__eq__)
 
 
 def _changed(file: DeviceFile, kernels: Roofline, wanted: Mode) -> DeviceFile:
@@ -228,7 +235,7 @@ def _changed(file: DeviceFile, kernels: Roofline, wanted: Mode) -> DeviceFile:
     wanted = replace(wanted, channels_last=wanted.channels_last and not wanted.fused)
     mode, gpu = kernels.mode, file.gpu
     is_last = wanted.channels_last and not mode.channels_last
-    is_taken_out = is_last and mode.half and not kernels.turns
+    is_taken_out = is_last and mode.half and not kernels.channels_last_terms
     doubt = LAYOUT_SPREAD if is_taken_out else 0.0
     formulas = dict(file.document["predictors"])
     if is_last:
@@ -366,7 +373,7 @@ def measured_models(
             continue
         own, sheet = file.product, file.gpu
         has_chip = bool(chip and sheet and sheet.chip == chip)
-        has_chip |= bool(gpu and sheet and gpu.turns and sheet.turns)
+        has_chip |= bool(gpu and sheet and gpu.channels_last and sheet.channels_last)
         is_alike = gpu is not None and (card_of(own) == card or has_chip)
         if asked(file.mode) and (own == name or (is_alike and file.kernels)):
             found.append(((own != name, card_of(own) != card, file.mode.half), path, file))

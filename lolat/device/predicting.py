@@ -45,7 +45,7 @@ from lolat.graph.counts import (
     wide_share,
 )
 from lolat.graph.kinds import GATES
-from lolat.graph.memory import copies, largest_fitting
+from lolat.graph.memory import copies
 from lolat.graph.modes import AMP, Mode, lost_upcasts, other_dtype
 from lolat.hardware.gpus import PRECISION_OF
 from lolat.io.results import Remark
@@ -141,9 +141,7 @@ def largest_batch(model: Device, analysis: Analysis, question: Question) -> int:
     has, limit = model.file.available_bytes, question.max_ms
     if has is None:
         raise no_memory(model.label)
-    most = analysis.graph.largest_batch(
-        largest_fitting(lambda n: analysis.memory(n, mode).total_bytes, has)
-    )
+    most = analysis.largest_batch(mode, has)
     if not most:
         needed = analysis.memory(1, mode).total_bytes
         raise AnswerIsNo(no_room_words(needed, has, 0), code="no-room")
@@ -416,8 +414,7 @@ def tables_extrapolation(
         )
         + time_of(lambda o: o.kind not in FORMULAS)
     )
-    total = analysis.counts.at(batch_size).sum(axis=0)
-    unlike, of_kinds = model.file.domain.unlike(total)
+    unlike, of_kinds = model.file.domain.unlike(analysis.counts.at(batch_size).sum(axis=0))
     unlike *= 1.0 - extrapolation.unlike - share
     remarks += of_kinds
     known = extrapolation.known or share > NEGLIGIBLE_SHARE or bool(model.file.domain.shares)
@@ -450,8 +447,7 @@ def _extrapolation(
         if smaller := minimum.remark(batch_size, latency, ops):
             return Extrapolation(unlike=1.0, remarks=(smaller,))
         if domain.shares:
-            total = analysis.counts.at(batch_size).sum(axis=0)
-            unlike, remark = domain.unlike(total)
+            unlike, remark = domain.unlike(analysis.counts.at(batch_size).sum(axis=0))
             return Extrapolation(unlike=min(unlike, 1.0), remarks=remark)
         if formula.name == TwoRegime.name:
             return Extrapolation(unlike=1.0, known=False, remarks=(THREE_COUNTS,))

@@ -21,7 +21,7 @@ from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
-from lolat.graph.memory import Memory, largest_fitting
+from lolat.graph.memory import Memory
 from lolat.io.forms import PACKAGES
 from lolat.io.results import Result
 from lolat.io.writing import check_file
@@ -274,11 +274,7 @@ class Prediction(Result):
     def largest_batch(self) -> int:
         """The largest batch that fits in memory; 0 if none does or the memory is not known."""
         analysis, mode = analyze(self.query.graph), self.query.model.file.mode
-        return analysis.graph.largest_batch(
-            largest_fitting(
-                lambda n: analysis.memory(n, mode).total_bytes, self.available_bytes or 0
-            )
-        )
+        return analysis.largest_batch(mode, self.available_bytes or 0)
 
     @property
     def title(self) -> str:

@@ -70,15 +70,15 @@ def error_entry(
     `fitted`: predictions of the fit to all times. `left_out`: predictions of fits without the time's fold.
     `networks`: (times,) mask of the networks, whose held-out errors get an entry of their own.
     """
-    error = {"fitted": errors(fitted, measured)}
+    error = {"fitted": error_figures(fitted, measured)}
     if left_out is not None:
-        error["left_out"] = errors(left_out, measured)
+        error["left_out"] = error_figures(left_out, measured)
         if networks is not None and networks.any():
-            error["networks_left_out"] = errors(left_out[networks], measured[networks])
+            error["networks_left_out"] = error_figures(left_out[networks], measured[networks])
     return error
 
 
-def errors(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
+def error_figures(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
     """The error figures of every table; the figure of a size is None if no time has that size."""
     error = np.abs(predicted / measured - 1.0)
     large = measured >= SMALL_MS
@@ -98,7 +98,7 @@ def figures(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
     relative = predicted / measured - 1.0
     has_rank = len(measured) > 1 and np.ptp(predicted) > 0 and np.ptp(measured) > 0
     return {
-        **errors(predicted, measured),
+        **error_figures(predicted, measured),
         "mean": float(np.abs(relative).mean()),
         "bias": float(np.median(relative)),
         "spearman": float(spearmanr(predicted, measured)[0]) if has_rank else None,

@@ -113,20 +113,20 @@ def fit_factors(measured: _Measured) -> dict[str, np.ndarray]:
     n = len(INT8_CLASSES)
     # Columns: the classes of each scheme, then the part in float, whose factor is 1.
     columns = np.zeros((len(measured.latency_ms), n * len(schemes) + 1))
-    turned = np.zeros((n * len(schemes) + 1, n * (len(families) + len(schemes))))
+    mapping = np.zeros((n * len(schemes) + 1, n * (len(families) + len(schemes))))
     for i, scheme in enumerate(schemes):
         rows, at = measured.schemes == scheme, slice(n * i, n * (i + 1))
         columns[rows, at] = measured.parts[rows, :-1]
         of_class = n * families.index(scheme == DYNAMIC)
-        turned[at, of_class : of_class + n] = np.eye(n)
+        mapping[at, of_class : of_class + n] = np.eye(n)
         own = n * (len(families) + i)
-        turned[at, own : own + n] = np.eye(n)
+        mapping[at, own : own + n] = np.eye(n)
     columns[:, -1] = measured.parts[:, -1]
     usual = np.log([START_FACTORS.get(name, 1.0) for name in INT8_CLASSES])
     start = np.append(np.tile(usual, len(schemes)), 0.0)
-    widths = np.repeat([CLASS_SPREAD, SCHEME_SPREAD], [n * len(families), n * len(schemes)])
+    prior_sds = np.repeat([CLASS_SPREAD, SCHEME_SPREAD], [n * len(families), n * len(schemes)])
     weights = point_weights(measured.whole)
-    found = minimum(columns, measured.latency_ms, turned, widths, weights, start)
+    found = minimum(columns, measured.latency_ms, mapping, prior_sds, weights, start)
     return dict(zip(schemes, found[:-1].reshape(len(schemes), n), strict=True))
 
 

@@ -68,42 +68,42 @@ def fit_families(
     of_family = np.array([[f == name for name in known] for f in families], float)
     shared = np.flatnonzero(of_family @ of_family.sum(axis=0) > 1.0)
     own = np.eye(len(families))[:, shared]
-    widths = np.repeat([FAMILY_SPREAD, spread], [len(known), len(shared)])
+    prior_sds = np.repeat([FAMILY_SPREAD, spread], [len(known), len(shared)])
     start = _middle_shares(features, times, of_family)
-    return minimum(features, times, np.column_stack([of_family, own]), widths, weights, start)
+    return minimum(features, times, np.column_stack([of_family, own]), prior_sds, weights, start)
 
 
 def minimum(
     features: np.ndarray,
     times: np.ndarray,
-    turned: np.ndarray,
-    widths: np.ndarray,
+    mapping: np.ndarray,
+    prior_sds: np.ndarray,
     weights: np.ndarray,
     start: np.ndarray,
 ) -> np.ndarray:
-    """Fit (columns,) coefficients exp(`start` + `turned` @ unknowns) with SciPy's trust region.
+    """Fit (columns,) coefficients exp(`start` + `mapping` @ unknowns) with SciPy's trust region.
 
-    `features`: (points, columns); `times`: (points,), ms; `turned`: (columns, unknowns); `widths`:
+    `features`: (points, columns); `times`: (points,), ms; `mapping`: (columns, unknowns); `prior_sds`:
     (unknowns,) standard deviations of the prior, infinite without one; `weights`: (points,); `start`:
     (columns,). The loss is that of `fit_families`.
     """
     from scipy.optimize import least_squares
 
     relative = features / times[:, None]
-    loss = soft_loss(np.concatenate([weights, np.ones(len(widths))]), len(widths))
+    loss = soft_loss(np.concatenate([weights, np.ones(len(prior_sds))]), len(prior_sds))
 
-    def errors(x: np.ndarray) -> np.ndarray:
-        predicted = relative @ np.exp(start + turned @ x)
-        return np.concatenate([np.log(predicted) / OUTLYING_POINT, x / widths])
+    def residuals(x: np.ndarray) -> np.ndarray:
+        predicted = relative @ np.exp(start + mapping @ x)
+        return np.concatenate([np.log(predicted) / OUTLYING_POINT, x / prior_sds])
 
-    def slopes(x: np.ndarray) -> np.ndarray:
-        parts = relative * np.exp(start + turned @ x)
-        own = (parts @ turned) / (OUTLYING_POINT * parts.sum(axis=1))[:, None]
-        return np.vstack([own, np.diag(1.0 / widths)])
+    def jacobian(x: np.ndarray) -> np.ndarray:
+        parts = relative * np.exp(start + mapping @ x)
+        own = (parts @ mapping) / (OUTLYING_POINT * parts.sum(axis=1))[:, None]
+        return np.vstack([own, np.diag(1.0 / prior_sds)])
 
     tolerances = {"xtol": 1e-5, "ftol": 1e-6, "gtol": 1e-8, "max_nfev": 200}
-    x = least_squares(errors, np.zeros(turned.shape[1]), slopes, loss=loss, **tolerances).x
-    return np.asarray(np.exp(start + turned @ x))
+    x = least_squares(residuals, np.zeros(mapping.shape[1]), jacobian, loss=loss, **tolerances).x
+    return np.asarray(np.exp(start + mapping @ x))
 
 
 def soft_loss(weights: np.ndarray, squares_at_end: int = 0) -> Callable[[np.ndarray], np.ndarray]:

@@ -81,10 +81,10 @@ def device_document(
     warn: Warn,
 ) -> dict[str, Any]:
     """Fit a model file to tables of operations and networks, or make it from a data sheet alone."""
-    source: dict[str, Any] = {"device": "unknown", "framework": "torch"}
     if not contents and sheet is not None:
         of = f" of {sheet.gpu.name}" if sheet.gpu and sheet.gpu == find_gpu(device or "") else ""
-        return specs_document(stem, f"{device} (data sheet{of})", sheet, source)
+        where = {"device": "unknown", "framework": "torch"}
+        return specs_document(stem, f"{device} (data sheet{of})", sheet, where)
     devices = () if device is None else (device,)
     operations = [r for p, c in contents if c == OPERATIONS for r in read_operations(p, devices)]
     if device is None:
@@ -109,14 +109,25 @@ def device_document(
         counted.append((counts, operation.latency_ms, operation.row))
     if tell_other_units(counted, warn):
         warn = nobody  # with a wrong unit all times are odd
-    distinct = len({*numbered(networks)})
     numbers = [plural(len(operations), "operation")] * bool(operations)
-    numbers += [rows_of(len(networks), distinct)] * bool(networks)
+    numbers += [rows_of(len(networks), len({*numbered(networks)}))] * bool(networks)
+    shown = f"{device or 'unknown'} (from {' and '.join(numbers)}, {mode})"
+    named = " ".join([device or "", *(Path(path).name for path, _ in contents)]).lower()
+    is_cpu = sheet is None and CPU_WORDS.search(named) is not None
+    timed = TimedRows(operations, networks, mode, is_cpu)
+    return tables_document(stem, shown, timed, sheet, _environment_of(contents, timed), warn)
+
+
+def _environment_of(contents: Contents, timed: TimedRows) -> dict[str, Any]:
+    """The section `environment` of a file that is fitted to tables."""
+    operations, networks, mode = timed.operations, timed.networks, timed.mode
+    source: dict[str, Any] = {"device": "unknown", "framework": "torch"}
     source["source"] = ", ".join(Path(path).name for path, _ in contents)
     if networks and all(row.network[0].startswith("keras:") for row, _ in networks):
         del source["framework"]  # PyTorch did not run these, and the table names no framework
     sizes = [row.batch_size for row, _ in networks]
     sizes += [row.batch_size for row in operations if row.name in PRODUCT_NAMES and not networks]
+    distinct = len({*numbered(networks)})
     fitted_on: dict[str, Any] = {"operations": len(operations), "networks": distinct}
     fitted_on |= {"network_rows": len(networks)} if distinct < len(networks) else {}
     fitted_on |= {"batch_sizes": [min(sizes), max(sizes)]} if sizes else {}
@@ -127,11 +138,7 @@ def device_document(
         source["rows"] = sorted({row.key for row, _ in networks})
     if version := next(filter(None, (version_of(path) for path, _ in contents)), None):
         source["framework_version"] = version
-    shown = f"{device or 'unknown'} (from {' and '.join(numbers)}, {mode})"
-    named = " ".join([device or "", *(Path(path).name for path, _ in contents)]).lower()
-    is_cpu = sheet is None and CPU_WORDS.search(named) is not None
-    timed = TimedRows(operations, networks, mode, is_cpu)
-    return tables_document(stem, shown, timed, sheet, source, warn)
+    return source
 
 
 def _counted(

@@ -18,7 +18,7 @@ from lolat.device.execution_modes import before_fit, exchanged
 from lolat.device.file import DeviceFile
 from lolat.device.predictors.roofline import OwnStep, Roofline
 from lolat.errors import InputError
-from lolat.fitting.cross_validation import errors
+from lolat.fitting.cross_validation import error_figures
 from lolat.fitting.roofline import common_ratio
 from lolat.hardware.gpus import PRECISION_OF
 from lolat.io.results import Remark
@@ -91,7 +91,7 @@ def refined(
         formulas[0] = _widened(
             formulas[0], "training_residuals" if training else "residuals", others
         )
-        error = errors(ms / np.exp(others), ms)
+        error = error_figures(ms / np.exp(others), ms)
         named = plural(len(timed), "training step")
         if not training:
             named = rows_of(len(timed), len({*networks.tolist()}))

@@ -11,11 +11,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from lolat.device.predictors.host import launches_alone
+from lolat.device.predictors.operation_classes import OPERATION_CLASSES
 from lolat.device.predictors.roofline import (
     CLASS_TERMS,
+    LAYOUT_FACTORS,
     TERM_NAMES,
     TILE,
-    TURNED,
     WINOGRAD,
     Roofline,
     has_winograd,
@@ -56,26 +57,9 @@ LAUNCH_MS, STEP_MS = 0.03, 0.004
 """Usual launch overhead of an operation. LAUNCH_MS: timed alone, by host and device, within a factor of e.
 STEP_MS: in a network, whose host is ahead of the device; it is not fitted, because few networks, or large
 ones alone, do not determine it (0.002 to 0.006 ms on an RTX 4090)."""
-DEPTHWISE_RATE, WITHOUT_UNITS = 0.1, 2.0
-"""Rate of depthwise convolutions divided by the device's rate; and the factor on it in float32. Depthwise
-convolutions use no matrix units, whose half-precision rate is twice the float32 rate of the other units on
-RTX 3090 and 4090 (data sheets)."""
-CLASS_PRIORS = {
-    (c.GROUPED, "rate"): (0.75, 0.7),
-    (c.DEPTHWISE, "rate"): (DEPTHWISE_RATE, 1.0),
-    (c.DEPTHWISE, "bandwidth"): (0.6, 0.4),
-    (c.JOINED, "bandwidth"): (0.6, 0.5),
-    (c.POOLS, "bandwidth"): (0.6, 0.5),
-    (c.SUMS, "bandwidth"): (0.5, 0.5),
-    (c.RESIZED, "bandwidth"): (0.1, 1.0),
-}
-"""(class, term) -> (its share of the device's term, its standard deviation as a logarithm), from RTX 3090
-and 4090 (docs/results/index.md); USUAL_PRIORS has the others."""
-FLOAT32_PRIORS = {(c.CONVOLUTION, "bandwidth"): (0.32, 0.3), (c.GROUPED, "bandwidth"): (0.32, 0.5)}
-"""Changes of CLASS_PRIORS in float32 and TF32 with channels first. P100, P4, T4, V100 and H100, each fitted
-alone, reach 0.17 to 0.41 of the sheet's bandwidth. In half precision, changing the layout of tensors has a
-term of its own (TURNED)."""
-USUAL_PRIORS = {"rate": (1.0, 0.2), "bandwidth": (1.0, 0.3)}
+WITHOUT_UNITS = 2.0
+"""Factor on the rate of depthwise convolutions in float32. They use no matrix units, whose half-precision
+rate is twice the float32 rate of the other units on RTX 3090 and 4090 (data sheets)."""
 
 
 def fit_roofline(
@@ -90,7 +74,7 @@ def fit_roofline(
 
     problem = _Problem(times, specs, mode, of)
     optimum = least_squares(
-        problem.errors, problem.start, problem.slopes, bounds=(problem.least, problem.most),
+        problem.residuals, problem.start, problem.jacobian, bounds=(problem.lower, problem.upper),
         loss=soft_loss(problem.weights), f_scale=OUTLYING_TIME, max_nfev=MOST_TRIALS,
         ftol=SEARCH_TOLERANCE, xtol=SEARCH_TOLERANCE, gtol=SEARCH_TOLERANCE,
     )  # fmt: skip
@@ -108,9 +92,9 @@ def fit_roofline(
     formula = replace(
         formula,
         tf32=specs.tf32,
-        most=most if np.isfinite(most).all() else None,
-        turns=mode.half and mode.images_last,
-        turning=TURNED[specs.gpu is not None and specs.gpu.turns],
+        sheet_peak=most if np.isfinite(most).all() else None,
+        channels_last_terms=mode.half and mode.images_last,
+        layout_factor=LAYOUT_FACTORS[specs.gpu is not None and specs.gpu.channels_last],
         sharpness=float(np.exp(optimum.x[SHARP])),
     )
     formula = replace(formula, shape_residuals=_shape_residuals(formula, times))
@@ -148,14 +132,14 @@ def _shape_residuals(formula: Roofline, times: Times) -> dict[str, tuple[Row, ..
 class _Problem:
     """A least-squares problem. Unknowns: logarithms of the device's four terms, then of each class's terms.
 
-    `most`: bounds of the unknowns from the data sheet. Without them a fit to whole networks could give a
+    `upper`: bounds of the unknowns from the data sheet. Without them a fit to whole networks could give a
     convolution the time of the operations behind it. Equal steps are computed once.
     """
 
     def __init__(self, times: Times, specs: Specs, mode: Mode, of: type[Roofline]) -> None:
         self.log_ms = np.log(times.latency_ms)
         moving = times.work.bytes > 0
-        self.owner, self.often = times.owner[moving], times.often[moving]
+        self.owner, self.multiplicity = times.owner[moving], times.multiplicity[moving]
         steps, alone = times.work.take(moving), times.alone[moving]
         table = np.column_stack([alone, *(getattr(steps, n) for n in SAME)]).astype(float)
         _, first, back = np.unique(table, axis=0, return_index=True, return_inverse=True)
@@ -164,9 +148,9 @@ class _Problem:
         self.volume = volumes(steps, specs.multiprocessors, mode, specs.tile or TILE)
         self.volume = self.volume / of.faster(steps, mode.dtype, specs.tf32)
         self.slower, self.launches = of.slower(steps), launches_alone(steps)
-        turning = TURNED[specs.gpu is not None and specs.gpu.turns]
-        turned = of.turned(steps, mode, mode.images_last, turning)
-        self.turned_ms = turned / specs.most(mode.dtype)[1]
+        factor = LAYOUT_FACTORS[specs.gpu is not None and specs.gpu.channels_last]
+        moved = of.layout_bytes(steps, mode, mode.images_last, factor)
+        self.layout_ms = moved / specs.most(mode.dtype)[1]
         # A product timed alone waits for its launch; other operations launch while data moves.
         self.on_top = self.alone & steps.is_of(*PRODUCTS)
         wide = OFF_OF_NOTHING if specs.width >= OFF_OF_NOTHING else 0.0
@@ -177,29 +161,33 @@ class _Problem:
             USUAL_SHARPNESS,
         ]
         self.class_terms: list[tuple[int, int]] = []  # (class, RATE or BANDWIDTH)
-        priors = CLASS_PRIORS | ({} if mode.half or mode.images_last else FLOAT32_PRIORS)
+        is_first = not (mode.half or mode.images_last)
         for kind, name in enumerate(CLASSES):
+            of_class = OPERATION_CLASSES[name]
+            priors = {"rate": of_class.rate, "bandwidth": of_class.bandwidth}
+            if is_first and of_class.float32_bandwidth:
+                priors["bandwidth"] = of_class.float32_bandwidth
             for term in CLASS_TERMS[name]:
-                center, width = priors.get((name, term), USUAL_PRIORS[term])
+                center, width = priors[term]
                 if (name, term) == (c.DEPTHWISE, "rate") and mode.dtype == FLOAT32:
                     center *= WITHOUT_UNITS
                 usual.append((center, width))
                 self.class_terms.append((kind, TERM_NAMES.index(term)))
-        centers, self.widths = np.array(usual).T
+        centers, self.prior_sds = np.array(usual).T
         self.centers = np.log(centers)
         of_device = [part for _, part in self.class_terms]
-        self.most = np.log([*specs.most(mode.dtype), np.inf, MOST_SHARPNESS])[
+        self.upper = np.log([*specs.most(mode.dtype), np.inf, MOST_SHARPNESS])[
             [0, 1, 2, 3, *of_device]
         ]
-        self.least = np.full(len(centers), -np.inf)
-        self.least[SHARP] = 0.0  # sharpness 1: the parts of a step add up
+        self.lower = np.full(len(centers), -np.inf)
+        self.lower[SHARP] = 0.0  # sharpness 1: the parts of a step add up
         if has_winograd(mode.dtype, specs.tf32):
             of_convolutions = self.class_terms.index((CLASSES.index(c.CONVOLUTION), 0))
-            self.most[SHARP + 1 + of_convolutions] += np.log(WINOGRAD)
+            self.upper[SHARP + 1 + of_convolutions] += np.log(WINOGRAD)
         # The center of a class's term is relative to the device's term.
         self.relative = np.eye(len(centers))
         self.relative[np.arange(SHARP + 1, len(centers)), of_device] = -1.0
-        self.start = np.minimum(np.linalg.solve(self.relative, self.centers), self.most - ROOM)
+        self.start = np.minimum(np.linalg.solve(self.relative, self.centers), self.upper - ROOM)
         self.prior = PRIOR_WHOLE if times.whole.sum() >= MANY_NETWORKS else PRIOR
         # Users ask about networks, so thousands of operations must not outweigh a few networks.
         networks = int(times.whole.sum())
@@ -215,18 +203,18 @@ class _Problem:
             table[part, kind] = np.exp(np.clip(own, -60, 60))
         return float(np.exp(np.clip(unknowns[LAUNCH], -60, 60))), table
 
-    def errors(self, unknowns: np.ndarray) -> np.ndarray:
+    def residuals(self, unknowns: np.ndarray) -> np.ndarray:
         """log(predicted / measured) of the times, then scaled distances of unknowns from their centers."""
         total, _ = self._totals(unknowns)
         logs = np.log(np.maximum(total[self.used], 1e-12)) - self.log_ms[self.used]
         off = self.relative @ unknowns - self.centers
-        return np.concatenate([logs, self.prior * off / self.widths])
+        return np.concatenate([logs, self.prior * off / self.prior_sds])
 
-    def slopes(self, unknowns: np.ndarray) -> np.ndarray:
-        """(errors, unknowns) derivatives of `errors`."""
+    def jacobian(self, unknowns: np.ndarray) -> np.ndarray:
+        """(residuals, unknowns) derivatives of `residuals`."""
         total, slopes = self._totals(unknowns)
         relative = (slopes / np.maximum(total, 1e-12)).T[self.used]
-        return np.concatenate([relative, self.prior / self.widths[:, None] * self.relative])
+        return np.concatenate([relative, self.prior / self.prior_sds[:, None] * self.relative])
 
     def _totals(self, unknowns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Predicted times, (times,) ms, and their derivatives, (unknowns, times)."""
@@ -245,11 +233,11 @@ class _Problem:
             slopes[at] = self._sums(-ms * shares[part] * (self.kind == kind))
         slopes[LAUNCH] = self._sums((ms * shares[-1] + later) * self.alone)
         slopes[SHARP] = self._sums(ms * sharper)
-        return self._sums(ms + later + self.turned_ms), slopes
+        return self._sums(ms + later + self.layout_ms), slopes
 
     def _sums(self, steps_ms: np.ndarray) -> np.ndarray:
         """Sums over each time's steps, (times,); `steps_ms`: (distinct steps,)."""
-        return np.bincount(self.owner, steps_ms[self.back] * self.often, len(self.log_ms))
+        return np.bincount(self.owner, steps_ms[self.back] * self.multiplicity, len(self.log_ms))
 
 
 def predicted(formula: Roofline, times: Times) -> np.ndarray:

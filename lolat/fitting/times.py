@@ -20,21 +20,21 @@ SAME = ("kind", "number", "rows", "columns", "depth", "bytes", "backward")
 class Times:
     """Times of a device and the steps that each consists of.
 
-    `work`: the distinct steps of all times; `owner`: (steps,) index of the time that a step is in; `often`:
-    (steps,) how often it is in that time; `latency_ms`: (times,); `whole`: (times,) True for a network,
-    False for an operation timed alone.
+    `work`: the distinct steps of all times; `owner`: (steps,) index of the time that a step is in;
+    `multiplicity`: (steps,) how many times it runs in that; `latency_ms`: (times,); `whole`: (times,) True
+    for a network, False for an operation timed alone.
     """
 
     work: Workload
     owner: np.ndarray
-    often: np.ndarray
+    multiplicity: np.ndarray
     latency_ms: np.ndarray
     whole: np.ndarray
 
     @classmethod
     def of(cls, parts: Sequence[Workload], latency_ms: np.ndarray, whole: np.ndarray) -> Times:
         """Make Times, with equal steps of a network as one; `parts`: the work of each time."""
-        distinct, owners, often = [], [], []
+        distinct, owners, multiplicity = [], [], []
         for i, part in enumerate(parts):
             first, count = np.zeros(1, int), np.ones(1, int)
             if len(part.kind) > 1:
@@ -42,11 +42,11 @@ class Times:
                 _, first, count = np.unique(table, axis=0, return_index=True, return_counts=True)
             distinct.append(part.take(first))
             owners.append(np.full(len(first), i))
-            often.append(count)
+            multiplicity.append(count)
         return cls(
             Workload.joined(distinct),
             np.concatenate([np.zeros(0, int), *owners]),
-            np.concatenate([np.zeros(0), *often]),
+            np.concatenate([np.zeros(0), *multiplicity]),
             np.asarray(latency_ms, float),
             np.asarray(whole, bool),
         )
@@ -66,13 +66,13 @@ class Times:
         steps = which[self.owner]
         number = np.cumsum(which) - 1
         return Times(
-            self.work.take(steps), number[self.owner[steps]], self.often[steps],
+            self.work.take(steps), number[self.owner[steps]], self.multiplicity[steps],
             self.latency_ms[which], self.whole[which],
         )  # fmt: skip
 
     def total(self, steps_ms: np.ndarray) -> np.ndarray:
         """Sums over each time's steps, (times,); `steps_ms`: (steps,)."""
-        return np.bincount(self.owner, steps_ms * self.often, len(self.latency_ms))
+        return np.bincount(self.owner, steps_ms * self.multiplicity, len(self.latency_ms))
 
 
 # ---- Times against a data sheet

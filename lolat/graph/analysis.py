@@ -14,7 +14,14 @@ from lolat.errors import InputError
 from lolat.graph import Graph, once
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
-from lolat.graph.memory import Memory, alive_bytes, copied_bytes, sliced_bytes, weights_bytes
+from lolat.graph.memory import (
+    Memory,
+    alive_bytes,
+    copied_bytes,
+    largest_fitting,
+    sliced_bytes,
+    weights_bytes,
+)
 from lolat.graph.modes import AMP, DEFAULT_MODE, Mode
 
 MOST_COUNT = 2.0**53  # largest count of an operation: larger integers are not exact as floats
@@ -53,6 +60,11 @@ class Analysis:
         most = int((copied + alive).argmax())
         weights += int(copied[most])
         return Memory(weights, int(alive[most]), self.graph.operations[most].full_name)
+
+    def largest_batch(self, mode: Mode, available_bytes: float) -> int:
+        """The largest batch whose forward pass fits in memory; 0 if none does."""
+        fitting = largest_fitting(lambda n: self.memory(n, mode).total_bytes, available_bytes)
+        return self.graph.largest_batch(fitting)
 
     def block_counts(self, batch_size: int) -> np.ndarray:
         """Counts of each block at a batch size, (blocks, COLUMNS), cached; InputError if too large."""

@@ -60,7 +60,7 @@ class Gpu:
     `cores`: units that add one float32 product per clock; `vector_tflops`: rate of float32 without units
     for matrices; `half_tflops`: rate of float16, and of bfloat16 if `bf16` without `bf16_tflops`; `link`: a
     key of `lolat.hardware.links.PEAKS`; `dies`: GPUs on one card; all other fields are of one of them;
-    `turns`: in half precision all convolutions are computed channels last, as since Hopper.
+    `channels_last`: in half precision all convolutions are computed channels last, as since Hopper.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Gpu:
     power_w: float | None = None
     link: str = ""
     dies: float | None = None
-    turns: bool = False
+    channels_last: bool = False
 
     @property
     def chip(self) -> tuple[float | None, ...]:
@@ -171,7 +171,9 @@ def sustained(gflops: float, watts: float, cache_mib: float, gain: float = 1.0) 
 
 
 SHEET_FIELDS = tuple(f.name for f in fields(Gpu) if f.name != "name")
-SHEET_NUMBERS = tuple(name for name in SHEET_FIELDS if name not in ("bf16", "link", "turns"))
+SHEET_NUMBERS = tuple(
+    name for name in SHEET_FIELDS if name not in ("bf16", "link", "channels_last")
+)
 
 
 @cache
@@ -188,7 +190,7 @@ def _sheets() -> tuple[tuple[str, Gpu], ...]:
                 **{n: row.number(n) if row[n] else None for n in SHEET_NUMBERS},
                 bf16=row["bf16"] == "yes",
                 link=row["link"],
-                turns=row["turns"] == "yes",
+                channels_last=row["channels_last"] == "yes",
             ),
         )
         for row in table

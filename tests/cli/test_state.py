@@ -168,7 +168,9 @@ def test_other_programs_are_told(
     assert "1.4 processors" in told
     assert busy["latency_ms"] == pytest.approx(usual["latency_ms"])
     half = math.log(busy["interval_ms"][1] / busy["latency_ms"])
-    assert half > 1.64 * math.hypot(probe.SPREAD, 0.65 * probe.BUSY), "1.3 more of two processors"
+    assert half > 1.64 * math.hypot(probe.SPREAD, 0.65 * probe.BUSY_SPREAD), (
+        "1.3 more of two processors"
+    )
     assert lolat.json(*ask, "--as-learned") == usual
     desk.write(others=1.0, probe={"forks": [2.0, 3.0]})
     measuring.others = 0.0

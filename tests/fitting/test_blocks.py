@@ -14,7 +14,7 @@ from lolat.errors import InputError
 from lolat.fitting.blocks import (
     fit_document,
 )
-from lolat.fitting.cross_validation import errors
+from lolat.fitting.cross_validation import error_figures
 from lolat.fitting.least_squares import fit_relative
 from lolat.graph.counts import FEATURES, MEMBERS
 from lolat.tables.blocks import Point, matrix, times
@@ -30,15 +30,15 @@ def coefficients(document: dict, predictor: str) -> dict[str, float]:
 def test_errors_by_hand() -> None:
     measured = np.array([1.0, 1.0, 10.0, 10.0])
     predicted = np.array([1.05, 0.7, 10.9, 14.0])  # 5, 30, 9, 40 %
-    assert errors(predicted, measured) == {
+    assert error_figures(predicted, measured) == {
         "points": 4,
         "median": pytest.approx(0.195),
         "within_10_percent": pytest.approx(0.5),
         "median_from_2_ms": pytest.approx(0.245),
         "median_below_2_ms": pytest.approx(0.175),
     }
-    assert errors(predicted[:2], measured[:2])["median_from_2_ms"] is None
-    assert errors(predicted[2:], measured[2:])["median_below_2_ms"] is None
+    assert error_figures(predicted[:2], measured[:2])["median_from_2_ms"] is None
+    assert error_figures(predicted[2:], measured[2:])["median_below_2_ms"] is None
 
 
 def test_all_counts_give_both_predictors() -> None:
@@ -134,7 +134,7 @@ def test_networks_left_out_have_errors_of_their_own() -> None:
     residuals = np.array(entry["residuals"])[[p.whole for p in points]]
     found = entry["error"]["networks_left_out"]
     measured = np.array([p.latency_ms for p in points if p.whole])
-    assert found == pytest.approx(errors(measured / np.exp(residuals), measured), rel=1e-4)
+    assert found == pytest.approx(error_figures(measured / np.exp(residuals), measured), rel=1e-4)
     assert found["points"] == 12
     # Residuals of 12 networks of 5 % noise; their spread is that of the noise, if a little more.
     assert entry["networks"]["count"] == 12

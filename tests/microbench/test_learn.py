@@ -61,7 +61,7 @@ def test_the_machine_is_probed_from_the_start_to_the_end(
     _, _, noise, *_ = measure(tmp_path / "j", settings=Settings(rounds=7))
     assert device.probes == 4, "in the first, the fourth and the seventh round, and after it"
     assert noise["probe"] == {"forks": [2.5, 20.0]}, "the medians of 1, 2, 3, 4 and of 20"
-    assert learn.threads_of({"threads": 64}) <= 8, "a thread takes some time to start"
+    assert learn.probe_threads({"threads": 64}) <= 8, "a thread takes some time to start"
     measure(tmp_path / "gpu", kind="gpu")
     device.environment = {"framework": "fake", "threads": 1}
     _, _, noise, *_ = measure(tmp_path / "one")

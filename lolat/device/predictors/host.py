@@ -18,7 +18,7 @@ import msgspec
 
 from lolat.arrays import np
 from lolat.device.intervals import FACTOR_QUANTILE, normal_quantile
-from lolat.graph import work as c
+from lolat.device.predictors.operation_classes import OPERATION_CLASSES
 from lolat.graph.modes import AMP, EAGER, GRAPH, Launch, Mode
 from lolat.graph.work import CLASSES, Workload
 from lolat.hardware.gpus import Gpu
@@ -27,18 +27,6 @@ from lolat.parameters import COVERAGE
 
 VIEW = 0.3
 """Launch overhead of a view (reshape, transpose ...) over that of an addition; the device does nothing."""
-LAUNCH_RATIOS = {
-    c.NORM: 1.7,
-    c.BATCH_NORM: 1.9,
-    c.GROUP_NORM: 1.9,
-    c.BATCHED: 1.8,
-    c.DENSE: 2.5,
-    c.ATTENTION: 2.5,
-}
-LAUNCH_RATIOS |= dict.fromkeys((c.POINTWISE, c.CONVOLUTION, c.GROUPED, c.DEPTHWISE), 2.5)
-"""Class -> launch overhead over that of an addition, 1 for others. The shortest operations that NeuSight
-timed one by one on A100, V100 and T4, less TIMING of the addition's: softmax 1.35, layer norm 2.1, product
-of two tensors 1.3 (more in networks, which reshape them), dense layer 2.5, convolution 2.3 to 3.5."""
 TIMING = 0.3
 """Share of an addition timed alone that is the timing's own: two events. Assumed."""
 USUAL_MS, OLDER_MS = 0.02, 0.026
@@ -51,8 +39,7 @@ BACKWARD, COMPILED_BACKWARD = 2.0, 0.5
 """Launch overhead in the backward pass, with the update, over that of the operations in a forward pass, if
 eager and if compiled. By DenseNet-121 and MobileNetV3, bound by an H100's host (benchmarks/h100). Compiled
 is assumed."""
-CASTS = frozenset([c.DENSE, c.POINTWISE, c.CONVOLUTION, c.GROUPED, c.DEPTHWISE])
-"""Classes for which autocast launches one operation more: it converts the weights in every pass."""
+_CAST = [name for name, of in OPERATION_CLASSES.items() if of.has_weights]
 GRAPH_MS = 0.0015
 """Launch overhead of an operation in a CUDA graph: 0.5 us (NVIDIA, Getting Started with CUDA Graphs,
 2019); 1 to 2 us between two operations on current GPUs."""
@@ -72,10 +59,10 @@ class Host(msgspec.Struct, frozen=True):
     """The host of a device.
 
     `start_ms`: launch overhead of an addition, within a `factor` either way (FACTOR), from which that of
-    other operations follows (LAUNCH_RATIOS); `source`: FITTED to measured blocks, ASSUMED, or GIVEN by the
-    user; `launch`: that of the measurements; `call_ms`: time of a call before its first operation.
-    `training`: launch overhead of an operation in a training step over that in inference, forward and
-    backward, and the ms of a call; None if no training was measured.
+    other operations follows (`OperationClass.launch`); `source`: FITTED to measured blocks, ASSUMED, or
+    GIVEN by the user; `launch`: that of the measurements; `call_ms`: time of a call before its first
+    operation. `training`: launch overhead of an operation in a training step over that in inference,
+    forward and backward, and the ms of a call; None if no training was measured.
     """
 
     start_ms: Positive
@@ -93,7 +80,7 @@ class Host(msgspec.Struct, frozen=True):
             return own + GRAPH_CALLS * self.start_ms / max(len(own), 1)
         each = launches(work)
         if mode.dtype == AMP and launch == EAGER:
-            each += work.is_of(*CASTS) & ~work.backward
+            each += work.is_of(*_CAST) & ~work.backward
         back = BACKWARD if launch == EAGER else COMPILED_BACKWARD
         forward, back, _ = self.training or (1.0, back, 0.0)
         ahead = forward if work.backward.any() else 1.0
@@ -106,7 +93,7 @@ class Host(msgspec.Struct, frozen=True):
 
 def launches(work: Workload) -> np.ndarray:
     """(steps,) launch overhead of each over that of an addition."""
-    each = np.array([LAUNCH_RATIOS.get(name, 1.0) for name in CLASSES])
+    each = np.array([OPERATION_CLASSES[name].launch for name in CLASSES])
     return np.where(work.bytes > 0.0, each[work.kind], VIEW)
 
 

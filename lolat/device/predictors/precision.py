@@ -11,25 +11,18 @@ import math
 
 import msgspec
 
-from lolat.device.predictors.roofline import IN_TF32, TURNED, Roofline
+from lolat.device.predictors.operation_classes import IN_TF32, OPERATION_CLASSES
+from lolat.device.predictors.roofline import LAYOUT_FACTORS, Roofline
 from lolat.errors import InputError, arg
-from lolat.graph import work as c
 from lolat.graph.modes import BFLOAT16, FLOAT32, TF32
 from lolat.hardware.gpus import MACS_MS_OF_TFLOPS, OF_PEAK, PRECISION_OF, Gpu, is_card
 
 PRECISION_SPREAD = 0.2
 """Standard deviation, a logarithm, of the error that all networks share: RTX 3090, 4090, 5090 and PRO 6000
 in half precision, each by the shares of the others, have medians of 0.03 to 0.23."""
-SHARES_IN_HALF = {
-    c.DENSE: (0.85, 0.39), c.BATCHED: (0.76, 0.51), c.POINTWISE: (0.75, 0.8),
-    c.CONVOLUTION: (0.85, 0.7), c.GROUPED: (0.7, 0.45), c.ATTENTION: (0.9, 1.0),
-}  # fmt: skip
-"""Class of products -> its shares of a data sheet's sustained rate and bandwidth in half precision. Rates:
-large products of bfloat16 on A100, H100 and B200 (0.70 to 0.91), all of a RTX PRO 6000; bandwidths: means
-of RTX 3090, 4090 and 5090; dense layers and products of two tensors as on the RTX 3090, as the caches of
-the others are larger than what these move. Depthwise convolutions use no units for matrices and stay as
-measured."""
-SHARES_IN_FLOAT32 = dict.fromkeys(SHARES_IN_HALF, (OF_PEAK, 0.7))
+IN_HALF = {name: of.in_half for name, of in OPERATION_CLASSES.items() if of.in_half}
+IN_FLOAT32 = dict.fromkeys(IN_HALF, (OF_PEAK, 0.7))
+"""Class of products -> its shares of a data sheet's rate and bandwidth."""
 REACHED_BANDWIDTH = 0.87
 """Share of a data sheet's bandwidth beyond which memory alone limits. Operations of equal shape on A100
 PCIe of 40 and 80 GB (1,555 and 1,935 GB/s; NeuSight) differ 1.24 times where they reach 0.87 of it
@@ -46,7 +39,7 @@ def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
         raise no_precision(dtype, before.dtype, gpu)
     most = (gpu.peak(dtype) or rate) if mode.half else (gpu.peak(FLOAT32) or rate)
     changes = {"mode": mode, "elsewhere": math.hypot(formula.elsewhere, PRECISION_SPREAD)}
-    changes["most"] = most * MACS_MS_OF_TFLOPS, gpu.bandwidth_gb_s * 1e6
+    changes["sheet_peak"] = most * MACS_MS_OF_TFLOPS, gpu.bandwidth_gb_s * 1e6
     if mode.half and before.half:
         faster = rate / (gpu.rate(before.dtype) or rate)
         if faster == 1.0:
@@ -55,7 +48,7 @@ def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
             classes = formula.classes | {
                 name: terms | {"rate": faster * terms["rate"]}
                 for name, terms in formula.classes.items()
-                if name in SHARES_IN_HALF
+                if name in IN_HALF
             }
             formula = formula.of_terms(classes)
             changes["sustained"] = formula.sustained and faster * formula.sustained
@@ -66,8 +59,11 @@ def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
             n: rows for n, rows in formula.shape_residuals.items() if n in IN_TF32
         }
     else:
-        reached, changes["turns"] = SHARES_IN_HALF if mode.half else SHARES_IN_FLOAT32, mode.half
-        changes["turning"] = TURNED[gpu.turns]
+        reached, changes["channels_last_terms"] = (
+            IN_HALF if mode.half else IN_FLOAT32,
+            mode.half,
+        )
+        changes["layout_factor"] = LAYOUT_FACTORS[gpu.channels_last]
         peak = (rate if mode.half else gpu.rate(FLOAT32) or rate) * MACS_MS_OF_TFLOPS
         classes = formula.classes | {
             name: {"rate": of_rate * peak, "bandwidth": of_bandwidth * gpu.bandwidth_gb_s * 1e6}
@@ -103,7 +99,8 @@ def on_sheet(formula: Roofline, was: Gpu, gpu: Gpu) -> tuple[Roofline, float, fl
         formula.of_terms(classes),
         multiprocessors=gpu.multiprocessors or formula.multiprocessors,
         sustained=formula.sustained and faster * formula.sustained,
-        most=formula.most and (faster * formula.most[0], wider * formula.most[1]),
+        sheet_peak=formula.sheet_peak
+        and (faster * formula.sheet_peak[0], wider * formula.sheet_peak[1]),
         tf32=max(formula.tf32 * gpu.tf32 / was.tf32, 1.0),
     )
     return changed, faster, wider

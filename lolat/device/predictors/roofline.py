@@ -25,6 +25,7 @@ from lolat.arrays import np
 from lolat.device.domain import NEGLIGIBLE_SHARE, PASSED_OVER_SHARE, Extrapolation, MeasuredMinimum
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.host import GIVEN, GRAPH_CALLS, Host, Steps, launches_alone
+from lolat.device.predictors.operation_classes import IN_TF32, OPERATION_CLASSES, TILED
 from lolat.device.predictors.shape_residuals import Row, shape_factors
 from lolat.graph import work as c
 from lolat.graph.counts import COLUMNS
@@ -41,10 +42,6 @@ SHARPNESS = 3.0  # order of the norm in files that do not say it: 1 is the sum, 
 DEEP = 64  # the depth of a product is padded to multiples of this in half precision
 SPLIT_DEPTH = 1024  # least depth of a part of a split product
 TILE = 64  # height and width of the outputs that a multiprocessor computes at once
-TILED = frozenset([c.DENSE, c.POINTWISE, c.BATCHED, c.CONVOLUTION, c.ATTENTION])
-"""Classes of products that are cut into tiles."""
-IN_TF32 = frozenset([c.CONVOLUTION, c.POINTWISE, c.GROUPED])
-"""Classes that PyTorch computes in TF32 by default; products of matrices are not among them."""
 OF_MATRICES = 1.5  # rate of products of matrices over that of convolutions, in TF32
 WINOGRAD = 4.0
 """Multiplications of a direct 3x3 convolution over those of F(4x4, 3x3) (Lavin and Gray 2016). Libraries
@@ -55,16 +52,14 @@ takes 6.1 to 14.5 us, median 7.1, for 80 LSTM and RNN networks (40 to 360 units,
 cuDNN's standard algorithm and 0.3 to 76 by the one for small layers (xwang233's cudnn-rnn-bench-62143);
 DeepBench 27 to 62 us for LSTMs of 256 and 512 units on a V100 (batch 16 to 128), 13 to 52 on a Titan Xp."""
 LEAST_TRAINING_STEPS = 20  # held-out training steps for an interval of their own
-BACK = {c.ELEMENTS: 1.5, c.DEPTHWISE: 3.2}
-"""Class of operations -> time of its backward pass over that of its work, 1 for others."""
-TURNED = 1.2, 3.1
-"""Bytes, at the data sheet's bandwidth, that turning tensors takes for each byte of a convolution in half
-precision, forward and backward. Tensor cores want channels last, and cuDNN turns tensors with channels
-first and back: about half of them forward, all backward. With BACK, by 290 networks of timm on a RTX 3090
-(PyTorch 1.12 and 1.13, AMP) in both layouts, families left out: training steps have a median error of 7.5 %
-and no bias by the terms of inference; 14 % and -14 % with channels first without TURNED. A GPU that `turns`
-all tensors takes the second number forward too: an H100 (cuDNN 9) 2.5 to 3.5, by 14 networks in both
-layouts (benchmarks/h100)."""
+LAYOUT_FACTORS = 1.2, 3.1
+"""Bytes moved to convert layouts for each byte of a convolution in half precision, forward and backward, at
+the data sheet's bandwidth. Tensor cores need channels last, and cuDNN converts tensors from channels first
+and back: about half of them forward, all backward. With `OperationClass.backward`, by 290 networks of timm
+on a RTX 3090 (PyTorch 1.12 and 1.13, AMP) in both layouts, families left out: training steps have a median
+error of 7.5 % and no bias by the terms of inference; 14 % and -14 % with channels first without
+LAYOUT_FACTORS. A GPU that converts all tensors (`Gpu.channels_last`) takes the second number forward too:
+an H100 (cuDNN 9) 2.5 to 3.5, by 14 networks in both layouts (benchmarks/h100)."""
 NOTHING_MEASURED = (
     "nothing was measured on this device: its data sheet alone; operations timed there make it better "
     "(`lolat fit OPERATIONS.csv --facts FILE --name NAME`)"
@@ -95,19 +90,19 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     operations.
 
     `multiprocessors`: of the device, 1 if unknown; `tile`: height and width of the outputs that a
-    multiprocessor computes at once, 1 without tiles; `sharpness`: see SHARPNESS; `classes`: the terms
-    of each (CLASS_TERMS); `launch_ms`: launch overhead of an addition timed alone; `step_ms`: that of
-    an operation in a network on the device; `measured`: classes with timed operations, others have
-    usual terms; `mode`: the execution mode; `shape_residuals`: corrections of classes of products, from
+    multiprocessor computes at once, 1 without tiles; `sharpness`: see SHARPNESS; `classes`: the terms of
+    each (CLASS_TERMS); `launch_ms`: launch overhead of an addition timed alone; `step_ms`: that of an
+    operation in a network on the device; `measured`: classes with timed operations, others have usual
+    terms; `mode`: the execution mode; `shape_residuals`: corrections of classes of products, from
     operations timed alone; `sustained`: macs per ms that no product of a network exceeds, where power
-    limits long runs; `most`: macs and bytes per ms of the data sheet, None without one; `host`:
-    launches the operations, None if that takes no time of its own; `tf32`: the rate of convolutions in
-    TF32 over that in float32, 1 without TF32; `training`: measured over predicted time of training
-    steps; `training_residuals`: `residuals` of these; `training_optimizer`: the optimizer whose update
-    was timed with them, "none" without an update, "" if the tables do not say; `turns`: true if the terms
-    are those of channels last, given or by a compiler, so that channels first turn on top of them;
-    `turning`: bytes for each byte of a convolution (TURNED) in a forward pass; `own_steps`: those that
-    scaled `training` by the factor `own_level`.
+    limits long runs; `sheet_peak`: macs and bytes per ms of the data sheet, None without one; `host`:
+    launches the operations, None if that takes no time of its own; `tf32`: the rate of convolutions in TF32
+    over that in float32, 1 without TF32; `training`: measured over predicted time of training steps;
+    `training_residuals`: `residuals` of these; `training_optimizer`: the optimizer whose update was timed
+    with them, "none" without an update, "" if the tables do not say; `channels_last_terms`: true for the
+    terms of channels last, given or by a compiler, so that channels first convert on top of them;
+    `layout_factor`: bytes converted for each byte of a convolution in a forward pass (LAYOUT_FACTORS);
+    `own_steps`: those that scaled `training` by the factor `own_level`.
     """
 
     name: ClassVar[str] = "kernels"
@@ -121,7 +116,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         default_factory=dict, name="nearby"
     )
     sustained: Positive | None = None
-    most: tuple[Positive, Positive] | None = None
+    sheet_peak: tuple[Positive, Positive] | None = msgspec.field(default=None, name="most")
     host: Host | None = None
     tf32: Positive = 1.0
     tile: Positive = TILE
@@ -129,8 +124,8 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     training: Positive = 1.0
     training_residuals: tuple[Number, ...] = ()
     training_optimizer: str = ""
-    turns: bool = False
-    turning: Positive = TURNED[0]
+    channels_last_terms: bool = msgspec.field(default=False, name="turns")
+    layout_factor: Positive = msgspec.field(default=LAYOUT_FACTORS[0], name="turning")
     own_steps: tuple[OwnStep, ...] = ()
     own_level: Positive = 1.0
 
@@ -188,10 +183,10 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
                 ms = np.maximum(ms, work.macs / (faster * self.sustained))
             least_ms = self._least_ms(work, faster)
             ms = np.maximum(ms, least_ms)
-            turned = self.turned(work, self.mode, self.turns, self.turning)
-            turned_ms = turned / (self.most or (0.0, math.inf))[1]
-            ms = np.maximum(ms + turned_ms, least_ms)
-            more = np.maximum(turned_ms, 0.0) / ms
+            moved = self.layout_bytes(work, self.mode, self.channels_last_terms, self.layout_factor)
+            layout_ms = moved / (self.sheet_peak or (0.0, math.inf))[1]
+            ms = np.maximum(ms + layout_ms, least_ms)
+            more = np.maximum(layout_ms, 0.0) / ms
             shares = shares * (1.0 - more)
             shares[MOVE] += more
         ms = np.where(work.bytes > 0, ms, 0.0)
@@ -222,7 +217,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
 
     def _least_ms(self, work: Workload, faster: np.ndarray) -> np.ndarray:
         """(steps,) ms by the data sheet's peak and bandwidth, 0 without a sheet."""
-        macs, moved = self.most or (math.inf, math.inf)
+        macs, moved = self.sheet_peak or (math.inf, math.inf)
         may = has_winograd(self.mode.dtype, self.tf32) & work.is_of(c.CONVOLUTION)
         by_winograd = np.where(may & (work.depth % 9 == 0), WINOGRAD, 1.0)
         return np.maximum(work.macs / (faster * by_winograd * macs), work.bytes / moved)
@@ -236,14 +231,14 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     @staticmethod
     def slower(work: Workload) -> np.ndarray:
         """(steps,) usual time of each in a backward pass over that of its work."""
-        back = np.array([BACK.get(name, 1.0) for name in CLASSES])
+        back = np.array([OPERATION_CLASSES[name].backward for name in CLASSES])
         return np.where(work.backward, back[work.kind], 1.0)
 
     @staticmethod
-    def turned(
-        work: Workload, mode: Mode, on_top: bool = False, forward: float = TURNED[0]
+    def layout_bytes(
+        work: Workload, mode: Mode, on_top: bool = False, forward: float = LAYOUT_FACTORS[0]
     ) -> np.ndarray:
-        """(steps,) bytes that turn the tensors of convolutions, beyond what the terms contain.
+        """(steps,) bytes that convert convolutions' tensors, beyond what the terms contain.
 
         `on_top`: the terms are those of channels last, else those of inference with channels first, so that
         channels last and compiled networks have less. `forward`: bytes for each byte of a convolution in a
@@ -251,7 +246,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         """
         if not mode.half:
             return np.zeros(len(work.kind))
-        each = np.where(work.backward, TURNED[1], forward) * (not mode.images_last)
+        each = np.where(work.backward, LAYOUT_FACTORS[1], forward) * (not mode.images_last)
         each -= forward * (not on_top)
         return each * work.bytes * work.is_of(*IN_TF32)
 
@@ -395,8 +390,8 @@ class TrainingSteps(Roofline, frozen=True, kw_only=True, omit_defaults=True, dic
         return np.ones(len(work.kind))
 
     @staticmethod
-    def turned(
-        work: Workload, mode: Mode, on_top: bool = False, forward: float = TURNED[0]
+    def layout_bytes(
+        work: Workload, mode: Mode, on_top: bool = False, forward: float = LAYOUT_FACTORS[0]
     ) -> np.ndarray:
         """(steps,) zeros, as the terms cover both passes."""
         return np.zeros(len(work.kind))
