@@ -126,7 +126,7 @@ class InputError(LolatError):
 
 
 class ModelFileError(InputError):
-    """A profile that is missing, damaged or something else."""
+    """A profile is missing or damaged, or the file is something else."""
 
     code = "model-file"
     of_device = True

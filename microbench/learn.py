@@ -274,7 +274,7 @@ def warnings(
     if noise["others"] > OTHERS:
         remarks.append(
             f"other programs used {noise['others']:.1f} of {able} processors while learning, and the times "
-            "include them: learn again when they have ended, or keep the model for a machine as busy"
+            "include them: learn again when they have ended, or keep the profile for a machine as busy"
         )
     if off(noise["trend"]) > MOVED:
         remarks.append(
@@ -284,7 +284,7 @@ def warnings(
     if failures:
         key, reason = next(iter(failures.items()))
         remarks.append(
-            f"{plural(len(failures), 'measurement')} failed (first: {key}: {reason}); the model is fitted "
-            "to the others"
+            f"{plural(len(failures), 'measurement')} failed (first: {key}: {reason}); the profile is "
+            "fitted to the others"
         )
     return remarks

@@ -78,7 +78,7 @@ NOT_TOGETHER = "not-together"
 LANGUAGE = "language models"
 TOGETHER = (
     f"expected tables of operations and networks, where known with {arg('facts')} and {arg('name')}; or "
-    "these two alone; or a model file, alone or with tables of networks, of served models or of training "
+    "these two alone; or a profile, alone or with tables of networks, of served models or of training "
     "runs; or one table of blocks; or one table of epochs"
 )
 
@@ -386,7 +386,7 @@ def _under_name(file: DeviceFile, asked: Asked) -> dict[str, Any]:
     if not was or name in ("", own):
         return {**file.recorded}
     if card and card != was:
-        why = f"{plain(asked.paths(MODEL)[0])} is a model of another device, {was}"
+        why = f"{plain(asked.paths(MODEL)[0])} is the profile of another device, {was}"
         remedy = "leave it out, or fit the tables of that GPU alone"
         raise InputError(f"{arg('name')} {name}: {why}; {remedy}", code="other-device")
     return {**file.recorded, "card": name if card and form_of(name) else own}

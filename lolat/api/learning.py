@@ -170,7 +170,7 @@ def _model_in(target: Path, here: Mapping[str, Any], restart: bool) -> DeviceFil
     if restart:
         return None
     raise InputError(
-        f"{target} is a model of another device: {file.device}; give another {arg('output')}, or "
+        f"{target} is the profile of another device: {file.device}; give another {arg('output')}, or "
         f"{arg('restart')} to replace it",
         code="other-device",
     )
@@ -189,7 +189,7 @@ def _refuse_other(file: DeviceFile, where: Mapping[str, Any], fields: Collection
     if found := _differences(file, where, fields):
         raise InputError(
             f"times of two places are not to be mixed: {'; '.join(found)}; give the {arg('backend')} and "
-            f"options that the model was learned with, another {arg('output')}, or {arg('restart')} to "
+            f"options that the profile was learned with, another {arg('output')}, or {arg('restart')} to "
             "learn all anew",
             code="other-device",
         )

@@ -227,7 +227,7 @@ class Model(Device):
 
         if self.asked != RunAs():
             raise InputError(
-                "run_as: a served language model runs as its framework runs it; expected the model of "
+                "run_as: a served language model runs as its framework runs it; expected the profile of "
                 "lolat.load, and dtype, kv_dtype for data types", code="run-as",
             )  # fmt: skip
         # The last answers stay: a loop that asks again has them in microseconds.

@@ -265,7 +265,7 @@ def compare_operations(model: Model, asked: Comparison) -> list[Compared]:
     for row in rows:
         if {"dtype", "precision"} & row.row.keys() and row.mode.dtype != formula.mode.dtype:
             raise row.row.refused(
-                f"an operation in {row.mode.dtype}; expected {formula.mode.dtype}, as the model's"
+                f"an operation in {row.mode.dtype}; expected {formula.mode.dtype}, as the profile's"
             )
     parts = [work_of(row.graph, row.batch_size, formula.mode) for row in rows]
     measured = np.array([row.latency_ms for row in rows])

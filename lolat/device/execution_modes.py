@@ -267,8 +267,8 @@ def _without_latencies(model: D, changes: Mapping[str, Any], asked: RunAs) -> D:
         name = next((n for n in ("launch", "channels_last") if n in changes), "precision")
         value = "" if name == "channels_last" else f" {getattr(asked, name)}"
         raise InputError(
-            f"{arg(name)}{value}: {model.name} has epochs of {timed} alone; expected that, or a model of "
-            "latencies",
+            f"{arg(name)}{value}: {model.name} has epochs of {timed} alone; expected that, or a profile "
+            "of latencies",
             code="no-layout" if name == "channels_last" else f"no-{name}",
             of_device=True,
         )

@@ -62,7 +62,7 @@ def read(path: AnyPath) -> DeviceFile:
 def _read_once(path: str, mark: tuple[int, int, int]) -> DeviceFile:
     """See `read`; `mark`: tells the file as it is now from what it was before."""
     hint = "`lolat learn cpu` makes one, `lolat models` lists those there are"
-    document: dict[str, Any] = read_json(path, "expected a LoLat model file", hint=hint)
+    document: dict[str, Any] = read_json(path, "expected a device profile", hint=hint)
     validate(document, shown_path(near(path)))
     return DeviceFile(document)
 
@@ -97,11 +97,13 @@ class DeviceFile(Hardware):
     `document`: the JSON, with the keys of a later minor version; `name`: of the model; `device`: of the
     device, in brackets how it was measured; `formulas`: those that this version knows, by name; `kernels`:
     the formula by operation, None without it; `domain`: the range of the measurements; `default`: name of
-    the default formula, "" without latencies; `of_form`, `estimated`: remarks by data sheets on another
-    card that was measured, and on another precision, in a file of such a fit their texts; `warnings`: the
-    remarks that the file was made with. None without the section: `training` (`lolat.training.measured`),
-    `epochs` of training (`lolat.training.epochs`), `llm`, language models (`lolat.llm.gpu`). `spaces`:
-    search spaces by name. `recorded`: the environment as it is written, for `lolat.microbench.environment`.
+    the default formula, "" without latencies; `of_form`: remark on the card that was measured in place of
+    this one; `estimated`: the reason why the times are estimates in the file's precision: a data sheet
+    (`execution_modes`), own networks in another one (`fitting.refined`), or rows that were probably timed
+    in TF32 (`fitting.from_tables`); `warnings`: the remarks that the file was made with. None without the
+    section: `training` (`lolat.training.measured`), `epochs` of training (`lolat.training.epochs`), `llm`,
+    language models (`lolat.llm.gpu`). `spaces`: search spaces by name. `recorded`: the environment as it is
+    written, for `lolat.microbench.environment`.
     """
 
     def __init__(self, document: Mapping[str, Any]) -> None:
@@ -286,7 +288,7 @@ def merged(path: AnyPath, own: DeviceFile) -> DeviceFile:
     names = {old.product.strip().casefold(), old.name.partition(" (")[0].strip().casefold()}
     if own.product.strip().casefold() not in names and UNKNOWN not in (old.product, own.product):
         raise InputError(
-            f"{shown_path(path)} is a model of another device: {old.device}, and this is {own.device}; "
+            f"{shown_path(path)} is the profile of another device: {old.device}, and this is {own.device}; "
             f"give another {arg('output')}, or call it the same",
             code="other-device",
         )

@@ -93,7 +93,7 @@ def other_framework(file: DeviceFile, framework: str, known: str = "networks") -
         return
     other = _learned_with(backend, file.name.removesuffix(f"-{learned}"), known)
     learn = f"lolat learn {where.device} --backend {backend}" if where.is_learned else ""
-    remedy = f"the model {other}" if other else learn  # none for published times
+    remedy = f"the profile {other}" if other else learn  # none for published times
     its, own = (FRAMEWORK_TITLES.get(name, name) for name in (learned or "", backend))
     as_read = (
         f"the answer is for {its} running the operations of the file one by one; exporters fold batch "
@@ -475,7 +475,7 @@ def _extrapolation(
     if can_learn and model.file.environment.is_learned:
         remarks.append(
             Remark(
-                "to have the model know it, time the whole network on the model's device and fit it in "
+                "to have the profile know it, time the whole network on its device and fit it in "
                 "(timed.csv: network,batch_size,latency_ms)",
                 fit_again(model.label),
             )

@@ -420,7 +420,7 @@ def end_ms(prediction: Timed, sure: bool) -> float:
         return prediction.latency_ms
     if prediction.interval_ms is None:
         raise InputError(
-            f"{arg('sure')} needs an interval, and the model has too few points for one",
+            f"{arg('sure')} needs an interval, and the profile has too few points for one",
             code="too-few-points",
         )
     return prediction.interval_ms[1]

@@ -104,7 +104,7 @@ class Before(Struct):
 class ModelFile(Sections, kw_only=True):
     """A file with latencies of inference; `before`: in the precision before the last fit.
 
-    `estimated`, `of_form`: remarks on data sheets, see `lolat.device.execution_modes`.
+    `estimated`, `of_form`: see `lolat.device.file.DeviceFile`.
     """
 
     default: str
@@ -129,7 +129,7 @@ def validate(document: Any, source: str) -> None:
         found = f"schema {value_words(schema)}, version {value_words(version)}"
         found = "a file without a schema" if schema is version is None else found
         raise ModelFileError(
-            f"{source}: {found} is not a LoLat model of version {FORMAT_VERSION}; make one: "
+            f"{source}: {found} is not a LoLat profile of version {FORMAT_VERSION}; make one: "
             "`lolat learn cpu`, `lolat fit TABLE.csv`",
             code="not-a-model",
         )

@@ -241,7 +241,7 @@ def points_of_networks(
         spec, size, _ = row.network
         try:
             if row.mode != mode:
-                raise InputError(f"run in another way ({row.mode}; the model: {mode})")
+                raise InputError(f"run in another way ({row.mode}; the profile: {mode})")
             graph = read_network(spec, size)
         except LolatError as error:
             table.left_out.network(row.name, spec, error)

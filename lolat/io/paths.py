@@ -158,7 +158,7 @@ def _models_in(folder: Path) -> list[Path]:
     except OSError as error:
         raise InputError(
             f"{shown_path(folder)}: the folder of models cannot be read ({error.strerror}); expected "
-            "one that this user can read: change its permissions, or name a model file"
+            "one that this user can read: change its permissions, or name a profile's file"
         ) from None
     visible = (n for n in names if not n.startswith(".") and not n.endswith(STATE))
     return [folder / f"{stem}.json" for stem in sorted(n.removesuffix(".json") for n in visible)]
@@ -211,5 +211,5 @@ def _user_folder(kind: str) -> Path:
     except RuntimeError:
         raise InputError(
             "no home folder is known for this user; expected one to keep models in: set HOME, or "
-            "name a model file"
+            "name a profile's file"
         ) from None

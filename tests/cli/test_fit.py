@@ -409,6 +409,6 @@ def test_a_file_of_another_kind_is_refused_before_anything_is_read(tmp_path: Pat
     other = tmp_path / "net.json"
     other.write_text(json.dumps(synthetic.network().to_dict()))
     before = other.read_text()
-    with pytest.raises(ModelFileError, match="is not a LoLat model"):
+    with pytest.raises(ModelFileError, match="is not a LoLat profile"):
         fit(tmp_path / "absent.csv", other, name="gpu")
     assert other.read_text() == before

@@ -183,7 +183,7 @@ def test_a_model_of_one_gpu_is_not_called_another(lolat: Command, tmp_path: Path
     path, out = tmp_path / "times.csv", tmp_path / "m.json"
     path.write_text("network,batch_size,precision,latency_ms\nkeras:ResNet50,8,amp,9\n")
     line = lolat.refused("fit", "rtx-4090-amp", path, "--name", "RTX 3080", "--output", out)
-    assert "rtx-4090-amp is a model of another device, RTX 4090" in line
+    assert "rtx-4090-amp is the profile of another device, RTX 4090" in line
     for same in ("GeForce RTX 4090", "my own"):
         out = tmp_path / f"{same}.json"
         lolat.done("fit", "rtx-4090-amp", path, "--name", same, "--output", out)

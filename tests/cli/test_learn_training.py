@@ -166,7 +166,8 @@ def test_a_model_of_another_device_is_left_as_it_is(
     content = output.read_bytes()
     said = lolat.refused(*LEARN, output, *TRAINING)
     assert (
-        f"{output} is a model of another device: {other.get('device', HERE)}; give another" in said
+        f"{output} is the profile of another device: {other.get('device', HERE)}; give another"
+        in said
     )
     assert output.read_bytes() == content
     assert machine.calls == []
