@@ -87,7 +87,7 @@ def read_cases(
 def references_of(
     measurements: Sequence[Point], backend: str, networks: Sequence[Predefined] | None = None
 ) -> list[tuple[Point, Graph]]:
-    """(first measurement, Graph for `backend`) of each of `networks`; None: of the REFERENCES."""
+    """(first measurement, Graph for `backend`) of each network; `networks`: None for the REFERENCES."""
     known = known_graphs(backend, networks or references())
     first: dict[str, Point] = {}
     for one in measurements:

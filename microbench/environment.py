@@ -98,9 +98,7 @@ def _field(info: str, *names: str) -> str:
 
 def others_s(pids: Sequence[int], system: Path = SYSTEM) -> float | None:
     """Processor seconds that processes other than `pids` have used on this process' processors; None:
-    unknown.
-
-    Only differences have a meaning; they have steps of 10 ms.
+    unknown. Its start is arbitrary, so take differences; their steps are 10 ms.
     """
     try:
         ticks, able = os.sysconf("SC_CLK_TCK"), os.sched_getaffinity(0)

@@ -45,9 +45,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Settings:
-    """The number of rounds, each of which visits every job once.
-
-    More than `rounds` follow, up to `most_rounds`, while all of them fit into `enough_s` seconds.
+    """The number of rounds; a round visits every job once. A fast machine measures more than `rounds`, up
+    to `most_rounds`, if they fit into `enough_s` seconds.
     """
 
     rounds: int
@@ -75,7 +74,7 @@ class Outcome:
             self._add(record)
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Write a record into the journal, then here."""
+        """Write a record into the journal, then into this outcome."""
         if self.journal is not None:
             self.journal.append(record)
         self._add(record)
@@ -159,7 +158,7 @@ class Runner:
         self.worker.close()
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The worker's answer. ProcessDied, RequestFailed."""
+        """The worker's answer. Raises ProcessDied, RequestFailed."""
         answer: dict[str, Any] = self.worker.request(request, REQUEST_LIMIT_S)
         return answer
 

@@ -1,6 +1,5 @@
-"""The process that measures, and the choice of its backend.
-
-A framework's devices must be set before it starts. Every run therefore has a worker process of its own.
+"""The process that measures, and the choice of its backend. Each run has a worker of its own, because a
+framework's devices must be set before it starts.
 """
 
 from __future__ import annotations

@@ -51,8 +51,9 @@ class Candidate:
 class BudgetAnswer(Result):
     """The largest width, resolution or batch within a time, `best.value`, in JSON `answer`.
 
-    `next`: the next larger one, beyond it; None if there is none. `channels`: pairs of channel counts, now
-    and at that width. If none stays within the time, `answer` is null in JSON and `next` is the smallest.
+    `next`: the next larger one, which takes longer; None if there is none. `channels`: pairs of channel
+    counts, now and at that width. If none stays within the time, `answer` is null in JSON and `next` is the
+    smallest.
     """
 
     KEYS = (
@@ -82,7 +83,8 @@ class BudgetAnswer(Result):
 
     @property
     def verdict(self) -> str:
-        """That the value stays within the time, or where its whole interval may not, is predicted to."""
+        """A word on the value: it stays within the time, or is predicted to, if its interval reaches
+        beyond."""
         stays = "stays" if self.sure else "is predicted"
         return f"{value_words(self.vary, self.best.value)} {stays} within {self.budget_ms:g} ms"
 

@@ -65,7 +65,7 @@ def before_fit(file: DeviceFile) -> dict[str, Any]:
 
 
 def exchanged(file: DeviceFile) -> DeviceFile:
-    """The file as before its fit in another precision, which it keeps instead."""
+    """The file as it was before its fit in another precision, and the fitted part as its `before`."""
     before = file.document["before"]
     where = {n: v for n, v in file.recorded.items() if n not in MODE_WORDS} | before["environment"]
     parts = {"estimated": None, **before, "environment": where, "before": before_fit(file)}
@@ -78,7 +78,7 @@ def exchanged(file: DeviceFile) -> DeviceFile:
 def run_as(model: D, asked: RunAs) -> D:
     """The device in a precision, launch and layout (see `_in_mode`), with the host's launch overhead.
 
-    What is None stays as the device was asked before. InputError if the device cannot run so or has no
+    A part of `asked` that is None stays as it was. InputError if the device cannot run so or has no
     host.
     """
     model = _in_mode(model, asked)
@@ -276,7 +276,7 @@ def _without_latencies(model: D, changes: Mapping[str, Any], asked: RunAs) -> D:
 
 
 def _asked(model: D, file: DeviceFile, asked: RunAs, before: RunAs | None = None) -> D:
-    """A device of the same file in the asked mode; `before`: the one asked earlier, None: the model's."""
+    """A device of a file, asked for a mode; `before`: the mode asked earlier, None: the model's."""
     made = type(model)(file, model.source, model.label)
     made.asked = asked.after(before or model.asked)
     return made

@@ -47,7 +47,7 @@ UNKNOWN = "unknown"  # the name of an unnamed device
 
 
 def read(path: AnyPath) -> DeviceFile:
-    """Parse and `validate` the model file at `path`. ModelFileError if it cannot be read or is none.
+    """Parse and `validate` the model file at `path`. ModelFileError if it cannot be read or is no profile.
 
     A file that has not changed is parsed once, so nothing inside the document may be changed.
     """
@@ -100,10 +100,10 @@ class DeviceFile(Hardware):
     the default formula, "" without latencies; `of_form`: remark on the card that was measured in place of
     this one; `estimated`: the reason why the times are estimates in the file's precision: a data sheet
     (`execution_modes`), own networks in another one (`fitting.refined`), or rows that were probably timed
-    in TF32 (`fitting.from_tables`); `warnings`: the remarks that the file was made with. None without the
-    section: `training` (`lolat.training.measured`), `epochs` of training (`lolat.training.epochs`), `llm`,
-    language models (`lolat.llm.gpu`). `spaces`: search spaces by name. `recorded`: the environment as it is
-    written, for `lolat.microbench.environment`.
+    in TF32 (`fitting.from_tables`); `warnings`: the remarks that the file was made with. These are None
+    without their section: `training` (`lolat.training.measured`), `epochs` of training
+    (`lolat.training.epochs`), `llm`, language models (`lolat.llm.gpu`). `spaces`: search spaces by name.
+    `recorded`: the environment as it is written, for `lolat.microbench.environment`.
     """
 
     def __init__(self, document: Mapping[str, Any]) -> None:
@@ -137,7 +137,7 @@ class DeviceFile(Hardware):
         return DeviceFile({name: part for name, part in every.items() if part is not None})
 
     def called(self, product: str | None) -> str:
-        """The name of the device as another product, None: its own; the brackets stay."""
+        """The device's name with another product in it, None keeps its own; the brackets stay."""
         return (product or self.product) + self.device.removeprefix(self.product)
 
     def with_formulas(self, *formulas: Formula) -> DeviceFile:

@@ -84,8 +84,9 @@ BACKEND_OF = {"keras": "tensorflow", "torch": "torch", "onnx": "onnxruntime"}
 def other_framework(file: DeviceFile, framework: str, known: str = "networks") -> Iterator[str]:
     """A remark on a network whose framework is another than that of the measurements.
 
-    `framework`: the network's `Graph.framework`; `known`: one of `answers_for`, which a model named in its
-    place knows. No remark if either is unknown. Counts are the same in every framework, latencies are not.
+    `framework`: the network's `Graph.framework`; `known`: an entry of `answers_for` that the profile named
+    in the remedy must have. No remark if either is unknown. Counts are the same in every framework,
+    latencies are not.
     """
     where = file.environment
     backend, learned = BACKEND_OF.get(framework), where.framework
@@ -117,8 +118,8 @@ def _learned_with(backend: str, device: str, known: str) -> str | None:
 
 
 def of_its_source(file: DeviceFile) -> tuple[str, ...]:
-    """The remarks of a model file from published times, learned beside other programs, or changed by a data
-    sheet or as of now.
+    """The remarks on where a profile's times are from: published, learned beside other programs, changed by
+    a data sheet or as of now.
     """
     kernels = file.kernels
     gpu = file.gpu if kernels else None
@@ -304,9 +305,9 @@ def with_untimed(
     """(the extrapolation of an unusual network with its share that no measurement has, by its work; the
     remarks on its counts).
 
-    It is all where an operation may hide products; what is quantized as nothing was timed; products that
-    amp leaves in float32; the weights whose experts have few rows. A row is a token at one of its experts,
-    whichever by chance. Counts and work have all experts read.
+    The share is the largest of four: all, if an operation may hide products; the part quantized in a way
+    that was not timed; the products that amp leaves in float32; the weights of experts with few rows. A row
+    is a token at one of its experts, drawn by chance. Counts and work take all experts as read.
     """
     graph, counts, remarks = analysis.graph, analysis.counts, analysis.counts.warnings
     attributes = set[str]().union(*map(attrgetter("attributes"), graph.operations))

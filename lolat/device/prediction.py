@@ -43,7 +43,7 @@ class Query:
     """The question of a prediction: the latency of `graph` on the device `model`.
 
     `spec`: the network as the user gave it, None for a graph; `coverage`: None for the default; `reader`:
-    reads the network at another resolution, None: by `spec`.
+    a function that reads the network at another resolution, None: `spec` tells how.
     """
 
     model: Device
@@ -230,7 +230,7 @@ class Prediction(Result):
 
     @property
     def fits(self) -> bool | None:
-        """True if the device's memory holds them; None if that is not known."""
+        """True if the network fits into the device's memory; None if that is not known."""
         return None if self.available_bytes is None else self.memory_bytes <= self.available_bytes
 
     @cached_property

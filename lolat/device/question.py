@@ -55,7 +55,7 @@ class RunAs:
         return model.run_as(self.precision, self.launch, self.host_us, self.channels_last)
 
     def after(self, before: RunAs) -> RunAs:
-        """This mode, with an earlier question's values where it has none; a compiler chooses the layout."""
+        """This mode; where it has no value, an earlier question's. A compiler chooses the layout."""
         own = {name: value for name, value in vars(self).items() if value}
         if self.launch not in (None, "eager"):
             own.setdefault("channels_last", False)
@@ -72,7 +72,7 @@ class RunAs:
 
 @dataclass(frozen=True)
 class Question:
-    """The parameters of a latency, but for the execution mode: `run_as` makes a device of that.
+    """The parameters of a latency without the execution mode, which `run_as` sets.
 
     See `lolat.parameters`. `batch_size`: a number or AUTO, of a LatencyQuestion also several. `sure`: the
     upper end of the interval must keep `max_ms`, not the latency alone; a number is the interval's
@@ -126,8 +126,8 @@ DEFAULT = Question()
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyQuestion(Question, RunAs):
-    """The parameters of `Model.predict`: of a latency, for one batch size or several, and of the execution
-    mode, of which `precision` may be BEST.
+    """The parameters of `Model.predict`: of a latency at one or several batch sizes, and of the execution
+    mode. `precision` may be BEST.
     """
 
     def __post_init__(self) -> None:
@@ -240,10 +240,10 @@ def ask_each(
     devices: Mapping[str, D], ask: Callable[[D], A], skipped: MutableMapping[str, str],
     on_progress: OnProgress | None = None,
 ) -> dict[str, A]:  # fmt: skip
-    """Ask each device; return the answers by its name. A device that cannot answer is added to `skipped`;
-    `on_progress` is called with (done, all, name).
+    """Ask each device; return the answers by its name. A device that cannot answer goes into `skipped` with
+    the reason; `on_progress` is called with (done, all, name).
 
-    An error about the question is raised, and that of a single device, if none was skipped before.
+    Raises an error about the question, and the error of the only device if none was skipped before.
     """
     answers: dict[str, A] = {}
     for number, (name, device) in enumerate(devices.items(), start=1):

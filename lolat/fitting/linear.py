@@ -86,7 +86,7 @@ def fit_two_regime(features: np.ndarray, times: np.ndarray) -> TwoRegime:
 
 
 def two_regime_at(features: np.ndarray, times: np.ndarray, breakpoint_ms: float) -> TwoRegime:
-    """The formula fitted with a given breakpoint, ms; with 0 if too few points lie above the given one."""
+    """The formula fitted with a given breakpoint, ms, or with 0 if too few points lie above that."""
     breakpoint_ms = breakpoint_ms if _enough(times, breakpoint_ms) else 0.0
     above = times >= breakpoint_ms
     design = np.column_stack([features, np.ones(len(times))])

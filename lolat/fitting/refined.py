@@ -39,7 +39,8 @@ TrainingParts = Callable[[TimedNetwork], tuple[float, float, str]]
 
 
 def check_level(off: float, expected: str) -> None:
-    """Raise InputError if `off`, the median log(measured / predicted) of the rows, is of another GPU."""
+    """Raise InputError if `off`, the median log(measured / predicted), is so large that the rows are of
+    another GPU."""
     if abs(off) > math.log(OTHER_GPU):
         raise InputError(
             f"the runs take {math.exp(off):.2g} times as long as predicted at the median; expected "
@@ -114,7 +115,7 @@ def _widened(formula: Roofline, name: str, others: np.ndarray) -> Roofline:
 
 
 def _carried(file: DeviceFile, factor: float, others: np.ndarray) -> DeviceFile:
-    """Scale what a file says in its precision before the fit too, unless own networks were timed in it."""
+    """Scale the file's part `before`, of another precision, too, unless own networks were timed in that."""
     if "before" not in file.document or (old := exchanged(file)).environment.own_networks:
         return file
     formulas = [f.scaled(factor) for f in old.formulas.values() if isinstance(f, Roofline)]

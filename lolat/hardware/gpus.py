@@ -110,8 +110,8 @@ class Gpu:
         return f"power_w ({self.power_w:g}) changes no time: the data sheet also needs {lacking}"
 
     def power_remark(self, dtype: str) -> str:
-        """The remark on a card whose power does not sustain its peak in a data type, or is not used; "" for
-        others.
+        """The remark on a card whose power does not sustain its peak in a data type, or `unused_power`; ""
+        for others.
         """
         if not self.is_short_of_power(dtype):
             return self.unused_power
@@ -215,7 +215,7 @@ def device_name(gpu: Gpu) -> str:
 
 @cache
 def _first_word(pattern: str) -> str:
-    """The plain word with which a regular expression begins."""
+    """The plain word that a regular expression begins with."""
     return re.split(r"\W", pattern, maxsplit=1)[0]
 
 

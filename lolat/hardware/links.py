@@ -61,12 +61,12 @@ class Link:
 
     @property
     def is_within(self) -> bool:
-        """True if it is the known link inside a machine."""
+        """True if the link is known and inside a machine."""
         return self.name in PEAKS or self.name == OWN_LINK
 
     @property
     def ends(self) -> tuple[Link, Link]:
-        """The fastest and the slowest link that it may be."""
+        """The fastest and the slowest link that an unknown one may be."""
         off = OFF_WITHIN if self.is_within else OFF_BETWEEN
         off = OFF_GIVEN if self.name is None else off
         fast, slow = (
@@ -141,7 +141,7 @@ def assumed_link(
 def given_link(within: Link, devices: int, gbps: float, machine: int = MACHINE) -> Link:
     """The link of devices that have a link of `gbps` each; those of a `machine` use all of theirs.
 
-    Nothing is faster between machines than the link `within` one. `TrainingRun.link` says who has it.
+    Nothing is faster between machines than the link `within` one. See `TrainingRun.link`.
     """
     return Link(gbps if devices <= machine else min(machine * gbps, max(within.gbps, gbps)))
 

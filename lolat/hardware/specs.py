@@ -1,4 +1,4 @@
-"""The specs of a device, with which a fit begins: from a table that a user gives, or a bundled data sheet.
+"""The specs of a device that a fit begins with, from a user's table or a bundled data sheet.
 
 The bundled data sheets are the rows of gpus.csv (`lolat.hardware.gpus`).
 """
@@ -151,7 +151,7 @@ def above_zero(row: Row, column: str) -> float:
 
 
 def _check_units(row: Row) -> None:
-    """InputError for columns that contradict each other, as those of no device do."""
+    """InputError for columns that contradict each other."""
     rates = [name for name in KEPT if name.endswith(("tflops", "gflops"))]
     columns = [
         name for name in (*PLAUSIBLE, *rates, "memory_gib", "l2_mb", "power_w") if row.get(name)

@@ -117,7 +117,7 @@ class Backend(Protocol):
         """A call that runs a block once on inputs that lie on the device, and waits for the result."""
 
     def prepare_network(self, spec: str, input_size: Size, batch_size: int) -> Prepared:
-        """A call that runs a user's NETWORK once, in the same way."""
+        """A call that runs a user's NETWORK once on inputs on the device, and waits for the result."""
 
 
 # ---- Names and options

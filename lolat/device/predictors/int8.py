@@ -1,7 +1,7 @@
 """The time of a network in INT8: factors on the formula in float, by class of work.
 
-A product takes a share of its time in float. What only moves costs by its elements, as a rounding to 8 bits
-hides no part of it in a product.
+A product takes a share of its time in float. An operation that only moves costs by its elements: rounded to
+8 bits, no part of it runs inside a product.
 """
 
 from __future__ import annotations

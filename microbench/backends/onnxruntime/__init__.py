@@ -78,7 +78,8 @@ class OnnxRuntimeBackend(Backend):
         return self._call(model, inputs)
 
     def quantized(self, model: bytes, inputs: Mapping[str, np.ndarray], scheme: str) -> bytes:
-        """An ONNX model quantized by a scheme, calibrated by its inputs. RequestFailed, ProcessDied."""
+        """An ONNX model quantized by a scheme, calibrated by its inputs. Raises RequestFailed,
+        ProcessDied."""
         if self._quantizer is None:
             self._quantizer = Child(QUANTIZER, name="the quantizing process")
         with tempfile.TemporaryDirectory() as folder:
