@@ -186,5 +186,6 @@ def _section(
             by_kind[kind].append(of(round(found.latency_ms, 6), raw, **more))
     noise, where = noise_of(measured), outcome.environment
     remarks = warnings(where, noise, outcome.failures)
-    points = Points(*by_kind.values(), list(starts))
+    passes, updates, epochs = by_kind.values()
+    points = Points(passes, updates, epochs, list(starts))
     return training_section(points, where, noise, remarks)
