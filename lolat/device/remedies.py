@@ -27,7 +27,7 @@ def lacks(file: DeviceFile, source: str, section: str) -> ModelFileError:
     others = "`lolat models` lists those that do"
     if section in MODEL_PARTS and file.llm is not None and (card := card_of(file.product)):
         others = f"for networks ask `{card.casefold().replace(' ', '-')}`"
-    elif section == OF_LANGUAGE_MODELS and (names := _serving(file) or _sheets(file)):
+    elif section == OF_LANGUAGE_MODELS and (names := _for_language_models(file)):
         others = f"for language models ask {' or '.join(f'`{name}`' for name in names)}"
     return ModelFileError(
         f"{source} knows {known}, but no {lacking}; {others}; or add them with "
@@ -35,18 +35,12 @@ def lacks(file: DeviceFile, source: str, section: str) -> ModelFileError:
     )
 
 
-def _serving(file: DeviceFile) -> list[str]:
-    """The names of the files of the same card that know language models."""
-    card, found = card_of(file.product), list[str]()
-    for name, _, _, other in readable_models():
-        found += [name] * (other.llm is not None and card_of(other.product) == card)
-    return found
-
-
-def _sheets(file: DeviceFile) -> list[str]:
-    """The name of the data sheet of the same card, if language models are answered from it."""
-    gpu = find_gpu(file.product)
-    return [device_name(gpu)] if gpu and gpu.bf16 else []
+def _for_language_models(file: DeviceFile) -> list[str]:
+    """The names of the same card's profiles that know language models, else of its data sheet."""
+    card, sheet = card_of(file.product), find_gpu(file.product)
+    others = [(name, other) for name, _, _, other in readable_models() if other.llm is not None]
+    found = [name for name, other in others if card_of(other.product) == card]
+    return found or ([device_name(sheet)] if sheet and sheet.bf16 else [])
 
 
 def how_to_add(file: DeviceFile, source: str, section: str) -> str:

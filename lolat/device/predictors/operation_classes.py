@@ -52,19 +52,15 @@ OPERATION_CLASSES = {
     c.DENSE: OperationClass(launch=2.5, has_weights=True, in_tiles=True, in_half=(0.85, 0.39)),
     c.BATCHED: OperationClass(launch=1.8, in_tiles=True, in_half=(0.76, 0.51)),
     c.POINTWISE: OperationClass(
-        launch=2.5, has_weights=True, in_tiles=True, in_tf32=True, in_half=(0.75, 0.8)
-    ),
+        launch=2.5, has_weights=True, in_tiles=True, in_tf32=True, in_half=(0.75, 0.8)),
     c.CONVOLUTION: OperationClass(
         launch=2.5, has_weights=True, in_tiles=True, in_tf32=True, in_half=(0.85, 0.7),
-        float32_bandwidth=(0.32, 0.3),
-    ),
+        float32_bandwidth=(0.32, 0.3)),
     c.GROUPED: OperationClass(
         launch=2.5, has_weights=True, in_tf32=True, in_half=(0.7, 0.45), rate=(0.75, 0.7),
-        float32_bandwidth=(0.32, 0.5),
-    ),
+        float32_bandwidth=(0.32, 0.5)),
     c.DEPTHWISE: OperationClass(
-        launch=2.5, has_weights=True, backward=3.2, rate=(0.1, 1.0), bandwidth=(0.6, 0.4)
-    ),
+        launch=2.5, has_weights=True, backward=3.2, rate=(0.1, 1.0), bandwidth=(0.6, 0.4)),
     c.ATTENTION: OperationClass(launch=2.5, in_tiles=True, in_half=(0.9, 1.0)),
     c.ELEMENTS: OperationClass(backward=1.5),
     c.NORM: OperationClass(launch=1.7),
