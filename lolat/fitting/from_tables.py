@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from lolat.device.domain import MACS, MeasuredMinimum, shares_of
+from lolat.device.domain import MACS, Domain, MeasuredMinimum, shares_of
 from lolat.device.intervals import as_dict
 from lolat.device.predictors.additive import FREE_PARAMETERS, AdditiveCosts
 from lolat.device.predictors.host import ASSUMED, FACTOR, TIMING, Host, usual_ms
@@ -361,12 +361,11 @@ def started_by_a_host(formula: Roofline, times: Times, usual: float) -> Roofline
 
 def _domain(timed: TimedRows, minimum: MeasuredMinimum) -> dict[str, Any]:
     """The domain; without operations it has the largest share of each kind of products in a network."""
-    domain = {"least": as_dict(minimum)}
     if timed.operations:
-        return domain
+        return as_dict(Domain(minimum=minimum))
     each = [shares_of(np.array([*n.total(row.batch_size).values()])) for row, n in timed.networks]
     shares = {name: round(max(one[name] for one in each), 6) for name in MACS}
-    return domain | {"shares": shares}
+    return as_dict(Domain(minimum=minimum, shares=shares))
 
 
 def measured_minimum(times: Times, batch_sizes: np.ndarray) -> MeasuredMinimum:

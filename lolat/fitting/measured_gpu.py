@@ -79,8 +79,8 @@ def with_operations(
 
     default = min(file.default, Roofline.name, key=held_out_error)
     sizes = np.array([p.batch_size for p in points], float)
-    least = measured_minimum(device_times(work, ms), sizes)
-    domain = {**file.document["domain"], "least": as_dict(least)}
+    minimum = measured_minimum(device_times(work, ms), sizes)
+    domain = as_dict(msgspec.structs.replace(file.domain, minimum=minimum))
     return file.but(predictors=predictors, default=default, domain=domain)
 
 
