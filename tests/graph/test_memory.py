@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import weakref
+from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lolat
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import analyze
-from lolat.graph.memory import Memory, alive_bytes, parameters, weights_bytes
+from lolat.graph.memory import (
+    LARGEST_BATCH,
+    Memory,
+    alive_bytes,
+    largest_fitting,
+    parameters,
+    weights_bytes,
+)
 from lolat.graph.modes import AMP, FLOAT16, Mode
 from lolat.training.memory import numbers_of
 from tests.allocations import most_bytes
@@ -495,3 +505,18 @@ def test_a_maximum_pool_writes_indices_by_pytorchs_storages(axes: int) -> None:
     assert most == x.nbytes + (4 + 8) * results
     compiled = analyze(graph).memory(2, Mode(launch="compiled"))
     assert compiled.activations_bytes == x.nbytes + 4 * (results + 16)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**8), st.integers(0, 10**6)), min_size=1, max_size=4),
+    st.integers(0, 10**12),
+)
+def test_the_largest_batch_that_fits_is_that_of_halving(
+    lines: list[tuple[int, int]], has: int
+) -> None:
+    def needed(n: int) -> int:
+        return max(fixed + each * n for fixed, each in lines)
+
+    assert largest_fitting(needed, has) == bisect_right(
+        range(1, LARGEST_BATCH + 1), has, key=needed
+    )
