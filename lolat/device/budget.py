@@ -51,7 +51,7 @@ class Candidate:
 class BudgetAnswer(Result):
     """The largest width, resolution or batch within a time, `best.value`, in JSON `answer`.
 
-    `next`: the next larger one, which takes longer; None if there is none. `channels`: pairs of channel
+    `next`: the next larger one, beyond the time; None if there is none. `channels`: pairs of channel
     counts, now and at that width. If none stays within the time, `answer` is null in JSON and `next` is the
     smallest.
     """
