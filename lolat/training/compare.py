@@ -480,9 +480,7 @@ def _rank(asked: TrainingQuestion, cost: Cost) -> tuple[bool, float]:
 
 
 def _on_cards(device: Device, trained: Trained, asked: TrainingQuestion, most: int) -> Cost:
-    """Answer as `cost_on`; AUTO also tries rented cards that have too little memory for the first answer,
-    and takes what costs least.
-    """
+    """Answer as `cost_on`; AUTO also tries rented cards of less memory, and takes what costs least."""
     is_given = asked.memory_gib is not None or asked.price_per_hour is not None
     if asked.batch_size != AUTO or is_given:
         return cost_on(device, trained, asked, most)
