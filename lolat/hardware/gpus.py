@@ -51,6 +51,8 @@ that of float32, reach it all."""
 OF_INSTINCT = 0.7
 """Share of the peak in half precision that AMD's Instinct reaches, over that of other GPUs: a MI250 trains
 at 0.80 of the speed of an A100 40 GB with 1.16 of its peak (MosaicML 2023)."""
+_INSTINCT = re.compile(r"(?<![a-z0-9])(instinct|mi[- ]?\d{2,3})", re.IGNORECASE)
+"""In the name of an Instinct, in any case: "AMD Instinct MI210", "mi325x"."""
 
 
 @dataclass(frozen=True)
@@ -110,18 +112,13 @@ class Gpu:
         return f"power_w ({self.power_w:g}) changes no time: the data sheet also needs {lacking}"
 
     def power_remark(self, dtype: str) -> str:
-        """The remark on a card whose power does not sustain its peak in a data type, or `unused_power`; ""
-        for others.
-        """
-        if not self.is_short_of_power(dtype):
+        """The remark on the part of its peak that a card sustains, and `unused_power`; "" without any."""
+        if not (words := self._reached(dtype)):
             return self.unused_power
-        words = (
-            f"{self.peak(dtype):.3g} TFLOPS in {PRECISION_OF[dtype]} by its data sheet; its power limit "
-            f"allows about {self.rate(dtype):.3g}"
-        )
-        if dtype == FLOAT32 and (peak := self.peak(TF32)):  # PyTorch's default for convolutions
-            words += f", and in tf32, in which convolutions run, about {self.rate(TF32):.3g} of {peak:.3g}"
-        return words
+        if dtype == FLOAT32 and (tf32 := self.peak(TF32)):  # PyTorch's default for convolutions
+            words += f", and in tf32, in which convolutions run, about {self.rate(TF32):.3g} of {tf32:.3g}"
+        peak = f"{self.peak(dtype):.3g} TFLOPS in {PRECISION_OF[dtype]} by its data sheet"
+        return "; ".join(filter(None, (peak, words, self.unused_power)))
 
     @property
     def tf32(self) -> float:
@@ -137,21 +134,30 @@ class Gpu:
         own = {FLOAT32: self.fp32_tflops, TF32: self.tf32_tflops, BFLOAT16: bfloat16}
         return own.get(dtype, self.half_tflops)
 
-    def is_short_of_power(self, dtype: str) -> bool:
-        """True if its power does not sustain the peak in a data type of a mode."""
-        return (self.rate(dtype) or 0.0) < 0.99 * (self.peak(dtype) or 0.0)
-
     def rate_words(self, dtype: str) -> str:
-        """The peak in a data type of a mode, and the part that its power sustains."""
-        sustained = f", about {self.rate(dtype):.3g} within its power limit"
-        return f"{self.peak(dtype) or 0.0:.3g} TFLOPS{sustained * self.is_short_of_power(dtype)}"
+        """The peak in a data type of a mode, and the part of it that the card reaches."""
+        peak = f"{self.peak(dtype) or 0.0:.3g} TFLOPS"
+        return "; ".join(filter(None, (peak, self._reached(dtype))))
+
+    def _reached(self, dtype: str) -> str:
+        """The part of its peak in a data type that a card reaches, and why; "" if all."""
+        rate, peak, share = self.rate(dtype) or 0.0, self.peak(dtype) or 0.0, self._share(dtype)
+        short_of_power = rate < 0.99 * share * peak
+        if share == 1.0 or not peak:
+            return f"its power limit allows about {rate:.3g}" * short_of_power
+        return f"an Instinct reaches about {rate:.3g}{' within its power limit' * short_of_power}"
+
+    def _share(self, dtype: str) -> float:
+        """OF_INSTINCT for such a card in half precision, else 1."""
+        is_half = dtype not in (FLOAT32, TF32)
+        return OF_INSTINCT if is_half and _INSTINCT.search(self.name) else 1.0
 
     def rate(self, dtype: str) -> float | None:
-        """TFLOPS in a data type of a mode that its power sustains."""
+        """TFLOPS in a data type of a mode that the card sustains."""
         peak, is_half = self.peak(dtype), dtype not in (FLOAT32, TF32)
-        if peak and is_half and self.name.startswith("MI"):
-            peak *= OF_INSTINCT
-        if not (peak and self.power_w and self.l2_mib and self.vector_tflops):
+        if not (peak := peak and peak * self._share(dtype)):
+            return None
+        if not (self.power_w and self.l2_mib and self.vector_tflops):
             return peak
         gain = max(peak / self.vector_tflops, MATRIX_GAIN if is_half else 1.0)
         return peak * sustained(1e3 * peak, self.power_w, self.l2_mib, gain)
