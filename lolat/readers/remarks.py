@@ -30,7 +30,7 @@ def several_of(layers: Iterable[Any]) -> list[str]:
     return [f"{n} {name}" for name, n in Counter(type(one).__name__ for one in layers).items()]
 
 
-_LIBRARIES = ("torch", "torchvision", "timm", "transformers", "keras", "tensorflow")
+LIBRARIES = ("torch", "torchvision", "timm", "transformers", "keras", "tensorflow")
 _ON_TRAINING = re.compile(
     r"(?:if|while|not|and|or) +(?:\w+\.)?training\b|\b(?:\w+\.)?training +(?:and|or|else|is)\b"
 )
@@ -39,7 +39,7 @@ _ON_TRAINING = re.compile(
 def switched(modules: Iterable[Any], method: str) -> Iterator[str]:
     """Yield what the user's classes whose `method` branches on training do then: it is not read."""
     for kind in dict.fromkeys(type(one) for one in modules if not drop_rates(one)):
-        own = kind.__module__.partition(".")[0] not in _LIBRARIES
+        own = kind.__module__.partition(".")[0] not in LIBRARIES
         if own and asks_for_training(getattr(kind, method)):
             yield f"what {kind.__name__}.{method} does if it is training"
 

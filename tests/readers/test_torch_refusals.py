@@ -374,13 +374,6 @@ def test_what_the_reading_leaves_out_is_told(make: Any, said: str) -> None:
         assert not lolat.read((plain.train(mode), torch.zeros(1, 8))).warnings
 
 
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_the_layout_of_its_weights_is_told(layout: Any) -> None:
-    network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 1)).to(memory_format=layout)
-    told = any("--channels-last" in w for w in lolat.read(network, (3, 9, 9)).warnings)
-    assert told == (layout == torch.channels_last)
-
-
 def _sparse() -> nn.Module:
     network = nn.Sequential(nn.Linear(8, 8))
     network[0].weight = nn.Parameter(torch.eye(8).to_sparse(), requires_grad=False)

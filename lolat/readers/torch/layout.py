@@ -6,7 +6,7 @@ transposition that only turns an image into tokens or back, as around a layer no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -119,3 +119,23 @@ def free_turns(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> li
             operation = structs.replace(operation, kind=kind).changed(to_image=None)
         turned.append(operation)
     return turned[::-1]
+
+
+def in_channels_last(what: str, formats: Collection[Any]) -> Iterator[str]:
+    """Yield a remark that `what` is in one of PyTorch's memory formats, which a graph does not say."""
+    import torch
+
+    if torch.channels_last in formats:
+        yield f"{what} in channels_last: the layout is the device's, or --channels-last"
+    if torch.channels_last_3d in formats:
+        yield f"{what} in channels_last_3d: the layout is the device's"
+
+
+def formats_of(tensors: Iterable[Any]) -> set[Any]:
+    """The memory formats, channels_last or channels_last_3d, of tensors."""
+    import torch
+
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}
+    dense = (t for t in tensors if t.layout == torch.strided and t.dim() in last)
+    turned = (t for t in dense if not t.is_contiguous())
+    return {last[t.dim()] for t in turned if t.is_contiguous(memory_format=last[t.dim()])}

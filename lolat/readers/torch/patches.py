@@ -19,12 +19,18 @@ from torch.utils import checkpoint
 
 from lolat.graph import GraphBuilder
 from lolat.io.progress import quietly
+from lolat.readers.remarks import LIBRARIES
 from lolat.readers.torch.parameters import Parameters
 from lolat.readers.torch.running import Running
 
 NO_AUTOCAST = (
     "its code uses torch.autocast of CUDA, which is off on this machine: the precision is the device's, or "
     "the one asked for"
+)
+
+READ_AS_EAGER = (
+    "its code asks whether PyTorch compiles or exports it (torch.compiler.is_compiling): read as it runs "
+    "without --launch compiled; compiled it may run other operations"
 )
 
 BY_POLICY = "a policy of its own chooses the activations that are computed again (context_fn)"
@@ -177,12 +183,30 @@ def watched(parameters: Parameters) -> Iterator[None]:
         yield
 
 
+class _Compiling:
+    """A flag of torch.compiler: true to libraries, which then do not look at the values of tensors.
+
+    It is false to a user's own code, whose eager branch is read; `warnings` get a remark on the other one.
+    """
+
+    def __init__(self, warnings: list[str]) -> None:
+        self.warnings = warnings
+
+    def __bool__(self) -> bool:
+        module = sys._getframe(1).f_globals.get("__name__", "")
+        if module.partition(".")[0] in LIBRARIES:
+            return True
+        if READ_AS_EAGER not in self.warnings:
+            self.warnings.append(READ_AS_EAGER)
+        return False
+
+
 @contextlib.contextmanager
-def eagerly() -> Iterator[None]:
+def eagerly(builder: GraphBuilder) -> Iterator[None]:
     """Silence PyTorch, and turn off its compiler and its fused encoder layer.
 
-    Code that asks is told that it is compiled: then it does not look at the values of tensors. Output of
-    the network goes to stderr.
+    Output of the network goes to stderr. `builder`: of its graph, which gets a remark if it asks whether it
+    is compiled.
     """
     attention = torch.backends.mha
     with contextlib.ExitStack() as stack:
@@ -192,7 +216,7 @@ def eagerly() -> Iterator[None]:
         logging.disable(logging.CRITICAL)  # its loggers have levels of their own
         for flag in ("_is_compiling_flag", "_is_exporting_flag"):
             stack.callback(setattr, torch.compiler, flag, getattr(torch.compiler, flag, False))
-            setattr(torch.compiler, flag, True)
+            setattr(torch.compiler, flag, _Compiling(builder.warnings))
         stack.enter_context(quietly())
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield

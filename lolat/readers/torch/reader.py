@@ -61,7 +61,7 @@ def read_model(model: Any, name: str = "", size: Size = (), example: Any = None)
     """
     import_torch()
     _refuse(model)
-    how = tuple(_run_as(model))
+    how = tuple(_run_as(model, example))
     model = getattr(model, "_orig_mod", model)  # inside torch.compile
     from lolat.readers.torch.detectors import Detector, is_detector
     from lolat.readers.torch.isolation import trained_as_by_its_code
@@ -103,9 +103,9 @@ def _refuse(model: Any) -> None:
             )  # fmt: skip
 
 
-def _run_as(model: Any) -> Iterator[str]:
+def _run_as(model: Any, example: Any) -> Iterator[str]:
     """Remarks on how a module runs that a graph does not say: compiled, in training, in another layout."""
-    import torch
+    from lolat.readers.torch.layout import formats_of, in_channels_last
 
     if hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None:
         yield f"it is compiled (torch.compile): {AS_COMPILED}"
@@ -115,9 +115,8 @@ def _run_as(model: Any) -> Iterator[str]:
             f"{plural(len(acting), 'module')} in training mode inside one in evaluation mode, such as "
             f"{acting[0]}: read as in evaluation mode, without what it drops or measures"
         )
-    weights = (p for p in model.parameters() if p.dim() == 4 and not p.is_contiguous())
-    if any(p.is_contiguous(memory_format=torch.channels_last) for p in weights):
-        yield "its weights are in channels_last: the layout is the device's, or --channels-last"
+    yield from in_channels_last("its weights are", formats_of(model.parameters()))
+    yield from in_channels_last("its inputs are", formats_of(tensors_in(example)))
     if getattr(model, "aux_classifier", None) is not None:  # of torchvision's segmentation
         yield "its auxiliary head (aux_classifier) is counted: each call runs it, in evaluation mode too"
 

@@ -18,13 +18,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder, Tensor
-from lolat.graph.kinds import IN_PLACE, KERNELS
+from lolat.graph.kinds import CONVOLUTIONS, IN_PLACE, KERNELS
 from lolat.graph.memory import completed
 from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
 from lolat.readers.torch.aten import AtenOperation, base_name
 from lolat.readers.torch.isolation import data_copied, evaluated, without_values
-from lolat.readers.torch.layout import Layout, free_turns
+from lolat.readers.torch.layout import Layout, free_turns, in_channels_last
 from lolat.readers.torch.lifetimes import held_by, is_copied, leaves_of, shares
 from lolat.readers.torch.memory import tensors_of, with_buffers
 from lolat.readers.torch.parameters import Parameters
@@ -46,7 +46,7 @@ class Tracer(TorchDispatchMode):
     """Writes the operations that run while it lasts.
 
     `axis`: that of the batch in the inputs; `misread`: layers that have it elsewhere; `upcasts`: operations
-    that ask for float32 and have it already.
+    that ask for float32 and have it already; `formats`: of memory, that operations ask for.
     """
 
     def __init__(self, builder: GraphBuilder, running: Running, axis: int) -> None:
@@ -58,6 +58,7 @@ class Tracer(TorchDispatchMode):
         self.parameters = Parameters(running.modules, self.tensors, running)
         self.misread: list[str] = []
         self.upcasts = 0
+        self.formats: set[Any] = set()
 
     def input(self, tensor: Any, grows: bool) -> None:
         """An input of the network, which grows with the batch or not."""
@@ -125,7 +126,9 @@ class Tracer(TorchDispatchMode):
             self.parameters.aside += sum(t.numel() for t in overwritten)
         elif not self._is_of_quantized(self.tensors.known[results[0]]):
             of_first = getattr(next(iter(args), None), "dtype", None)
-            self.upcasts += named.get("dtype") is torch.float32 is of_first
+            is_own = "layout" in kwargs  # as to(device) and to(memory_format=...) repeat it
+            self.upcasts += named.get("dtype") is torch.float32 is of_first and not is_own
+        self.formats.add(named.get("memory_format"))
         if overwritten and isinstance(overwritten[0], torch.Tensor):
             every, index = self.builder.operations, self.tensors.known[results[0]]
             if every and every[-1].outputs == (index,) and [*every[-1].inputs[:1]] == before:
@@ -241,6 +244,8 @@ def traced(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) ->
     drops, builder.training_only_on_cpu = dropped(model, builder.operations, running.called)
     builder.training_only += [*drops, *in_training_only(model)]
     builder.warnings += anew_in_each_call(parameters, model)
+    if any(o.kind in CONVOLUTIONS for o in builder.operations):
+        builder.warnings += in_channels_last("its code puts tensors", tracer.formats)
     multiplying = sum(o.kind in KERNELS for o in builder.operations)
     outputs = writer.prune(outputs)
     if unused := multiplying - sum(o.kind in KERNELS for o in builder.operations):
@@ -289,8 +294,8 @@ def _called(
     weights = (*model.parameters(), *model.buffers())
     on_cpu = OnCpu() if all(w.device.type == "cpu" for w in weights) else contextlib.nullcontext()
     with (
-        evaluated(model), eagerly(), data_copied(), torch.inference_mode(), watched(tracer.parameters),
-        tracer.fake, on_cpu,
+        evaluated(model), eagerly(builder), data_copied(), torch.inference_mode(),
+        watched(tracer.parameters), tracer.fake, on_cpu,
     ):  # fmt: skip
         args, kwargs = pytree.tree_map_only(torch.Tensor, of_samples, arguments)
         with following_modules(tracer), tracer:

@@ -1,0 +1,82 @@
+"""PyTorch networks whose own code or inputs tell how they run: layout of images, compiled or eager."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import lolat
+from lolat.graph.counts import COLUMNS, count
+from tests.readers.torch_networks import Does
+
+LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
+
+
+@pytest.mark.parametrize("axes", LAST)
+@pytest.mark.parametrize("where", ["nowhere", "weights", "input", "to", "contiguous"])
+def test_channels_last_of_its_own_is_told(where: str, axes: int) -> None:
+    """PyTorch lays out an image as its convolution's input or weights; a video on a GPU alone."""
+    last, image = LAST[axes], torch.zeros(1, 3, *[9] * axes)
+    conv = (nn.Conv2d if axes == 2 else nn.Conv3d)(3, 8, 3)
+    changes = {
+        "to": lambda m, x: m.conv(x.to(memory_format=last)),
+        "contiguous": lambda m, x: m.conv(x.contiguous(memory_format=last)),
+    }
+    network = Does(changes.get(where, lambda m, x: m.conv(x)), conv=conv).eval()
+    network = network.to(memory_format=last) if where == "weights" else network
+    image = image.contiguous(memory_format=last) if where == "input" else image
+    if axes == 2:
+        assert network(image).is_contiguous(memory_format=last) == (where != "nowhere")
+    said = lolat.load("rtx-4090").predict((network, image)).warnings
+    told = [w for w in said if str(last).removeprefix("torch.") in w]
+    assert bool(told) == (where != "nowhere"), said
+    assert all(("--channels-last" in w) == (axes == 2) for w in told)
+
+
+@pytest.mark.parametrize("converts", [True, False])
+def test_a_move_or_a_layout_is_no_conversion(converts: bool) -> None:
+    def does(m: Any, x: Any) -> Any:
+        x = x.to(x.device).to(memory_format=torch.channels_last)
+        return m.conv(x.to(torch.float32) if converts else x)
+
+    network = Does(does, conv=nn.Conv2d(3, 8, 3))
+    said = lolat.load("rtx-4090").predict((network, torch.zeros(1, 3, 9, 9))).warnings
+    assert any("converts to float32" in w for w in said) == converts
+
+
+COMPILING = {
+    "is_compiling": torch.compiler.is_compiling,
+    "is_exporting": torch.compiler.is_exporting,
+    "is_dynamo_compiling": torch.compiler.is_dynamo_compiling,
+}
+
+
+@pytest.mark.parametrize("asked", [*COMPILING, "nothing"])
+def test_the_branch_of_eager_code_is_read(asked: str) -> None:
+    """Its products are those of the network's own run."""
+    asks = COMPILING.get(asked, bool)
+
+    def does(m: Any, x: Any) -> Any:
+        return m.one(x) if asks() else m.two(m.one(x))
+
+    network = Does(does, one=nn.Linear(8, 8), two=nn.Linear(8, 8)).eval()
+    x = torch.zeros(1, 8)
+    with FlopCounterMode(display=False) as counter:
+        network(x)
+    graph = lolat.read((network, x))
+    flops = count(graph).at(1)[:, COLUMNS.index("flops")].sum()
+    assert 2 * flops == counter.get_total_flops() == 2 * 2 * 64
+    told = any("is_compiling" in w for w in graph.warnings)
+    assert told == (asked in ("is_compiling", "is_exporting"))
+
+
+def test_a_library_may_still_ask_whether_it_is_compiled() -> None:
+    """A decoder of PyTorch's own compares a mask's values unless it is compiled."""
+    layer = nn.TransformerDecoderLayer(16, 2, 32, batch_first=True)
+    x, mask = torch.zeros(1, 4, 16), nn.Transformer.generate_square_subsequent_mask(4)
+    network = Does(lambda m, x: m.layer(x, x, tgt_mask=mask), layer=layer)
+    assert not any("is_compiling" in w for w in lolat.read((network, x)).warnings)
