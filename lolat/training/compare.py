@@ -426,10 +426,7 @@ def with_modes(costs: Costs, again: Callable[[str, dict[str, Any]], Cost]) -> Co
 
 
 def _kept(costs: Costs, asked: Callable[..., list[Cost]]) -> Choice | None:
-    """The cheapest choice without checkpointing, in the largest batches that fit; None if not cheaper.
-
-    `asked`: asks for a choice, some arguments changed; an update has as many samples.
-    """
+    """The cheapest choice without checkpointing, `asked` with as large updates; None if not cheaper."""
     best, tried = costs.cheapest, {c.checkpointing for c in costs.answers}
     if best is None or best.checkpointing is None or "none" in tried:
         return None

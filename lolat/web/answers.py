@@ -265,10 +265,21 @@ def _several(form: Form, costs: Costs, caption: str) -> Card:
         "title": found,
         "bests": [(found, "")],
         "facts": [*facts_of_training(*row)] if row and not no else [],
-        "sentences": [*no, title, *bests],
+        "sentences": [*no, title, *_attached(bests)],
         "table": table.html(caption) if table.rows else "",
         "lines": after,
     }
+
+
+def _attached(lines: Sequence[str]) -> list[str]:
+    """Lines with those that are set in behind the line that they go on."""
+    found = list[str]()
+    for line in lines:
+        if found and line.startswith("  "):
+            found[-1] += f"; {line.strip()}"
+        else:
+            found.append(line)
+    return found
 
 
 # ---- Language models.

@@ -139,6 +139,25 @@ def test_in_a_narrow_window_the_answer_stays_in_sight(page: Chromium) -> None:
     assert page.run(bottom) <= 0
 
 
+def test_in_a_narrow_window_the_answer_follows_what_is_often_changed(
+    page: Chromium, address: str
+) -> None:
+    """Devices, sizes and files are folded; a summary has the names of the devices."""
+    page.size(400, 800)
+    page.visit(address)
+    page.wait(DONE)
+    seen = "[...document.querySelectorAll('.fold')].map(part => part.open)"
+    assert page.run(seen) == [False, False]
+    assert page.run("document.getElementById('answer').getBoundingClientRect().top") < 1200
+    assert page.text("#ticked") == ", ".join(
+        page.run("[...document.querySelectorAll('[name=model]:checked')].map(box => box.value)")
+    )
+    page.size(1280, 800)
+    page.visit(address)
+    page.wait(DONE)
+    assert page.run(seen) == [True, True]
+
+
 def test_it_works_without_the_script(page: Chromium, address: str, tmp_path: Path) -> None:
     page.ask("Emulation.setScriptExecutionDisabled", value=True)
     page.visit(address)

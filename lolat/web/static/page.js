@@ -64,7 +64,7 @@
       return;
     }
     answer.replaceChildren(...found.childNodes);
-    for (const id of ["tabs", "brief"]) byId(id).replaceChildren(...page.getElementById(id).childNodes);
+    for (const id of ["tabs", "brief", "ticked"]) byId(id).replaceChildren(...page.getElementById(id).childNodes);
     answer.dataset.link = found.dataset.link;
     document.title = page.title;
     for (const line of form.querySelectorAll(".error")) {
@@ -75,7 +75,7 @@
       if (twin?.hasAttribute("aria-invalid")) field.setAttribute("aria-invalid", "true");
       else field.removeAttribute("aria-invalid");
     }
-    if (byId("rare").querySelector("[aria-invalid]")) byId("rare").open = true;
+    for (const part of form.querySelectorAll("details")) if (part.querySelector("[aria-invalid]")) part.open = true;
     history.replaceState(null, "", found.dataset.link);
     settle();
   }
@@ -148,6 +148,10 @@
     const button = event.target.closest("[data-copy]");
     if (button) copy(button);
   });
+  // In a narrow window the answer follows the question soon: what is seldom changed is folded.
+  if (matchMedia("(max-width: 56rem)").matches) {
+    for (const part of form.querySelectorAll(".fold")) part.open = Boolean(part.querySelector("[aria-invalid], .error:not(:empty)"));
+  }
   settle();
   byId("send").hidden = true; // a file that is chosen is sent at once
   if (location.pathname !== "/") history.replaceState(null, "", byId("answer").dataset.link); // of a form that was sent
