@@ -1,8 +1,8 @@
 """Cuts a graph into blocks that a person recognizes.
 
 A graph is cut where a single tensor is alive. A piece that is still too large (a U-Net, which its skip
-connections span; a cell of NASNet, which reads the last two cells) is cut where few tensors are alive. The
-pieces are then grouped by the names of their layers; without names, each computing operation is a block.
+connections span; a cell of NASNet, which reads the last two cells) is cut where few tensors are alive, and where a
+module ends that a person named. The pieces are then grouped by the names of their layers; without names, each computing operation is a block.
 
 A name that a framework numbered ("conv2d_17", "add_2") does not say where a block begins. Only names that a
 person chose ("block2_add") group pieces.
@@ -10,6 +10,7 @@ person chose ("block2_add") group pieces.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -143,11 +144,14 @@ def cut(graph: Graph) -> tuple[Block, ...]:
     ordered = replace(graph, operations=tuple(graph.operations[p] for p in order))
     flow = Flow(ordered)
     grouping = Grouping(flow, Names(ordered, flow.units))
-    blocks, seen = [], Counter[str]()
-    for group in grouping.groups():
+    groups = grouping.groups()
+    blocks, seen, shared = [], Counter[str](), Counter(group.label for group in groups)
+    for group in groups:
         positions = sorted(group.positions)
         operations = [ordered.operations[p] for p in positions]
         label = group.label or layer_label(operations)
+        if shared[group.label] > 1:
+            label = item_label(label, operations)
         seen[label] += 1
         label += f" ({seen[label]})" * (seen[label] > 1)
         summary, own = summarize(operations), tuple(sorted(order[p] for p in positions))
@@ -175,7 +179,7 @@ class Grouping:
     def groups(self) -> list[Group]:
         """The blocks of all segments, in order."""
         elements = []
-        for piece in segments(self.flow):
+        for piece in (run for segment in segments(self.flow) for run in self._by_name(segment)):
             units, one = sum(self.flow.computing[p] for p in piece), len(piece) == 1
             name = self.names.of_operation(piece[0]) if one else self.names.of_segment(piece)
             elements.append(Group(piece, name, units, units > 1 and not one))
@@ -190,6 +194,40 @@ class Grouping:
         if body and sum(e.units for e in tail) == 1:
             return [*body, Group([p for e in tail for p in e.positions], "head", 1)]
         return body + self._joined(tail)
+
+    def _by_name(self, segment: list[int]) -> list[list[int]]:
+        """The runs of a segment under one name each, if it holds several modules or a chain of names.
+
+        A cell, whose branches have names but no modules, stays whole, as does a module with all it holds.
+        An operation that nobody named is a run of its own if it does not compute.
+        """
+        names = [self.names.of_operation(p) for p in segment]
+        if len({*names} - {None}) < 2 or self.names.of_segment(segment) is not None:
+            return [segment]
+        runs, last = [segment[:1]], names[0]
+        for p, name in zip(segment[1:], names[1:], strict=True):
+            if name == last or (name is None and self.flow.computing[p]):
+                runs[-1].append(p)
+            else:
+                runs.append([p])
+                last = name
+        operations = self.flow.graph.operations
+        if any(operations[p].path for p in segment):
+            is_cut = not self._is_module(
+                [p for p, name in zip(segment, names, strict=True) if name]
+            )
+        else:
+            is_cut = all(
+                {*self.flow.reads[b[0]]} & {*self.flow.writes[a[-1]]} for a, b in pairwise(runs)
+            )
+        return runs if is_cut else [segment]
+
+    def _is_module(self, positions: Sequence[int]) -> bool:
+        """True if some operations have a module that holds no other operation."""
+        whole = os.path.commonprefix([self.names.beginnings[p] for p in positions])
+        return bool(whole) and self.names.below[whole[-1]] == sum(
+            self.flow.computing[p] for p in positions
+        )
 
     def _joined(self, elements: list[Group]) -> list[Group]:
         """Join neighbors into groups; an element that does not compute joins one that does."""
@@ -380,6 +418,14 @@ def layer_label(operations: Sequence[Operation]) -> str:
     if any(_kinds(_AUTOMATIC).fullmatch(o) for o in named):
         named = []
     return "/".join([*named, layer])
+
+
+def item_label(label: str, operations: Sequence[Operation]) -> str:
+    """The label of a block in a list of modules: with its number there if one numbered layer computes."""
+    computing = [o for o in operations if o.kind in COMPUTE]
+    number = re.fullmatch(r"[a-z_]+_(\d+)", computing[0].name) if len(computing) == 1 else None
+    is_item = number is not None and label == computing[0].path
+    return f"{label}.{number[1]}" if number and is_item else label
 
 
 # ---- Summaries

@@ -265,9 +265,55 @@ def unet(names: bool = False) -> Graph:
 
 
 def test_a_u_net_with_names_gives_its_names() -> None:
-    """The innermost level, which is small, has that of its first layer."""
-    up = ["up2", "up1", "up0", "conv"]
-    assert labels(unet(names=True)) == ["down0", "down1", "down2", "down3_conv0", *up]
+    """The innermost levels too, which are small and which two skip connections span."""
+    up = ["up3", "up2", "up1", "up0", "conv"]
+    assert labels(unet(names=True)) == ["down0", "down1", "down2", "down3", "middle", *up]
+
+
+def encoder_decoder(wrapped: str = "") -> Graph:
+    """A U-Net of modules as PyTorch names them: enc.0 .. enc.4, up.0 .. up.3 and dec.0 .. dec.3, head."""
+    b = GraphBuilder("unet")
+
+    def double(x: int, filters: int, at: str) -> int:
+        for i in (1, 2):
+            x = same(
+                b, "relu", conv(b, x, filters, 3, f"c{i}", f"{wrapped}{at}"), path=f"{wrapped}{at}"
+            )
+        return x
+
+    x, skips = b.input((1, 64, 64, 3)), []
+    for level in range(5):
+        if level:
+            _, height, width, channels = b.tensors[x].shape
+            x = b.add(
+                "max_pool", [x], (1, height // 2, width // 2, channels), path=wrapped.rstrip("/")
+            )
+        x = double(x, 8 << level, f"enc.{level}")
+        skips.append(x)
+    for level in reversed(range(4)):
+        _, height, width, channels = b.tensors[x].shape
+        x = b.add(
+            "transposed_conv", [x], (1, 2 * height, 2 * width, 8 << level), f"transposed_conv_{level}",
+            f"{wrapped}up", kernel=(2, 2), strides=(2, 2), in_channels=channels,
+            out_channels=8 << level, groups=1, bias=True,
+        )  # fmt: skip
+        x = b.add("concatenate", [x, skips[level]], (1, 2 * height, 2 * width, 16 << level),
+                  path=wrapped.rstrip("/"))  # fmt: skip
+        x = double(x, 8 << level, f"dec.{level}")
+    return b.build([conv(b, x, 2, 1, "head", wrapped.rstrip("/"))])
+
+
+@pytest.mark.parametrize("wrapped", ["", "net/"])
+def test_each_module_of_an_encoder_decoder_is_a_block(wrapped: str) -> None:
+    """The modules and the convolutions in each, by hand."""
+    down = {f"enc.{i}": 2 for i in range(5)}
+    up = {name: n for i in (3, 2, 1, 0) for name, n in ((f"up.{i}", 1), (f"dec.{i}", 2))}
+    graph = encoder_decoder(wrapped)
+    found = {
+        b.label: sum("conv" in graph.operations[p].kind for p in b.operations) for b in cut(graph)
+    }
+    assert found == {f"{wrapped}{name}": n for name, n in {**down, **up, "head": 1}.items()}
+    assert_partition(graph)
 
 
 def cells(count: int) -> Graph:
