@@ -401,7 +401,7 @@ def plot(data: Path, figure: str = "docs/figures/served.svg") -> Tables:
 
 @benchmark("llm-untimed", "llm", "language-models", FILES)
 def untimed(data: Path) -> Tables:
-    """A GPU that was never timed: its data sheet, and vLLM's overheads fitted to the other GPU's rows."""
+    """Overheads of another GPU: its data sheet, and vLLM's overheads fitted to the other GPU's rows."""
     lines = []
     for device, other in (("h100-sxm", "b200-sxm"), ("b200-sxm", "h100-sxm")):
         known = section(data, other, "vllm")

@@ -191,6 +191,7 @@ _EVERY = (
     Parameter("coverage", f"Share of true values inside the interval; {COVERAGE:g} if not given.", float,
               0, 1, is_open=True, metavar="SHARE", unknown=f", such as {COVERAGE:g}"),
     _amount("max_ms", "MS", "The longest time allowed."),
+    _amount("min_samples_per_s", "N", "The samples a second that a device must compute."),
     Parameter("sure", "A limit must hold for the upper end of the interval; PERCENT is the interval's "
               f"coverage, {100 * COVERAGE:g} if not given.", float, 1, 100, is_open=True,
               metavar="[PERCENT]", unknown=" percent, such as 95"),

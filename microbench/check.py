@@ -18,6 +18,7 @@ from lolat.graph import Graph
 from lolat.io.progress import Progress
 from lolat.parameters import Size
 from lolat.readers import read
+from lolat.readers.reading import check_has_code
 from lolat.tables.blocks import Point
 
 from . import backends
@@ -78,7 +79,11 @@ class Measured:
 def read_cases(
     networks: Sequence[str], batch_sizes: Sequence[int], input_size: Size = ()
 ) -> list[tuple[Case, Graph]]:
-    """Read each network once, and pair it with each batch size; errors: see `lolat.readers.read`."""
+    """Read each network once, and pair it with each batch size; errors: see `lolat.readers.read`, and
+    NetworkError for one that cannot run.
+    """
+    for spec in networks:
+        check_has_code(spec)
     graphs = {spec: read(spec, input_size) for spec in dict.fromkeys(networks)}
     sizes = dict.fromkeys(batch_sizes)
     return [(Case(spec, n, input_size), graph) for spec, graph in graphs.items() for n in sizes]

@@ -44,15 +44,17 @@ def predict(
 
     `on`: a device as `load` takes it or returns it, or several; "all": every one that can answer, the
     fastest first, each in its fastest precision if none is given.
-    The rest is as for `Model.predict`. One network, device and batch size give a `Prediction`; a list of
-    any of them, and "all", give `Predictions`. The arguments are the options of `lolat predict`:
+    The rest is as for `Model.predict`, and `precision` one or a list to compare. One network, device, batch
+    size and precision give a `Prediction`; a list of any of them, and "all", give `Predictions`. The
+    arguments are the options of `lolat predict`:
     """
     from lolat.api.choosing import ALL, devices
     from lolat.api.predicting import ask
 
     _check_order(network, several(on))
     models, left_out = devices(several(on), asked)
-    is_single = isinstance(on, Model) or (isinstance(on, str) and on != ALL and "," not in on)
+    is_one = isinstance(on, Model) or (isinstance(on, str) and on != ALL and "," not in on)
+    is_single = is_one and not isinstance(asked.precision, tuple)
     has_all = ALL in names_in(*(one for one in several(on) if isinstance(one, str)))
     return ask(network, asked, models, left_out, is_single, ranked=has_all)
 
@@ -140,8 +142,17 @@ def _check_training(network: Any, batch_size: Any, asked: Mapping[str, Any]) -> 
 
 
 def _check_order(network: Any, on: Sequence[Any]) -> None:
-    """ModelFileError if a network is given as a device, with the mend if the two are swapped."""
+    """ModelFileError if a network is given as a device or a device as the network, with the mend if the
+    two are swapped.
+    """
     names = names_in(*(one for one in on if isinstance(one, str)))
+    if isinstance(network, Model):
+        meant = f"; did you mean {arg('network')}={names[0]!r}, {arg('on')}=model?" if names else ""
+        raise ModelFileError(
+            f"{arg('network')} is a loaded device, and the network comes first{meant}",
+            code="unknown-model",
+            model=network.label,
+        )
     networks = (n for n in names if looks_like_network(n) and not os.path.exists(n))
     given = next(networks, None)
     others = not all(isinstance(one, (str, Model)) for one in on)  # an object, as a module is

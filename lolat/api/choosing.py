@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -90,9 +91,9 @@ def devices(
             known = full_names(name, launch) if every else [full_name(name)]
         for one in known:
             try:
-                if name != ALL or "networks" in contents(one).answers_for:
-                    model = run_beside(loaded or (opened or load)(one), question)
-                    distinct[model.label] = model
+                if name == ALL and "networks" not in contents(one).answers_for:
+                    continue
+                distinct |= _as_asked(loaded or (opened or load)(one), question, left_out)
             except LolatError as error:
                 # Among several, one without the precision or the launch is told below the others.
                 if name != ALL and (len(names) == 1 or isinstance(error, ModelFileError)):
@@ -102,8 +103,7 @@ def devices(
         why = "; ".join(dict.fromkeys(error.message for error in left_out.values()))
         why = f"no device can answer ({why or 'there is none'})"
         raise InputError(f"{arg('on')}: {why}", code="no-device")
-    if question is not None and not any(m.has_host for m in distinct.values()):
-        question.device(next(iter(distinct.values())))  # refuses a host's overhead that none has
+    _check_host([*distinct.values()], question)
     return [*distinct.values()], {one: str(error) for one, error in left_out.items()}
 
 
@@ -120,6 +120,33 @@ def run_beside(model: Model, asked: LatencyQuestion | None) -> Model:
     made = Model(alone.file.but(no_host=NO_HOST), alone.source, alone.label)
     made.asked = alone.asked
     return made
+
+
+def _check_host(models: Sequence[Model], question: LatencyQuestion | None) -> None:
+    """InputError if a question gives a host's overhead, and no model has a host."""
+    if question is not None and not any(model.has_host for model in models):
+        for asked in question.by_precision(models[0]).values():
+            asked.device(models[0])
+
+
+def _as_asked(
+    model: Model, question: LatencyQuestion | None, left_out: dict[str, LolatError]
+) -> dict[str, Model]:
+    """The model in each execution mode of a question, by name; `left_out` takes the errors of several."""
+    if question is None:
+        return {model.label: model}
+    each = question.by_precision(model)
+    if len(each) == 1:
+        made = run_beside(model, question)
+        return {made.label: made}
+    found = dict[str, Model]()
+    for label, asked in each.items():
+        try:
+            found[label] = copy(run_beside(model, asked))
+            found[label].label = label
+        except LolatError as error:
+            left_out[label] = error
+    return found
 
 
 def contents(name: str) -> DeviceFile:

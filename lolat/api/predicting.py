@@ -14,7 +14,7 @@ import msgspec
 
 from lolat.device.execution_modes import TIED, in_precisions
 from lolat.device.predicting import predict
-from lolat.device.prediction import Prediction, end_ms
+from lolat.device.prediction import NO_LIMITS, Limits, Prediction, end_ms
 from lolat.device.question import (
     LatencyQuestion,
     Question,
@@ -238,27 +238,36 @@ def _fastest(model: Model, network: Graph | Analysis, question: Question) -> Pre
     return min(reversed(tied), key=lambda p: p.memory.total_bytes)
 
 
-def exceeded(predictions: Collection[Prediction], question: Question) -> list[str]:
-    """A line for each prediction over the question's time, and for each that does not fit if none does.
+def exceeded(predictions: Collection[Prediction], limits: Limits = NO_LIMITS) -> list[str]:
+    """A line for each prediction beyond a limit, and for each that does not fit if none does.
 
     InputError if a sure one has no interval.
     """
     from lolat.report.ranked import device_words
 
-    max_ms, sure, lines = question.max_ms, bool(question.sure), []
-    is_limit = max_ms is not None or {*map(attrgetter("fits"), predictions)} == {False}
-    for prediction in predictions if is_limit else ():
+    sure, lines = limits.sure, []
+    none_fits = {*map(attrgetter("fits"), predictions)} == {False}
+    for prediction in predictions if limits or none_fits else ():
         on = f" on {device_words(prediction)}"  # as in the table
+        longest = limits.longest_ms(prediction.batch_size)
         if prediction.fits is False:
             lines.append(f"{prediction.title}{on} does not fit into its memory")
-        elif max_ms is not None and (most_ms := end_ms(prediction, sure)) > max_ms:
-            surely, ratio = percent(prediction.coverage or 0.0), most_ms / max_ms
-            over = f"{percent(ratio - 1.0)} more than" if ratio < 2.0 else f"{digits(ratio)} times"
+        elif (most_ms := end_ms(prediction, sure)) > longest:
+            surely, ratio = percent(prediction.coverage or 0.0), most_ms / longest
             end = f" (upper end of the {surely} interval)" * sure
+            if longest != limits.max_ms:
+                least = digits(1e3 * prediction.batch_size / most_ms)
+                lines.append(
+                    f"{prediction.title}{on} {'may compute' if sure else 'computes'} {least} samples/s"
+                    f"{end}, fewer than the {limits.min_samples_per_s:g} of {arg('min_samples_per_s')}; a "
+                    f"larger {arg('batch_size')} may compute more"
+                )
+                continue
+            over = f"{percent(ratio - 1.0)} more than" if ratio < 2.0 else f"{digits(ratio)} times"
             time = f" (predicted: {milliseconds(prediction.latency_ms)})" * sure
             lines.append(
                 f"{prediction.title}{on} {'may take' if sure else 'takes'} {milliseconds(most_ms)}{end}, "
-                f"{over} the {max_ms:g} ms of {arg('max_ms')}{time}; "
+                f"{over} the {longest:g} ms of {arg('max_ms')}{time}; "
                 "`lolat report` says where the time goes"
             )
     return lines

@@ -112,13 +112,16 @@ class Word(click.Choice):
     def __init__(self, of: Parameter, *more: str) -> None:
         super().__init__((*of.choices, *more), case_sensitive=False)
         self.of = of
+        compared = "; `lolat predict NETWORK --on DEVICE --precision fp32,amp` compares several"
+        self.one_at_a_time = compared if of.name == "precision" and not more else "; one at a time"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Text into a choice."""
         found = self.of.word(value)
         if found not in self.choices and self.of.unknown:
             several = {*names_in(str(value))}
-            one = "; one at a time" * (len(several) > 1 and several <= {*self.choices})
+            known = {self.of.word(one) for one in several} <= {*self.choices}
+            one = self.one_at_a_time * (len(several) > 1 and known)
             expected = f"{', '.join(self.choices)}{one or self.of.unknown}"
             self.fail(f"{value!r} is not one of {expected}", param, ctx)
         return super().convert(found, param, ctx)
@@ -168,7 +171,8 @@ class List(click.ParamType):
 WHOLE = Whole(1)
 BATCHES = List(Auto(WHOLE), "N[,N]|auto", "256 or auto")
 SURE: dict[str, Any] = {"is_flag": False, "flag_value": 100 * COVERAGE, "default": None}
-PRECISIONS = Word(PARAMETERS["precision"], BEST)
+PRECISION = Word(PARAMETERS["precision"], BEST)
+PRECISIONS = List(PRECISION, f"{'|'.join(PRECISION.choices)}[,...]", "fp32,amp")
 
 
 GIVEN = "given"

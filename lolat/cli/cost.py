@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     TrainingQuestion,
     precision={
         "more": "best: each device's fastest of fp32, tf32, amp, and of both layouts of images.",
-        "type": common.PRECISIONS,
+        "type": common.PRECISION,
     },
     batch_size={
         "more": "On each device; auto: the smallest within 2 % of the best speed.",

@@ -42,7 +42,7 @@ def llm(model: str, config: str, **question: object) -> None:
     left_out = dict[str, str]()
     configs = configs_of(config)
     models = serving_models(model, left_out=left_out)
-    if len(models) > 1 or len(configs) > 1 or left_out:
+    if len(models) > 1 or len(configs) > 1 or left_out or "," in str(question["dtype"]):
         click.get_current_context().meta[KIND] = "llms"
         several = compare({n: m.llm for n, m in models.items()}, config, left_out, **question)
         told = several.warnings_of(several.leading)

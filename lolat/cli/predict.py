@@ -12,7 +12,7 @@ import click
 
 from lolat.cli import common
 from lolat.cli.main import words_of
-from lolat.device.question import BudgetQuestion, ExplainQuestion, LatencyQuestion, Question
+from lolat.device.question import BudgetQuestion, ExplainQuestion, LatencyQuestion
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.io.forms import is_file, looks_like_network
 from lolat.io.writing import check_file, write_text
@@ -21,7 +21,7 @@ from lolat.units import names_in
 if TYPE_CHECKING:
     from lolat.api.model import Model
     from lolat.api.predicting import Predictions
-    from lolat.device.prediction import Prediction
+    from lolat.device.prediction import Limits, Prediction
 
 
 def fail(errors: Mapping[str, LolatError]) -> NoReturn:
@@ -41,7 +41,7 @@ def check_room(predictions: Sequence[Prediction]) -> None:
     """AnswerIsNo if the network does not fit into the device's memory."""
     from lolat.api.predicting import exceeded
 
-    for line in exceeded(predictions, Question()):
+    for line in exceeded(predictions):
         raise AnswerIsNo(line, code="no-room")
 
 
@@ -80,34 +80,40 @@ REQUIRED = {"required": True}
         "more": "auto: the most that fit in memory, and keep --max-ms if given.",
         "type": common.BATCHES,
     },
-    precision={"more": "best: each device's fastest.", "type": common.PRECISIONS},
+    precision={
+        "more": "best: each device's fastest. Several compare them.",
+        "type": common.PRECISIONS,
+    },
     max_ms={"more": "Exit code 3 where it takes longer."},
     sure=common.SURE,
 )
+@common.parameter("min_samples_per_s", more="Exit code 3 where it computes fewer.")
 @now_option
 @as_learned_option
 @common.csv_option(more="An answer a row.")
 @common.html_option(more="The table and a chart; of one answer as lolat report.")
 def predict(
     arguments: tuple[str, ...], on: tuple[str, ...], now: bool, as_learned: bool, csv: Path | None,
-    html: Path | None, **asked: Any,
+    html: Path | None, min_samples_per_s: float | None, **asked: Any,
 ) -> None:  # fmt: skip
     """Latency of NETWORK on the device of MODEL, in milliseconds, at the machine's usual speed.
 
     The interval contains the machine's usual ups and downs. Several networks, batch sizes and devices give
-    one table; leave MODEL out if --on names the devices. Exit code 3 if --max-ms is exceeded, or no network
+    one table; leave MODEL out if --on names the devices. Exit code 3 if a limit is missed, or no network
     fits.
     """
     from lolat.api.choosing import ALL, devices, open_here
     from lolat.api.predicting import exceeded, predict_all
+    from lolat.device.prediction import Limits
     from lolat.report.prediction import summary, table_of_predictions
     from lolat.report.ranked import left_out_lines
 
     check_file(csv, "csv")
     check_file(html, "html")
-    if asked["sure"] is not None and asked["max_ms"] is None:
-        raise InputError(f"{arg('sure')} goes with {arg('max_ms')}")
     question = LatencyQuestion(**asked)
+    limits = Limits(asked["max_ms"], min_samples_per_s, bool(asked["sure"]))
+    if limits.sure and not limits:
+        raise InputError(f"{arg('sure')} goes with {arg('max_ms')} or {arg('min_samples_per_s')}")
     model, networks = common.model_and_networks(arguments, on)
     if model is None and not on:
         order = sorted(networks, key=lambda n: looks_like_network(n) or is_file(n))
@@ -123,7 +129,8 @@ def predict(
     models, left_out = devices(named, question, opened)
     names = {*names_in(*named)}
     has_all = ALL in names
-    if not has_all and len(models) + len(left_out) < len(names):
+    is_one = not isinstance(question.precision, tuple)
+    if is_one and not has_all and len(models) + len(left_out) < len(names):
         common.say("note: some devices are the same in this precision and launch: one row each")
     predictions = predict_all(models, networks, asked["batch_size"], question, left_out, has_all)
     answers = predictions.answers
@@ -132,11 +139,11 @@ def predict(
     if len(answers) == 1 and not (predictions.errors or predictions.left_out):
         common.answer(answers[0], summary(answers[0]))
     else:
-        table = table_of_predictions(answers, question.max_ms, bool(question.sure))
+        table = table_of_predictions(answers, limits)
         common.answer(predictions, [*table, *left_out_lines(predictions.left_out)])
     if csv is not None or html is not None:
-        _write(predictions, csv, html, question)
-    if lines := exceeded(answers, question):
+        _write(predictions, csv, html, limits)
+    if lines := exceeded(answers, limits):
         several = f"{len(lines)} of {len(answers)} answers are beyond the limit; the first: "
         no = AnswerIsNo(several * (len(lines) > 1) + lines[0])
         if not predictions.errors:
@@ -147,9 +154,7 @@ def predict(
     common.check_named(named, predictions.left_out)
 
 
-def _write(
-    predictions: Predictions, csv: Path | None, html: Path | None, question: LatencyQuestion
-) -> None:
+def _write(predictions: Predictions, csv: Path | None, html: Path | None, limits: Limits) -> None:
     """Write the table, and the page: of one prediction that of `lolat report`."""
     from lolat.report.comparison import page
     from lolat.report.tables import write_csv
@@ -159,8 +164,7 @@ def _write(
     if html is not None and len(predictions) == 1:
         predictions[0].write_html(html)
     elif html is not None:
-        made = page(predictions, question.max_ms, bool(question.sure), common.called())
-        write_text(html, made)
+        write_text(html, page(predictions, limits, common.called()))
     for file in (csv, html):
         if file is not None:
             common.say(f"written: {file}")

@@ -127,18 +127,40 @@ DEFAULT = Question()
 @dataclass(frozen=True, kw_only=True)
 class LatencyQuestion(Question, RunAs):
     """The parameters of `Model.predict`: of a latency at one or several batch sizes, and of the execution
-    mode. `precision` may be BEST.
+    mode. `precision` may be BEST, for `lolat.predict` several.
     """
 
+    precision: str | Sequence[str] | None = None  # type: ignore[assignment] # of the others one
+
     def __post_init__(self) -> None:
+        given = self.precision if isinstance(self.precision, (list, tuple)) else (self.precision,)
+        check = PARAMETERS["precision"].choice
+        words = tuple(map(check, given)) if len(given) > 1 else None
+        object.__setattr__(self, "precision", None if words else next(iter(given), []))
         RunAs.__post_init__(self)
+        object.__setattr__(self, "precision", words or self.precision)
         if self.sure is not None:
             Question.__post_init__(self)
 
     def device(self, model: Runs) -> Runs:
-        """Return the device in the execution mode; BEST keeps its own precision."""
+        """Return the device in the execution mode; BEST keeps its own precision. InputError for several."""
+        if isinstance(self.precision, tuple):
+            raise InputError(
+                f"{arg('precision')} {value_words([*self.precision])}: expected one; "
+                "lolat.predict(network, on=device) compares several",
+                code="precision",
+            )
         precision = None if self.precision == BEST else self.precision
+        assert precision is None or isinstance(precision, str)
         return model.run_as(precision, self.launch, self.host_us, self.channels_last)
+
+    def by_precision(self, model: Runs) -> dict[str, LatencyQuestion]:
+        """Return a question for each precision asked, by a name of the device: of several with it."""
+        if not isinstance(self.precision, tuple):
+            return {model.label: self}
+        choices = PARAMETERS["precision"].choices
+        name = "-".join(word for word in model.label.split("-") if word not in choices)
+        return {f"{name}-{one}": replace(self, precision=one) for one in self.precision}
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,21 @@ class ModelFile(Sections, kw_only=True):
     of_form: str | UnsetType = UNSET
 
 
+def _kind_of(document: Any) -> str:
+    """Return words on a document without a schema."""
+    if not isinstance(document, dict):
+        return f"a {'list' if isinstance(document, list) else 'single value'}"
+    if "model_type" in document:
+        return "the configuration of a language model (for `lolat llm GPU MODEL`)"
+    if "operations" in document:
+        return "a network (the device comes before it)"
+    return (
+        f"a file with the keys {', '.join(map(str, [*document][:3]))}"
+        if document
+        else "an empty file"
+    )
+
+
 def validate(document: Any, source: str) -> None:
     """Raise ModelFileError unless `document`, parsed JSON, is a LoLat model of version 1.
 
@@ -127,7 +142,7 @@ def validate(document: Any, source: str) -> None:
     schema, version = marks.get("schema"), marks.get("version")
     if (schema, version) != (SCHEMA, FORMAT_VERSION):
         found = f"schema {value_words(schema)}, version {value_words(version)}"
-        found = "a file without a schema" if schema is version is None else found
+        found = f"{_kind_of(document)}" if schema is version is None else found
         raise ModelFileError(
             f"{source}: {found} is not a LoLat profile of version {FORMAT_VERSION}; make one: "
             "`lolat learn cpu`, `lolat fit TABLE.csv`",

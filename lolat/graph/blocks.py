@@ -1,8 +1,9 @@
 """Cuts a graph into blocks that a person recognizes.
 
 A graph is cut where a single tensor is alive. A piece that is still too large (a U-Net, which its skip
-connections span; a cell of NASNet, which reads the last two cells) is cut where few tensors are alive, and where a
-module ends that a person named. The pieces are then grouped by the names of their layers; without names, each computing operation is a block.
+connections span; a cell of NASNet, which reads the last two cells) is cut where few tensors are alive, and
+where a module ends that a person named. The pieces are then grouped by the names of their layers; without
+names, each computing operation is a block.
 
 A name that a framework numbered ("conv2d_17", "add_2") does not say where a block begins. Only names that a
 person chose ("block2_add") group pieces.
@@ -10,7 +11,6 @@ person chose ("block2_add") group pieces.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -224,10 +224,10 @@ class Grouping:
 
     def _is_module(self, positions: Sequence[int]) -> bool:
         """True if some operations have a module that holds no other operation."""
-        whole = os.path.commonprefix([self.names.beginnings[p] for p in positions])
-        return bool(whole) and self.names.below[whole[-1]] == sum(
-            self.flow.computing[p] for p in positions
-        )
+        every = [{*self.names.beginnings[p]} for p in positions]
+        whole = max(set.intersection(*every), key=len, default="")
+        computing = sum(self.flow.computing[p] for p in positions)
+        return bool(whole) and self.names.below[whole] == computing
 
     def _joined(self, elements: list[Group]) -> list[Group]:
         """Join neighbors into groups; an element that does not compute joins one that does."""

@@ -14,7 +14,7 @@ from lolat.hardware.rental import given_list
 from lolat.io import results
 from lolat.io.results import Result
 from lolat.llm.answer import LIMITS, ServingAnswer, ServingConfig, best_of, requests_words
-from lolat.llm.names import find_decoders
+from lolat.llm.names import find_decoders, with_dtypes
 from lolat.llm.question import ServingQuestion
 from lolat.llm.remarks import links_words
 from lolat.parameters import check_names
@@ -153,11 +153,13 @@ def compare(
     """Ask several devices the same question about one or several language models.
 
     `devices`: the method `Model.llm` of each, by name; `config`: see `find_decoders`; `question`: the
-    arguments of the method. `left_out`: reasons why others are not asked. The rows have the load that the
-    most devices serve, of several such loads the largest. AnswerIsNo if no device holds the
-    language model within the limits; InputError if no device can answer.
+    arguments of the method, `dtype` one or several with commas. `left_out`: reasons why others are not
+    asked. The rows have the load that the most devices serve, of several such loads the largest. AnswerIsNo
+    if no device holds the language model within the limits; InputError if no device can answer.
     """
     check_names(ServingQuestion, question)
+    if "," in str(question.get("dtype")):
+        config = with_dtypes(config, question.pop("dtype"))
     asked = ServingQuestion(**question)
     question = {**vars(asked)}  # files are read once
     question["prices"] = given_list(question["price_per_hour"], question["prices"])

@@ -32,6 +32,7 @@ VERSIONS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     (r"llama-3\.\d-\d+b", "instruct", {}), (r"llama-2-\d+b", "hf chat-hf", {}),
     (r"qwen3-(0\.6|1\.7|4|8|14)b|qwen3-30b-a3b", "base", _SHORT),
     (r"qwen3-(4b|30b-a3b|235b-a22b)", "instruct-2507 thinking-2507", _LONG),
+    (r"qwen2\.5-[\d.]+b", "instruct", _SHORT),
     ("mistral-7b", "v0.1 instruct-v0.1", {**_OLD, "sliding_window": 4096}),
     ("mistral-7b", "v0.2 instruct-v0.2", _OLD), ("mistral-7b", "v0.3 instruct-v0.3", {}),
     ("deepseek-v3", "0324 base .1", {}), ("deepseek-r1", "0528", {}),
@@ -72,6 +73,21 @@ def configs_of(given: Any) -> tuple[Any, ...]:
     if isinstance(given, str) and not Path(given).exists():
         given = names_in(given) or [given]
     return tuple(given) or (given,) if isinstance(given, list | tuple) else (given,)
+
+
+def with_dtypes(config: Any, dtype: str) -> list[str]:
+    """Return a name for each language model in each data type: llama-3.1-70b-fp8 and so on.
+
+    `dtype`: data types with commas between them. InputError for a configuration that is no name.
+    """
+    configs, dtypes = configs_of(config), names_in(dtype)
+    if not all(isinstance(one, str) and not Path(one).exists() for one in configs):
+        raise InputError(
+            f"{arg('dtype')} {dtype}: several are compared of language models by name; of a file "
+            "expected one"
+        )
+    ends = {"int4_wo": "int4", "w4a16_mxfp4": "mxfp4"}
+    return [f"{name}-{ends.get(d, d.replace('_', '-'))}" for name in configs for d in dtypes]
 
 
 def find_decoders(given: Any) -> dict[str, Decoder]:
@@ -130,7 +146,7 @@ def is_decoder(network: Any) -> bool:
     except InputError as error:
         if error.code != "decoder":  # a known one that is refused, such as by its quantization
             return True
-        name = str(network).casefold().rpartition("/")[2]  # Qwen/Qwen2.5-7B
+        name = str(network).casefold().rpartition("/")[2]  # Qwen/Qwen1.5-7B
         family = re.match(r"[a-z]+(?=[-.]?\d)", name)  # gpt-4, llama3: of a known one
         families = {re.split(r"[-.\d]", one)[0] for one in published()}
         is_name = BARE.fullmatch(re.sub(r"\.(?=\d)", "", name))  # no file

@@ -78,8 +78,9 @@ class ServingQuestion:
         most=MOST_GPUS, metavar="N[,N]", example="1,8")
     dtype: str = declared(
         "", f"Data type of the weights: {', '.join(DTYPES)}; if not given, as published. fp8 has a scale "
-        "for each tensor or channel, fp8_block for each block of 128 (the FP8 of DeepSeek and Qwen).",
-        metavar="TYPE")
+        "for each tensor or channel, fp8_block for each block of 128 (the FP8 of DeepSeek and Qwen). "
+        "Several compare them.",
+        metavar="TYPE[,TYPE]")
     kv_dtype: str = declared(
         "", f"Data type of the cache: {', '.join(CACHE_BYTES)}; if not given, as published, or the "
         "framework's usual type.", metavar="TYPE")
@@ -191,7 +192,8 @@ class ServingQuestion:
         arrivals, accepted = self.arrivals or POISSON, percent(self.accepted or 0.0)
         source = arrivals if isinstance(arrivals, str) else plain(arrivals.source)
         given = (
-            (self.cached_tokens, f"{self.cached_tokens:,} tokens of each prompt cached"),
+            (self.cached_tokens, f"{self.cached_tokens:,} tokens of each prompt cached"
+             + ", of which the last is computed again" * (self.cached_tokens >= self.tokens[0])),
             (self.draft_tokens, f"{self.draft_tokens} tokens drafted a step, each accepted at {accepted}, "
              "drafting itself free"),
             (arrivals != POISSON and source, f"arrivals {source}"),

@@ -131,10 +131,7 @@ def open_network(spec: str, size: Size = (), weights: bool = False) -> Network:
         return Network(stem, spec, lambda: onnx.read_file(spec, stem, size))
     if is_file(spec, forms.GRAPH_FILE):
         if weights:
-            raise NetworkError(
-                f"{shortened(spec)} is a network without code, which cannot run; give the network that it "
-                "was read from"
-            )
+            check_has_code(spec)
         graph = _of_document(spec, size)
         return Network(graph.name, graph, lambda: graph)
     if is_function(spec):
@@ -143,6 +140,16 @@ def open_network(spec: str, size: Size = (), weights: bool = False) -> Network:
         words = f"no network {shortened(spec)!r}: {meant}"
         raise NetworkError(words, code="unknown-network", network=spec)
     raise forms.not_a_network(spec, bundled_as(spec))
+
+
+def check_has_code(spec: str) -> None:
+    """NetworkError for a file of a network without code, which cannot run."""
+    is_named = spec.partition(":")[0] in forms.PACKAGES  # transformers:config.json
+    if is_file(spec, forms.GRAPH_FILE) and not is_named:
+        raise NetworkError(
+            f"{shortened(spec)} is a network without code, which cannot run; give the network that it "
+            "was read from"
+        )
 
 
 def _of_document(path: str, size: Size) -> Graph:

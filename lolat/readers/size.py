@@ -31,6 +31,8 @@ def as_size(size: object, name: str = SIZE) -> tuple[int, ...]:
         raise InputError(
             f"{name.replace('_', ' ')} {value_words(size)}: expected its shape without the batch: "
             f"{tuple(shape[1:])}"
+            + f", or {tuple(shape)} if it has no batch axis"
+            * (len(shape) == 3)
         )
     sizes = tuple(size) if isinstance(size, Iterable) and not isinstance(size, str) else (size,)
     if any(isinstance(n, bool) or not isinstance(n, Integral) or n < 1 for n in sizes):

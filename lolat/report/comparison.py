@@ -10,7 +10,7 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from lolat import __version__
-from lolat.device.prediction import Prediction
+from lolat.device.prediction import NO_LIMITS, Limits, Prediction
 from lolat.device.summary import not_alike
 from lolat.parameters import in_python
 from lolat.report.bottlenecks import page_file
@@ -26,18 +26,19 @@ MARGIN = 0.04
 """The share of the chart that is free on each side."""
 
 
-def page(
-    found: Predictions, max_ms: float | None = None, sure: bool = False, command: str = ""
-) -> str:
-    """The page of predictions as HTML; `max_ms`, `sure`: as in `table_of_predictions`.
+def page(found: Predictions, limits: Limits = NO_LIMITS, command: str = "") -> str:
+    """The page of predictions as HTML; `limits`: as in `table_of_predictions`.
 
     `command`: the one that makes the page again; "": Python made it, and the page speaks so.
     """
     answers, made = found.answers, f"Made on {date.today():%Y-%m-%d} by LoLat {__version__}"
-    table, *lines = table_of_predictions(answers, max_ms, sure, math.inf)
+    table, *lines = table_of_predictions(answers, limits, math.inf)
     assert isinstance(table, ReportTable)
     lines += left_out_lines({**found.left_out, **found.failures}, None)
-    best = [*_fastest_lines(answers), *(line for line in lines if str(line).startswith("Cheapest"))]
+    best = [
+        *_fastest_lines(answers),
+        *(line for line in lines if str(line).startswith(("Cheapest", "Lowest"))),
+    ]
     networks, devices = _each(answers, _network), _each(answers, device_words)
     where = next(iter(devices)) if len(devices) == 1 else plural(len(devices), "device")
     sizes = ", ".join(_each(answers, lambda p: str(p.batch_size)))

@@ -40,6 +40,9 @@ def evaluation_lines(result: Evaluation) -> Iterator[Part]:
         Column("error", lambda r: 100 * r.error, "{:+.1f} %".format),
         Column("", lambda r: OUTSIDE * (r.in_domain is False), is_text=True),
     ]
+    if is_unsettled := result.verdict == "unsettled":
+        yield verdict(result)
+        yield ""
     yield ReportTable(columns, result.networks)
     yield ""
     kept = result.intervals
@@ -48,7 +51,8 @@ def evaluation_lines(result: Evaluation) -> Iterator[Part]:
     if result.ratio is not None and result.ratio_taken_out is not None:
         ratio = f"{result.ratio:.2f} times as long as learned"
         yield f"machine meanwhile: {ratio}; with that taken out {_errors(result.ratio_taken_out)}"
-    yield verdict(result)
+    if not is_unsettled:
+        yield verdict(result)
     yield ""
     rank = result.summary["spearman"]
     if rank is not None and len(result.networks) >= FEWEST_RANKED:

@@ -8,8 +8,9 @@ from shlex import quote
 from typing import Any
 
 from lolat.device.domain import LARGER, SMALLER
-from lolat.device.intervals import within_limit
 from lolat.device.prediction import (
+    NO_LIMITS,
+    Limits,
     Prediction,
     domain_words,
     interval_words,
@@ -194,16 +195,14 @@ def _range(prediction: Prediction) -> str:
 
 
 def table_of_predictions(
-    predictions: Sequence[Prediction], max_ms: float | None = None, sure: bool = False,
-    most_notes: float = MOST_NOTES
+    predictions: Sequence[Prediction], limits: Limits = NO_LIMITS, most_notes: float = MOST_NOTES
 ) -> Iterator[Part]:  # fmt: skip
     """A row for each prediction, then the notes, each once with the predictions that have it.
 
     "vs. first": the time of a sample over that of the first network and device, at the same batch size if
     it has that; "$ a million": for a million samples. GPUs in precisions that differ, or bound by assumed
     hosts, are not compared.
-    `max_ms`: a column says which rows keep it; `sure`: by the upper end of their intervals. `most_notes`:
-    see `grouped_notes`.
+    `limits`: a column says which rows keep them. `most_notes`: see `grouped_notes`.
     """
     differ, first = not_alike(p.query.model for p in predictions), predictions[0]
     of_first = (first.query.network, device_words(first))
@@ -211,10 +210,8 @@ def table_of_predictions(
         p.batch_size: p for p in predictions if (p.query.network, device_words(p)) == of_first
     }
     is_priced = len({p.device for p in predictions}) > 1 or any(p.prices for p in predictions)
-    are_batches = any(p.batch_size > 1 for p in predictions)
     coverages = {p.coverage for p in predictions} - {None}
     between = "".join(f"{100 * (c or 0.0):g} % sure of" for c in coverages)
-    limit = "" if max_ms is None else f"<= {max_ms:g} ms"
 
     def relative(p: Prediction) -> str | None:
         other = by_size.get(p.batch_size, first)
@@ -235,10 +232,10 @@ def table_of_predictions(
         Column("batch", lambda p: p.batch_size, page="varied"),
         Column("ms", lambda p: p.latency_ms, digits),
         Column(between, lambda p: p.interval_ms, ends_of(digits)),
-        Column("samples/s", lambda p: p.samples_per_s if are_batches else None, digits),
+        Column("samples/s", lambda p: p.samples_per_s, digits),
         Column("vs. first", lambda p: relative(p) if has_others else None),
         Column("$ a million", lambda p: (is_priced and p.dollars_per_million) or None, digits),
-        Column(limit, lambda p: max_ms and _keeps(p, max_ms, sure), is_text=True),
+        Column(limits.heading, lambda p: limits.kept(p) if limits else None, is_text=True),
         Column("measured range", _range, is_text=True),
         Column("memory", memory, is_text=True),
     ]  # fmt: skip
@@ -247,10 +244,12 @@ def table_of_predictions(
     yield from levels_words(
         {device_words(p): p.query.model.file.environment.own_networks for p in predictions}
     )
-    if max_ms is not None and "likely" in {_keeps(p, max_ms, sure) for p in predictions}:
+    if limits and "likely" in {limits.kept(p) for p in predictions}:
         yield "likely: the time keeps the limit, perhaps barely; its whole interval does not (--sure 90)"
-    yield from cheapest_lines(predictions if is_priced and not differ else [], max_ms, sure)
-    yield from _lowest_rent(predictions if is_priced and not differ else [], max_ms, sure)
+    comparable = predictions if is_priced and not differ else []
+    best = [*cheapest_lines(comparable, limits)], [*_lowest_rent(comparable, limits)]
+    for lines in best if limits.min_samples_per_s is None else reversed(best):
+        yield from lines
     yield from _rented(predictions if is_priced else [])
     yield from grouped_notes([*_noted(predictions)], most_notes)
 
@@ -265,19 +264,10 @@ def _noted(
         yield f"{network}{device_words(p)}", p.warnings, p.interval_ms
 
 
-def _keeps(prediction: Prediction, max_ms: float, sure: bool) -> str:
-    """`within_limit` for a prediction; "NO" if it does not fit."""
-    if prediction.fits is False:
-        return "NO"
-    return within_limit(prediction.latency_ms, prediction.interval_ms, max_ms, sure)
-
-
-def cheapest_lines(
-    predictions: Sequence[Prediction], max_ms: float | None = None, sure: bool = False
-) -> Iterator[str]:
+def cheapest_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) -> Iterator[str]:
     """A sentence on the cheapest device for each network and batch size, one for sizes that are alike.
 
-    Within a limit of time, or if the devices have sizes of their own (auto): on the cheapest device and
+    Within limits, or if the devices have sizes of their own (auto): on the cheapest device and
     size for each network.
     """
     networks = dict.fromkeys(plain(p.query.network) for p in predictions)
@@ -286,7 +276,7 @@ def cheapest_lines(
         {device_words(p) for p in predictions},
     )
     has_all = len(networks) * len(sizes) * len(devices) == len(predictions)
-    by_size = len(sizes) > 1 and len(devices) > 1 and has_all and max_ms is None
+    by_size = len(sizes) > 1 and len(devices) > 1 and has_all and not limits
     at = "" if len(sizes) == 1 else " at batch {}"
     found = dict[tuple[str, str, str], dict[int | None, str]]()
     for network, size in product(networks, sizes if by_size else [None]):
@@ -295,7 +285,7 @@ def cheapest_lines(
             for p in predictions
             if (price := p.dollars_per_million) is not None
             and (plain(p.query.network), size or p.batch_size) == (network, p.batch_size)
-            and (max_ms is None or _keeps(p, max_ms, sure) in ("yes", "likely"))
+            and (not limits or limits.kept(p) in ("yes", "likely"))
         }
         ranked = {
             name: (price, scaled(p.interval_ms, price / (p.latency_ms or 1.0)))
@@ -312,10 +302,11 @@ def cheapest_lines(
             found.setdefault((of, best, alike), {})[size] = f"${digits(ranked[best][0])}"
     for (of, best, alike), prices in found.items():
         among = at.format(", ".join(map(str, prices))) * by_size
-        within = among if max_ms is None else f" within {max_ms:g} ms"
+        within = f" {limits.words}" if limits else among
         different = {*prices.values()}
+        busy = ", if always busy" * (limits.min_samples_per_s is not None)
         each = ", ".join(different if len(different) == 1 else prices.values())
-        yield f"Cheapest{within}{of}: {best}, {each} a million samples{alike}"
+        yield f"Cheapest{within}{of}: {best}, {each} a million samples{busy}{alike}"
 
 
 def _with_one_host(best: str, priced: Mapping[str, tuple[Prediction, float]]) -> str:
@@ -350,19 +341,18 @@ def by_hour(predictions: Sequence[Prediction]) -> list[tuple[str, float]]:
     return sorted(prices.items(), key=lambda one: one[1])
 
 
-def _lowest_rent(
-    predictions: Sequence[Prediction], max_ms: float | None, sure: bool
-) -> Iterator[str]:
-    """A line on the device of the lowest price an hour that keeps the limit, for each network.
+def _lowest_rent(predictions: Sequence[Prediction], limits: Limits) -> Iterator[str]:
+    """A line on the device of the lowest price an hour that keeps the limits, for each network.
 
     Whoever rents one device for a load that each of them bears pays by the hour, not by the sample.
     """
     networks = dict.fromkeys(plain(p.query.network) for p in predictions)
-    for network in networks if max_ms is not None else ():
+    for network in networks if limits else ():
         able = [
             p for p in predictions
-            if plain(p.query.network) == network and _keeps(p, max_ms or 0.0, sure) in ("yes", "likely")
+            if plain(p.query.network) == network and limits.kept(p) in ("yes", "likely")
         ]  # fmt: skip
         if prices := by_hour(able):
             of = f" for {network}" if len(networks) > 1 else ""
-            yield f"Lowest price an hour{of}: {prices[0][0]}, ${digits(prices[0][1])}"
+            steady = "for a steady load within its rate"
+            yield f"Lowest price an hour{of}: {prices[0][0]}, ${digits(prices[0][1])}, {steady}"

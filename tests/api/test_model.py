@@ -21,7 +21,7 @@ from lolat.api.model import Model
 from lolat.api.predicting import exceeded
 from lolat.api.sheets import of_sheet
 from lolat.api.table_rows import Comparison, compare_blocks
-from lolat.device.question import Question
+from lolat.device.prediction import Limits
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS, FEATURES
@@ -403,10 +403,25 @@ def test_limits(max_ms: float | None, sure: bool, exceeds: int) -> None:
     a, b = (device.predict(synthetic.network(), 4) for device in devices)
     slow = replace(b, latency_ms=10.0, interval_ms=(8.0, 12.5))
     fast = replace(a, latency_ms=5.0, interval_ms=(4.0, 6.0))
-    lines = exceeded([fast, slow], Question(max_ms=max_ms, sure=sure))
+    lines = exceeded([fast, slow], Limits(max_ms, sure=sure))
     assert len(lines) == exceeds
     says = "may take 12.5 ms" if sure else "takes 10.0 ms"
     assert all(f" on b {says}" in line and arg("max_ms") in line for line in lines)
+
+
+def test_several_precisions_are_a_row_each() -> None:
+    """Each is the answer of that precision alone; one that a device has not is told."""
+    asked = ["fp32", "float16"]
+    found = lolat.predict(synthetic.network(), on="v100", precision=asked)
+    assert [(p.query.model.label, p.precision) for p in found] == [
+        ("v100-fp32", "fp32"), ("v100-fp16", "fp16"),
+    ]  # fmt: skip
+    for p, one in zip(found, asked, strict=True):
+        assert (
+            p.latency_ms == lolat.predict(synthetic.network(), on="v100", precision=one).latency_ms
+        )
+    without = lolat.predict(synthetic.network(), on="t4", precision=("bf16", "amp"))
+    assert ([p.precision for p in without], [*without.left_out]) == (["amp"], ["t4-bf16"])
 
 
 def test_models_that_serve_are_chosen_by_names_and_all() -> None:

@@ -81,6 +81,7 @@ VALUES = {
     "--max-ttft-ms": "1e-9",
     "--mean-tokens": "300",
     "--memory-gib": "0.7",
+    "--min-samples-per-s": "1e9",
     "--min-tokens-per-s": "1e5",
     "--mode": "training",
     "--name": "t4",

@@ -29,8 +29,10 @@ COMMANDS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 }
 """Command -> the function of Python, and a call of it."""
 CONTEXT = click.Context(LEAVES["predict"])
-FILES = {"json", "csv", "html", "now", "as_learned"}
-"""Options for what a command reads and writes; and measuring, of which `as_now` is a method of a model."""
+FILES = {"json", "csv", "html", "now", "as_learned", "min_samples_per_s"}
+"""Options for what a command reads and writes; measuring, of which `as_now` is a method of a model; and a
+limit, with which Python compares `samples_per_s`.
+"""
 
 
 def options() -> list[tuple[str, click.Option]]:

@@ -14,7 +14,7 @@ from lolat.api.choosing import load
 from lolat.api.model import Model
 from lolat.api.predicting import exceeded
 from lolat.device.attribution import find_block
-from lolat.device.question import Question
+from lolat.device.prediction import Limits
 from lolat.graph.analysis import analyze
 from lolat.io.results import Remark
 from lolat.report import prediction as report
@@ -158,11 +158,11 @@ def test_batches_of_one_device_are_no_rivals() -> None:
     best, *others = sorted(found, key=lambda p: p.dollars_per_million or math.inf)
     rivals = [("l4", f"{p.batch_size}") for p in others if device_words(p) == "l4"]
     assert (device_words(best), best.batch_size, len(rivals)) == ("t4", 64, 2)
-    (line,) = report.cheapest_lines(found.answers, 100.0)
+    (line,) = report.cheapest_lines(found.answers, Limits(100.0))
     told = line.partition("too close to call")[2]
     assert re.findall(r"(\w+) at batch (\d+)", told) == rivals
     alone = found.filter(lambda p: device_words(p) == "t4")
-    assert "too close" not in "".join(report.cheapest_lines(alone.answers, 100.0))
+    assert "too close" not in "".join(report.cheapest_lines(alone.answers, Limits(100.0)))
 
 
 def test_a_rival_below_the_best_is_less() -> None:
@@ -179,7 +179,7 @@ def test_a_device_in_a_row_does_not_name_another_precision(
 ) -> None:
     found = load(name).run_as(precision).predict(synthetic.network())
     assert device_words(found) == shown
-    (over,) = exceeded([found], Question(max_ms=1e-6))
+    (over,) = exceeded([found], Limits(1e-6))
     assert f" on {shown} takes " in over
 
 
@@ -250,8 +250,28 @@ def test_with_a_limit_the_lowest_price_an_hour_is_told() -> None:
     limit = 1.001 * by_ms["rtx-3090"]
     able = [n for n, ms in by_ms.items() if ms <= limit]
     assert 1 < len(able) < len(names)
-    text = "\n".join(lines_of(report.table_of_predictions(found, limit)))
+    text = "\n".join(lines_of(report.table_of_predictions(found, Limits(limit))))
     cheapest = min(able, key=lambda name: prices[name] or 0.0)
     assert f"Lowest price an hour: {cheapest}, ${prices[cheapest]:.3g}" in text
     assert all(f"{name} $" in text for name in prices)
     assert "Lowest price" not in "\n".join(lines_of(report.table_of_predictions(found)))
+
+
+def test_with_a_rate_the_lowest_price_an_hour_comes_first() -> None:
+    """Devices that compute the samples a second at their batch size, of any number of milliseconds."""
+    found = [
+        load(n).run_as("fp16").predict("timm:resnet50", size)
+        for n, size in (("rtx-3090", 256), ("rtx-4090", 64), ("t4", 256))
+    ]
+    rates = {device_words(p): 1e3 * p.batch_size / p.latency_ms for p in found}
+    least = 0.999 * rates["rtx-3090"]
+    assert rates["t4"] < least < rates["rtx-4090"]
+    lines = [*lines_of(report.table_of_predictions(found, Limits(min_samples_per_s=least)))]
+    (lowest, _), (cheapest, _) = (
+        next((i, line) for i, line in enumerate(lines) if line.startswith(begin))
+        for begin in ("Lowest price an hour: rtx-3090, $0.5", "Cheapest that keeps")
+    )
+    assert lowest < cheapest
+    (refused,) = exceeded(found, Limits(min_samples_per_s=least))
+    assert f"on t4 computes {rates['t4']:.0f} samples/s" in refused
+    assert exceeded(found, Limits(max_ms=1e6)) == []
