@@ -367,7 +367,7 @@ def test_a_model_that_was_not_learned_with_training_is_not_named_for_a_training(
         return next(remark for remark in remarks if "this profile is of " in remark)
 
     # epyc-2t-torch has a section on training, epyc-2t-onnxruntime has none.
-    assert remedy("torch").endswith("for PyTorch: the model epyc-2t-torch")
+    assert remedy("torch").endswith("for PyTorch: the profile epyc-2t-torch")
     assert remedy("onnx").endswith("for ONNX Runtime: lolat learn cpu --backend onnxruntime")
 
 
