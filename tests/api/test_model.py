@@ -357,7 +357,7 @@ def test_the_model_of_the_other_framework_is_named_where_it_comes_along(
 ) -> None:
     graph = msgspec.structs.replace(synthetic.network(), framework=written_in)
     model = Model.load(asked)
-    assert model.predict(graph).warnings[-1].endswith(f": the model {other}")
+    assert model.predict(graph).warnings[-1].endswith(f": the profile {other}")
 
 
 def test_a_model_that_was_not_learned_with_training_is_not_named_for_a_training() -> None:
