@@ -246,7 +246,8 @@ def _usual(name: str) -> tuple[bool, bool, str]:
     return mode.launch != EAGER, mode.half, name
 
 
-NOT_ALL = f"not in `{ALL}`, which has one form of each card with a bundled profile"
+ONE_FORM = "which has one form of each card with a bundled profile; to add one"
+NOT_ALL = f"not in `{ALL}`, {ONE_FORM}"
 USUAL_FRAMEWORK = "vllm"
 """The framework whose kernels training is predicted from, where several serve on a GPU."""
 
@@ -339,7 +340,7 @@ def serving_models(
                 for n, gpu in others
                 if gpu and gpu.bf16 and not any(_serves(d, gpu) for d in known.values())
             ]
-            left_out |= dict.fromkeys(more, f"{NOT_ALL}; to add one: {ALL},{more[0]}")
+            left_out |= dict.fromkeys(more, Remark(NOT_ALL, f"{ALL},{more[0]}"))
             damaged = [n for n, _, _ in list_models() if n not in known]
             left_out |= dict.fromkeys(damaged, "its file is damaged: `lolat models`")
     elif Path(text).exists() or not names:

@@ -82,7 +82,7 @@ def _listed(name: str, path: Path, origin: str) -> ListedModel:
             runs = mode_words(file) + f", on {file.product}" * file.is_cpu
             error = file.errors(file.default).get("median")
             if carried := load(str(path)).file.of_form:
-                runs += f", as {carried.partition(': ')[0]}"
+                runs += f", as {carried.topic}"
         about = file.device, file.answers_for, runs, file.batch_sizes, error
         return ListedModel(name, str(path), origin, *about)
     except ModelFileError as error:

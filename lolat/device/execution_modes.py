@@ -132,7 +132,7 @@ def on_card(model: D, name: str, gpu: Gpu) -> D:
     formula, faster, wider = on_sheet(formula, was, gpu)
     spread = math.hypot(formula.elsewhere, spread)
     formula = replaced(formula, elsewhere=spread, own_steps=())
-    remark = Remark(
+    remark = (
         f"measured on {measured}",
         f"{name} has {wider:.2f} times its bandwidth and {faster:.2f} times its rate, by the data sheets",
     )
@@ -348,7 +348,7 @@ def _in_its_precision(model: D, graph: Graph) -> D:
     except InputError as error:
         other = f"{arg('precision')} fp16, or " if own == "bf16" else ""
         raise InputError(
-            f"the network is in {own} itself: {error.message.partition('; expected')[0]}; expected "
+            f"the network is in {own} itself: {arg('precision')} {own}: {error.data['why']}; expected "
             f"{other}the network in float32",
             code=error.code,
             of_device=True,
@@ -387,11 +387,13 @@ def measured_in(model: D, asked: Callable[[Mode], bool], origin: str = SHIPPED) 
     card of a measured chip: that chip's, changed by the data sheets.
     """
     name = model.file.product
-    is_carried = isinstance(model.file.of_form, Remark)  # a text: a fitted file's
-    files = [path for _, path, where in list_models() if where == origin]
-    if not is_carried and Path(model.source) not in files:
+    gpu = find_gpu(name) if model.file.of_form else None
+    source, files = (
+        Path(model.source),
+        [path for _, path, where in list_models() if where == origin],
+    )
+    if source not in files and (gpu is None or source.is_file()):  # a fitted file has its own times
         return None
-    gpu = find_gpu(name) if is_carried else None
     framework = model.file.environment.framework
     for path, file in measured_models(name, asked, gpu, origin):
         if file.environment.framework != framework:

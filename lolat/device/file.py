@@ -121,7 +121,7 @@ class DeviceFile(Hardware):
         self.noise = msgspec.convert(document.get("noise", {}), Noise)
         self.domain = msgspec.convert(document.get("domain", {}), Domain)
         self.default: str = document.get("default", "")
-        self.of_form: str | None = document.get("of_form")
+        self.of_form = Remark(*document["of_form"]) if "of_form" in document else None
         self.estimated: str | None = document.get("estimated")
         self.warnings: Sequence[str] = document.get("warnings", ())
         self.training, self.epochs, self.llm = map(document.get, ("training", "epochs", "llm"))

@@ -39,7 +39,6 @@ from lolat.graph.counts import (
     COLUMNS,
     FEATURES,
     FORMULAS,
-    ONLY,
     behavior,
     quantized_remark,
     wide_share,
@@ -220,8 +219,7 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     all_ms = {**terms_ms, CONSTANT: call_ms}
     half, doubts = widened_half_width(formula, steps, *about, all_ms, is_checked)
     half, doubts = with_copies(half, doubts, file, graph, latency)
-    remarks = [remark for remark in of_counts if remark.endswith(ONLY)] if size > 1 else []
-    remarks += [*extrapolation.remarks, *doubts, *steps_alone]
+    remarks = [*graph.one_batch * (size > 1), *extrapolation.remarks, *doubts, *steps_alone]
     remarks += (*other_framework(file, graph.framework), *of_its_source(file))
     upcasts = lost_upcasts(graph, mode) if mode.half else ()
     remarks += (*layout_remarks(model, graph), *upcasts, *of_counts)  # less important
@@ -394,10 +392,9 @@ def tables_extrapolation(
     remarks, operations = [*extrapolation.remarks], analysis.graph.operations
     times = np.bincount(steps.operation, steps.ms, len(operations)) / (steps.latency_ms or 1.0)
 
-    def time_of(is_untimed: Callable[[Operation], bool], words: str = "") -> float:
+    def time_of(is_untimed: Callable[[Operation], bool], what: str = "", how: str = "") -> float:
         part = float(times[[is_untimed(o) for o in operations]].sum())
-        if words and part > NEGLIGIBLE_SHARE:
-            what, how = words.split(": ")
+        if what and part > NEGLIGIBLE_SHARE:
             remarks.append(
                 f"no {what} was timed on this device, {percent(part)} of the time: {how}"
             )
@@ -406,12 +403,13 @@ def tables_extrapolation(
     share = (
         time_of(
             lambda o: o.kind in GATES,
-            "recurrent layer: each of its steps is predicted as a matrix product of at least "
-            f"{1e3 * RECURRENT_MS:g} µs",
+            "recurrent layer",
+            f"each of its steps is predicted as a matrix product of at least {1e3 * RECURRENT_MS:g} µs",
         )
         + time_of(
             lambda o: behavior(o).endswith("_3d"),
-            "convolution or pool in three dimensions: they are predicted as those in two",
+            "convolution or pool in three dimensions",
+            "they are predicted as those in two",
         )
         + time_of(lambda o: o.kind not in FORMULAS)
     )
@@ -472,7 +470,8 @@ def _extrapolation(
         *domain.unmeasured_remarks(kinds, dtypes, operations),
     ]
     # Only known data types and kinds of operations can be learned.
-    can_learn = not dtypes and analysis.counts.warnings == analysis.graph.warnings
+    is_known = all(o.kind in FORMULAS for o in analysis.graph.operations)
+    can_learn = not dtypes and is_known and not analysis.counts.quantized
     if can_learn and model.file.environment.is_learned:
         remarks.append(
             Remark(

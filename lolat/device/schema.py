@@ -104,7 +104,7 @@ class Before(Struct):
 class ModelFile(Sections, kw_only=True):
     """A file with latencies of inference; `before`: in the precision before the last fit.
 
-    `estimated`, `of_form`: see `lolat.device.file.DeviceFile`.
+    `estimated`, `of_form` (its topic and figures): see `lolat.device.file.DeviceFile`.
     """
 
     default: str
@@ -115,7 +115,7 @@ class ModelFile(Sections, kw_only=True):
     quantized: list[StoredPoint] | UnsetType = UNSET
     before: Before | UnsetType = UNSET
     estimated: str | UnsetType = UNSET
-    of_form: str | UnsetType = UNSET
+    of_form: tuple[str, str] | UnsetType = UNSET
 
 
 def _kind_of(document: Any) -> str:

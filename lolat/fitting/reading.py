@@ -208,15 +208,14 @@ def refined_document(
 
 
 def _for_file(model: Device) -> DeviceFile:
-    """The file of a device in its mode, with the text of remarks on data sheets."""
+    """The file of a device in its mode, with the text of the remark on its precision."""
     file, mode = model.file, model.file.mode
-    remarks = {"of_form": file.of_form, "estimated": file.estimated}
-    texts: dict[str, Any] = {name: remark and str(remark) for name, remark in remarks.items()}
+    parts: dict[str, Any] = {"estimated": file.estimated and str(file.estimated)}
     if file.environment.mode not in (None, str(mode)):
         where = {"half": mode.half, "mode": str(mode), "compile": mode.fused}
-        texts["device"] = f"{file.product} ({mode})"
-        texts["environment"] = {**file.recorded, **where}
-    return file.but(**texts)
+        parts["device"] = f"{file.product} ({mode})"
+        parts["environment"] = {**file.recorded, **where}
+    return file.but(**parts)
 
 
 def _names_of(file: DeviceFile, device: str | None) -> tuple[str, ...]:

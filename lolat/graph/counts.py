@@ -163,10 +163,6 @@ show it (`lolat.fitting.least_squares.fit_families`).
 """
 GROUPS = {name: meaning.group for name, meaning in MEANINGS.items()}
 
-ONLY = "so the answer holds for batch size 1 only"
-"""The end of a reader's remark on a network whose work does not grow as its batch does."""
-
-
 THREADED_FROM = 2**17  # elements
 STREAMED_FROM = 2**22  # elements: 16 MiB of float32
 

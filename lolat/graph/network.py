@@ -132,6 +132,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     extra_bytes: ExtraBytes = ExtraBytes()
     one_sample: str = ""  # why the network's code takes no batch but of one sample
     training_only_on_cpu: tuple[str, ...] = ()  # effects as of `training_only` that only a CPU has
+    one_batch: tuple[str, ...] = ()  # those of `warnings` on work that does not grow with the batch
     schema: Literal["lolat-network"] = "lolat-network"
     version: Literal[1] = 1
 

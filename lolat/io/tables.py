@@ -227,11 +227,12 @@ class Row(Mapping[str, str]):
         given = "no column of the table"
         if column in self._cells:
             given = repr(shortened(self._cells[column])) if self._cells[column] else "empty"
-        return self.refused(f"{column} is {given}; expected {expected}")
+        return self.refused(f"{column} is {given}; expected {expected}", column)
 
-    def refused(self, why: str) -> InputError:
-        """The error for a row that cannot be used; its data: `why`, without the place."""
-        return InputError(f"{self.where}: {why}", why=why)
+    def refused(self, why: str, column: str = "") -> InputError:
+        """The error for a row that cannot be used; its data: `where`, `why`, the `column` at fault."""
+        where = self.where
+        return InputError(f"{where}: {why}", where=where, why=why, column=column)
 
 
 def read_table(

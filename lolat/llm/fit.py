@@ -177,8 +177,7 @@ def complete(section: ServingSection, others: Mapping[str, ServingSection]) -> S
                     continue
                 if not is_alike:
                     operation = usual_operation(name, dtype, operation.variant)
-                timed_on = "" if operation.like.startswith("its ") else operation.like
-                like = (timed_on or other) if is_alike else IN_GENERAL
+                like = (operation.like or other) if is_alike else IN_GENERAL
                 operation = msgspec.structs.replace(operation, rows=0, like=like)
                 known.setdefault(name, {})[dtype] = operation
     near = order[0][1] if order else section

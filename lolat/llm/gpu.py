@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MOST_CHANGE = 0.4
 """The largest correction of a predicted time, as a logarithm."""
 WEIGHT_ONLY = ("int4_wo", "fp8_wo")
+OWN_IN_BFLOAT16 = {"gemm": "its products in bfloat16", "moe": "its experts in bfloat16"}
+"""An operation with smaller weights -> what it is timed as, in place of a GPU."""
 IN_GENERAL = "GPUs in general"
 """`FittedKernel.like` if the terms are those of GPUs in general."""
 UNSEEN = (0.2, 0.5)
@@ -331,8 +333,7 @@ class GPU:
         is_alike = (name == "gemm" and dtype in WEIGHT_ONLY) or (name, dtype) == ("moe", "fp8_wo")
         if is_alike and "bfloat16" in known:
             # Smaller weights are computed in bfloat16, and read in a quarter or half of the time.
-            like = f"its {'products' if name == 'gemm' else 'experts'} in bfloat16"
-            return name, key, msgspec.structs.replace(known["bfloat16"], like=like)
+            return name, key, msgspec.structs.replace(known["bfloat16"], like=OWN_IN_BFLOAT16[name])
         why = f"nothing like it was timed on this GPU, which knows {', '.join(known) or 'none'}"
         hint = "time it with examples/time_operations.py and `lolat fit`, or give another "
         hint += arg("kv_dtype" if is_cached else "dtype")

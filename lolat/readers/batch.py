@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from lolat.graph import Graph, Operation
-from lolat.graph.counts import COLUMNS, ONLY, count
+from lolat.graph.counts import COLUMNS, count
 from lolat.graph.kinds import KERNELS, VIEWS
 from lolat.units import one_line, plain, plural, shortened, user_line
 
@@ -17,6 +17,7 @@ LEAST_SHARE = 0.01
 SAMPLES = 16
 """Samples of the second reading: an even number, and not a small one, as code may branch on either."""
 FLOPS = COLUMNS.index("flops")
+ONLY = "so the answer holds for batch size 1 only"
 
 
 def with_remarks(one: Graph, read: Callable[[int], Graph], asks_two: bool = False) -> Graph:
@@ -28,10 +29,16 @@ def with_remarks(one: Graph, read: Callable[[int], Graph], asks_two: bool = Fals
     try:
         several = read(SAMPLES)
     except Exception as error:  # whatever a user's code raises
-        remark = f"it does not take a batch of {SAMPLES} ({shortened(one_line(error))}), {ONLY}"
+        remark = f"it does not take a batch of {SAMPLES} ({shortened(one_line(error))})"
         why = _why_one_sample(read) if asks_two else ""
-        return replace(one, warnings=(*one.warnings, remark), one_sample=why)
-    return replace(one, warnings=(*one.warnings, *_remarks(one, several)))
+        return replace(for_one_batch(one, remark), one_sample=why)
+    return for_one_batch(one, *_remarks(one, several))
+
+
+def for_one_batch(graph: Graph, *remarks: str) -> Graph:
+    """Return the graph with remarks on work that does not grow with its batch."""
+    told = tuple(f"{remark}, {ONLY}" for remark in remarks)
+    return replace(graph, warnings=graph.warnings + told, one_batch=graph.one_batch + told)
 
 
 def _why_one_sample(read: Callable[[int], Graph]) -> str:
@@ -54,7 +61,7 @@ def _remarks(one: Graph, several: Graph) -> Iterator[str]:
     if abs(macs.sum() - found.sum()) > LEAST_SHARE * found.sum() or more > layers:
         yield (
             f"a batch of {SAMPLES} has {found.sum():,} MACs in {more:,} layers, not {macs.sum():,} in "
-            f"{layers:,}: its code works across the samples, on one at a time, or by their number, {ONLY}"
+            f"{layers:,}: its code works across the samples, on one at a time, or by their number"
         )
         return
     if [*map(_kind, one.operations)] != [*map(_kind, several.operations)]:
@@ -72,7 +79,7 @@ def _remarks(one: Graph, several: Graph) -> Iterator[str]:
             name = plain(one.operations[int(np.argmax(which))].full_name)
             yield (
                 f"{plural(int(which.sum()), 'operation')} whose result {how} batch, such as {name}: "
-                f"counted as if it grew with the batch, {ONLY}"
+                f"counted as if it grew with the batch"
             )
 
 

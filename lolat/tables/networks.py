@@ -217,8 +217,7 @@ def read_networks(
                 table.rows.append(timed)
             except InputError as error:
                 why = error.data.get("why", str(error))
-                column = why.partition(" ")[0]  # of which reasons are alike
-                table.left_out.add(why, column, place=f"line {row.line}")
+                table.left_out.add(why, error.data.get("column", ""), place=f"line {row.line}")
     return table
 
 
@@ -262,13 +261,16 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
     for same in (c for c in (f"{stem}_{unit}" for unit in ("s", "us")) if c in IN_MS and c != time):
         its = IN_MS[same] * as_number(row.get(same, ""))
         if abs(its / ms - 1.0) > SAME_TIME:
-            raise row.refused(f"{time} is {row[time]}, but {same} {row[same]}; expected one time")
+            raise row.refused(
+                f"{time} is {row[time]}, but {same} {row[same]}; expected one time", time
+            )
     for rate in (c for c in RATE_COLUMNS if time not in RATE_COLUMNS and not c.startswith(other)):
         per_s = as_number(row.get(rate, ""))
         if per_s and abs(1e3 * of_step / per_s / ms - 1.0) > SAME_TIME:
             raise row.refused(
                 f"{time} is {row[time]}, but {rate} {row[rate]} at batch {of_step:,} is "
-                f"{1e3 * of_step / per_s:.3g} ms; expected the time of a whole batch"
+                f"{1e3 * of_step / per_s:.3g} ms; expected the time of a whole batch",
+                time,
             )
     spec = _spec(row[name], path, name == "model", mode.training)
     return TimedNetwork(
@@ -296,7 +298,8 @@ def size_of(row: Row, network: str, training: bool) -> int | None:
     column = next((c for c in columns if row.get(c) and not c.startswith(other)), None)
     if of_images and column in TOKENS:
         raise row.refused(
-            f"{column} is {row[column]!r}, and {network} takes images; expected input_size, or no size"
+            f"{column} is {row[column]!r}, and {network} takes images; expected input_size, or no size",
+            column,
         )
     return row.whole(column, 1, LARGEST_SIZE) if column else None
 
@@ -331,7 +334,7 @@ def _ms(row: Row, column: str, samples: int, folder: Path) -> float:
         value = row.number(column, ABOVE_ZERO, expected="a number above 0")
     ms = 1e3 * samples / value if column in RATE_COLUMNS else IN_MS[column] * value
     if not SHORTEST_MS <= ms <= LONGEST_MS:
-        raise row.refused(f"{column} is {row[column]!r}, {ms:g} ms; expected {EXPECTED_MS}")
+        raise row.refused(f"{column} is {row[column]!r}, {ms:g} ms; expected {EXPECTED_MS}", column)
     return ms
 
 

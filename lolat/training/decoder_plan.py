@@ -348,28 +348,30 @@ class DecoderPlan:
         sharded, both = (
             replace(one, run=replace(self.run, sharding=FSDP)) for one in (self, checkpointed)
         )
-        fsdp = "--sharding fsdp " * (self.run.sharding != FSDP)
-        ways: list[tuple[str, DecoderPlan, list[int]]] = [
-            ("--checkpointing selective", replace(self, checkpointing="selective"), []),
-            ("--checkpointing full", checkpointed, []),
-            (f"--optimizer {SMALL}", replace(self, run=replace(self.run, optimizer=SMALL)), []),
-            ("--precision bf16", replace(self, precision="bf16"), []),
+        fsdp = {} if self.run.sharding == FSDP else {"sharding": FSDP}
+        adapters, selective, full = (
+            {"tune": "lora:16"}, {"checkpointing": "selective"}, {"checkpointing": "full"}
+        )  # fmt: skip
+        ways: list[tuple[dict[str, str], DecoderPlan, list[int]]] = [
+            (selective, replace(self, checkpointing="selective"), []),
+            (full, checkpointed, []),
+            ({"optimizer": SMALL}, replace(self, run=replace(self.run, optimizer=SMALL)), []),
+            ({"precision": "bf16"}, replace(self, precision="bf16"), []),
             (fsdp, sharded, more),
-            (f"{fsdp}--checkpointing full", both, more),
-            ("--tune lora:16", lora, []),
-            ("--tune lora:16 --checkpointing selective", replace(lora, checkpointing="selective"), []),
-            ("--tune lora:16 --checkpointing full", replace(lora, checkpointing="full"), []),
-        ]  # fmt: skip
+            (fsdp | full, both, more),
+            (adapters, lora, []),
+            (adapters | selective, replace(lora, checkpointing="selective"), []),
+            (adapters | full, replace(lora, checkpointing="full"), []),
+        ]
         several = replace(self, run=self.run.accumulated())
         if most := several.largest([devices], self.available):
             yield self.run.split(most)
         named = list[DecoderPlan]()  # an option that was asked for makes two ways one
-        enough = list[set[str]]()
-        for words, plan, others in ways:
-            options = {f"--{option.strip()}" for option in words.split("--") if option.strip()}
+        enough = list[dict[str, str]]()
+        for options, plan, others in ways:
             # More than fits already: full checkpointing is slower than selective.
-            slower = options | {one.replace("full", "selective") for one in options}
-            is_more = any(fewer <= slower for fewer in enough)
+            slower = (options, options | selective if "checkpointing" in options else options)
+            is_more = any(fewer.items() <= one.items() for fewer in enough for one in slower)
             if plan in named or is_more or (plan == self and not others):
                 continue
             fitting = (
@@ -379,6 +381,5 @@ class DecoderPlan:
                 named.append(plan)
                 if number == devices:
                     enough.append(options)
-                yield f"{words} {f'--replicas {number}' * (number != devices)}".replace(
-                    "  ", " "
-                ).strip()
+                given = options | ({} if number == devices else {"replicas": str(number)})
+                yield " ".join(f"--{name} {value}" for name, value in given.items())

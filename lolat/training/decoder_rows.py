@@ -102,7 +102,7 @@ def read_runs(
             found.append(run)
         except InputError as error:
             if error.code not in ("decoder-kind", "not-predicted", "run-memory"):
-                placed = str(error).startswith(row.where)
+                placed = error.data.get("where") == row.where
                 raise error if placed else error.reworded(f"{row.where}: {error}") from None
             refused.append((row, error))
     return found, refused

@@ -50,7 +50,7 @@ from lolat.device.question import Question
 from lolat.device.remedies import how_to_add
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
-from lolat.graph.counts import ONLY, count
+from lolat.graph.counts import count
 from lolat.graph.modes import DEFAULT_MODE, lost_upcasts
 from lolat.graph.work import ELEMENTS, work_of
 from lolat.io.results import Remark
@@ -264,9 +264,8 @@ class EstimatedTraining(TrainingPredictor):
         remarks += other_framework(self.file, graph.framework, "training")
         remarks += of_its_source(self.file)
         remarks += lost_upcasts(graph, self.file.mode)
-        of_counts = count(graph).warnings
-        first = (r for r in of_counts if batch_size > 1 and r.endswith(ONLY))
-        return tuple(dict.fromkeys((*first, *remarks, *of_counts)))
+        first = graph.one_batch * (batch_size > 1)
+        return tuple(dict.fromkeys((*first, *remarks, *count(graph).warnings)))
 
     def _half_width(
         self,

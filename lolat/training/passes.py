@@ -115,9 +115,8 @@ class DecoderPasses:
 
     def kind(self, parallel: Parallel) -> str:
         """Return what runs share if one tells the time of another: trained part, shards, checkpoints."""
-        part = self.tuning.words().partition(":")[0]
         sharding = parallel.sharding if parallel.devices > 1 else "one GPU"
-        return f"{part}, {sharding}, {self.checkpointing}"
+        return f"{self.tuning.part}, {sharding}, {self.checkpointing}"
 
     @property
     def untouched(self) -> int:

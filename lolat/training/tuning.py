@@ -78,11 +78,15 @@ class Tuning:
         """True if some parameters are not trained."""
         return bool(self.rank or self.frozen)
 
+    @property
+    def part(self) -> str:
+        """The trained part: "lora", "frozen" (all but the frozen layers) or "full"."""
+        return "lora" if self.rank else "frozen" if self.frozen else "full"
+
     def words(self) -> str:
         """Return the text that `named` reads."""
-        if not self.is_partial:
-            return "full"
-        return f"lora:{self.rank}{':bf16' * self.half}" if self.rank else f"frozen:{self.frozen}"
+        number = {"lora": f":{self.rank}{':bf16' * self.half}", "frozen": f":{self.frozen}"}
+        return self.part + number.get(self.part, "")
 
 
 ALL_TRAINED = Tuning()

@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from lolat.api.choosing import ALL, NOT_ALL, USUAL_FRAMEWORK, load, serving_models
+from lolat.api.choosing import ALL, NOT_ALL, ONE_FORM, USUAL_FRAMEWORK, load, serving_models
 from lolat.api.model import Model
 from lolat.errors import LolatError
 from lolat.hardware.gpus import device_names, is_card
 from lolat.io import paths as places
+from lolat.io.results import topic
 from lolat.units import did_you_mean, plain, shortened
 
 OTHER = "Another GPU, by its name"
 """The label of the field for a device that is not listed."""
 ALL_OF_THEM = "All of them"
 """The label of the box for all devices."""
-TO_ADD = f'{NOT_ALL}; to add one: "{OTHER}"'.replace(f"`{ALL}`", f'"{ALL_OF_THEM}"')
+TO_ADD = f'not in "{ALL_OF_THEM}", {ONE_FORM}: "{OTHER}"'
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ def known_as(key: str, model: Model) -> str:
     file = model.file
     if file.llm and not file.has_latencies:
         return plain(f"{file.product} ({file.llm['framework']})")
-    device, form = plain(model.device), (file.of_form or "").partition(": ")[0]
-    words, own = device + f" ({form})" * bool(form), plain(key)
+    form = f" ({file.of_form.topic})" if file.of_form else ""
+    words, own = plain(model.device) + form, plain(key)
     more = words.removeprefix(own)
     return more[2:-1] if more != words and more[:2] in ("", " (") else words
 
@@ -108,7 +109,7 @@ def every_device(others: Iterable[ListedDevice]) -> tuple[list[ListedDevice], di
 
 def on_page(left_out: Mapping[str, str]) -> dict[str, str]:
     """The reasons why a command's `all` leaves devices out, in words of the page."""
-    return {name: TO_ADD if why.startswith(NOT_ALL) else why for name, why in left_out.items()}
+    return {name: TO_ADD if topic(why) == NOT_ALL else why for name, why in left_out.items()}
 
 
 def _of_name(model: Model) -> ListedDevice:

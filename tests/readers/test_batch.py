@@ -240,6 +240,7 @@ def test_a_batch_that_the_code_does_not_take_is_refused(form: Any, runs: bool) -
 
 def test_an_answer_that_holds_for_one_sample_alone_says_so_first() -> None:
     graph = of_torch("covariance")
+    graph = type(graph).from_dict(graph.to_dict())  # as a file has it
     for device in ("rtx-4090", "epyc-2t-torch"):
         first, *_ = lolat.load(device).predict(graph, 4).warnings
         assert first.endswith("so the answer holds for batch size 1 only")

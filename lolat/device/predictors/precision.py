@@ -111,9 +111,11 @@ def no_precision(dtype: str, measured: str, gpu: Gpu | None) -> InputError:
     name, asked = "the device" if gpu is None else gpu.name, PRECISION_OF[dtype]
     has = [d for d in PRECISION_OF if d == measured or (gpu is not None and gpu.rate(d))]
     known = " or ".join(dict.fromkeys(PRECISION_OF[d] for d in has))
-    why = f"no rate of {name} in {asked} is known; expected {known}"
+    why, expected = f"no rate of {name} in {asked} is known", f"expected {known}"
     if gpu and dtype in (BFLOAT16, TF32) and is_card(name):  # its sheet is complete
-        why = f"{name} has no units for {asked}; expected {known}"
+        why = f"{name} has no units for {asked}"
     if gpu is None:
-        why = f"{name} has no data sheet here, and was measured in {known}; leave {arg('precision')} out"
-    return InputError(f"{arg('precision')} {asked}: {why}", code="no-precision", of_device=True)
+        why = f"{name} has no data sheet here, and was measured in {known}"
+        expected = f"leave {arg('precision')} out"
+    message = f"{arg('precision')} {asked}: {why}; {expected}"
+    return InputError(message, code="no-precision", of_device=True, why=why)

@@ -18,9 +18,8 @@ from msgspec.structs import replace
 
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
-from lolat.graph.counts import ONLY
 from lolat.parameters import InputSize
-from lolat.readers.batch import with_remarks
+from lolat.readers.batch import for_one_batch, with_remarks
 from lolat.readers.onnx.inputs import Input, inputs_of, set_sizes
 from lolat.readers.onnx.patterns import node_name
 from lolat.readers.size import as_sizes
@@ -94,11 +93,10 @@ def _graph(model: Any, name: str, input_size: InputSize) -> Graph:
         f"input {name!r} is fixed at {one.fixed} x ...: taken as the batch size and read at 1"
         for name, one in inputs.items() if one.fixed > 1
     ]  # fmt: skip
+    graph = replace(graph, warnings=(*remarks, *graph.warnings))
     if inputs and all(one.batch_axis is None for one in inputs.values()):
-        remarks.append(f"its inputs have no batch axis, {ONLY}")
-    if inputs and not any(fixed):
-        graph = with_remarks(graph, again)
-    return replace(graph, warnings=(*remarks, *graph.warnings))
+        graph = for_one_batch(graph, "its inputs have no batch axis")
+    return with_remarks(graph, again) if inputs and not any(fixed) else graph
 
 
 def _is_read(read: Callable[[], Graph]) -> bool:
