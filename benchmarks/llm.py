@@ -30,9 +30,9 @@ from lolat.llm.gpu import (
 from lolat.llm.load import Load
 from lolat.llm.names import find_decoder
 from lolat.llm.question import ServingQuestion
-from lolat.llm.served import read_served
-from lolat.llm.serving import deployment_of
+from lolat.llm.served_rows import read_served
 from lolat.llm.sizing import Sizing
+from lolat.llm.steps import deployment_of
 from lolat.parameters import COVERAGE
 
 GPUS = {

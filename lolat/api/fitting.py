@@ -303,7 +303,7 @@ def _language_models(asked: Asked) -> DeviceFile:
     from lolat.llm.calibration import percentile_words, served_by, types_words
     from lolat.llm.gpu import section_of
     from lolat.llm.operation_tables import read_sheet
-    from lolat.llm.served import read_served, refuse_unused
+    from lolat.llm.served_rows import read_served, refuse_unused
 
     kernels, served, models, runs = map(asked.paths, (KERNELS, SERVED, MODEL, RUNS))
     gpus = asked.tensor_parallel

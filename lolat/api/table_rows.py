@@ -309,7 +309,7 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
     from lolat.llm.domain import interval
     from lolat.llm.load import Load
     from lolat.llm.names import find_decoder
-    from lolat.llm.served import read_served, refuse_unused
+    from lolat.llm.served_rows import read_served, refuse_unused
 
     known, found = model.language_models, []
     compared: list[ServedRow] = []

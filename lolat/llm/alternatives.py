@@ -12,7 +12,7 @@ from lolat.llm.answer import ServingConfig, best_of
 from lolat.llm.decoder import DTYPES
 from lolat.llm.load import Load
 from lolat.llm.remarks import published_fp8
-from lolat.llm.serving import deployments_of
+from lolat.llm.steps import deployments_of
 
 if TYPE_CHECKING:
     from lolat.llm.sizing import Sizing

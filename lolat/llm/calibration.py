@@ -17,9 +17,9 @@ from lolat.llm.frameworks import FrameworkOverheads
 from lolat.llm.gpu import GPU, OWN_FITS, UNSEEN, FrameworkFit, ServedRow, ServingSection, short
 from lolat.llm.load import Load
 from lolat.llm.names import find_decoder
-from lolat.llm.served import SERVED, percentiles
+from lolat.llm.served_rows import SERVED, percentiles
 from lolat.llm.server import Server, of_requests
-from lolat.llm.serving import deployment_of, each_ms
+from lolat.llm.steps import deployment_of, each_ms
 from lolat.parameters import COVERAGE
 from lolat.units import percent, plural
 

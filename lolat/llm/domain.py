@@ -12,7 +12,7 @@ from typing import Any
 from lolat.arrays import np
 from lolat.llm.decoder import DTYPES
 from lolat.llm.gpu import GPU, UNSEEN
-from lolat.llm.serving import STARTS, STEP_PARTS, Deployment, each_ms, operations_of
+from lolat.llm.steps import STARTS, STEP_PARTS, Deployment, each_ms, operations_of
 from lolat.units import percent
 
 MOST_SERVED = {"requests at once": 512, "tokens of a prompt": 8192, "tokens of an answer": 8192}

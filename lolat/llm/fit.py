@@ -34,9 +34,9 @@ from lolat.llm.gpu import (
     short,
     specs_of,
 )  # fmt: skip
+from lolat.llm.kernel_models import KERNEL_MODELS
 from lolat.llm.kernels import GpuRates, Rows
 from lolat.llm.operation_tables import TimedTables
-from lolat.llm.operations import KERNEL_MODELS
 from lolat.parameters import COVERAGE
 
 OUTLIER_ERRORS = {"gemm": 0.05, "all_reduce": 0.04}

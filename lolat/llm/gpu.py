@@ -21,8 +21,8 @@ from lolat.llm.frameworks import (
     Framework,
     FrameworkOverheads,
 )
+from lolat.llm.kernel_models import KERNEL_MODELS
 from lolat.llm.kernels import RATES, GpuRates, Rows
-from lolat.llm.operations import KERNEL_MODELS
 
 if TYPE_CHECKING:
     from lolat.hardware.gpus import Gpu

@@ -17,8 +17,8 @@ from lolat.io.progress import Warn, nobody
 from lolat.io.tables import Row, read_table, say_unread
 from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES
 from lolat.llm.gpu import Sheet, sheet_of
+from lolat.llm.kernel_models import KERNEL_MODELS, WORK
 from lolat.llm.kernels import RATES, Rows
-from lolat.llm.operations import KERNEL_MODELS, WORK
 from lolat.units import as_number, percent
 
 MOST_SIZE, MOST_SKEW = 1e12, 4.0

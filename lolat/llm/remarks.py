@@ -16,7 +16,7 @@ from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfit
 from lolat.llm.gpu import IN_GENERAL, LINK_GB_S, OWN_FITS
 from lolat.llm.load import REQUESTS, Trace
 from lolat.llm.names import named
-from lolat.llm.serving import (
+from lolat.llm.steps import (
     FP8,
     STEP_PARTS,
     deployment_of,

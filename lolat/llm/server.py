@@ -21,7 +21,7 @@ from lolat.llm.scheduler import (
     attention_of_prompt,
     simulate,
 )
-from lolat.llm.serving import STEP_PARTS, Deployment, StepParts, cache_room, each_ms, step_parts
+from lolat.llm.steps import STEP_PARTS, Deployment, StepParts, cache_room, each_ms, step_parts
 
 MORE_WAIT = 1.5
 """Requests at once, for each that can run, among which some always wait."""

@@ -33,7 +33,7 @@ from lolat.llm.remarks import (
 )
 from lolat.llm.scheduler import Event
 from lolat.llm.server import RequestTimes, Server
-from lolat.llm.serving import (
+from lolat.llm.steps import (
     STARTS,
     STEP_PARTS,
     Deployment,

@@ -10,8 +10,8 @@ import numpy as np
 from lolat.device.file import made
 from lolat.llm.config import read_decoder
 from lolat.llm.gpu import FittedKernel, FrameworkOverheads, ServingSection, Sheet, specs_of
+from lolat.llm.kernel_models import KERNEL_MODELS
 from lolat.llm.kernels import GpuRates, Rows
-from lolat.llm.operations import KERNEL_MODELS
 
 SHEET = Sheet(
     multiprocessors=100, bandwidth_gb_s=2000, memory_gib=80, bf16_tflops=1000, fp8_tflops=2000,

@@ -21,8 +21,8 @@ from lolat.llm.fit import (
 )
 from lolat.llm.frameworks import frameworks_in
 from lolat.llm.gpu import FittedKernel, operation_ms
+from lolat.llm.kernel_models import KERNEL_MODELS
 from lolat.llm.operation_tables import MOST_SIZE, read_operations, read_sheet
-from lolat.llm.operations import KERNEL_MODELS
 from tests.llm import known_gpu
 from tests.llm.conftest import Write
 from tests.llm.known_gpu import DTYPES, SHEET, SPECS, random_rows, section, terms

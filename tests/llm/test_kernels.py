@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from lolat.llm.decoder import WEIGHT_BYTES
 from lolat.llm.gpu import lacks, specs_of
+from lolat.llm.kernel_models import KERNEL_MODELS
 from lolat.llm.kernels import EVEN, HALF, Loads
-from lolat.llm.operations import KERNEL_MODELS
 from tests.llm.known_gpu import DTYPES, SHEET, SPECS, kernel_ms, random_rows, terms
 
 GROWS = {

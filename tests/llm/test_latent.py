@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.llm.test_steps import Recorder, together
 
 from lolat.api.choosing import load
 from lolat.api.model import Model
@@ -21,9 +22,9 @@ from lolat.llm.gpu import GPU, ServedRow
 from lolat.llm.load import Load
 from lolat.llm.names import find_decoder
 from lolat.llm.operation_tables import read_operations
-from lolat.llm.served import read_served
+from lolat.llm.served_rows import read_served
 from lolat.llm.server import Server
-from lolat.llm.serving import (
+from lolat.llm.steps import (
     Deployment,
     deployment_of,
     each_ms,
@@ -46,7 +47,6 @@ from tests.llm.known_gpu import (
     section,
 )  # fmt: skip
 from tests.llm.served_rows import SERVED
-from tests.llm.test_serving import Recorder, together
 
 B, F = "bfloat16", "fp8"
 KNOWN = Model(document())

@@ -9,7 +9,7 @@ import pytest
 
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import WEIGHT_BYTES, LayerGroup
-from lolat.llm.serving import deployment_of
+from lolat.llm.steps import deployment_of
 from tests.llm.configurations import published, quantized, refusal
 from tests.llm.known_gpu import section
 

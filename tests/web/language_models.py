@@ -8,7 +8,7 @@ from msgspec import to_builtins
 
 from lolat.device.file import made
 from lolat.llm.gpu import FittedKernel, FrameworkOverheads, ServingSection, Sheet
-from lolat.llm.operations import KERNEL_MODELS
+from lolat.llm.kernel_models import KERNEL_MODELS
 
 DTYPES = {"gemm": ("bfloat16", "fp8"), "all_reduce": ("bfloat16",),
           "prefill_attention": ("bfloat16/bfloat16",),

@@ -1,4 +1,4 @@
-"""The operations of a step, a row each: sizes, terms and kernel model."""
+"""The kernel model of each operation of a step: its sizes, terms and formula."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from lolat.llm.gpu import GPU
 from lolat.llm.load import Load, Trace, read_trace
 from lolat.llm.scheduler import Rule, attention_of_prompt
 from lolat.llm.server import Server, of_requests
-from lolat.llm.serving import (
+from lolat.llm.steps import (
     STARTS,
     STEP_PARTS,
     Deployment,

@@ -16,7 +16,7 @@ from lolat.errors import InputError
 from lolat.llm.calibration import timed_of
 from lolat.llm.gpu import ServedRow
 from lolat.llm.load import Load
-from lolat.llm.served import read_served
+from lolat.llm.served_rows import read_served
 from lolat.report.evaluation import table_lines
 from lolat.units import between, milliseconds
 from tests.llm import known_gpu
