@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from tests.llm.test_steps import Recorder, together
 
 from lolat.api.choosing import load
 from lolat.api.model import Model
@@ -47,6 +46,7 @@ from tests.llm.known_gpu import (
     section,
 )  # fmt: skip
 from tests.llm.served_rows import SERVED
+from tests.llm.test_steps import Recorder, together
 
 B, F = "bfloat16", "fp8"
 KNOWN = Model(document())
