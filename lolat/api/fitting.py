@@ -324,7 +324,8 @@ def _language_models(asked: Asked) -> DeviceFile:
         sheet = read_sheet(asked.facts, asked.name)
         section = of_kernels(sheet, asked.framework, kernels, asked.stem, asked.warn, asked.name)
         source = ", ".join(Path(p).name for p in [*kernels, *served]) or "data sheet"
-        where = {"device": "unknown", "source": source}
+        own = given_sheet(sheet_row(asked.facts, asked.name))
+        where = {"device": "unknown", "source": source, "sheet": own}
         label = f"{asked.name} ({section.framework}, from {source})"
         file = DeviceFile(made(Path(asked.output or asked.name).stem, label, where))
     device = asked.name or file.product

@@ -41,8 +41,13 @@ class Hardware:
 
     @property
     def link_gb_s(self) -> float | None:
-        """Peak of the link in an own data sheet, in GB/s one way; None: that of the card."""
-        return own_rate(self.kind, self._sheet.get("link_gb_s"))
+        """Peak of the link in an own data sheet, in GB/s one way; None: that of the card.
+
+        The section on language models may be of another form than the card's name, without an own sheet.
+        """
+        if own := (self.environment.sheet or {}).get("link_gb_s"):
+            return own_rate(self.kind, own)
+        return own_rate(self.kind, self._sheet.get("link_gb_s"), ("", "SXM", "PCIe"))
 
     @property
     def machine(self) -> int:

@@ -12,6 +12,7 @@ three A100-PCIe (nccl-tests#178). A host with slow memory reaches less.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -98,10 +99,13 @@ AMOUNT = re.compile(r"\d+ ?gb\b|x\d+\b", re.IGNORECASE)
 """A machine's memory and its number of cards, in the name of its type."""
 
 
-def own_rate(device: str, gb_s: float | None) -> float | None:
-    """The GB/s of a data sheet's link; None without one, and if a card of that name has it in any form."""
-    forms = [of_form(device, form) for form in ("", "SXM", "PCIe")]
-    usual = [PEAKS.get(gpu.link, 0.0) for gpu in forms if gpu is not None]
+def own_rate(device: str, gb_s: float | None, forms: Sequence[str] = ("",)) -> float | None:
+    """The GB/s of a data sheet's link; None without one, and if the card of that name has it.
+
+    `forms`: other forms of the card, such as "SXM", whose links are the card's too.
+    """
+    cards = [of_form(device, form) if form else find_gpu(device) for form in forms]
+    usual = [PEAKS.get(gpu.link, 0.0) for gpu in cards if gpu is not None]
     return None if gb_s and any(abs(gb_s - peak) < ALIKE * peak for peak in usual) else gb_s
 
 
@@ -121,16 +125,17 @@ def assumed_link(
     own = of_form(device, form) if form else find_gpu(f"{device} {AMOUNT.sub('', instance)}")
     gpu, within = own or find_gpu(device), None
     name = OWN_LINK if own_gb_s else gpu.link if gpu else ""
-    if peak := own_gb_s or PEAKS.get(name):
-        share = NVLINK_SHARE if peak > PEAKS["PCIe 5.0 x16"] else PCIE_SHARE
-        within = Link(8 * peak * share, name=name)
+    peak = own_gb_s or PEAKS.get(name, 0.0)
+    has_nvlink = peak > PEAKS["PCIe 5.0 x16"]
+    if peak:
+        within = Link(8 * peak * (NVLINK_SHARE if has_nvlink else PCIE_SHARE), name=name)
     fastest = FASTEST_GBPS if within is None else within.gbps
     if devices > machine:
         for word, gbps, _ in _known(instance):
             if gbps:
                 slower = f", no faster than {within.name}" if within and gbps > fastest else ""
                 return Link(min(gbps, fastest), name=f"the network of {word}{slower}")
-        if machine >= MACHINE and gpu is not None and within and not gpu.link.startswith("PCIe"):
+        if machine >= MACHINE and gpu is not None and within and has_nvlink:
             return _cluster_link(within)
         apart = fastest if machine >= MACHINE else min(fastest, FASTEST_APART_GBPS)
         return Link(NETWORK_GBPS, name=UNKNOWN_NETWORK, fastest_gbps=apart)

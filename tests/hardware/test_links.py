@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lolat.hardware.environment import Environment
+from lolat.hardware.hardware import Hardware
 from lolat.hardware.links import MACHINE, Link, assumed_link
 
 NVLINK = {1: 160, 2: 300, 3: 600, 4: 900, 5: 1800}
@@ -123,3 +125,18 @@ def test_the_network_between_machines_is_that_of_the_instance(
     assert link.gbps == pytest.approx(gbps)
     assert [end.gbps for end in link.ends] == pytest.approx([fast, slow])
     assert ("no faster than NVLink 4" in str(link.name)) == (instance == "p5.48xlarge")
+
+
+@pytest.mark.parametrize(
+    ("device", "gb_s", "gbps"),
+    [("h100", 450, 1440), ("h100-sxm", 63, 10), ("h100-sxm", 200, 640), ("rtx-4090", 32, 10)],
+)
+def test_a_cluster_is_of_gpus_whose_own_data_sheet_has_nvlink(
+    device: str, gb_s: float, gbps: float
+) -> None:
+    """Half of 0.8 of its rate joins two machines of eight; 10 Gbit/s if they have PCI Express."""
+    hardware = Hardware(device, Environment(sheet={"link_gb_s": gb_s}))
+    assert hardware.link_of(16).gbps == pytest.approx(gbps)
+    assert hardware.link_of(8).gbps == pytest.approx(
+        8 * gb_s * (0.8 if gb_s > 63 else 0.5), rel=0.02
+    )
