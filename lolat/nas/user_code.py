@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import json
 import math
 import os
 import time
@@ -22,6 +23,7 @@ from lolat.io.writing import encoded, not_written
 from lolat.nas.space import Space
 from lolat.nas.spaces import SPACES
 from lolat.readers.code import attribute_of, brief, meant_here, missing_arguments
+from lolat.readers.opened import Stamps, Watch, stamp
 from lolat.readers.sources import code_of
 from lolat.units import plural, user_line
 
@@ -106,8 +108,12 @@ OF_A_CANDIDATE = ("arch", "candidate", "choices")
 
 SYNCED_EVERY_S = 1.0
 SCORES = ("arch", "score")
-SCORE_COLUMNS = (*SCORES, "objective", "choices", "code")
-"""Columns of a file of scores: the function's name, the space's `fingerprint`, the function's `code_of`."""
+SCORE_COLUMNS = (*SCORES, "objective", "choices", "code", "files")
+"""Columns of a file of scores: the function's name, the space's `fingerprint`, the function's `code_of`,
+the `Stamps` of files that it has read since the row before, as JSON."""
+
+_reads = Watch()
+"""The files that the objective reads, also those that it read for an earlier score."""
 
 
 class Objective:
@@ -128,7 +134,8 @@ class Objective:
         self.space, self.path, self.progress = space, path, progress or Progress()
         self.rows: np.ndarray | None = None
         self.known: dict[str, float] = {}
-        self._synced = 0.0
+        self._synced, self._stamps = 0.0, Stamps()
+        _reads.stamps.clear()
         given = os.fspath(given) if isinstance(given, os.PathLike) else given
         if isinstance(given, str) and (is_table(given) or os.path.isfile(given)):
             self.rows = self._read(given, SCORES, rows="network")
@@ -186,6 +193,10 @@ class Objective:
             of = f"the source of {self._name}, or of what it imports, has changed since"
             expected = "scores by it as it is now"
             remedy += ", or empty its column code if the scores are still right"
+        elif changed := _changed(row):
+            of = f"{shown_path(changed)}, which {self._name} reads, has changed since"
+            expected = "scores by the file as it is now"
+            remedy += ", or empty its column files if the scores are still right"
         else:
             self._is_unsure |= not row["code"]
             return
@@ -220,7 +231,7 @@ class Objective:
             )
         )
         expected = f"expected a number, or nan to skip the candidate{kept}"
-        with user_code(f"the objective of {arch} ({of})", expected):
+        with _reads.during() as stamps, user_code(f"the objective of {arch} ({of})", expected):
             values: dict[str, Any] = {"arch": arch, "candidate": tuple(row.tolist())}
             values["choices"] = self.space.values(row)
             found = self.function(**{p: values[p] for p in self._named})
@@ -229,7 +240,10 @@ class Objective:
             score = float(found)
         score = score if math.isfinite(score) else math.nan
         if self.path is not None:
-            by = [self._name, self.space.fingerprint, self._code]
+            stamps.pop(os.path.abspath(self.path), None)
+            read = {f: found for f, found in stamps.items() if found != self._stamps.get(f)}
+            self._stamps |= read
+            by = [self._name, self.space.fingerprint, self._code, json.dumps(read) if read else ""]
             _append(self.path, [arch, repr(score), *by])
             if time.monotonic() - self._synced >= SYNCED_EVERY_S:
                 self._sync()
@@ -247,6 +261,15 @@ class Objective:
         if self.rows is None and self.path is not None and os.path.exists(self.path):
             with _writing(self.path), open(self.path, "ab") as file:
                 os.fsync(file.fileno())
+
+
+def _changed(row: Row) -> str:
+    """Return a file that has another stamp than the row has for it; "" if all are gone or the same."""
+    try:
+        stamps: Stamps = dict(json.loads(row["files"] or "{}"))
+    except ValueError:
+        raise row.wrong("files", "what a search wrote there, or nothing") from None
+    return next((path for path, was in stamps.items() if stamp(path) not in (was, None)), "")
 
 
 def _append(path: AnyPath, cells: list[str]) -> None:

@@ -557,8 +557,10 @@ def test_scores_by_the_function_as_it_was_are_refused(
         ):
             best(rewritten(**texts))
         assert path.read_text() == kept
-    lines = [line.rsplit(",", 1)[0] for line in kept.splitlines()]
-    path.write_text("".join(f"{line},{'' if n else 'code'}\n" for n, line in enumerate(lines)))
+    lines = [line.split(",")[:4] for line in kept.splitlines()]
+    path.write_text(
+        "".join(f"{','.join(line)},{',' if n else 'code,files'}\n" for n, line in enumerate(lines))
+    )
     more["progress"] = shown = Notes()
     assert best(rewritten(rated=rated)) == 2 * total  # the user's word that they are right
     assert shown.notes == [
@@ -566,6 +568,34 @@ def test_scores_by_the_function_as_it_was_are_refused(
     ]
     path.unlink()
     assert best(rewritten(rated=rated)) == 3 * total
+
+
+def test_scores_of_a_file_that_has_changed_are_refused(
+    rewritten: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A function that reads trained weights, which are trained anew, are touched by nobody, or are gone."""
+    (weights := tmp_path / "weights.json").write_text("3")
+    function = rewritten(
+        rated=f"def score(candidate):\n    return int(open({str(weights)!r}).read()) * sum(candidate)\n"
+    )
+    path, total = tmp_path / "scores.csv", max(sum(row) for row in ROWS.tolist())
+
+    def best(candidates: int) -> float:
+        found = search(SPACE, MODEL, function, candidates=candidates, accuracy=path)
+        return found.front[-1].score
+
+    assert best(72) == best(72) == 3 * total
+    weights.write_text("4")
+    os.utime(weights, (1, 1))
+    with pytest.raises(
+        InputError, match=r"weights.json, which rated:score reads, has changed since"
+    ):
+        best(72)
+    weights.unlink()
+    assert best(72) == 3 * total
+    weights.write_text("4")
+    path.unlink()
+    assert best(72) == 4 * total
 
 
 @pytest.mark.parametrize(
