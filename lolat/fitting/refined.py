@@ -1,14 +1,17 @@
 """Scales a device's file that was made from tables, by a few more timed networks.
 
 Another host, version of the framework, or card of the same name changes all times by about one factor. A
-few rows tell this factor and no more. The factor of inference scales all times of the device; the factor of
-training scales only training steps. The file keeps the time of each timed step.
+few rows tell this factor and no more. Networks that their host bounds tell the factor of its launch
+overhead; those of inference that the device bounds, that of all its times; the factor of training scales
+only training steps. The file keeps the time of each timed step.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as changed
 from typing import Any
 
 import numpy as np
@@ -16,10 +19,12 @@ from msgspec.structs import replace
 
 from lolat.device.execution_modes import before_fit, exchanged
 from lolat.device.file import DeviceFile
+from lolat.device.predictors.host import FACTOR, FITTED, Steps
 from lolat.device.predictors.roofline import OwnStep, Roofline
 from lolat.errors import InputError
 from lolat.fitting.cross_validation import error_figures
 from lolat.fitting.roofline import common_ratio
+from lolat.graph.modes import GRAPH
 from lolat.hardware.gpus import PRECISION_OF
 from lolat.io.results import Remark
 from lolat.tables.counted import Counted, numbered
@@ -36,6 +41,60 @@ OWN_TIMES = (
 )
 TrainingParts = Callable[[TimedNetwork], tuple[float, float, str]]
 """Timed step -> (predicted ms of its passes, predicted ms of its other parts, the key of its work)."""
+
+
+ROUNDS = 8  # at most, in which the levels of device and host are fitted in turn
+
+
+@dataclass(frozen=True)
+class Level:
+    """The times of a device and of its host over those of a formula."""
+
+    device: float = 1.0
+    host: float = 1.0
+
+    @classmethod
+    def fitted(cls, steps: Sequence[Steps], ms: np.ndarray) -> Level:
+        """Return the level of networks; those that their host bounds tell its time, others the device's.
+
+        `steps`: of each network, by the formula; `ms`: (networks,) measured.
+        """
+        found = cls()
+        for _ in range(ROUNDS):
+            now = [found.of(one) for one in steps]
+            off, by_host = np.log(ms / latencies(now)), np.array([*map(_is_by_host, now)], bool)
+            device, host = (
+                common_ratio(off[which] + math.log(level)) if which.any() else level
+                for which, level in ((~by_host, found.device), (by_host, found.host))
+            )
+            was, found = found, cls(device, host)
+            if np.allclose((was.device, was.host), (device, host), rtol=1e-9):
+                break
+        return found
+
+    def of(self, steps: Steps) -> Steps:
+        """Return the steps of a network at this level."""
+        return changed(
+            steps, run_ms=self.device * steps.run_ms, starts_ms=self.host * steps.starts_ms
+        )
+
+    def scaled(self, formula: Roofline) -> Roofline:
+        """Return a formula at this level."""
+        formula, host = formula.scaled(self.device), formula.host
+        if host is None or self.host == 1.0:
+            return formula
+        times = {"start_ms": self.host * host.start_ms, "call_ms": self.host * host.call_ms}
+        return replace(formula, host=replace(host, source=FITTED, factor=FACTOR[FITTED], **times))
+
+
+def latencies(steps: Sequence[Steps]) -> np.ndarray:
+    """(networks,) ms of each."""
+    return np.array([one.latency_ms for one in steps])
+
+
+def _is_by_host(steps: Steps) -> bool:
+    """Return True if the host's launch overhead, which a graph has not, bounds a network."""
+    return bool(steps.host_bound) and steps.launch != GRAPH
 
 
 def check_level(off: float, expected: str) -> None:
@@ -64,62 +123,97 @@ def refined(
     rows = [row for key, row in keyed.items() if key not in known]
     if not rows:
         return file
-    remarks = [*file.warnings]
-    formulas = [f for f in file.formulas.values() if isinstance(f, Roofline)]
-    formulas.sort(key=lambda formula: formula.name)  # that of inference first
-    for training in (False, True):
-        timed = [row for row in rows if row[0].mode.training is training]
-        if not timed:
-            continue
-        ms = np.array([row.latency_ms for row, _ in timed])
-        if training:
-            found, off = _steps(timed, of(file.with_formulas(*formulas)))
-        else:
-            each = [formulas[0].steps(c.work(row.batch_size)).latency_ms for row, c in timed]
-            off = np.log(ms / each)
-        check_level(float(np.median(off)), OWN_TIMES)
-        networks = np.array(numbered(timed))
-        factor = common_ratio(off)
-        others = off - np.log([common_ratio(off[networks != one]) for one in networks])
-        if training:
-            formulas[-1] = replace(formulas[-1], training=factor * formulas[-1].training)
-            own = (*formulas[0].own_steps, *found)
-            level = factor * formulas[0].own_level
-            formulas[0] = replace(formulas[0], own_steps=own, own_level=level)
-        else:
-            formulas = [formula.scaled(factor) for formula in formulas]
-            file = _carried(file, factor, others)
-        formulas[0] = _widened(
-            formulas[0], "training_residuals" if training else "residuals", others
-        )
-        error = error_figures(ms / np.exp(others), ms)
-        named = plural(len(timed), "training step")
-        if not training:
-            named = rows_of(len(timed), len({*networks.tolist()}))
-        judged = formulas[-1 if training else 0]
-        formulas[-1 if training else 0] = replace(judged, error=judged.error | {"left_out": error})
-        remarks.append(
-            f"{named} of {source}: {np.exp(np.median(off)):.2f} times as long as the "
-            f"device's file had said; it now says {factor:.2f} times as long, as few rows tell little; "
-            f"each network left out, {100 * error['median']:.1f} % off at the median"
-        )
     where = {**file.recorded, **_about(file, [*(known | keyed)], rows, source)}
-    return file.with_formulas(*formulas).but(environment=where, warnings=remarks)
+    steps = [row for row in rows if row[0].mode.training]
+    networks = [row for row in rows if not row[0].mode.training]
+    remarks = [*file.warnings]
+    if networks:
+        file, words = _at_level(file, networks)
+        named = rows_of(len(networks), len({*numbered(networks)}))
+        remarks.append(f"{named} of {source}: {words}")
+    if steps:
+        file, words = _at_level_of_training(file, steps, of(file))
+        remarks.append(f"{plural(len(steps), 'training step')} of {source}: {words}")
+    return file.but(environment=where, warnings=remarks)
+
+
+def _formulas(file: DeviceFile) -> list[Roofline]:
+    """Return the formulas by operation, that of inference first."""
+    formulas = [f for f in file.formulas.values() if isinstance(f, Roofline)]
+    return sorted(formulas, key=lambda formula: formula.name)
+
+
+def _at_level(file: DeviceFile, timed: CountedRows) -> tuple[DeviceFile, str]:
+    """Return the file at the level of timed networks, and words on it."""
+    formulas, ms = _formulas(file), np.array([row.latency_ms for row, _ in timed])
+    steps = [formulas[0].steps(counts.work(row.batch_size)) for row, counts in timed]
+    off = np.log(ms / latencies(steps))
+    check_level(float(np.median(off)), OWN_TIMES)
+    level, networks = Level.fitted(steps, ms), np.array(numbered(timed))
+    others, by_host = np.empty(len(ms)), np.empty(len(ms), bool)
+    for one in {*networks.tolist()}:
+        left, kept = np.flatnonzero(networks == one), np.flatnonzero(networks != one)
+        of_others = Level.fitted([steps[i] for i in kept], ms[kept])
+        now = [of_others.of(steps[i]) for i in left]
+        others[left] = np.log(ms[left] / latencies(now))
+        by_host[left] = [_is_by_host(level.of(steps[i])) for i in left]
+    of_device = others[~by_host]
+    formulas = [level.scaled(formula) for formula in formulas]
+    formulas[0] = _widened(formulas[0], "residuals", of_device)
+    error = error_figures(ms / np.exp(others), ms)
+    formulas[0] = replace(formulas[0], error=formulas[0].error | {"left_out": error})
+    ratio = np.median(latencies([*map(level.of, steps)]) / latencies(steps))
+    words = _words(off, float(ratio), error)
+    if level.host != 1.0:
+        words += (
+            f"; the host bounds {by_host.sum()} of them, and its launch overhead is {level.host:.2f} times "
+            "that of the file"
+        )
+    return _carried(file, level, of_device).with_formulas(*formulas), words
+
+
+def _at_level_of_training(
+    file: DeviceFile, timed: CountedRows, parts: TrainingParts
+) -> tuple[DeviceFile, str]:
+    """Return the file at the level of timed training steps, and words on it."""
+    formulas, ms = _formulas(file), np.array([row.latency_ms for row, _ in timed])
+    found, off = _steps(timed, parts)
+    check_level(float(np.median(off)), OWN_TIMES)
+    networks, factor = np.array(numbered(timed)), common_ratio(off)
+    others = off - np.log([common_ratio(off[networks != one]) for one in networks])
+    error = error_figures(ms / np.exp(others), ms)
+    last = replace(formulas[-1], training=factor * formulas[-1].training)
+    formulas[-1] = replace(last, error=last.error | {"left_out": error})
+    own, level = (*formulas[0].own_steps, *found), factor * formulas[0].own_level
+    formulas[0] = replace(formulas[0], own_steps=own, own_level=level)
+    formulas[0] = _widened(formulas[0], "training_residuals", others)
+    return file.with_formulas(*formulas), _words(off, factor, error)
+
+
+def _words(off: np.ndarray, ratio: float, error: Mapping[str, float]) -> str:
+    """Return what a file said of rows, `ratio` of now to then, and the error of networks left out."""
+    return (
+        f"{np.exp(np.median(off)):.2f} times as long as the device's file had said; it now says "
+        f"{ratio:.2f} times as long, as few rows tell little; each network left out, "
+        f"{100 * error['median']:.1f} % off at the median"
+    )
 
 
 def _widened(formula: Roofline, name: str, others: np.ndarray) -> Roofline:
     """Return a formula whose residuals `name` are as large as the errors `others`, if those are larger."""
     before = np.array(max(getattr(formula, name), others.tolist(), key=len))
-    wider = max(1.0, float(np.median(np.abs(others)) / np.median(np.abs(before))))
+    usual = float(np.median(np.abs(before))) if len(before) else 0.0
+    if not usual or not len(others):  # rows that agree with each other say nothing of others
+        return formula
+    wider = max(1.0, float(np.median(np.abs(others))) / usual)
     return replace(formula, **{name: tuple((wider * before).round(5).tolist())})
 
 
-def _carried(file: DeviceFile, factor: float, others: np.ndarray) -> DeviceFile:
+def _carried(file: DeviceFile, level: Level, others: np.ndarray) -> DeviceFile:
     """Scale the file's part `before`, of another precision, too, unless own networks were timed in that."""
     if "before" not in file.document or (old := exchanged(file)).environment.own_networks:
         return file
-    formulas = [f.scaled(factor) for f in old.formulas.values() if isinstance(f, Roofline)]
-    formulas = [_widened(formula, "residuals", others) for formula in formulas]
+    formulas = [_widened(level.scaled(f), "residuals", others) for f in _formulas(old)]
     how = Remark(
         f"own networks were timed in {PRECISION_OF[file.mode.dtype]} alone",
         "their level is taken for other precisions too",

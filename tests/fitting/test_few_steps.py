@@ -121,6 +121,35 @@ def test_a_file_made_from_tables_has_the_level_of_a_few_rows(tmp_path: Path) -> 
     assert wider[0][1] / wider[0][0] > wider[1][1] / wider[1][0]
 
 
+@pytest.mark.parametrize(("by_host", "by_device"), [(6, 0), (0, 6), (6, 6)])
+def test_rows_that_the_host_bounds_come_out_as_they_were_timed(
+    tmp_path: Path, by_host: int, by_device: int
+) -> None:
+    """Times of small batches tell the host's time, 1.6 times the file's, others the device's, 1.3 times; n
+    rows each move it by n / (n + 1) of the logarithm, and the fit claims the error that they then have.
+    """
+    bundled, lines, true = lolat.load("rtx-4090-amp"), ["network,batch_size,latency_ms"], {}
+    for number, (width, tokens) in enumerate(sizes(by_host + by_device, 3)):
+        network = tmp_path / f"{chr(97 + number)}.json"
+        batch_size, factor = (1, 1.6) if number < by_host else (512, 1.3)
+        graph = encoder(64, 1 + number) if number < by_host else encoder(width, tokens)
+        network.write_text(json.dumps(graph.to_dict()))
+        was = bundled.predict(str(network), batch_size)
+        assert was.host_bound == (number < by_host)
+        true[str(network)] = batch_size, was.latency_ms, factor
+        lines.append(f"{network},{batch_size},{factor * was.latency_ms}")
+    (path := tmp_path / "own.csv").write_text("\n".join(lines))
+    fitted = lolat.fit(["rtx-4090-amp", path])
+    for network, (batch_size, ms, factor) in true.items():
+        now = fitted.predict(network, batch_size).latency_ms
+        assert now / ms == pytest.approx(factor ** (6 / 7), rel=0.02)
+    claimed = fitted.file.document["predictors"]["kernels"]["error"]["left_out"]["median"]
+    found = fitted.evaluate_table(path).summary["median"]
+    assert claimed == pytest.approx(found, abs=0.02)
+    assert "; it now says" in fitted.file.warnings[-1]
+    assert ("the host bounds 6 of them" in fitted.file.warnings[-1]) == (by_host > 0)
+
+
 def mlp(folder: Path, layers: int = 4) -> Path:
     """A file of dense layers, each 1024 x 1024, of 512 tokens."""
     b = GraphBuilder(f"mlp{layers}", "torch")
