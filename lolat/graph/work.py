@@ -99,7 +99,8 @@ class Workload(NamedTuple):
 
     def is_of(self, *classes: str) -> np.ndarray:
         """(steps,) true for those of one of the classes."""
-        return np.isin(self.kind, [CLASSES.index(name) for name in classes])
+        named = np.array([name in classes for name in CLASSES])
+        return named[self.kind]
 
     def take(self, which: np.ndarray) -> Workload:
         """The selected steps; `which`: a mask or indices."""

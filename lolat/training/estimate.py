@@ -175,13 +175,20 @@ class EstimatedTraining(TrainingPredictor):
         self.own_runs = len(formula.own_steps) + file.environment.own_networks
         optimizer = "" if self.estimated else self.formula.training_optimizer
         self.within = optimizer_named(optimizer) if optimizer not in ("", "none") else None
-        self._last: tuple[Graph | None, dict[tuple[int, bool], Any]] = None, {}
+        self._last: tuple[Graph | None, dict[tuple[int, bool | Optimizer], Any]] = None, {}
         self.calibration: Calibration = self.formula
         if not self.estimated:
             self.calibration = Calibration(residuals=residuals, elsewhere=self.formula.elsewhere)
 
     def batch(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> TrainedBatch:
         """See `TrainingPredictor`; the last operation includes the loss."""
+        kept, asked = self._kept(graph), (batch_size, optimizer)
+        if asked not in kept:  # the same for each number of devices
+            kept[asked] = self._batch(graph, batch_size, optimizer)
+        found: TrainedBatch = kept[asked]
+        return found
+
+    def _batch(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> TrainedBatch:
         own, beyond = self._own(graph, batch_size), self._extrapolation(graph, batch_size)
         forward, backward = self._passes(graph, batch_size)
         within = self.within.accesses if self.within else 0
@@ -314,16 +321,18 @@ class EstimatedTraining(TrainingPredictor):
     def _steps(
         self, graph: Graph, batch_size: int, training: bool = True
     ) -> tuple[Steps, Mapping[str, float]]:
-        """Return the steps of both passes, or of inference; fractions of them unlike any measurement.
-
-        Those asked for last are kept: an answer needs them again and again.
-        """
-        if self._last[0] is not graph:
-            self._last = graph, {}
-        found = self._last[1]
-        if (batch_size, training) not in found:
+        """Return the steps of both passes, or of inference; fractions of them unlike any measurement."""
+        kept, asked = self._kept(graph), (batch_size, training)
+        if asked not in kept:
             formula = self.trained if training else self.formula
             work = work_of(graph, batch_size, replace(formula.mode, training=training))
             steps = formula.steps(work)
-            found[batch_size, training] = steps, formula.unlike(steps) or {}
-        return found[batch_size, training]
+            kept[asked] = steps, formula.unlike(steps) or {}
+        found: tuple[Steps, Mapping[str, float]] = kept[asked]
+        return found
+
+    def _kept(self, graph: Graph) -> dict[tuple[int, bool | Optimizer], Any]:
+        """Return what is known of the graph that was asked for last, of which an answer asks again."""
+        if self._last[0] is not graph:
+            self._last = graph, {}
+        return self._last[1]
