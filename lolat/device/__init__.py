@@ -45,7 +45,8 @@ class Device(Result):
         self.name, self.device, self.default = self.file.name, self.file.device, self.file.default
         self.predictors = self.file.formulas
         self._plans: dict[Any, tuple[Formula, list[int]]] = {}  # for `predict_counts`
-        self._in_mode: dict[Any, Self] = {}  # for `run_as`
+        self._loaded: Self | None = None  # the device before all `run_as`; None: this one
+        self._in_mode: dict[RunAs, Self] = {}  # for `run_as`
         self.asked = RunAs()  # by `run_as`
         if self.file.has_latencies and self.default not in self.predictors:
             raise ModelFileError(
@@ -126,8 +127,8 @@ class Device(Result):
         `precision`: fp32, tf32, amp, fp16 or bf16; a GPU that was not measured in it is predicted from its
         data sheet, with a wider interval. `launch`: eager, compiled or graph. `host_us`: time that the host
         takes to start an operation, µs. `channels_last`: the layout of images in half precision. None: as
-        measured, the host as usual. InputError for a mode that the device lacks or that cannot be
-        predicted.
+        measured, the host as usual, or as asked before: one call gives the same device as several, in any
+        order. InputError for a mode that the device lacks or that cannot be predicted.
         """
         asked = RunAs(
             precision=precision, launch=launch, host_us=host_us, channels_last=channels_last
@@ -136,9 +137,12 @@ class Device(Result):
             return self
         from lolat.device.execution_modes import run_as
 
-        if asked not in self._in_mode:
-            self._in_mode[asked] = run_as(self, asked)
-        return self._in_mode[asked]
+        loaded = self if self._loaded is None else self._loaded
+        whole = asked.after(self.asked)
+        if whole not in loaded._in_mode:
+            loaded._in_mode[whole] = made = run_as(loaded, whole)
+            made._loaded = loaded
+        return loaded._in_mode[whole]
 
     # ---- The latency of a network
 

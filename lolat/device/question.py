@@ -55,10 +55,8 @@ class RunAs:
         return model.run_as(self.precision, self.launch, self.host_us, self.channels_last)
 
     def after(self, before: RunAs) -> RunAs:
-        """This mode; where it has no value, an earlier question's. A compiler chooses the layout."""
+        """This mode; where it has no value, an earlier question's."""
         own = {name: value for name, value in vars(self).items() if value}
-        if self.launch not in (None, "eager"):
-            own.setdefault("channels_last", False)
         return replace(before, **own)
 
     @property

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import lolat
 from lolat.api.model import Model
@@ -122,6 +124,64 @@ def test_a_shipped_model_that_was_measured_so_answers(
     if launch == "compiled":  # is nearer to a graph than one by one
         by_graph = lolat.load(name).run_as(precision, "graph"), other.run_as(precision, "graph")
         assert [m.label for m in by_graph] == [measured] * 2
+
+
+def images() -> Graph:
+    """Four convolutions."""
+    b = GraphBuilder("images", "torch")
+    x = b.input((1, 56, 56, 64))
+    for _ in range(4):
+        x = b.add(
+            "conv", [x], (1, 56, 56, 64), kernel=(3, 3), strides=(1, 1), groups=1, bias=False,
+            in_channels=64, out_channels=64,
+        )  # fmt: skip
+    return b.build([x])
+
+
+PROFILES = [m.name for m in lolat.models() if lolat.load(m.name).file.has_latencies]
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    name=st.sampled_from(PROFILES),
+    precision=st.sampled_from([None, "fp32", "tf32", "amp", "fp16", "bf16"]),
+    launch=st.sampled_from([None, "eager", "compiled", "graph"]),
+    host_us=st.sampled_from([None, 20]),
+    channels_last=st.booleans(),
+    order=st.permutations(["precision", "launch", "host_us", "channels_last"]),
+)
+def test_a_mode_asked_for_in_steps_is_the_mode_asked_for_at_once(
+    name: str, order: list[str], **mode: Any
+) -> None:
+    """In any order; a mode that is refused is refused in the last step, or in one before."""
+    loaded = lolat.load(name)
+    asked = {part: mode[part] for part in order if mode[part]}
+
+    def answer(device: Model) -> tuple[Any, ...]:
+        found = device.predict(images(), 8)
+        return found.latency_ms, found.interval_ms, found.runs_as, found.warnings, device.label
+
+    try:
+        at_once = answer(loaded.run_as(**asked))
+    except InputError:
+        at_once = ()
+    device = loaded
+    try:
+        for part, value in asked.items():
+            device = device.run_as(**{part: value})
+        assert answer(device) == at_once
+    except InputError:
+        assert at_once == ()
+
+
+@pytest.mark.parametrize("launch", ["eager", "compiled", "graph"])
+@pytest.mark.parametrize("name", ["h100", "h100-fp16", "rtx-4090-amp", "a100-fp32"])
+def test_the_best_precision_is_as_fast_by_its_name(name: str, launch: str) -> None:
+    device = lolat.load(name)
+    best = device.predict(images(), 64, precision="best", launch=launch)
+    named = device.predict(images(), 64, precision=best.precision, launch=launch)
+    assert best.latency_ms == named.latency_ms
+    assert best.interval_ms == named.interval_ms
 
 
 @needs_timm
