@@ -34,6 +34,7 @@ from lolat.graph.edits import (
     image_side,
     is_separable,
     separated,
+    takes_images,
     with_fewer_heads,
     with_small_kernels,
 )
@@ -45,7 +46,10 @@ from lolat.units import did_you_mean, milliseconds
 
 SMALLEST_SAVING = 0.01  # share of the time of the network or the block
 NARROWER = 0.5  # share of the channels of a narrower network or block
-ONE_SIZE = "a smaller input was not tried: the network cannot be read at half of its resolution"
+ONE_SIZE = (
+    "a smaller input was not tried: that is for one square image, which the network can take at half of "
+    "its resolution"
+)
 
 AtSize = Callable[[int], Graph]
 """A function that reads the network at an input of n pixels; NetworkError if that is impossible."""
@@ -197,7 +201,8 @@ def explain(
         smaller = _at_half(side, at_size)
         of_network = _changes_of_network(analysis, blocks, smaller)
         judged = _judged(model, now, [*_changes_of_mode(model, now), *of_network])
-        return Explanation(now, total, blocks, (), judged, side is not None and smaller is None)
+        has_one_size = smaller is None and takes_images(analysis.graph)
+        return Explanation(now, total, blocks, (), judged, has_one_size)
     terms = formula.of_operations(analysis, now.batch_size)
     inside, operations = analysis.blocks[position].operations, analysis.graph.operations
     parts = tuple(

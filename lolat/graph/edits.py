@@ -186,6 +186,13 @@ def image_side(graph: Graph) -> int | None:
     return _square_side(graph.tensors[graph.inputs[0]].shape) if len(graph.inputs) == 1 else None
 
 
+def takes_images(graph: Graph) -> bool:
+    """True if convolutions are in it, and an input is of images, or of frames of a video."""
+    shapes = (graph.tensors[i].shape for i in graph.inputs)
+    has_convolutions = any(o.kind in CONVOLUTIONS for o in graph.operations)
+    return has_convolutions and any(len(s) > 3 and not is_flat(s) for s in shapes)
+
+
 def total_stride(graph: Graph) -> int:
     """Side of a network's image / side of its smallest feature map; 32 if that is no whole number."""
     made = (o.outputs[0] for o in graph.operations if o.kind in _SHRINKING)

@@ -13,7 +13,7 @@ from lolat.api.model import Model
 from lolat.device.attribution import SMALLEST_SAVING, Attribution, Explanation, explain, find_block
 from lolat.device.question import Question
 from lolat.errors import InputError, arg
-from lolat.graph import Graph
+from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import analyze
 from lolat.graph.blocks import cut
 from lolat.graph.counts import COLUMNS
@@ -176,6 +176,21 @@ def test_a_network_narrower_and_smaller() -> None:
     # At its own resolution a network saves nothing.
     same = explain(MODEL, NETWORK, at_size=lambda side: NETWORK)
     assert of(same, "resolution") == []
+
+
+@pytest.mark.parametrize("shapes", [[(1, 32, 32, 3)] * 2, [(1, 8, 32, 32, 3)], [(1, 32, 24, 3)]])
+def test_images_that_no_smaller_input_is_tried_for_are_told(shapes: Any) -> None:
+    """Two images, a video, an image that is not square."""
+    b = GraphBuilder("images", "torch")
+    for shape in shapes:
+        kernel = (3,) * (len(shape) - 2)
+        b.add(
+            "conv", [b.input(shape)], shape, kernel=kernel, strides=(1,) * len(kernel), groups=1,
+            in_channels=3, out_channels=3, bias=False,
+        )  # fmt: skip
+    found = explain(MODEL, b.build([len(b.tensors) - 1]), at_size=at_size)
+    assert of(found, "resolution") == []
+    assert any("a smaller input was not tried" in warning for warning in found.warnings)
 
 
 def test_operations_that_are_timed_one_by_one_add_up() -> None:

@@ -557,6 +557,43 @@ def test_a_traced_module_is_torchscript() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "make", [torch.jit.script, lambda m: torch.jit.trace(m, torch.zeros(1, 3))]
+)
+def test_a_part_in_torchscript_is_refused_by_its_name(make: Any) -> None:
+    network = Does(lambda m, x: m.inner(x), inner=make(nn.Linear(3, 3)))
+    refused(network, "TorchScript is not read (its module 'inner')", size=[(3,)])
+
+
+@pytest.mark.parametrize("size", [[(32,)], [(3, 32, 32)]])
+def test_two_images_are_proposed_as_two_images(size: Any) -> None:
+    class TwoImages(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+
+        def forward(self, left: Any, right: Any) -> Any:
+            return self.conv(left) - self.conv(right)
+
+    network = TwoImages()
+    with pytest.raises(NetworkError) as error:
+        lolat.read(network, size[0])
+    assert "(torch.zeros(1, 3, 32, 32), torch.zeros(1, 3, 32, 32))" in error.value.message
+    shapes = error.value.message.partition("input_size=")[2]
+    assert lolat.read(network, eval(shapes)).input_sizes == [(3, 32, 32)] * 2
+
+
+@pytest.mark.parametrize("quantized", [True, False])
+def test_quantized_weights_are_not_advised_to_be_merged(quantized: bool) -> None:
+    """A network is quantized to keep its weights so."""
+    dtype = torch.int8 if quantized else torch.float64
+    network = Does(lambda m, x: nn.functional.linear(x, m.w.to(x.dtype)))
+    network.register_buffer("w", torch.zeros(8, 8, dtype=dtype))
+    said = " ".join(lolat.read((network, torch.zeros(1, 8))).warnings)
+    assert "anew in each call" in said
+    assert ("can be merged" in said) != quantized
+
+
 def test_shapes_in_the_place_of_tensors_are_refused() -> None:
     refused((Two(), [(3, 8, 8), (5,)]), "[(3, 8, 8), (5,)]; expected tensors")
     read = lolat.read(Two(), [(3, 8, 8), (5,)])

@@ -42,10 +42,10 @@ def calls(
         return
     guess = "" if len(numbers_of(size)) > 1 else channels_from(model)
     title = f"the input, with the channels of {guess}" if guess else "the input"
-    inputs = {title: _form(model, numbers_of(size))}
+    inputs, asked = {title: _form(model, numbers_of(size))}, size
     if shapes_given := shapes_of(size):
         inputs, size = _whole_shapes(shapes_given), ()
-    _check_number(model, len(inputs), name)
+    _check_number(model, asked, len(inputs), name)
     tensors = [*model.parameters(), *model.buffers()]
     number = next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
     device = tensors[0].device if tensors else None
@@ -94,20 +94,34 @@ def _flattened(model: Any, size: tuple[int, ...]) -> tuple[int, ...]:
     return (channels, *size * 2) if channels in (1, 3) and not rest else ()
 
 
-def _check_number(model: Any, given: int, name: str) -> None:
-    """Raise NetworkError if a module's `forward` needs more inputs than are given."""
+def _check_number(model: Any, size: Size, given: int, name: str) -> None:
+    """Raise NetworkError if a module's `forward` needs more inputs than are given.
+
+    If its first layer takes images, the inputs that the message shows are of the `size` that was given.
+    """
     parameters = inspect.signature(model.forward).parameters.values()
     needed = [
         p.name for p in parameters if p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD
     ]
     if len(needed) > given:
+        shapes: list[tuple[int, ...]] = [(64,), (20,)]
+        tokens = ", dtype=torch.long"
+        if first_layer(model)[0] == "Conv2d":
+            shapes, tokens = [_image(numbers_of(size))] * 2, ""
+        one, two = (f"torch.zeros{(1, *shape)}" for shape in shapes)
         raise NetworkError(
             f"network {name!r} takes {len(needed)} inputs: {', '.join(needed)}; expected a function that "
             f"returns it with a tensor for each, as in `return {type(model).__name__}(), "
-            "(torch.zeros(1, 64), torch.zeros(1, 20, dtype=torch.long))`, or, in Python, their shapes "
-            "without the batch in a list, as in input_size=[(64,), (20,)]",
+            f"({one}, {two[:-1]}{tokens}))`, or, in Python, their shapes without the batch in a list, as "
+            f"in input_size={shapes}",
             code="input-size",
         )
+
+
+def _image(numbers: Sequence[int]) -> tuple[int, ...]:
+    """The shape of an image of a size, which is 224 pixels if it is not given."""
+    sides = tuple(numbers) or (224,)
+    return sides if len(sides) == 3 else (3, *(sides * 2 if len(sides) == 1 else sides))
 
 
 def _of_one(

@@ -84,8 +84,12 @@ def _refuse(model: Any) -> None:
     """Raise NetworkError for a module whose operations or sizes are not there to be read."""
     import torch
 
-    if type(model).__name__ in ("RecursiveScriptModule", "TopLevelTracedModule"):
-        raise NetworkError("TorchScript is not read; expected the module that it was made from")
+    for path, part in model.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            its = f" (its module {path!r})" * bool(path)
+            raise NetworkError(
+                f"TorchScript is not read{its}; expected the module that it was made from"
+            )
     for path, weights in itertools.chain(model.named_parameters(), model.named_buffers()):
         if torch.nn.parameter.is_lazy(weights):
             raise NetworkError(

@@ -43,10 +43,14 @@ def otherwise(model: Any, running: Running, alone: Sequence[str]) -> Iterator[st
 def anew_in_each_call(parameters: Parameters, model: Any) -> Iterator[str]:
     """Yield what PyTorch computes from parameters alone in each call: it is not counted."""
     if parameters.anew:
+        every = (*model.parameters(), *model.buffers())
+        is_quantized = any(str(w.dtype).endswith("int8") and w.dim() > 1 for w in every)
+        merged = "; once it is trained, they can be merged (remove_parametrizations, prune.remove)"
         yield (
             f"PyTorch computes the weights of {plural(parameters.anew, 'operation')} anew in each call "
-            "(weight_norm, a mask of pruning, another data type and the like), which is not "
-            "counted; once it is trained, they can be merged (remove_parametrizations, prune.remove)"
+            "(weight_norm, a mask of pruning, another data type and the like), which is not counted"
+            + merged
+            * (not is_quantized)
         )
     elif parameters.aside > max(ASIDE * sum(p.numel() for p in model.parameters()), LEAST_ASIDE):
         yield (
