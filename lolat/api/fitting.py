@@ -45,7 +45,7 @@ from lolat.hardware.specs import (
 )
 from lolat.io.paths import AnyPath
 from lolat.io.progress import OnProgress, Warn, nobody
-from lolat.io.tables import Row, is_table, read_table, say_unread
+from lolat.io.tables import COPIES, Row, is_table, read_table, say_unread
 from lolat.microbench import blocks, learn_training
 from lolat.parameters import PARAMETERS, check_given
 from lolat.readers import read as read_network
@@ -367,6 +367,10 @@ def _with_level(
     if not rows:
         raise InputError(f"no run is of use; {EXPECTED_RUNS}", code="runs")
     say_unread((row.row for row in rows), warn)
+    once = {(row.step, row.parallel, row.batches, row.ms): row for row in rows}
+    if copies := len(rows) - len(once):
+        warn(COPIES.format(copies, len(rows)))
+    rows = [*once.values()]
     if pure := [row for row in rows if row.step.recipe.dtype == BFLOAT16]:
         warn(pure_half_words(len(pure), BFLOAT16))
     section, words = level_of(section, rows)

@@ -202,8 +202,11 @@ def refined_document(
     tell_other_units(each, warn)
     names = ", ".join(Path(path).name for path in paths)
     made = refined(file, rows, names, training_parts)
+    known = {*file.environment.rows}
     if made is file:
         warn(f"{names}: {file.name} has been fitted to all its rows before")
+    elif again := sum(row.key in known for row, _ in rows):
+        warn(f"{names}: {file.name} has been fitted to {again} of its {len(rows)} rows before")
     return made
 
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.io.tables import Row
+from lolat.io.tables import COPIES, Row
 from lolat.llm.frameworks import FrameworkOverheads
 from lolat.llm.gpu import GPU, OWN_FITS, UNSEEN, FrameworkFit, ServedRow, ServingSection, short
 from lolat.llm.load import Load
@@ -305,8 +305,9 @@ def _served_by(
     paths = {row.model: Path(row.model) for row in rows}
     full = {model: str(path.resolve()) for model, path in paths.items() if path.exists()}
     named = (vars(row) | {"model": full.get(row.model, row.model), "row": {}} for row in rows)
-    placed = (msgspec.convert(one, ServedRow) for one in named)  # as a file has them
+    placed = [msgspec.convert(one, ServedRow) for one in named]  # as a file has them
     every = [*dict.fromkeys([*section.own, *placed])]
+    copies = len(section.own) + len(placed) - len(every)
     timed = timed_steps(section, every, before.overheads)
     was = timed.off(before.overheads)
     middle = float(np.median(np.abs(was[0])))
@@ -329,6 +330,7 @@ def _served_by(
     if files and error[1] > FIRST_FAR:
         words += f"; requests of {files} are all taken as long as their mean, so that they start in step: "
         words += "`vllm bench serve --save-detailed` saves the length of each"
+    words += f"; {COPIES.format(copies, len(rows))}" * bool(copies)
     if waiting := len(every) - number:
         words += f"; without {plural(waiting, 'row')} of requests that waited for memory"
     used = {row.model for row in every if f"{row.model} {row.dtype}".strip() in timed.group}

@@ -153,6 +153,11 @@ def test_served_rows_of_something_else_are_refused() -> None:
     made, words = served_by(known, [*rows, *rows])  # a row twice is one
     assert made.served == known.served + len(rows)
     assert re.fullmatch(r"\d+ served rows: .* at the median before, .* now, on rows .*", words)
+    copies = f"; {len(rows)} of {2 * len(rows)} rows are copies of others, and count once"
+    assert words.endswith(copies)
+    assert served_by(made, rows)[0].served == made.served
+    assert f"{len(rows)} of {len(rows)} rows are copies" in served_by(made, rows)[1]
+    assert "copies" not in served_by(known, rows)[1]
     # Of all measured times 1.5 times what it predicts, it is off by a third of them.
     late = [dataclasses.replace(row, tpot_ms=row.tpot_ms * 1.5) for row in rows]
     _, words = served_by(known, late)

@@ -343,6 +343,22 @@ def test_fit_sets_the_level_and_evaluate_judges_by_it(folder: Path) -> None:
     assert any(words.startswith("4 rows of training in bfloat16: ") for words in said)
 
 
+def test_copies_of_a_run_count_once(folder: Path) -> None:
+    """Three copies of one run do not outweigh another."""
+    (folder / "gpu.json").write_text(json.dumps(document()))
+    runs, levels = ("1,512,2,1,amp,,,", "1,1024,2,1,amp,,,"), []
+    read, _ = read_runs(table(folder, *(f"{run}9000" for run in runs)), GPUS)
+    each = [9000 * row.ms / row.predicted_ms(GPU(section())) for row in read]
+    runs = (f"{runs[0]}{each[0] / 1.1}", f"{runs[1]}{each[1] / 1.5}")
+    for rows, told in ((runs, False), ((*runs, runs[1], runs[1]), True)):
+        said: list[str] = []
+        made = package.fit([folder / "gpu.json", table(folder, *rows)], warn=said.append)
+        levels.append(made.file.document["llm"]["trained"])
+        assert ("2 of 4 rows are copies of others, and count once" in said) is told
+    assert levels[0] == levels[1]
+    assert levels[0]["level"] == pytest.approx(math.sqrt(1.1 * 1.5), rel=1e-3)
+
+
 def test_a_device_of_an_unknown_name_keeps_the_card_and_its_link(tmp_path: Path) -> None:
     """Eight H100 SXM reduce a gradient in float32 over NVLink 4, 450 GB/s by NVIDIA, in some 24
     ms, as an iteration has 128 ms: a user's own name in a table tells nothing else."""
