@@ -116,7 +116,7 @@ def fit(
         on_progress, warn or nobody,
     )  # fmt: skip
     kinds = {*asked.kinds}
-    answers = () if paths or asked.facts is None else _answered_by(asked.facts, asked.warn)
+    answers = () if paths or asked.facts is None else _answered_by(asked)
     of_sheet = not paths and (facts is None or LANGUAGE in answers)
     of_language = bool({KERNELS, SERVED, RUNS} & kinds) or answers == (LANGUAGE,)
     if name is not None and " (" in name:
@@ -252,16 +252,21 @@ def _say_unread_facts(facts: str, tell: Warn) -> None:
     table.say_unread(tell)
 
 
-def _answered_by(facts: str, tell: Warn) -> tuple[str, ...]:
+def _answered_by(asked: Asked) -> tuple[str, ...]:
     """The questions that the data sheets of a table can answer: networks, language models or both.
 
-    `tell`: warns of the columns that the other question needs. InputError if columns of both are missing.
+    Warns of the columns that the other question needs, and of cells of a device without bfloat16, which
+    serves no language models. InputError if columns of both are missing.
     """
     from lolat.llm.operation_tables import SHEET
 
-    columns, needed = read_table(facts).names, {NETWORKS.name: PLAUSIBLE, LANGUAGE: SHEET}
+    facts, tell = asked.facts or "", asked.warn
+    table, needed = read_table(facts), {NETWORKS.name: PLAUSIBLE, LANGUAGE: SHEET}
+    columns, rows = table.names, [row for row in table if row.get("device") == asked.name]
     lacks = {what: [c for c in of if c not in columns] for what, of in needed.items()}
     answers = tuple(what for what, names in lacks.items() if not names)
+    if len(answers) > 1 and (empty := [c for c in SHEET for row in rows if not row.get(c)]):
+        lacks[LANGUAGE], answers = empty, (NETWORKS.name,)
     if not answers:
         each = "; ".join(f"for {what} {', '.join(names)}" for what, names in lacks.items())
         raise InputError(f"{plain(facts)} lacks columns: {each}", code="facts")

@@ -45,7 +45,8 @@ def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
     """Fit a profile to POINTS: CSV tables (.csv, .csv.gz), a profile, or a profile and tables.
 
     A profile that `lolat learn` made is fitted again, together with the networks in the tables. A profile
-    made from tables is scaled: all its times by one factor. Rows that cannot be used are skipped.
+    made from tables is scaled: all times of the device by one factor, the host's by another. Rows that
+    cannot be used are skipped.
 
     Whole networks: network, batch_size, latency_ms; also as timm's benchmark.py writes them.
 
@@ -74,9 +75,15 @@ def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
             if content_of(path) == MODEL:
                 known = lolat.load(path).file.notes
                 before |= {note: f"when {plain(path)} was made: {note}" for note in known}
+    said = set[str]()
+
+    def tell(remark: str) -> None:
+        said.add(remark)
+        common.say(remark)
+
     with common.Show() as bar:
-        made = lolat.fit(tables, output, **asked, on_progress=common.counting(bar), warn=common.say)
-    common.warn(before.get(note, note) for note in made.file.notes)
+        made = lolat.fit(tables, output, **asked, on_progress=common.counting(bar), warn=tell)
+    common.warn(before.get(note, note) for note in made.file.notes if note not in said)
     if made.predictors and (made.file.errors(made.default).get("median") or 0.0) > BADLY:
         common.say(
             "warning: the formula does not fit these times: half of what was left out is off by more than "

@@ -151,9 +151,9 @@ def check_commas(words: Sequence[str], lists: Collection[str], context: click.Co
 def check_counts(on: Sequence[str], context: click.Context) -> None:
     """UsageError for a number of devices in --on: 2, 2xa100, a100x2, not 4090."""
     for one in ",".join(on).split(","):
-        count, _, device = one.partition("x")
+        count, _, device = map(str.strip, one.partition("x"))
         if not count.isdecimal():
-            device, _, count = one.rpartition("x")
+            device, _, count = map(str.strip, one.rpartition("x"))
             if not (count.isdecimal() and is_device(device)):
                 continue
         if not is_device(one):

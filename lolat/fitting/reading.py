@@ -207,6 +207,8 @@ def refined_document(
         warn(f"{names}: {file.name} has been fitted to all its rows before")
     elif again := sum(row.key in known for row, _ in rows):
         warn(f"{names}: {file.name} has been fitted to {again} of its {len(rows)} rows before")
+    for remark in made.warnings[len(file.warnings) :]:
+        warn(remark)
     return made
 
 

@@ -181,7 +181,7 @@ def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str,
         there = "`lolat models` lists them"
     stem = Path(name).name.removesuffix(".json").lower()
     # Without its mode a profile's name is that of its GPU.
-    near = [*names, LOCAL, *(known.rpartition("-")[0] for known in names), *others]
+    near = [*names, LOCAL, *(known.rpartition("-")[0] or known for known in names), *others]
     shown = {known.lower(): shown_path(known) for known in near}
     card = {n: text for n, text in shown.items() if n.split("-")[0] == stem.split("-")[0]}
     hint = did_you_mean(stem, card, "") or did_you_mean(stem, shown, "")

@@ -236,6 +236,20 @@ def test_the_link_and_the_machine_of_a_data_sheet_are_kept(
     assert beyond.link == "the network between machines"
 
 
+def test_a_card_without_bfloat16_is_one_of_several_in_a_table_of_data_sheets(
+    lolat: Command, tmp_path: Path
+) -> None:
+    """A Turing card of 65 TFLOPS in float16 serves no language models; its networks are answered."""
+    facts, out = tmp_path / "facts.csv", tmp_path / "m.json"
+    head = "device,multiprocessors,bandwidth_gb_s,fp32_matrix_gflops,memory_gib,bf16_tflops,half_tflops"
+    facts.write_text(f"{head}\nold,40,320,8100,16,,65\nnew,80,1000,20000,40,200,200\n")
+    for name, served in (("old", False), ("new", True)):
+        said = lolat.done("fit", "--facts", facts, "--name", name, "--output", out).err
+        assert ("no bf16_tflops: the file answers for networks, and not for" in said) is not served
+        assert (Model.load(out).file.llm is not None) is served
+        out.unlink()
+
+
 @pytest.mark.parametrize("tile", [1, 64])
 def test_a_device_cuts_products_into_tiles_or_does_not(
     lolat: Command, tmp_path: Path, tile: int

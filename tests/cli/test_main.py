@@ -302,9 +302,12 @@ def test_a_call_that_lacks_a_value_or_the_device_says_so(lolat: Command) -> None
     )
     line = lolat.refused("cost", "net.json", "--on", "h100x8", "--batch-size", 8)
     assert "--on h100x8: expected names of devices (h100), and the number as --replicas 8;" in line
+    line = lolat.refused("cost", "net.json", "--on", "A100 x4", "--batch-size", 8)
+    assert "--on A100 x4: expected names of devices (A100), and the number as --replicas 4;" in line
     assert "--replicas" not in lolat.refused(
         "cost", "net.json", "--on", "t4,4090", "--batch-size", 8
     )
+    assert "did you mean" not in lolat.refused("predict", "net.json", "--on", "A2")
 
 
 def test_a_number_that_was_meant_is_one_that_is_taken(lolat: Command) -> None:

@@ -139,7 +139,9 @@ def test_rows_that_the_host_bounds_come_out_as_they_were_timed(
         true[str(network)] = batch_size, was.latency_ms, factor
         lines.append(f"{network},{batch_size},{factor * was.latency_ms}")
     (path := tmp_path / "own.csv").write_text("\n".join(lines))
-    fitted = lolat.fit(["rtx-4090-amp", path])
+    said: list[str] = []
+    fitted = lolat.fit(["rtx-4090-amp", path], warn=said.append)
+    assert said == [fitted.file.warnings[-1]]
     for network, (batch_size, ms, factor) in true.items():
         now = fitted.predict(network, batch_size).latency_ms
         assert now / ms == pytest.approx(factor ** (6 / 7), rel=0.02)
