@@ -36,6 +36,7 @@ from lolat.io.paths import LOCAL, SHIPPED, find_model, list_models
 from lolat.io.progress import Progress, Warn
 from lolat.io.results import Remark
 from lolat.llm.frameworks import FRAMEWORKS
+from lolat.parameters import PARAMETERS
 from lolat.units import names_in, plain, value_words
 
 ALL = "all"
@@ -103,7 +104,8 @@ def devices(
         why = "; ".join(dict.fromkeys(error.message for error in left_out.values()))
         why = f"no device can answer ({why or 'there is none'})"
         raise InputError(f"{arg('on')}: {why}", code="no-device")
-    _check_host([*distinct.values()], question)
+    if question and question.host_us is not None and not any(m.has_host for m in distinct.values()):
+        next(iter(distinct.values())).run_as(host_us=question.host_us)  # raises the error
     return [*distinct.values()], {one: str(error) for one, error in left_out.items()}
 
 
@@ -122,27 +124,20 @@ def run_beside(model: Model, asked: LatencyQuestion | None) -> Model:
     return made
 
 
-def _check_host(models: Sequence[Model], question: LatencyQuestion | None) -> None:
-    """InputError if a question gives a host's overhead, and no model has a host."""
-    if question is not None and not any(model.has_host for model in models):
-        for asked in question.by_precision(models[0]).values():
-            asked.device(models[0])
-
-
 def _as_asked(
     model: Model, question: LatencyQuestion | None, left_out: dict[str, LolatError]
 ) -> dict[str, Model]:
     """The model in each execution mode of a question, by name; `left_out` takes the errors of several."""
-    if question is None:
-        return {model.label: model}
-    each = question.by_precision(model)
-    if len(each) == 1:
+    if question is None or not isinstance(question.precision, tuple):
         made = run_beside(model, question)
         return {made.label: made}
     found = dict[str, Model]()
-    for label, asked in each.items():
+    choices = PARAMETERS["precision"].choices
+    name = "-".join(word for word in model.label.split("-") if word not in choices)
+    for precision in question.precision:
+        label = f"{name}-{precision}"
         try:
-            found[label] = copy(run_beside(model, asked))
+            found[label] = copy(run_beside(model, replace(question, precision=precision)))
             found[label].label = label
         except LolatError as error:
             left_out[label] = error

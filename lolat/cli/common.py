@@ -224,6 +224,8 @@ class Command(click.Command):
         rest = super().parse_args(ctx, args)
         if type(Path()) in map(type, ctx.params.values()):
             check_inputs_stay(ctx.params, self.renews)
+            for name in ("csv", "html"):
+                check_file(ctx.params.get(name), name)
         return rest
 
 

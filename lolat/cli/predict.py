@@ -15,7 +15,7 @@ from lolat.cli.main import words_of
 from lolat.device.question import BudgetQuestion, ExplainQuestion, LatencyQuestion
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.io.forms import is_file, looks_like_network
-from lolat.io.writing import check_file, write_text
+from lolat.io.writing import write_text
 from lolat.units import names_in
 
 if TYPE_CHECKING:
@@ -108,8 +108,6 @@ def predict(
     from lolat.report.prediction import summary, table_of_predictions
     from lolat.report.ranked import left_out_lines
 
-    check_file(csv, "csv")
-    check_file(html, "html")
     question = LatencyQuestion(**asked)
     limits = Limits(asked["max_ms"], min_samples_per_s, bool(asked["sure"]))
     if limits.sure and not limits:
@@ -151,7 +149,8 @@ def predict(
         common.say(words_of(no))
     if predictions.errors:
         fail(predictions.errors)
-    common.check_named(named, predictions.left_out)
+    if predictions.left_out:
+        common.check_named(named, predictions.left_out)
 
 
 def _write(predictions: Predictions, csv: Path | None, html: Path | None, limits: Limits) -> None:
@@ -223,8 +222,6 @@ def report(
     from lolat.report.prediction import report_lines
     from lolat.report.tables import one_by_one, write_csv
 
-    check_file(html, "html")
-    check_file(csv, "csv")
     found = model.predict(network, **question)
     several = each(found)
     if html is not None and len(several) > 1:

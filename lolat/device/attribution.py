@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from lolat.device import Device
-from lolat.device.execution_modes import HALVES, as_written, has_images, in_precisions, measured_in
+from lolat.device.execution_modes import HALVES, as_written, in_precisions, measured_in
 from lolat.device.file import UNKNOWN
 from lolat.device.predicting import predict
 from lolat.device.prediction import Prediction
@@ -38,7 +38,7 @@ from lolat.graph.edits import (
     with_fewer_heads,
     with_small_kernels,
 )
-from lolat.graph.modes import AMP, BFLOAT16, COMPILED, FLOAT16, GRAPH
+from lolat.graph.modes import AMP, BFLOAT16, COMPILED, FLOAT16, GRAPH, has_images
 from lolat.graph.width import NOTE, Widths, widths
 from lolat.io.paths import LOCAL, SHIPPED
 from lolat.io.results import Result, Several, of

@@ -18,8 +18,7 @@ from lolat.device.predictors.roofline import Roofline, TrainingSteps
 from lolat.device.question import RunAs
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
-from lolat.graph.kinds import CONVOLUTIONS
-from lolat.graph.modes import FLOAT32, Mode, own_dtype
+from lolat.graph.modes import FLOAT32, Mode, has_images, own_dtype
 from lolat.hardware.gpus import PRECISION_OF, Gpu, card_of, dtype_named, find_gpu
 from lolat.io.paths import SHIPPED, list_models
 from lolat.io.results import Remark
@@ -45,13 +44,6 @@ TIED = 1.01
 memory is taken. A host-bound GPU takes as long in each."""
 HALVES = frozenset(["fp16", "bf16"])
 """Precisions of a network in half precision itself, as after `module.half()`."""
-NO_IMAGES = (
-    "the convolutions of this profile were timed channels last, which those over one or three dimensions "
-    "cannot be in PyTorch: take the profile that was timed channels first"
-)
-LAID_BY_COMPILER = Remark(
-    "channels last", "torch.compile lays images so itself, and the times stay"
-)
 ABOVE_FLOAT32 = frozenset(["float64", "complex64", "complex128"])
 """Data types of a network that are more than float32."""
 
@@ -299,15 +291,6 @@ def check_layout(model: Device, graph: Graph) -> None:
     )
 
 
-def layout_remarks(model: Device, graph: Graph) -> Iterator[str]:
-    """Yield remarks on a layout that a compiler chooses, or that a network's convolutions cannot have."""
-    mode = model.file.mode
-    if mode.fused and model.asked.channels_last:
-        yield LAID_BY_COMPILER
-    if mode.channels_last and not mode.fused and has_convolutions(graph) and not has_images(graph):
-        yield NO_IMAGES
-
-
 def as_written(model: D, graph: Graph) -> D:
     """The device in the network's own precision if that is half or mixed, else as it is.
 
@@ -411,28 +394,3 @@ def in_precisions(model: D, precisions: Sequence[str]) -> Iterator[D]:
     for precision in precisions if Roofline.name in model.predictors else ():
         with contextlib.suppress(InputError):
             yield model.run_as(precision)
-
-
-# ---- The layout of images
-
-
-def has_convolutions(graph: Graph) -> bool:
-    """True if a network has a convolution of images or other tensors."""
-    return any(o.kind in CONVOLUTIONS for o in graph.operations)
-
-
-def has_images(graph: Graph) -> bool:
-    """True if a network has a convolution over two dimensions, whose layout torch.channels_last sets."""
-    convolutions = (o for o in graph.operations if o.kind in CONVOLUTIONS)
-    return any(len(o.attributes["kernel"]) == 2 for o in convolutions)
-
-
-def layout_of(mode: Mode, graph: Graph | None, last: bool = False) -> bool | None:
-    """True for images channels last, False for channels first; None if no time depends on it.
-
-    `graph`: None for any network. A compiler chooses the layout itself: `last`, whether channels last
-    were asked for, is told all the same. In float32 no layout is known to matter.
-    """
-    is_last = mode.channels_last or (last and mode.fused)
-    matters = graph is not None and mode.half and not mode.fused and has_images(graph)
-    return is_last if matters or is_last else None

@@ -20,7 +20,7 @@ from lolat.device.domain import (
     extrapolated_half_width,
     fit_again,
 )
-from lolat.device.execution_modes import as_written, layout_remarks
+from lolat.device.execution_modes import as_written
 from lolat.device.file import DeviceFile, readable_models
 from lolat.device.intervals import interval_around, normal_quantile
 from lolat.device.prediction import Prediction, Query, end_ms, no_room_words
@@ -45,7 +45,14 @@ from lolat.graph.counts import (
 )
 from lolat.graph.kinds import GATES
 from lolat.graph.memory import copies
-from lolat.graph.modes import AMP, Mode, lost_upcasts, other_dtype
+from lolat.graph.modes import (
+    AMP,
+    Mode,
+    has_convolutions,
+    has_images,
+    lost_upcasts,
+    other_dtype,
+)
 from lolat.hardware.gpus import PRECISION_OF
 from lolat.io.results import Remark
 from lolat.parameters import COVERAGE
@@ -70,6 +77,13 @@ NOT_KNOWN = Remark(
 STEPS_ALONE = Remark(
     "only training steps were timed on this device",
     "the answer takes a forward pass to be at their level; fit it with timed networks too",
+)
+NO_IMAGES = (
+    "the convolutions of this profile were timed channels last, which those over one or three dimensions "
+    "cannot be in PyTorch: take the profile that was timed channels first"
+)
+LAID_BY_COMPILER = Remark(
+    "channels last", "torch.compile lays images so itself, and the times stay"
 )
 _SIX = [COLUMNS.index(c) for c in FEATURES]
 _OPS = COLUMNS.index("ops")
@@ -127,6 +141,15 @@ def of_its_source(file: DeviceFile) -> tuple[str, ...]:
     changed = (file.document.get(name) for name in ("as_now", "no_host"))
     remarks = filter(None, (file.loaded, *changed, file.of_form, file.estimated, dies, power))
     return *remarks, *(file.warnings if file.environment.of_layers else ())
+
+
+def layout_remarks(model: Device, graph: Graph) -> Iterator[str]:
+    """Yield remarks on a layout that a compiler chooses, or that a network's convolutions cannot have."""
+    mode = model.file.mode
+    if mode.fused and model.asked.channels_last:
+        yield LAID_BY_COMPILER
+    if mode.channels_last and not mode.fused and has_convolutions(graph) and not has_images(graph):
+        yield NO_IMAGES
 
 
 # ---- A prediction
@@ -218,7 +241,8 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     is_checked = model.state is not None and model.state.check is not None
     all_ms = {**terms_ms, CONSTANT: call_ms}
     half, doubts = widened_half_width(formula, steps, *about, all_ms, is_checked)
-    half, doubts = with_copies(half, doubts, file, graph, latency)
+    if mode.dtype == AMP:
+        half, doubts = with_copies(half, doubts, file, graph, latency)
     remarks = [*graph.one_batch * (size > 1), *extrapolation.remarks, *doubts, *steps_alone]
     remarks += (*other_framework(file, graph.framework), *of_its_source(file))
     upcasts = lost_upcasts(graph, mode) if mode.half else ()
@@ -269,7 +293,7 @@ def with_copies(
     that autocast does not keep. A conversion of less than COPIES_SHARE of the latency gets no remark.
     """
     gpu = file.gpu
-    if gpu is None or not gpu.bandwidth_gb_s or file.mode.dtype != AMP:
+    if gpu is None or not gpu.bandwidth_gb_s:
         return half, remarks
     kept, again = (3.0 * float(made.sum()) / gpu.bandwidth_gb_s / 1e6 for made in copies(graph))
     if file.mode.fused:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 
 from lolat.device.domain import NEGLIGIBLE_SHARE
-from lolat.device.execution_modes import layout_of
 from lolat.device.intervals import within_limit
 from lolat.device.state import State
 from lolat.device.summary import mode_words, span
@@ -23,6 +22,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
 from lolat.graph.memory import Memory
+from lolat.graph.modes import layout_of
 from lolat.io.forms import PACKAGES
 from lolat.io.results import Result
 from lolat.io.writing import check_file

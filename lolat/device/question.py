@@ -152,14 +152,6 @@ class LatencyQuestion(Question, RunAs):
         assert precision is None or isinstance(precision, str)
         return model.run_as(precision, self.launch, self.host_us, self.channels_last)
 
-    def by_precision(self, model: Runs) -> dict[str, LatencyQuestion]:
-        """Return a question for each precision asked, by a name of the device: of several with it."""
-        if not isinstance(self.precision, tuple):
-            return {model.label: self}
-        choices = PARAMETERS["precision"].choices
-        name = "-".join(word for word in model.label.split("-") if word not in choices)
-        return {f"{name}-{one}": replace(self, precision=one) for one in self.precision}
-
 
 @dataclass(frozen=True)
 class ExplainQuestion(RunAs):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from lolat.device import Device
-from lolat.device.execution_modes import layout_of
 from lolat.device.file import UNKNOWN, DeviceFile
 from lolat.device.predictors.additive import FAMILY, AdditiveCosts
 from lolat.device.predictors.formula import Formula
@@ -15,7 +14,7 @@ from lolat.device.predictors.roofline import Roofline
 from lolat.device.state import State, ago, moment
 from lolat.graph import Graph
 from lolat.graph.counts import MEANINGS, MEMBERS
-from lolat.graph.modes import EAGER
+from lolat.graph.modes import EAGER, layout_of
 from lolat.hardware.gpus import PRECISION_OF, find_gpu
 from lolat.units import milliseconds, percent, plain, plural, rows_of
 

@@ -181,7 +181,7 @@ class Grouping:
         elements = []
         for piece in (run for segment in segments(self.flow) for run in self._by_name(segment)):
             units, one = sum(self.flow.computing[p] for p in piece), len(piece) == 1
-            name = self.names.of_operation(piece[0]) if one else self.names.of_segment(piece)
+            name = self.names.labels[piece[0]] if one else self.names.of_segment(piece)
             elements.append(Group(piece, name, units, units > 1 and not one))
         at = len(elements)  # becomes the first position from which all tensors are flat
         while at and all(
@@ -201,7 +201,7 @@ class Grouping:
         A cell, whose branches have names but no modules, stays whole, as does a module with all it holds.
         An operation that nobody named is a run of its own if it does not compute.
         """
-        names = [self.names.of_operation(p) for p in segment]
+        names = [self.names.labels[p] for p in segment]
         if len({*names} - {None}) < 2 or self.names.of_segment(segment) is not None:
             return [segment]
         runs, last = [segment[:1]], names[0]
@@ -356,8 +356,9 @@ class Names:
             for tokens in split
         ]  # fmt: skip
         self.support = Counter(b for p, unit in enumerate(units) if unit for b in self.numbered[p])
+        self.labels = [self._of_operation(p) for p in range(len(graph.operations))]
 
-    def of_operation(self, position: int) -> str | None:
+    def _of_operation(self, position: int) -> str | None:
         """The label of an operation in a chain: its longest beginning that other computing ones share."""
         numbered = [b for b in self.numbered[position] if self.support[b] <= MOST_OPERATIONS]
         shared = [b for b in numbered if self.support[b] > 1]
@@ -379,7 +380,7 @@ class Names:
         votes = Counter(b for p, n in weights.items() for b in n * self.numbered[p])
         if agreed := [b for b, n in votes.items() if n >= 0.55 * total]:
             return max(_chosen(agreed) or agreed, key=len)
-        votes = Counter(b for p, n in weights.items() for b in n * [self.of_operation(p)] if b)
+        votes = Counter(b for p, n in weights.items() for b in n * [self.labels[p]] if b)
         return next((b for b, n in votes.most_common(1) if n >= 0.6 * total), None)
 
 

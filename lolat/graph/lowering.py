@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from lolat.graph import Graph, Operation, kinds, once
 from lolat.graph.dtypes import SIZES
 from lolat.graph.kinds import kind_of
-from lolat.graph.modes import AMP, DEFAULT_MODE, Mode, is_in_half
+from lolat.graph.modes import AMP, Mode, is_in_half
 
 HANDING_ON = frozenset(["add", "subtract"])
 """Kinds that hand the gradient of their result on to their inputs unchanged."""
@@ -264,10 +264,3 @@ def _in_float32(operation: Operation) -> bool:
 def lowered_eagerly(graph: Graph, dtype: str) -> Lowering:
     """The lowering of a graph to a data type, without a compiler."""
     return Lowering(graph, Mode(dtype))
-
-
-def element_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> list[float]:
-    """Bytes of an element of each tensor, (tensors,): the network's, or the mode's if in half precision."""
-    if mode.half:
-        return lowered_eagerly(graph, mode.dtype).sizes
-    return [SIZES.get(t.dtype, 4.0) for t in graph.tensors]

@@ -14,7 +14,7 @@ from lolat.graph.backward import saves_positions
 from lolat.graph.counts import COLUMNS, count
 from lolat.graph.dtypes import HALF_BYTES, SIZES, WIDE
 from lolat.graph.kinds import KERNELS, MULTIPLYING, RECAST, SLICES, VIEWS, kind_of
-from lolat.graph.lowering import CONTIGUOUS, Lowering, element_bytes, lowered_eagerly
+from lolat.graph.lowering import CONTIGUOUS, Lowering, lowered_eagerly
 from lolat.graph.modes import AMP, DEFAULT_MODE, EAGER, Mode, own_dtype
 
 
@@ -104,6 +104,13 @@ class Memory:
 
 INDEX_BYTES = 8
 """Bytes of the position of an element."""
+
+
+def element_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> list[float]:
+    """Bytes of an element of each tensor, (tensors,): the network's, or the mode's if in half precision."""
+    if mode.half:
+        return lowered_eagerly(graph, mode.dtype).sizes
+    return [SIZES.get(t.dtype, 4.0) for t in graph.tensors]
 
 
 @once

@@ -128,3 +128,28 @@ def product_dtypes(graph: Graph) -> set[str]:
     """The data types of the results of products."""
     products = (o for o in graph.operations if o.kind in kinds.MULTIPLYING)
     return {graph.tensors[t].dtype for o in products for t in o.outputs[:1]}
+
+
+# ---- The layout of images
+
+
+def has_convolutions(graph: Graph) -> bool:
+    """True if a network has a convolution of images or other tensors."""
+    return any(o.kind in kinds.CONVOLUTIONS for o in graph.operations)
+
+
+def has_images(graph: Graph) -> bool:
+    """True if a network has a convolution over two dimensions, whose layout torch.channels_last sets."""
+    convolutions = (o for o in graph.operations if o.kind in kinds.CONVOLUTIONS)
+    return any(len(o.attributes["kernel"]) == 2 for o in convolutions)
+
+
+def layout_of(mode: Mode, graph: Graph | None, last: bool = False) -> bool | None:
+    """True for images channels last, False for channels first; None if no time depends on it.
+
+    `graph`: None for any network. A compiler chooses the layout itself: `last`, whether channels last
+    were asked for, is told all the same. In float32 no layout is known to matter.
+    """
+    is_last = mode.channels_last or (last and mode.fused)
+    matters = graph is not None and mode.half and not mode.fused and has_images(graph)
+    return is_last if matters or is_last else None

@@ -38,17 +38,18 @@ def read_json(path: str | PathLike[str], expected: str, hint: str = "") -> Any:
     ModelFileError for a file that cannot be read or is not JSON; its message ends in `expected`, and for an
     absent file in `hint`, the way to get one.
     """
-    source = shown_path(path)
     try:
         # Some editors put a byte order mark in front of UTF-8; it does no harm.
         content = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
     except (OSError, ValueError) as error:
         hint = f" ({hint})" if hint and isinstance(error, FileNotFoundError) else ""
-        raise ModelFileError(f"{source}: {reason_of(error)}; {expected}{hint}") from None
+        raise ModelFileError(f"{shown_path(path)}: {reason_of(error)}; {expected}{hint}") from None
     try:
         return msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ModelFileError(f"{source}: not JSON ({one_line(error)}); {expected}") from None
+        raise ModelFileError(
+            f"{shown_path(path)}: not JSON ({one_line(error)}); {expected}"
+        ) from None
 
 
 def converted(document: Any, shape: Any, source: str, place: str = "$") -> Any:

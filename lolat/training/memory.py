@@ -32,11 +32,12 @@ from lolat.graph.kinds import (
     TRAINED,
     VIEWS,
 )
-from lolat.graph.lowering import element_bytes, lowered_eagerly
+from lolat.graph.lowering import lowered_eagerly
 from lolat.graph.memory import (
     INDEX_BYTES,
     alive_bytes,
     copied_at,
+    element_bytes,
     operations_parameters,
     parameter_key,
     parameters,

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lolat.device.execution_modes import LAID_BY_COMPILER, as_written, has_convolutions, layout_of
+from lolat.device.execution_modes import as_written
 from lolat.device.file import OF_TRAINING, DeviceFile
+from lolat.device.predicting import LAID_BY_COMPILER
 from lolat.device.remedies import lacks
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.kinds import CONVOLUTIONS
 from lolat.graph.memory import largest_fitting
-from lolat.graph.modes import DEFAULT_MODE, FLOAT32, TF32
+from lolat.graph.modes import DEFAULT_MODE, FLOAT32, TF32, has_convolutions, layout_of
 from lolat.hardware.gpus import PRECISION_OF, usable_bytes
 from lolat.hardware.links import Link
 from lolat.hardware.rental import Rental
