@@ -117,8 +117,8 @@ class Parameter:
         return "--" + self.name.replace("_", "-")
 
     def check(self, *values: Any) -> None:
-        """InputError unless each value is a finite number in the range, a whole one if the kind is int; of
-        a flag a bool, of a word a text.
+        """InputError unless each value is a finite number in the range, a whole one if it is a count; of a
+        flag a bool, of a word a text.
         """
         if values and all(map(self._holds, values)):
             return
@@ -127,7 +127,7 @@ class Parameter:
             raise InputError(
                 f"{shown}: expected {'one text' if self.kind is str else 'True or False'}"
             )
-        what = "a number" if self.kind is float else "a whole number"
+        what = "a whole number" if self.is_count else "a number"
         least = f"{'above' if self.is_open else 'from'} {self.least:,g}"
         to = " and below" if self.is_open else " to"
         most = f"{to} {self.most:,}" if math.isfinite(self.most) else ""
@@ -146,7 +146,8 @@ class Parameter:
             return False
         if self.is_open and value in (self.least, self.most):
             return False
-        return bool(self.least <= value <= self.most and value < math.inf)
+        is_inside = self.least <= value <= self.most and value < math.inf
+        return bool(is_inside and not (self.is_count and value % 1))
 
 
 def _amount(name: str, metavar: str, help: str, is_open: bool = True) -> Parameter:
