@@ -413,7 +413,7 @@ def _say_other_level(
     """Warn of a table whose networks take another time than the model predicts, though they are inside its
     measured range.
     """
-    asked = [(p.latency_ms, model.predict(graphs[p.name], p.batch_size)) for p in points]
+    asked = [(p.latency_ms, model.predict(graphs[p.key], p.batch_size)) for p in points]
     ratios = [ms / found.latency_ms for ms, found in asked if found.in_domain is not False]
     if len(ratios) >= LEAST_JUDGING_LEVEL and off(ratio := median(ratios)) > OTHER_LEVEL:
         warn(
@@ -467,6 +467,11 @@ def _of_model(asked: Asked) -> DeviceFile:
     fitted = model_document(asked.stem, shown, points, where, noise, remarks)
     if file.kernels:
         fitted = with_operations(fitted, points, graphs)
+        if not fitted.kernels:
+            asked.warn(
+                f"warning: the formula by operation is left out, as {source} does not have the networks of "
+                "earlier tables; give all tables at once, beside the profile that was learned"
+            )
     fitted = with_int8(fitted, quantized, graphs).but(**file.sections)
     if file.training is not None:
         fitted = fitted.but(training=refitted(file.training, source))

@@ -53,13 +53,16 @@ def with_operations(
 ) -> DeviceFile:
     """Add the formula by operation to the file of a measured GPU.
 
-    It becomes the default if its median error on held-out networks is smaller. `graphs`: name of a point ->
-    its graph; if a graph is missing, the file is returned unchanged.
+    It becomes the default if its median error on held-out networks is smaller. `graphs`: key or name of a
+    point -> its graph; if a graph is missing, the file is returned unchanged.
     """
-    if not {p.name for p in points} <= graphs.keys():
+    known = [graphs.get(p.key) or graphs.get(p.name) for p in points]
+    if None in known:
         return file
     mode = file.mode
-    work = [work_of(graphs[p.name], p.batch_size, mode) for p in points]
+    work = [
+        work_of(graph, p.batch_size, mode) for graph, p in zip(known, points, strict=True) if graph
+    ]
     ms = times(points)
     specs = _specs(file.product, device_times(work, ms), mode)
 

@@ -231,7 +231,7 @@ def _names_of(file: DeviceFile, device: str | None) -> tuple[str, ...]:
 def points_of_networks(
     path: str, file: DeviceFile, known: set[str], device: str | None, warn: Warn
 ) -> tuple[list[Point], dict[str, Graph]]:
-    """Read a table of networks for a model's file: its rows as points, and the graph of each by name.
+    """Read a table of networks for a model's file: its rows as points, and the graph of each by its key.
 
     Rows of another device or execution mode than the model's, and networks that cannot be read, are left
     out. `known`: the keys of points that count already; those of the table are added to it.
@@ -252,7 +252,7 @@ def points_of_networks(
             continue
         point = Point.of(row.name, graph, row.batch_size, row.latency_ms, whole=True)
         points.append(point)
-        graphs[row.name] = graph
+        graphs[point.key] = graph  # a network may have several sizes
         timed.append((row.same, row.name, row.latency_ms, row.row))
         counted.append((point.counts, row.latency_ms, row.row))
     if not points:

@@ -140,3 +140,30 @@ def test_the_file_fitted_again_answers_the_same(
     again = lolat.fit(path)
     assert again.file.document["predictors"]["kernels"] == document["predictors"]["kernels"]
     assert again.file.document["default"] == "kernels"
+
+
+def test_a_network_of_a_table_has_its_own_size_in_each_row(
+    document: Mapping[str, Any], tmp_path: Path
+) -> None:
+    """In any order of the rows; a later fit tells that the file does not have these networks."""
+    (path := tmp_path / "desk.json").write_text(json.dumps(document))
+    graphs = {side: lolat.read("timm:resnet50", side) for side in (96, 384)}
+    rows = [
+        f"timm:resnet50,{side},{n},{latency_ms(graph, n)}"
+        for side, graph in graphs.items()
+        for n in (1, 2, 4, 8, 16, 32)
+    ]
+    found, said = [], list[str]()
+    for name, lines in (("a.csv", rows), ("b.csv", rows[::-1])):
+        (table := tmp_path / name).write_text(
+            "\n".join(["network,input_size,batch_size,latency_ms", *lines])
+        )
+        fitted = lolat.fit([path, table], output=tmp_path / "twice.json", warn=said.append)
+        found.append(
+            [fitted.predict(g, 16, predictor="kernels").latency_ms for g in graphs.values()]
+        )
+        assert not [line for line in said if "times as long" in line or "left out" in line]
+    assert found[0] == pytest.approx(found[1], rel=1e-3)
+    (other := tmp_path / "c.csv").write_text("network,batch_size,latency_ms\ntimm:resnet18,4,3\n")
+    lolat.fit([tmp_path / "twice.json", other], warn=said.append)
+    assert any("does not have the networks of earlier tables" in line for line in said)
