@@ -41,12 +41,15 @@ class LatencyEstimator(ABC):
 
     It has latencies alone: `model.predict(space.network(candidate), batch_size)` has the interval,
     `in_domain` and memory of a candidate, and so has the front of `search`.
+
+    `exact`: true if the latencies are those that the device predicts for whole networks.
     """
 
     grid: Grid
     batch_size: int
     predictor: str
     source: str
+    exact: bool = True
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.source}, batch {self.batch_size}>"
@@ -178,7 +181,7 @@ def by_formula(
             space.grid, latency_tables(space, model, size, predictor)[1], formula, size
         )
     how = mode_words(model.file, first, model.asked.channels_last)
-    return replace(found, source=f"{found.source} in {how}{off}")
+    return replace(found, source=f"{found.source} in {how}{off}", exact=not off)
 
 
 def _nearest(space: Space, formula: Roofline, size: int) -> tuple[LatencyEstimator, str]:

@@ -62,6 +62,11 @@ class Limit:
             return self.estimator.interval(rows, self.coverage or COVERAGE)[1]
         return self.estimator.latency(rows) * self.ratio
 
+    @property
+    def is_exact(self) -> bool:
+        """True if `ends` are those of the device's answers for whole networks."""
+        return self.estimator.exact and (not self.sure or isinstance(self.estimator, FewShotModel))
+
     def answers(self, rows: np.ndarray) -> list[Answer]:
         """Return the device's answers for whole networks."""
         return answers(self.estimator, self.space, self.model, rows, self.coverage)

@@ -83,6 +83,7 @@ class SearchResult(Result):
     with and without a score. `sure`: the upper ends of the intervals keep `max_ms`. `improving`: the last
     tenth of an evolutionary search's candidates had the best score. `within`: how many of `compared`
     candidates keep all limits by the estimator, None without a limit; of a large space they are random.
+    `exact`: true if its times, with `sure` the upper ends, are those of whole networks; None as `within`.
     """
 
     space: str
@@ -102,6 +103,7 @@ class SearchResult(Result):
     others: tuple[OtherDevice, ...] = ()
     within: int | None = None
     compared: int | None = None
+    exact: bool | None = None
 
     def words(self) -> str:
         """Return the number of scored candidates, and of those on the front, in words."""
@@ -130,13 +132,10 @@ class SearchResult(Result):
         """Return how many candidates keep the limits, exactly or of a random sample; "" without a limit."""
         if self.within is None or self.compared is None:
             return ""
-        drawn = (
-            " drawn at random" if self.method == EVOLUTIONARY and self.compared < self.size else ""
-        )
+        drawn = " drawn at random" * (self.method == EVOLUTIONARY and self.compared < self.size)
         several = sum(ms is not None for ms in (self.max_ms, *(o.max_ms for o in self.others))) > 1
-        return (
-            f"{self.within:,} of {self.compared:,} candidates{drawn} keep the limit{'s' * several}"
-        )
+        kept = f"{self.within:,} of {self.compared:,} candidates{drawn}"
+        return f"{'' if self.exact else 'about '}{kept} keep the limit{'s' * several}"
 
     def _outside(self) -> str:
         """Return how many of the front are outside the measured range, in words."""
@@ -235,9 +234,10 @@ def _asked(limit: Limit) -> OtherDevice:
 
 def _compared(result: SearchResult, limits: Sequence[Limit], rows: np.ndarray) -> SearchResult:
     """Return the result with the number of `rows` that keep the limits."""
-    if all(math.isinf(limit.max_ms) for limit in limits):
+    if not (given := [limit for limit in limits if math.isfinite(limit.max_ms)]):
         return result
-    return replace(result, within=len(within(limits, rows)), compared=len(rows))
+    exact = all(limit.is_exact for limit in given)
+    return replace(result, within=len(within(limits, rows)), compared=len(rows), exact=exact)
 
 
 def _to_score(

@@ -234,9 +234,22 @@ def test_the_number_of_candidates_that_keep_the_limit_is_told(candidates: int) -
     found = search(SPACE, MODEL, score, max_ms=limit, candidates=candidates)
     few = int((limit >= TIMES).sum())
     assert (found.within, found.compared) == (few, 72)
-    assert f"{few} of 72 candidates keep the limit\n" in found.report()
+    assert f"\n{few} of 72 candidates keep the limit\n" in found.report()
     without = search(SPACE, MODEL, score, candidates=candidates)
     assert (without.within, "keep the limit" in without.report()) == (None, False)
+
+
+@pytest.mark.parametrize("sure", [False, True])
+def test_the_number_by_sums_of_parts_is_called_about(sure: bool) -> None:
+    """By whole networks, one by one, the parts' sums of a GPU are not exact; nor is an interval's end."""
+    networks = [SPACE.network(row) for row in ROWS]
+    whole = [GPU.predict(network).latency_ms for network in networks]
+    assert not np.allclose(nas.estimator(SPACE, GPU).latency(ROWS), whole, rtol=1e-6)
+    found = search(SPACE, GPU, score, max_ms=1.2 * max(whole))
+    assert "\nabout " in found.report()
+    assert found.exact is False
+    found = search(SPACE, MODEL, score, max_ms=2.0 * float(TIMES.max()), sure=sure)
+    assert ("\nabout " in found.report()) is sure
 
 
 def by_choices(candidate: tuple[int, ...]) -> float:
