@@ -15,14 +15,14 @@ from functools import cache, wraps
 from inspect import Signature, cleandoc, signature
 from itertools import pairwise
 from numbers import Integral, Real
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from lolat.errors import InputError, arg, without_options
 from lolat.units import value_words
 
 COVERAGE = 0.9  # share of true values inside an interval, if not given
 PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
-LAUNCHES = ("eager", "compiled", "graph")
+LAUNCHES: tuple[Literal["eager", "compiled", "graph"], ...] = ("eager", "compiled", "graph")
 PRECISIONS = ("fp32", "tf32", "amp", "fp16", "bf16")
 BEST = "best"  # the precision that stands for the fastest of each device
 BACKENDS = ("tensorflow", "torch", "onnxruntime")

@@ -18,7 +18,7 @@ from lolat.device.execution_modes import measured_models, on_card
 from lolat.device.file import DeviceFile, read, readable_models
 from lolat.device.question import LatencyQuestion
 from lolat.errors import InputError, LolatError, ModelFileError, arg
-from lolat.graph.modes import EAGER, LAUNCHES
+from lolat.graph.modes import EAGER
 from lolat.hardware.gpus import (
     CPU,
     Gpu,
@@ -36,7 +36,7 @@ from lolat.io.paths import LOCAL, SHIPPED, find_model, list_models
 from lolat.io.progress import Progress, Warn
 from lolat.io.results import Remark
 from lolat.llm.frameworks import FRAMEWORKS
-from lolat.parameters import PARAMETERS
+from lolat.parameters import LAUNCHES, PARAMETERS
 from lolat.units import names_in, plain, value_words
 
 ALL = "all"

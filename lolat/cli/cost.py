@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lolat.cli import common
-from lolat.errors import AnswerIsNo, LolatError
-from lolat.graph.modes import COMPILED, GRAPH
-from lolat.parameters import BEST
+from lolat.errors import AnswerIsNo
 from lolat.training.prediction import check_kept
 from lolat.training.question import TrainingQuestion
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
     from lolat.training.compare import Costs
-    from lolat.training.cost import Cost
 
 
 @common.command(
@@ -66,6 +60,7 @@ def cost(
     from lolat.api.choosing import ALL
     from lolat.llm.names import is_decoder
     from lolat.report.cost import cost_lines
+    from lolat.training.compare import offered
     from lolat.training.cost import no_room
 
     model, networks = common.model_and_networks(arguments, on, 1)
@@ -97,18 +92,8 @@ def cost(
     if answer.fits is False:
         common.answer(answer, [*cost_lines(answer)][1:])  # the first is the error
         raise AnswerIsNo(no_room(answer), code="no-room")
-    others = other_modes(loaded, answer, network, batch_size[0], question)
-    common.answer(answer, chain(cost_lines(answer), faster_lines(answer, others[0], question)))
-    check_kept(answer, _offered(others, question))
-
-
-def _offered(others: list[Cost | None], question: dict[str, Any]) -> str:
-    """The first option of the others that keeps the limits, in words; "" without one."""
-    from lolat.training.compare import Choice, offer_words
-
-    kept = (Choice.of(one, o) for one in others if one for o in one.kept())
-    offer = next(kept, None)
-    return offer_words(offer, with_precision=not question["precision"]) if offer else ""
+    common.answer(answer, cost_lines(answer))
+    check_kept(answer, offered(answer))
 
 
 def say_profile(asked: str, loaded: Model) -> None:
@@ -126,40 +111,6 @@ def _answer_several(costs: Costs) -> None:
     common.answer(costs, costs_lines(costs))
     check_room(costs)
     check_kept(costs)
-
-
-def other_modes(
-    model: Model, answer: Cost, network: str, batch_size: int | str, question: dict[str, Any]
-) -> list[Cost | None]:
-    """The answer in another precision than the device's, images channels last, or by a CUDA graph where the
-    host decides; where no option keeps the limits, in other launches too. None where it is refused.
-    """
-    more: dict[str, Any] = {"channels_last": True} if question["precision"] else {"precision": BEST}
-    more = more if answer.sequence_length is None else {}
-    ways = [more | ({"launch": GRAPH} if answer.host_bound else {})]
-    if answer.missed and not question["launch"]:
-        ways += [more | {"launch": launch} for launch in (COMPILED, GRAPH)]
-    found: list[Cost | None] = []
-    for way in ways:
-        found.append(None)
-        with contextlib.suppress(LolatError):
-            found[-1] = model.cost(network, batch_size, **question | way) if way else None
-    return found
-
-
-def faster_lines(answer: Cost, other: Cost | None, question: dict[str, Any]) -> Iterator[str]:
-    """A hint if another execution mode is faster."""
-    from lolat.training.compare import Choice
-
-    if other is None:
-        return
-    first, speed = answer.options[0].samples_per_s, other.options[0].samples_per_s
-    options = [f"--precision {other.precision}"] * (not question["precision"])
-    options += ["--channels-last"] * bool(other.channels_last and not question["channels_last"])
-    options += [f"--launch {GRAPH}"] * answer.host_bound
-    if first < 0.8 * speed:
-        way = Choice.of(other, other.options[0]).way
-        yield f"In {way} it takes {first / speed:.2f} times as long: {' '.join(options)}"
 
 
 @common.command(

@@ -24,7 +24,6 @@ Launch = Literal["eager", "compiled", "graph"]
 EAGER: Launch = "eager"
 COMPILED: Launch = "compiled"
 GRAPH: Launch = "graph"
-LAUNCHES = (EAGER, COMPILED, GRAPH)
 """Launches of operations. EAGER: one by one, as in eager PyTorch; COMPILED: fused by torch.compile, then
 one by one; GRAPH: fused, then all at once from a CUDA graph (torch.compile's mode `reduce-overhead`)."""
 

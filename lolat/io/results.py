@@ -108,9 +108,10 @@ def keys(kind: type) -> dict[str, str]:
     """The keys of a dataclass in JSON, each with the path of its attribute.
 
     They are the fields, or the entries of KEYS: an attribute ("blocks"), one of an attribute
-    ("prediction.network", with the key "network"), or one with another key ("link=link_name").
+    ("prediction.network", with the key "network"), or one with another key ("link=link_name"). A field
+    without `repr` is none.
     """
-    paths = getattr(kind, "KEYS", None) or [field.name for field in fields(kind)]
+    paths = getattr(kind, "KEYS", None) or [field.name for field in fields(kind) if field.repr]
     parts = [path.rpartition("=") for path in paths]
     return {key or path.rpartition(".")[2]: path for key, _, path in parts}
 

@@ -31,9 +31,9 @@ def near_miss(
     """
     asked, near = sizings[best.split].asked, list[ServingConfig]()
     for one in (one for one in rows if one.request_rate == best.request_rate):
-        of, fewer = sizings[one.split], one.replicas - 1 if one.within else one.replicas
+        sizing, fewer = sizings[one.split], one.replicas - 1 if one.within else one.replicas
         if fewer:
-            near.append(of.row(of.load_of(one), fewer))
+            near.append(sizing.row(sizing.load_of(one), fewer))
     near = [one for one in near if not one.within and _is_cheaper(one, best)]
     return best_of([one for one in near if one.may_keep(asked)], asked)
 
@@ -52,29 +52,29 @@ def surely_row(
     """Return the best row of a load that surely keeps the limits; None without any, and if the best row
     does itself.
     """
-    of = sizings[best.split]
-    if of.asked.sure is not None or best.is_sure(of.asked):
+    sizing = sizings[best.split]
+    if sizing.asked.sure is not None or best.is_sure(sizing.asked):
         return None
-    same = [row for row in rows if row.load == best.load and row.keeps(of.surely)]
-    known = best_of(same, of.asked)
-    return _cheapest(sizings.values(), of.load_of(best), known, surely=True)
+    same = [row for row in rows if row.load == best.load and row.keeps(sizing.surely)]
+    known = best_of(same, sizing.asked)
+    return _cheapest(sizings.values(), sizing.load_of(best), known, surely=True)
 
 
-def in_other_dtypes(of: Sizing, bests: Sequence[ServingConfig]) -> list[ServingConfig]:
+def in_other_dtypes(sizing: Sizing, bests: Sequence[ServingConfig]) -> list[ServingConfig]:
     """Return the best rows at rates in other data types of the weights that cost less than CHEAPER times
     `bests`, which have one row of each rate; those of a rate by their price.
     """
-    asked, decoder, found = of.asked, of.deployment.decoder, list[ServingConfig]()
+    asked, decoder, found = sizing.asked, sizing.deployment.decoder, list[ServingConfig]()
     if not asked.request_rate or decoder.has_mxfp4:
         return []
     for dtype in {*DTYPES} - ({"fp8_block"} if published_fp8(decoder) != "fp8_block" else set()):
         with suppress(InputError):  # a type that this GPU lacks, a number that does not divide
             other = replace(asked, dtype=dtype)
-            several = deployments_of(of.gpu.section, decoder, other)
-            if several[0].called == of.deployment.called:
+            several = deployments_of(sizing.gpu.section, decoder, other)
+            if several[0].called == sizing.deployment.called:
                 continue
-            each = [replace(of, deployment=one, asked=other) for one in several]
-            rows = ((row, _cheapest(each, of.load_of(row), _cheaper(row))) for row in bests)
+            each = [replace(sizing, deployment=one, asked=other) for one in several]
+            rows = ((row, _cheapest(each, sizing.load_of(row), _cheaper(row))) for row in bests)
             found += [one for row, one in rows if one and _cost(one) < CHEAPER * _cost(row)]
     # fp8 may become fp8_block, so that a type occurs twice.
     of_type = {(row.request_rate, row.dtype): row for row in found}
@@ -102,9 +102,9 @@ def _cheapest(
     """Return the best row of a load that keeps the limits, no dearer than a `known` one, which is returned
     if there is no better one. `surely`: the ends of the intervals keep them.
     """
-    for of in sizings:
-        if most := of.affordable(known):
-            row = of.best_row(load, most, surely=surely)
-            if row.keeps(of.surely if surely else of.asked):
-                known = best_of([one for one in (known, row) if one], of.asked)
+    for sizing in sizings:
+        if most := sizing.affordable(known):
+            row = sizing.best_row(load, most, surely=surely)
+            if row.keeps(sizing.surely if surely else sizing.asked):
+                known = best_of([one for one in (known, row) if one], sizing.asked)
     return known

@@ -23,6 +23,8 @@ NEAR = 0.02
 """A rate that can rise by less than this fraction, a step of its search, has none to spare."""
 JUST = 1.0005
 """A factor over a limit that is 0.0 % in words."""
+IDLE = 0.15
+"""A share of the requests that replicas could serve, below which the limits ask for nearly idle ones."""
 LIMITS = ("coverage", "max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "percentile", "sure")
 """What was asked for, in the JSON of answers."""
 HEADROOM = ("headroom_rate", "headroom")
@@ -140,7 +142,7 @@ class ServingConfig(Result):
         """
         if not self.fits or self.saturated or self.gpus > (asked.gpus or MOST_GPUS):
             return math.inf
-        return max((math.log(factor) for factor, _ in self._factors(asked)), default=-math.inf)
+        return max((math.log(factor) for factor, *_ in self._factors(asked)), default=-math.inf)
 
     def keeps(self, asked: ServingQuestion) -> bool:
         """Return True if the row fits and keeps the limits."""
@@ -158,13 +160,13 @@ class ServingConfig(Result):
         both = zip(limits.items(), self.judged(asked.percentile), strict=True)
         return [(n, ms, ends, limit) for (n, limit), (ms, ends) in both if limit and ms]
 
-    def _factors(self, asked: ServingQuestion) -> list[tuple[float, str]]:
-        """The factor of each time to its limit, which is also in words."""
+    def _factors(self, asked: ServingQuestion) -> list[tuple[float, str, str]]:
+        """(factor of each time to its limit, name of the time, limit in words)."""
         of = {"tpot": "a token", "ttft": "to the first token"}
-        found = list[tuple[float, str]]()
+        found = list[tuple[float, str, str]]()
         for name, ms, ends, limit in self._limited(asked):
             most = ms if asked.sure is None else ends[1] if ends else math.inf
-            found.append((most / limit, f"{milliseconds(limit)} {of[name]}"))
+            found.append((most / limit, name, f"{milliseconds(limit)} {of[name]}"))
         return found
 
     def judge(self, asked: ServingQuestion) -> dict[str, str]:
@@ -194,9 +196,9 @@ class ServingConfig(Result):
 
     def over_words(self, asked: ServingQuestion) -> str:
         """Return the excess over the limit that is missed most in words."""
-        times, limit = max(self._factors(asked))
+        times, name, limit = max(self._factors(asked))
         is_just = times < JUST
-        if asked.min_tokens_per_s and limit.endswith("a token"):
+        if asked.min_tokens_per_s and name == "tpot":
             least = asked.min_tokens_per_s
             under = "just" if is_just else percent(1.0 - 1.0 / times)
             return f"{digits(least / times)} tokens/s a request, {under} under the {least:g}"
@@ -250,6 +252,11 @@ class ServingConfig(Result):
         is_rate, waiting = self.request_rate is not None, (self.breakdown or {}).get("waiting")
         is_long = (waiting or 0.0) > LEAST_WAIT * (self.tpot_ms or 0.0)
         return not self.saturated and (not self.fits or (is_rate and is_long))
+
+    @property
+    def is_idle(self) -> bool:
+        """True if a row has several replicas, all of them IDLE."""
+        return self.replicas > 1 and not self.saturated and (self.utilization or 1.0) < IDLE
 
     @property
     def is_good(self) -> bool:

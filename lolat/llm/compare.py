@@ -38,7 +38,7 @@ class ComparedModels(Result):
     `sure` and `coverage` that were asked for are keys in JSON.
     """
 
-    of: Mapping[str, ServingAnswer]
+    full: Mapping[str, ServingAnswer]
     """The full answers."""
     left_out: Mapping[str, str]
     asked: ServingQuestion
@@ -52,7 +52,7 @@ class ComparedModels(Result):
     @property
     def answers(self) -> dict[str, ServingConfig]:
         """The best row of each device."""
-        return {name: answer.compared for name, answer in self.of.items() if answer.compared}
+        return {name: answer.compared for name, answer in self.full.items() if answer.compared}
 
     @property
     def cheapest(self) -> str | None:
@@ -97,24 +97,24 @@ class ComparedModels(Result):
     @property
     def near(self) -> dict[str, tuple[ServingConfig, ...]]:
         """Cheaper rows that miss the limits by less than the error, by device."""
-        return {name: answer.near for name, answer in self.of.items() if answer.near}
+        return {name: answer.near for name, answer in self.full.items() if answer.near}
 
     @property
     def surer(self) -> dict[str, tuple[ServingConfig, ...]]:
         """Rows that surely keep the limits, of devices whose best rows do so by their times alone."""
-        return {name: answer.surer for name, answer in self.of.items() if answer.surer}
+        return {name: answer.surer for name, answer in self.full.items() if answer.surer}
 
     @property
     def other_dtypes(self) -> dict[str, tuple[ServingConfig, ...]]:
         """Cheaper rows with weights of another data type, by device."""
         return {
-            name: answer.other_dtypes for name, answer in self.of.items() if answer.other_dtypes
+            name: answer.other_dtypes for name, answer in self.full.items() if answer.other_dtypes
         }
 
     @property
     def price_lists(self) -> dict[str, str]:
         """The names of the lists of prices, by device."""
-        return {name: answer.price_list for name, answer in self.of.items() if answer.price_list}
+        return {name: answer.price_list for name, answer in self.full.items() if answer.price_list}
 
     @property
     def leading(self) -> list[str]:
@@ -126,11 +126,11 @@ class ComparedModels(Result):
     @property
     def warnings(self) -> tuple[str, ...]:
         """The warnings, each once, behind the names of its devices."""
-        return (*self.warnings_of(self.of), *self.slow_links)
+        return (*self.warnings_of(self.full), *self.slow_links)
 
     def warnings_of(self, names: Collection[str]) -> tuple[str, ...]:
         """Return the warnings on some devices, each once, behind their names."""
-        told = ((name, remark) for name in names for remark in self.of[name].warnings)
+        told = ((name, remark) for name in names for remark in self.full[name].warnings)
         each = (f"{', '.join(of)}: {remark}" for remark, of in by_text(told).items())
         return (*self.remarks, *each)
 
@@ -140,7 +140,7 @@ class ComparedModels(Result):
         of = f"of {plural(number, 'answer')}"
         with_price = of if priced == number else f"of {plural(priced, 'answer')} with a price"
         return "\n".join(
-            f"{word} {with_price if word == 'cheapest' else of}: {self.of[name].words()}"
+            f"{word} {with_price if word == 'cheapest' else of}: {self.full[name].words()}"
             for word, name in self.leaders(self.answers).items()
             if name
         )
@@ -190,12 +190,10 @@ def compare(
     slow = by_text((n, no.data["links"]) for n, no in noes.items() if no.data.get("links"))
     links = tuple(f"{', '.join(names)}: {links_words(host)}" for host, names in slow.items())
     made = replace(made, slow_links=links)
-    if asked.price_per_hour is not None and len(made.of) > 1:
-        price = (
-            f"each GPU of {', '.join(made.of)} is priced at {dollars(asked.price_per_hour)} an hour"
-        )
+    if asked.price_per_hour is not None and len(made.full) > 1:
+        price = f"each GPU of {', '.join(made.full)} is priced at {dollars(asked.price_per_hour)} an hour"
         made = replace(made, remarks=(price, *made.remarks))
-    if made.of:
+    if made.full:
         return made
     if not noes:
         raise no_device(skipped or made.left_out)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from lolat.arrays import np
 from lolat.errors import InputError
 from lolat.hardware.gpus import find_gpu
+from lolat.io.results import Remark
 from lolat.llm.decoder import DTYPES, Decoder
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfitted
-from lolat.llm.gpu import IN_GENERAL, LINK_GB_S, OWN_FITS
+from lolat.llm.gpu import IN_GENERAL, LINK_GB_S, OWN_FITS, OWN_IN_BFLOAT16
 from lolat.llm.load import REQUESTS, Trace
 from lolat.llm.names import named
 from lolat.llm.steps import (
@@ -65,23 +66,32 @@ def remarks_on(
     """Yield remarks on `rows`, and on the `chosen` one and its deployment; first on weights that do not
     fit. `every`: the sizings of the rows.
     """
-    of = every[chosen.split]
-    asked, here, gpu = of.asked, of.deployment, of.gpu
+    sizing = every[chosen.split]
+    asked, here, gpu = sizing.asked, sizing.deployment, sizing.gpu
     kind, served = KINDS[here.decoder.kind], gpu.section.served
     if none := next((one for one in rows if not one.largest_concurrency), None):
         types = asked.dtype, asked.kv_dtype
         yield _room(
-            replace(of, deployment=deployment_of(gpu.section, here.decoder, *none.split, *types))
+            replace(
+                sizing, deployment=deployment_of(gpu.section, here.decoder, *none.split, *types)
+            )
         )
     yield from _published(asked.dtype, here.decoder)
     if "fp8_wo" in (here.dtype, here.expert_dtype):
         yield FP8_WO
     if chosen.tpot_ms:
         yield from _faster(every, rows, chosen)
-        yield from _fewer_gpus(of, chosen)
-    card = find_gpu(of.device)
+        yield from _fewer_gpus(sizing, chosen)
+    if chosen.is_idle and asked.has_limits:
+        prompt, token = (milliseconds(ms or 0.0) for ms in (chosen.prefill_ms, chosen.decode_ms))
+        yield Remark(
+            "only nearly idle GPUs keep the limits, and higher ones need far fewer",
+            f"these are {percent(chosen.utilization or 0.0)} busy, as a prompt alone takes {prompt}, and a "
+            f"token {token}",
+        )
+    card = find_gpu(sizing.device)
     yield from filter(None, [here.decoder.tower_remark, card.dies_remark if card else ""])
-    yield from _not_timed(of)
+    yield from _not_timed(sizing)
     is_unlinked = gpu.section.sheet.link_gb_s is None and any(r.gpus > r.replicas for r in rows)
     yield from _true(
         (is_unlinked, f"the data sheet has no link_gb_s: {LINK_GB_S:g} GB/s between GPUs are assumed, "
@@ -94,12 +104,12 @@ def remarks_on(
          f"no served {kind} in {' and '.join(unfitted(gpu, here))} is known: its launch overhead is taken "
          "from other language models or GPUs; the lower end assumes no such overhead"),
     )  # fmt: skip
-    yield from _first_token(of)
+    yield from _first_token(sizing)
     if asked.request_rate and gpu.section.framework != "vllm":
         yield "requests at a rate were compared with served ones on vLLM alone"
     if isinstance(asked.arrivals, Trace):
         yield from _arrivals(asked.arrivals, asked, chosen)
-    yield from _beyond(of, rows)
+    yield from _beyond(sizing, rows)
 
 
 def _published(dtype: str, decoder: Decoder) -> list[str]:
@@ -180,25 +190,28 @@ def _faster(
         yield f"another checkpoint is faster: dtype {SMALLER} takes {both}"
 
 
-def _types(of: Sizing, row: ServingConfig) -> dict[str, float]:
+def _types(sizing: Sizing, row: ServingConfig) -> dict[str, float]:
     """Return ms of a token with other data types, where it is less than FASTER times that of a row.
 
     They are the published one, the other FP8, or bfloat16 if the published one is asked for; beside FP8
     also SMALLER if no type was asked for. Types are compared if they were timed on the same GPU.
     """
-    here, load, found = of.deployment, of.load_of(row), dict[str, float]()
+    here, load, found = sizing.deployment, sizing.load_of(row), dict[str, float]()
     others = {"bfloat16" if here.dtype == here.decoder.dtype else here.decoder.dtype}
     if here.dtype in FP8:
-        others.update(FP8 if of.asked.dtype else (*FP8, SMALLER))
+        others.update(FP8 if sizing.asked.dtype else (*FP8, SMALLER))
     for dtype in others - {here.dtype}:
         with suppress(InputError):  # a type that this GPU or framework lacks
             other = deployment_of(
-                of.gpu.section, here.decoder, *here.split, dtype, of.asked.kv_dtype
+                sizing.gpu.section, here.decoder, *here.split, dtype, sizing.asked.kv_dtype
             )
-            used = [*operations_of(of.gpu, here).items(), *operations_of(of.gpu, other).items()]
+            used = [
+                *operations_of(sizing.gpu, here).items(),
+                *operations_of(sizing.gpu, other).items(),
+            ]
             sources = {operation.like for (name, _), operation in used if name in CALLED}
-            its = replace(of, deployment=other)
-            times = (one.unshared_ms(load, row.concurrency / row.groups) for one in (its, of))
+            its = replace(sizing, deployment=other)
+            times = (one.unshared_ms(load, row.concurrency / row.groups) for one in (its, sizing))
             if len(sources) > 1 or all(a > FASTER * b for a, b in zip(*times, strict=True)):
                 continue
             there = its.row(load, row.replicas)
@@ -207,21 +220,21 @@ def _types(of: Sizing, row: ServingConfig) -> dict[str, float]:
     return {dtype: ms for dtype, ms in found.items() if ms < FASTER * (row.tpot_ms or 0.0)}
 
 
-def _fewer_gpus(of: Sizing, row: ServingConfig) -> Iterator[str]:
+def _fewer_gpus(sizing: Sizing, row: ServingConfig) -> Iterator[str]:
     """Remark on data types in which fewer GPUs hold the load, if none was asked for."""
-    here = of.deployment
+    here = sizing.deployment
     at_once = 1 if row.request_rate else math.ceil(row.concurrency / row.replicas)
-    is_least = not of.asked.dtype and here.gpus == _least(of, "", 1)
-    if is_least and (fewer := _least_by_dtype(of, here.gpus, at_once)):
+    is_least = not sizing.asked.dtype and here.gpus == _least(sizing, "", 1)
+    if is_least and (fewer := _least_by_dtype(sizing, here.gpus, at_once)):
         words = ", ".join(f"{plural(n, 'GPU')} in {dtype}" for n, dtype in fewer.items())
         yield f"another checkpoint fits on fewer GPUs: {words}"
 
 
-def _first_token(of: Sizing) -> list[str]:
+def _first_token(sizing: Sizing) -> list[str]:
     """Remark that first tokens may be off: the scheduler looks for requests more often than the served
     ones did, or a fit to own rows did not correct them.
     """
-    section, kind = of.gpu.section, of.deployment.decoder.kind
+    section, kind = sizing.gpu.section, sizing.deployment.decoder.kind
     server, of_own = section.server, section.own_error
     off = of_own[1] if len(of_own) > 1 else 0.0
     return _true(
@@ -236,10 +249,10 @@ def _first_token(of: Sizing) -> list[str]:
     )  # fmt: skip
 
 
-def own_copies(of: Sizing, rows: Iterable[ServingConfig]) -> str:
+def own_copies(sizing: Sizing, rows: Iterable[ServingConfig]) -> str:
     """Remark on cached tokens that requests do not share, if some wait for memory; "" if none does."""
-    cached, server = of.asked.cached_tokens, of.gpu.section.server
-    most = of.asked.limits(of.gpu.section).sequences
+    cached, server = sizing.asked.cached_tokens, sizing.gpu.section.server
+    most = sizing.asked.limits(sizing.gpu.section).sequences
 
     def is_full(row: ServingConfig) -> bool:
         return row.waits_for_memory or bool(
@@ -257,13 +270,13 @@ def slower_links(every: Iterable[Sizing]) -> tuple[str, str]:
     without any.
     """
     slow, host = list[str](), ""
-    for of in (one for one in every if one.fit and one.deployment.gpus > 1):
-        exchange = of.gpu.operation("all_reduce", "bfloat16")
-        parts = of.prompt(of.asked.loads()[0]) * each_ms(of.gpu.section.overheads)
+    for sizing in (one for one in every if one.fit and one.deployment.gpus > 1):
+        exchange = sizing.gpu.operation("all_reduce", "bfloat16")
+        parts = sizing.prompt(sizing.asked.loads()[0]) * each_ms(sizing.gpu.section.overheads)
         share = parts[STEP_PARTS.index("all_reduce")] / parts.sum()
-        host = exchange.like or of.device
+        host = exchange.like or sizing.device
         if share > MOST_EXCHANGE and exchange.like != IN_GENERAL:
-            slow.append(f"{percent(share)} on {of.deployment.gpus}")
+            slow.append(f"{percent(share)} on {sizing.deployment.gpus}")
     return (host, f" ({', '.join(slow)} GPUs)") if slow else ("", "")
 
 
@@ -275,11 +288,11 @@ def links_words(host: str, shares: str = "") -> str:
     )
 
 
-def _least(of: Sizing, dtype: str, requests: float) -> int:
+def _least(sizing: Sizing, dtype: str, requests: float) -> int:
     """Return the least tensor parallel that holds weights in a data type, and the caches of so many
     requests; 0: none does. "": the published data type.
     """
-    section, asked, decoder = of.gpu.section, of.asked, of.deployment.decoder
+    section, asked, decoder = sizing.gpu.section, sizing.asked, sizing.deployment.decoder
     tokens = asked.loads()[0].longest
     for n in (1 << power for power in range(MOST_GPUS.bit_length())):
         with suppress(InputError):  # a number that does not divide the decoder, a missing type
@@ -289,18 +302,18 @@ def _least(of: Sizing, dtype: str, requests: float) -> int:
     return 0
 
 
-def _least_by_dtype(of: Sizing, gpus: int, requests: float) -> dict[int, str]:
+def _least_by_dtype(sizing: Sizing, gpus: int, requests: float) -> dict[int, str]:
     """Return numbers below `gpus` that hold so many requests in a data type; the most of them first."""
-    others = () if of.deployment.decoder.has_mxfp4 else reversed(DTYPES)
-    fewer = {n: t for t in others if 0 < (n := _least(of, t, requests)) < gpus}
+    others = () if sizing.deployment.decoder.has_mxfp4 else reversed(DTYPES)
+    fewer = {n: t for t in others if 0 < (n := _least(sizing, t, requests)) < gpus}
     return dict(sorted(fewer.items(), reverse=True))
 
 
-def _room(of: Sizing) -> str:
+def _room(sizing: Sizing) -> str:
     """Remark on weights that do not fit, or leave no room for a request, and on the GPUs that hold both."""
-    sheet, here, asked = of.gpu.section.sheet, of.deployment, of.asked
-    room, taken = of.gpu.section.server.room_gib(sheet), here.weight_bytes * here.gpus
-    tokens, needed = int(asked.loads()[0].longest), needed_words(of)
+    sheet, here, asked = sizing.gpu.section.sheet, sizing.deployment, sizing.asked
+    room, taken = sizing.gpu.section.server.room_gib(sheet), here.weight_bytes * here.gpus
+    tokens, needed = int(asked.loads()[0].longest), needed_words(sizing)
     has_room = taken / here.gpus < GIB * room
     wanted = f", which leaves too little for the cache of {tokens:,} tokens" if has_room else ""
     wanted += f": {needed}" if needed else ""
@@ -311,12 +324,12 @@ def _room(of: Sizing) -> str:
     )
 
 
-def needed_words(of: Sizing) -> str:
+def needed_words(sizing: Sizing) -> str:
     """Return the fewest GPUs up to MOST_NAMED that hold the weights and a request, in words, and fewer in
     other data types.
     """
-    least = _least(of, of.asked.dtype, 1)
-    every = _least_by_dtype(of, least or MOST_GPUS, 1)
+    least = _least(sizing, sizing.asked.dtype, 1)
+    every = _least_by_dtype(sizing, least or MOST_GPUS, 1)
     fewer = {n: dtype for n, dtype in every.items() if n <= MOST_NAMED}
     least *= least <= MOST_NAMED
     words = [f"at least {plural(least, 'GPU')} (--tensor-parallel {least})"] if least else []
@@ -324,24 +337,28 @@ def needed_words(of: Sizing) -> str:
     return "; ".join(words) or f"more than {MOST_NAMED} are needed"
 
 
-def _not_timed(of: Sizing) -> Iterator[str]:
+def _not_timed(sizing: Sizing) -> Iterator[str]:
     """Remark on operations that were not timed on this GPU, by the source of their times."""
     told: dict[str, dict[str, list[str]]] = {}
-    for (name, dtype), operation in operations_of(of.gpu, of.deployment).items():
+    for (name, dtype), operation in operations_of(sizing.gpu, sizing.deployment).items():
         if operation.like:
             called = CALLED.get(name, name.replace("_", "-"))
             told.setdefault(operation.like, {}).setdefault(called, []).append(dtype)
     for like, names in sorted(told.items()):
-        source = f"as {like}" if like.startswith("its ") else f"as on {like}"
+        source = f"as {like}" if like in OWN_IN_BFLOAT16.values() else f"as on {like}"
         source = "by the usual rates of GPUs" if like == IN_GENERAL else source
         words = ", ".join(f"{name} in {' and '.join(dtypes)}" for name, dtypes in names.items())
         yield f"not timed on this GPU, but assumed {source}: {words}"
 
 
-def _beyond(of: Sizing, rows: Sequence[ServingConfig]) -> list[str]:
+def _beyond(sizing: Sizing, rows: Sequence[ServingConfig]) -> list[str]:
     """Remark on more requests than are served or run, and on loads and GPUs that were never served."""
-    section, here, rows = of.gpu.section, of.deployment, [row for row in rows if row.tpot_ms]
-    limits, node = of.asked.limits(section), int(section.sheet.gpus_per_node)
+    section, here, rows = (
+        sizing.gpu.section,
+        sizing.deployment,
+        [row for row in rows if row.tpot_ms],
+    )
+    limits, node = sizing.asked.limits(section), int(section.sheet.gpus_per_node)
     full = [row.largest_rate or 0.0 for row in rows if row.saturated]
     most = [
         min(math.ceil(r.concurrency / r.groups), r.largest_concurrency / r.groups) for r in rows

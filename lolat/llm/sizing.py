@@ -118,9 +118,11 @@ def _remarks_on_row(
     every: Mapping[Split, Sizing], missing: str, row: ServingConfig
 ) -> Iterator[str]:
     """Yield the remarks on a row as if its load and its GPUs alone were asked for."""
-    of, rate = every[row.split], row.request_rate
+    sizing, rate = every[row.split], row.request_rate
     number: int | tuple[()] = () if rate else int(row.concurrency)
-    alone = replace(of, asked=replace(of.asked, request_rate=rate or (), concurrency=number))
+    alone = replace(
+        sizing, asked=replace(sizing.asked, request_rate=rate or (), concurrency=number)
+    )
     yield from _remarks({row.split: alone}, [row], row, missing)
 
 

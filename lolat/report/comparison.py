@@ -14,7 +14,7 @@ from lolat.device.prediction import NO_LIMITS, Limits, Prediction
 from lolat.device.summary import not_alike
 from lolat.parameters import in_python
 from lolat.report.bottlenecks import page_file
-from lolat.report.prediction import table_of_predictions
+from lolat.report.prediction import best_lines, table_of_predictions
 from lolat.report.ranked import apart_words, assumed_hosts, device_words, left_out_lines
 from lolat.report.tables import ReportTable, element, for_readers
 from lolat.units import digits, milliseconds, percent, plain, plural
@@ -35,10 +35,7 @@ def page(found: Predictions, limits: Limits = NO_LIMITS, command: str = "") -> s
     table, *lines = table_of_predictions(answers, limits, math.inf)
     assert isinstance(table, ReportTable)
     lines += left_out_lines({**found.left_out, **found.failures}, None)
-    best = [
-        *_fastest_lines(answers),
-        *(line for line in lines if str(line).startswith(("Cheapest", "Lowest"))),
-    ]
+    best = [*_fastest_lines(answers), *best_lines(answers, limits)]
     networks, devices = _each(answers, _network), _each(answers, device_words)
     where = next(iter(devices)) if len(devices) == 1 else plural(len(devices), "device")
     sizes = ", ".join(_each(answers, lambda p: str(p.batch_size)))

@@ -8,16 +8,13 @@ from typing import Any
 from lolat.device.summary import IN_TF32, LAYOUTS
 from lolat.graph.modes import COMPILED, EAGER
 from lolat.report.cost_table import (
-    ASSUMED,
     SAMPLE,
-    SURE,
     Row,
     across,
     batch_words,
     columns,
     compared_links,
     ends_words,
-    is_little_worse,
     keeps,
     kept_words,
     launch_words,
@@ -25,18 +22,19 @@ from lolat.report.cost_table import (
     links_of,
     most_line,
     recipe_words,
-    surest,
     update_lines,
-    value_of,
     way_words,
 )
 from lolat.report.ranked import apart_words, grouped_notes, left_out_lines, levels_words
 from lolat.report.tables import Part, ReportTable
 from lolat.training.auto_batch import NEAR_SPEED
-from lolat.training.compare import Choice, Costs, choice_words, short_name
+from lolat.training.best import VERDICTS, Worth, by_price, by_time, surest
+from lolat.training.choice import Choice, choice_words, short_name
+from lolat.training.compare import Costs, faster_words
 from lolat.training.cost import NEARLY, Cost, close_words, no_room, would_words
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
+from lolat.training.tuning import Tuning
 from lolat.units import (
     LONGEST_MS,
     between,
@@ -62,6 +60,8 @@ def cost_lines(cost: Cost) -> Iterator[Part]:
         yield from ("", table)
     if after:
         yield from ("", *after)
+    if cost.fits is not False and (faster := faster_words(cost)):
+        yield faster
 
 
 def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
@@ -106,9 +106,9 @@ def _layout_lines(costs: Iterable[Cost]) -> Iterator[str]:
         yield f"{LAYOUTS[True]}: model.to(memory_format=torch.channels_last), and the images alike"
 
 
-def _auto_lines(of: Cost | Costs) -> Iterator[str]:
+def _auto_lines(answer: Cost | Costs) -> Iterator[str]:
     """A line on the choice of the batch sizes "auto"."""
-    if any(c.is_auto for c in ([of] if isinstance(of, Cost) else of.answers)):
+    if any(c.is_auto for c in ([answer] if isinstance(answer, Cost) else answer.answers)):
         yield "batch auto: the smallest within 2 % of the devices' best speed; --batch-size N takes another"
 
 
@@ -154,8 +154,8 @@ def _iteration_lines(cost: Cost) -> Iterator[str]:
         f"{SAMPLE[cost.data]}s/s{': ' * bool(parts)}{' · '.join(parts)}"
     )
     if best.mfu is not None:
-        tune = cost.tune or ""
-        each = "4" if tune.startswith("lora") else "2 or 6" if tune.startswith("frozen") else "6"
+        part = Tuning.named(cost.tune or "full").part
+        each = {"lora": "4", "frozen": "2 or 6", "full": "6"}[part]
         how = f"{each} FLOPs a parameter and token, and attention's"
         how = how if cost.sequence_length else "FLOPs of the products of both passes"
         useful = ", without padding" * bool(cost.padding)
@@ -185,9 +185,9 @@ def _memory_lines(cost: Cost) -> Iterator[str]:
         yield f"{trained:,} of {every:,} parameters are trained ({percent(trained / every)}){frozen}"
 
 
-def no_data_words(of: Cost | Costs) -> str:
+def no_data_words(answer: Cost | Costs) -> str:
     """The remark that without data there are no hours and dollars."""
-    if of.data == "tokens":
+    if answer.data == "tokens":
         return "Give --tokens N for hours and dollars."
     return "Give --samples N for epochs, and with a price their cost."
 
@@ -225,9 +225,10 @@ def _card_lines(options: Iterable[TrainingPrediction]) -> Iterator[str]:
         )
 
 
-def _bests(of: Cost | Costs) -> tuple[tuple[str, Any, TrainingLimits], ...]:
+def _bests(answer: Cost | Costs) -> tuple[tuple[str, Any, TrainingLimits], ...]:
     """(word, the best by it, the limits that it keeps): the cheapest and the fastest of an answer."""
-    return ("Cheapest", of.cheapest, of.limits), ("Fastest", of.fastest, of.limits.of_money)
+    limits = answer.limits
+    return ("Cheapest", answer.cheapest, limits), ("Fastest", answer.fastest, limits.of_money)
 
 
 def _best_line(name: str, words: str, best: Row, limits: TrainingLimits) -> str:
@@ -236,17 +237,15 @@ def _best_line(name: str, words: str, best: Row, limits: TrainingLimits) -> str:
     return f"{name}{limits.words()}: {words}{across(best[1])}{likely}"
 
 
-def _with_sure(
-    name: str, lines: Sequence[str], best: Row, rows: Sequence[Row], limits: TrainingLimits,
-    words: Callable[[Row], str],
-) -> Sequence[str]:  # fmt: skip
-    """Lines on the best row, and one on the best that is sure to keep the limits: before them where it is
-    little worse.
-    """
-    if (sure := surest(name, best, rows, limits)) is None:
-        return lines
-    line = f"{name}{limits.words()}, sure: {words(sure)}{across(sure[1])}"
-    return [line, *lines] if is_little_worse(name, sure, best) else [*lines, line]
+def _sure_line(
+    name: str, best: Row, rows: Sequence[Row], limits: TrainingLimits, words: Callable[[Row], str]
+) -> Iterator[str]:
+    """A line on the best row that surely keeps the limits, beside one that likely does."""
+    worth = by_time if name == "Fastest" else by_price
+    sure = surest((option for _, option in rows), limits, worth)
+    if keeps(best[1], limits) == "likely" and sure:
+        row = next(row for row in rows if row[1] is sure)
+        yield f"{name}{limits.words()}, sure: {words(row)}{across(sure)}"
 
 
 def _faster_words(cheapest: Choice | TrainingPrediction, other: Choice | TrainingPrediction) -> str:
@@ -268,8 +267,9 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
             more = _faster_words(cost.option(cost.cheapest), best) if cost.cheapest else ""
             line = _best_line(name, cost.summary(devices), (cost, best), limits) + more
             rows = [(cost, option) for option in cost.options]
-            yield from _with_sure(
-                name, [line], (cost, best), rows, limits, lambda row: cost.summary(row[1].devices)
+            yield line
+            yield from _sure_line(
+                name, (cost, best), rows, limits, lambda row: cost.summary(row[1].devices)
             )
     yield from _price_lines(cost)
 
@@ -354,7 +354,7 @@ def _readable(costs: Costs, listed: Sequence[Row]) -> tuple[Sequence[Row], list[
         return listed, []
     bests, choices = {costs.cheapest, costs.fastest}, [Choice.of(*row) for row in listed]
     kept = [keeps(row[1], costs.limits) for row in listed]
-    order = sorted(range(len(listed)), key=lambda n: SURE.index(kept[n]) > 1 if kept[n] else 0)
+    order = sorted(range(len(listed)), key=lambda n: VERDICTS.index(kept[n]) > 1 if kept[n] else 0)
     within = [n for n in order if kept[n] != "NO" or choices[n] in bests]
     least = {short_name(choices[n].device): n for n in reversed(within)}
     shown = {n for n in within if choices[n] in {*costs.frontier, *bests}} | {*least.values()}
@@ -477,14 +477,14 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
             value, ends = (o.dollars, o.dollars_interval) if is_price else (o.total_s, o.interval_s)
             device = short_name(cost.device)
             # The interval of an assumed network is too wide to tell anything.
-            if value is None or across(o).endswith(ASSUMED):
+            if value is None or (across(o) and o.link is not None):
                 continue
             if device not in values or value < values[device][0]:
                 values[device], numbers[device] = (value, ends), o.devices
         words = choice_words(choice, costs.batches > 1)
         more = _faster_words(costs.cheapest, choice) if costs.cheapest else ""
         of = short_name(choice.device)
-        more += _on_one(best, rivals, name)
+        more += _on_one(best, rivals, by_price if name == "Cheapest" else by_time)
         if best[0].is_auto and (most := best[1].largest_batch or 0) > best[1].batch_size:
             more += f"; batches up to {most:,} fit"
         needed, room = best[1].memory_bytes, best[0].available_bytes
@@ -496,17 +496,16 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
         named = {each[device]: value for device, value in values.items()}
         alike = apart_words(each[of], named, "  ") if of in values else ""
         kept = kept_words(costs) * (name == "Cheapest")
-        lines = [*filter(None, (line, launch_words(costs, name.lower()), kept, alike))]
-        yield from _with_sure(
-            name, lines, best, listed, limits,
-            lambda row: choice_words(Choice.of(*row), costs.batches > 1),
-        )  # fmt: skip
+        yield from filter(None, (line, launch_words(costs, name.lower()), kept, alike))
+        yield from _sure_line(
+            name, best, listed, limits, lambda row: choice_words(Choice.of(*row), costs.batches > 1)
+        )
 
 
-def _on_one(best: Row, rivals: Sequence[Row], name: str) -> str:
+def _on_one(best: Row, rivals: Sequence[Row], worth: Worth) -> str:
     """A clause on one machine that is nearly as cheap, or as fast, as several."""
     whole = [row for row in rivals if not across(row[1])]
-    one = min(whole, key=lambda row: value_of(row, name), default=best) if across(best[1]) else best
-    if one is best or value_of(one, name) > NEARLY * value_of(best, name):
+    one = min(whole, key=lambda row: worth(row[1])[0], default=best) if across(best[1]) else best
+    if one is best or worth(one[1])[0] > NEARLY * worth(best[1])[0]:
         return ""
     return f"; on one machine: {choice_words(Choice.of(*one))}"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from lolat.device.intervals import within_limit
 from lolat.device.summary import IN_TF32, LAYOUTS
 from lolat.hardware.links import CLUSTER, UNKNOWN_NETWORK
 from lolat.report.llm import LEGEND
 from lolat.report.tables import Column, ReportTable, ends_of
 from lolat.training.auto_batch import CLOSE
-from lolat.training.compare import Choice, Costs, short_name, way_of
+from lolat.training.best import VERDICTS, verdict
+from lolat.training.choice import Choice, short_name, way_of
+from lolat.training.compare import Costs
 from lolat.training.cost import Cost, close_words, is_close
 from lolat.training.parallel import NONE
 from lolat.training.prediction import TrainingPrediction
@@ -52,16 +52,16 @@ def rented_words(cost: Cost, option: TrainingPrediction) -> str:
     return f"{rented.instances} x {name}{idle}" if rented.instances > 1 else f"{name}{idle}"
 
 
-def _marks(of: Cost | Costs, row: Row, has_memory: bool) -> str:
+def _marks(answer: Cost | Costs, row: Row, has_memory: bool) -> str:
     """The marks of a row, a space for each that it lacks. `has_memory`: the table shows the memory."""
     cost, option = row
     if option.fits is False:
         return NO_ROOM
-    is_one = isinstance(of, Cost)
-    if isinstance(of, Cost):
-        is_best = bool(option.devices in of.frontier and option.total_s and of.options[1:])
+    is_one = isinstance(answer, Cost)
+    if isinstance(answer, Cost):
+        is_best = bool(option.devices in answer.frontier and option.total_s and answer.options[1:])
     else:
-        is_best = Choice.of(cost, option) in of.frontier
+        is_best = Choice.of(cost, option) in answer.frontier
     is_unlike, is_decoder = cost.in_domain is False, cost.sequence_length is not None
     unsure = [
         cost.estimated and not is_decoder,
@@ -105,12 +105,12 @@ def way_words(cost: Cost) -> str:
     return way_of(precision, cost.launch, LAYOUTS[cost.channels_last], cost.checkpointing)
 
 
-def columns(of: Cost | Costs) -> list[Column]:
+def columns(answer: Cost | Costs) -> list[Column]:
     """The columns of a table of one device or of several."""
-    is_one, limits = isinstance(of, Cost), of.limits
-    costs = [of] if isinstance(of, Cost) else of.answers
+    is_one, limits = isinstance(answer, Cost), answer.limits
+    costs = [answer] if isinstance(answer, Cost) else answer.answers
     sizes = {o.memory_bytes for c in costs for o in c.options}
-    has_memory = not is_one or of.data == "tokens" or len(sizes) > 1
+    has_memory = not is_one or answer.data == "tokens" or len(sizes) > 1
     has_batch = len({(o.batch_size, c.accumulate) for c in costs for o in c.options}) > 1
     accumulates = len({c.accumulate for c in costs}) > 1
     has_amount = any(o.within_limits is not None for c in costs for o in c.options)
@@ -141,7 +141,7 @@ def columns(of: Cost | Costs) -> list[Column]:
                page="spare"),
         Column("rented", lambda row: rented_words(*row), is_text=True, page="spare"),
         Column("$/hour", one(lambda o: o.rented and o.rented.price_per_hour), _money, page="spare"),
-        Column("iteration", lambda row: row[1].iteration_ms if is_one or not of.samples else None,
+        Column("iteration", lambda row: row[1].iteration_ms if is_one or not answer.samples else None,
                milliseconds, page="hidden"),
         Column("exchange", one(lambda o: o.parts_ms["exchange"] or None), milliseconds, page="hidden"),
         Column("samples/s", lambda row: None if is_one or row[1].tokens_per_s else row[1].samples_per_s,
@@ -151,12 +151,12 @@ def columns(of: Cost | Costs) -> list[Column]:
         Column("memory", lambda row: row[1].memory_bytes if has_memory else None, byte_size, page="spare"),
         Column("epoch", one(lambda o: o.epoch_s), duration, page="hidden"),
         Column("total" if is_one else "hours", lambda row: row[1].total_s, time),
-        Column(f"{percent(of.coverage or 0.0)} between", lambda row: row[1].interval_s, ends_of(time),
+        Column(f"{percent(answer.coverage or 0.0)} between", lambda row: row[1].interval_s, ends_of(time),
                page="below"),
         Column("$", lambda row: row[1].dollars, _money),
         Column("$ between", one(lambda o: o.dollars_interval), ends_of(_money), page="below"),
         *(limit_column(one) for one in ([limits] if has_amount else limits.each())),
-        Column("marks", lambda row: _marks(of, row, has_memory), is_text=True),
+        Column("marks", lambda row: _marks(answer, row, has_memory), is_text=True),
     ]  # fmt: skip
 
 
@@ -165,7 +165,7 @@ def legend(table: ReportTable) -> Iterator[str]:
     marks = {mark for row in table.cells for mark in row[-1]}
     legend = MARKS | {NO_ROOM: "does not fit: the time is that of such a device with more memory"}
     yield from (f"{mark} {words}" for mark, words in legend.items() if mark in marks)
-    if any(word in row for row in table.cells for word in SURE[1:3]):
+    if any(word in row for row in table.cells for word in VERDICTS[1:3]):
         yield LEGEND
 
 
@@ -182,70 +182,30 @@ def ends_words(row: Row, limits: TrainingLimits) -> str:
     return f": {percent(cost.coverage)} {', '.join(each)}" * bool(each)
 
 
-NO_PRICE = "no price"
-SURE = ("yes", "likely", "unlikely", NO_PRICE, "NO")
-
-
 def keeps(option: TrainingPrediction, limits: TrainingLimits) -> str:
-    """`within_limit` of an option for the limit that it is less sure to keep; "" without limits.
-
-    A limit of money is not known to be kept without a price.
-    """
-    words = []
-    if limits.max_hours is not None and option.total_s is not None:
-        words.append(within_limit(option.total_s, option.interval_s, 3600 * limits.max_hours))
-    if limits.max_dollars is not None and option.dollars is not None:
-        words.append(within_limit(option.dollars, option.dollars_interval, limits.max_dollars))
-    elif limits.max_dollars is not None and option.rented is None and option.fits is not False:
-        words.append(NO_PRICE)
+    """The `verdict` on an option, or its data within limits and in which time; "" without limits."""
     if option.within_limits is not None:
         low, high = option.within_interval or (None, None)
         ends = "" if low is None else f" ({quantity(low)} .. {quantity(high or low)})"
         of = "samples" if option.tokens_per_s is None else "tokens"
         took = duration(option.within_limits / (option.tokens_per_s or option.samples_per_s))
         return f"{quantity(option.within_limits)} {of}{ends} in {took}"
-    return max(words, key=SURE.index, default="")
+    has_limit = limits.max_hours is not None and option.total_s is not None
+    has_limit |= limits.max_dollars is not None
+    return verdict(option, limits) * has_limit
 
 
-LITTLE = 1.05
-"""The most that a sure choice may cost, or last, of what a likely one does, to be named before it."""
+def headline(costs: Costs) -> Row | None:
+    """The row that a comparison is named after: the cheapest, without prices the fastest; None without."""
+    best = costs.cheapest or costs.fastest
+    rows = ((c, o) for c in costs.answers for o in c.timed)
+    return next((row for row in rows if Choice.of(*row) == best), None)
 
 
-def value_of(row: Row, name: str) -> float:
-    """The price of a row for the word "Cheapest", else its time; infinite where it is unknown."""
-    option = row[1]
-    return (option.dollars if name.startswith("Cheapest") else option.total_s) or math.inf
-
-
-def surest(name: str, best: Row, rows: Sequence[Row], limits: TrainingLimits) -> Row | None:
-    """The best row that is sure to keep the limits, beside one that is likely to; None without."""
-    if keeps(best[1], limits) != "likely":
-        return None
-    sure = [row for row in rows if keeps(row[1], limits) == "yes" and row[1].fits is not False]
-    return min(sure, key=lambda row: value_of(row, name), default=None)
-
-
-def is_little_worse(name: str, sure: Row, best: Row) -> bool:
-    """True if the sure row costs at most LITTLE of the best one, or takes so long."""
-    return value_of(sure, name) <= LITTLE * value_of(best, name)
-
-
-def headline(of: Cost | Costs) -> tuple[Row, str] | None:
-    """(the row of a headline, a clause that it is likely to keep the limits).
-
-    It is the cheapest, without prices the fastest, or the best that is sure to keep the limits where that
-    is little worse. None without data.
-    """
-    costs = [of] if isinstance(of, Cost) else of.answers
-    rows = [(c, o) for c in costs for o in c.options if c.fits is not False]
-    name, best = ("Fastest", of.fastest) if of.cheapest is None else ("Cheapest", of.cheapest)
-    found = (row for row in rows if best in (row[1].devices, Choice.of(*row)))
-    if best is None or (row := next(found, None)) is None:
-        return None
-    sure = surest(name, row, rows, of.limits)
-    if sure and is_little_worse(name, sure, row):
-        return sure, ""
-    return row, f"; likely{of.limits.words()}" * (keeps(row[1], of.limits) == "likely")
+def likely_words(row: Row) -> str:
+    """A clause that a row is likely to keep its limits; "" if it surely does, or surely does not."""
+    limits = row[0].limits
+    return f"; likely{limits.words()}" * (keeps(row[1], limits) == "likely")
 
 
 def most_line(rows: Sequence[Row]) -> str:
@@ -291,10 +251,11 @@ def launch_words(costs: Costs, name: str) -> str:
     return f"{words}: {duration(one.total_s)}{price}, {less} less"
 
 
-def link_words(cost: Cost, option: TrainingPrediction, is_given: bool = False) -> str:
-    """The link of an option in words: its name, Gbit/s, between machines of a GPU and of a machine; how to
-    give another one, unless one is given for other options (`is_given`).
+def link_words(row: Row, is_told: bool = True, is_given: bool = False) -> str:
+    """The link of a row in words: its name, Gbit/s, between machines of a GPU and of a machine; `is_told`:
+    that it is assumed, and how to give another one, unless one is given for other rows (`is_given`).
     """
+    cost, option = row
     rented, machine, gbps = option.rented, cost.machine, option.link_gbps or 0.0
     if rented and rented.instance_type:
         machine = (option.devices + rented.idle_devices) // rented.instances
@@ -303,15 +264,15 @@ def link_words(cost: Cost, option: TrainingPrediction, is_given: bool = False) -
         own = f" {gbps / machine:.4g}"
         words += f" a machine of {machine},{own} a GPU"
     yours = "" if is_given else f"; yours: --link-gbps{own}"
-    return f"{option.link}, {words} (assumed{yours})" if option.link else words
+    return f"{option.link}, {words}" + f" (assumed{yours})" * is_told if option.link else words
 
 
 def links_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """The link of several devices in words -> the rows that have it."""
     several = [row for row in rows if row[1].devices > 1]
     is_given, found = any(o.link is None for _, o in several), dict[str, list[Row]]()
-    for cost, option in several:
-        found.setdefault(link_words(cost, option, is_given), []).append((cost, option))
+    for row in several:
+        found.setdefault(link_words(row, is_given=is_given), []).append(row)
     return found
 
 
@@ -320,15 +281,12 @@ def compared_links(rows: Sequence[Row]) -> Iterator[str]:
     links = links_of(rows)
     if all(option.link for some in links.values() for _, option in some):
         if links:
-            each = {words.partition(" (assumed")[0] for words in links}
+            each = {link_words(some[0], is_told=False) for some in links.values()}
             yield f"Links assumed: {'; '.join(sorted(each))} (yours: --link-gbps, of a GPU)"
         return
     for words, some in links.items():
         names = dict.fromkeys(f"{o.devices} x {short_name(c.device)}" for c, o in some)
         yield f"Gradients of {', '.join(names)} over {words}"
-
-
-ASSUMED = ", assumed"
 
 
 def across(option: TrainingPrediction) -> str:
@@ -338,7 +296,7 @@ def across(option: TrainingPrediction) -> str:
     if number == 1 and option.link not in (CLUSTER, UNKNOWN_NETWORK):
         return ""
     machines = f"{number if number > 1 else 'several'} separate machines"
-    assumed = ASSUMED * (option.link is not None)
+    assumed = ", assumed" * (option.link is not None)
     return f", {machines} over {option.link_gbps:g} Gbit/s{assumed}"
 
 

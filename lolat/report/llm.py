@@ -41,8 +41,6 @@ LEGEND = (
     "keeps / misses it."
 )
 LEAST_SHARE = 0.02
-IDLE = 0.15
-"""A share of the requests that replicas could serve, below which the limits ask for nearly idle ones."""
 WIDE = 5.0
 """The factor between the ends of an interval above which the answer says why."""
 OWN_PRICE = "a price an hour can be given"
@@ -103,7 +101,7 @@ def row_words(row: ServingConfig, best: str = "") -> str:
     waits = "waits for memory" if row.waits_for_memory else ""
     idle = (row.rented_gpus or row.gpus) - row.gpus
     paid = f"{plural(idle, 'GPU')} idle" if idle else ""
-    busy = f"{percent(row.utilization or 0.0)} busy" if is_idle(row) else ""
+    busy = f"{percent(row.utilization or 0.0)} busy" if row.is_idle else ""
     return ", ".join(filter(None, [words, busy, waits, paid, outside]))
 
 
@@ -274,7 +272,6 @@ def _best_lines(answer: ServingAnswer) -> Iterator[str]:
         of = at_load(row, len(loads) == 1)
         if best := bests.get(load):
             yield _best_words(best, asked, of)
-            yield from idle_words(best)
             yield from holds_words(best, asked)
             yield from _surely_words(best, sure.get(load), asked)
         elif row.request_rate is not None:
@@ -290,21 +287,6 @@ def _best_words(row: ServingConfig, asked: ServingQuestion, load: str) -> str:
     if row.dollars_per_hour is not None:
         which, price = "Cheapest", f", {price_of(row)}"
     return f"{which}{sure} within the limits{load}: {row.gpus_words}{row.split_words}{price}."
-
-
-def idle_words(row: ServingConfig) -> Iterator[str]:
-    """A remark on a row of many GPUs, as limits leave its requests hardly any time to share steps."""
-    if is_idle(row):
-        prompt, token = (milliseconds(ms or 0.0) for ms in (row.prefill_ms, row.decode_ms))
-        yield (
-            f"These GPUs are {percent(row.utilization or 0.0)} busy: only nearly idle ones keep the "
-            f"limits, as a prompt alone takes {prompt}, and a token {token}. Higher limits need far fewer."
-        )
-
-
-def is_idle(row: ServingConfig) -> bool:
-    """True if a row has several replicas, all of them IDLE."""
-    return row.replicas > 1 and not row.saturated and (row.utilization or 1.0) < IDLE
 
 
 def price_of(row: ServingConfig) -> str:

@@ -29,7 +29,6 @@ from lolat.report.llm import (
     cheapest_word,
     columns,
     holds_words,
-    is_idle,
     load_line,
     near_lines,
     other_dtype_lines,
@@ -52,8 +51,8 @@ EACH_LOAD = "The best row of each under each load:"
 
 def compared_lines(found: ComparedModels) -> Iterator[Part]:
     """The question, a row a model, remarks and who cannot answer; the cheapest and the fastest last."""
-    first, *_ = found.of.values()
-    several = len({of.model for of in found.of.values()}) > 1
+    first, *_ = found.full.values()
+    several = len({of.model for of in found.full.values()}) > 1
     rows = [row for some in found.loads.values() for row in some.values()]
     types = by_text((plain(name), types_words(row)) for name, row in found.answers.items())
     is_same = len(types) == 1 and not several
@@ -79,11 +78,11 @@ def after_lines(found: ComparedModels) -> Iterator[str]:
     if any(row.headroom_rate for row in rows):
         by = "the predicted times" if found.asked.sure is None else "the ends of the intervals"
         yield f"limits hold to: the most requests a second within the limits, by {by}."
-    if any(map(is_idle, rows)):
+    if any(row.is_idle for row in rows):
         yield "busy: only nearly idle GPUs keep the limits, so that higher limits need far fewer."
     told = (
         (plain(n), words)
-        for n, of in found.of.items()
+        for n, of in found.full.items()
         for words in cache_legend(of.served, of.framework, found.asked)
     )
     yield from (f"{', '.join(names)}: {words}" for words, names in by_text(told).items())
@@ -103,7 +102,7 @@ def after_lines(found: ComparedModels) -> Iterator[str]:
 def price_lines(found: ComparedModels) -> Iterator[str]:
     """The lists of the prices."""
     rented = (name for name, row in found.answers.items() if row.rented)
-    lists = dict.fromkeys(plain(found.of[name].price_list) for name in rented)
+    lists = dict.fromkeys(plain(found.full[name].price_list) for name in rented)
     # What is taken for granted of a list is said once.
     told = [one for one in lists if not any(n != one and n.startswith(one) for n in lists)]
     if told:
@@ -212,7 +211,7 @@ def _surely_cheapest(found: ComparedModels, rows: Mapping[str, ServingConfig]) -
 def unpriced_lines(found: ComparedModels) -> Iterator[str]:
     """Models without a price, and why."""
     bare = [n for n, row in found.answers.items() if row.dollars_per_hour is None]
-    known = [n for n in bare if found.of[n].prices]
+    known = [n for n in bare if found.full[n].prices]
     for why, names in (
         ("No price is known", [n for n in bare if n not in known]),
         ("No machine with so many GPUs has a price", known),
@@ -290,7 +289,7 @@ def of_one_type(table: ReportTable, caption: str) -> str:
 def _columns_of(
     found: ComparedModels, names: Mapping[int, str], rows: Sequence[ServingConfig]
 ) -> list[Column]:
-    first, *_ = found.of.values()
+    first, *_ = found.full.values()
     at = "" if found.asked.percentile is None else f" P{found.asked.percentile}"
     pages: dict[str, Page] = {"GPUs": "front", f"whole request{at}": "hidden"}
     pages |= {
@@ -305,7 +304,7 @@ def _columns_of(
         pages[PRICE] = screens[PRICE] = "hidden"
     if found.asked.max_tpot_ms and found.asked.min_tokens_per_s is None:
         screens[SPEED] = "hidden"
-    several = len({of.model for of in found.of.values()}) > 1
+    several = len({of.model for of in found.full.values()}) > 1
     return [
         Column(
             "model" if several else "device",

@@ -35,7 +35,7 @@ from lolat.report.rows import TERMS, block_rows
 from lolat.report.rows import folded as folded
 from lolat.report.tables import Part, ReportTable, element, lines_of, one_by_one
 from lolat.report.tables import write_csv as write_csv
-from lolat.training.compare import Choice, short_name
+from lolat.training.choice import Choice, short_name
 from lolat.units import GIB
 
 # ---- Text and pages
@@ -203,7 +203,7 @@ def _compared(found: Any) -> list[dict[str, Any]]:
             near = (one for one in found.near.get(name, ()) if one.request_rate == load)
             fewer = [f"nearly: {one.gpus_words}, {one.over_words(found.asked)}" for one in near]
             words = llms.leads(found, best, name)
-            device = found.of[name].label or name
+            device = found.full[name].label or name
             rows.append(
                 row.rows()[0]
                 | {"device": device, "remark": "; ".join(filter(None, [words, *fewer]))}

@@ -13,7 +13,7 @@ from lolat.report import prediction
 from lolat.report.cost_table import SAMPLE, way_words
 from lolat.report.ranked import device_words
 from lolat.report.rows import COLORS, TERMS, block_rows
-from lolat.training.compare import short_name
+from lolat.training.choice import short_name
 from lolat.units import milliseconds, percent, plain, plural
 
 CAUSES = {color: TERMS[group] for group, color in COLORS.items()}
@@ -261,7 +261,7 @@ def _draw_compared(found: Any, axes: Axes) -> Any:
         for name, rows in of_device.items()
     }
     row = next(iter(found.answers.values()))
-    models = ", ".join(dict.fromkeys(plain(of.model) for of in found.of.values()))
+    models = ", ".join(dict.fromkeys(plain(of.model) for of in found.full.values()))
     if found.by_load:
         ax = _over_loads(points, found, axes)
         ax.set_title(f"{models}, the best row of each")

@@ -7,7 +7,7 @@ from itertools import product
 from shlex import quote
 from typing import Any
 
-from lolat.device.domain import LARGER, SMALLER
+from lolat.device.domain import LARGER, NEGLIGIBLE_SHARE, SMALLER
 from lolat.device.prediction import (
     NO_LIMITS,
     Limits,
@@ -188,10 +188,10 @@ def _range(prediction: Prediction) -> str:
     why = ": small" * (SMALLER in topics) + ": large" * (LARGER in topics)
     if prediction.in_domain is None and prediction.query.model.file.timed_batches:
         return "by batch alone"
-    mostly = "mostly " * (
-        prediction.in_domain is True and domain_words(prediction).startswith("mostly")
-    )
-    return mostly + range_word(prediction) + why * (not prediction.host_bound)
+    share, waits = prediction.inside_share or 0.0, prediction.host_bound
+    is_part = prediction.in_domain is True and share <= 1.0 - NEGLIGIBLE_SHARE and not waits
+    mostly = "mostly " * is_part
+    return mostly + range_word(prediction) + why * (not waits)
 
 
 def table_of_predictions(
@@ -209,7 +209,7 @@ def table_of_predictions(
     by_size = {
         p.batch_size: p for p in predictions if (p.query.network, device_words(p)) == of_first
     }
-    is_priced = len({p.device for p in predictions}) > 1 or any(p.prices for p in predictions)
+    is_priced = _is_priced(predictions)
     coverages = {p.coverage for p in predictions} - {None}
     between = "".join(f"{100 * (c or 0.0):g} % sure of" for c in coverages)
 
@@ -246,10 +246,7 @@ def table_of_predictions(
     )
     if limits and "likely" in {limits.kept(p) for p in predictions}:
         yield "likely: the time keeps the limit, perhaps barely; its whole interval does not (--sure 90)"
-    comparable = predictions if is_priced and not differ else []
-    best = [*cheapest_lines(comparable, limits)], [*_lowest_rent(comparable, limits)]
-    for lines in best if limits.min_samples_per_s is None else reversed(best):
-        yield from lines
+    yield from best_lines(predictions, limits)
     yield from _rented(predictions if is_priced else [])
     yield from grouped_notes([*_noted(predictions)], most_notes)
 
@@ -262,6 +259,22 @@ def _noted(
     for p in predictions:
         network = f"{plain(p.query.network)} on " * has_several
         yield f"{network}{device_words(p)}", p.warnings, p.interval_ms
+
+
+def _is_priced(predictions: Sequence[Prediction]) -> bool:
+    """True of several devices, or of one whose price is asked for."""
+    return len({p.device for p in predictions}) > 1 or any(p.prices for p in predictions)
+
+
+def best_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) -> Iterator[str]:
+    """Sentences on the cheapest device, and within limits on that of the lowest price an hour; none without
+    prices, or in precisions that differ.
+    """
+    if not _is_priced(predictions) or not_alike(p.query.model for p in predictions):
+        return
+    best = [*cheapest_lines(predictions, limits)], [*_lowest_rent(predictions, limits)]
+    for lines in best if limits.min_samples_per_s is None else reversed(best):
+        yield from lines
 
 
 def cheapest_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) -> Iterator[str]:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from lolat.graph.modes import COMPILED, DEFAULT_MODE, DTYPES, EAGER, FLOAT32, LAUNCHES, Mode
+from lolat.graph.modes import COMPILED, DEFAULT_MODE, DTYPES, EAGER, FLOAT32, Mode
 from lolat.io.tables import Row
+from lolat.parameters import LAUNCHES
 
 MODE_COLUMNS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "dtype": ("dtype", DTYPES),

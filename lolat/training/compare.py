@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -13,66 +12,23 @@ from typing import Any
 from lolat.device import Device
 from lolat.device.execution_modes import TIED
 from lolat.device.question import AUTO, as_whole, ask_each, each_batch, is_one, no_device, several
-from lolat.device.summary import LAYOUTS
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.modes import AMP, BFLOAT16, COMPILED, EAGER, FLOAT16, GRAPH
-from lolat.hardware.gpus import PRECISION_OF, device_names, find_gpu, usable_bytes
+from lolat.hardware.gpus import PRECISION_OF, find_gpu, usable_bytes
 from lolat.hardware.prices import price_list
 from lolat.hardware.rental import ALMOST, rental_of
 from lolat.io.progress import OnProgress
 from lolat.io.results import Remark
 from lolat.parameters import BEST
 from lolat.training.auto_batch import NEAR_SPEED
-from lolat.training.cost import Cost, Trained, best_of, cost_on, is_close, read_question
-from lolat.training.parallel import NONE
+from lolat.training.best import best_of
+from lolat.training.choice import Choice, choice_words, offer_words, short_name
+from lolat.training.cost import Cost, Trained, cost_on, is_close, read_question
 from lolat.training.prediction import Limited, TrainingPrediction
 from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import tuned
 from lolat.units import byte_size, dollars, duration, milliseconds, plain, plural
-
-
-@dataclass(frozen=True)
-class Choice:
-    """An option of a comparison: so many devices of one kind, in one precision, with one batch size.
-
-    `in_all`: samples of all devices in an update.
-    """
-
-    device: str
-    precision: str | None
-    batch_size: int
-    devices: int
-    total_s: float
-    dollars: float | None
-    in_all: int = 0
-    launch: str | None = None
-    channels_last: bool | None = None
-    host_bound: bool = False
-    checkpointing: str | None = None
-
-    @classmethod
-    def of(cls, cost: Cost, option: TrainingPrediction) -> Choice:
-        """Return the choice of an option of a device."""
-        about = "device", "precision", "launch", "channels_last", "host_bound", "checkpointing"
-        return cls(
-            batch_size=option.batch_size, devices=option.devices, total_s=option.total_s or 0.0,
-            dollars=option.dollars, in_all=option.devices * option.batch_size * cost.accumulate,
-            **{name: getattr(cost, name) for name in about},
-        )  # fmt: skip
-
-    @property
-    def way(self) -> str:
-        """The execution mode: "amp, channels last, full checkpointing"; eager, channels first and no
-        checkpointing are not said.
-        """
-        layout = LAYOUTS[self.channels_last or None]
-        return way_of(self.precision, self.launch, layout, self.checkpointing)
-
-    @property
-    def words(self) -> str:
-        """The devices, their time and price: "4 x a100, 2 h 10 min, $20"."""
-        return choice_words(replace(self, precision=None))
 
 
 @dataclass(frozen=True, repr=False)
@@ -175,44 +131,6 @@ def check_priced(answers: Sequence[Cost]) -> None:
     )
 
 
-def way_of(
-    precision: str | None, launch: str | None, layout: str, checkpointing: str | None
-) -> str:
-    """Return an execution mode in words, without a launch that is eager and no checkpointing."""
-    again = "" if checkpointing in (None, NONE) else f"{checkpointing} checkpointing"
-    return ", ".join(filter(None, (precision, launch if launch != EAGER else "", layout, again)))
-
-
-def choice_words(choice: Choice, with_batch: bool = False) -> str:
-    """Return a choice in words: "4 x a100 in amp, channels last, 2 h 10 min, $20"."""
-    words = [f"{choice.devices} x {short_name(choice.device)}"]
-    whole = f" ({choice.in_all:,} in all)" if choice.in_all > choice.batch_size else ""
-    batch = f"batch {choice.batch_size:,}{whole}"
-    words[0] += f" in {choice.way}" if choice.precision else ""
-    words += [batch] * with_batch + [duration(choice.total_s)]
-    return ", ".join(words + ([] if choice.dollars is None else [dollars(choice.dollars)]))
-
-
-def offer_words(offer: Choice, with_batch: bool = False, with_precision: bool = False) -> str:
-    """Return the options of a choice's execution mode, and the choice in words."""
-    options = [f"{arg('precision')} {offer.precision}"] * with_precision
-    options += [arg("channels_last")] * bool(offer.channels_last)
-    options += [f"{arg('launch')} {offer.launch}"] * (offer.launch not in (None, EAGER))
-    return f"{' '.join(options)} ({choice_words(offer, with_batch)})"
-
-
-def short_name(device: str) -> str:
-    """Return a device's name without the mode it was measured in, which trains nothing: "h100-fp16-nhwc"
-    and "h100-vllm" are "h100".
-
-    It stays whole where the rest is a card's and the beginning of another's: a Max-Q is told by neither.
-    """
-    short = re.sub(r"(-(fp32|fp16|bf16|amp|nhwc|compiled|vllm))+$", "", plain(device))
-    names = device_names()
-    of_two = short in names and any(name.startswith(f"{short}-") for name in names)
-    return plain(device) if of_two else short
-
-
 SHARING = (1, 2, 4, 8)
 """Numbers of devices that share a global batch, if none is asked for."""
 
@@ -254,6 +172,11 @@ def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
 
 
 def _shared(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) -> Cost:
+    """Answer a question, which can be asked again with other arguments; see `_of_part`."""
+    return replace(_of_part(ask, asked), again=(asked, ask))
+
+
+def _of_part(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) -> Cost:
     """Answer for a device's part of a global batch: in micro-batches of the size asked for, of AUTO the
     largest equal ones that fit; smaller ones where these hardly do or are outside the measured range, and
     smaller ones cost no time.
@@ -306,21 +229,17 @@ def compare(
     by_label, most = {model.label: model for model in models}, _most_devices(asked)
     left_out = {name: why for name, why in left_out.items() if name not in by_label}
 
-    def fastest(model: Device, one: TrainingQuestion) -> Cost:
-        is_compiled = model.file.has_latencies and model.file.mode.launch == COMPILED
-        if is_alike and is_compiled and one.launch is None:
-            one = replace(one, launch=EAGER)
-        return _fastest(model, trained, one, most)
-
     def ask(model: Device, one: TrainingQuestion) -> Cost:
         if why := _too_small(model, one):
             raise AnswerIsNo(why)
-        return _shared(partial(fastest, model), one)
+        is_compiled = model.file.has_latencies and model.file.mode.launch == COMPILED
+        if is_alike and is_compiled and one.launch is None:
+            one = replace(one, launch=EAGER)
+        return _shared(partial(_fastest, model, trained, most), one)
 
-    answers, models_of = list[Cost](), dict[str, Device]()
+    answers = list[Cost]()
     for one in _questions(asked):
         found = ask_each(by_label, partial(ask, one=one), left_out, on_progress)
-        models_of |= {cost.device: by_label[label] for label, cost in found.items()}
         # Of two files of one GPU the fastest answers; each may have tried other precisions.
         ranked = sorted(found.values(), key=partial(_rank, one), reverse=True)
         best = {(short_name(c.device), c.launch): id(c) for c in ranked}.values()
@@ -328,33 +247,30 @@ def compare(
     if not answers:
         raise no_device(left_out)
     check_priced(answers)
-    made = joined(answers, left_out, asked.precision or BEST)
-    return with_modes(made, lambda name, more: fastest(models_of[name], replace(asked, **more)))
+    return with_modes(joined(answers, left_out, asked.precision or BEST))
 
 
-def costs_of(
-    device: Device, network: Any, asked: TrainingQuestion, beside: TrainingQuestion | None = None
-) -> Cost | Costs:
+def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Costs:
     """Predict the cost of training on `device`, with each of several batch sizes and ways to checkpoint, or
     on each number of devices that share a global batch; the network is read once.
 
-    For BEST the device answers in its fastest precision and layout of images. `beside`: the question whose
-    answer has this one too.
+    For BEST the device answers in its fastest precision and layout of images.
     """
-    trained, most = read_question(network, asked.input_size), _most_devices(beside or asked)
-
-    def ask(one: TrainingQuestion) -> Cost:
-        if one.precision == BEST:
-            return _fastest(device, trained, one, most)
-        return _on_cards(one.device(device), trained, one, most)
-
+    trained, most = read_question(network, asked.input_size), _most_devices(asked)
+    ask = partial(_ask, device, trained, most)
     answers = [_shared(ask, one) for one in _questions(asked)]
     check_priced(answers)
     is_single = is_one(asked.batch_size) and is_one(asked.checkpointing)
     if is_single and asked.global_batch_size is None:
         return answers[0]
-    found = joined(answers, {}, asked.precision)
-    return with_modes(found, lambda _, more: ask(replace(asked, **more)))
+    return with_modes(joined(answers, {}, asked.precision))
+
+
+def _ask(device: Device, trained: Trained, most: int, asked: TrainingQuestion) -> Cost:
+    """Answer on a device; `most`: the largest number of devices of the questions with one answer."""
+    if asked.precision == BEST:
+        return _fastest(device, trained, most, asked)
+    return _on_cards(asked.device(device), trained, asked, most)
 
 
 def joined(
@@ -363,9 +279,14 @@ def joined(
     """Join the answers of several devices or batch sizes to one question."""
     first = answers[0]
     about = ("network", "samples", "epochs", "optimizer", "coverage")
+    rows = [(cost, option) for cost in answers for option in cost.timed]
+    choices = {id(option): Choice.of(cost, option) for cost, option in rows}
+    *bests, frontier = best_of([option for _, option in rows], first.limits)
+    cheapest, fastest = (choices.get(id(option)) for option in bests)
     return Costs(
         **{name: getattr(first, name) for name in about}, **asdict(first.limits), answers=tuple(answers),
-        left_out=left_out, precision=precision, **best_of(choices_of(answers), first.limits),
+        left_out=left_out, precision=precision, cheapest=cheapest, fastest=fastest,
+        frontier=tuple(choices[id(option)] for option in frontier),
     )  # fmt: skip
 
 
@@ -374,21 +295,25 @@ def choices_of(costs: Iterable[Cost]) -> list[Choice]:
     return [Choice.of(cost, option) for cost in costs for option in cost.timed]
 
 
+MUCH_SHORTER = 0.8
+"""The largest share of an iteration's time that another execution mode is told for."""
 SHORTER = 0.9
 """The largest share of a time or price that another launch is offered for."""
 
 
-def with_modes(costs: Costs, again: Callable[[str, dict[str, Any]], Cost]) -> Costs:
-    """Add `in_launch`, `offer`, `without_checkpointing` and `channels_last`; `again`: asks a device by its
-    name, some arguments changed.
+def with_modes(costs: Costs) -> Costs:
+    """Add `in_launch`, `offer`, `without_checkpointing` and `channels_last`: each device is asked again,
+    some arguments changed.
     """
+    devices = {cost.device: cost.again for cost in costs.answers}
 
     def asked(one: Choice, **more: Any) -> list[Cost]:
         whole = one.devices * one.batch_size
         about = {"batch_size": one.batch_size, "replicas": one.devices, "global_batch_size": None,
                  "checkpointing": one.checkpointing, "accumulate": one.in_all // whole}  # fmt: skip
-        with suppress(LolatError):
-            return [again(one.device, about | more)]
+        if again := devices[one.device]:
+            with suppress(LolatError):
+                return [again[1](replace(again[0], **about | more))]
         return []
 
     values = {"cheapest": "dollars", "fastest": "total_s"}
@@ -439,7 +364,51 @@ def _kept(costs: Costs, asked: Callable[..., list[Cost]]) -> Choice | None:
     return None
 
 
-def _fastest(model: Device, trained: Trained, asked: TrainingQuestion, most: int) -> Cost:
+def other_modes(cost: Cost) -> Iterator[Cost | None]:
+    """Yield the answer in the best precision, of a given one channels last, by a CUDA graph where the host
+    decides; where no option keeps the limits, in other launches too. None where it is refused.
+    """
+    if cost.again is None:
+        return
+    asked, ask = cost.again
+    more: dict[str, Any] = {"channels_last": True} if asked.precision else {"precision": BEST}
+    more = more if cost.sequence_length is None else {}
+    ways = [more | ({"launch": GRAPH} if cost.host_bound else {})]
+    if cost.missed and not asked.launch:
+        ways += [more | {"launch": launch} for launch in (COMPILED, GRAPH)]
+    for way in filter(None, ways):
+        try:
+            yield ask(replace(asked, **way))
+        except LolatError:
+            yield None
+
+
+def faster_words(cost: Cost) -> str:
+    """Return the options of an execution mode that is a fifth shorter or more, in words; "" without one."""
+    other = next(other_modes(cost), None)
+    if cost.again is None or other is None:
+        return ""
+    asked, best = cost.again[0], other.options[0]
+    share = cost.options[0].samples_per_s / best.samples_per_s
+    options = [f"--precision {other.precision}"] * (not asked.precision)
+    options += ["--channels-last"] * bool(other.channels_last and not asked.channels_last)
+    options += [f"--launch {GRAPH}"] * cost.host_bound
+    way = Choice.of(other, best).way
+    return f"In {way} it takes {share:.2f} times as long: {' '.join(options)}" * (
+        share < MUCH_SHORTER
+    )
+
+
+def offered(cost: Cost) -> str:
+    """Return the first option in another execution mode that keeps the limits, if none does; or ""."""
+    others = other_modes(cost) if cost.missed else ()
+    kept = (Choice.of(one, option) for one in others if one for option in one.kept())
+    if cost.again is None or (offer := next(kept, None)) is None:
+        return ""
+    return offer_words(offer, with_precision=not cost.again[0].precision)
+
+
+def _fastest(model: Device, trained: Trained, most: int, asked: TrainingQuestion) -> Cost:
     """Answer in the precision asked for, or in the fastest precision and layout of images.
 
     Of those within TIED it is the one that needs the least memory.

@@ -26,6 +26,7 @@ from lolat.llm.names import find_decoder, is_decoder
 from lolat.parameters import COVERAGE, LENGTH, PARAMETERS, SIZE, InputSize
 from lolat.readers.size import as_sizes, length_of, of_images
 from lolat.training.auto_batch import CLOSE, At, Plan, auto_batch, with_batch
+from lolat.training.best import best_of
 from lolat.training.decoder import TrainedDecoder
 from lolat.training.decoder_plan import DecoderPlan
 from lolat.training.parallel import NONE
@@ -38,6 +39,7 @@ from lolat.units import byte_size, dollars, duration, milliseconds, percent, pla
 if TYPE_CHECKING:
     from lolat.device import Device
 
+Again = tuple[TrainingQuestion, Callable[[TrainingQuestion], "Cost"]]
 NEARLY = 1.1
 """Offers whose prices differ by less than this factor cost the same: links are assumed, times estimated."""
 
@@ -47,9 +49,10 @@ class Cost(Limited):
     """Time, memory and money of training on each number of devices.
 
     `options`: an answer for each number of devices, in the order asked for. `cheapest`: the number of
-    devices that costs least within `max_hours` and `max_dollars`. `fastest`: the fastest within
-    `max_dollars`. `frontier`: those that no other beats in both time and money. `prices`: the source of
-    the price. Without samples, a price or enough memory these are None or empty.
+    devices that costs least within `max_hours` and `max_dollars`; one whose whole interval is within them,
+    if it costs at most 5 % more. `fastest`: the fastest within `max_dollars`, likewise. `frontier`: those
+    that no other beats in both time and money. `prices`: the source of the price. Without samples, a price
+    or enough memory these are None or empty.
 
     `batch_size`: samples of a micro-batch, of which an iteration has `accumulate`. `tune`,
     `checkpointing`: as asked for; None: as the network says. `frozen_up_to`: the last block of frozen:N.
@@ -114,6 +117,8 @@ class Cost(Limited):
     is_auto: bool = False
     host_bound: bool = False
     padding: float = 0.0
+    again: Again | None = field(default=None, repr=False, compare=False)
+    """The question, and what asks the device another one."""
 
     @property
     def data(self) -> str:
@@ -199,10 +204,8 @@ PURE = "--precision bf16"
 def would_words(ways: Sequence[str]) -> str:
     """Return a clause on the first of the options with which an iteration fits; "" without any."""
     more = ", among others" * (len(ways) > MOST_WAYS)
-    words = ", or ".join(ways[:MOST_WAYS])
-    words = words.replace(
-        PURE, f"{PURE} (weights and states in 2 bytes too, which changes training)"
-    )
+    said = {PURE: f"{PURE} (weights and states in 2 bytes too, which changes training)"}
+    words = ", or ".join(said.get(way, way) for way in ways[:MOST_WAYS])
     return f"; it fits with {words}{more}" if ways else ""
 
 
@@ -370,16 +373,16 @@ def _answer(
     """Answer for the numbers of devices of groups; what does not fit has no price."""
     numbers, available = [k for _, some, _ in groups for k in some], groups[0][0].available
     options, rental = list[TrainingPrediction](), None
-    for of, some, most in groups:
+    for plan, some, most in groups:
         for k in some:
-            option, rented = at(of, some, k)
+            option, rented = at(plan, some, k)
             options.append(replace(option, largest_batch=most))
             rental = rental or rented
     able = [o for o in options if o.fits is not False]
-    best = best_of(able, limits)
-    named = {name: best[name] and best[name].devices for name in ("cheapest", "fastest")}
+    *bests, frontier = best_of(able, limits)
+    cheapest, fastest = (o.devices if o else None for o in bests)
     about = ("batch_size", "accumulate", "samples", "epochs", "optimizer", "coverage", "sharding")
-    plan, some, most = _group_of(headline(options, **named), groups)
+    plan, some, most = _group_of(headline(options, cheapest, fastest), groups)
     moment, memory = plan.memory(some, plan.run.batch_size)
     lacking = (o for o in options if o.fits is False and able)
     warnings = [
@@ -400,8 +403,8 @@ def _answer(
         )
     return Cost(
         model=plan.file.device, device=device.label, **about_plan,
-        **{name: getattr(plan.run, name) for name in about}, **asdict(limits), **named,
-        frontier=tuple(o.devices for o in best["frontier"]), options=tuple(options),
+        **{name: getattr(plan.run, name) for name in about}, **asdict(limits), cheapest=cheapest,
+        fastest=fastest, frontier=tuple(o.devices for o in frontier), options=tuple(options),
         peak=moment, memory=memory, memory_bytes=sum(memory.values()), available_bytes=available,
         fits=None if available is None else bool(able), largest_batch=most,
         would_fit=() if able else tuple(plan.would_fit(numbers)),
@@ -466,25 +469,3 @@ def option_of(
         first, second = second, first
     near = NEARLY * min(map(first, kept or paid or found))
     return min((o for o in kept or paid or found if first(o) <= near), key=second)
-
-
-def best_of(options: Sequence[Any], limits: TrainingLimits) -> dict[str, Any]:
-    """Return the cheapest option within the limits, the fastest within that of money, and the frontier.
-
-    An option has `total_s`, `dollars` and `devices`; those without a time are left out. The frontier begins
-    with the cheapest.
-    """
-    timed = [o for o in options if o.total_s is not None]
-    paid = [o for o in timed if o.dollars is not None]
-    of_both = {(o.total_s, o.dollars) for o in paid}
-    good = [
-        o for o in paid
-        if not any(t <= o.total_s and d <= o.dollars for t, d in of_both - {(o.total_s, o.dollars)})
-    ]  # fmt: skip
-    return {
-        "cheapest": min((o for o in paid if limits.keeps(o.total_s, o.dollars)),
-                        key=lambda o: (o.dollars, o.total_s, o.devices), default=None),
-        "fastest": min((o for o in timed if limits.of_money.keeps(o.total_s, o.dollars)),
-                       key=lambda o: (o.total_s, o.dollars or 0.0, o.devices), default=None),
-        "frontier": tuple(sorted(good, key=lambda o: o.dollars)),
-    }  # fmt: skip

@@ -12,14 +12,14 @@ import numpy as np
 
 from lolat.errors import InputError, LolatError
 from lolat.fitting.refined import OTHER_GPU, check_level
-from lolat.graph.modes import EAGER, LAUNCHES
+from lolat.graph.modes import EAGER
 from lolat.hardware.hardware import Hardware
 from lolat.hardware.links import Link, given_link
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.llm.gpu import GPU, ServingSection, TrainingLevel, short
 from lolat.llm.names import find_decoder
 from lolat.optimizers import optimizer_named
-from lolat.parameters import CHECKPOINTING, PARAMETERS, SHARDINGS
+from lolat.parameters import CHECKPOINTING, LAUNCHES, PARAMETERS, SHARDINGS
 from lolat.tables.networks import accumulated
 from lolat.tables.trainer_log import logged_rate
 from lolat.training.decoder import DecoderStep, tuned_recipe

@@ -24,7 +24,7 @@ from lolat.llm.decoder import Decoder
 from lolat.llm.question import ServingQuestion
 from lolat.parameters import BEST
 from lolat.report.cost import cost_parts, costs_parts
-from lolat.report.cost_table import facts_of_training, headline
+from lolat.report.cost_table import facts_of_training, headline, likely_words
 from lolat.report.explanation import budget_lines
 from lolat.report.llm import breakdown, facts, llm_parts, load_line, priced_gpus, row_words
 from lolat.report.llms import (
@@ -39,15 +39,8 @@ from lolat.report.llms import (
 from lolat.report.prediction import cheapest_lines, range_word
 from lolat.report.ranked import apart_words, assumed_hosts, left_out_lines
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
-from lolat.training.compare import (
-    Choice,
-    Costs,
-    check_room,
-    costs_of,
-    joined,
-    short_name,
-    with_modes,
-)
+from lolat.training.choice import Choice, short_name
+from lolat.training.compare import Costs, check_room, costs_of, joined, with_modes
 from lolat.training.cost import Cost, no_room
 from lolat.training.prediction import check_kept
 from lolat.training.question import TrainingQuestion
@@ -56,6 +49,8 @@ from lolat.web.chart import is_crowded, loads_of
 from lolat.web.devices import ListedDevice, on_page
 from lolat.web.form import COMPARING, MODE, Form
 
+Values = dict[str, Any]
+"""The values of a form, by the names of its fields."""
 Card = dict[str, Any]
 """The answer of one device: "device", the profile that answers as "known", "title" in large letters,
 "command", and the values of its tab.
@@ -74,7 +69,7 @@ AtSize = Callable[[int], Graph]
 
 
 def card(
-    form: Form, question: Card, device: ListedDevice, subject: Any, at_size: AtSize | None
+    form: Form, question: Values, device: ListedDevice, subject: Any, at_size: AtSize | None
 ) -> Card:
     """The answer of a tab for one device. LolatError if there is none."""
     about = {"device": device, "known": device.name}
@@ -91,12 +86,12 @@ def _command(name: str, form: Form, device: ListedDevice, *more: str) -> str:
     return join(["lolat", name, device.argument, form.network(), *form.options(but), *more])
 
 
-def _mode(question: Card) -> Card:
+def _mode(question: Values) -> Values:
     """The execution mode that is asked for."""
     return {field.name: question[field.name] for field in MODE}
 
 
-def asked_of(form: Form, device: ListedDevice, question: Card) -> Model:
+def asked_of(form: Form, device: ListedDevice, question: Values) -> Model:
     """The device's model in the execution mode that is asked for; "fastest" keeps its own precision.
 
     The launch overhead of a host is of the devices that have one, if any has.
@@ -105,14 +100,14 @@ def asked_of(form: Form, device: ListedDevice, question: Card) -> Model:
     return run_beside(device.model, asked) if form.has_host else asked.device(device.model)
 
 
-def latencies(form: Form, question: Card, device: ListedDevice, graph: Graph) -> Any:
+def latencies(form: Form, question: Values, device: ListedDevice, graph: Graph) -> Any:
     """The prediction of a device for each batch size."""
     asked = LatencyQuestion(question["batch_size"], **_mode(question))
     return ask(graph, asked, [asked_of(form, device, question)])
 
 
 def _latency(
-    form: Form, question: Card, device: ListedDevice, graph: Graph, _: AtSize | None
+    form: Form, question: Values, device: ListedDevice, graph: Graph, _: AtSize | None
 ) -> Card:
     predictions = latencies(form, question, device, graph)
     return {
@@ -139,7 +134,7 @@ def show_largest(form: Form, cards: list[Card]) -> None:
 
 
 def _budget(
-    form: Form, question: Card, device: ListedDevice, graph: Graph, at_size: AtSize | None
+    form: Form, question: Values, device: ListedDevice, graph: Graph, at_size: AtSize | None
 ) -> Card:
     vary, limit, sure = question["vary"], question["max_ms"], question["sure"]
     asked = Question(question["batch_size"], max_ms=limit, sure=sure)
@@ -155,14 +150,14 @@ def _budget(
     return about | {"title": title, "lines": list(budget_lines(answer))}
 
 
-def _training_question(form: Form, question: Card) -> Card:
+def _training_question(form: Form, question: Values) -> dict[str, Any]:
     """The arguments of `Model.cost`."""
     asked = {field.name: question[field.name] for field in form.own_fields}
     return asked | {"input_size": question["sequence_length"] if form.subject.is_decoder else None}
 
 
 def _training(
-    form: Form, question: Card, device: ListedDevice, trained: Any, _: AtSize | None
+    form: Form, question: Values, device: ListedDevice, trained: Any, _: AtSize | None
 ) -> Card:
     asked = TrainingQuestion(**_training_question(form, question))
     cost = costs_of(device.model, trained, asked)
@@ -171,7 +166,6 @@ def _training(
     about = {
         "cost": cost,
         "known": device.name if is_own else "; ".join(ran),
-        "ask": lambda more: costs_of(device.model, trained, replace(asked, **more), asked),
         "command": _command("cost", form, device),
     }
     if isinstance(cost, Costs):
@@ -182,11 +176,11 @@ def _training(
     if cost.fits is False:
         return about | {"title": "does not fit", "lines": [no_room(cost)]}
     before, by_number, after = cost_parts(cost)
-    (of, best), likely = headline(cost) or ((cost, cost.best), "")
-    title, no = _unless_kept(form, cost, cost.summary(best.devices) + likely)
+    best = cost.best
+    title, no = _unless_kept(form, cost, cost.summary(best.devices) + likely_words((cost, best)))
     return about | {
         "title": title,
-        "facts": [] if no else [*facts_of_training(of, best)],
+        "facts": [] if no else [*facts_of_training(cost, best)],
         "lines": [*no, before[0]],
         "after": [*before[1:], *after],
         "remarks": cost.warnings,
@@ -205,7 +199,7 @@ def _unless_kept(form: Form, cost: Cost | Costs, title: str) -> tuple[str, list[
     return title, []
 
 
-def beside(form: Form, question: Card, cards: list[Card], left_out: Mapping[str, str]) -> Beside:
+def beside(form: Form, question: Values, cards: list[Card], left_out: Mapping[str, str]) -> Beside:
     """Several devices of a training or of serving beside each other; {} of others, or fewer than two.
 
     `left_out`: reasons why others are not asked.
@@ -216,16 +210,14 @@ def beside(form: Form, question: Card, cards: list[Card], left_out: Mapping[str,
         return _served_beside(form, question, cards, left_out)
     costs = [one for card in cards for one in _each(card["cost"])]
     on = ",".join(card["device"].argument for card in cards)
-    of = {one.device: card["ask"] for card in cards for one in _each(card["cost"])}
-    found = joined(costs, {}, question["precision"])
-    return _costs(form, with_modes(found, lambda name, more: of[name](more)), on)
+    return _costs(form, with_modes(joined(costs, {}, question["precision"])), on)
 
 
 def _each(cost: Cost | Costs) -> Sequence[Cost]:
     return cost.answers if isinstance(cost, Costs) else [cost]
 
 
-def trained_on_all(form: Form, question: Card, trained: Any) -> Beside:
+def trained_on_all(form: Form, question: Values, trained: Any) -> Beside:
     """The trainings of each device that `lolat cost --on all` asks, and of the user's own, as a table.
 
     LolatError if there is none.
@@ -258,14 +250,15 @@ def _costs(form: Form, costs: Costs, on: str) -> Beside:
 
 def _several(form: Form, costs: Costs, caption: str) -> Card:
     """Several trainings: the best as a title with its facts, sentences before the table, lines behind."""
-    title, table, bests, after = costs_parts(costs)
-    row, likely = headline(costs) or (None, "")
-    found, no = _unless_kept(form, costs, Choice.of(*row).words + likely if row else "")
+    said, table, bests, after = costs_parts(costs)
+    row = headline(costs)
+    title = Choice.of(*row).words + likely_words(row) if row else ""
+    found, no = _unless_kept(form, costs, title)
     return {
         "title": found,
         "bests": [(found, "")],
         "facts": [*facts_of_training(*row)] if row and not no else [],
-        "sentences": [*no, title, *_attached(bests)],
+        "sentences": [*no, said, *_attached(bests)],
         "table": table.html(caption) if table.rows else "",
         "lines": after,
     }
@@ -285,13 +278,13 @@ def _attached(lines: Sequence[str]) -> list[str]:
 # ---- Language models.
 
 
-def _given(form: Form, question: Card) -> Card:
+def _given(form: Form, question: Values) -> dict[str, Any]:
     """The arguments of `Model.llm`."""
     given = {field.name: question[field.name] for field in form.own_fields}
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> Card:
+def _llm(form: Form, question: Values, device: ListedDevice, decoder: Decoder) -> Card:
     asked, no = _given(form, question), []
     try:
         answer = device.model.llm(decoder, **asked)
@@ -336,10 +329,10 @@ def _token_words(row: ServingConfig, at: int | None) -> str:
 
 
 def _served_beside(
-    form: Form, question: Card, cards: list[Card], left_out: Mapping[str, str]
+    form: Form, question: Values, cards: list[Card], left_out: Mapping[str, str]
 ) -> Beside:
-    """The best rows of several devices under one load as a table, the cheapest first, in which order the
-    cards are put.
+    """The best rows of several devices under one load as a table, the cheapest first, and the "cards" in
+    that order.
     """
     of = {c["device"].key: c for c in cards if c["answer"] and c["answer"].compared}
     found = {key: card["answer"] for key, card in of.items()}
@@ -347,7 +340,9 @@ def _served_beside(
     several = side_by_side(found, asked, left_out)
     table, place = "", by_price(several, several.answers)
     if place:
-        cards.sort(key=lambda card: [*place, card["device"].key].index(card["device"].key))
+        cards = sorted(
+            cards, key=lambda card: [*place, card["device"].key].index(card["device"].key)
+        )
         best = f"The cheapest configuration of each, {load_line([*several.answers.values()])}"
         caption = EACH_LOAD.removesuffix(":") if several.by_load else best
         table = of_one_type(compared_table(several), caption)
@@ -357,6 +352,7 @@ def _served_beside(
     )
     on = [d.argument for d in (form.beside_all if form.is_all else (c["device"] for c in cards))]
     return {
+        "cards": cards,
         "bests": [*headlines(several)] or [(cards[0]["title"], plain(cards[0]["device"].key))],
         "sentences": [*verdict_lines(several)],
         "table": table,
@@ -383,7 +379,7 @@ MARKS = {
 """A part of `range_word` -> its meaning."""
 
 
-def differ(form: Form, question: Card, cards: list[Card]) -> str:
+def differ(form: Form, question: Values, cards: list[Card]) -> str:
     """The remark on devices that answer in precisions that differ; "" without them."""
     precision = form.fields.get("precision")
     if form.subject.is_decoder or precision is None or question["precision"] == BEST:

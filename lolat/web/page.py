@@ -133,6 +133,7 @@ class Pages:
             except LolatError as error:
                 failed.append((device, error))
         found = found or answers.beside(form, question, cards, left_out)
+        cards = found.get("cards", cards)
         if not (cards or found):
             for device, why in failed:
                 form.refuse(why, "model", f"{plain(device.key)}: ")

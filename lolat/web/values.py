@@ -22,27 +22,27 @@ EVERY = PARAMETERS | parameters_of(ServingQuestion)
 """The parameters that a field may be of, by name."""
 
 
-def numbers(text: str, of: Parameter, most: int = 1) -> Any:
+def numbers(text: str, parameter: Parameter, most: int = 1) -> Any:
     """The numbers of a parameter in a text, with , ; or spaces between; 5k is 5,000 of what is counted.
 
     Of several, 1,000 is one number, as no number begins with 0, and 100,200 are two.
     A tuple if `most` of them are more than one, else a number, None in an empty text.
     """
-    if of.is_count:
+    if parameter.is_count:
         text = re.sub(r"(?<=\d),(?=0\d\d(?!\d))", "", text)
-    is_one = most == 1 and as_amount(text, of.is_count) < inf
+    is_one = most == 1 and as_amount(text, parameter.is_count) < inf
     words = [text] if is_one else re.findall(r"[^,;\s]+", text)
-    values = [as_amount(word, of.is_count) for word in words]
+    values = [as_amount(word, parameter.is_count) for word in words]
     if len(values) > most:
         wanted = f"at most {most} numbers" if most > 1 else "one number, such as 1000 or 2.5"
         raise InputError(f"{shortened(text)!r}: expected {wanted}")
     if words:
-        of.check(*[
-            int(value) if of.kind is int and value.is_integer() else value
+        parameter.check(*[
+            int(value) if parameter.kind is int and value.is_integer() else value
             if abs(value) < inf else shortened(word)
             for value, word in zip(values, words, strict=True)
         ])  # fmt: skip
-    found = tuple(map(of.kind, values))
+    found = tuple(map(parameter.kind, values))
     return found if most > 1 else found[0] if found else None
 
 

@@ -419,13 +419,11 @@ LEAVES = dict(command_line.leaves(group))
 def test_the_choices_are_those_there_are() -> None:
     """They are written out, so that a help imports nothing."""
     from lolat.device.predictors import PREDICTORS
-    from lolat.graph.modes import LAUNCHES
     from lolat.llm.frameworks import FRAMEWORKS
     from lolat.microbench.backends import BACKENDS
 
     assert set(parameters.BACKENDS) == set(BACKENDS)
     assert set(parameters.PREDICTORS) == set(PREDICTORS)
-    assert parameters.LAUNCHES == LAUNCHES
     assert set(parameters.SERVING) == set(FRAMEWORKS)
 
 

@@ -20,7 +20,7 @@ from lolat.device.file import DeviceFile, made
 from lolat.device.summary import fitted_on_words, mode_words
 from lolat.errors import InputError, LolatError
 from lolat.graph import Graph, GraphBuilder
-from lolat.training.compare import short_name
+from lolat.training.choice import short_name
 from tests import synthetic
 
 needs_timm = pytest.mark.skipif(

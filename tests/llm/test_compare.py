@@ -281,7 +281,7 @@ def test_remarks_are_of_the_rows_that_are_shown() -> None:
     tight = document(section(sheet=msgspec.structs.replace(SHEET, memory_gib=26), served=0))
     models = {"large": Model(files()["large"]), "tight": Model(tight), "again": Model(tight)}
     found = compare(asks(models), LARGE, tensor_parallel=1)
-    assert found.of["tight"].chosen == found.answers["tight"]
+    assert found.full["tight"].chosen == found.answers["tight"]
     assert all(row.fits for row in found.answers.values())
     (remark,) = found.warnings
     assert remark.startswith("tight, again: no served model on this GPU")

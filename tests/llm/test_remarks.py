@@ -17,7 +17,7 @@ from lolat.errors import AnswerIsNo
 from lolat.llm.config import read_decoder
 from lolat.llm.gpu import ServedFit, ServedRow
 from lolat.llm.load import Trace
-from lolat.units import GIB
+from lolat.units import GIB, percent
 from tests.llm.known_gpu import (
     DEEPSEEK,
     LARGE,
@@ -347,3 +347,15 @@ def test_an_assumed_link_is_told() -> None:
     assert said(unlinked.llm(LARGE, tensor_parallel=2), words)
     assert not said(unlinked.llm(LARGE, tensor_parallel=1), words)
     assert not said(of().llm(LARGE, tensor_parallel=2), words)
+
+
+def test_gpus_that_the_limits_leave_nearly_idle_are_told() -> None:
+    """The remark is in JSON too; four times the limit needs less than a quarter of the GPUs."""
+    model, tokens = load("h100-vllm"), (400, 100)
+    answer = model.llm("llama-3.1-70b", *tokens, request_rate=5.0, max_ttft_ms=40.0)
+    remark, row = said(answer, "nearly idle"), answer.chosen
+    assert f"are {percent(5.0 / (row.largest_rate or 0.0))} busy" in remark
+    assert remark in answer.to_dict()["warnings"]
+    other = model.llm("llama-3.1-70b", *tokens, request_rate=5.0, max_ttft_ms=160.0)
+    assert other.chosen.gpus < row.gpus / 4
+    assert not said(other, "nearly idle")

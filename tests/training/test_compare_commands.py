@@ -243,6 +243,8 @@ def test_channels_last_is_offered_where_it_is_faster(lolat: Command, net: str) -
     assert last < 0.8 * first
     offered = f"In amp, channels last it takes {last / first:.2f} times as long: --channels-last"
     assert offered in lolat.done(*ask, "--precision", "amp").out.splitlines()
+    said = model.cost(network(), 64, precision="amp").report()
+    assert offered.replace("--channels-last", "channels_last=True") in said.splitlines()
     assert "times as long: --precision amp --channels-last" in lolat.done(*ask).out
     both = lolat.done(*ask, "--precision", "amp", "--channels-last").out
     assert not re.search("as long: --(precision|channels)", both)

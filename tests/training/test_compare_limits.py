@@ -12,7 +12,7 @@ import pytest
 import lolat as package
 from lolat.errors import AnswerIsNo, InputError
 from lolat.report.cost import cost_lines, cost_parts, costs_lines, costs_parts
-from lolat.report.cost_table import headline
+from lolat.report.cost_table import headline, likely_words
 from lolat.report.tables import lines_of
 from lolat.training.compare import joined
 from lolat.training.prediction import check_kept
@@ -227,9 +227,7 @@ def test_how_sure_a_longest_time_is_kept(lolat: Command, prices: str, net: str, 
 
 
 @pytest.mark.parametrize(("link_gbps", "is_near"), [(1e4, True), (0.5, False)])
-def test_a_choice_that_is_sure_for_little_more_stands_first(
-    link_gbps: float, is_near: bool
-) -> None:
+def test_a_choice_that_is_sure_for_little_more_is_taken(link_gbps: float, is_near: bool) -> None:
     """One device likely keeps the limit, two surely do: for the same money, or for much more."""
     model, about = package.load("p4-fp32"), {"samples": 10**7, "price_per_hour": 1.0}
     about |= {"link_gbps": link_gbps, "replicas": (1, 2)}
@@ -241,15 +239,15 @@ def test_a_choice_that_is_sure_for_little_more_stands_first(
     assert two.interval_s[1] < one.total_s
     hours = (one.total_s + one.interval_s[1]) / 2 / 3600
     found = model.cost(network(), 64, max_hours=hours, **about)
-    assert found.cheapest == 1
+    assert found.cheapest == json.loads(json.dumps(found.to_dict()))["cheapest"] == 1 + is_near
+    assert re.search(f"cheapest.*: {1 + is_near} device", found.words())
     several = joined([found], {}, None)
     for lines in (cost_parts(found)[2], costs_parts(several)[2]):
-        cheapest = [line for line in lines if line.startswith("Cheapest within")]
-        assert [", sure: 2 " in line for line in cheapest] == [is_near, not is_near]
-    for answer in (found, several):
-        (_, shown), likely = headline(answer) or pytest.fail("no headline")
-        assert shown.devices == 1 + is_near
-        assert likely.startswith("; likely within ") == (not is_near)
+        cheapest = [line for line in lines if line.startswith("Cheapest")]
+        assert [", sure: 2 " in line for line in cheapest] == [False] + [True] * (not is_near)
+    row = headline(several) or pytest.fail("no headline")
+    assert row[1].devices == found.best.devices == 1 + is_near
+    assert likely_words(row).startswith("; likely within ") == (not is_near)
 
 
 @pytest.mark.parametrize("more", [(), ("--sure", 90)])

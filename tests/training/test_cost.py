@@ -27,7 +27,9 @@ from lolat.report.cost import cost_lines
 from lolat.report.cost_table import link_words
 from lolat.report.tables import lines_of
 from lolat.training import plan
-from lolat.training.cost import Cost, best_of, cost_on
+from lolat.training.best import best_of
+from lolat.training.cost import Cost, cost_on
+from lolat.training.prediction import TrainingPrediction
 from lolat.training.question import TrainingQuestion
 from lolat.training.run import TrainingLimits
 from tests import synthetic
@@ -73,19 +75,19 @@ def test_the_frontier_is_the_options_that_no_other_beats_and_the_best_keep_the_l
     found: list[tuple[int, int]], hours: int | None, most: int | None
 ) -> None:
     options = [
-        SimpleNamespace(total_s=3600 * t, dollars=m, devices=n) for n, (t, m) in enumerate(found)
+        TrainingPrediction(n, None, None, 1.0, {}, 0.0, 1.0, total_s=3600 * t, dollars=m)
+        for n, (t, m) in enumerate(found)
     ]
-    best = best_of(options, TrainingLimits(hours, most))
+    cheapest, fastest, frontier = best_of(options, TrainingLimits(hours, most))
     front = [
         o for o in options
         if not any(3600 * t <= o.total_s and m <= o.dollars and (3600 * t, m) != (o.total_s, o.dollars)
                    for t, m in found)
     ]  # fmt: skip
-    assert sorted(best["frontier"], key=options.index) == front
-    assert [o.dollars for o in best["frontier"]] == sorted(o.dollars for o in front)
+    assert sorted(frontier, key=options.index) == front
+    assert [o.dollars for o in frontier] == sorted(o.dollars for o in front)
     paid = [(t, m) for t, m in found if most is None or m <= most]
     kept = [m for t, m in paid if hours is None or t <= hours]
-    cheapest, fastest = best["cheapest"], best["fastest"]
     assert (cheapest and cheapest.dollars) == min(kept, default=None)
     assert (fastest and fastest.total_s) == min((3600 * t for t, _ in paid), default=None)
 
@@ -276,10 +278,10 @@ def test_a_given_link_is_that_of_each_gpu(prices: str, given: float, whole: floa
         (alone,) = asked(known(), 8, link_gbps=given, **price).options
         assert (alone.link, alone.link_gbps) == (None, given)
         words = f"{whole} Gbit/s a machine of 8, {whole / 8:g} a GPU"
-        assert link_words(cost, between) == words
+        assert link_words((cost, between)) == words
     usual = asked(known(), 16, prices=prices)
     words = "480 Gbit/s a machine of 8, 60 a GPU (assumed; yours: --link-gbps 60)"
-    assert link_words(usual, usual.options[0]) == f"the network of a cluster, {words}"
+    assert link_words((usual, usual.options[0])) == f"the network of a cluster, {words}"
     again = asked(known(), 16, prices=prices, link_gbps=60).options[0]
     assert again.iteration_ms == pytest.approx(usual.options[0].iteration_ms)
 

@@ -1,0 +1,81 @@
+"""Chooses the best option of a training within limits of time and money."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+from lolat.device.intervals import within_limit
+from lolat.training.prediction import TrainingPrediction
+from lolat.training.run import TrainingLimits
+
+
+def best_of(
+    options: Sequence[TrainingPrediction], limits: TrainingLimits
+) -> tuple[TrainingPrediction | None, TrainingPrediction | None, list[TrainingPrediction]]:
+    """Return the cheapest option within the limits, the fastest within that of money, and the frontier.
+
+    Options without a time are left out. The frontier, the options that no other beats in both time and
+    money, begins with the cheapest.
+    """
+    timed = [o for o in options if o.total_s is not None]
+    paid = sorted((o for o in timed if o.dollars is not None), key=lambda o: o.dollars or 0.0)
+    both = {by_price(o)[:2] for o in paid}
+    frontier = [
+        o for o in paid for s, usd in [(o.total_s or 0.0, o.dollars or 0.0)]
+        if not any(d <= usd and t <= s for d, t in both - {(usd, s)})
+    ]  # fmt: skip
+    return _best(paid, limits, by_price), _best(timed, limits.of_money, by_time), frontier
+
+
+Worth = Callable[[TrainingPrediction], tuple[float, ...]]
+LITTLE = 1.05
+"""The most that a sure choice may cost, or last, of what a likely one does, to be taken for it."""
+
+
+def by_price(option: TrainingPrediction) -> tuple[float, ...]:
+    """The order of options by price; an unknown one is infinite."""
+    usd = math.inf if option.dollars is None else option.dollars
+    return usd, option.total_s or 0.0, option.devices
+
+
+def by_time(option: TrainingPrediction) -> tuple[float, ...]:
+    """The order of options by time; an unknown one is infinite."""
+    seconds = math.inf if option.total_s is None else option.total_s
+    return seconds, option.dollars or 0.0, option.devices
+
+
+def _best(
+    options: Sequence[TrainingPrediction], limits: TrainingLimits, worth: Worth
+) -> TrainingPrediction | None:
+    """Return the least option within limits, or the least that surely is where that is little worse."""
+    kept = [o for o in options if limits.keeps(o.total_s or 0.0, o.dollars)]
+    best, sure = min(kept, key=worth, default=None), surest(kept, limits, worth)
+    return sure if best and sure and worth(sure)[0] <= LITTLE * worth(best)[0] else best
+
+
+def surest(
+    options: Iterable[TrainingPrediction], limits: TrainingLimits, worth: Worth
+) -> TrainingPrediction | None:
+    """Return the least option that fits and surely keeps the limits; None without any."""
+    sure = (o for o in options if o.fits is not False and verdict(o, limits) == "yes")
+    return min(sure, key=worth, default=None)
+
+
+NO_PRICE = "no price"
+VERDICTS = ("yes", "likely", "unlikely", NO_PRICE, "NO")
+
+
+def verdict(option: TrainingPrediction, limits: TrainingLimits) -> str:
+    """Return `within_limit` for the limit that an option is less sure to keep; "yes" without limits.
+
+    A limit of money is not known to be kept without a price.
+    """
+    words = ["yes"]
+    if limits.max_hours is not None and option.total_s is not None:
+        words.append(within_limit(option.total_s, option.interval_s, 3600 * limits.max_hours))
+    if limits.max_dollars is not None and option.dollars is not None:
+        words.append(within_limit(option.dollars, option.dollars_interval, limits.max_dollars))
+    elif limits.max_dollars is not None and option.rented is None and option.fits is not False:
+        words.append(NO_PRICE)
+    return max(words, key=VERDICTS.index)

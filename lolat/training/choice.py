@@ -1,0 +1,98 @@
+"""A choice of devices for a training, in words."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from lolat.device.summary import LAYOUTS
+from lolat.errors import arg
+from lolat.graph.modes import EAGER
+from lolat.hardware.gpus import device_names
+from lolat.training.parallel import NONE
+from lolat.training.prediction import TrainingPrediction
+from lolat.units import dollars, duration, plain
+
+if TYPE_CHECKING:
+    from lolat.training.cost import Cost
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An option of a comparison: so many devices of one kind, in one precision, with one batch size.
+
+    `in_all`: samples of all devices in an update.
+    """
+
+    device: str
+    precision: str | None
+    batch_size: int
+    devices: int
+    total_s: float
+    dollars: float | None
+    in_all: int = 0
+    launch: str | None = None
+    channels_last: bool | None = None
+    host_bound: bool = False
+    checkpointing: str | None = None
+
+    @classmethod
+    def of(cls, cost: Cost, option: TrainingPrediction) -> Choice:
+        """Return the choice of an option of a device."""
+        about = "device", "precision", "launch", "channels_last", "host_bound", "checkpointing"
+        return cls(
+            batch_size=option.batch_size, devices=option.devices, total_s=option.total_s or 0.0,
+            dollars=option.dollars, in_all=option.devices * option.batch_size * cost.accumulate,
+            **{name: getattr(cost, name) for name in about},
+        )  # fmt: skip
+
+    @property
+    def way(self) -> str:
+        """The execution mode: "amp, channels last, full checkpointing"; eager, channels first and no
+        checkpointing are not said.
+        """
+        layout = LAYOUTS[self.channels_last or None]
+        return way_of(self.precision, self.launch, layout, self.checkpointing)
+
+    @property
+    def words(self) -> str:
+        """The devices, their time and price: "4 x a100, 2 h 10 min, $20"."""
+        return choice_words(replace(self, precision=None))
+
+
+def way_of(
+    precision: str | None, launch: str | None, layout: str, checkpointing: str | None
+) -> str:
+    """Return an execution mode in words, without a launch that is eager and no checkpointing."""
+    again = "" if checkpointing in (None, NONE) else f"{checkpointing} checkpointing"
+    return ", ".join(filter(None, (precision, launch if launch != EAGER else "", layout, again)))
+
+
+def choice_words(choice: Choice, with_batch: bool = False) -> str:
+    """Return a choice in words: "4 x a100 in amp, channels last, 2 h 10 min, $20"."""
+    words = [f"{choice.devices} x {short_name(choice.device)}"]
+    whole = f" ({choice.in_all:,} in all)" if choice.in_all > choice.batch_size else ""
+    batch = f"batch {choice.batch_size:,}{whole}"
+    words[0] += f" in {choice.way}" if choice.precision else ""
+    words += [batch] * with_batch + [duration(choice.total_s)]
+    return ", ".join(words + ([] if choice.dollars is None else [dollars(choice.dollars)]))
+
+
+def offer_words(offer: Choice, with_batch: bool = False, with_precision: bool = False) -> str:
+    """Return the options of a choice's execution mode, and the choice in words."""
+    options = [f"{arg('precision')} {offer.precision}"] * with_precision
+    options += [arg("channels_last")] * bool(offer.channels_last)
+    options += [f"{arg('launch')} {offer.launch}"] * (offer.launch not in (None, EAGER))
+    return f"{' '.join(options)} ({choice_words(offer, with_batch)})"
+
+
+def short_name(device: str) -> str:
+    """Return a device's name without the mode it was measured in: "h100-fp16-nhwc" is "h100".
+
+    It stays whole where the rest is a card's and the beginning of another's: a Max-Q is told by neither.
+    """
+    short = re.sub(r"(-(fp32|fp16|bf16|amp|nhwc|compiled|vllm))+$", "", plain(device))
+    names = device_names()
+    is_of_two = short in names and any(name.startswith(f"{short}-") for name in names)
+    return plain(device) if is_of_two else short
