@@ -213,5 +213,5 @@ def test_the_head_says_predicted_and_a_host_that_is_the_limit_is_told(
     head, _, rest = text.partition("</header>")
     assert "Predicted from its layers; the network was not run." in head
     assert "RTX 4090, profile fitted to 1,419 networks, batch 4 to 1024" in head
-    told = "a change saves only what the host need not start"
+    told = "a change saves the time in which the host starts"
     assert (told in rest.partition('id="changes"')[2].partition("</section>")[0]) == waits
