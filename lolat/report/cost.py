@@ -94,7 +94,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     if amounts:
         after += [most_line(amounts), *_price_lines(cost)]
     elif cost.samples is not None and cost.fits is not False:
-        name = f"{plain(cost.model.partition(' (')[0])} with that memory"
+        name = f"{short_name(cost.device)} with that memory"
         unknown = no_price_words([name], cost.price_list or "")
         after += [unknown] if cost.prices is None else _choice_lines(cost)
     return before, table, [*after, *_code_lines([cost]), *legend(table), *_layout_lines([cost])]

@@ -121,7 +121,7 @@ def check_priced(answers: Sequence[Cost]) -> None:
     able = [cost for cost in answers if cost.fits is not False]
     if not able or able[0].max_dollars is None or any(cost.prices for cost in able):
         return
-    names = ", ".join(dict.fromkeys(plain(cost.model.partition(" (")[0]) for cost in able))
+    names = ", ".join(dict.fromkeys(short_name(cost.device) for cost in able))
     raise InputError(
         f"{arg('max_dollars')} {able[0].max_dollars:g}: no price of {names} in "
         f"{plain(able[0].price_list or '')}; expected {arg('price_per_hour')}, or a list that has it "
