@@ -36,7 +36,7 @@ NAMES = {
     "softmax": "special_softmax _safe_softmax hardmax", "log_sigmoid": "log_sigmoid_forward",
     "threshold": "thresholded_relu", "soft_shrink": "shrink",
     # element by element
-    "add": "addcmul addcdiv", "subtract": "sub rsub diff", "multiply": "mul lerp",
+    "add": "addcmul addcdiv lerp", "subtract": "sub rsub diff", "multiply": "mul",
     "divide": "div true_divide floor_divide divide_no_nan remainder fmod mod",
     "power": "pow float_power cbrt", "maximum": "fmax", "minimum": "fmin", "scale": "deg2rad rad2deg",
     "rescale": "rescaling", "sqrt": "hypot", "absolute": "abs fabs", "exp": "exp2 expm1 exponential",

@@ -119,6 +119,14 @@ def test_a_pooled_and_a_turned_image_are_kept_as_pytorch_keeps_them(between: lis
     assert saved_bytes(lolat.read(network, (3, 16, 16)), 4) == own
 
 
+class Between(torch.nn.Module):  # type: ignore[misc]
+    """Values between two, by a number and by weights."""
+
+    def forward(self, x: Any) -> Any:
+        x = torch.lerp(x, -x, 0.3)
+        return torch.lerp(x, x + 1.0, x.tanh())
+
+
 class Chosen(torch.nn.Module):  # type: ignore[misc]
     """A leaky ReLU by hand, a threshold and a mask of all channels."""
 
@@ -128,9 +136,10 @@ class Chosen(torch.nn.Module):  # type: ignore[misc]
         return torch.where(x.sum(1, keepdim=True) > 0, x, -x)
 
 
-def test_a_choice_keeps_its_condition() -> None:
+@pytest.mark.parametrize("between", [Chosen, Between])
+def test_a_choice_keeps_its_condition_and_a_mixture_its_weights(between: Any) -> None:
     """A byte for each element of the condition."""
-    network = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 3), Chosen(), torch.nn.Conv2d(32, 4, 3))
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 3), between(), torch.nn.Conv2d(32, 4, 3))
     own = saved_by_pytorch(network, torch.rand(4, 3, 16, 16))
     assert saved_bytes(lolat.read(network, (3, 16, 16)), 4) == own
 

@@ -85,6 +85,8 @@ def _saved(op: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     if op in _EXTREMES and "other" not in arguments:
         return {"saved": POSITIONS if "dim" in arguments else BOTH}
+    if op == "lerp" and not isinstance(arguments.get("weight"), int | float):
+        return {"saved": INPUT}
     return {"saved": _SAVED[op]} if op in _SAVED else {}
 
 
