@@ -48,7 +48,6 @@ from lolat.units import (
     plural,
 )
 
-"""The data -> what an iteration takes of it."""
 NOT_INCLUDED = "without loading data, storage, data transfer, setting up the machines"
 
 

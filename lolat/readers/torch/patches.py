@@ -194,7 +194,7 @@ class _Compiling:
 
     def __bool__(self) -> bool:
         module = sys._getframe(1).f_globals.get("__name__", "")
-        if module.partition(".")[0] in LIBRARIES:
+        if module.partition(".")[0] in {*LIBRARIES, "lolat"}:
             return True
         if READ_AS_EAGER not in self.warnings:
             self.warnings.append(READ_AS_EAGER)
