@@ -45,8 +45,8 @@ def predict(
     `on`: a device as `load` takes it or returns it, or several; "all": every one that can answer, the
     fastest first, each in its fastest precision if none is given.
     The rest is as for `Model.predict`, and `precision` one or a list to compare. One network, device, batch
-    size and precision give a `Prediction`; a list of any of them, and "all", give `Predictions`. The
-    arguments are the options of `lolat predict`:
+    size and precision give a `Prediction`; a list of any of them, and "all", give `Predictions`; a dict of
+    networks has their names: {"narrow": network}. The arguments are the options of `lolat predict`:
     """
     from lolat.api.choosing import ALL, devices
     from lolat.api.predicting import ask
@@ -85,8 +85,8 @@ def compare(
     called for each device (done, all, name). Returns `Costs`, an answer for each device and batch size.
 
     Serving is as in `lolat llm GPU,GPU MODEL`: `asked` are the other arguments of `Model.llm`, such as
-    `concurrency` or `request_rate`; `network`: one language model or a list. Returns `ComparedModels`, the
-    best row of each device, and of each of several language models.
+    `concurrency` or `request_rate`; `network`: one language model, a list, or a dict with their names.
+    Returns `ComparedModels`, the best row of each device, and of each of several language models.
     Raises InputError if no device can answer, and for a network without a batch size.
     """
     from lolat.api.choosing import ALL, devices, serving_models, with_a_price
@@ -130,9 +130,12 @@ def compare(
 
 def _check_training(network: Any, batch_size: Any, asked: Mapping[str, Any]) -> None:
     """InputError for several networks to train, and for arguments of serving."""
-    if isinstance(network, list):
+    from lolat.llm.names import is_decoder
+
+    if isinstance(network, (list, dict)) and not is_decoder(network):
         raise InputError(
-            f"{arg('network')}: a list of {len(network)}; expected one network: call compare for each"
+            f"{arg('network')}: a {type(network).__name__} of {len(network)}; expected one network: call "
+            "compare for each"
         )
     loads = [arg(n) for n in ("concurrency", "request_rate", "arrivals") if n in asked]
     if loads:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, count
+from itertools import chain, count, repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,7 @@ class Predictions(Several):
 
     def words(self) -> str:
         """The number of predictions, the shortest and the longest time, and who could not answer."""
-        from lolat.report.ranked import assumed_hosts, device_words, left_out_lines
+        from lolat.report.ranked import assumed_hosts, cards, left_out_lines
 
         times = sorted(p.latency_ms for p in self.answers)
         ends = " to ".join(dict.fromkeys(milliseconds(ms) for ms in (*times[:1], *times[-1:])))
@@ -67,7 +67,7 @@ class Predictions(Several):
         lost += left_out_lines(self.left_out)
         differ = not_alike(p.query.model for p in self.answers)
         networks = {plain(p.query.network) for p in self.answers}
-        devices = {device_words(p) for p in self.answers}
+        devices = {name for _, name in cards(self.answers)}
         of = f" of {_one(networks, 'network')} on {_one(devices, 'device')}" * bool(times)
         words = f"{plural(len(times), 'prediction')}{of}{ends and f': {ends}'}"
         if not_fit := sum(p.fits is False for p in self.answers):
@@ -91,7 +91,7 @@ def _one(names: Collection[str], kind: str) -> str:
 
 def predict_all(
     models: Sequence[Model],
-    networks: Sequence[Any],
+    networks: Sequence[Any] | Mapping[str, Any],
     batch_sizes: Sequence[int | str],
     question: LatencyQuestion,
     left_out: Mapping[str, str] | None = None,
@@ -99,6 +99,7 @@ def predict_all(
 ) -> Predictions:
     """Predict each network at each batch size on each device, in this order; devices are in their mode.
 
+    `networks`: a mapping has the names that they are called by.
     `ranked`: the fastest device first, each in its fastest precision if none is asked; nobody chose the
     order of "all", and several precisions do not compare devices.
     A network is read once; one that cannot be read is in `errors`. `left_out`: devices that cannot answer,
@@ -112,18 +113,24 @@ def predict_all(
     listed = None if prices is None else price_list(prices)
     answers: list[Prediction] = []
     errors: dict[str, LolatError] = {}
-    graphs: dict[Any, Graph | Analysis] = {}
+    graphs: dict[str | int, Graph | Analysis] = {}
     by_label = {model.label: model for model in models}
-    for network in networks:
-        key = network if isinstance(network, str) else id(network)
+    named = networks.items() if isinstance(networks, Mapping) else zip(repeat(""), networks)
+    for number, (name, network) in enumerate(named, 1):
+        key = name or (network if isinstance(network, str) else id(network))
         try:
             if key not in graphs:
                 read = read_network(network, question.input_size)
-                is_named = isinstance(network, (str, Graph, Analysis))
-                graphs[key] = read if is_named else _numbered(read, graphs)
+                if name:
+                    read = _called(read, name)
+                elif isinstance(key, int):
+                    read = _numbered(read, graphs)
+                graphs[key] = read
             graph = graphs[key]
         except (NetworkError, MissingPackageError) as error:
-            errors[f"a {type(network).__name__}" if key == id(network) else str(key)] = error
+            which = f" (network {number} of {len(networks)})" * (len(networks) > 1)
+            own = f"a {type(network).__name__}{which}"
+            errors[own if key == id(network) else str(key)] = error
             continue
         seen: set[tuple[int, str]] = set()
 
@@ -132,7 +139,7 @@ def predict_all(
             to_device = partial(_fastest if best else predict, network=graph, question=asked)
             each = ask_each(by_label, to_device, lost).values()
             for one in sorted(each, key=_sample_ms) if ranked else each:
-                p = one.named(network, question.input_size)
+                p = one.named(network, question.input_size, name)
                 label = p.query.model.label
                 if best and (p.batch_size, label) in seen:
                     continue  # the faster model of two of one GPU may be the same
@@ -156,9 +163,15 @@ def ask(
     One network and batch size, neither in a list, give a `Prediction` if `is_single`, else `Predictions`.
     """
     question.check_largest()
-    networks = network if isinstance(network, list) else [network]
+    is_named = isinstance(network, dict) and "model_type" not in network  # no language model
+    networks = network if is_named or isinstance(network, list) else [network]
     if not networks:
-        raise InputError(f"{arg('network')} []: expected a network, or several in a list")
+        raise InputError(f"{arg('network')} {network}: expected a network, or several in a list")
+    for name in networks if is_named else ():
+        if not (isinstance(name, str) and name.strip()):
+            raise InputError(
+                f"{arg('network')}: {name!r} as a name; expected text: {{'narrow': network}}"
+            )
     found = predict_all(models, networks, sizes_of(question), question, left_out, ranked)
     if found.errors and not found.answers:
         raise next(iter(found.errors.values()))
@@ -186,18 +199,27 @@ def read_network(network: Any, input_size: InputSize) -> Graph | Analysis:
         raise error.reworded(f"no network {shortened(str(network))!r}: {words}") from error
 
 
-def _numbered(graph: Graph | Analysis, others: Mapping[Any, Graph | Analysis]) -> Graph | Analysis:
-    """A model's graph, with a number behind its name if other objects have that: "Sequential 2".
+def _numbered(
+    graph: Graph | Analysis, others: Mapping[str | int, Graph | Analysis]
+) -> Graph | Analysis:
+    """The graph of an object, with a number behind its name if other objects have that: "Sequential 2".
 
     `others`: by text, or by the number of an object.
     """
-    if not isinstance(graph, Graph):
-        return graph
-    taken = {g.name for key, g in others.items() if isinstance(g, Graph) and isinstance(key, int)}
-    names = (f"{graph.name} {number}" for number in count(2))
-    return msgspec.structs.replace(
-        graph, name=next(name for name in chain([graph.name], names) if name not in taken)
-    )
+    taken = {_graph(other).name for key, other in others.items() if isinstance(key, int)}
+    own = _graph(graph).name
+    names = chain([own], (f"{own} {number}" for number in count(2)))
+    return _called(graph, next(name for name in names if name not in taken))
+
+
+def _called(network: Graph | Analysis, name: str) -> Graph | Analysis:
+    """The graph by another name; unchanged if it has that."""
+    graph = _graph(network)
+    return network if graph.name == name else msgspec.structs.replace(graph, name=name)
+
+
+def _graph(network: Graph | Analysis) -> Graph:
+    return network.graph if isinstance(network, Analysis) else network
 
 
 def _sample_ms(prediction: Prediction) -> float:
@@ -219,7 +241,7 @@ def _fastest(model: Model, network: Graph | Analysis, question: Question) -> Pre
 
     Of precisions within TIED it is the one that needs the least memory.
     """
-    if own_dtype(network if isinstance(network, Graph) else network.graph) in (FLOAT16, BFLOAT16):
+    if own_dtype(_graph(network)) in (FLOAT16, BFLOAT16):
         return predict(model, network, question)
     found: list[Prediction] = []
     refused: InputError | None = None

@@ -61,8 +61,10 @@ class Query:
             return os.fspath(self.spec)
         return self.graph.name
 
-    def titled(self, name: str) -> str:
+    @property
+    def title(self) -> str:
         """The network's name for a heading; of a function with its file: "own:net"."""
+        name = self.graph.name
         file, colon, function = self.network.rpartition(":")
         if not colon or function != name or file in PACKAGES:
             return name
@@ -164,14 +166,19 @@ class Prediction(Result):
     prices: Prices | None = field(default=None, compare=False)
     """The price list; None: the built-in one."""
 
-    def named(self, network: Any, input_size: InputSize) -> Self:
-        """The prediction with the network as the user gave it, if that was no graph."""
+    def named(self, network: Any, input_size: InputSize, name: str = "") -> Self:
+        """The prediction with the network as the user gave it, if that was no graph.
+
+        `name`: what the user calls it, if that is not its text.
+        """
         if isinstance(network, (Graph, Analysis)):
             return self
+        if name:
+            return replace(self, query=replace(self.query, reader=at_size(network)))
         from lolat.readers.size import as_sizes
 
-        sizes = as_sizes(input_size)
-        return replace(self, query=replace(self.query, spec=network, input_size=sizes))
+        query = replace(self.query, spec=network, input_size=as_sizes(input_size))
+        return replace(self, network=query.network, query=query)
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -281,7 +288,7 @@ class Prediction(Result):
     def title(self) -> str:
         """The header: network, batch size, input shapes, execution mode."""
         sizes = shapes_text(self.query.graph.input_sizes)
-        parts = [plain(self.query.titled(self.network)), f"batch {self.batch_size}", sizes]
+        parts = [plain(self.query.title), f"batch {self.batch_size}", sizes]
         return " · ".join(filter(None, [*parts, self.runs_as]))
 
     @property

@@ -69,7 +69,12 @@ SUFFIXES = {
 
 
 def configs_of(given: Any) -> tuple[Any, ...]:
-    """Return the configurations that are given: one, a sequence, or names with commas."""
+    """Return the configurations that are given: one, a sequence, or names with commas.
+
+    Of a mapping from the user's own names to configurations, the decoders by these names.
+    """
+    if isinstance(given, Mapping) and given and all(map(is_decoder, given.values())):
+        return tuple(replace(find_decoder(one), name=name) for name, one in given.items())
     if isinstance(given, str) and not Path(given).exists():
         given = names_in(given) or [given]
     return tuple(given) or (given,) if isinstance(given, list | tuple) else (given,)

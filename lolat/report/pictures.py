@@ -11,7 +11,7 @@ from lolat.errors import InputError, MissingPackageError, arg
 from lolat.io.results import Result
 from lolat.report import prediction
 from lolat.report.cost_table import SAMPLE, way_words
-from lolat.report.ranked import device_words
+from lolat.report.ranked import cards
 from lolat.report.rows import COLORS, TERMS, block_rows
 from lolat.training.choice import short_name
 from lolat.units import milliseconds, percent, plain, plural
@@ -31,6 +31,8 @@ SETTINGS = {
     "grid.color": "#e6e6e6", "font.size": 9, "axes.titlesize": 10, "axes.titlelocation": "left",
     "legend.frameon": False, "legend.framealpha": 0.8, "figure.constrained_layout.use": True,
 }  # fmt: skip
+LIGHT = 0.4
+"""The strength of a color outside the measured range."""
 MOST_BARS = 40
 MOST_INTERVALS = 6
 """Curves whose intervals are told apart."""
@@ -189,52 +191,69 @@ def _draw_predictions(answers: Any, axes: Axes) -> Any:
     """Curves over the batch sizes; bars of networks and devices where there is one size.
 
     Those that do not fit are left out where others do; the legend counts them. Those that wait for a host
-    are hollow.
+    are hollow, those outside the measured range light.
     """
+    if not answers:
+        raise InputError(
+            "no predictions to draw: none was made, or a filter kept none; expected one or more",
+            code="no-picture",
+        )
+    shown = [p for p in answers if p.fits is not False] or [*answers]
     points: dict[str, list[Any]] = defaultdict(list)
-    waiting: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    marked: dict[str, list[Prediction]] = defaultdict(list)
     networks = [*dict.fromkeys(plain(p.query.network) for p in answers)]
     differ = len({p.precision for p in answers}) > 1
-    devices = [*dict.fromkeys(_device(p, differ) for p in answers)]
+    of = {id(p): f"{card}{f', {p.precision}' * differ}" for p, card in cards(answers)}
+    devices = [*dict.fromkeys(of.values())]
     places = dict[str, tuple[int, int]]()
-    without = sum(p.fits is False for p in answers)
-    for p in [p for p in answers if p.fits is not False] or answers:
-        network, device = plain(p.query.network), _device(p, differ)
+    for p in shown:
+        network, device = plain(p.query.network), of[id(p)]
         name = f"{network} on {device}" if len(networks) > 1 else device
         points[name].append((p.batch_size, p.latency_ms, p.interval_ms))
         place = devices.index(device), networks.index(network)
         places[name] = place if len(devices) > 1 else place[::-1]
-        if p.host_bound:
-            waiting[name].append((p.batch_size, p.latency_ms))
+        marked[name] += [p] * (bool(p.host_bound) or p.in_domain is False)
     handles = None
     if is_curve := any(len(some) > 1 for some in points.values()):
         ax = _curves(points, axes(3.6), "batch size", "ms a batch", places)
-        colors = {line.get_label(): line.get_color() for line in ax.lines}
-        for name, some in waiting.items():
-            about = {"s": 16, "facecolor": "white", "edgecolor": colors[name], "zorder": 3}
-            ax.scatter(*zip(*some, strict=True), **about)
+        for line in ax.lines:
+            for p in marked.get(line.get_label(), ()):
+                ax.scatter(p.batch_size, p.latency_ms, s=16, zorder=3, **_inks(p, line.get_color()))
         if len(points) == len(ax.lines) > len(devices) + len(networks):
             handles = [*_keys(devices, True), *_keys(networks, False)]
     else:
         ax = _bars({name: some[0][1:] for name, some in points.items()}, axes, "ms a batch")
         for name, bar in zip(points, ax.patches, strict=True):
-            if name in waiting:
-                bar.set(facecolor="white", edgecolor=LINES[0])
-    notes = [f"without room in memory: {without} of {len(answers)}"] * bool(without)
-    shape = "band" if is_curve and len(points) == 1 else "vertical bars" if is_curve else "whiskers"
-    coverages = {p.coverage for p in answers}
-    if len(coverages) == 1 and not (is_curve and len(points) > MOST_INTERVALS):
-        notes += [f"{shape}: {percent(c)} interval" for c in coverages if c]
-    notes += ["hollow: host-bound"] * bool(waiting)
+            for p in marked[name]:
+                bar.set(**_inks(p, BAR))
     ax.set_title(networks[0] if len(networks) == 1 else "")
+    shape = "band" if is_curve and len(points) == 1 else "vertical bars" if is_curve else "whiskers"
+    with_intervals = not (is_curve and len(points) > MOST_INTERVALS)
+    notes = [*_notes(shown, len(answers), shape * with_intervals)]
     if notes or handles:
         _add_legend(ax, notes, handles)
     return ax
 
 
-def _device(answer: Prediction, with_precision: bool) -> str:
-    """The device of a curve."""
-    return device_words(answer) + f", {answer.precision}" * with_precision
+def _inks(answer: Prediction, color: str) -> dict[str, Any]:
+    """The colors of a mark: hollow if it waits for a host, light outside the measured range."""
+    from matplotlib.colors import to_rgb
+
+    edge = [1.0 - (1.0 - c) * (LIGHT if answer.in_domain is False else 1.0) for c in to_rgb(color)]
+    return {"facecolor": "white" if answer.host_bound else edge, "edgecolor": edge}
+
+
+def _notes(shown: Sequence[Prediction], count: int, shape: str) -> Iterator[str]:
+    """The legend's words for the marks of predictions; `shape`: of an interval, "" if none is drawn."""
+    if without := count - len(shown) if shown[0].fits is not False else count:
+        yield f"without room in memory: {without} of {count}"
+    coverages = {p.coverage for p in shown}
+    if len(coverages) == 1 and shape:
+        yield from (f"{shape}: {percent(c)} interval" for c in coverages if c)
+    if any(p.host_bound for p in shown):
+        yield "hollow: host-bound"
+    if any(p.in_domain is False for p in shown):
+        yield "light: outside the measured range"
 
 
 def _keys(names: Sequence[str], are_colors: bool) -> Iterator[Any]:

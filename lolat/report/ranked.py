@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -94,6 +95,20 @@ def device_words(prediction: Prediction) -> str:
     words = plain(prediction.query.model.label).split("-")
     others = {*PRECISION_OF.values()} - {prediction.precision}
     return "-".join(word for word in words if word not in others)
+
+
+def cards(predictions: Sequence[Prediction]) -> list[tuple[Prediction, str]]:
+    """Predictions with their devices as a frame names them: the card; the name of the row, see
+    `device_words`, where several profiles are of one card.
+    """
+    from lolat.training.compare import short_name  # late: a table needs none
+
+    names = {profile: short_name(profile) for profile in {p.device for p in predictions}}
+    alike = Counter(names.values())
+    return [
+        (p, names[p.device] if alike[names[p.device]] == 1 else device_words(p))
+        for p in predictions
+    ]
 
 
 def by_assumed_host(prediction: Prediction) -> bool:

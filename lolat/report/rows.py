@@ -290,7 +290,9 @@ def _row(prediction: Prediction, members: Sequence[int], key: object) -> BlockRo
     chosen = [prediction.blocks[i] for i in members]
     label, summary = named_parts(chosen[0].name)
     if len(chosen) > 1:
-        label = plain(str(key[-1] if isinstance(key, tuple) and key else prediction.network))
+        label = plain(
+            str(key[-1] if isinstance(key, tuple) and key else prediction.query.graph.name)
+        )
         spanning = (named_parts(name)[0].partition(TO) for name in prediction.names)
         if any(to and (label in prefixes(a)) != (label in prefixes(b)) for a, to, b in spanning):
             first, last = (named_parts(b.name)[0] for b in (chosen[0], chosen[-1]))

@@ -110,6 +110,34 @@ def test_one_and_several_answers_have_the_same_rows(model: lolat.Model) -> None:
         model.predict(["nothing.onnx"])
 
 
+def test_networks_of_one_class_are_told_apart_by_number_or_by_their_names(
+    model: lolat.Model,
+) -> None:
+    """As modules and as graphs; a dictionary gives the names; the one that cannot be read is counted."""
+    graphs = [synthetic.network(width=width) for width in (4, 8, 16)]  # all of one name
+    name = graphs[0].name
+    found = model.predict(graphs, 1)
+    assert [p.network for p in found] == [name, f"{name} 2", f"{name} 3"]
+    assert [p.latency_ms for p in found] == [model.predict(one).latency_ms for one in graphs]
+    both = model.predict({"narrow": graphs[0], "known": "keras:MobileNetV2"}, 1)
+    assert [p.network for p in both] == list(both.frame()["network"]) == ["narrow", "known"]
+    assert "narrow" in both.report()
+    assert "known" in both.report()
+    assert len(model.predict({"narrow": graphs[0]})) == 1
+    lost = model.predict([graphs[0], object(), graphs[1]])
+    assert "network 2 of 3" in lost.words()
+    with pytest.raises(lolat.InputError, match="as a name"):
+        model.predict({1: graphs[0]})
+
+
+def test_a_network_has_one_name_in_fields_frame_and_json(model: lolat.Model) -> None:
+    names = ["keras:ResNet50", "keras:MobileNetV2"]
+    found = model.predict(names)
+    assert [p.network for p in found] == list(found.frame()["network"]) == names
+    assert [p.to_dict()["network"] for p in found] == names
+    assert len(found.filter(lambda p: p.network == names[0])) == 1
+
+
 def test_training_and_its_cost() -> None:
     """Of one device, and of four with a price: hours are those of training, dollars hours and price."""
     model = lolat.load("rtx-5090-amp")

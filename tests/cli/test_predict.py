@@ -109,7 +109,7 @@ def test_every_network_batch_size_and_device(lolat: Command, model: Path, slower
     assert [name for name, _ in READ] == ["keras:A", "keras:B"]  # each once
     rows = [(a["network"], a["batch_size"], a["device"]) for a in found["answers"]]
     devices = (str(model), str(slower))
-    assert rows == [(n, b, d) for n in "AB" for b in (1, 4) for d in devices]
+    assert rows == [(f"keras:{n}", b, d) for n in "AB" for b in (1, 4) for d in devices]
     alone = lolat.json("predict", slower, "keras:B", "--batch-size", 4)
     names = ("price_per_hour", "instance", "dollars_per_million")
     price = {name: found["answers"][-1][name] for name in names}

@@ -153,7 +153,7 @@ def test_a_network_that_cannot_be_read_costs_itself_alone(lolat: Command, model:
     result = lolat("predict", "desk.json", "net.json", "missing.json", "--json")
     assert (result.code, len(result.err.splitlines())) == (2, 1)
     found = json.loads(result.out)
-    assert [a["network"] for a in found["answers"]] == ["net"]
+    assert [a["network"] for a in found["answers"]] == ["net.json"]
     assert list(found["failures"]) == ["missing.json"]
     nothing = lolat("predict", "desk.json", "missing.json", "nothing.json")
     assert (nothing.code, nothing.out, len(nothing.err.splitlines())) == (2, "", 2)

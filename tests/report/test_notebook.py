@@ -392,6 +392,8 @@ def test_a_part_of_several_answers_is_such_an_answer(axes: Any) -> None:
     assert type(part) is type(kept) is type(SIZES)
     assert [*part.frame()["latency_ms"]] == [p.latency_ms for p in [*SIZES][1:4]]
     assert [*kept.frame()["network"]] == ["timm:resnet50", "timm:resnet18"]
+    with pytest.raises(lolat.InputError, match="no predictions to draw"):
+        SIZES.filter(lambda p: False).plot()
     kept.plot(axes)
     assert [bar.get_width() for bar in axes.patches] == [p.latency_ms for p in kept]
     assert len(SIZES[9:].frame()) == 0
@@ -441,7 +443,7 @@ def test_tables_of_one_question_join_by_the_device() -> None:
     assert [*frame["remark"][[*served.bests]]] == ["cheapest tokens"] * len(served.bests)
 
 
-def test_what_waits_for_a_host_is_hollow(axes: Any) -> None:
+def test_what_waits_for_a_host_is_hollow_and_the_extrapolated_is_light(axes: Any) -> None:
     from matplotlib.colors import to_hex
 
     sizes = [1, 16, 256]
@@ -454,13 +456,21 @@ def test_what_waits_for_a_host_is_hollow(axes: Any) -> None:
     assert 0 < len(waits) < len(found)
     found.plot(axes)
     dots = [d for d in axes.collections if hasattr(d, "get_sizes") and len(d.get_sizes())]
-    assert {tuple(at) for d in dots for at in d.get_offsets().tolist()} == waits
-    assert {to_hex(color) for d in dots for color in d.get_facecolor()} == {"#ffffff"}
-    assert _notes(axes) == ["vertical bars: 90 % interval", "hollow: host-bound"]
+    at = {tuple(at): d for d in dots for at in d.get_offsets().tolist()}
+    outside = {(p.batch_size, p.latency_ms) for p in found if p.in_domain is False}
+    assert outside - waits
+    assert {*at} == waits | outside
+    assert {xy for xy, dot in at.items() if to_hex(dot.get_facecolor()[0]) == "#ffffff"} == waits
+    strong = {to_hex(line.get_color()) for line in axes.lines}
+    assert {xy for xy, dot in at.items() if to_hex(dot.get_edgecolor()[0]) not in strong} == outside
+    notes = ["vertical bars: 90 % interval", "hollow: host-bound"]
+    assert _notes(axes) == [*notes, "light: outside the measured range"]
+    assert axes.get_legend_handles_labels()[1] == ["rtx-4090", "l4"]
     axes.clear()
     large = lolat.predict("timm:resnet50", on=["rtx-4090", "t4"], batch_size=256, precision="fp16")
     large.plot(axes)
-    assert _notes(axes) == ["whiskers: 90 % interval"]
+    assert _notes(axes)[0] == "whiskers: 90 % interval"
+    assert "hollow: host-bound" not in _notes(axes)
     assert "#ffffff" not in {to_hex(bar.get_facecolor()) for bar in axes.patches}
 
 

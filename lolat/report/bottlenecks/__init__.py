@@ -54,7 +54,7 @@ HEADS = (("order", "#", "number"), ("name", "block", "block left"), ("", "", "ba
 
 def page(prediction: Prediction, depth: int | None = None, file: str = "report.html") -> str:
     """The page of a prediction as HTML, folded `depth` names deep; `file`: the name of its file."""
-    script, name = page_file("page.js"), prediction.query.titled(prediction.network)
+    script, name = page_file("page.js"), prediction.query.title
     shown = {
         c for row in block_rows(prediction, depth) for c, ms in row.by_color.items() if ms > 0.0
     }
