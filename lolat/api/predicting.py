@@ -27,7 +27,7 @@ from lolat.device.summary import not_alike
 from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis
-from lolat.graph.modes import BFLOAT16, FLOAT16, own_dtype
+from lolat.graph.modes import BFLOAT16, EAGER, FLOAT16, own_dtype
 from lolat.hardware.prices import Prices, price_list
 from lolat.io.results import Several
 from lolat.io.writing import check_file
@@ -100,8 +100,8 @@ def predict_all(
     """Predict each network at each batch size on each device, in this order; devices are in their mode.
 
     `networks`: a mapping has the names that they are called by.
-    `ranked`: the fastest device first, each in its fastest precision if none is asked; nobody chose the
-    order of "all", and several precisions do not compare devices.
+    `ranked`: the fastest device first, each in its fastest precision if none is asked, GPUs eager if no
+    launch is; nobody chose the order of "all", and several precisions or launches do not compare devices.
     A network is read once; one that cannot be read is in `errors`. `left_out`: devices that cannot answer,
     with the reasons. Without `prices` in the question devices have those of `lolat prices`.
     InputError for an unknown predictor or an impossible coverage, before a network is read.
@@ -114,6 +114,10 @@ def predict_all(
     answers: list[Prediction] = []
     errors: dict[str, LolatError] = {}
     graphs: dict[str | int, Graph | Analysis] = {}
+    if ranked and question.launch is None:
+        models = [
+            m.run_as(launch=EAGER) if m.file.kernels and m.file.mode.fused else m for m in models
+        ]
     by_label = {model.label: model for model in models}
     named = networks.items() if isinstance(networks, Mapping) else zip(repeat(""), networks)
     for number, (name, network) in enumerate(named, 1):

@@ -145,11 +145,18 @@ def mode_words(file: DeviceFile, graph: Graph | None = None, last: bool = False)
     return ", ".join(filter(None, parts))
 
 
-def not_alike(models: Iterable[Device], remedy: str = "") -> str:
+PRECISION_REMEDY = "one for all: --precision amp; each fastest precision: --precision best"
+LAUNCH_REMEDY = "one for all: --launch eager"
+
+
+def not_alike(
+    models: Iterable[Device], of_precision: str = PRECISION_REMEDY, of_launch: str = LAUNCH_REMEDY
+) -> str:
     """A remark on devices whose times do not compare them; "" where they do.
 
-    Of GPUs some run in half precision and some do not, although no precision was asked for; of learned
-    devices some were busy and some were not. `remedy`: in place of the options of `lolat predict`.
+    Of GPUs some run in half precision and some do not, although no precision was asked for, or their
+    launches differ; of learned devices some were busy and some were not. `of_precision`, `of_launch`: the
+    remedies.
     """
     models = [*models]
     busy = {plain(model.label): bool(model.file.loaded) for model in models}
@@ -159,18 +166,34 @@ def not_alike(models: Iterable[Device], remedy: str = "") -> str:
             f"Loads differ, so these times do not compare the devices: {names} learned while other "
             "programs ran, the others not"
         )
-    by_precision: dict[str, dict[str, bool]] = {}
-    for model in models:
-        if model.asked.precision is None and Roofline.name in model.predictors:
-            mode = model.file.mode
-            by_precision.setdefault(PRECISION_OF[mode.dtype], {})[plain(model.label)] = mode.half
-    if len({half for labels in by_precision.values() for half in labels.values()}) < 2:
+    gpus = [model for model in models if Roofline.name in model.predictors]
+    by_own = [model for model in gpus if model.asked.precision is None]
+    unlike: dict[str, tuple[set[Any], str]] = {
+        "precisions": ({m.file.mode.half for m in by_own}, of_precision),
+        "launches": ({m.file.mode.launch for m in gpus}, of_launch),
+    }
+    unlike = {what: known for what, known in unlike.items() if len(known[0]) > 1}
+    if not unlike or len({m.file.kind for m in gpus}) == 1:  # the modes of one card are compared
         return ""
-    each = "; ".join(f"{name} on {', '.join(labels)}" for name, labels in by_precision.items())
+    each: dict[str, dict[str, None]] = {}
+    for model in gpus:
+        mode = model.file.mode
+        words = {"precisions": PRECISION_OF[mode.dtype], "launches": mode.launch}
+        each.setdefault(", ".join(words[what] for what in unlike), {})[called(model)] = None
+    told = "; ".join(f"{name} on {', '.join(labels)}" for name, labels in each.items())
     return (
-        f"Precisions differ, so these times do not compare the GPUs: {each} ("
-        f"{remedy or 'one for all: --precision amp; each fastest precision: --precision best'})"
+        f"{' and '.join(unlike).capitalize()} differ, so these times do not compare the GPUs: {told} "
+        f"({'; '.join(remedy for _, remedy in unlike.values())})"
     )
+
+
+def called(model: Device) -> str:
+    """The name of a device in a row, without the precision in it if asked in another one.
+
+    "a100-fp32" asked in bf16 is "a100".
+    """
+    others = {*PRECISION_OF.values()} - {PRECISION_OF[model.file.mode.dtype]}
+    return "-".join(word for word in plain(model.label).split("-") if word not in others)
 
 
 def span(sizes: tuple[int, int]) -> str:

@@ -65,7 +65,7 @@ def page(found: Predictions, limits: Limits = NO_LIMITS, command: str = "") -> s
 def _fastest_lines(answers: Sequence[Prediction]) -> Iterator[str]:
     """A sentence on the fastest device for each network and batch size, one for sizes that are alike.
 
-    None where precisions differ, or where assumed hosts are the limit.
+    None where precisions or launches differ, or where assumed hosts are the limit.
     """
     groups = _groups(p for p in answers if p.fits is not False)
     networks, sizes = ({key[n] for key in groups} for n in (0, 1))

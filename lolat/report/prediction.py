@@ -200,8 +200,8 @@ def table_of_predictions(
     """A row for each prediction, then the notes, each once with the predictions that have it.
 
     "vs. first": the time of a sample over that of the first network and device, at the same batch size if
-    it has that; "$ a million": for a million samples. GPUs in precisions that differ, or bound by assumed
-    hosts, are not compared.
+    it has that; "$ a million": for a million samples. GPUs in precisions or launches that
+    differ, or bound by assumed hosts, are not compared.
     `limits`: a column says which rows keep them. `most_notes`: see `grouped_notes`.
     """
     differ, first = not_alike(p.query.model for p in predictions), predictions[0]
@@ -268,7 +268,7 @@ def _is_priced(predictions: Sequence[Prediction]) -> bool:
 
 def best_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) -> Iterator[str]:
     """Sentences on the cheapest device, and within limits on that of the lowest price an hour; none without
-    prices, or in precisions that differ.
+    prices, or in precisions or launches that differ.
     """
     if not _is_priced(predictions) or not_alike(p.query.model for p in predictions):
         return

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lolat.hardware.gpus import PRECISION_OF
+from lolat.device.summary import called
 from lolat.io.results import topic
 from lolat.units import by_text, percent, plain
 
@@ -88,13 +88,8 @@ def assumed_hosts(predictions: Sequence[Prediction]) -> str:
 
 
 def device_words(prediction: Prediction) -> str:
-    """The device of a row: its model's name, without the precision in it if asked in another one.
-
-    "a100-fp32" asked in bf16 is "a100".
-    """
-    words = plain(prediction.query.model.label).split("-")
-    others = {*PRECISION_OF.values()} - {prediction.precision}
-    return "-".join(word for word in words if word not in others)
+    """The device of a row."""
+    return called(prediction.query.model)
 
 
 def cards(predictions: Sequence[Prediction]) -> list[tuple[Prediction, str]]:

@@ -380,9 +380,9 @@ MARKS = {
 
 
 def differ(form: Form, question: Values, cards: list[Card]) -> str:
-    """The remark on devices that answer in precisions that differ; "" without them."""
-    precision = form.fields.get("precision")
-    if form.subject.is_decoder or precision is None or question["precision"] == BEST:
+    """The remark on devices that answer in precisions or launches that differ; "" without them."""
+    precision, launch = (form.fields.get(name) for name in ("precision", "launch"))
+    if form.subject.is_decoder or precision is None or launch is None:
         return ""
     remedy = f'one for all in "{precision.label}"'
     remedy += ", or each device's fastest" * (BEST in (precision.choices or ()))
@@ -392,7 +392,7 @@ def differ(form: Form, question: Values, cards: list[Card]) -> str:
         else asked_of(form, c["device"], question)
         for c in cards
     )
-    return not_alike(models, remedy)
+    return not_alike(models, remedy, f'one for all in "{launch.label}"')
 
 
 def compared(form: Form, cards: list[Card], is_alike: bool) -> Card | None:

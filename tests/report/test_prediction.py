@@ -12,11 +12,12 @@ import pytest
 from lolat import predict
 from lolat.api.choosing import load
 from lolat.api.model import Model
-from lolat.api.predicting import exceeded
+from lolat.api.predicting import Predictions, exceeded
 from lolat.device.attribution import find_block
 from lolat.device.prediction import Limits
 from lolat.graph.analysis import analyze
 from lolat.io.results import Remark
+from lolat.report import comparison
 from lolat.report import prediction as report
 from lolat.report.ranked import apart_words, device_words, grouped_notes
 from lolat.report.tables import lines_of
@@ -239,6 +240,39 @@ def test_a_profile_learned_beside_other_programs_says_so(monkeypatch: pytest.Mon
     )
     assert "Loads differ" not in text
     assert "Cheapest" in text
+
+
+def _told(on: str, **asked: Any) -> tuple[str, Predictions]:
+    """The table of a small network on devices, and the answers."""
+    found = predict([synthetic.network()], on.split(","), 16, **asked)
+    return "\n".join(lines_of(report.table_of_predictions(found.answers))), found
+
+
+def test_gpus_of_different_launches_are_not_compared() -> None:
+    """The compiled profile of a card beside an eager one; the same two eager, and one card both ways."""
+    text, found = _told("rtx-pro-6000,rtx-4090", precision="best")
+    assert [p.launch for p in found] == ["compiled", "eager"]
+    told = "Launches differ, so these times do not compare the GPUs: compiled on rtx-pro-6000; eager on "
+    assert f"{told}rtx-4090 (one for all: --launch eager)" in text
+    assert told in found.words()
+    assert "vs. first" not in text
+    assert "Cheapest" not in text
+    assert not any(comparison._fastest_lines(found.answers))
+    text, _ = _told("rtx-pro-6000,rtx-4090", precision="best", launch="eager")
+    assert "differ, so" not in text
+    assert "Cheapest" in text
+    text, _ = _told("rtx-4090-amp,rtx-4090-amp-compiled")
+    assert "differ, so" not in text
+    text, _ = _told("rtx-pro-6000,p4")
+    assert "Precisions and launches differ" in text
+    assert ": amp, compiled on rtx-pro-6000; fp32, eager on p4-fp32 (" in text
+
+
+def test_all_gpus_are_ranked_in_one_launch() -> None:
+    """Eager; a CPU that was measured compiled alone stays so."""
+    found = predict([synthetic.network()], "all", 16)
+    assert {p.launch for p in found} <= {"eager", None}
+    assert "Launches differ" not in found.words()
 
 
 def test_with_a_limit_the_lowest_price_an_hour_is_told() -> None:
