@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import date
 from importlib.resources import files
@@ -12,16 +13,34 @@ from typing import TYPE_CHECKING
 from lolat import __version__
 from lolat.device.prediction import NO_LIMITS, Limits, Prediction
 from lolat.device.summary import not_alike
-from lolat.parameters import in_python
+from lolat.hardware.prices import price_list
+from lolat.parameters import COVERAGE, in_python
 from lolat.report.bottlenecks import page_file
 from lolat.report.prediction import best_lines, table_of_predictions
 from lolat.report.ranked import apart_words, assumed_hosts, device_words, left_out_lines
+from lolat.report.rows import GLOSSARY
 from lolat.report.tables import ReportTable, element, for_readers
 from lolat.units import digits, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
     from lolat.api.predicting import Predictions
 
+WORDS = {
+    f"{percent(COVERAGE)} sure of": GLOSSARY[f"{percent(COVERAGE)} sure"],
+    "measured range": GLOSSARY["measured range"]
+    + " Outside it a time is extrapolated; small: the network "
+    "is smaller than nearly all timed ones; large: the batch is larger.",
+    "host-bound": "The computer launches operations more slowly than its GPU runs them; a faster GPU does "
+    "not help.",
+    "vs. first": "The time of a sample, as a multiple of that of the first row's network and device at the "
+    "same batch size.",
+    "$ a million": "US$ for a million samples on a device that is always busy.",
+    "amp": "Automatic mixed precision: matrix products and convolutions in half precision, the rest in "
+    "float32.",
+    "eager": "The framework launches one operation after the other, as they are written.",
+    "compiled": "torch.compile joins operations before they run.",
+}
+"""The words of the page, each explained; those that are in its table are shown."""
 MARGIN = 0.04
 """The share of the chart that is free on each side."""
 
@@ -35,7 +54,12 @@ def page(found: Predictions, limits: Limits = NO_LIMITS, command: str = "") -> s
     table, *lines = table_of_predictions(answers, limits, math.inf)
     assert isinstance(table, ReportTable)
     lines += left_out_lines({**found.left_out, **found.failures}, None)
-    best = [*_fastest_lines(answers), *best_lines(answers, limits)]
+    # Where precisions differ there is no best, and that is what a reader must know first.
+    differ = filter(None, [not_alike(p.query.model for p in answers)])
+    best = [*differ, *_fastest_lines(answers), *best_lines(answers, limits)]
+    if any(p.price_per_hour for p in answers):
+        listed = {(p.prices or price_list()).prices: None for p in answers}
+        lines.append(f"Prices: {', '.join(map(plain, listed))}")
     networks, devices = _each(answers, _network), _each(answers, device_words)
     where = next(iter(devices)) if len(devices) == 1 else plural(len(devices), "device")
     sizes = ", ".join(_each(answers, lambda p: str(p.batch_size)))
@@ -44,6 +68,7 @@ def page(found: Predictions, limits: Limits = NO_LIMITS, command: str = "") -> s
     def said(line: str) -> str:
         return (plain if command else in_python)(for_readers(line))
 
+    shown = table.html("Times and prices")
     drawn = [p for p in answers if p.fits is not False] or answers
     place, ticks = _axis(drawn)
     template = files("lolat.report").joinpath("comparison.html").read_text(encoding="utf-8")
@@ -55,8 +80,13 @@ def page(found: Predictions, limits: Limits = NO_LIMITS, command: str = "") -> s
         caption=element("caption", _caption(drawn, len(answers))),
         ticks="".join(element("span", f"{t:g}", style=f"left:{place(t):.2f}%") for t in ticks),
         spots="\n".join(_spots(drawn, place, ticks)),
-        table=table.html("Times and prices"),
+        table=shown,
         notes="".join(element("p", said(str(line))) for line in lines if line not in best),
+        words="".join(
+            element("dt", word) + element("dd", meaning)
+            for word, meaning in WORDS.items()
+            if re.search(rf"(?<!\w){re.escape(word)}(?!\w)", shown)
+        ),
         made=element("footer", made + (command and f": {command}"), class_="dim"),
         style=page_file("page.css"),
     )
@@ -105,6 +135,7 @@ def _caption(drawn: Sequence[Prediction], count: int) -> str:
     coverages = {p.coverage for p in drawn if p.interval_ms}
     sure = "".join(f"; line: {percent(c)} interval" for c in coverages if c and len(coverages) == 1)
     waits = "; hollow: host-bound" * any(p.host_bound for p in drawn)
+    waits += "; light: outside the measured range" * any(p.in_domain is False for p in drawn)
     lost = f"; {count - len(drawn)} without room in memory" * (count > len(drawn))
     return f"Time of a batch, ms, on a logarithmic scale. Dot: predicted{sure}{waits}{lost}"
 
@@ -152,7 +183,8 @@ def _rows(
         if p.interval_ms:
             low, high = map(place, p.interval_ms)
             ends = f'<b style="left:{low:.2f}%;width:{high - low:.2f}%"></b>'
-        dot = f'<u class="{"waits" * bool(p.host_bound)}" style="left:{place(p.latency_ms):.2f}%"></u>'
+        marks = ["waits"] * bool(p.host_bound) + ["far"] * (p.in_domain is False)
+        dot = f'<u class="{" ".join(marks)}" style="left:{place(p.latency_ms):.2f}%"></u>'
         yield (
             f"<tr>{element('th', ' · '.join(of(p) for of in told), scope='row')}"
             f'<td class="place"><div class="spot" aria-hidden="true">{lines}{ends}{dot}</div></td>'

@@ -239,7 +239,7 @@ def table_of_predictions(
         Column("measured range", _range, is_text=True),
         Column("memory", memory, is_text=True),
     ]  # fmt: skip
-    yield ReportTable(columns, predictions)
+    yield ReportTable(columns, predictions, stacked=True)
     yield from filter(None, [differ, assumed_hosts(predictions)])
     yield from levels_words(
         {device_words(p): p.query.model.file.environment.own_networks for p in predictions}

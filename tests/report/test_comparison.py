@@ -67,7 +67,7 @@ def test_the_page_is_one_file_without_a_script() -> None:
 def test_the_dots_lie_on_a_logarithmic_scale() -> None:
     """Equal ratios of times are equal distances, for dots, ends of intervals and ticks."""
     text = page(FOUND)
-    left = [float(x) for x in re.findall(r'<u class="\w*" style="left:([\d.]+)%', text)]
+    left = [float(x) for x in re.findall(r'<u class="[\w ]*" style="left:([\d.]+)%', text)]
     bars = re.findall(r'<b style="left:([\d.]+)%;width:([\d.]+)%', text)
     assert len(left) == len(bars) == len(FOUND) == 12
     ticks = [
@@ -83,8 +83,10 @@ def test_the_dots_lie_on_a_logarithmic_scale() -> None:
     for time, place in points:
         assert place == pytest.approx(x + slope * math.log(time / ms), abs=0.03)
         assert 0.0 < place < 100.0
-    hollow = [row == "waits" for row in re.findall(r'<u class="(\w*)"', text)]
-    assert hollow == [bool(p.host_bound) for p in FOUND]
+    marks = [row.split() for row in re.findall(r'<u class="([\w ]*)"', text)]
+    assert ["waits" in each for each in marks] == [bool(p.host_bound) for p in FOUND]
+    assert ["far" in each for each in marks] == [p.in_domain is False for p in FOUND]
+    assert "hollow: host-bound; light: outside the measured range" in text
 
 
 @pytest.mark.parametrize("on", [["v100", "l4", "h100"], ["a10", "v100"]])
@@ -119,6 +121,19 @@ def test_the_page_begins_with_the_fastest_and_the_cheapest(on: list[str]) -> Non
     assert {"network", "batch"}.isdisjoint(heads)
     assert "network: timm:resnet50" in table.partition("</caption>")[0]
     assert "batch: 64" in table.partition("</caption>")[0]
+
+
+def test_the_page_begins_with_what_forbids_a_comparison_and_explains_its_words() -> None:
+    """Devices in precisions that differ have no fastest one; where they are alike nothing is said."""
+    text = html.unescape(page(lolat.predict("timm:resnet50", on=["rtx-4090", "l4"], batch_size=64)))
+    first = text.partition('id="best"')[2].partition("</section>")[0]
+    assert "Precisions differ, so these times do not compare the GPUs: amp on rtx-4090" in first
+    assert text.count("Precisions differ") == 1
+    assert "Precisions differ" not in page(FOUND)
+    words = re.findall("<dt>(.*?)</dt>", page(FOUND))
+    assert {"90 % sure of", "measured range", "host-bound", "vs. first", "amp"} <= {*words}
+    assert {"vs. first", "host-bound"}.isdisjoint(re.findall("<dt>(.*?)</dt>", text))  # not there
+    assert re.search(r"Prices: the built-in table of \d{4}-\d\d-\d\d", text)
 
 
 def test_a_heading_for_each_network_and_batch() -> None:

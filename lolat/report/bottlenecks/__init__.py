@@ -27,6 +27,7 @@ from lolat.report.explanation import (
     term_table,
 )
 from lolat.report.prediction import counts_words, page_options, per_second, room_lines, time_words
+from lolat.report.ranked import device_words
 from lolat.report.rows import (
     COLORS,
     GLOSSARY,
@@ -60,7 +61,7 @@ def page(prediction: Prediction, depth: int | None = None, file: str = "report.h
     }
     absent = {TERMS[group] for group, color in COLORS.items() if color not in shown}
     return Template(page_file("page.html")).substitute(
-        title=element("title", f"{name}: where the time goes"),
+        title=element("title", f"{name} on {device_words(prediction)}: where the time goes"),
         heading=element("h1", name),
         place=element("p", prediction.title.removeprefix(f"{plain(name)} · "), class_="place"),
         device=element("p", headline(prediction.query.model, "profile fitted to"), class_="place"),
