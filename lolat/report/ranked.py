@@ -96,7 +96,7 @@ def cards(predictions: Sequence[Prediction]) -> list[tuple[Prediction, str]]:
     """Predictions with their devices as a frame names them: the card; the name of the row, see
     `device_words`, where several profiles are of one card.
     """
-    from lolat.training.compare import short_name  # late: a table needs none
+    from lolat.training.choice import short_name  # late: a table needs none
 
     names = {profile: short_name(profile) for profile in {p.device for p in predictions}}
     alike = Counter(names.values())
