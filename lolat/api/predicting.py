@@ -114,11 +114,8 @@ def predict_all(
     answers: list[Prediction] = []
     errors: dict[str, LolatError] = {}
     graphs: dict[str | int, Graph | Analysis] = {}
-    if ranked and question.launch is None:
-        models = [
-            m.run_as(launch=EAGER) if m.file.kernels and m.file.mode.fused else m for m in models
-        ]
-    by_label = {model.label: model for model in models}
+    is_eager = ranked and question.launch is None
+    by_label = {model.label: _eager(model) if is_eager else model for model in models}
     named = networks.items() if isinstance(networks, Mapping) else zip(repeat(""), networks)
     for number, (name, network) in enumerate(named, 1):
         key = name or (network if isinstance(network, str) else id(network))
@@ -224,6 +221,11 @@ def _called(network: Graph | Analysis, name: str) -> Graph | Analysis:
 
 def _graph(network: Graph | Analysis) -> Graph:
     return network.graph if isinstance(network, Analysis) else network
+
+
+def _eager(model: Model) -> Model:
+    """A GPU in eager mode; another device as it is."""
+    return model.run_as(launch=EAGER) if model.file.kernels and model.file.mode.fused else model
 
 
 def _sample_ms(prediction: Prediction) -> float:
