@@ -393,7 +393,8 @@ def requests_words(load: float, is_rate: bool) -> str:
 def best_of(rows: Sequence[ServingConfig], asked: ServingQuestion) -> ServingConfig | None:
     """Return the row with the cheapest tokens; without prices, the one with the most tokens/s a GPU.
 
-    Of equal ones one that surely keeps the limits, then the fastest, then that with fewer GPUs.
+    Of equal ones one that surely keeps the limits, then the one that keeps them up to the highest rate,
+    then the fastest, then that with fewer GPUs.
     """
 
     def worth(row: ServingConfig) -> tuple[Any, ...]:
@@ -401,6 +402,13 @@ def best_of(rows: Sequence[ServingConfig], asked: ServingQuestion) -> ServingCon
         cost = -(row.tokens_per_s_gpu or 0.0) if dollars is None else dollars
         cost = float(f"{cost:.9g}")  # so that equal ones are
         times = [ms for ms, _ in row.judged(asked.percentile)]
-        return dollars is None, cost, not row.is_sure(asked), times, row.gpus
+        return (
+            dollars is None,
+            cost,
+            not row.is_sure(asked),
+            -(row.headroom_rate or 0.0),
+            times,
+            row.gpus,
+        )
 
     return min(rows, key=worth, default=None)

@@ -195,6 +195,8 @@ def test_of_equally_cheap_rows_the_sure_one_is_the_best() -> None:
     assert best_of([likely, sure, cheaper], asked) is cheaper
     fast = replace(sure, tpot_p90_ms=0.5 * row.tpot_p90_ms, gpus=8)
     assert best_of([sure, fast], asked) is fast
+    roomy = replace(sure, headroom_rate=4.0)
+    assert best_of([replace(fast, headroom_rate=3.0), roomy], asked) is roomy
 
 
 def test_replicas_share_the_requests() -> None:
