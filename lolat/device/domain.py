@@ -70,7 +70,7 @@ class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
             (each_ms, self.operation_ms, f"an operation takes {milliseconds(each_ms)}"),
         )
         return tuple(
-            f"{told}; 99 in 100 timed ones took {least:.4g} or more"
+            f"{told}; 99 in 100 timed ones took {least:.4g} ms or more"
             for value, least, told in rows
             if least is not None and value < least / RANGE_SLACK
         )

@@ -195,7 +195,7 @@ def _impossible(model: Device, wanted: Mode) -> InputError:
             code="no-layout",
             of_device=True,
         )
-    return no_precision(wanted.dtype, mode.dtype, None)
+    return no_precision(wanted.dtype, mode.dtype, None, model.name)
 
 
 def _near(model: D, mode: Mode, wanted: Mode) -> D | None:

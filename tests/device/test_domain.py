@@ -171,9 +171,9 @@ def test_below_the_smallest_step_of_a_table() -> None:
     """Times below the minimum by more than SLACK; an operation takes its share of the step."""
     minimum = MeasuredMinimum(latency_ms=8.0, operation_ms=0.1)
     assert minimum.below(8.0, 80) == ()
-    assert minimum.below(0.5, 1) == ("it takes 0.500 ms; 99 in 100 timed ones took 8 or more",)
+    assert minimum.below(0.5, 1) == ("it takes 0.500 ms; 99 in 100 timed ones took 8 ms or more",)
     assert minimum.below(8.0, 8000) == (
-        "an operation takes 0.001 ms; 99 in 100 timed ones took 0.1 or more",
+        "an operation takes 0.001 ms; 99 in 100 timed ones took 0.1 ms or more",
     )
     assert MeasuredMinimum().below(1e-9, 1) == ()
 

@@ -92,7 +92,7 @@ def test_steps_smaller_than_those_of_the_table_are_outside() -> None:
     small = asked(5, 10**4, 8, least=least)
     assert (small.in_domain, small.host_bound) == (False, False)
     said = next(w for w in small.warnings if "smaller than nearly all" in w)
-    assert f"it takes {small.latency_ms:.1f} ms; 99 in 100 timed ones took 50 or more" in said
+    assert f"it takes {small.latency_ms:.1f} ms; 99 in 100 timed ones took 50 ms or more" in said
     assert "an operation" not in said
     assert asked(5, 10**6, 64, least=least).in_domain is True
 

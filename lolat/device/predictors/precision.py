@@ -106,9 +106,11 @@ def on_sheet(formula: Roofline, was: Gpu, gpu: Gpu) -> tuple[Roofline, float, fl
     return changed, faster, wider
 
 
-def no_precision(dtype: str, measured: str, gpu: Gpu | None) -> InputError:
-    """The error of a device without a precision."""
-    name, asked = "the device" if gpu is None else gpu.name, PRECISION_OF[dtype]
+def no_precision(
+    dtype: str, measured: str, gpu: Gpu | None, device: str = "the device"
+) -> InputError:
+    """The error of a device, by its name, without a precision."""
+    name, asked = device if gpu is None else gpu.name, PRECISION_OF[dtype]
     has = [d for d in PRECISION_OF if d == measured or (gpu is not None and gpu.rate(d))]
     known = " or ".join(dict.fromkeys(PRECISION_OF[d] for d in has))
     why, expected = f"no rate of {name} in {asked} is known", f"expected {known}"
