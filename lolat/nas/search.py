@@ -158,7 +158,7 @@ class SearchResult(Result):
             for other in c.others:
                 low, high = other.interval_ms or (None, None)
                 its = {"latency_ms": other.latency_ms, "low_ms": low, "high_ms": high}
-                its |= {"in_domain": other.in_domain, "fits": other.fits}
+                its |= {name: getattr(other, name) for name in names}
                 bounds |= {other.column(name): value for name, value in its.items()}
             row = {"arch": c.arch, "latency_ms": c.latency_ms, **bounds, "score": c.score}
             rows.append(row | c.choices | row)  # a position of such a name gives way

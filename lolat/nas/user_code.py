@@ -107,6 +107,8 @@ OF_A_CANDIDATE = ("arch", "candidate", "choices")
 # ---- The scores of an objective: from a table, or by a function, each added to a file at once.
 
 SYNCED_EVERY_S = 1.0
+REMEDY = "give another file as {}, or remove this one"
+"""What to do with a file whose scores are not those of the question."""
 SCORES = ("arch", "score")
 SCORE_COLUMNS = (*SCORES, "objective", "choices", "code", "files")
 """Columns of a file of scores: the function's name, the space's `fingerprint`, the function's `code_of`,
@@ -163,13 +165,13 @@ class Objective:
         """Read a table of scores; return (n, positions) integers of its networks."""
         if rows is None:
             table = read_table(os.fspath(path), columns, rows=rows)
-            self.space.prepare(self.progress)
+            for row in table:  # before it is parsed: another space has other texts
+                self._refuse_other(row)
+            self.space.prepare(self.progress)  # may build networks for minutes
+            for row in table:
+                self._refuse_other_space(row)
         else:
             table = self.space.read_table(path, columns[1:], rows)
-        for row in (
-            table if rows is None else ()
-        ):  # before it is parsed: another space has other texts
-            self._refuse_other(row)
         networks = self.space.parse_table(table)
         for network, row in zip(networks, table, strict=True):
             score = math.nan if row["score"].lower() == "nan" else row.number("score")
@@ -182,13 +184,10 @@ class Objective:
         return networks
 
     def _refuse_other(self, row: Row) -> None:
-        """Raise InputError unless the score is by this function, of this space; no `code` may be any."""
-        remedy = f"give another file as {arg('accuracy')}, or remove this one"
+        """Raise InputError unless the score is by this function; no `code` may be any."""
+        remedy = REMEDY.format(arg("accuracy"))
         if row["objective"] != self._name:
             of, expected = f"a score by {row['objective']}", f"scores by {self._name}"
-        elif row["choices"] != self.space.fingerprint:
-            of = "the choices or networks of the space have changed since"
-            expected = "scores of these"
         elif row["code"] and self._code and row["code"] != self._code:
             of = f"the source of {self._name}, or of what it imports, has changed since"
             expected = "scores by it as it is now"
@@ -201,6 +200,14 @@ class Objective:
             self._is_unsure |= not row["code"]
             return
         raise row.refused(f"{of}; expected {expected}: {remedy}")
+
+    def _refuse_other_space(self, row: Row) -> None:
+        """Raise InputError unless the score is of this space."""
+        if row["choices"] != self.space.fingerprint:
+            raise row.refused(
+                "the choices or networks of the space have changed since; expected scores of these: "
+                + REMEDY.format(arg("accuracy"))
+            )
 
     def announce(self, total: int, known: int) -> None:
         """Show that the function scores the rest of `total` candidates, `known` of which the file has."""

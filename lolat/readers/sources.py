@@ -47,7 +47,8 @@ def facts_of(value: Any) -> Any:
         return [kind, value.__module__, value.__qualname__]
     if isinstance(value, FunctionType) and value.__closure__ is None:
         defaults = facts_of([value.__defaults__, value.__kwdefaults__])
-        line = value.__code__.co_firstlineno
+        is_named = "<" not in value.__qualname__  # a lambda has its line for a name
+        line = 0 if is_named else value.__code__.co_firstlineno
         return [kind, value.__module__, value.__qualname__, line, defaults]
     raise UnknownCodeError
 
@@ -73,7 +74,8 @@ def code_of(value: Any) -> str:
 
 
 def sources_of(modules: Iterable[str]) -> list[list[str]]:
-    """(name, hash of its text) of modules, and of those that they import, also in functions.
+    """(name, hash of its code) of modules, and of those that they import, also in functions; comments and
+    docstrings are no code.
 
     The standard library and LoLat are left out; an installed package has the time and size of its first
     file for its text. UnknownCodeError if another text than that of a file may run.
@@ -93,11 +95,22 @@ def sources_of(modules: Iterable[str]) -> list[list[str]]:
         found[name] = ""  # until it proves to be a file
         if path := _path(name):
             text = _text(path)
-            found[name] = hashlib.sha256(text).hexdigest()
+            tree = ast.parse(text)
+            found[name] = hashlib.sha256(_code(text, tree)).hexdigest()
             is_package = os.path.basename(path) == f"__init__{CODE_FILE}"
-            waiting += _imported(ast.parse(text), name if is_package else name.rpartition(".")[0])
+            waiting += _imported(tree, name if is_package else name.rpartition(".")[0])
             waiting += _used(sys.modules.get(name))
     return sorted(map(list, found.items()))
+
+
+def _code(text: bytes, tree: ast.Module) -> bytes:
+    """A module's code without comments, and without docstrings unless it reads them; changes `tree`."""
+    if b"__doc__" not in text:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                has_docstring = ast.get_docstring(node, clean=False) is not None
+                node.body = node.body[has_docstring:]
+    return ast.dump(tree).encode()
 
 
 def _text(path: str) -> bytes:

@@ -29,11 +29,14 @@ def front_lines(result: SearchResult) -> Iterator[Part]:
     for place in range(1, 1 + len(result.others)):
         columns += _of_device(result, place)
     columns.append(Column("candidate", _named, is_text=True))
-    yield ReportTable(columns, result.front)
-    yield from _summary(result)
     every = [
         (n, place, one) for n, c in enumerate(result.front, 1) for place, one in enumerate(_each(c))
     ]
+    if any(one.warnings for *_, one in every):  # the notes name rows
+        numbers = {id(candidate): n for n, candidate in enumerate(result.front, 1)}
+        columns.insert(0, Column("row", lambda c: numbers[id(c)]))
+    yield ReportTable(columns, result.front)
+    yield from _summary(result)
     if without := len({n for n, _, one in every if one.fits is False}):
         yield (
             f"{without} of {len(result.front)} DO NOT FIT in the device's memory; those that fit and "
