@@ -44,6 +44,12 @@ KNOWN = {
 """Columns that are read, and those of SkyPilot's catalog that are not."""
 
 
+def provider_of(source: str) -> str:
+    """The provider of a price whose source is SkyPilot's catalog; "" for any other source."""
+    found = CATALOG.search(source)
+    return found[1] if found else ""
+
+
 @dataclass(frozen=True)
 class Offer:
     """An instance type at a provider; `price`: US$ an hour of the whole instance.
@@ -71,9 +77,8 @@ class Offer:
 
     @property
     def places(self) -> list[str]:
-        """Its provider, if SkyPilot's catalog is the source, and its region; without those not told."""
-        provider = CATALOG.search(self.source)
-        return [*filter(None, [provider and provider[1], self.region])]
+        """Its provider and region; without those not told."""
+        return [*filter(None, [provider_of(self.source), self.region])]
 
     @property
     def devices(self) -> int:

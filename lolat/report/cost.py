@@ -30,7 +30,7 @@ from lolat.report.tables import Part, ReportTable
 from lolat.training.auto_batch import NEAR_SPEED
 from lolat.training.best import VERDICTS, Worth, by_price, by_time, surest
 from lolat.training.choice import Choice, choice_words, short_name
-from lolat.training.compare import Costs, faster_words
+from lolat.training.compare import Costs, faster_words, keeping_words
 from lolat.training.cost import NEARLY, Cost, close_words, no_room, would_words
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
@@ -59,8 +59,8 @@ def cost_lines(cost: Cost) -> Iterator[Part]:
         yield from ("", table)
     if after:
         yield from ("", *after)
-    if cost.fits is not False and (faster := faster_words(cost)):
-        yield faster
+    if cost.fits is not False:
+        yield from filter(None, (keeping_words(cost), faster_words(cost)))
 
 
 def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:

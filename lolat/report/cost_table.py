@@ -7,6 +7,7 @@ from typing import Any
 
 from lolat.device.summary import IN_TF32, LAYOUTS
 from lolat.hardware.links import CLUSTER, UNKNOWN_NETWORK
+from lolat.hardware.prices import provider_of
 from lolat.report.llm import LEGEND
 from lolat.report.tables import Column, ReportTable, ends_of
 from lolat.training.auto_batch import CLOSE
@@ -38,16 +39,18 @@ SAMPLE = {"samples": "sample", "tokens": "sequence"}
 
 
 def rented_words(cost: Cost, option: TrainingPrediction) -> str:
-    """The rented instances, with their accelerator if the name does not tell; or that nothing fits."""
+    """The rented instances, their provider, and accelerator if the name has none; or that nothing fits."""
     rented = option.rented
     if option.fits is False:
         needed = option.memory_bytes or cost.memory_bytes
         return f"does not fit: {byte_size(needed)} of {byte_size(cost.available_bytes or 0)}"
     if rented is None or not rented.instance_type:
         return ""
-    name = plain(rented.instance_type)
+    name, facts = plain(rented.instance_type), [provider_of(rented.source)]
     if rented.accelerator.casefold() not in name.casefold():
-        name += f" ({plain(rented.accelerator)})"
+        facts.append(rented.accelerator)
+    if any(facts):
+        name += f" ({plain(', '.join(filter(None, facts)))})"
     idle = f", {rented.idle_devices} idle" if rented.idle_devices else ""
     return f"{rented.instances} x {name}{idle}" if rented.instances > 1 else f"{name}{idle}"
 
@@ -216,14 +219,14 @@ def most_line(rows: Sequence[Row]) -> str:
 
 
 def update_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
-    """A line on updates of different sizes, and the smallest size that each number of devices can share."""
+    """A line on updates of different sizes, and the largest size that each number of devices can share."""
     sizes, most = (
         {Choice.of(*row).in_all for row in listed},
         max((o.devices for _, o in listed), default=1),
     )
     if len(sizes) > 1:
         ends = f"{min(sizes):,} to {max(sizes):,} {SAMPLE[costs.data]}s"
-        one = min((n for n in sizes if n % most == 0), default=max(sizes))
+        one = max((n for n in sizes if n % most == 0), default=max(sizes))
         yield f"Updates differ, {ends}: --global-batch-size {one} compares equal ones"
 
 

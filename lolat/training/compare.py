@@ -24,7 +24,8 @@ from lolat.parameters import BEST
 from lolat.training.auto_batch import NEAR_SPEED
 from lolat.training.best import best_of
 from lolat.training.choice import Choice, choice_words, offer_words, short_name
-from lolat.training.cost import Cost, Trained, cost_on, is_close, read_question
+from lolat.training.cost import Again, Cost, Trained, cost_on, is_close, read_question
+from lolat.training.parallel import NONE
 from lolat.training.prediction import Limited, TrainingPrediction
 from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import tuned
@@ -301,6 +302,17 @@ SHORTER = 0.9
 """The largest share of a time or price that another launch is offered for."""
 
 
+def _asked_again(again: Again | None, one: Choice, **more: Any) -> list[Cost]:
+    """The answer to a device's question about a choice, with `more` arguments changed; none if refused."""
+    whole = one.devices * one.batch_size
+    about = {"batch_size": one.batch_size, "replicas": one.devices, "global_batch_size": None,
+             "checkpointing": one.checkpointing, "accumulate": one.in_all // whole}  # fmt: skip
+    if again:
+        with suppress(LolatError):
+            return [again[1](replace(again[0], **about | more))]
+    return []
+
+
 def with_modes(costs: Costs) -> Costs:
     """Add `in_launch`, `offer`, `without_checkpointing` and `channels_last`: each device is asked again,
     some arguments changed.
@@ -308,13 +320,7 @@ def with_modes(costs: Costs) -> Costs:
     devices = {cost.device: cost.again for cost in costs.answers}
 
     def asked(one: Choice, **more: Any) -> list[Cost]:
-        whole = one.devices * one.batch_size
-        about = {"batch_size": one.batch_size, "replicas": one.devices, "global_batch_size": None,
-                 "checkpointing": one.checkpointing, "accumulate": one.in_all // whole}  # fmt: skip
-        if again := devices[one.device]:
-            with suppress(LolatError):
-                return [again[1](replace(again[0], **about | more))]
-        return []
+        return _asked_again(devices[one.device], one, **more)
 
     values = {"cheapest": "dollars", "fastest": "total_s"}
     bests = {name: getattr(costs, name) for name in values}
@@ -353,15 +359,43 @@ def with_modes(costs: Costs) -> Costs:
 def _kept(costs: Costs, asked: Callable[..., list[Cost]]) -> Choice | None:
     """The cheapest choice without checkpointing, `asked` with as large updates; None if not cheaper."""
     best, tried = costs.cheapest, {c.checkpointing for c in costs.answers}
-    if best is None or best.checkpointing is None or "none" in tried:
+    if best is None or best.checkpointing is None or NONE in tried:
         return None
-    of_each, size = best.in_all // best.devices, best.batch_size
+    found = choices_of(filter(None, [_keeping(best, asked)]))
+    is_cheaper = found and (found[0].dollars or inf) <= SHORTER * (best.dollars or 0)
+    return found[0] if is_cheaper else None
+
+
+def _keeping(one: Choice, asked: Callable[..., list[Cost]]) -> Cost | None:
+    """The answer about a choice without checkpointing: as large updates, in the largest batch that fits, no
+    larger than its own; None without one.
+    """
+    of_each, size = one.in_all // one.devices, one.batch_size
     while size:
-        again = {"checkpointing": "none", "batch_size": size, "accumulate": of_each // size}
-        if of_each % size == 0 and (found := choices_of(asked(best, **again))):
-            return found[0] if (found[0].dollars or inf) <= SHORTER * (best.dollars or 0) else None
+        again = {"checkpointing": NONE, "batch_size": size, "accumulate": of_each // size}
+        found = asked(one, **again) if of_each % size == 0 else []
+        if found and found[0].fits is not False:
+            return found[0]
         size //= 2
     return None
+
+
+def keeping_words(cost: Cost) -> str:
+    """Return the options without checkpointing, if updates as large are a tenth shorter so; or ""."""
+    if cost.checkpointing in (None, NONE):
+        return ""
+    one = Choice.of(cost, cost.best)
+    other = _keeping(one, partial(_asked_again, cost.again))
+    if other is None or not other.fits:
+        return ""
+    best = Choice.of(other, other.best)
+    share = other.best.iteration_ms / cost.best.iteration_ms
+    options = f"--checkpointing {NONE}"
+    if best.batch_size != one.batch_size:
+        options += f" --batch-size {best.batch_size} --accumulate {other.accumulate}"
+    total = f" ({best.words})" * bool(best.total_s)
+    words = f"Without checkpointing it takes {share:.2f} times as long: {options}{total}"
+    return words * (share <= SHORTER)
 
 
 def other_modes(cost: Cost) -> Iterator[Cost | None]:

@@ -14,7 +14,7 @@ from lolat.api.choosing import devices, with_a_price
 from lolat.errors import InputError
 from lolat.hardware.gpus import usable_bytes
 from lolat.hardware.prices import Offer, Prices
-from lolat.report.cost import costs_lines
+from lolat.report.cost import cost_lines, costs_lines
 from lolat.report.tables import lines_of
 from lolat.units import digits, dollars, duration
 from tests.training.several import GPUS, PRICES, asked, compared, network
@@ -416,6 +416,14 @@ def test_less_checkpointing_is_offered_where_it_is_cheaper(way: str, size: int) 
     if offer is not None:
         assert (offer.batch_size, offer.dollars) == (one, pytest.approx(cost.best.dollars))
         assert dollars(offer.dollars) in told[0]
+    on_one = model.cost("llama-3.1-8b", size, checkpointing=way, **asked)
+    share = cost.best.iteration_ms / on_one.best.iteration_ms
+    told = [s for s in lines_of(cost_lines(on_one)) if s.startswith("Without checkpointing")]
+    assert len(told) == (share <= 0.9)
+    for line in told:
+        assert f" {share:.2f} times as long: --checkpointing none" in line
+        assert (f" --batch-size {one} --accumulate {size // one} " in line) == (one < size)
+        assert dollars(cost.best.dollars) in line
 
 
 def test_a_long_table_leaves_out_what_no_one_would_take() -> None:
@@ -467,10 +475,10 @@ def test_each_device_stands_once_in_its_best_precision() -> None:
 
 
 def test_rows_of_different_updates_name_the_option_that_compares_equal_ones(prices: str) -> None:
-    """In the line before the cheapest; 128 is the smallest that all of two devices' 64 can be."""
+    """In the line before the cheapest; 128 is what two devices' 64 are."""
     lines = [*lines_of(costs_lines(asked(prices, "fp32")))]
     first = next(n for n, line in enumerate(lines) if line.startswith("Cheapest"))
-    told = "Updates differ, 64 to 128 samples: --global-batch-size 64 compares equal ones"
+    told = "Updates differ, 64 to 128 samples: --global-batch-size 128 compares equal ones"
     assert lines[first - 1] == told
     one = compared(GPUS, "fp32", 64, samples=10_000, prices=prices, replicas=1)
     assert not any("Updates differ" in line for line in lines_of(costs_lines(one)))
@@ -496,7 +504,7 @@ def test_a_frame_says_how_many_machines_are_rented_and_names_profiles_as_load() 
     frame = package.compare("timm:resnet50", 64, ["v100", "h100"], **about).frame()
     assert [package.load(name).label for name in frame["profile"]] == [*frame["profile"]]
     words = [*frame["rented"]]
-    assert words[0].endswith("8x_v100, 4 idle")
+    assert words[0].endswith("8x_v100 (lambda), 4 idle")
     assert words[1].startswith("2 x ")
     assert words[3].startswith("2 x ")
     assert words[2].startswith("4x_H100")
