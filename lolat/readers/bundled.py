@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from lolat.errors import MissingPackageError
 from lolat.graph import Graph
+from lolat.io.forms import unknown_network
 from lolat.parameters import Size
 from lolat.readers.cache import USUAL, installed_version, keras_settings
 from lolat.readers.size import is_of_size
@@ -46,6 +47,22 @@ def bundled_networks() -> list[str]:
     """The names of the bundled networks, as NETWORK takes them."""
     networks: list[str] = _bundled()[0]["networks"]
     return networks
+
+
+def check_name(spec: str) -> None:
+    """NetworkError for a network that keras.applications lacks, told without Keras.
+
+    All of its networks are bundled; nothing is refused if another version is installed.
+    """
+    package, _, name = spec.partition(":")
+    if package != "keras" or installed_version(package) not in (
+        "",
+        _bundled()[0]["packages"][package],
+    ):
+        return
+    names = [n.partition(":")[2] for n in bundled_networks() if n.startswith("keras:")]
+    if name.lower() not in map(str.lower, names):
+        raise unknown_network(spec, names, "keras.io/api/applications")
 
 
 def bundled_as(name: str) -> list[str]:

@@ -14,7 +14,7 @@ from lolat.graph import Graph
 from lolat.io.process import Child, Handler, ProcessDied, RequestFailed, scheduled_count
 from lolat.io.progress import OnProgress
 from lolat.parameters import InputSize
-from lolat.readers.bundled import bundled_graph
+from lolat.readers.bundled import bundled_graph, check_name
 from lolat.readers.cache import Cache
 from lolat.readers.reading import read_now
 from lolat.readers.size import as_sizes
@@ -36,6 +36,7 @@ Spec = tuple[str, int | None]
 
 def read_in_child(spec: str, size: InputSize = (), limit_s: float = LIMIT_S) -> Graph:
     """The network, read by a child process; NetworkError also if the child dies or is too slow."""
+    check_name(spec)  # a child starts a framework, to say the same
     with _child() as child:
         return _answer(child, spec, size, limit_s)
 

@@ -121,10 +121,14 @@ def test_one_network_is_read_at_a_time_and_the_newest_is_the_next(page: Chromium
         page.write("#f-network", name)
         page.press("Enter")
     assert page.run("calls.length") == 1
+    stale = "document.querySelectorAll('#answer > [inert]').length"
+    page.wait(f"{stale} === document.querySelectorAll('#answer > :not(#status)').length")
+    assert page.run(stale) > 0  # link and commands of the answer before
     page.run("window.open_gate()")
     page.wait("calls.length === 2")
     assert page.run("calls.map((a) => new URLSearchParams(a).get('network'))") == ["One", "Three"]
     page.wait("!document.querySelector('[aria-busy]')")
+    assert page.run(stale) == 0
 
 
 def test_in_a_narrow_window_the_answer_stays_in_sight(page: Chromium) -> None:
@@ -152,7 +156,8 @@ def test_in_a_narrow_window_the_answer_follows_what_is_often_changed(
     assert page.text("#ticked") == ", ".join(
         page.run("[...document.querySelectorAll('[name=model]:checked')].map(box => box.value)")
     )
-    page.size(1280, 800)
+    page.size(1280, 800)  # a tablet that is turned: nothing there opens them
+    page.wait(f"{seen}.every(Boolean)")
     page.visit(address)
     page.wait(DONE)
     assert page.run(seen) == [True, True]

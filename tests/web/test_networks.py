@@ -11,6 +11,8 @@ import pytest
 pytest.importorskip("starlette")
 
 from lolat.errors import InputError, NetworkError
+from lolat.readers import children
+from lolat.readers.bundled import bundled_networks
 from lolat.web import networks
 from lolat.web.networks import NetworkCache
 from lolat.web.values import spec_of
@@ -55,6 +57,25 @@ def test_a_file_that_went_has_to_be_given_again(
     assert cache.get(other, (64,)).name == "x"
     with pytest.raises(NetworkError, match="give the file again"):
         cache.get(spec)
+
+
+def test_a_misspelled_name_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All names of keras.applications are known without it; those that it has are read."""
+
+    def start() -> None:
+        raise AssertionError("a process")
+
+    monkeypatch.setattr(children, "_child", start)
+    with pytest.raises(NetworkError, match=r"did you mean .*keras:ResNet50"):
+        NetworkCache().get("keras:ResNet5")
+    with pytest.raises(AssertionError, match="a process"):
+        NetworkCache().get("keras:resnet50", (333,))
+
+
+def test_the_bundled_names_are_all_of_keras() -> None:
+    applications = pytest.importorskip("keras").applications
+    names = {f"keras:{n}" for n in dir(applications) if n[0].isupper()}
+    assert names == {n for n in bundled_networks() if n.startswith("keras:")}
 
 
 def keras_file(path: Path) -> Path:

@@ -15,6 +15,7 @@ from typing import Any
 from lolat.errors import MissingPackageError, NetworkError, arg
 from lolat.io.forms import not_a_network, unknown_network
 from lolat.parameters import Size
+from lolat.readers.bundled import check_name
 from lolat.readers.size import SIDE, of_images
 from lolat.units import one_line, shortened
 
@@ -63,6 +64,7 @@ def _building(weights: bool) -> Iterator[None]:
 
 def application(name: str, size: Size, weights: bool) -> Any:
     """Build a network of keras.applications with random weights; `size`: () for its own input size."""
+    check_name(f"keras:{name}")
     keras = import_keras()
     by_lower = {n.lower(): n for n in dir(keras.applications) if n[0].isupper()}
     known = by_lower.get(name.lower())

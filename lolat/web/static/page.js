@@ -35,7 +35,11 @@
     const mine = ++asked;
     const question = `${query()}`;
     byId("answer").setAttribute("aria-busy", "true");
-    const slow = setTimeout(() => mine === asked && tell("Reading the network: the first one of a framework takes some seconds ...", "waiting"), 1000);
+    const slow = setTimeout(() => {
+      if (mine !== asked) return;
+      tell("Reading the network: the first one of a framework takes some seconds ...", "waiting");
+      for (const part of others()) part.inert = true; // its link and commands are of the question before
+    }, 1000);
     try {
       const reply = await fetch(`/?${question}`);
       const page = new DOMParser().parseFromString(await reply.text(), "text/html");
@@ -45,8 +49,16 @@
       if (mine === asked) tell("The server does not answer. If it was ended, start it again: lolat serve");
     } finally {
       clearTimeout(slow);
-      if (mine === asked) byId("answer").removeAttribute("aria-busy");
+      if (mine === asked) {
+        byId("answer").removeAttribute("aria-busy");
+        for (const part of others()) part.inert = false;
+      }
     }
+  }
+
+  /** The parts of the answer below its status. */
+  function others() {
+    return byId("answer").querySelectorAll(":scope > :not(#status)");
   }
 
   function tell(text, kind = "notice") {
@@ -149,9 +161,13 @@
     if (button) copy(button);
   });
   // In a narrow window the answer follows the question soon: what is seldom changed is folded.
-  if (matchMedia("(max-width: 56rem)").matches) {
-    for (const part of form.querySelectorAll(".fold")) part.open = Boolean(part.querySelector("[aria-invalid], .error:not(:empty)"));
-  }
+  // A wide one has no line that opens it, so all are open there.
+  const narrow = matchMedia("(max-width: 56rem)");
+  const fold = () => {
+    for (const part of form.querySelectorAll(".fold")) part.open = !narrow.matches || Boolean(part.querySelector("[aria-invalid], .error:not(:empty)"));
+  };
+  narrow.addEventListener("change", fold);
+  if (narrow.matches) fold();
   settle();
   byId("send").hidden = true; // a file that is chosen is sent at once
   if (location.pathname !== "/") history.replaceState(null, "", byId("answer").dataset.link); // of a form that was sent
