@@ -219,6 +219,21 @@ def test_a_cpu_learned_with_an_option_too_says_what_that_saves(
     assert of(lolat.load("other").explain(NETWORK), option) == []
 
 
+@pytest.mark.parametrize("host_us", [5, 60])
+@pytest.mark.parametrize("device", ["rtx-3090-amp", "rtx-4090-amp", "h100-fp16"])
+def test_a_network_run_in_another_way_keeps_the_host_that_was_given(
+    device: str, host_us: float
+) -> None:
+    model = lolat.load(device)
+    found = model.explain("timm:resnet50", 4, host_us=host_us).counterfactuals
+    ways = {"compile": {"launch": "compiled"}, "channels_last": {"channels_last": True}}
+    told = {c.kind: c.latency_ms for c in found if c.kind in ways}
+    assert told
+    for kind, ms in told.items():
+        asked = lolat.load(device).run_as(host_us=host_us, **ways[kind])
+        assert ms == close(asked.predict("timm:resnet50", 4).latency_ms)
+
+
 @pytest.mark.parametrize(
     ("device", "kind", "mode", "other"),
     [
