@@ -122,11 +122,7 @@ def predict_all(
         try:
             if key not in graphs:
                 read = read_network(network, question.input_size)
-                if name:
-                    read = _called(read, name)
-                elif isinstance(key, int):
-                    read = _numbered(read, graphs)
-                graphs[key] = read
+                graphs[key] = read if key is network else _called(read, name, graphs)
             graph = graphs[key]
         except (NetworkError, MissingPackageError) as error:
             which = f" (network {number} of {len(networks)})" * (len(networks) > 1)
@@ -200,22 +196,18 @@ def read_network(network: Any, input_size: InputSize) -> Graph | Analysis:
         raise error.reworded(f"no network {shortened(str(network))!r}: {words}") from error
 
 
-def _numbered(
-    graph: Graph | Analysis, others: Mapping[str | int, Graph | Analysis]
+def _called(
+    network: Graph | Analysis, name: str, others: Mapping[str | int, Graph | Analysis]
 ) -> Graph | Analysis:
-    """The graph of an object, with a number behind its name if other objects have that: "Sequential 2".
+    """The graph by the name that the user gave it; without one an object's has a number behind its name
+    if others have that: "Sequential 2".
 
     `others`: by text, or by the number of an object.
     """
-    taken = {_graph(other).name for key, other in others.items() if isinstance(key, int)}
-    own = _graph(graph).name
-    names = chain([own], (f"{own} {number}" for number in count(2)))
-    return _called(graph, next(name for name in names if name not in taken))
-
-
-def _called(network: Graph | Analysis, name: str) -> Graph | Analysis:
-    """The graph by another name; unchanged if it has that."""
     graph = _graph(network)
+    taken = {_graph(other).name for key, other in others.items() if isinstance(key, int)}
+    names = chain([graph.name], (f"{graph.name} {number}" for number in count(2)))
+    name = name or next(name for name in names if name not in taken)
     return network if graph.name == name else msgspec.structs.replace(graph, name=name)
 
 
