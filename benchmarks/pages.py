@@ -58,8 +58,8 @@ def python_page() -> str:
     head = (
         "`import lolat` loads no framework. Names that end in `_ms` are milliseconds. An error is a "
         "`lolat.LolatError` whose message says how to fix it. Answers are frozen dataclasses with "
-        "`to_dict()`, see Results. An argument without a word here is the option of that name of the "
-        "[command](command-line.md). Names that are not on this page may change."
+        "`to_dict()`, see Results. An argument that is not explained here is the option of that name, "
+        "explained at its [command](command-line.md). Names that are not on this page may change."
     )
     lines = ["# Python", MADE, head, "## Functions"]
     for name in (n for n, v in public.items() if inspect.isfunction(v)):

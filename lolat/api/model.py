@@ -193,8 +193,8 @@ class Model(Device):
 
         Returns a `Cost`; for several batch sizes or ways of `checkpointing` `Costs`. If no training was
         measured it is an estimate from latencies, which its warnings say. Raises ModelFileError if the
-        model knows neither, and InputError for what cannot be. The other arguments are the options of
-        `lolat cost`:
+        model knows neither, and InputError for an impossible question. The other arguments are the options
+        of `lolat cost`:
         """
         from lolat.training.compare import costs_of
 

@@ -28,9 +28,9 @@ from lolat.parameters import EVALUATED_BATCHES
 @click.option("--table", type=click.Path(), multiple=True, metavar="FILE",
                help="Measure nothing: compare with the times in this table; maybe several.")  # fmt: skip
 @click.option("--only", type=common.List(click.STRING, "NAME[,NAME]", "v100,p100"),
-               help="Of --table: the rows of these devices alone.")  # fmt: skip
+               help="Compare only these devices' rows of --table.")  # fmt: skip
 @click.option("--predictions", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-               help="Of --table: write its rows with predicted_ms, low_ms, high_ms.")  # fmt: skip
+               help="Write the rows of --table with predicted_ms, low_ms, high_ms.")  # fmt: skip
 @common.parameter("training")
 @click.option("--tensor-parallel", type=common.WHOLE, metavar="N",
                help="GPUs that share the model. With --table: of rows that do not say it.")  # fmt: skip

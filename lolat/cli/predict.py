@@ -48,7 +48,7 @@ def check_room(predictions: Sequence[Prediction]) -> None:
 as_learned_option = click.option(
     "--as-learned",
     is_flag=True,
-    help="Without the probe of a machine that may have changed since MODEL was learned.",
+    help="Do not probe whether the machine has changed since MODEL was learned.",
 )
 now_option = click.option(
     "--now",
