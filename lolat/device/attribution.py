@@ -36,6 +36,7 @@ from lolat.graph.edits import (
     separated,
     takes_images,
     with_fewer_heads,
+    with_fused_attention,
     with_small_kernels,
 )
 from lolat.graph.modes import AMP, BFLOAT16, COMPILED, FLOAT16, GRAPH, has_images
@@ -362,6 +363,8 @@ def _changes_of_operations(graph: Graph, positions: Sequence[int]) -> Iterator[C
     if changed := folded(graph, positions):
         words = "batch normalization folded into the layers before it"
         yield ("fold", words, changed)
+    if changed := with_fused_attention(graph, positions):
+        yield ("attention", "attention fused (F.scaled_dot_product_attention)", changed)
     if changed := with_fewer_heads(graph, positions):
         yield ("heads", "attention with half the heads, each twice as wide", changed)
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from lolat.errors import NetworkError, arg
 from lolat.graph import Graph, Operation
-from lolat.graph.kinds import CONVOLUTIONS, KERNELS
+from lolat.graph.kinds import AHEAD, CONVOLUTIONS, KERNELS
 from lolat.graph.network import is_flat
 from lolat.units import shortened
 
@@ -101,6 +101,101 @@ def _each(
     found = {p for p in positions if able(graph.operations[p])}
     operations = (other(o) if p in found else o for p, o in enumerate(graph.operations))
     return replace(graph, operations=tuple(operations)) if found else None
+
+
+# ---- Attention of single operations as a fused one
+
+
+def with_fused_attention(graph: Graph, positions: Collection[int]) -> Graph | None:
+    """The graph with PyTorch's fused attention for each one written as single operations among these; None
+    if there is none.
+
+    That is softmax(q k' [x a number] [+ a mask]) v of (batch, heads, steps, size), whose scores nothing
+    else reads. A number that q is multiplied by before goes into the scale of the fused one, too.
+    """
+    made = graph
+    for position in sorted(positions):
+        if graph.framework == "torch" and graph.operations[position].kind == "softmax":
+            made = _Attention(made, graph.operations[position], graph, positions).fused()
+    return None if made is graph else made
+
+
+class _Attention:
+    """The operations around a softmax of `graph`, a graph that was made from `whole`."""
+
+    def __init__(
+        self, graph: Graph, softmax: Operation, whole: Graph, positions: Collection[int]
+    ) -> None:
+        self.graph, self.softmax = graph, softmax
+        self.allowed = {id(whole.operations[p]) for p in positions}
+        self.writers = {t: o for o in graph.operations for t in o.outputs}
+        self.reads = [t for o in graph.operations for t in o.inputs] + [*graph.outputs]
+        self.shapes = [t.shape for t in graph.tensors]
+
+    def before(self, tensor: int, *kinds: str) -> Operation | None:
+        """The operation of a kind that writes a tensor for a single reader; None for others."""
+        o = self.writers.get(tensor)
+        is_one = o is not None and o.kind in kinds and id(o) in self.allowed
+        return o if is_one and self.reads.count(tensor) == 1 else None
+
+    def fused(self) -> Graph:
+        """The graph with the attention fused; as it is if it is not certain to be one."""
+        found, masks, tensor = [self.softmax], list[int](), self.softmax.inputs[0]
+        if (o := self.before(tensor, "add", "where")) and len(o.inputs) == 2:
+            # Boolean masks are no operands of the fused one.
+            scored = next((t for t in o.inputs if self.before(t, "matmul", *_BY_NUMBER)), None)
+            masks = [t for t in o.inputs if t != scored and o.kind == "add"]
+            found, tensor = [o, *found], -1 if scored is None else scored
+        while (o := self.before(tensor, *_BY_NUMBER)) and len(o.inputs) == 1:
+            found, tensor = [o, *found], o.inputs[0]
+        first, out = self.before(tensor, "matmul"), self.softmax.outputs[0]
+        while (after := self._reader(out)) is not None and after.kind == "dropout":
+            found, out = [*found, after], after.outputs[0]
+        if first is None or after is None or after.kind != "matmul" or after.inputs[0] != out:
+            return self.graph
+        return self._with([first, *found], after, masks)
+
+    def _reader(self, tensor: int) -> Operation | None:
+        """The only reader of a tensor; None if there are several, or it is not allowed."""
+        readers = [o for o in self.graph.operations if tensor in o.inputs]
+        is_one = self.reads.count(tensor) == 1 and readers and id(readers[0]) in self.allowed
+        return readers[0] if is_one else None
+
+    def _with(self, found: list[Operation], last: Operation, masks: list[int]) -> Graph:
+        """The graph with one operation for those `found` and the `last`."""
+        (query, key), value = found[0].inputs, last.inputs[1]
+        if (o := self.before(query, *_BY_NUMBER)) and len(o.inputs) == 1:
+            found, query = [o, *found], o.inputs[0]
+        scores, size = self.shapes[found[-1].outputs[0]], self.shapes[query][-1]
+        transposed, graph = self.writers.get(key), self.graph
+        is_swap = transposed is not None and transposed.attributes.get("permutation") == (
+            0,
+            1,
+            3,
+            2,
+        )
+        if transposed is not None and is_swap:
+            found = [transposed, *found] if self.before(key, "transpose") else found
+            key = transposed.inputs[0]
+        elif size == scores[-1]:  # it may be transposed or not
+            return graph
+        shapes = [self.shapes[t] for t in (query, key, value)]
+        heads, keys = scores[:2], scores[-1]
+        same = len(scores) == 4 and all(len(s) == 4 and s[:2] == heads for s in shapes)
+        if not same or shapes[1][2:] != (keys, size) or shapes[2][2] != keys:
+            return graph
+        sizes = {"heads": scores[1], "key_heads": scores[1], "queries": scores[-2], "keys": keys,
+                 "head_size": size, "value_size": shapes[2][-1]}  # fmt: skip
+        gone = {id(o) for o in found}
+        ahead = [o.attributes[AHEAD] for o in (*found, last) if AHEAD in o.attributes]
+        told = {AHEAD: tuple(map(sum, zip(*ahead, strict=True)))} if ahead else {}
+        fused = replace(last, kind="attention", inputs=(query, key, value, *masks),
+                        attributes={**sizes, **told})  # fmt: skip
+        kept = (fused if o is last else o for o in graph.operations if id(o) not in gone)
+        return replace(graph, operations=tuple(kept))
+
+
+_BY_NUMBER = ("multiply", "divide")  # of one tensor: by a number
 
 
 # ---- A convolution as a depthwise and a pointwise one
