@@ -192,7 +192,7 @@ SHARDED = {
 }  # fmt: skip
 TABS = {
     "latency": Tab("Latency", (
-        Field("batch_size", "Batch sizes", "1,32", "samples in one pass; several with commas", 8),
+        Field("batch_size", "Batch sizes", "1,128", "samples in one pass; several with commas", 8),
         replace(FASTEST, hint="of tf32, amp, fp16, bf16, and that measured; or one for all"),
         *MODE[1:],
     )),
@@ -289,9 +289,9 @@ SELDOM_SERVED = frozenset(["kv_dtype", "gpus", "cached_tokens", "expert_parallel
 """Those of the tab on serving, where a price is asked first."""
 COMPARING = frozenset(["training", "decoder", "llm"])
 """Tabs with a box that compares all devices of a command's `all`."""
-EXAMPLES = ("epyc-2t", "rtx-4090-amp", "h100-vllm")
-"""Bundled devices that are ticked at first if no device was named or learned here: a CPU, a GPU, and one
-that serves language models.
+EXAMPLES = ("rtx-3090-amp", "rtx-4090-amp", "h100-vllm")
+"""Bundled devices that are ticked at first if no device was named or learned here: two GPUs, on which the
+network that is asked first was timed, and one that serves language models.
 """
 
 

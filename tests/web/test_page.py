@@ -53,16 +53,16 @@ def test_a_comma_of_thousands_is_none_between_numbers(text: str, expected: tuple
 
 
 def test_at_first_there_is_an_answer(page: Site, laptop: Path) -> None:
-    """At batch 32, beside 1: a GPU waits for its host at a small one, and a user may mean either."""
+    """At batch 128, beside 1: a GPU waits for its host at a small one, and a user may mean either."""
     page.get()
-    wanted = lolat.load(laptop).predict(lolat.read("keras:ResNet50"), 32)
+    wanted = lolat.load(laptop).predict(lolat.read("keras:ResNet50"), 128)
     said = page.answer()
     assert wanted.interval_ms is not None
-    rate = digits(32e3 / wanted.latency_ms)
-    shown = f"{milliseconds(wanted.latency_ms)} at batch 32, {rate} samples/s 90 % sure of"
+    rate = digits(128e3 / wanted.latency_ms)
+    shown = f"{milliseconds(wanted.latency_ms)} at batch 128, {rate} samples/s 90 % sure of"
     assert f"laptop a laptop {shown}" in said
     assert f".. {milliseconds(wanted.interval_ms[1])[:-3]}" in said
-    assert "ResNet50 224x224x3 · batch 1, 32 · at batch 32: 123 GMACs" in said
+    assert "ResNet50 224x224x3 · batch 1, 128 · at batch 128: 494 GMACs" in said
     assert domain_words(wanted) in said
     assert page.errors() == {}
     assert page.reader.calls == []
@@ -483,17 +483,30 @@ def test_a_choice_that_there_is_not_stays_in_its_field(page: Site) -> None:
     assert "<option selected>fp7</option>" in page.raw  # or a browser would choose the first one
 
 
+def test_the_first_example_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bundled devices that are ticked answer for the first network inside their measured range."""
+    monkeypatch.setattr(
+        places, "bundled_folder", lambda: Path(lolat.__file__).parents[1] / "models"
+    )
+    with site([]) as page:
+        page.get()
+        cards = re.findall(r'<p class="(inside|outside)">([^<]*)', page.raw)
+    assert cards == 2 * [("inside", "inside the measured range")]
+
+
 def test_the_models_that_are_ticked_at_first(tmp_path: Path, laptop: Path, write: Write) -> None:
-    for name in ("a100", "epyc-2t", "rtx-4090-amp"):
+    for name in ("a100", "epyc-2t", "rtx-3090-amp", "rtx-4090-amp"):
         write("shipped", name)
-    assert list(devices([laptop])) == ["laptop", "a100", "epyc-2t", "rtx-4090-amp"]
+    assert list(devices([laptop])) == [
+        "laptop", "a100", "epyc-2t", "rtx-3090-amp", "rtx-4090-amp",
+    ]  # fmt: skip
 
     def ticked(*named: Path) -> list[str]:
         with site(named) as page:
             page.get()
             return re.findall(r'value="([^"]*)" checked', page.raw)
 
-    assert ticked() == ["epyc-2t", "rtx-4090-amp"]
+    assert ticked() == ["rtx-3090-amp", "rtx-4090-amp"]
     with site([]) as page:  # a GPU is known by its name as a command knows it, any name in any case
         page.get("?model=RTX-4090&model=Epyc-2T&model=t4&model=toaster&network=Mine")
         every, *each = [line.split() for line in page.commands()]
