@@ -38,6 +38,11 @@ def layers(dtype: str = "float32") -> Graph:
     return b.build([x])
 
 
+def test_a_precision_is_refused_by_the_name_of_the_device() -> None:
+    with pytest.raises(InputError, match="epyc-2t-torch has no data sheet"):
+        lolat.load("epyc-2t-torch").run_as("amp")
+
+
 def test_a_title_says_what_the_answer_is_of() -> None:
     found = lolat.load("a100-fp32").run_as("amp", "compiled").predict(layers(), 512)
     assert found.title == "layers · batch 512 · 4096 · amp, PyTorch, compiled"

@@ -221,6 +221,8 @@ def test_a_front_on_several_devices_keeps_each_limit(sure: bool, candidates: int
         )
     row = result.rows()[0]
     assert row[f"latency_ms_{GPU.name}_batch_8"] == whole[found[0]][1].latency_ms
+    assert row[f"host_bound_{GPU.name}_batch_8"] == whole[found[0]][1].host_bound
+    assert row[f"memory_bytes_{GPU.name}_batch_8"] == whole[found[0]][1].memory_bytes
     assert f"on {GPU.name}" in result.report()
     with pytest.raises(AnswerIsNo) as caught:
         search(SPACE, [MODEL, GPU], score, **asked | {"max_ms": [limits[0], 1e-6]})
