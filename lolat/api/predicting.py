@@ -26,7 +26,7 @@ from lolat.device.question import (
 from lolat.device.summary import not_alike
 from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
-from lolat.graph.analysis import Analysis
+from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.modes import BFLOAT16, EAGER, FLOAT16, own_dtype
 from lolat.hardware.prices import Prices, price_list
 from lolat.io.results import Several
@@ -258,6 +258,15 @@ def _fastest(model: Model, network: Graph | Analysis, question: Question) -> Pre
     return min(reversed(tied), key=lambda p: p.memory.total_bytes)
 
 
+def _larger(prediction: Prediction) -> str:
+    """A clause on a larger batch; "" for the largest that fits."""
+    query, has = prediction.query, prediction.available_bytes
+    most = has and analyze(query.graph).largest_batch(query.model.file.mode, has)
+    if most is not None and prediction.batch_size >= most:
+        return ""
+    return f"; a larger {arg('batch_size')} may compute more"
+
+
 def exceeded(predictions: Collection[Prediction], limits: Limits = NO_LIMITS) -> list[str]:
     """A line for each prediction beyond a limit, and for each that does not fit if none does.
 
@@ -279,8 +288,8 @@ def exceeded(predictions: Collection[Prediction], limits: Limits = NO_LIMITS) ->
                 least = digits(1e3 * prediction.batch_size / most_ms)
                 lines.append(
                     f"{prediction.title}{on} {'may compute' if sure else 'computes'} {least} samples/s"
-                    f"{end}, fewer than the {limits.min_samples_per_s:g} of {arg('min_samples_per_s')}; a "
-                    f"larger {arg('batch_size')} may compute more"
+                    f"{end}, fewer than the {limits.min_samples_per_s:g} of {arg('min_samples_per_s')}"
+                    f"{_larger(prediction)}"
                 )
                 continue
             over = f"{percent(ratio - 1.0)} more than" if ratio < 2.0 else f"{digits(ratio)} times"

@@ -117,7 +117,8 @@ def predict(
         order = sorted(networks, key=lambda n: looks_like_network(n) or is_file(n))
         meant = f"; did you mean {' '.join(order)}?" * (order != [*networks])
         raise InputError(
-            f"no device is given; expected MODEL in front of the networks, or {arg('on')}{meant}",
+            "no device is given; expected one in front of the networks, such as rtx-4090 (`lolat models` "
+            f"lists them), or {arg('on')}{meant}",
             code="no-device",
         )
     opened = functools.partial(

@@ -313,6 +313,12 @@ def with_copies(
         "a context for each pass, torch.compile, and torch.inference_mode of newer PyTorch convert them in "
         f"each, {milliseconds(kept)} or more (none with --precision bf16)",
     )
+    if file.mode.fused:
+        told = Remark(
+            "this time is without the conversion of weights to half precision",
+            f"torch.compile converts them in each pass, {milliseconds(kept)} or more (none with "
+            "--precision bf16)",
+        )
     wider = None if half is None else math.hypot(half, math.log1p(kept / latency_ms))
     return wider, (*remarks, told)
 

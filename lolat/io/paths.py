@@ -139,7 +139,7 @@ def _newest_local() -> Path:
     if not models:
         learn = f"learn one with {_LEARN}"
         if any(local_folder().glob(f"*{JOURNAL}")):
-            learn = "a `lolat learn` was interrupted: give it again to go on"
+            learn = "a `lolat learn` still runs, or was interrupted: give it again to go on"
         message = (
             f"local: no profile of this machine yet (looked in {shown_path(local_folder())}); {learn}, or "
             "name a device (`lolat models`)"

@@ -173,7 +173,7 @@ def test_blocks_that_are_the_network_and_take_the_time_of_their_macs_are_no_bott
     whole = prediction({"layers": {"traffic": 99.0}, "a": {"acts": 0.5}, "b": {"acts": 0.5}}, 0.0,
                        {"layers": 100, "a": 0, "b": 0})  # fmt: skip
     assert bottleneck_sentence(whole).startswith(
-        "No block stands out: layers, the longest of 3 blocks, takes 99 % of the time. "
+        "layers is nearly the network: it takes 99 % of the time. Most of that is memory traffic."
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from lolat.errors import NetworkError, arg
 from lolat.parameters import LENGTH
-from lolat.readers.torch.inputs import channels_from, first_layer
+from lolat.readers.torch.inputs import channels_from, first_layer, tensors_in
 from lolat.units import one_line, shortened, user_line
 
 PRODUCT = re.compile(r"\[\d+, (\d+)\] X \[(\d+), \d+\]")
@@ -76,15 +76,18 @@ def most_positions(model: Any) -> int:
 
 
 def unread(
-    model: Any, name: str, cause: Exception, numbers: Sequence[int], fits: str
+    model: Any, name: str, cause: Exception, numbers: Sequence[int], fits: str, example: Any = None
 ) -> NetworkError:
     """The error of a module whose code raised an exception on an input of these `numbers`.
 
-    `fits`: a size of which it takes an input, "" for none known.
+    `fits`: a size of which it takes an input, "" for none known; `example`: the inputs that the user's
+    function returned beside it, None without.
     """
     code, why = "network", shortened(one_line(cause)).rstrip(".")
     line = user_line(cause)
     sized = _of_size(model, str(cause), numbers, fits)
+    if example is not None and not numbers:
+        sized = _of_returned(model, str(cause), tensors_in(example))
     remedy = (
         sized if sized.startswith("PyTorch") else "mend its code there, or " * bool(line) + sized
     )
@@ -132,6 +135,19 @@ def _of_layer(model: Any, cause: Exception, numbers: Sequence[int]) -> str:
     if not path or model.get_submodule(path) is first_layer(model)[1]:
         return ""
     return f"mend {path!r}: it gets {channels[2]} channels and takes {channels[1]}"
+
+
+def _of_returned(model: Any, why: str, tensors: Sequence[Any]) -> str:
+    """The remedy of `unread` for inputs that were returned beside the module."""
+    kind, _ = first_layer(model)
+    axes = {"Linear": 0, "Conv1d": 1, "Conv2d": 2, "Conv3d": 3}.get(kind)
+    first = tensors[0]
+    shape = ", ".join(map(str, first.shape))
+    if axes is not None and not first.is_floating_point() and "type" in why:
+        return f"make its input floating point, as in torch.zeros({shape})"
+    if axes is not None and first.dim() == axes + 1:
+        return f"the first axis of an input is the batch: torch.zeros(1, {shape})"
+    return "its inputs are those returned beside it: mend them there"
 
 
 def _of_size(model: Any, why: str, numbers: Sequence[int], fits: str) -> str:

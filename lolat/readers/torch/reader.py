@@ -243,7 +243,7 @@ def _traced(model: Any, name: str, size: Size, example: Any, axis: int) -> tuple
     by_side = PRODUCT.search(str(cause)) or "must match" in str(cause)
     if by_side and example is None and first_layer(model)[0] == "Conv2d":
         fits = _size_that_fits(model, name, numbers_of(size))
-    raise unread(model, name, cause, numbers_of(size), fits)
+    raise unread(model, name, cause, numbers_of(size), fits, example)
 
 
 def _size_that_fits(model: Any, name: str, numbers: Sequence[int]) -> str:
