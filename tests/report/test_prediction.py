@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from lolat import predict
@@ -63,9 +64,10 @@ def test_the_report_has_every_block_and_its_share() -> None:
 
 def test_names_are_shown_as_text() -> None:
     names = ("[red]x[/]", "[/] · :smile:", "\x1b[2J\x07", "a\nb: c")
+    graph = msgspec.structs.replace(PREDICTION.query.graph, name="[b]net[/b]: \x1b]0;x")
     strange = replace(
         PREDICTION, names=(*names, *PREDICTION.names[len(names) :]),
-        network="[b]net[/b]: \x1b]0;x", warnings=("[i]w",),
+        query=replace(PREDICTION.query, graph=graph), warnings=("[i]w",),
     )  # fmt: skip
     shown = strange.report()
     for name in ("[red]x[/]", ":smile:", r"\x1b[2J\x07", r"a\nb: c", "[b]net[/b]: \\x1b]0;x",
