@@ -428,3 +428,8 @@ def test_modules_in_the_metadata_of_nodes(tmp_path: Path) -> None:
     graph = graph_of(tmp_path, made)
     names = [o.full_name for o in graph.operations]
     assert names == ["layer1.0/act/relu", "layer1.0/relu_1"]
+
+
+def test_an_empty_file_is_called_so(tmp_path: Path) -> None:
+    (tmp_path / "e.onnx").touch()
+    refused(str(tmp_path / "e.onnx"), "e.onnx' cannot be read: it is empty; expected")

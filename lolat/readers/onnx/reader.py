@@ -8,6 +8,7 @@ constant folding find all shapes at batch size 1; `patterns` finds the operation
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import prod
@@ -125,6 +126,8 @@ def _load(path: str) -> Any:
     """The ModelProto in a file; NetworkError if there is none."""
     onnx, shown = import_onnx(), shortened(path)
     try:
+        if not os.path.getsize(path):
+            raise ValueError("it is empty")
         return onnx.load(path, load_external_data=False)
     except Exception as error:  # an OSError, or one of the parser's own
         raise NetworkError(
@@ -176,7 +179,8 @@ def _without_large_constants(model: Any, name: str) -> set[str]:
             onnx.checker.check_model(model)
     except Exception as error:
         raise NetworkError(
-            f"{name!r} is not an ONNX network: {one_line(error)}; export it again, or update onnx"
+            f"{name!r} is not an ONNX network: {one_line(error).rstrip('.')}; export it again, or update "
+            "onnx"
         ) from error
     return parameters
 
