@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -114,13 +115,26 @@ def element_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> list[float]:
 
 
 @once
+def as_padded(graph: Graph, position: int, tensor: int) -> float:
+    """Return the elements of the padded copy of a tensor that an operation of PyTorch reads, for one of it.
+
+    0: it reads the tensor itself.
+    """
+    o = graph.operations[position]
+    pads = o.attributes.get("pad_before", ())
+    if graph.framework != "torch" or not pads or tensor != o.inputs[0]:
+        return 0.0
+    sides = graph.tensors[tensor].shape[-len(pads) :]
+    return math.prod(1.0 + sum(pad) / n for pad, n in zip(pads, sides, strict=True))
+
+
 def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
     """Bytes of tensors alive while each operation runs, (2, operations): [0] fixed, [1] of each sample.
 
     A tensor lives from its first use to its last. Inputs, outputs and `kept` tensors live to the end. A
     view takes no memory, nor does a parameter, whose bytes are weights. In eager PyTorch, `Graph.storages`
     says which tensors share memory, and how long it lives. Copies that autocast converts live while their
-    operation runs, unless a compiler fuses them.
+    operation runs, unless a compiler fuses them; so do padded copies of its input.
     """
     is_eager = graph.framework == "torch" and mode.launch == EAGER
     storages = [one for one in graph.storages if is_eager or one[1] < 0]
@@ -138,6 +152,7 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
             last[root] = position
     # The first tensor that an operation writes, from each position on.
     written = np.minimum.accumulate([min(o.outputs) for o in graph.operations][::-1])[::-1]
+    held = dict[int, int]()
     for tensors, latest in storages:
         root = min(tensors)
         begin, stop = np.searchsorted(written, [root, latest], "right")
@@ -145,7 +160,7 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
             first.pop(root, None)
         elif begin < stop and (root in first or not graph.tensors[root].batched):
             first[root] = min(first.get(root, begin), begin)
-            last[root] = max(last.get(root, begin), stop - 1)
+            held[root] = last[root] = max(last.get(root, begin), stop - 1)
     end = len(graph.operations)
     stay = (*graph.inputs, *graph.outputs, *(t for t in graph.kept if of_view.get(t, t) in first))
     last.update({of_view.get(t, t): end - 1 for t in stay})
@@ -161,6 +176,13 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
         beside = [(t, after) for t, _, after in lowered.conversions(o)] if lowered else []
         if is_eager and len(o.outputs) == 1 and saves_positions(graph, o):
             beside.append((o.outputs[0], INDEX_BYTES))
+        if is_eager and "pad_before" in o.attributes:
+            read = o.inputs[0]
+            root, padded = of_view.get(read, read), as_padded(graph, position, read)
+            is_freed = (
+                last[root] == position and held.get(root, -1) < position
+            )  # by the padding before
+            beside.append((read, (padded - is_freed) * of_element[read]))
         for tensor, each in ((graph.tensors[t], size) for t, size in beside):
             alive[int(tensor.batched), position] += round(each * tensor.elements(1))
     return alive

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -36,6 +35,7 @@ from lolat.graph.lowering import lowered_eagerly
 from lolat.graph.memory import (
     INDEX_BYTES,
     alive_bytes,
+    as_padded,
     copied_at,
     element_bytes,
     operations_parameters,
@@ -256,19 +256,6 @@ def _turned(graph: Graph) -> tuple[set[int], set[int]]:
     return views, copies
 
 
-def _as_padded(graph: Graph, position: int, tensor: int) -> float:
-    """Return the elements of the padded copy of a tensor that an operation of PyTorch keeps, for one of it.
-
-    0: it keeps the tensor itself.
-    """
-    o = graph.operations[position]
-    pads = o.attributes.get("pad_before", ())
-    if graph.framework != "torch" or not pads or tensor != o.inputs[0]:
-        return 0.0
-    sides = graph.tensors[tensor].shape[-len(pads) :]
-    return math.prod(1.0 + sum(pad) / n for pad, n in zip(pads, sides, strict=True))
-
-
 Kept = dict[int, list[tuple[int, int]]]
 """Tensor -> (position of an operation that keeps it, the view of it that the operation reads)."""
 
@@ -332,7 +319,7 @@ def saved_parts(
             for i, read in readers:
                 o = graph.operations[i]
                 converted = {t: after for t, _, after in lowered.conversions(o)}
-                padded = _as_padded(graph, i, read)
+                padded = as_padded(graph, i, read)
                 if padded or read in converted:
                     copies.append((i, (padded or 1.0) * size(read, converted.get(read, 0.0))))
                 if (padded and "filled" not in o.attributes) or not (padded or read in converted):

@@ -322,6 +322,26 @@ def test_eager_pytorch_copies_a_slice_for_kernels_of_contiguous_tensors(
     assert counted.activations_bytes == pytest.approx(most + x.nbytes, rel=1e-3)
 
 
+PADDINGS = {
+    "explicit": lambda nn: [nn.ZeroPad2d((1, 2, 1, 2)), nn.Conv2d(16, 16, 4)],
+    "reflected": lambda nn: [nn.Conv2d(16, 16, 3, padding=1, padding_mode="reflect")],
+    "same": lambda nn: [nn.Conv2d(16, 16, 4, padding="same")],
+    "in between": lambda nn: [nn.Conv2d(16, 16, 1), nn.ConstantPad2d(1, 0.5), nn.Conv2d(16, 16, 3)],
+}
+
+
+@pytest.mark.parametrize("name", PADDINGS)
+def test_the_padded_copy_lives_while_a_convolution_reads_it(name: str) -> None:
+    """By storages that live at once; a convolution's own scratch memory is none of them."""
+    torch = pytest.importorskip("torch")
+    network = torch.nn.Sequential(*PADDINGS[name](torch.nn)).eval()
+    x = torch.randn(4, 16, 64, 64)
+    with torch.no_grad():
+        most, _ = _live_bytes(lambda: network(x), x, *network.parameters())
+    counted = analyze(lolat.read((network, x[:1]))).memory(4)
+    assert counted.total_bytes == pytest.approx(most, rel=1e-3)
+
+
 def _live_bytes(call: Callable[[], object], *held: object) -> tuple[int, object]:
     """The largest sum of storages that live at once, with those of the tensors `held`; the result."""
     import torch

@@ -46,6 +46,9 @@ def _convolution(o: AtenOperation) -> list[int]:
     elif not isinstance(padding, str):
         padding = _padding(sizes_of(padding, spatial), sizes["kernel"], strides, dilation)
     computed: dict[str, Any] = {} if o.operand("weight") in o.writer.constants else {"tied": True}
+    odd = [d * (k - 1) % 2 for k, d in zip(sizes["kernel"], dilation, strict=True)]
+    if o.get("padding") == "same" and any(odd):  # PyTorch pads one side more first, in a copy
+        computed |= {"pad_before": tuple((0, more) for more in odd), "filled": True}
     return o.write(
         "convolution", transposed=transposed, strides=strides, dilation=dilation, padding=padding,
         bias=o.get("bias") is not None, **sizes, **computed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -193,8 +193,19 @@ class _Compiling:
         self.warnings = warnings
 
     def __bool__(self) -> bool:
-        module = sys._getframe(1).f_globals.get("__name__", "")
-        if module.partition(".")[0] in {*LIBRARIES, "lolat"}:
+        return self._for(sys._getframe(1).f_globals)
+
+    def __or__(self, other: Any) -> Any:
+        return self._for(sys._getframe(1).f_globals) | other
+
+    def __and__(self, other: Any) -> Any:
+        return self._for(sys._getframe(1).f_globals) & other
+
+    __ror__, __rand__ = __or__, __and__
+
+    def _for(self, asking: Mapping[str, Any]) -> bool:
+        """Return the flag for code of a module with these globals."""
+        if str(asking.get("__name__", "")).partition(".")[0] in {*LIBRARIES, "lolat"}:
             return True
         if READ_AS_EAGER not in self.warnings:
             self.warnings.append(READ_AS_EAGER)
