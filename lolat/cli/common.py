@@ -348,6 +348,11 @@ def model_and_networks(
             f"{len(networks)} networks ({', '.join(networks)}); expected [MODEL] NETWORK",
             click.get_current_context(),
         )
+    if networks[1:] and (sides := [n for n in networks[1:] if n.isdecimal()]):
+        raise click.UsageError(
+            f"{sides[0]} is no network; did you mean --input-size {sides[0]}?",
+            click.get_current_context(),
+        )
     if not is_network and on and most:
         raise click.UsageError(
             f"{first} beside --on; expected it among the devices of --on",

@@ -180,3 +180,8 @@ def test_the_table_of_several_reports_has_the_batch_size(
     lolat("report", model, "keras:A", "--batch-size", "1,4", "--csv", table)
     found = read_table(table)
     assert {*found.columns[found.names.index("batch_size")]} == {"1", "4"}
+
+
+def test_a_size_without_its_option_is_no_network(lolat: Command) -> None:
+    said = lolat.refused("predict", "rtx-4090", "timm:resnet50", 224)
+    assert "224 is no network; did you mean --input-size 224?" in said
