@@ -276,7 +276,7 @@ def exceeded(predictions: Collection[Prediction], limits: Limits = NO_LIMITS) ->
 
     sure, lines = limits.sure, []
     none_fits = {*map(attrgetter("fits"), predictions)} == {False}
-    for prediction in predictions if limits or none_fits else ():
+    for prediction in predictions if limits != NO_LIMITS or none_fits else ():
         on = f" on {device_words(prediction)}"  # as in the table
         longest = limits.longest_ms(prediction.batch_size)
         if prediction.fits is False:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from math import inf, lcm
+from pathlib import Path
 from typing import Any
 
 from lolat.device import Device
@@ -122,7 +123,7 @@ def check_priced(answers: Sequence[Cost]) -> None:
     able = [cost for cost in answers if cost.fits is not False]
     if not able or able[0].max_dollars is None or any(cost.prices for cost in able):
         return
-    names = ", ".join(dict.fromkeys(short_name(cost.device) for cost in able))
+    names = ", ".join(dict.fromkeys(short_name(Path(cost.device).stem) for cost in able))
     raise InputError(
         f"{arg('max_dollars')} {able[0].max_dollars:g}: no price of {names} in "
         f"{plain(able[0].price_list or '')}; expected {arg('price_per_hour')}, or a list that has it "

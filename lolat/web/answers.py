@@ -384,6 +384,8 @@ def differ(form: Form, question: Values, cards: list[Card]) -> str:
     precision, launch = (form.fields.get(name) for name in ("precision", "launch"))
     if form.subject.is_decoder or precision is None or launch is None:
         return ""
+    if question.get("precision") == BEST and not any("predictions" in c for c in cards):
+        return ""  # a training in each device's fastest precision
     remedy = f'one for all in "{precision.label}"'
     remedy += ", or each device's fastest" * (BEST in (precision.choices or ()))
     models = (
