@@ -80,3 +80,20 @@ def test_a_library_may_still_ask_whether_it_is_compiled() -> None:
     x, mask = torch.zeros(1, 4, 16), nn.Transformer.generate_square_subsequent_mask(4)
     network = Does(lambda m, x: m.layer(x, x, tgt_mask=mask), layer=layer)
     assert not any("is_compiling" in w for w in lolat.read((network, x)).warnings)
+
+
+ON_GPU = {"is_cuda": lambda x: x.is_cuda, "is_available": lambda x: torch.cuda.is_available()}
+
+
+@pytest.mark.parametrize("asked", [*ON_GPU, "nothing"])
+def test_code_that_asks_for_a_gpu_is_told(asked: str) -> None:
+    asks = ON_GPU.get(asked, lambda x: x.device == x.device)
+    network = Does(
+        lambda m, x: m.two(m.one(x)) if asks(x) else m.one(x),
+        one=nn.Linear(8, 8),
+        two=nn.Linear(8, 8),
+    )
+    told = any(
+        "whether it runs on a GPU" in w for w in lolat.read((network, torch.zeros(1, 8))).warnings
+    )
+    assert told == (asked in ON_GPU)

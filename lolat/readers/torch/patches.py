@@ -33,6 +33,11 @@ READ_AS_EAGER = (
     "without --launch compiled; compiled it may run other operations"
 )
 
+READ_ON_CPU = (
+    "its code asks whether it runs on a GPU (is_cuda, torch.cuda.is_available): read as it runs on a CPU; "
+    "on a GPU it may run other operations"
+)
+
 BY_POLICY = "a policy of its own chooses the activations that are computed again (context_fn)"
 
 
@@ -205,11 +210,16 @@ class _Compiling:
 
     def _for(self, asking: Mapping[str, Any]) -> bool:
         """Return the flag for code of a module with these globals."""
-        if str(asking.get("__name__", "")).partition(".")[0] in {*LIBRARIES, "lolat"}:
-            return True
-        if READ_AS_EAGER not in self.warnings:
-            self.warnings.append(READ_AS_EAGER)
+        return not _noted(READ_AS_EAGER, self.warnings, asking)
+
+
+def _noted(remark: str, warnings: list[str], asking: Mapping[str, Any]) -> bool:
+    """Return whether code of a module with these globals is a user's; the `warnings` then get a remark."""
+    if str(asking.get("__name__", "")).partition(".")[0] in {*LIBRARIES, "lolat"}:
         return False
+    if remark not in warnings:
+        warnings.append(remark)
+    return True
 
 
 @contextlib.contextmanager
@@ -228,17 +238,33 @@ def eagerly(builder: GraphBuilder) -> Iterator[None]:
         for flag in ("_is_compiling_flag", "_is_exporting_flag"):
             stack.callback(setattr, torch.compiler, flag, getattr(torch.compiler, flag, False))
             setattr(torch.compiler, flag, _Compiling(builder.warnings))
+        is_available = torch.cuda.is_available
+
+        def has_gpu() -> bool:
+            _noted(READ_ON_CPU, builder.warnings, sys._getframe(1).f_globals)
+            return is_available()
+
+        stack.enter_context(mock.patch.object(torch.cuda, "is_available", has_gpu))
         stack.enter_context(quietly())
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield
 
 
 class OnCpu(TorchFunctionMode):
-    """Keeps on the CPU what code puts on a GPU (`.cuda()`): a network is read without one."""
+    """Keeps on the CPU what code puts on a GPU (`.cuda()`): a network is read without one.
+
+    `warnings` get a remark if a user's code asks a tensor where it is.
+    """
+
+    def __init__(self, warnings: list[str] | None = None) -> None:
+        super().__init__()
+        self.warnings = [] if warnings is None else warnings
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a function of PyTorch with the CPU in place of a GPU."""
         named = dict(kwargs or {})
+        if func == torch.Tensor.is_cuda.__get__:
+            _noted(READ_ON_CPU, self.warnings, sys._getframe(1).f_globals)
         if func is torch.Tensor.cuda:
             return args[0]
         if func is torch.Tensor.to:

@@ -292,7 +292,8 @@ def _called(
         return made
 
     weights = (*model.parameters(), *model.buffers())
-    on_cpu = OnCpu() if all(w.device.type == "cpu" for w in weights) else contextlib.nullcontext()
+    is_on_cpu = all(w.device.type == "cpu" for w in weights)
+    on_cpu = OnCpu(builder.warnings) if is_on_cpu else contextlib.nullcontext()
     with (
         evaluated(model), eagerly(builder), data_copied(), torch.inference_mode(),
         watched(tracer.parameters), tracer.fake, on_cpu,
