@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from lolat.cli import common
 from lolat.cli.main import LazyGroup
 from lolat.errors import InputError, arg
-from lolat.io.tables import read_table
+from lolat.io.tables import COPIES, read_table
 from lolat.io.writing import check_kind, write_text
 from lolat.mlp.layer_model import Errors, evaluate, read_layer_model, write_layer_model
 from lolat.mlp.recipes import RECIPES, data_sheets
@@ -65,8 +65,10 @@ def fit(table: str, recipe: str, output: Path, epochs: int | None) -> None:
     common.check_file(output, "output", make_folder=True)
     check_kind(output, "output", read_layer_model)
     text = read_table(table)
-    rows = parse(text)
+    rows = parse(text).once()
     remarks: list[str] = []
+    if copies := len(text) - len(rows):
+        remarks.append(COPIES.format(copies, len(text)))
     text.say_unread(remarks.append)
     common.warn(remarks)
     devices = data_sheets(dict.fromkeys(rows["gpu"].tolist()))

@@ -55,6 +55,12 @@ class LayerTable:
         """The rows of a mask (n,) or of indices (m,), in their order."""
         return LayerTable(self.layer, {name: values[rows] for name, values in self.columns.items()})
 
+    def once(self) -> LayerTable:
+        """The rows without the copies of others, in their order."""
+        rows = zip(*(values.tolist() for values in self.columns.values()), strict=True)
+        first = {row: at for at, row in reversed([*enumerate(rows)])}
+        return self.select(np.array(sorted(first.values())))
+
 
 def parse(text: tables.Table, layer: str | None = None, times: bool = True) -> LayerTable:
     """The layers in a table of text. `layer`: the expected kind; None: by its columns.

@@ -114,6 +114,16 @@ def call(table: Path, *more: object) -> tuple[object, ...]:
     return ("mlp", "fit", table, "--recipe", "paper", "--output", output, *more)
 
 
+def test_copies_of_a_row_count_once(lolat: Command, learn: Learn, table: Path) -> None:
+    header, *rows = table.read_text().splitlines()
+    table.write_text("\n".join([header, *rows, *rows[:30], rows[0]]) + "\n")
+    copies, _ = lolat.answer(*call(table))["warnings"]
+    assert copies == "31 of 131 rows are copies of others, and count once"
+    assert len(learn.question["table"]) == 80
+    document = json.loads(table.with_name("model.json").read_text())
+    assert document["errors"]["rows"] == 10
+
+
 def test_four_fifths_train_and_a_tenth_judges(lolat: Command, learn: Learn, table: Path) -> None:
     (unread,) = lolat.answer(*call(table, "--epochs", 7))["warnings"]
     assert unread.endswith("columns that are not read: run")
