@@ -199,7 +199,14 @@ class DecoderPlan:
         return min((n for n in found if n >= self.run.batch_size), default=max(found))
 
     def is_known(self, devices: int) -> bool:
-        """Return True if own runs are like that on so many GPUs, or runs like it were published."""
+        """Return True if runs that set its level are like that on so many GPUs: own, else published."""
+        is_level = self.section.trained is None or self._is_own(devices)
+        return is_level and self._is_like(devices)
+
+    def _is_own(self, devices: int) -> bool:
+        return is_own(self.section, self.step().passes, self.parallel(devices))
+
+    def _is_like(self, devices: int) -> bool:
         return is_known(self.section, self.file.kind, self.step().passes, self.parallel(devices))
 
     def predicted(self, devices: int, link: Link | None) -> TrainingPrediction:
@@ -251,18 +258,8 @@ class DecoderPlan:
             states = float(step.numbers()[0].sum()) / self.parallel(devices).shards.states
             yield from mixed_remarks(states, needed, self.recipe)
         yield from self._adapter_remarks(devices, needed)
-        rest = ", with a wider interval; own runs set the level: `lolat fit`"
-        if self.is_known(devices):
-            pass
-        elif not self.section.is_timed:
-            sheet = "its time is from its data sheet and the operations of other GPUs"
-            yield Remark("no operation was timed on this GPU", sheet + rest)
-        elif own := self.section.trained:
-            level = f"its level is that of {plural(own.rows, 'run')} of another kind"
-            yield Remark("no own or published run is like this one", level + rest)
-        else:
-            alone = "its time is from the kernels alone"
-            yield Remark("no published run is like this one", alone + rest)
+        if not self.is_known(devices):
+            yield from self._unlike_remarks(devices)
         if self.tuning.frozen > step.passes.untouched:
             yield TIED
         if self.run.sharding == HYBRID and self.run.accumulate > 1 and devices > self.machine:
@@ -286,6 +283,21 @@ class DecoderPlan:
             yield decoder.tower_remark
         if 0 < decoder.context < length:
             yield f"{decoder.name} was published for {decoder.context:,} tokens"
+
+    def _unlike_remarks(self, devices: int) -> Iterator[str]:
+        """Yield remarks on training that no run is like which tells its level."""
+        own = self.section.trained
+        rest = ", with a wider interval; own runs set the level: `lolat fit`"
+        if not self.section.is_timed:
+            sheet = "its time is from its data sheet and the operations of other GPUs"
+            yield Remark("no operation was timed on this GPU", sheet + rest)
+        if own and not self._is_own(devices):
+            runs = "own" if self._is_like(devices) else "own or published"
+            level = f"its level is that of {plural(own.rows, 'run')} of another kind"
+            yield Remark(f"no {runs} run is like this one", level + rest)
+        elif self.section.is_timed:
+            alone = "its time is from the kernels alone"
+            yield Remark("no published run is like this one", alone + rest)
 
     def _adapter_remarks(self, devices: int, needed: int) -> Iterator[str]:
         """Yield a remark if adapters in half precision take much less time or memory."""

@@ -399,3 +399,26 @@ def test_runs_of_another_gpu_are_refused(folder: Path) -> None:
     rows, _ = read_runs(slower(folder, 5.0), GPUS)
     with pytest.raises(InputError, match="5 times as long"):
         level_of(section(), rows)
+
+
+@pytest.mark.parametrize("is_timed", [True, False])
+def test_a_level_of_another_kind_is_told_where_runs_like_it_were_published(
+    folder: Path, is_timed: bool
+) -> None:
+    """Eight GPUs at 0.6 of the speed: full training on one has that level, and no own run."""
+    known = section()
+    if not is_timed:
+        rowless = {name: {dtype: msgspec.structs.replace(one, rows=0) for dtype, one in dtypes.items()}
+                   for name, dtypes in known.operations.items()}  # fmt: skip
+        known = section(operations=rowless)
+    plain = document(known)
+    plain["device"] = "h100-sxm"
+    rows, _ = read_runs(table(folder, "8,1024,4,2,amp,full_shard,,1"), GPUS)
+    slow = replace(rows[0], ms=rows[0].predicted_ms(GPU(known)) / 0.6)
+    made = {**plain, "llm": msgspec.to_builtins(level_of(known, [slow])[0])}
+    before, after = (Model(d).cost(LLAMA, 1, input_size=1024) for d in (plain, made))
+    assert (before.in_domain, after.in_domain) == (is_timed, False)
+    assert not any("of another kind" in w for w in before.warnings)
+    (told,) = (w for w in after.warnings if "of another kind" in w)
+    assert told.startswith("no own run is" if is_timed else "no own or published run is")
+    assert any("no operation was timed" in w for w in after.warnings) == (not is_timed)
