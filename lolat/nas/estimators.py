@@ -6,6 +6,7 @@ An estimator holds only numpy arrays and the formula's constants, so that worker
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ DECODED = 16 * CHUNK  # candidates of an index range at a time
 MERGED = 8192  # entries of a table that stands for several: 64 KiB
 SMALL_INDEX = 2**16 - 1  # entries that a uint16 can index and count
 WHOLE_CANDIDATES = 32  # predicted whole, to correct for the effect of parts on each other
+FAR = 0.01  # error of a sum of tables for a whole network that is told
 LEAST_SPREAD = 0.02  # of their times: below, a line through them says nothing
 
 Times = tuple[tuple[int, ...], np.ndarray]
@@ -185,9 +187,21 @@ def by_formula(
 
 
 def _nearest(space: Space, formula: Roofline, size: int) -> tuple[LatencyEstimator, str]:
-    """Return the estimator that whole networks confirm best, and its error for them in words.
+    """Return the estimator that whole networks confirm best, and its error for them in words."""
+    estimators, errors, _ = _judged(space, formula, size)
+    best = min(range(len(estimators)), key=lambda n: float((errors[n] ** 2).mean()))
+    off = float(errors[best].max())
+    by_parts = f"; summed over parts, {_within(errors[best])}"
+    return estimators[best], by_parts * (off >= 1e-9)
 
-    They are some at random and the fastest, where a host may decide.
+
+def _judged(
+    space: Space, formula: Roofline, size: int
+) -> tuple[list[LatencyEstimator], list[np.ndarray], list[Times]]:
+    """Return estimators, the relative errors of each for the same whole networks, and the first's tables.
+
+    The first is the sum of latencies alone. The networks are some at random and the fastest, where a host
+    may decide.
     """
     rows, whole_ms, all_times = _by_operation(space, formula, size)
     alone, *of_host = (compiled(space.grid, times, formula, size) for times in all_times)
@@ -204,13 +218,16 @@ def _nearest(space: Space, formula: Roofline, size: int) -> tuple[LatencyEstimat
     ends_ms = [times_ms(formula, g, size, whole=True)[LATENCY] for g in networks]
     rows, whole_ms = np.concatenate([rows, ends]), np.concatenate([whole_ms, ends_ms])
     errors = [np.abs(e.latency(rows) / whole_ms - 1.0) for e in estimators]
-    best = min(range(len(estimators)), key=lambda n: float((errors[n] ** 2).mean()))
-    off = float(errors[best].max())
-    by_parts = (
-        f"; summed over parts, within {100 * off:.2g} % of the formula's answers for {len(rows)} whole "
+    return estimators, errors, all_times[LATENCY]
+
+
+def _within(errors: np.ndarray) -> str:
+    """Return the largest of the errors for whole networks in words."""
+    percent = float(f"{100 * errors.max():.2g}")
+    return (
+        f"within {percent:g} % of the formula's answers for {len(errors)} whole "
         "networks, the fastest among them"
     )
-    return estimators[best], by_parts * (off >= 1e-9)
 
 
 def latency_tables(
@@ -218,12 +235,19 @@ def latency_tables(
 ) -> tuple[Formula, list[Times]]:
     """Return the formula, and tables of ms that add up, with its constant, to a latency.
 
-    The formula may bend the sum. `space`, `model`: as for `search`.
+    The formula may bend the sum. A Python warning tells how far sums are from the latencies of whole
+    networks, if that is far, as where a host decides some of them. `space`, `model`: as for `search`.
     """
     space, model = opened(space, model)
     formula, size = model.predictor(predictor), as_whole(batch_size)
     if isinstance(formula, Roofline):
-        return formula, _by_operation(space, formula, size)[2][LATENCY]
+        _, errors, times = _judged(space, formula, size)
+        if errors[0].max() > FAR:
+            told = f"the sum of the tables is {_within(errors[0])}"
+            if errors[-1].max() < errors[0].max():
+                told += "; nas.estimator, which knows the host, is nearer"
+            warnings.warn(told, stacklevel=2)
+        return formula, times
     columns = [COLUMNS.index(f) for f in formula.features]
     slopes = np.asarray(formula.slopes)
     return formula, [(t.positions, t.at(size)[..., columns] @ slopes) for t in space.tables]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lolat
 from lolat import nas
 from lolat.api.model import Model
 from lolat.device.predictors.additive import AdditiveCosts
@@ -184,3 +187,22 @@ def test_networks_in_half_precision_are_estimated_in_it() -> None:
     rows = space.decode(np.arange(space.size))
     predicted = [model.predict(space.network(row), 512).latency_ms for row in rows]
     np.testing.assert_allclose(nas.estimator(space, model, 512).latency(rows), predicted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("device", "is_far"), [("rtx-4090", True), ("epyc-2t", False)])
+def test_tables_that_add_up_to_other_latencies_are_told(device: str, is_far: bool) -> None:
+    """The host decides candidates of skip connections: a whole network's prediction is the oracle."""
+    space, model = find_space("nasbench201"), lolat.load(device)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        formula, tables = nas.latency_tables(space, model, 256)
+    skips = [[str(c) for c in p.choices].index("skip_connect") for p in space.positions]
+    total = formula.constant
+    total += sum(float(ms[tuple(skips[p] for p in positions)]) for positions, ms in tables)
+    off = abs(total / model.predict(space.network(np.array(skips)), 256).latency_ms - 1)
+    assert (off > 0.3) == is_far
+    assert len(told) == is_far
+    for warning in told:
+        (percent,) = re.findall(r"within ([\d.]+) % of .* 3\d whole", str(warning.message))
+        assert float(percent) > 30
+        assert warning.filename == __file__
