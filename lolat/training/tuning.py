@@ -166,8 +166,15 @@ def _adapted(graph: Graph, operations: list[Operation], rank: int, last: int) ->
 
     The packed projection of PyTorch's MultiheadAttention is no layer, and has none, as in peft.
 
-    The result of a layer is added to that of two layers one after the other, times a number.
+    The result of a layer is added to that of two layers one after the other, times a number. InputError if
+    the network's own code has adapters of peft.
     """
+    if own := [o.full_name for o in operations if "lora_A" in o.full_name]:
+        raise InputError(
+            f"{arg('tune')} lora: {shortened(graph.name)} has adapters of its own ({own[0]}); expected it "
+            f"without them, or no {arg('tune')}",
+            code="own-adapters",
+        )
     tensors, made, found, widest = list(graph.tensors), list[Operation](), 0, 0
     for i, o in enumerate(operations):
         made.append(o.changed(**{TRAINED: 0}))

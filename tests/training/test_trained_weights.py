@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import lolat
-from lolat.errors import NetworkError
+from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph
 from lolat.graph.edits import as_trained
 from lolat.graph.memory import copied_bytes, weights_bytes
@@ -383,6 +383,12 @@ def test_adapters_that_are_asked_for_are_those_of_peft(peft: Any) -> None:
     config = peft.LoraConfig(r=4, target_modules=["stem", "qkv", "up", "down"])
     graph = tuned(read(Blocks(), TOKENS), "lora:4", None)
     agree(peft.get_peft_model(Blocks(), config), TOKENS, graph)
+
+
+def test_adapters_are_not_added_to_those_of_peft(peft: Any) -> None:
+    network = peft.get_peft_model(Blocks(), peft.LoraConfig(r=4, target_modules=["stem", "up"]))
+    with pytest.raises(InputError, match=r"has adapters of its own \(.*lora_A"):
+        tuned(read(network, TOKENS), "lora:4", None)
 
 
 def test_a_packed_projection_has_no_adapter_as_in_peft(peft: Any) -> None:
