@@ -218,6 +218,8 @@ class Writer:
             known = operations[i].kind in kinds and not own_bias
             tied = (True if known else "kernel") if first else None
             number = first[min(k, len(first) - 1)] if first else None
+            if "tied" in operations[i].attributes:  # its kernel is computed
+                tied = tied or "kernel"
             operations[i] = operations[i].changed(tied=tied, bits=bits or None, parameter=number)
             if number is not None:
                 operations[number] = operations[number].changed(parameter=number)

@@ -211,6 +211,31 @@ def test_a_computed_kernel_is_no_parameter() -> None:
     assert not graph.warnings
 
 
+@pytest.mark.parametrize("shape", [(16, 8), (16, 8, 3, 3)])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_a_kernel_that_is_a_product_has_the_parameters_of_its_factors(
+    shape: tuple[int, ...], has_bias: bool
+) -> None:
+    """Of low rank, and the bias beside it; numbers of PyTorch."""
+
+    def forward(m: Any, x: Any) -> Any:
+        layer = nn.functional.linear if len(shape) == 2 else nn.functional.conv2d
+        return layer(x, (m.left @ m.right).view(shape), m.bias)
+
+    left, right = (
+        nn.Parameter(torch.rand(16, 2)),
+        nn.Parameter(torch.rand(2, 8 * 3 ** len(shape[2:]))),
+    )
+    bias = nn.Parameter(torch.zeros(16)) if has_bias else None
+    network = Does(forward, left=left, right=right, bias=bias)
+    x = torch.zeros(1, 8, *(6 for _ in shape[2:]))
+    network(x).sum().backward()
+    learned = sum(p.numel() for p in network.parameters() if p.grad is not None)
+    graph = lolat.read((network, x))
+    assert parameters(graph) == numbers_of(graph).trained == learned
+    assert not graph.warnings
+
+
 def test_a_kernel_of_frozen_parameters_is_not_trained() -> None:
     """As of weight_norm; what is trained is the second layer."""
     first = nn.utils.parametrizations.weight_norm(nn.Conv1d(8, 64, 3, bias=False))

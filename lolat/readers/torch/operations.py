@@ -65,10 +65,11 @@ def _padding(amounts: tuple[int, ...], *sizes: tuple[int, ...]) -> Any:
 
 
 def _linear(o: AtenOperation) -> list[int]:
-    """A dense layer; a product of activations if the network computes the weights."""
+    """A dense layer; if the network computes the weights, a product of activations and its bias."""
     (*rows, features), bias = o.get("weight").shape, o.get("bias") is not None
     if o.operand("weight") not in o.writer.constants:
-        return o.write("matmul", contracted=features)
+        product = o.write("matmul", o.operands[:2], contracted=features)
+        return o.write("add", [*o.operands[2:], *product]) if bias else product
     return o.write("dense", in_features=features, out_features=prod(rows), bias=bias)
 
 
