@@ -509,14 +509,15 @@ def test_normalizations_without_parameters_have_none(affine: bool) -> None:
     assert weights_bytes(read_model(model)) == 4 * model.count_params()
 
 
+@pytest.mark.parametrize("first", ["MaxPool", "AdaptiveMaxPool"])
 @pytest.mark.parametrize("axes", [1, 2, 3])
-def test_a_maximum_pool_writes_indices_by_pytorchs_storages(axes: int) -> None:
+def test_a_maximum_pool_writes_indices_by_pytorchs_storages(axes: int, first: str) -> None:
     """In eager mode at inference too; in one dimension a CPU writes none without a dispatch mode."""
     import torch
     from torch import nn
 
-    pool, last = (getattr(nn, f"{name}{axes}d") for name in ("MaxPool", "AdaptiveMaxPool"))
-    network = nn.Sequential(pool(2), last(1)).eval()
+    pool, last = (getattr(nn, f"{name}{axes}d") for name in (first, "AdaptiveMaxPool"))
+    network = nn.Sequential(pool(2 if first == "MaxPool" else 8), last(1)).eval()
     x = torch.zeros(2, 8, *[16] * axes)
     most, _ = _live_bytes(lambda: network(x), x)
     graph = lolat.read((network, x))

@@ -107,13 +107,16 @@ class Permute(torch.nn.Module):  # type: ignore[misc]
     "between",
     [
         [torch.nn.AvgPool2d(3, 1, 1)], [torch.nn.AvgPool2d(2), torch.nn.ReLU()], [torch.nn.AvgPool2d(16)],
-        [torch.nn.AdaptiveAvgPool2d(7)], [torch.nn.AdaptiveAvgPool2d(1)],
+        [torch.nn.AdaptiveAvgPool2d(7)], [torch.nn.AdaptiveAvgPool2d(1)], [torch.nn.AdaptiveMaxPool2d(7)],
         [Permute(), torch.nn.Linear(32, 8)], [torch.nn.ReLU(), Permute(), torch.nn.Linear(32, 8)],
         [torch.nn.ReLU(), Permute(), torch.nn.GELU(), torch.nn.Linear(32, 8)],
     ],
 )  # fmt: skip
 def test_a_pooled_and_a_turned_image_are_kept_as_pytorch_keeps_them(between: list[Any]) -> None:
-    """An average keeps its input unless it is of the whole image; a dense layer keeps a copy of a turn."""
+    """An average keeps its input unless it is of the whole image, and a maximum its positions too.
+
+    A dense layer keeps a copy of a turn.
+    """
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 3, padding=1), *between)
     own = saved_by_pytorch(network, torch.rand(4, 3, 16, 16))
     assert saved_bytes(lolat.read(network, (3, 16, 16)), 4) == own

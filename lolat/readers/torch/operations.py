@@ -294,10 +294,11 @@ def _pool(o: AtenOperation) -> list[int]:
 
 def _adaptive_pool(o: AtenOperation) -> list[int]:
     """A pooling to a given size; to one position it is a global pooling."""
-    spatial = int(o.op.partition("pool")[2][0])
-    whole = prod(o.shapes[0][-spatial:]) == 1
-    kind = "global_max_pool" if "max" in o.op else "global_average_pool"
-    return o.write(kind if whole else "adaptive_pool")
+    spatial, is_max = int(o.op.partition("pool")[2][0]), "max" in o.op
+    if prod(o.shapes[0][-spatial:]) == 1:
+        return o.write("global_max_pool" if is_max else "global_average_pool")
+    saved: dict[str, Any] = {"saved": f"{INPUT} {POSITIONS}"} if is_max else {}
+    return o.write("adaptive_pool", **saved)
 
 
 def _transposed(o: AtenOperation) -> list[int]:
