@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+from msgspec.structs import replace
 
 import lolat
 from lolat.io.results import Result, json_text
@@ -95,7 +96,7 @@ def test_a_precision_may_be_a_data_type_of_pytorch() -> None:
 
 def test_one_and_several_answers_have_the_same_rows(model: lolat.Model) -> None:
     """A list of networks or batch sizes is a list of answers; one that cannot be read is among them."""
-    small, large = synthetic.network(1), synthetic.network(3)
+    small, large = synthetic.network(1), replace(synthetic.network(3), name="large")
     several = model.predict([small, large, "nothing.onnx"], [1, 8])
     assert [p.query.graph for p in several] == [small, small, large, large]
     assert list(several.failures) == ["nothing.onnx"]
