@@ -44,10 +44,12 @@ def test_a_first_time_user_reads_a_latency_and_compares_a_gpu(page: Chromium) ->
     answered(page, "a desk")
     model = lolat.load(page.value(".command").split()[2])  # the model that the server was given
     network = lolat.read("keras:ResNet50")
-    assert page.run(BIG) == milliseconds(model.predict(network).latency_ms)
+    assert page.run(BIG) == milliseconds(
+        model.predict(network, 128).latency_ms
+    )  # the largest batch
     page.click(f"[name=model][value={GPU}]")
-    said = answered(page, "Side by side")
-    assert milliseconds(lolat.load(GPU).predict(network).latency_ms) in said
+    said = answered(page, "bf16")
+    assert milliseconds(lolat.load(GPU).predict(network, 128, precision="best").latency_ms) in said
     page.write("#f-batch_size", "1, 16")
     answered(page, "Batch 16")
 

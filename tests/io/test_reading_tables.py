@@ -202,7 +202,8 @@ def test_what_a_message_on_a_table_says(tmp_path: Path) -> None:
     assert (table.expected, table.content) == ("what", "a,b\n1,2\n")
     (row,) = table
     error = row.refused("too late")
-    assert (str(error), error.data) == (f"{path}, line 2: too late", {"why": "too late"})
+    assert str(error) == f"{path}, line 2: too late"
+    assert error.data == {"where": f"{path}, line 2", "why": "too late", "column": ""}
     (row,) = parse_table("a\n1e31\n", "FILE")
     with pytest.raises(InputError, match=r"a is '1e31'; expected a number, of a size from 1e-30 "):
         row.number("a", -1e40, 1e40)
