@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -114,7 +113,6 @@ def element_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> list[float]:
     return [SIZES.get(t.dtype, 4.0) for t in graph.tensors]
 
 
-@once
 def as_padded(graph: Graph, position: int, tensor: int) -> float:
     """Return the elements of the padded copy of a tensor that an operation of PyTorch reads, for one of it.
 
@@ -125,9 +123,10 @@ def as_padded(graph: Graph, position: int, tensor: int) -> float:
     if graph.framework != "torch" or not pads or tensor != o.inputs[0]:
         return 0.0
     sides = graph.tensors[tensor].shape[-len(pads) :]
-    return math.prod(1.0 + sum(pad) / n for pad, n in zip(pads, sides, strict=True))
+    return prod(1.0 + sum(pad) / n for pad, n in zip(pads, sides, strict=True))
 
 
+@once
 def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
     """Bytes of tensors alive while each operation runs, (2, operations): [0] fixed, [1] of each sample.
 
@@ -179,9 +178,8 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
         if is_eager and "pad_before" in o.attributes:
             read = o.inputs[0]
             root, padded = of_view.get(read, read), as_padded(graph, position, read)
-            is_freed = (
-                last[root] == position and held.get(root, -1) < position
-            )  # by the padding before
+            # The padding before has read it last, unless a variable holds it.
+            is_freed = last[root] == position and held.get(root, -1) < position
             beside.append((read, (padded - is_freed) * of_element[read]))
         for tensor, each in ((graph.tensors[t], size) for t, size in beside):
             alive[int(tensor.batched), position] += round(each * tensor.elements(1))
@@ -292,8 +290,8 @@ LARGEST_BATCH = 2**24
 def largest_fitting(needed: Callable[[int], int], available_bytes: float) -> int:
     """The largest batch size whose `needed` bytes are available; 0 if none is.
 
-    Bytes never fall as the batch grows, and nearly all follow lines: interpolation asks for a fifth of the
-    sizes that halving would.
+    Bytes never fall as the batch grows, and nearly all follow lines: interpolation asks for less than a
+    third of the sizes that halving would.
     """
     fits, misses = 1, LARGEST_BATCH
     low, high = needed(fits), needed(misses)

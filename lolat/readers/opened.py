@@ -35,7 +35,7 @@ def stamp(path: str) -> list[int] | None:
 
 
 class Watch:
-    """The one receiver of Python's audit events, which cannot be removed: a process has one.
+    """A receiver of Python's audit events, which cannot be removed: a process has one for each use.
 
     `stamps`: those of all files so far, as code may keep for its next call what it read for the first;
     `written`: files that the code wrote.
