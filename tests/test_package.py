@@ -150,12 +150,13 @@ def test_installed_elsewhere_it_answers(built: Path, tmp_path: Path) -> None:
     assert float(ms) > 0
 
 
+@pytest.mark.parametrize("script", ["learn_model.py", "lolat/__main__.py"])
 @pytest.mark.parametrize("given", ["3.10", "3.9"])
-def test_an_older_python_gets_one_line(given: str) -> None:
+def test_an_older_python_gets_one_line(given: str, script: str) -> None:
     """Run by the older one where it is there, else by one that says so."""
     code = (
         f"import runpy, sys; sys.version_info = ({given.replace('.', ', ')}, 1, 'final', 0)\n"
-        "runpy.run_path('learn_model.py', run_name='__main__')"
+        f"runpy.run_path({script!r}, run_name='__main__')"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2

@@ -216,7 +216,7 @@ def search(
     )  # fmt: skip
     result = _compared(result, limits, every)
     if not len(able := within(limits, rows)):
-        near = rows[[int(needed(limits, rows).argmin())]]
+        near = rows[[int(np.argmin(needed(limits, rows)))]]
         table = None if scores.rows is None else objective
         raise _none_within(result, limits, [limit.answers(near)[0] for limit in limits], table)
     archive = Archive(limits, scores, -1.0 if lower_is_better else 1.0)
@@ -257,7 +257,7 @@ def _to_score(
     if len(able) <= most:
         return (able if len(able) else every), EXHAUSTIVE, every
     if not len(within(limits, fast)):
-        fast = able[[int(needed(limits, able).argmin())]]
+        fast = able[[int(np.argmin(needed(limits, able)))]]
     return fast, EVOLUTIONARY, every
 
 
