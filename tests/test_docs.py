@@ -25,6 +25,8 @@ sys.path.insert(0, str(ROOT))
 import lolat as api  # noqa: E402
 from benchmarks import pages, tables  # noqa: E402
 from lolat.cli.main import lolat  # noqa: E402
+from lolat.report import cost_table  # noqa: E402
+from lolat.training.best import VERDICTS  # noqa: E402
 from tests.processes import python, script  # noqa: E402
 
 DOCS = ROOT / "docs"
@@ -412,6 +414,13 @@ def test_pages_made_from_the_code_are_up_to_date(name: str) -> None:
     """Else: python -m benchmarks.pages"""
     made = pages.WHOLE[name]()
     assert (pages.REFERENCE / name).read_text(encoding="utf-8") == made
+
+
+def test_the_page_of_result_tables_has_every_mark() -> None:
+    """A row of it for each mark of `lolat cost`, and a word for each verdict on a limit."""
+    page = (DOCS / "reference/tables.md").read_text(encoding="utf-8")
+    assert {*re.findall(r"^\| `(.)` \| ", page, re.M)} == {*cost_table.MARKS, cost_table.NO_ROOM}
+    assert {*VERDICTS} <= {*re.findall(r"^\| ([\w ]+) \|", page, re.M)}
 
 
 # ---- English

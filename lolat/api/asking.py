@@ -84,7 +84,7 @@ def compare(
     `precision`: of each device, its fastest if None or "best", with its fastest layout. `on_progress`:
     called for each device (done, all, name). Returns `Costs`, an answer for each device and batch size.
 
-    Serving is as in `lolat llm GPU,GPU MODEL`: `asked` are the other arguments of `Model.llm`, such as
+    Serving is as in `lolat llm GPU,GPU CONFIG`: `asked` are the other arguments of `Model.llm`, such as
     `concurrency` or `request_rate`; `network`: one language model, a list, or a dict with their names.
     Returns `ComparedModels`, the best row of each device, and of each of several language models.
     Raises InputError if no device can answer, and for a network without a batch size.

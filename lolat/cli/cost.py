@@ -48,13 +48,14 @@ def cost(
     """Predict how long training NETWORK takes on one device or several, its memory and dollars.
 
     NETWORK may be a decoder: its config.json or known name, as for `lolat llm`, with --sequence-length.
-    MODEL is then a profile for language models.
+    MODEL is then a profile that has language models, such as h100-vllm.
 
     The answer uses the best of what MODEL has: timed epochs, measurements of `lolat learn --mode training`,
     or its latencies of inference, from which training is estimated. Without MODEL, and with --on, devices
     are compared, each in its fastest precision and layout of images (best).
 
     Exit code 3 if an iteration does not fit into the device's memory, 2 if a device of --on cannot answer.
+    docs/reference/tables.md explains the columns and marks.
     """
     from lolat.api.asking import compare
     from lolat.api.choosing import ALL

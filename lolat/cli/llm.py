@@ -18,20 +18,22 @@ from lolat.units import plural
     answers={"llm": "lolat.llm.answer:ServingAnswer", "llms": "lolat.llm.compare:ComparedModels"},
 )
 @click.argument("model", metavar="GPU")
-@click.argument("config", metavar="MODEL")
+@click.argument("config", metavar="CONFIG")
 @common.question(ServingQuestion, sure=common.SURE)
 def llm(model: str, config: str, **question: object) -> None:
     """Predict how fast a GPU serves a language model, and what a million tokens cost: time to the first
     token, time per output token, memory, and what would help.
 
-    GPU is a device such as h100-vllm (`lolat models`). MODEL is a language model's published config.json
-    (the file or its folder), or a known name such as qwen3-32b or Qwen/Qwen3-32B-AWQ. For several, use
-    commas, or all as GPU: the answer has the best row of each.
+    GPU is a device such as h100-vllm (`lolat models`). CONFIG is a language model: a known name such as
+    qwen3-32b or Qwen/Qwen3-32B-AWQ, or its published config.json (the file or its folder). For several,
+    use commas, or all as GPU: the answer has the best row of each.
 
     Limits are --max-tpot-ms, --max-ttft-ms and --gpus. Of the rows that keep them, the best has the
     cheapest output tokens, or without a price the most tokens per second and GPU. Under a --request-rate
     each row has the fewest GPUs that keep the limits. With --sure the ends of the intervals must keep them,
     not just the predicted times. Exit code 3 if no row keeps the limits, or the model fits on no GPU.
+
+    docs/reference/tables.md explains the columns.
     """
     from lolat.api.choosing import serving_models
     from lolat.llm.compare import compare

@@ -99,8 +99,8 @@ def predict(
     """Latency of NETWORK on the device of MODEL, in milliseconds, at the machine's usual speed.
 
     The interval contains the machine's usual ups and downs. Several networks, batch sizes and devices give
-    one table; leave MODEL out if --on names the devices. Exit code 3 if a limit is missed, or no network
-    fits.
+    one table (docs/reference/tables.md); leave MODEL out if --on names the devices. Exit code 3 if a limit
+    is missed, or no network fits.
     """
     from lolat.api.choosing import ALL, devices, open_here
     from lolat.api.predicting import exceeded, predict_all

@@ -123,7 +123,7 @@ def _kind_of(document: Any) -> str:
     if not isinstance(document, dict):
         return f"a {'list' if isinstance(document, list) else 'single value'}"
     if "model_type" in document:
-        return "the configuration of a language model (for `lolat llm GPU MODEL`)"
+        return "the configuration of a language model (for `lolat llm GPU CONFIG`)"
     if "operations" in document:
         return "a network (the device comes before it)"
     return (

@@ -168,6 +168,8 @@ def legend(table: ReportTable) -> Iterator[str]:
     marks = {mark for row in table.cells for mark in row[-1]}
     legend = MARKS | {NO_ROOM: "does not fit: the time is that of such a device with more memory"}
     yield from (f"{mark} {words}" for mark, words in legend.items() if mark in marks)
+    if marks & legend.keys():
+        yield "more on marks and columns: docs/reference/tables.md"
     if any(word in row for row in table.cells for word in VERDICTS[1:3]):
         yield LEGEND
 
