@@ -15,6 +15,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import FEATURES, count
 from lolat.io.process import ProcessDied, RequestFailed
 from lolat.io.progress import Progress
+from lolat.units import plural
 
 from .journal import Journal
 from .probe import Probe
@@ -223,7 +224,8 @@ class Runner:
                         self.progress.step()
                     yield number, job
 
-        yield from take("building and measuring", range(settings.rounds))
+        rounds = f"{settings.rounds} rounds of {plural(len(group), 'measurement')}"
+        yield from take(f"building and measuring, {rounds}", range(settings.rounds))
         wanted = rounds_in_time(group, settings, outcome, 1 / parts)
         if wanted > settings.rounds:
             yield from take("measuring on, while there is time", range(settings.rounds, wanted))

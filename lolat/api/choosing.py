@@ -186,6 +186,10 @@ def full_names(name: str, launch: str | None = None) -> list[str]:
     try:
         found = find_model(name, device_names)
     except ModelFileError as error:
+        if name == LOCAL:
+            from lolat.api.measuring import with_bundled
+
+            raise with_bundled(error) from None
         files = known_models(name)
         known = [*files]
         if gpu := _card(name):  # a Max-Q is another card than the one whose name it begins with

@@ -12,9 +12,10 @@ import numpy as np
 
 from lolat.device import execution_modes
 from lolat.device.file import UNKNOWN
+from lolat.device.remedies import bundled_of
 from lolat.device.schema import OTHERS
 from lolat.device.state import CHECKED, LIMIT, age_of, checked, limit_of, write_check
-from lolat.errors import DeviceError, InputError, MeasuringError, arg
+from lolat.errors import DeviceError, InputError, MeasuringError, ModelFileError, arg
 from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
 from lolat.hardware.environment import ANY_GPU
 from lolat.hardware.gpus import CPU
@@ -203,8 +204,9 @@ def evaluate(
             "torchvision:resnet50 or network.onnx"
         )
     here = environment.here(where, device)
+    other = environment.differences_of_device(model.device, where, here)
     # A model that is not learned was fitted to the times of others.
-    if not learned.is_learned and environment.differences_of_device(model.device, where, here):
+    if not learned.is_learned and other:
         of = f"is of {model.device}, which this machine is not"
         if model.file.product == UNKNOWN:
             of = f"does not say of which device its times are (`lolat fit` with {arg('name')} does)"
@@ -213,6 +215,8 @@ def evaluate(
             f"compare it with times from there: `lolat evaluate {name} --table TIMES.csv`",
             code="other-device",
         )
+    for difference in other if device == CPU else ():  # before minutes are spent
+        progress.note(f"warning: {difference}; {_of_here(model, here)}")
     # Read before a framework is started.
     wanted = check.read_cases(
         networks or DEFAULT_NETWORKS, batch_sizes or EVALUATED_BATCHES, as_sizes(input_size)
@@ -226,13 +230,29 @@ def evaluate(
             progress.note(remark)
         found = environment.differences(model.device, where, here | runner.environment)
         for difference in found:
-            progress.note(f"warning: {difference}")
+            if device != CPU or difference not in other:
+                progress.note(f"warning: {difference}")
         measured = check.measure(runner, backend, wanted, references)
     ratio = check.median_ratio(measured.again)
     result = compared(model, measured, ratio)
     if ratio is not None and not any(d.of_device for d in found):
         _keep(model, "evaluate", ratio, not result._is_unsettled)
     return result
+
+
+def with_bundled(error: ModelFileError) -> ModelFileError:
+    """The error where nothing was learned here, with the bundled profiles of this machine's processor."""
+    there = bundled_of(environment.processor_facts())
+    return error.reworded("; ".join(filter(None, [error.message, there])))
+
+
+def _of_here(model: Model, here: Mapping[str, Any]) -> str:
+    """A clause on what answers for this machine in place of a profile of another processor."""
+    framework = model.file.environment.framework
+    backend = f" --backend {framework}" if framework else ""
+    learn = f"`lolat learn cpu{backend}` learns this one"
+    there = bundled_of(here["processor"], framework)
+    return f"{there}, {learn}" if there else learn
 
 
 def compared(model: Model, measured: check.Measured, ratio: float | None) -> Evaluation:
@@ -305,12 +325,13 @@ def doctor(model: Model, progress: Progress) -> Diagnosis:
             "other networks: lolat evaluate MODEL --table TIMES.csv"
         )
     here = environment.here(where, device)
-    if device == "cpu" and (other := environment.differences_of_device(model.device, where, here)):
-        return diagnosis(model, other)
+    if device == CPU and (other := environment.differences_of_device(model.device, where, here)):
+        there = bundled_of(here["processor"], model.file.environment.framework)
+        return diagnosis(model, other, remark=there)
     try:
         runner = runners.Runner(backend, device, progress)
     except DeviceError as error:
-        if device == "cpu":
+        if device == CPU:
             raise
         return diagnosis(
             model, (environment.Difference("device", model.device, None),), remark=str(error)

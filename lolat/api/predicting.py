@@ -23,7 +23,7 @@ from lolat.device.question import (
     no_device,
     sizes_of,
 )  # fmt: skip
-from lolat.device.summary import not_alike
+from lolat.device.summary import called, not_alike
 from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
@@ -137,10 +137,10 @@ def predict_all(
             each = ask_each(by_label, to_device, lost).values()
             for one in sorted(each, key=_sample_ms) if ranked else each:
                 p = one.named(network, question.input_size, name)
-                label = p.query.model.label
-                if best and (p.batch_size, label) in seen:
-                    continue  # the faster model of two of one GPU may be the same
-                seen.add((p.batch_size, label))
+                name_of = called(p.query.model)
+                if best and (p.batch_size, name_of) in seen:
+                    continue  # two models of one GPU, the faster one first
+                seen.add((p.batch_size, name_of))
                 answers.append(p if listed is None else priced(p, listed))
     if not answers and not errors:
         raise no_device(lost)

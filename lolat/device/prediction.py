@@ -390,8 +390,10 @@ def memory_words(prediction: Prediction) -> str:
     memory = prediction.memory
     copies = " and their half-precision copies" * (prediction.precision == "amp")
     at = f", most at {plain(memory.at)}" if memory.at else ""
+    has = prediction.available_bytes
+    of = f"of the device's {byte_size(has)} of free memory" if has else "of memory"
     return (
-        f"{byte_size(memory.total_bytes)} of memory: {byte_size(memory.weights_bytes)} of weights{copies}, "
+        f"{byte_size(memory.total_bytes)} {of}: {byte_size(memory.weights_bytes)} of weights{copies}, "
         f"{byte_size(memory.activations_bytes)} of tensors at once{at}"
     )
 

@@ -1,9 +1,11 @@
-"""The remedy for a profile that lacks a section: the profile that has it, and the command that adds it."""
+"""The remedy for a profile that lacks something: the profile that has it, and the command that adds it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from lolat.device.file import (
     MODEL_PARTS,
@@ -13,11 +15,16 @@ from lolat.device.file import (
     DeviceFile,
     readable_models,
 )
+from lolat.device.summary import FRAMEWORK_TITLES
 from lolat.errors import ModelFileError
 from lolat.hardware.environment import ANY_GPU
 from lolat.hardware.gpus import CPU, card_of, device_name, find_gpu
-from lolat.io.paths import bundled_folder
+from lolat.io.paths import SHIPPED, bundled_folder
 from lolat.parameters import BACKENDS, TRAINING_BACKENDS
+from lolat.units import plural
+
+KIND = ("vendor", "family", "model")
+"""The numbers of a processor that tell its kind: a cloud gives many kinds the same name."""
 
 
 def lacks(file: DeviceFile, source: str, section: str) -> ModelFileError:
@@ -64,3 +71,24 @@ def how_to_add(file: DeviceFile, source: str, section: str) -> str:
     table = "EPOCHS.csv" if section == OF_TRAINING else "TABLE.csv"
     learn = f"`lolat learn {device}{backend}{mode} --output {output}` on the device"
     return f"{learn}, or `lolat fit {table} --output {output}`"
+
+
+def bundled_of(processor: Mapping[str, Any], framework: str | None = None) -> str:
+    """A clause on the bundled profiles of a processor, of a framework if there are such; "" without one.
+
+    `processor`: its KIND, as the environment of a profile has it.
+    """
+    kind = [processor.get(name) for name in KIND]
+    found = [
+        (name, file.environment)
+        for name, _, origin, file in readable_models()
+        if origin == SHIPPED and [(file.environment.processor or {}).get(n) for n in KIND] == kind
+    ]
+    found = [one for one in found if one[1].framework == framework] or found
+    if None in kind or not found:
+        return ""
+    told = ", ".join(
+        f"{name} ({FRAMEWORK_TITLES[where.framework or '']}, {plural(where.threads or 1, 'thread')})"
+        for name, where in found
+    )
+    return f"bundled for this very processor: {told}; ask `lolat predict {found[0][0]} NETWORK`"

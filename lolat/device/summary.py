@@ -16,6 +16,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import MEANINGS, MEMBERS
 from lolat.graph.modes import EAGER, layout_of
 from lolat.hardware.gpus import PRECISION_OF, find_gpu
+from lolat.parameters import LAUNCHES
 from lolat.units import milliseconds, percent, plain, plural, rows_of
 
 FRAMEWORK_TITLES = {"torch": "PyTorch", "tensorflow": "TensorFlow", "onnxruntime": "ONNX Runtime"}
@@ -188,12 +189,14 @@ def not_alike(
 
 
 def called(model: Device) -> str:
-    """The name of a device in a row, without the precision in it if asked in another one.
+    """The name of a device in a row, without the precision and the launch in it if asked in another one.
 
     "a100-fp32" asked in bf16 is "a100".
     """
-    others = {*PRECISION_OF.values()} - {PRECISION_OF[model.file.mode.dtype]}
-    return "-".join(word for word in plain(model.label).split("-") if word not in others)
+    mode, words = model.file.mode, plain(model.label).split("-")
+    modes = {*PRECISION_OF.values(), *LAUNCHES} & {*words}
+    is_own = modes <= {PRECISION_OF[mode.dtype], mode.launch}
+    return "-".join(word for word in words if is_own or word not in modes)
 
 
 def span(sizes: tuple[int, int]) -> str:

@@ -194,6 +194,12 @@ def _range(prediction: Prediction) -> str:
     return mostly + range_word(prediction) + why * (not waits)
 
 
+def _runs_as(prediction: Prediction) -> str:
+    """The execution mode; of a CPU, whose name tells little, with its processor and threads."""
+    file = prediction.query.model.file
+    return prediction.runs_as + f", on {plain(file.product)}" * file.is_cpu
+
+
 def table_of_predictions(
     predictions: Sequence[Prediction], limits: Limits = NO_LIMITS, most_notes: float = MOST_NOTES
 ) -> Iterator[Part]:  # fmt: skip
@@ -228,7 +234,7 @@ def table_of_predictions(
     columns = [
         Column("network", lambda p: plain(p.query.network), is_text=True, page="varied"),
         Column("device", device_words, is_text=True, is_whole=True),
-        Column("as it runs", lambda p: p.runs_as, is_text=True, page="varied"),
+        Column("as it runs", _runs_as, is_text=True, page="varied"),
         Column("batch", lambda p: p.batch_size, page="varied"),
         Column("ms", lambda p: p.latency_ms, digits),
         Column(between, lambda p: p.interval_ms, ends_of(digits)),

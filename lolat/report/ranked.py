@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from lolat.units import by_text, percent, plain
 if TYPE_CHECKING:
     from lolat.device.prediction import Prediction
 
-MOST_NOTES, MOST_NAMES, MOST_APART = 3, 8, 3
+MOST_NOTES, MOST_NAMES, MOST_APART, MOST_KINDS = 3, 8, 3, 3
 WIDE = 1.5
 """A rival whose value differs by a larger factor is close by wide intervals alone."""
 
@@ -123,7 +124,7 @@ def grouped_notes(
     """The notes on several answers, each with its name and interval, in at most `most` lines.
 
     The least sure answer is the first. If there are more, the lines are its first note, and the number of
-    the others; where several are as unsure, none is called the least sure.
+    the others with their commonest kinds; where several are as unsure, none is called the least sure.
     """
 
     def width(interval: tuple[float, float] | None) -> float:
@@ -152,7 +153,10 @@ def grouped_notes(
         yield f"note on {answers[0][0]}, the least sure answer{alike}: {next(iter(each.values()))}"
     else:
         yield lines[0]
-    yield f"{len(lines) - 1} more notes: --json has them, or ask about one network on one device"
+    kinds = sorted([*notes][1:], key=lambda kind: -len(notes[kind]))
+    heads = dict.fromkeys(re.split("[:;]", plain(kind))[0] for kind in kinds)
+    among = _few([*heads], MOST_KINDS).replace(" more", " more kinds")
+    yield f"{len(kinds)} more notes ({among}): --json has them, or ask about one network on one device"
 
 
 def left_out_lines(left_out: Mapping[str, str], most: int | None = MOST_NOTES) -> Iterator[str]:

@@ -139,3 +139,25 @@ def test_from_the_file_to_the_verdict(
     assert sorted(n["name"] for n in answer["networks"]) == sorted(REFERENCES)
     assert [n["now_ms"] for n in answer["networks"]] == pytest.approx([now_ms] * 5)
     assert all(w.closed for w in desk.workers)
+
+
+ZEN_5 = {"name": "AMD EPYC", "vendor": "AuthenticAMD", "family": 26, "model": 2, "threads": 2}
+
+
+def test_the_bundled_profiles_of_this_very_processor_are_named(
+    lolat: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its numbers: a cloud calls a Zen 4 and a Zen 5 "AMD EPYC"; of doctor the one of its framework."""
+    monkeypatch.setattr(environment, "processor_facts", lambda: dict(ZEN_5))
+    monkeypatch.setattr(environment, "cpu_model", lambda: "AMD EPYC")
+    monkeypatch.setattr(environment, "cpu_count", lambda: 2)
+    done = lolat("doctor", "epyc-2t-torch")
+    assert done.code == 3
+    assert "bundled for this very processor: epyc-zen5-2t-torch (PyTorch, 2 threads)" in done.out
+    assert "`lolat predict epyc-zen5-2t-torch NETWORK`" in done.out
+    every = (
+        "epyc-zen5-2t (TensorFlow, 2 threads), epyc-zen5-2t-onnxruntime (ONNX Runtime, 2 threads), "
+    )
+    assert every + "epyc-zen5-2t-torch" in lolat.refused("predict", "local", "timm:resnet50")
+    monkeypatch.setattr(environment, "processor_facts", lambda: {"name": "AMD EPYC"})
+    assert "bundled for" not in lolat.refused("predict", "local", "timm:resnet50")

@@ -90,6 +90,7 @@ def test_another_machine_or_version_is_a_warning(
     json.loads(found.out)
     processor, version = found.err.splitlines()
     assert "this is another processor: learned on a desk, here a rack" in processor
+    assert "`lolat learn cpu --backend tensorflow` learns this one" in processor
     assert "framework version 2.21.0, here it is 3" in version
 
 

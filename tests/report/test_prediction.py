@@ -15,7 +15,7 @@ from lolat.api.choosing import load
 from lolat.api.model import Model
 from lolat.api.predicting import Predictions, exceeded
 from lolat.device.attribution import find_block
-from lolat.device.prediction import Limits
+from lolat.device.prediction import Limits, memory_words
 from lolat.graph.analysis import analyze
 from lolat.io.results import Remark
 from lolat.report import comparison
@@ -117,7 +117,7 @@ def test_many_notes_are_two_lines() -> None:
     lines = noted(("a", "b"), ("c",), ("d",))
     assert len(lines) == 2
     assert lines[0] == "note (keras:n0 on my models/cpu.json): a"
-    assert lines[1].startswith("3 more notes: --json")
+    assert lines[1].startswith("3 more notes (b, c, d): --json")
 
 
 def test_the_least_sure_answer_has_the_widest_interval() -> None:
@@ -268,6 +268,26 @@ def test_gpus_of_different_launches_are_not_compared() -> None:
     text, _ = _told("rtx-pro-6000,p4")
     assert "Precisions and launches differ" in text
     assert ": amp, compiled on rtx-pro-6000; fp32, eager on p4-fp32 (" in text
+
+
+def test_a_single_answer_says_the_memory_of_the_device_beside_the_need() -> None:
+    """NVIDIA's 24 GB of an RTX 4090 (22.4 GiB), less what the driver and the framework keep."""
+    answer = load("rtx-4090").predict(synthetic.network())
+    line = memory_words(answer)
+    found = re.match(r"(\S+ MiB) of the device's (\S+) GiB of free memory: ", line)
+    assert found
+    assert found[1] == byte_size(answer.memory.total_bytes)
+    assert 21.0 < float(found[2]) < 24.0
+
+
+def test_all_devices_have_one_row_for_each_card_named_by_the_card() -> None:
+    """The RTX PRO 6000 was timed compiled alone, in amp and in bf16: both profiles answer eager here."""
+    text, found = _told("all", precision="best")
+    rows = [
+        line.split()[2] for line in text.splitlines() if "PyTorch" in line and "pro-6000" in line
+    ]
+    assert rows == ["rtx-pro-6000"]
+    assert sum("pro-6000" in answer.device for answer in found) == 1
 
 
 def test_all_gpus_are_ranked_in_one_launch() -> None:

@@ -220,7 +220,7 @@ def check_latency(card: str, answer: Any, page: Site, number: int, count: int) -
         sure = f"90 % sure of {between(*first['interval_ms'])} " in said
         assert sure is (first["fits"] is not False)
     assert (" samples/s" in said) is (first["fits"] is not False)  # of what cannot run it says none
-    assert f"{byte_size(first['memory_bytes'])} of memory" in said
+    assert f"{byte_size(first['memory_bytes'])} of " in said
     for one in found:
         for remark in one["warnings"] if one is first else ():
             assert " ".join(remark.split()) in in_words_of(said, "latency"), (remark, said)
