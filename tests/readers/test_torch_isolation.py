@@ -6,8 +6,11 @@ count of a network that writes nothing.
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -202,3 +205,31 @@ def test_weights_that_nobody_looks_at_are_not_filled() -> None:
 
     without_weights(make)
     assert calls == [1]
+
+
+def test_threads_read_networks_as_one_thread_does() -> None:
+    """Every thread gets a graph with all its convolutions, and the process is as before."""
+
+    def state() -> tuple[object, ...]:
+        return (
+            torch.backends.mha.get_fastpath_enabled(),
+            logging.root.manager.disable,
+            sys.stdout,
+            torch.cuda.is_available,
+            torch.Tensor.data,
+            torch.compiler._is_compiling_flag,
+            torch.inference_mode.__enter__,
+            torch._C._set_grad_enabled,
+        )
+
+    def flops(width: int) -> float:
+        blocks = (nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.ReLU()) for _ in range(6))
+        graph = lolat.read(nn.Sequential(*blocks), (width, 16, 16))
+        assert not graph.warnings
+        return count(graph).total(1).flops
+
+    before, widths = state(), [3, 5, 7, 9] * 4
+    with ThreadPoolExecutor(4) as pool:
+        found = [*pool.map(flops, widths)]
+    assert state() == before
+    assert found == [6 * 9 * width**2 * 16**2 for width in widths]

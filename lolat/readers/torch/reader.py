@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from lolat.errors import LolatError, MissingPackageError, NetworkError
 from lolat.graph import Graph
+from lolat.io.progress import READING
 from lolat.parameters import Size
 from lolat.readers.batch import with_remarks
 from lolat.readers.remarks import AS_COMPILED
@@ -67,7 +68,7 @@ def read_model(model: Any, name: str = "", size: Size = (), example: Any = None)
     from lolat.readers.torch.isolation import trained_as_by_its_code
 
     name = name or type(model).__name__
-    with trained_as_by_its_code(model, _PUBLISHED) as untrained:
+    with READING, trained_as_by_its_code(model, _PUBLISHED) as untrained:
         if is_detector(model):
             parts = Detector(model)
             graph = parts.noted(_read(parts, name, size, parts.images(example)))
