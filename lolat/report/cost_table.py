@@ -15,7 +15,7 @@ from lolat.training.best import VERDICTS, verdict
 from lolat.training.choice import Choice, short_name, way_of
 from lolat.training.compare import Costs
 from lolat.training.cost import Cost, close_words, is_close
-from lolat.training.parallel import NONE
+from lolat.training.parallel import BY_LAYER, GATHER_SHARE, NONE
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
 from lolat.units import byte_size, digits, dollars, duration, milliseconds, percent, plain, quantity
@@ -268,6 +268,8 @@ def link_words(row: Row, is_told: bool = True, is_given: bool = False) -> str:
     if option.devices > machine > 1:
         own = f" {gbps / machine:.4g}"
         words += f" a machine of {machine},{own} a GPU"
+    if option.devices > machine and cost.sharding in BY_LAYER:
+        words += f"; messages of single layers reach {gbps / machine * GATHER_SHARE:.4g}"
     yours = "" if is_given else f"; yours: --link-gbps{own}"
     return f"{option.link}, {words}" + f" (assumed{yours})" * is_told if option.link else words
 

@@ -83,9 +83,11 @@ def frozen_weights(graph: Graph, each: float, parts: int) -> np.ndarray:
 
 
 NONE, ZERO1, ZERO2, FSDP, HYBRID = SHARDINGS
+BY_LAYER = (ZERO2, FSDP, HYBRID)
+"""Those with messages for a layer at a time."""
 GATHER_SHARE = 0.5
-"""Share of a network's rate that gathers of a layer at a time reach between machines, beside the products
-(by MPT 70B on 64 A100, which waits for them)."""
+"""Share of a network's rate that messages of BY_LAYER reach between machines, beside the products (by MPT
+70B on 64 A100, which waits for them)."""
 
 
 @dataclass(frozen=True)
@@ -139,9 +141,11 @@ class Parallel:
         none, k, link = [0.0] * len(gradients), self.shards.states, self.link
         over = self.within if self.devices > k and self.within else link
 
+        share = GATHER_SHARE if self.sharding in BY_LAYER and k > self.machine else 1.0
+
         def ring(size_bytes: float) -> float:
             """Return the ms to gather, or to scatter sums, among the devices that divide something."""
-            return _ring_ms(size_bytes, k, over, 1.0 if k <= self.machine else GATHER_SHARE)
+            return _ring_ms(size_bytes, k, over, share)
 
         def allreduce(size_bytes: float) -> float:
             return 2 * _ring_ms(size_bytes, self.devices, link, 1.0)

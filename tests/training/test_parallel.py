@@ -245,6 +245,13 @@ def test_gathers_between_machines_reach_a_share_of_the_network() -> None:
     assert exposed == pytest.approx(15 * (2.0 + 1.0 / GATHER_SHARE))
 
 
+def test_zero1_between_machines_sends_what_an_allreduce_sends() -> None:
+    """Scattered sums and gathered weights are the halves of a ring's all-reduce, in whole messages."""
+    plain = Parallel(16, SLOW).exchange_ms([16e3], [0.0])[0]
+    divided = Parallel(16, SLOW, "zero1").exchange_ms([16e3], [0.0], [16e3], [0.0])[0]
+    assert divided == pytest.approx(plain) == pytest.approx(2 * 15 * (2.0 + 1.0))
+
+
 def test_a_device_alone_and_gradients_of_nothing_wait_for_nobody() -> None:
     assert Parallel().exchange_ms([1e6], [1.0]) == (0.0, 0.0)
     assert Parallel(4, SLOW, "zero2").exchange_ms([0.0], [0.0], [0.0], [0.0]) == (0.0, 0.0)
