@@ -18,7 +18,8 @@ OPENING = """\
 <!-- made by: python -m benchmarks.pages -->
 `lolat COMMAND --help` says the same, with more examples. A default stands in brackets.
 
-- MODEL: a profile: a JSON file, `local` (the one learned last here) or a name that `lolat models` lists.
+- MODEL: a device, by its profile: a name that `lolat models` lists, a JSON file, or `local` (the one
+  learned last here).
 - NETWORK: [one of many kinds](../how-to/networks.md), such as `keras:ResNet50` or `mynet.onnx`.
 - SPACE: `nasbench201`, `fbnet` (224x224), `fbnet-cifar` (32x32), or
   `package.module:callable` that returns a `lolat.nas.Space`.
@@ -32,7 +33,7 @@ An answer is on stdout. Progress, remarks, warnings and errors are on stderr; wi
 | 0 | done |
 | 1 | something else went wrong, such as a full disk; one line says what |
 | 2 | the call or its input is wrong; one line says what was given, what is expected and how to fix it |
-| 3 | the answer is no: a time is exceeded, a model no longer holds; `--json` prints its object too |
+| 3 | the answer is no: a time is exceeded, a profile no longer holds; `--json` prints its object too |
 | 130 | interrupted by Ctrl-C; what was measured is kept |
 
 `LOLAT_DEBUG=1` shows where an error is from.

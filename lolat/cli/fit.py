@@ -38,8 +38,8 @@ BADLY = 0.5  # off by, that says that times are in other units or of several dev
                "link_gb_s.")  # fmt: skip
 @common.parameter("framework")
 @click.option("--tensor-parallel", type=common.List(common.WHOLE, "N[,N]", "1,2,4"), default=(),
-               help="GPUs that share the model. Of served rows and files that do not say it: one number, "
-               "or one for each file.")  # fmt: skip
+               help="GPUs that share the model. Where a serving measurement does not say it: one "
+               "number, or one for each file.")  # fmt: skip
 @common.parameter("served_model")
 def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
     """Fit a profile to POINTS: CSV tables (.csv, .csv.gz), a profile, or a profile and tables.

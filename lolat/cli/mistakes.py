@@ -87,7 +87,8 @@ def unknown_option(error: click.NoSuchOption) -> str:
     if name.endswith("dtype") and "--served-model" in has:
         networks = "; of networks it is --precision" * ("--precision" in has)
         key = name.replace("-", "_")
-        return f"{words}: of served rows it is the key {key} in the JSON, or a table's column{networks}"
+        of = f"in serving measurements it is the key {key} in the JSON, or a table's column"
+        return f"{words}: {of}{networks}"
     for meant in MEANT.get(name, ()):
         if meant[0].islower():
             return f"{words}: {meant}"

@@ -129,7 +129,7 @@ def timed_steps(
 ) -> ServedTimes:
     """Simulate the served rows that did not wait for memory; InputError if there is none."""
     if not rows:
-        why = f"no served row is of this device and framework ({section.server.title}); {SERVED}"
+        why = f"no serving measurement is of this device and framework ({section.server.title}); {SERVED}"
         raise InputError(why, code="served")
     overheads = overheads or section.overheads
     timed = timed_of(section, rows, overheads)
@@ -141,10 +141,10 @@ def timed_steps(
     of_use = ~is_waiting & (timed.concurrency <= timed.capacity)
     if not of_use.any():
         files = ", ".join(dict.fromkeys(row.source for row in rows if row.source))
-        why = f"{files}{': ' * bool(files)}no served row is of use: in each the first token takes most of "
+        why = f"{files}{': ' * bool(files)}no serving measurement is of use: in each the first token takes "
         at_once = all(0 < row.requests <= row.concurrency for row in rows)
         remedy = "all requests were sent at once; run it with --max-concurrency"
-        raise InputError(f"{why}the time; {remedy if at_once else SERVED}", code="served")
+        raise InputError(f"{why}most of the time; {remedy if at_once else SERVED}", code="served")
     return timed.take(of_use)
 
 
@@ -313,15 +313,15 @@ def _served_by(
     middle = float(np.median(np.abs(was[0])))
     if middle > MOST_OFF:
         raise InputError(
-            f"the served rows are off by {math.exp(middle):.1f} times at the median; expected tpot_ms in "
-            "ms, of this GPU and framework, with the tensor_parallel and the dtype that were served",
+            f"the serving measurements are off by {math.exp(middle):.1f} times at the median; expected "
+            "tpot_ms in ms, of this GPU and framework, with the tensor_parallel and dtype that were served",
             code="served-unlike",
         )
     # The schedule is simulated with the fitted overheads, and these are fitted again.
     timed = timed_steps(section, every, fit_overheads(timed, before.overheads, one_server))
     off = left_out(timed, before.overheads, one_server)
     number, error, was_error = len(timed.group), _medians(off), _medians(was)
-    words = f"{plural(number, 'served row')}: {_error_words(was_error, error)}"
+    words = f"{plural(number, 'serving measurement')}: {_error_words(was_error, error)}"
     if error[0] >= was_error[0]:
         words += "; the fit to these rows is no better than the device without them"
     words += "; check their tensor_parallel, and their dtype" if middle > FAR else ""

@@ -113,12 +113,12 @@ def interval(
     low = np.exp(-off) * (1.0 - quantizing)  # that overhead may be nothing here
     high = np.exp(off) * (1.0 + (slower - 1.0) * shares["all_reduce"])
     missing = [f"{' and '.join(names)}, not timed on this GPU" for names in operations.values()]
-    missing += [f"overhead of {dtype} in no served row" for dtype in dtypes]
+    missing += [f"overhead of {dtype} in no serving measurement" for dtype in dtypes]
     share, time = untimed + quantizing, "first token" if first else "time per token"
     far = [f"more than {MOST_SERVED[what]:,} {what}" for what, by in doublings.items() if by]
     reasons = (
         (share > 1.0 - INSIDE, f"{percent(share)} of the {time}: {'; '.join(missing)}"),
-        (far, f"no served row had {' and '.join(far)}"),
+        (far, f"no serving measurement had {' and '.join(far)}"),
         (not section.served or unseen, "no such language model was served on this GPU"),
         (crosses_nodes, "more GPUs than a node has"),
         (in_groups, "groups with attention of their own"),

@@ -97,7 +97,9 @@ def refuse_unused(rows: Sequence[ServedRow], gpus: Collection[int], model: str |
         ("served_model", "model", {*filter(None, [model])}, {row.model for row in rows}),
     ):
         if rows and given and not given & used:
-            raise InputError(f"{arg(name)}: every served row says its own {what}; leave it out")
+            raise InputError(
+                f"{arg(name)}: every serving measurement says its own {what}; leave it out"
+            )
 
 
 def percentiles(row: ServedRow) -> dict[str, float]:

@@ -228,7 +228,9 @@ def _overheads(section: ServingSection) -> Iterator[str]:
     for kind, fit in fits.items():
         if fit.own:
             yield _own_rows(fit)
-        rows = f"fitted to {plural(fit.served, 'served row')}" if fit.served else "as on other GPUs"
+        rows = "as on other GPUs"
+        if fit.served:
+            rows = f"fitted to {plural(fit.served, 'serving measurement')}"
         of = f" of {kind} attention" if kind else ""
         tpot, ttft = map(math.expm1, fit.spread)
         yield (

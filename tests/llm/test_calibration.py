@@ -152,7 +152,9 @@ def test_served_rows_of_something_else_are_refused() -> None:
     rows, known = served(), section()
     made, words = served_by(known, [*rows, *rows])  # a row twice is one
     assert made.served == known.served + len(rows)
-    assert re.fullmatch(r"\d+ served rows: .* at the median before, .* now, on rows .*", words)
+    assert re.fullmatch(
+        r"\d+ serving measurements: .* at the median before, .* now, on rows .*", words
+    )
     copies = f"; {len(rows)} of {2 * len(rows)} rows are copies of others, and count once"
     assert words.endswith(copies)
     assert served_by(made, rows)[0].served == made.served

@@ -59,7 +59,9 @@ def test_a_load_that_nobody_served_is_outside(asked: dict[str, Any], doublings: 
     assert ends(found) == pytest.approx((-off, off))
     assert found.in_domain is False
     assert "1 row extrapolating: outside what was served on any GPU" in said
-    assert [why.startswith("no served row had more than ") for why in found.extrapolated] == [True]
+    assert [
+        why.startswith("no serving measurement had more than ") for why in found.extrapolated
+    ] == [True]
 
 
 def test_gpus_of_several_machines_may_be_linked_as_machines_are() -> None:

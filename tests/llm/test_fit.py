@@ -238,7 +238,7 @@ def test_from_tables_to_a_file(write: Write, tmp_path: Path) -> None:
         "by its keys a benchmark of vLLM; its times are taken as those of SGLang"
     )
     assert told[1].startswith("assumed: qwen3-8b in bfloat16 with cache bfloat16; the keys dtype")
-    assert told[2].startswith("1 served row: time per output token off by ")
+    assert told[2].startswith("1 serving measurement: time per output token off by ")
     assert third.file.document["environment"]["source"] == "k-sglang.csv, run.json"
     assert "warnings" not in third.file.document
     of_others = write("o.csv", SERVED + many.replace(",,500", ",other,500"))

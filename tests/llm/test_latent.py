@@ -304,7 +304,7 @@ def test_latent_attention_has_overheads_of_its_own(monkeypatch: pytest.MonkeyPat
     both, words = served_by(section(), dense + latent + groups)
     assert both.overheads == alone.overheads
     assert both.of("dense") == both
-    assert "latent attention: 4 served rows" in words
+    assert "latent attention: 4 serving measurements" in words
     own = both.of("latent")
     assert own.kinds == ("latent",)
     tpot = []

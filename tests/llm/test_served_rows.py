@@ -227,7 +227,9 @@ def test_lines_without_a_server_are_told_what_is_missing_and_read_with_it(write:
     assert lolat.fit([gpu, path], **given).language_models.own == (row,)
     [found] = lolat.load(gpu).evaluate_table(path, **given).compared
     assert found.timed.name == "qwen3-32b"
-    with pytest.raises(InputError, match="served_model: every served row says its own model"):
+    with pytest.raises(
+        InputError, match="served_model: every serving measurement says its own model"
+    ):
         lolat.load(gpu).evaluate_table(write("t.json", json.dumps(SGLANG)), served_model="qwen3-8b")
 
 
@@ -327,7 +329,7 @@ def test_rows_that_do_not_count_are_told(write: Write, tmp_path: Path) -> None:
     assert ["2 rows left out" in one for one in said] == [True]
     model = tmp_path / "gpu.json"
     model.write_text(json.dumps(known_gpu.document()))
-    with pytest.raises(InputError, match="no served row is of this device and framework"):
+    with pytest.raises(InputError, match="no serving measurement is of this device and framework"):
         lolat.fit([model, path])
 
 
