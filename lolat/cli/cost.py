@@ -61,7 +61,7 @@ def cost(
     from lolat.api.choosing import ALL
     from lolat.llm.names import is_decoder
     from lolat.report.cost import cost_lines
-    from lolat.training.compare import offered
+    from lolat.training.alternatives import offered
     from lolat.training.cost import no_room
 
     model, networks = common.model_and_networks(arguments, on, 1)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from shlex import quote
+from typing import Literal
 
 import msgspec
 
@@ -33,6 +34,8 @@ MACS = tuple(name for name in COLUMNS if name.endswith("_macs"))
 """The kinds of multiply-accumulates."""
 NETWORK = "this network"
 """The subject of a remark."""
+Place = Literal["inside", "outside", "unknown", "host-bound"]
+"""A place to the measured range; a GPU that waits for its host is host-bound, and inside is not said."""
 _LESS = " is smaller than nearly all timed ones, so the interval is wider"
 _MORE = " has a larger batch than any measured one, so the interval is wider"
 SMALLER, LARGER = NETWORK + _LESS, NETWORK + _MORE
@@ -40,6 +43,13 @@ SMALLER, LARGER = NETWORK + _LESS, NETWORK + _MORE
 so that LARGER has no slack."""
 UNMEASURED_FACTOR = 4.0
 """Error factor of a kind of operation or a data type that no measured block has."""
+
+
+def range_of(in_domain: bool | None, host_bound: bool | None) -> tuple[Place, ...]:
+    """The place of an answer to the measured range, from its attributes of these names."""
+    if host_bound:
+        return ("outside", "host-bound") if in_domain is False else ("host-bound",)
+    return ("unknown" if in_domain is None else "inside" if in_domain else "outside",)
 
 
 class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):

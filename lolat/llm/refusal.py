@@ -21,7 +21,7 @@ def no_row(
     enough: ServingConfig | None,
 ) -> AnswerIsNo:  # fmt: skip
     """Return the error for limits that no row keeps; it names the nearest row, one with `enough` GPUs,
-    `slower_links` and `own_copies`.
+    `slower_links` and `own_copies`. Its data: `told`, the remarks of the answer that the message has.
     """
 
     def distance(row: ServingConfig) -> tuple[float, ...]:
@@ -67,11 +67,14 @@ def no_row(
     if near.tpot_ms is None:  # however many replicas
         most = max(row.gpus // row.replicas for row in made.served)
         message = f"{name} does not fit on {plural(most, 'GPU')} a replica; {made.warnings[0]}"
-    message = "; ".join(filter(None, [message, links_words(*links), copies]))
+    told = [*filter(None, [links_words(*links), copies])]
+    message = "; ".join([message, *told])
+    told += [made.warnings[0]] * (near.tpot_ms is None)
     return AnswerIsNo(
         message,
         made.to_dict(),
         made=made,
+        told=told,
         short=short,
         off=near.off(asked),
         links=links[0] * (links[0] != made.device),

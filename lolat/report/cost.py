@@ -9,13 +9,11 @@ from lolat.device.summary import IN_TF32, LAYOUTS
 from lolat.graph.modes import COMPILED, EAGER
 from lolat.report.cost_table import (
     SAMPLE,
-    Row,
     across,
     batch_words,
     columns,
     compared_links,
     ends_words,
-    keeps,
     kept_words,
     launch_words,
     legend,
@@ -25,13 +23,15 @@ from lolat.report.cost_table import (
     update_lines,
     way_words,
 )
-from lolat.report.ranked import apart_words, grouped_notes, left_out_lines, levels_words
+from lolat.report.ranked import Sentence, apart_words, grouped_notes, left_out_lines, levels_words
 from lolat.report.tables import Part, ReportTable
+from lolat.training.alternatives import faster, without_checkpointing
 from lolat.training.auto_batch import NEAR_SPEED
-from lolat.training.best import VERDICTS, Worth, by_price, by_time, surest
+from lolat.training.best import by_price, by_time, surest, verdict_on
 from lolat.training.choice import Choice, choice_words, short_name
-from lolat.training.compare import Costs, faster_words, keeping_words
-from lolat.training.cost import NEARLY, Cost, close_words, no_room, would_words
+from lolat.training.compare import Costs
+from lolat.training.cost import Cost, CostRow, close_words, no_room, would_words
+from lolat.training.listing import Listing, listing_of, on_one_machine, ranked
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
 from lolat.training.tuning import Tuning
@@ -60,7 +60,18 @@ def cost_lines(cost: Cost) -> Iterator[Part]:
     if after:
         yield from ("", *after)
     if cost.fits is not False:
-        yield from filter(None, (keeping_words(cost), faster_words(cost)))
+        yield from _alternative_lines(cost)
+
+
+def _alternative_lines(cost: Cost) -> Iterator[str]:
+    """Lines on shorter iterations without checkpointing, and in another execution mode."""
+    if other := without_checkpointing(cost):
+        best = Choice.of(other.cost, other.cost.best)
+        total = f" ({best.words})" * bool(best.total_s)
+        yield f"Without checkpointing it takes {other.share:.2f} times as long: {other.options}{total}"
+    if other := faster(cost):
+        way = Choice.of(other.cost, other.cost.options[0]).way
+        yield f"In {way} it takes {other.share:.2f} times as long: {other.options}"
 
 
 def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
@@ -96,7 +107,11 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
         name = f"{short_name(cost.device)} with that memory"
         unknown = no_price_words([name], cost.price_list or "")
         after += [unknown] if cost.prices is None else _choice_lines(cost)
-    return before, table, [*after, *_code_lines([cost]), *legend(table), *_layout_lines([cost])]
+    return (
+        before,
+        table,
+        [*after, *_code_lines([cost]), *legend(cost, table.rows), *_layout_lines([cost])],
+    )
 
 
 def _layout_lines(costs: Iterable[Cost]) -> Iterator[str]:
@@ -230,19 +245,23 @@ def _bests(answer: Cost | Costs) -> tuple[tuple[str, Any, TrainingLimits], ...]:
     return ("Cheapest", answer.cheapest, limits), ("Fastest", answer.fastest, limits.of_money)
 
 
-def _best_line(name: str, words: str, best: Row, limits: TrainingLimits) -> str:
+def _best_line(name: str, words: str, best: CostRow, limits: TrainingLimits) -> str:
     """A line on the best option within limits, and that it is likely, not certain, to keep them."""
-    likely = f"; likely{ends_words(best, limits)}" * (keeps(best[1], limits) == "likely")
+    likely = f"; likely{ends_words(best, limits)}" * (verdict_on(best[1], limits) == "likely")
     return f"{name}{limits.words()}: {words}{across(best[1])}{likely}"
 
 
 def _sure_line(
-    name: str, best: Row, rows: Sequence[Row], limits: TrainingLimits, words: Callable[[Row], str]
+    name: str,
+    best: CostRow,
+    rows: Sequence[CostRow],
+    limits: TrainingLimits,
+    words: Callable[[CostRow], str],
 ) -> Iterator[str]:
     """A line on the best row that surely keeps the limits, beside one that likely does."""
     worth = by_time if name == "Fastest" else by_price
     sure = surest((option for _, option in rows), limits, worth)
-    if keeps(best[1], limits) == "likely" and sure:
+    if verdict_on(best[1], limits) == "likely" and sure:
         row = next(row for row in rows if row[1] is sure)
         yield f"{name}{limits.words()}, sure: {words(row)}{across(sure)}"
 
@@ -290,7 +309,8 @@ def _price_lines(cost: Cost) -> Iterator[str]:
 def costs_lines(costs: Costs) -> Iterator[Part]:
     """The lines of several devices: a table, the cheapest first; the best; the devices left out."""
     title, table, bests, after = costs_parts(costs)
-    yield from (title, *bests)
+    yield title
+    yield from (line for best in bests for line in best.lines)
     yield from ("", table) if table.rows else ()
     yield from ("", *after)
     yield from left_out_lines(costs.left_out)
@@ -306,76 +326,47 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     )
 
 
-def costs_parts(costs: Costs) -> tuple[str, ReportTable, list[str], list[str]]:
-    """The title of several devices; the table, the cheapest first; lines on the best; other lines."""
+def costs_parts(costs: Costs) -> tuple[str, ReportTable, list[Sentence], list[str]]:
+    """The title of several devices; the table, the cheapest first; sentences on the best; other lines."""
     recipe = recipe_words(costs.answers[0])
     title = (
         f"Training {plain(costs.network)} · {batch_words(costs.answers)} · {recipe}{_run(costs)}"
     )
-    listed = sorted(
-        ((c, o) for c in costs.answers for o in c.options if c.fits is not False),
-        key=lambda pair: (
-            -(pair[1].within_limits or 0),
-            pair[1].dollars is None,
-            pair[1].dollars or 0.0,
-            pair[1].total_s or 0.0,
-            -pair[1].samples_per_s,
-        ),
+    listed = ranked(costs)
+    listing = listing_of(costs, listed)
+    table = ReportTable(columns(costs), listing.shown, stacked=True)
+    no_data = [Sentence(no_data_words(costs))] * (
+        not costs.samples and costs.limits == TrainingLimits()
     )
-    shown, left = _readable(costs, listed)
-    table = ReportTable(columns(costs), shown, stacked=True)
-    no_data = [no_data_words(costs)] * (not costs.samples and costs.limits == TrainingLimits())
     return (
         title,
         table,
-        [*no_data, *_best_lines(costs, listed)],
-        [*left, *_after(costs, shown, table)],
+        [*no_data, *_bests_among(costs, listed)],
+        [*_left_words(listing), *_after(costs, listing.shown)],
     )
 
 
-BEATEN = "slower and dearer than another and not the cheapest of their device"
-MOST_ROWS = 20
-"""The most rows of a table that shows all."""
+def _left_words(listing: Listing) -> list[str]:
+    """A line on the rows of a comparison that are not shown; none if all are."""
+    lost = ", ".join(listing.lost)
+    each = (
+        (listing.less, "with less data than the device's best"),
+        (listing.beaten, "slower and dearer than another and not the cheapest of their device"),
+        (listing.beyond, "surely beyond the limits" + f" (all of {lost})" * bool(lost)),
+    )
+    words = [f"{plural(number, 'row')} {why}" for number, why in each if number]
+    more = "a question about one device has all of its rows"
+    return [f"Left out: {', '.join(words)}; {more}"] if words else []
 
 
-def _readable(costs: Costs, listed: Sequence[Row]) -> tuple[Sequence[Row], list[str]]:
-    """The rows to show, and a line on the others: of more than MOST_ROWS those that none is both faster and
-    cheaper than, and the cheapest of each device; none beyond the limits but the best. Without data
-    the row of each device with the most of it.
-    """
-    others = "a question about one device has all of its rows"
-    if len(listed) > MOST_ROWS and not costs.frontier and listed[0][1].within_limits:
-        most = {short_name(row[0].device): row for row in reversed(listed)}
-        some = [row for row in listed if row in most.values()]
-        left = f"Left out: {plural(len(listed) - len(some), 'row')} with less data than the device's best"
-        return some, [f"{left}; {others}"]
-    if len(listed) <= MOST_ROWS or not costs.frontier:
-        return listed, []
-    bests, choices = {costs.cheapest, costs.fastest}, [Choice.of(*row) for row in listed]
-    kept = [keeps(row[1], costs.limits) for row in listed]
-    order = sorted(range(len(listed)), key=lambda n: VERDICTS.index(kept[n]) > 1 if kept[n] else 0)
-    within = [n for n in order if kept[n] != "NO" or choices[n] in bests]
-    least = {short_name(choices[n].device): n for n in reversed(within)}
-    shown = {n for n in within if choices[n] in {*costs.frontier, *bests}} | {*least.values()}
-    whole = dict.fromkeys(short_name(c.device) for c in choices)
-    lost = ", ".join(name for name in whole if name not in least)
-    beaten, over = len(within) - len(shown), len(listed) - len(within)
-    words = [f"{plural(beaten, 'row')} {BEATEN}"] * bool(beaten)
-    words += [
-        f"{plural(over, 'row')} surely beyond the limits" + f" (all of {lost})" * bool(lost)
-    ] * bool(over)
-    left = f"Left out: {', '.join(words)}; {others}"
-    return [listed[n] for n in sorted(shown)], [left]
-
-
-def _after(costs: Costs, listed: Sequence[Row], table: ReportTable) -> Iterator[str]:
+def _after(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
     """Lines on the marks of the rows, on what differs between them, on devices without room or price, and
     on links and prices.
     """
     yield from _auto_lines(costs)
     yield from _padding_lines(costs.answers[0])
     yield from _code_lines(c for c, _ in listed)
-    yield from legend(table)
+    yield from legend(costs, listed)
     yield from _layout_lines(c for c, _ in listed)
     others = {
         c.launch: [short_name(a.device) for a in costs.answers if a.launch == c.launch]
@@ -406,7 +397,7 @@ def _after(costs: Costs, listed: Sequence[Row], table: ReportTable) -> Iterator[
     yield from _loading_lines(costs, listed)
 
 
-def _loading_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
+def _loading_lines(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
     """A line on the samples, of texts the tokens, a second that the best rows take."""
     rates, launched = dict[str, list[str]](), dict[str, str]()
     for name, choice, _ in _bests(costs):
@@ -432,7 +423,10 @@ def _no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
     """
     asked = {f"--checkpointing {cost.checkpointing}" for cost in costs}
     several = len(asked) > 1
-    each, alike = dict[tuple[str, str], list[Row]](), dict[tuple[str, tuple[str, ...]], list[str]]()
+    each, alike = (
+        dict[tuple[str, str], list[CostRow]](),
+        dict[tuple[str, tuple[str, ...]], list[str]](),
+    )
     for cost in (c for c in costs if c.fits is False):
         is_told = several or cost.checkpointing not in (None, "none")
         name = f"{short_name(cost.device)} batch {cost.batch_size:,}"
@@ -456,19 +450,19 @@ def _recomputed(cost: Cost) -> str:
     return " without checkpointing" if way == "none" else f" with {way} checkpointing"
 
 
-def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
-    """Lines on updates that differ, on the cheapest and the fastest within the limits, and on devices that
-    may be as good.
+def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
+    """Sentences on updates that differ, on the cheapest and the fastest within the limits, with those that
+    may be as good, and on the best that is sure.
     """
-    yield from update_lines(costs, listed)
+    yield from map(Sentence, update_lines(costs, listed))
     if listed and listed[0][1].within_limits is not None:
-        yield most_line(listed)
+        yield Sentence(most_line(listed))
     for name, choice, limits in _bests(costs):
         if choice is None:
             continue
         best = next(row for row in listed if Choice.of(*row) == choice)
         rivals = [row for row in listed if row[0].device != choice.device]
-        rivals = [best, *(r for r in rivals if keeps(r[1], limits) in ("", "yes", "likely"))]
+        rivals = [best, *(r for r in rivals if verdict_on(r[1], limits) in ("", "yes", "likely"))]
         values: dict[str, tuple[float, tuple[float, float] | None]] = {}
         numbers: dict[str, int] = {}
         for cost, o in rivals:
@@ -476,14 +470,15 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
             value, ends = (o.dollars, o.dollars_interval) if is_price else (o.total_s, o.interval_s)
             device = short_name(cost.device)
             # The interval of an assumed network is too wide to tell anything.
-            if value is None or (across(o) and o.link is not None):
+            if value is None or (o.machines != 1 and o.link is not None):
                 continue
             if device not in values or value < values[device][0]:
                 values[device], numbers[device] = (value, ends), o.devices
         words = choice_words(choice, costs.batches > 1)
         more = _faster_words(costs.cheapest, choice) if costs.cheapest else ""
         of = short_name(choice.device)
-        more += _on_one(best, rivals, by_price if name == "Cheapest" else by_time)
+        if one := on_one_machine(best, rivals, by_price if name == "Cheapest" else by_time):
+            more += f"; on one machine: {choice_words(Choice.of(*one))}"
         if best[0].is_auto and (most := best[1].largest_batch or 0) > best[1].batch_size:
             more += f"; batches up to {most:,} fit"
         needed, room = best[1].memory_bytes, best[0].available_bytes
@@ -493,18 +488,9 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
         line = "Fastest: the same" if is_said else _best_line(name, words, best, limits) + more
         each = {d: f"{n} x " * (n > 1) + d for d, n in numbers.items()}  # as its row
         named = {each[device]: value for device, value in values.items()}
-        alike = apart_words(each[of], named, "  ") if of in values else ""
+        alike = apart_words(each[of], named) if of in values else ""
         kept = kept_words(costs) * (name == "Cheapest")
-        yield from filter(None, (line, launch_words(costs, name.lower()), kept, alike))
-        yield from _sure_line(
+        yield Sentence(line, tuple(filter(None, (launch_words(costs, name.lower()), kept, alike))))
+        yield from map(Sentence, _sure_line(
             name, best, listed, limits, lambda row: choice_words(Choice.of(*row), costs.batches > 1)
-        )
-
-
-def _on_one(best: Row, rivals: Sequence[Row], worth: Worth) -> str:
-    """A clause on one machine that is nearly as cheap, or as fast, as several."""
-    whole = [row for row in rivals if not across(row[1])]
-    one = min(whole, key=lambda row: worth(row[1])[0], default=best) if across(best[1]) else best
-    if one is best or worth(one[1])[0] > NEARLY * worth(best[1])[0]:
-        return ""
-    return f"; on one machine: {choice_words(Choice.of(*one))}"
+        ))  # fmt: skip

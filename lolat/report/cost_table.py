@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from lolat.device.summary import IN_TF32, LAYOUTS
-from lolat.hardware.links import CLUSTER, UNKNOWN_NETWORK
 from lolat.hardware.prices import provider_of
 from lolat.report.llm import LEGEND
-from lolat.report.tables import Column, ReportTable, ends_of
+from lolat.report.tables import Column, ends_of
 from lolat.training.auto_batch import CLOSE
-from lolat.training.best import VERDICTS, verdict
+from lolat.training.best import verdict_on
 from lolat.training.choice import Choice, short_name, way_of
 from lolat.training.compare import Costs
-from lolat.training.cost import Cost, close_words, is_close
+from lolat.training.cost import Cost, CostRow, close_words, is_close
 from lolat.training.parallel import BY_LAYER, GATHER_SHARE, NONE
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
 from lolat.units import byte_size, digits, dollars, duration, milliseconds, percent, plain, quantity
 
-Row = tuple[Cost, TrainingPrediction]
-"""A row of a table: a device's cost, and its option with a number of them."""
 MARKS = {
     "*": "no other row is both faster and cheaper",
     "~": "estimated from inference: no training step, or too few, was measured on that device",
@@ -35,6 +32,8 @@ MARKS = {
 }
 """The marks of the last column."""
 NO_ROOM = "-"
+UNSURE = {"likely", "unlikely"}
+"""The verdicts by which an interval reaches over a limit."""
 SAMPLE = {"samples": "sample", "tokens": "sequence"}
 
 
@@ -55,11 +54,11 @@ def rented_words(cost: Cost, option: TrainingPrediction) -> str:
     return f"{rented.instances} x {name}{idle}" if rented.instances > 1 else f"{name}{idle}"
 
 
-def _marks(answer: Cost | Costs, row: Row, has_memory: bool) -> str:
-    """The marks of a row, a space for each that it lacks. `has_memory`: the table shows the memory."""
+def _marks(answer: Cost | Costs, row: CostRow, has_memory: bool) -> Collection[str]:
+    """The marks of a row. `has_memory`: the table shows the memory."""
     cost, option = row
     if option.fits is False:
-        return NO_ROOM
+        return {NO_ROOM}
     is_one = isinstance(answer, Cost)
     if isinstance(answer, Cost):
         is_best = bool(option.devices in answer.frontier and option.total_s and answer.options[1:])
@@ -72,11 +71,17 @@ def _marks(answer: Cost | Costs, row: Row, has_memory: bool) -> str:
         is_unlike and is_decoder,
     ]
     are_so = (
-        is_best, *(so and not is_one for so in unsure), bool(across(option)),
+        is_best, *(so and not is_one for so in unsure), option.machines != 1,
         cost.host_bound and not is_one,
         has_memory and is_close(option.memory_bytes, cost.available_bytes),
     )  # fmt: skip
-    return "".join(m if is_so else " " for m, is_so in zip(MARKS, are_so, strict=True)).rstrip()
+    return {mark for mark, is_so in zip(MARKS, are_so, strict=True) if is_so}
+
+
+def _has_memory(answer: Cost | Costs) -> bool:
+    """True if the table shows the memory: always of several devices, else if it differs."""
+    sizes = {o.memory_bytes for o in answer.options} if isinstance(answer, Cost) else ()
+    return not isinstance(answer, Cost) or answer.data == "tokens" or len(sizes) > 1
 
 
 def batch_words(costs: Sequence[Cost]) -> str:
@@ -112,8 +117,7 @@ def columns(answer: Cost | Costs) -> list[Column]:
     """The columns of a table of one device or of several."""
     is_one, limits = isinstance(answer, Cost), answer.limits
     costs = [answer] if isinstance(answer, Cost) else answer.answers
-    sizes = {o.memory_bytes for c in costs for o in c.options}
-    has_memory = not is_one or answer.data == "tokens" or len(sizes) > 1
+    has_memory = _has_memory(answer)
     has_batch = len({(o.batch_size, c.accumulate) for c in costs for o in c.options}) > 1
     accumulates = len({c.accumulate for c in costs}) > 1
     has_amount = any(o.within_limits is not None for c in costs for o in c.options)
@@ -125,11 +129,16 @@ def columns(answer: Cost | Costs) -> list[Column]:
     def limit_column(its: TrainingLimits) -> Column:
         return Column(
             its.words("within" if has_amount else "<="),
-            lambda row: keeps(row[1], its),
+            lambda row: amount_words(row[1]) or verdict_on(row[1], its),
             is_text=True,
         )
 
-    def one(value: Callable[[TrainingPrediction], Any]) -> Callable[[Row], Any]:
+    def marks(row: CostRow) -> str:
+        found = _marks(answer, row, has_memory)
+        each = (mark if mark in found else " " for mark in MARKS)
+        return NO_ROOM if NO_ROOM in found else "".join(each).rstrip()
+
+    def one(value: Callable[[TrainingPrediction], Any]) -> Callable[[CostRow], Any]:
         return lambda row: value(row[1]) if is_one else None
 
     return [
@@ -159,68 +168,60 @@ def columns(answer: Cost | Costs) -> list[Column]:
         Column("$", lambda row: row[1].dollars, _money),
         Column("$ between", one(lambda o: o.dollars_interval), ends_of(_money), page="below"),
         *(limit_column(one) for one in ([limits] if has_amount else limits.each())),
-        Column("marks", lambda row: _marks(answer, row, has_memory), is_text=True),
+        Column("marks", marks, is_text=True),
     ]  # fmt: skip
 
 
-def legend(table: ReportTable) -> Iterator[str]:
-    """The marks in the table, in words."""
-    marks = {mark for row in table.cells for mark in row[-1]}
+def legend(answer: Cost | Costs, rows: Sequence[CostRow]) -> Iterator[str]:
+    """The marks of the rows of a table, and the verdicts on them, in words."""
+    has_memory = _has_memory(answer)
+    marks = {mark for row in rows for mark in _marks(answer, row, has_memory)}
     legend = MARKS | {NO_ROOM: "does not fit: the time is that of such a device with more memory"}
     yield from (f"{mark} {words}" for mark, words in legend.items() if mark in marks)
     if marks & legend.keys():
         yield "more on marks and columns: docs/reference/tables.md"
-    if any(word in row for row in table.cells for word in VERDICTS[1:3]):
+    if {verdict_on(option, its) for _, option in rows for its in answer.limits.each()} & UNSURE:
         yield LEGEND
 
 
-def ends_words(row: Row, limits: TrainingLimits) -> str:
+def ends_words(row: CostRow, limits: TrainingLimits) -> str:
     """The interval of each limit that is likely kept, behind a word for that; "" without one."""
     cost, option = row
     each = []
     for one in limits.each():
         of_money = one.max_hours is None
         ends = option.dollars_interval if of_money else option.interval_s
-        if ends is not None and keeps(option, one) == "likely":
+        if ends is not None and verdict_on(option, one) == "likely":
             low, high = map(dollars if of_money else duration, ends)
             each.append(f"between {low} and {high}")
     return f": {percent(cost.coverage)} {', '.join(each)}" * bool(each)
 
 
-def keeps(option: TrainingPrediction, limits: TrainingLimits) -> str:
-    """The `verdict` on an option, or its data within limits and in which time; "" without limits."""
-    if option.within_limits is not None:
-        low, high = option.within_interval or (None, None)
-        ends = "" if low is None else f" ({quantity(low)} .. {quantity(high or low)})"
-        of = "samples" if option.tokens_per_s is None else "tokens"
-        took = duration(option.within_limits / (option.tokens_per_s or option.samples_per_s))
-        return f"{quantity(option.within_limits)} {of}{ends} in {took}"
-    has_limit = limits.max_hours is not None and option.total_s is not None
-    has_limit |= limits.max_dollars is not None
-    return verdict(option, limits) * has_limit
+def amount_words(option: TrainingPrediction) -> str:
+    """The data within limits, its interval and time: "1.2 M samples (..) in 3 h"; "" if data is given."""
+    if option.within_limits is None:
+        return ""
+    low, high = option.within_interval or (None, None)
+    ends = "" if low is None else f" ({quantity(low)} .. {quantity(high or low)})"
+    of = "samples" if option.tokens_per_s is None else "tokens"
+    took = duration(option.within_limits / (option.tokens_per_s or option.samples_per_s))
+    return f"{quantity(option.within_limits)} {of}{ends} in {took}"
 
 
-def headline(costs: Costs) -> Row | None:
-    """The row that a comparison is named after: the cheapest, without prices the fastest; None without."""
-    best = costs.cheapest or costs.fastest
-    rows = ((c, o) for c in costs.answers for o in c.timed)
-    return next((row for row in rows if Choice.of(*row) == best), None)
-
-
-def likely_words(row: Row) -> str:
+def likely_words(row: CostRow) -> str:
     """A clause that a row is likely to keep its limits; "" if it surely does, or surely does not."""
     limits = row[0].limits
-    return f"; likely{limits.words()}" * (keeps(row[1], limits) == "likely")
+    return f"; likely{limits.words()}" * (verdict_on(row[1], limits) == "likely")
 
 
-def most_line(rows: Sequence[Row]) -> str:
+def most_line(rows: Sequence[CostRow]) -> str:
     """Return a line on the row with the most data within limits."""
     cost, option = max(rows, key=lambda row: row[1].within_limits or 0)
-    words = f"{option.devices} x {short_name(cost.device)}, {keeps(option, cost.limits)}"
+    words = f"{option.devices} x {short_name(cost.device)}, {amount_words(option)}"
     return f"Most{cost.limits.words()}: {words}{across(option)}"
 
 
-def update_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
+def update_lines(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
     """A line on updates of different sizes, and the largest size that each number of devices can share."""
     sizes, most = (
         {Choice.of(*row).in_all for row in listed},
@@ -233,22 +234,22 @@ def update_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
 
 
 def kept_words(costs: Costs) -> str:
-    """A line on the cheapest choice without the checkpointing that was asked for; "" without one."""
+    """A clause on the cheapest choice without the checkpointing that was asked for; "" without one."""
     best, one = costs.cheapest, costs.without_checkpointing
     if one is None or best is None or not (one.dollars and best.dollars):
         return ""
     less = percent(1.0 - one.dollars / best.dollars)
     size = f" in batches of {one.batch_size:,}" * (one.batch_size != best.batch_size)
     price = f"{duration(one.total_s)}, {dollars(one.dollars)}, {less} less"
-    return f"  with --checkpointing none{size}: {price}"
+    return f"with --checkpointing none{size}: {price}"
 
 
 def launch_words(costs: Costs, name: str) -> str:
-    """A line on another launch of the cheapest, or the fastest, that is much cheaper, or faster; or ""."""
+    """A clause on a launch in which the cheapest is much cheaper, or the fastest much faster; or ""."""
     best, one = getattr(costs, name), costs.in_launch.get(name)
     if one is None or best is None or (name == "fastest" and best == costs.cheapest):
         return ""
-    words = f"  with --launch {one.launch}" + f" in {one.precision}" * (
+    words = f"with --launch {one.launch}" + f" in {one.precision}" * (
         one.precision != best.precision
     )
     price = "" if one.dollars is None else f", {dollars(one.dollars)}"
@@ -256,7 +257,7 @@ def launch_words(costs: Costs, name: str) -> str:
     return f"{words}: {duration(one.total_s)}{price}, {less} less"
 
 
-def link_words(row: Row, is_told: bool = True, is_given: bool = False) -> str:
+def link_words(row: CostRow, is_told: bool = True, is_given: bool = False) -> str:
     """The link of a row in words: its name, Gbit/s, between machines of a GPU and of a machine; `is_told`:
     that it is assumed, and how to give another one, unless one is given for other rows (`is_given`).
     """
@@ -274,16 +275,16 @@ def link_words(row: Row, is_told: bool = True, is_given: bool = False) -> str:
     return f"{option.link}, {words}" + f" (assumed{yours})" * is_told if option.link else words
 
 
-def links_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def links_of(rows: Sequence[CostRow]) -> dict[str, list[CostRow]]:
     """The link of several devices in words -> the rows that have it."""
     several = [row for row in rows if row[1].devices > 1]
-    is_given, found = any(o.link is None for _, o in several), dict[str, list[Row]]()
+    is_given, found = any(o.link is None for _, o in several), dict[str, list[CostRow]]()
     for row in several:
         found.setdefault(link_words(row, is_given=is_given), []).append(row)
     return found
 
 
-def compared_links(rows: Sequence[Row]) -> Iterator[str]:
+def compared_links(rows: Sequence[CostRow]) -> Iterator[str]:
     """Lines on the links of devices that are compared; with a given link on those of each of them."""
     links = links_of(rows)
     if all(option.link for some in links.values() for _, option in some):
@@ -298,11 +299,9 @@ def compared_links(rows: Sequence[Row]) -> Iterator[str]:
 
 def across(option: TrainingPrediction) -> str:
     """A clause on the machines of an option and their network; "" for one machine."""
-    # A price that is given is of a device, whatever machine has it.
-    number = option.rented.instances if option.rented and option.rented.instance_type else 1
-    if number == 1 and option.link not in (CLUSTER, UNKNOWN_NETWORK):
+    if option.machines == 1:
         return ""
-    machines = f"{number if number > 1 else 'several'} separate machines"
+    machines = f"{option.machines or 'several'} separate machines"
     assumed = ", assumed" * (option.link is not None)
     return f", {machines} over {option.link_gbps:g} Gbit/s{assumed}"
 

@@ -7,7 +7,7 @@ from itertools import product
 from shlex import quote
 from typing import Any
 
-from lolat.device.domain import LARGER, NEGLIGIBLE_SHARE, SMALLER
+from lolat.device.domain import LARGER, NEGLIGIBLE_SHARE, SMALLER, range_of
 from lolat.device.prediction import (
     NO_LIMITS,
     Limits,
@@ -172,16 +172,14 @@ def bar(share: float, largest: float) -> str:
 MOST_RENTED = 3
 
 
-def range_word(answer: Any) -> str:
-    """The place of an answer to the measured range, in words; of a GPU that waits: host-bound."""
-    domain = {True: "inside", False: "outside", None: "not known"}
-    if answer.host_bound:
-        return "outside, host-bound" if answer.in_domain is False else "host-bound"
-    return domain[answer.in_domain]
+def range_words(answer: Any) -> str:
+    """The `range_of` an answer in words."""
+    places = range_of(answer.in_domain, answer.host_bound)
+    return ", ".join("not known" if place == "unknown" else place for place in places)
 
 
 def _range(prediction: Prediction) -> str:
-    """`range_word`, with the reason for a small network or a large batch; "by batch alone" if only the
+    """`range_words`, with the reason for a small network or a large batch; "by batch alone" if only the
     timed batch sizes are known.
     """
     topics = {topic(remark) for remark in prediction.warnings}
@@ -191,7 +189,7 @@ def _range(prediction: Prediction) -> str:
     share, waits = prediction.inside_share or 0.0, prediction.host_bound
     is_part = prediction.in_domain is True and share <= 1.0 - NEGLIGIBLE_SHARE and not waits
     mostly = "mostly " * is_part
-    return mostly + range_word(prediction) + why * (not waits)
+    return mostly + range_words(prediction) + why * (not waits)
 
 
 def _runs_as(prediction: Prediction) -> str:

@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lolat.device.summary import called
@@ -18,6 +19,24 @@ if TYPE_CHECKING:
 MOST_NOTES, MOST_NAMES, MOST_APART, MOST_KINDS = 3, 8, 3, 3
 WIDE = 1.5
 """A rival whose value differs by a larger factor is close by wide intervals alone."""
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence, and clauses on it, which a terminal has below it, indented."""
+
+    first: str
+    clauses: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """A line for the sentence, and one for each clause."""
+        return [self.first, *(f"  {clause}" for clause in self.clauses)]
+
+    @property
+    def words(self) -> str:
+        """The whole sentence."""
+        return "; ".join((self.first, *self.clauses))
 
 
 Ranked = Mapping[str, tuple[float, tuple[float, float] | None]]

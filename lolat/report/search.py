@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from lolat.device.domain import NEGLIGIBLE_SHARE
+from lolat.device.domain import NEGLIGIBLE_SHARE, Place, range_of
 from lolat.nas.fewshot import SAMPLES
-from lolat.report.prediction import note_lines, range_word
+from lolat.report.prediction import note_lines
 from lolat.report.ranked import MOST_NOTES, grouped_notes
 from lolat.report.tables import Column, Part, ReportTable
 from lolat.units import between, byte_size, milliseconds, plain
@@ -141,6 +141,12 @@ def _named(candidate: FrontCandidate | BestCandidate) -> str:
 
 
 LISTED = 20  # of the best
+OUTSIDE: dict[tuple[Place, ...], str] = {
+    ("outside",): ", extrapolating: outside the measured range",
+    ("host-bound",): ", host-bound",
+    ("outside", "host-bound"): ", host-bound, outside the measured range",
+}
+"""The place of the fastest to the measured range, in words."""
 
 
 def best_lines(result: Ranking) -> Iterator[Part]:
@@ -157,13 +163,9 @@ def best_lines(result: Ranking) -> Iterator[Part]:
     yield ""
     if result.interval_ms is not None and result.coverage is not None:
         sure = f"{100 * result.coverage:g} % sure of {between(*result.interval_ms)}"
-        outside = {
-            "outside": ", extrapolating: outside the measured range",
-            "host-bound": ", host-bound",
-            "outside, host-bound": ", host-bound, outside the measured range",
-        }
         first = milliseconds(result.best[0].latency_ms)
-        yield f"the fastest: {first}, {sure}{outside.get(range_word(result), '')}"
+        outside = OUTSIDE.get(range_of(result.in_domain, result.host_bound), "")
+        yield f"the fastest: {first}, {sure}{outside}"
     if result.fits is False and result.memory_bytes is not None:
         yield (
             f"memory: the slowest one DOES NOT FIT, it takes {byte_size(result.memory_bytes)}; that of the "

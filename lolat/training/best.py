@@ -79,3 +79,10 @@ def verdict(option: TrainingPrediction, limits: TrainingLimits) -> str:
     elif limits.max_dollars is not None and option.rented is None and option.fits is not False:
         words.append(NO_PRICE)
     return max(words, key=VERDICTS.index)
+
+
+def verdict_on(option: TrainingPrediction, limits: TrainingLimits) -> str:
+    """The `verdict` on an option; "" without limits, or if they ask how much data is within them."""
+    has_limit = limits.max_hours is not None and option.total_s is not None
+    has_limit |= limits.max_dollars is not None
+    return verdict(option, limits) * (has_limit and option.within_limits is None)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from math import inf, lcm
@@ -22,6 +21,7 @@ from lolat.hardware.rental import ALMOST, rental_of
 from lolat.io.progress import OnProgress
 from lolat.io.results import Remark
 from lolat.parameters import BEST
+from lolat.training.alternatives import SHORTER, AskAbout, ask_about, uncheckpointed
 from lolat.training.auto_batch import NEAR_SPEED
 from lolat.training.best import best_of
 from lolat.training.choice import Choice, choice_words, offer_words, short_name
@@ -175,7 +175,7 @@ def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
 
 def _shared(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) -> Cost:
     """Answer a question, which can be asked again with other arguments; see `_of_part`."""
-    return replace(_of_part(ask, asked), again=(asked, ask))
+    return replace(_of_part(ask, asked), again=Again(asked, ask))
 
 
 def _of_part(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) -> Cost:
@@ -292,26 +292,9 @@ def joined(
     )  # fmt: skip
 
 
-def choices_of(costs: Iterable[Cost]) -> list[Choice]:
-    """Return the options that fit, if a time is known."""
-    return [Choice.of(cost, option) for cost in costs for option in cost.timed]
-
-
-MUCH_SHORTER = 0.8
-"""The largest share of an iteration's time that another execution mode is told for."""
-SHORTER = 0.9
-"""The largest share of a time or price that another launch is offered for."""
-
-
-def _asked_again(again: Again | None, one: Choice, **more: Any) -> list[Cost]:
-    """The answer to a device's question about a choice, with `more` arguments changed; none if refused."""
-    whole = one.devices * one.batch_size
-    about = {"batch_size": one.batch_size, "replicas": one.devices, "global_batch_size": None,
-             "checkpointing": one.checkpointing, "accumulate": one.in_all // whole}  # fmt: skip
-    if again:
-        with suppress(LolatError):
-            return [again[1](replace(again[0], **about | more))]
-    return []
+def choices_of(costs: Iterable[Cost | None]) -> list[Choice]:
+    """Return the options that fit, if a time is known; none of a question that was refused."""
+    return [Choice.of(cost, option) for cost in costs if cost for option in cost.timed]
 
 
 def with_modes(costs: Costs) -> Costs:
@@ -320,8 +303,8 @@ def with_modes(costs: Costs) -> Costs:
     """
     devices = {cost.device: cost.again for cost in costs.answers}
 
-    def asked(one: Choice, **more: Any) -> list[Cost]:
-        return _asked_again(devices[one.device], one, **more)
+    def asked(one: Choice, **changed: Any) -> Cost | None:
+        return ask_about(devices[one.device], one, **changed)
 
     values = {"cheapest": "dollars", "fastest": "total_s"}
     bests = {name: getattr(costs, name) for name in values}
@@ -330,9 +313,7 @@ def with_modes(costs: Costs) -> Costs:
         bests["cheapest"] = min(every, key=lambda c: c.dollars or inf)
         bests["fastest"] = min(every, key=lambda c: c.total_s)
     eager = {c for c in bests.values() if c and c.launch == EAGER}
-    others = {
-        c: choices_of(x for w in (COMPILED, GRAPH) for x in asked(c, launch=w)) for c in eager
-    }
+    others = {c: choices_of(asked(c, launch=launch) for launch in (COMPILED, GRAPH)) for c in eager}
     in_launch = dict[str, Choice]()
     for name, value in values.items():
         best = bests[name]
@@ -345,102 +326,28 @@ def with_modes(costs: Costs) -> Costs:
     ways = [*others.values()]
     if costs.missed and costs.precision != BEST:
         tried = filter(None, dict.fromkeys(bests.values()))
-        ways.insert(0, choices_of(x for c in tried for x in asked(c, channels_last=True)))
+        ways.insert(0, choices_of(asked(c, channels_last=True) for c in tried))
     kept = (c for way in ways for c in way if costs.limits.keeps(c.total_s or inf, c.dollars))
     offer = next(kept, None) if costs.missed else None
     lasts = dict[str, float]()
     firsts = (c for c in costs.answers if c.channels_last is False and c.fits is not False)
-    if costs.precision != BEST and (first := next(firsts, None)):
-        for last in asked(Choice.of(first, first.best), channels_last=True):
-            lasts[first.device] = last.best.iteration_ms / first.best.iteration_ms
-    more: dict[str, Any] = {"without_checkpointing": _kept(costs, asked), "channels_last": lasts}
-    return replace(costs, in_launch=in_launch, offer=offer, **more)
+    first = None if costs.precision == BEST else next(firsts, None)
+    if first and (last := asked(Choice.of(first, first.best), channels_last=True)):
+        lasts[first.device] = last.best.iteration_ms / first.best.iteration_ms
+    return replace(
+        costs, in_launch=in_launch, offer=offer, channels_last=lasts,
+        without_checkpointing=_cheaper_without_checkpointing(costs, asked),
+    )  # fmt: skip
 
 
-def _kept(costs: Costs, asked: Callable[..., list[Cost]]) -> Choice | None:
+def _cheaper_without_checkpointing(costs: Costs, asked: AskAbout) -> Choice | None:
     """The cheapest choice without checkpointing, `asked` with as large updates; None if not cheaper."""
     best, tried = costs.cheapest, {c.checkpointing for c in costs.answers}
     if best is None or best.checkpointing is None or NONE in tried:
         return None
-    found = choices_of(filter(None, [_keeping(best, asked)]))
+    found = choices_of([uncheckpointed(best, asked)])
     is_cheaper = found and (found[0].dollars or inf) <= SHORTER * (best.dollars or 0)
     return found[0] if is_cheaper else None
-
-
-def _keeping(one: Choice, asked: Callable[..., list[Cost]]) -> Cost | None:
-    """The answer about a choice without checkpointing: as large updates, in the largest batch that fits, no
-    larger than its own; None without one.
-    """
-    of_each, size = one.in_all // one.devices, one.batch_size
-    while size:
-        again = {"checkpointing": NONE, "batch_size": size, "accumulate": of_each // size}
-        found = asked(one, **again) if of_each % size == 0 else []
-        if found and found[0].fits is not False:
-            return found[0]
-        size //= 2
-    return None
-
-
-def keeping_words(cost: Cost) -> str:
-    """Return the options without checkpointing, if updates as large are a tenth shorter so; or ""."""
-    if cost.checkpointing in (None, NONE):
-        return ""
-    one = Choice.of(cost, cost.best)
-    other = _keeping(one, partial(_asked_again, cost.again))
-    if other is None or not other.fits:
-        return ""
-    best = Choice.of(other, other.best)
-    share = other.best.iteration_ms / cost.best.iteration_ms
-    options = f"--checkpointing {NONE}"
-    if best.batch_size != one.batch_size:
-        options += f" --batch-size {best.batch_size} --accumulate {other.accumulate}"
-    total = f" ({best.words})" * bool(best.total_s)
-    words = f"Without checkpointing it takes {share:.2f} times as long: {options}{total}"
-    return words * (share <= SHORTER)
-
-
-def other_modes(cost: Cost) -> Iterator[Cost | None]:
-    """Yield the answer in the best precision, of a given one channels last, by a CUDA graph where the host
-    decides; where no option keeps the limits, in other launches too. None where it is refused.
-    """
-    if cost.again is None:
-        return
-    asked, ask = cost.again
-    more: dict[str, Any] = {"channels_last": True} if asked.precision else {"precision": BEST}
-    more = more if cost.sequence_length is None else {}
-    ways = [more | ({"launch": GRAPH} if cost.host_bound else {})]
-    if cost.missed and not asked.launch:
-        ways += [more | {"launch": launch} for launch in (COMPILED, GRAPH)]
-    for way in filter(None, ways):
-        try:
-            yield ask(replace(asked, **way))
-        except LolatError:
-            yield None
-
-
-def faster_words(cost: Cost) -> str:
-    """Return the options of an execution mode that is a fifth shorter or more, in words; "" without one."""
-    other = next(other_modes(cost), None)
-    if cost.again is None or other is None:
-        return ""
-    asked, best = cost.again[0], other.options[0]
-    share = cost.options[0].samples_per_s / best.samples_per_s
-    options = [f"--precision {other.precision}"] * (not asked.precision)
-    options += ["--channels-last"] * bool(other.channels_last and not asked.channels_last)
-    options += [f"--launch {GRAPH}"] * cost.host_bound
-    way = Choice.of(other, best).way
-    return f"In {way} it takes {share:.2f} times as long: {' '.join(options)}" * (
-        share < MUCH_SHORTER
-    )
-
-
-def offered(cost: Cost) -> str:
-    """Return the first option in another execution mode that keeps the limits, if none does; or ""."""
-    others = other_modes(cost) if cost.missed else ()
-    kept = (Choice.of(one, option) for one in others if one for option in one.kept())
-    if cost.again is None or (offer := next(kept, None)) is None:
-        return ""
-    return offer_words(offer, with_precision=not cost.again[0].precision)
 
 
 def _fastest(model: Device, trained: Trained, most: int, asked: TrainingQuestion) -> Cost:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from lolat.device.execution_modes import HALVES
 from lolat.device.predicting import no_memory
 from lolat.device.prediction import no_room_words
 from lolat.device.question import AUTO, as_whole, several
-from lolat.errors import InputError, arg
+from lolat.errors import InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.edits import as_trained
 from lolat.graph.modes import AMP
@@ -39,9 +40,22 @@ from lolat.units import byte_size, dollars, duration, milliseconds, percent, pla
 if TYPE_CHECKING:
     from lolat.device import Device
 
-Again = tuple[TrainingQuestion, Callable[[TrainingQuestion], "Cost"]]
 NEARLY = 1.1
 """Offers whose prices differ by less than this factor cost the same: links are assumed, times estimated."""
+
+
+@dataclass(frozen=True)
+class Again:
+    """A question about a device, and the function that answers it; another question can be asked so."""
+
+    asked: TrainingQuestion
+    answer: Callable[[TrainingQuestion], Cost]
+
+    def ask(self, **changed: Any) -> Cost | None:
+        """Answer with some arguments changed; None if the question is refused."""
+        with suppress(LolatError):
+            return self.answer(replace(self.asked, **changed))
+        return None
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,7 +132,6 @@ class Cost(Limited):
     host_bound: bool = False
     padding: float = 0.0
     again: Again | None = field(default=None, repr=False, compare=False)
-    """The question, and what asks the device another one."""
 
     @property
     def data(self) -> str:
@@ -178,6 +191,10 @@ class Cost(Limited):
 OF_ROWS = ("device", "precision", "batch_size", "memory_bytes", "available_bytes", "fits",
            "host_bound", "estimated", "in_domain")  # fmt: skip
 """What each row of a cost says of its device."""
+
+
+CostRow = tuple[Cost, TrainingPrediction]
+"""A row of a table: a device's cost, and its option with a number of them."""
 
 
 def close_words(needed: float, available: float) -> str:

@@ -10,7 +10,7 @@ from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph
 from lolat.graph.dtypes import FLOAT_BYTES
 from lolat.graph.modes import DEFAULT_MODE
-from lolat.hardware.links import Link
+from lolat.hardware.links import CLUSTER, UNKNOWN_NETWORK, Link
 from lolat.hardware.rental import Rented
 from lolat.io.results import Remark, Result
 from lolat.optimizers import optimizer_named
@@ -70,6 +70,13 @@ class TrainingPrediction:
     interval_ms: tuple[float, float] | None = None
     batch_size: int = 1
     largest_batch: int | None = None
+
+    @property
+    def machines(self) -> int | None:
+        """Number of machines that the devices are in; None: several, how many is not known."""
+        # A price that is given is of a device, whatever machine has it.
+        number = self.rented.instances if self.rented and self.rented.instance_type else 1
+        return None if number == 1 and self.link in (CLUSTER, UNKNOWN_NETWORK) else number
 
     def bought(self, limits: TrainingLimits, rented: Rented | None = None) -> TrainingPrediction:
         """Add the rented instances and their price by the second; without data, what the limits allow."""

@@ -14,6 +14,7 @@ from lolat.api.choosing import ALL, run_beside
 from lolat.api.model import Model
 from lolat.api.predicting import ask
 from lolat.device.budget import budget, value_words
+from lolat.device.domain import Place, range_of
 from lolat.device.question import LatencyQuestion, Question
 from lolat.device.summary import not_alike
 from lolat.errors import AnswerIsNo
@@ -24,7 +25,7 @@ from lolat.llm.decoder import Decoder
 from lolat.llm.question import ServingQuestion
 from lolat.parameters import BEST
 from lolat.report.cost import cost_parts, costs_parts
-from lolat.report.cost_table import facts_of_training, headline, likely_words
+from lolat.report.cost_table import facts_of_training, likely_words
 from lolat.report.explanation import budget_lines
 from lolat.report.llm import breakdown, facts, llm_parts, load_line, priced_gpus, row_words
 from lolat.report.llms import (
@@ -36,12 +37,13 @@ from lolat.report.llms import (
     of_one_type,
     verdict_lines,
 )
-from lolat.report.prediction import cheapest_lines, range_word
+from lolat.report.prediction import cheapest_lines
 from lolat.report.ranked import apart_words, assumed_hosts, left_out_lines
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
 from lolat.training.choice import Choice, short_name
 from lolat.training.compare import Costs, check_room, costs_of, joined, with_modes
 from lolat.training.cost import Cost, no_room
+from lolat.training.listing import headline
 from lolat.training.prediction import check_kept
 from lolat.training.question import TrainingQuestion
 from lolat.units import by_text, milliseconds, plain
@@ -258,21 +260,10 @@ def _several(form: Form, costs: Costs, caption: str) -> Card:
         "title": found,
         "bests": [(found, "")],
         "facts": [*facts_of_training(*row)] if row and not no else [],
-        "sentences": [*no, said, *_attached(bests)],
+        "sentences": [*no, said, *(best.words for best in bests)],
         "table": table.html(caption) if table.rows else "",
         "lines": after,
     }
-
-
-def _attached(lines: Sequence[str]) -> list[str]:
-    """Lines with those that are set in behind the line that they go on."""
-    found = list[str]()
-    for line in lines:
-        if found and line.startswith("  "):
-            found[-1] += f"; {line.strip()}"
-        else:
-            found.append(line)
-    return found
 
 
 # ---- Language models.
@@ -285,11 +276,11 @@ def _given(form: Form, question: Values) -> dict[str, Any]:
 
 
 def _llm(form: Form, question: Values, device: ListedDevice, decoder: Decoder) -> Card:
-    asked, no = _given(form, question), []
+    asked, no, told = _given(form, question), list[str](), ()
     try:
         answer = device.model.llm(decoder, **asked)
     except AnswerIsNo as error:
-        no, answer = [form.words(error)], error.data["made"]
+        no, answer, told = [form.words(error)], error.data["made"], error.data["told"]
     # Of several rates the largest, so that the rows of devices are of one load.
     row = answer.chosen
     row = answer.served[answer.bests[-1]] if answer.bests and row.request_rate else row
@@ -309,7 +300,7 @@ def _llm(form: Form, question: Values, device: ListedDevice, decoder: Decoder) -
         "facts": [*facts(row, answer)] if is_answer else [],
         "answer": None if no else answer,
         "after": [*best, *notes] if is_answer else [],
-        "remarks": [note for note in answer.warnings if not any(note in line for line in no)],
+        "remarks": [note for note in answer.warnings if note not in told],
         "loads": [] if is_crowded(form) else loads_of(device.model, decoder, asked, answer),
         "command": _command("llm", form, device),
     }
@@ -371,12 +362,12 @@ def _served_beside(
 # ---- Latency: the devices beside each other.
 
 
-MARKS = {
+MARKS: dict[Place, str] = {
     "host-bound": "host-bound: the device waits for its host, which starts the operations",
     "outside": "outside: the network is outside the measured range, so that its time is extrapolated",
-    "not known": "not known: the device's file does not say what was measured",
+    "unknown": "not known: the device's file does not say what was measured",
 }
-"""A part of `range_word` -> its meaning."""
+"""A place to the measured range -> its meaning."""
 
 
 def differ(form: Form, question: Values, cards: list[Card]) -> str:
@@ -426,11 +417,12 @@ def compared(form: Form, cards: list[Card], is_alike: bool) -> Card | None:
             at = f" at batch {size:,}" if of_size[1:] else ""
             alike = apart_words(names[0], times, f"The fastest{at}, {names[0]}, is ")
             sentences += [alike] * bool(alike)
+    places = {place for p in every for place in range_of(p.in_domain, p.host_bound)}
     on = ",".join(card["device"].argument for card in cards)
     return {
         "groups": groups,
         "sentences": [*sentences, *(cheapest_lines(every) if is_alike else ())],
-        "marks": [v for k, v in MARKS.items() if any(k in range_word(p) for p in every)],
+        "marks": [words for place, words in MARKS.items() if place in places],
         "has_prices": any(p.dollars_per_million for p in every),
         "command": join(["lolat", "predict", form.network(), "--on", on, *form.options()]),
     }

@@ -11,7 +11,7 @@ from lolat import __version__
 from lolat.device.prediction import domain_words, interval_words
 from lolat.errors import LolatError
 from lolat.report.bottlenecks import page
-from lolat.report.prediction import counts_words, per_second, range_word
+from lolat.report.prediction import counts_words, per_second, range_words
 from lolat.units import (
     between,
     byte_size,
@@ -29,7 +29,7 @@ from lolat.web.form import Form
 from lolat.web.networks import UPLOAD, Decoders, NetworkCache
 
 WORDS = [between, byte_size, counts_words, digits, dollars, domain_words, interval_words, milliseconds,
-         per_second, percent, plain, range_word, shapes_text]  # fmt: skip
+         per_second, percent, plain, range_words, shapes_text]  # fmt: skip
 """The filters with which the templates write numbers."""
 
 Query = Iterable[tuple[str, str]]

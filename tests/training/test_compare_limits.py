@@ -12,9 +12,10 @@ import pytest
 import lolat as package
 from lolat.errors import AnswerIsNo, InputError
 from lolat.report.cost import cost_lines, cost_parts, costs_lines, costs_parts
-from lolat.report.cost_table import headline, likely_words
+from lolat.report.cost_table import likely_words
 from lolat.report.tables import lines_of
 from lolat.training.compare import joined
+from lolat.training.listing import headline
 from lolat.training.prediction import check_kept
 from tests.cli.commands import Command
 from tests.training.several import asked, compared, listed, network
@@ -242,7 +243,8 @@ def test_a_choice_that_is_sure_for_little_more_is_taken(link_gbps: float, is_nea
     assert found.cheapest == json.loads(json.dumps(found.to_dict()))["cheapest"] == 1 + is_near
     assert re.search(f"cheapest.*: {1 + is_near} device", found.words())
     several = joined([found], {}, None)
-    for lines in (cost_parts(found)[2], costs_parts(several)[2]):
+    sentences = [best.first for best in costs_parts(several)[2]]
+    for lines in (cost_parts(found)[2], sentences):
         cheapest = [line for line in lines if line.startswith("Cheapest")]
         assert [", sure: 2 " in line for line in cheapest] == [False] + [True] * (not is_near)
     row = headline(several) or pytest.fail("no headline")

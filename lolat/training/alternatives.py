@@ -1,0 +1,102 @@
+"""Other ways to run one training on its device: another execution mode, or no checkpointing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from lolat.graph.modes import COMPILED, GRAPH
+from lolat.parameters import BEST
+from lolat.training.choice import Choice, offer_words
+from lolat.training.cost import Again, Cost
+from lolat.training.parallel import NONE
+
+MUCH_SHORTER = 0.8
+"""The largest share of an iteration's time that another execution mode is told for."""
+SHORTER = 0.9
+"""Another launch, or no checkpointing, is offered if it takes at most this share of the time or price."""
+AskAbout = Callable[..., Cost | None]
+"""Answers about a choice, with some arguments changed; None if the question is refused."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another answer for a training: its time as a `share` of the time as asked, and its `options`."""
+
+    cost: Cost
+    share: float
+    options: str
+
+
+def ask_about(again: Again | None, one: Choice, **changed: Any) -> Cost | None:
+    """Answer a device's question about a choice; None without a question, or if it is refused."""
+    whole = one.devices * one.batch_size
+    about = {"batch_size": one.batch_size, "replicas": one.devices, "global_batch_size": None,
+             "checkpointing": one.checkpointing, "accumulate": one.in_all // whole}  # fmt: skip
+    return again.ask(**about | changed) if again else None
+
+
+def uncheckpointed(one: Choice, asked: AskAbout) -> Cost | None:
+    """The answer about a choice without checkpointing: as large updates, in the largest batch that fits, no
+    larger than its own; None without one.
+    """
+    of_each, size = one.in_all // one.devices, one.batch_size
+    while size:
+        changed = {"checkpointing": NONE, "batch_size": size, "accumulate": of_each // size}
+        found = asked(one, **changed) if of_each % size == 0 else None
+        if found and found.fits is not False:
+            return found
+        size //= 2
+    return None
+
+
+def without_checkpointing(cost: Cost) -> Alternative | None:
+    """Return the answer without checkpointing, if it fits and as large updates are a tenth shorter so."""
+    if cost.checkpointing in (None, NONE):
+        return None
+    one = Choice.of(cost, cost.best)
+    other = uncheckpointed(one, partial(ask_about, cost.again))
+    if other is None or not other.fits:
+        return None
+    options, share = f"--checkpointing {NONE}", other.best.iteration_ms / cost.best.iteration_ms
+    if other.best.batch_size != one.batch_size:
+        options += f" --batch-size {other.best.batch_size} --accumulate {other.accumulate}"
+    return Alternative(other, share, options) if share <= SHORTER else None
+
+
+def other_modes(cost: Cost) -> Iterator[Cost | None]:
+    """Yield the answer in the best precision, of a given one channels last, by a CUDA graph where the host
+    decides; where no option keeps the limits, in other launches too. None where it is refused.
+    """
+    if cost.again is None:
+        return
+    asked = cost.again.asked
+    more: dict[str, Any] = {"channels_last": True} if asked.precision else {"precision": BEST}
+    more = more if cost.sequence_length is None else {}
+    ways = [more | ({"launch": GRAPH} if cost.host_bound else {})]
+    if cost.missed and not asked.launch:
+        ways += [more | {"launch": launch} for launch in (COMPILED, GRAPH)]
+    yield from (cost.again.ask(**way) for way in ways if way)
+
+
+def faster(cost: Cost) -> Alternative | None:
+    """Return the first of `other_modes` if it is a fifth shorter or more."""
+    other = next(other_modes(cost), None)
+    if cost.again is None or other is None:
+        return None
+    asked, share = cost.again.asked, cost.options[0].samples_per_s / other.options[0].samples_per_s
+    options = [f"--precision {other.precision}"] * (not asked.precision)
+    options += ["--channels-last"] * bool(other.channels_last and not asked.channels_last)
+    options += [f"--launch {GRAPH}"] * cost.host_bound
+    return Alternative(other, share, " ".join(options)) if share < MUCH_SHORTER else None
+
+
+def offered(cost: Cost) -> str:
+    """Return the first option in another execution mode that keeps the limits, if none does; or ""."""
+    others = other_modes(cost) if cost.missed else ()
+    kept = (Choice.of(one, option) for one in others if one for option in one.kept())
+    if cost.again is None or (offer := next(kept, None)) is None:
+        return ""
+    return offer_words(offer, with_precision=not cost.again.asked.precision)

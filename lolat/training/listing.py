@@ -1,0 +1,90 @@
+"""The rows of a comparison of trainings: their order, those that are shown, and the best of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lolat.training.best import VERDICTS, Worth, verdict_on
+from lolat.training.choice import Choice, short_name
+from lolat.training.compare import Costs
+from lolat.training.cost import NEARLY, CostRow
+
+MOST_ROWS = 20
+"""The most rows of a table that shows all."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The rows that are shown, and the numbers of others.
+
+    `less`: without data, rows with less of it than their device's best; `beaten`: rows that another is both
+    faster and cheaper than, and that are not the cheapest of their device; `beyond`: rows surely beyond the
+    limits, which are all rows of the devices `lost`.
+    """
+
+    shown: Sequence[CostRow]
+    less: int = 0
+    beaten: int = 0
+    beyond: int = 0
+    lost: tuple[str, ...] = ()
+
+
+def ranked(costs: Costs) -> list[CostRow]:
+    """Return the rows that fit: those with the most data, else the cheapest, else the fastest first."""
+    rows = [(c, o) for c in costs.answers for o in c.options if c.fits is not False]
+
+    def order(row: CostRow) -> tuple[float, ...]:
+        _, option = row
+        usd, seconds = option.dollars or 0.0, option.total_s or 0.0
+        amount = -(option.within_limits or 0)
+        return amount, option.dollars is None, usd, seconds, -option.samples_per_s
+
+    return sorted(rows, key=order)
+
+
+def listing_of(costs: Costs, rows: Sequence[CostRow]) -> Listing:
+    """Choose the rows to show, all up to MOST_ROWS of them.
+
+    Of more rows: those that none is both faster and cheaper than, and the cheapest of each device; of rows
+    beyond the limits the best alone; without data the row of each device with the most of it.
+    """
+    if len(rows) > MOST_ROWS and not costs.frontier and rows[0][1].within_limits:
+        most = {short_name(row[0].device): row for row in reversed(rows)}
+        shown = [row for row in rows if row in most.values()]
+        return Listing(shown, less=len(rows) - len(shown))
+    if len(rows) <= MOST_ROWS or not costs.frontier:
+        return Listing(rows)
+    bests, choices = {costs.cheapest, costs.fastest}, [Choice.of(*row) for row in rows]
+    verdicts = [verdict_on(row[1], costs.limits) for row in rows]
+    order = sorted(
+        range(len(rows)), key=lambda n: VERDICTS.index(verdicts[n]) > 1 if verdicts[n] else 0
+    )
+    within = [n for n in order if verdicts[n] != "NO" or choices[n] in bests]
+    least = {short_name(choices[n].device): n for n in reversed(within)}
+    kept = {n for n in within if choices[n] in {*costs.frontier, *bests}} | {*least.values()}
+    devices = dict.fromkeys(short_name(c.device) for c in choices)
+    return Listing(
+        [rows[n] for n in sorted(kept)],
+        beaten=len(within) - len(kept),
+        beyond=len(rows) - len(within),
+        lost=tuple(name for name in devices if name not in least),
+    )
+
+
+def headline(costs: Costs) -> CostRow | None:
+    """The row that a comparison is named after: the cheapest, without prices the fastest; None without."""
+    best = costs.cheapest or costs.fastest
+    rows = ((c, o) for c in costs.answers for o in c.timed)
+    return next((row for row in rows if Choice.of(*row) == best), None)
+
+
+def on_one_machine(best: CostRow, rivals: Sequence[CostRow], worth: Worth) -> CostRow | None:
+    """The best row on one machine, if it is nearly as good as a `best` one on several; else None."""
+    whole = (row for row in rivals if row[1].machines == 1)
+    one = (
+        None
+        if best[1].machines == 1
+        else min(whole, key=lambda row: worth(row[1])[0], default=None)
+    )
+    return one if one and worth(one[1])[0] <= NEARLY * worth(best[1])[0] else None
