@@ -69,7 +69,7 @@ def no_row(
         message = f"{name} does not fit on {plural(most, 'GPU')} a replica; {made.warnings[0]}"
     told = [*filter(None, [links_words(*links), copies])]
     message = "; ".join([message, *told])
-    told += [made.warnings[0]] * (near.tpot_ms is None)
+    told += made.warnings[: near.tpot_ms is None]
     return AnswerIsNo(
         message,
         made.to_dict(),

@@ -6,10 +6,10 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
 import numpy as np
 
+from lolat.device.bottlenecks import MOST_BOTTLENECKS, SLOW, WHOLE, bottlenecks
 from lolat.device.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Prediction, bound_by
 from lolat.graph.counts import GROUPS, MEANINGS
 from lolat.parameters import COVERAGE
@@ -62,42 +62,6 @@ COLORS = {
 def color_of(term: str) -> str:
     """The color of a term or of the call."""
     return COLORS[term if term == CALL else GROUPS.get(term, "ops")]
-
-
-MOST_BOTTLENECKS = 3
-SLOW = 1.25
-"""A block with as many times its share of the MACs in the time is slow."""
-WHOLE = 0.9
-"""Blocks with a larger share of the time are the network, and no part of it."""
-
-
-def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
-    """The blocks that stand out: three, and those that take as long as one of them, the longest first.
-
-    Each takes twice as long as the others do (their median); or half as long again, a quarter more of the
-    time than of the MACs, and not for launch overhead, which has nothing to do with MACs. Of blocks that
-    are nearly the network (WHOLE), by their MACs as by their time, those that are slow for their MACs. None
-    if the host takes longer than the device.
-    """
-    if prediction.host_bound:
-        return []
-    blocks = sorted((b for b in prediction.blocks if b.name != CALL), key=lambda b: -b.latency_ms)
-    macs = sum(b.counts["flops"] for b in blocks) or 1
-
-    def is_slow(block: BlockPrediction) -> bool:
-        return block.bound_by != "ops" and block.share >= SLOW * block.counts["flops"] / macs
-
-    def stands_out(i: int) -> bool:
-        share, usual = blocks[i].share, median(b.share for b in blocks[:i] + blocks[i + 1 :])
-        return share >= (1.5 if is_slow(blocks[i]) else 2.0) * usual
-
-    most = range(min(len(blocks), MOST_BOTTLENECKS) if blocks[1:] else 0)
-    times = {digits(blocks[i].latency_ms) for i in most if stands_out(i)}
-    found = [block for block in blocks if digits(block.latency_ms) in times]
-    share = sum(b.share for b in found)
-    if WHOLE < share < 1.1 * sum(b.counts["flops"] for b in found) / macs:
-        found = [*filter(is_slow, found)]
-    return found
 
 
 def bottleneck_sentence(prediction: Prediction) -> str:

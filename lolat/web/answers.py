@@ -47,20 +47,23 @@ from lolat.training.listing import headline
 from lolat.training.prediction import check_kept
 from lolat.training.question import TrainingQuestion
 from lolat.units import by_text, milliseconds, plain
+from lolat.web.cards import (
+    BlockLine,
+    BlockTable,
+    Card,
+    Comparison,
+    LatencyCard,
+    LatencyComparison,
+    LatencyGroup,
+    ServingCard,
+    TrainingCard,
+)
 from lolat.web.chart import is_crowded, loads_of
 from lolat.web.devices import ListedDevice, on_page
 from lolat.web.form import COMPARING, MODE, Form
 
 Values = dict[str, Any]
 """The values of a form, by the names of its fields."""
-Card = dict[str, Any]
-"""The answer of one device: "device", the profile that answers as "known", "title" in large letters,
-"command", and the values of its tab.
-"""
-Beside = dict[str, Any]
-"""Several devices beside each other: the "bests" under each load, as titles with names, sentences before
-the "table" and lines behind it, "notes", "command".
-"""
 BEYOND = "not within the limits"
 ROUNDED = 5e-4
 """A share that is written as 0.0 %."""
@@ -74,12 +77,11 @@ def card(
     form: Form, question: Values, device: ListedDevice, subject: Any, at_size: AtSize | None
 ) -> Card:
     """The answer of a tab for one device. LolatError if there is none."""
-    about = {"device": device, "known": device.name}
     if form.view == "llm":
-        return about | _llm(form, question, device, subject)
+        return _llm(form, question, device, subject)
     training = dict.fromkeys(("training", "decoder"), _training)
     make = {"latency": _latency, "budget": _budget, **training}[form.view]
-    return about | make(form, question, device, subject, at_size)
+    return make(form, question, device, subject, at_size)
 
 
 def _command(name: str, form: Form, device: ListedDevice, *more: str) -> str:
@@ -112,27 +114,32 @@ def _latency(
     form: Form, question: Values, device: ListedDevice, graph: Graph, _: AtSize | None
 ) -> Card:
     predictions = latencies(form, question, device, graph)
-    return {
-        "predictions": predictions,
-        "known": device.answered_by(predictions[0].query.model),
-        "command": _command("predict", form, device),
-    }
+    return LatencyCard(
+        device=device,
+        known=device.answered_by(predictions[0].query.model),
+        command=_command("predict", form, device),
+        predictions=predictions,
+        shown=predictions[0],
+    )
 
 
-def show_largest(form: Form, cards: list[Card]) -> None:
-    """Give each card of latencies the prediction, title and report of one batch size.
+def show_largest(form: Form, cards: Sequence[LatencyCard]) -> list[LatencyCard]:
+    """The cards of latencies with the prediction, title and report of one batch size.
 
     It is the largest that fits on most of the devices: a small one is often bound by the host alone.
     """
-    of_size = zip(*(c["predictions"] for c in cards), strict=True)
+    of_size = zip(*(c.predictions for c in cards), strict=True)
     shown = max(of_size, key=lambda of: (sum(p.fits is not False for p in of), of[0].batch_size))
-    for found, p in zip(cards, shown, strict=True):
-        link = form.link(batch_size=str(p.batch_size))[1:]
-        found |= {
-            "shown": p,
-            "title": "does not fit" if p.fits is False else milliseconds(p.latency_ms),
-            "report": f"/report{link}&{urlencode({'only': found['device'].key})}",
-        }
+    link = form.link(batch_size=str(shown[0].batch_size))[1:]
+    return [
+        replace(
+            card,
+            shown=p,
+            title="does not fit" if p.fits is False else milliseconds(p.latency_ms),
+            report=f"/report{link}&{urlencode({'only': card.device.key})}",
+        )
+        for card, p in zip(cards, shown, strict=True)
+    ]
 
 
 def _budget(
@@ -141,15 +148,17 @@ def _budget(
     vary, limit, sure = question["vary"], question["max_ms"], question["sure"]
     asked = Question(question["batch_size"], max_ms=limit, sure=sure)
     model = asked_of(form, device, question)
-    about = {"known": device.answered_by(model), "command": _command("budget", form, device)}
+    about = Card(
+        device=device, known=device.answered_by(model), command=_command("budget", form, device)
+    )
     try:
         answer = budget(model, graph, vary, asked, at_size)
     except AnswerIsNo as no:
         title = "nothing fits" if no.code == "over-budget" else "does not fit"
         remarks = (no.answer or {}).get("warnings", ())
-        return about | {"title": title, "lines": [form.words(no)], "remarks": remarks}
+        return replace(about, title=title, lines=[form.words(no)], remarks=remarks)
     title = value_words(vary, answer.best.value)
-    return about | {"title": title, "lines": list(budget_lines(answer))}
+    return replace(about, title=title, lines=[*budget_lines(answer)])
 
 
 def _training_question(form: Form, question: Values) -> dict[str, Any]:
@@ -165,29 +174,33 @@ def _training(
     cost = costs_of(device.model, trained, asked)
     ran = dict.fromkeys(plain(one.model) for one in _each(cost))
     is_own = form.subject.is_decoder or [*ran] == [plain(device.model.file.device)]
-    about = {
-        "cost": cost,
-        "known": device.name if is_own else "; ".join(ran),
-        "command": _command("cost", form, device),
-    }
+    about = TrainingCard(
+        device=device,
+        known=device.name if is_own else "; ".join(ran),
+        command=_command("cost", form, device),
+        cost=cost,
+    )
     if isinstance(cost, Costs):
         several = _several(form, cost, f"On {plain(device.key)}, the cheapest first")
-        lines, after = several.pop("sentences"), several.pop("lines")
         remarks = dict.fromkeys(note for one in cost.answers for note in one.warnings)
-        return about | several | {"lines": lines, "after": after, "remarks": [*remarks]}
+        return replace(
+            about, title=several.bests[0][0], facts=several.facts, lines=several.sentences,
+            table=several.table, after=several.lines, remarks=[*remarks],
+        )  # fmt: skip
     if cost.fits is False:
-        return about | {"title": "does not fit", "lines": [no_room(cost)]}
+        return replace(about, title="does not fit", lines=[no_room(cost)])
     before, by_number, after = cost_parts(cost)
     best = cost.best
     title, no = _unless_kept(form, cost, cost.summary(best.devices) + likely_words((cost, best)))
-    return about | {
-        "title": title,
-        "facts": [] if no else [*facts_of_training(cost, best)],
-        "lines": [*no, before[0]],
-        "after": [*before[1:], *after],
-        "remarks": cost.warnings,
-        "table": by_number.html(f"On {plain(device.key)}, by number of devices"),
-    }
+    return replace(
+        about,
+        title=title,
+        facts=[] if no else [*facts_of_training(cost, best)],
+        lines=[*no, before[0]],
+        after=[*before[1:], *after],
+        remarks=cost.warnings,
+        table=by_number.html(f"On {plain(device.key)}, by number of devices"),
+    )
 
 
 def _unless_kept(form: Form, cost: Cost | Costs, title: str) -> tuple[str, list[str]]:
@@ -201,17 +214,21 @@ def _unless_kept(form: Form, cost: Cost | Costs, title: str) -> tuple[str, list[
     return title, []
 
 
-def beside(form: Form, question: Values, cards: list[Card], left_out: Mapping[str, str]) -> Beside:
-    """Several devices of a training or of serving beside each other; {} of others, or fewer than two.
+def beside(
+    form: Form, question: Values, cards: Sequence[Card], left_out: Mapping[str, str]
+) -> Comparison | None:
+    """Several devices of a training or of serving beside each other; None of others, or fewer than two.
 
     `left_out`: reasons why others are not asked.
     """
     if len(cards) < 2 or form.view not in COMPARING:
-        return {}
+        return None
     if form.view == "llm":
-        return _served_beside(form, question, cards, left_out)
-    costs = [one for card in cards for one in _each(card["cost"])]
-    on = ",".join(card["device"].argument for card in cards)
+        served = [card for card in cards if isinstance(card, ServingCard)]
+        return _served_beside(form, question, served, left_out)
+    trained = [card for card in cards if isinstance(card, TrainingCard)]
+    costs = [one for card in trained for one in _each(card.cost)]
+    on = ",".join(card.device.argument for card in cards)
     return _costs(form, with_modes(joined(costs, {}, question["precision"])), on)
 
 
@@ -219,7 +236,7 @@ def _each(cost: Cost | Costs) -> Sequence[Cost]:
     return cost.answers if isinstance(cost, Costs) else [cost]
 
 
-def trained_on_all(form: Form, question: Values, trained: Any) -> Beside:
+def trained_on_all(form: Form, question: Values, trained: Any) -> Comparison:
     """The trainings of each device that `lolat cost --on all` asks, and of the user's own, as a table.
 
     LolatError if there is none.
@@ -231,10 +248,10 @@ def trained_on_all(form: Form, question: Values, trained: Any) -> Beside:
         (short_name(cost.device), note) for cost in costs.answers for note in cost.warnings
     )
     found = _costs(form, costs, ",".join(on))
-    return found | {"notes": [f"{', '.join(names)}: {note}" for note, names in notes.items()]}
+    return replace(found, notes=[f"{', '.join(names)}: {note}" for note, names in notes.items()])
 
 
-def _costs(form: Form, costs: Costs, on: str) -> Beside:
+def _costs(form: Form, costs: Costs, on: str) -> Comparison:
     keys = {device.model.label: key for key, device in form.every.items()}
 
     def named(of: Any) -> Any:
@@ -246,24 +263,23 @@ def _costs(form: Form, costs: Costs, on: str) -> Beside:
     costs = replace(made, in_launch=launched, channels_last=costs.channels_last, **others)
     command = join(["lolat", "cost", form.network(), "--on", on, *form.options()])
     found = _several(form, costs, "The cheapest first")
-    found["lines"] += left_out_lines(on_page(costs.left_out), None)
-    return found | {"notes": [], "command": command}
+    lines = [*found.lines, *left_out_lines(on_page(costs.left_out), None)]
+    return replace(found, lines=lines, command=command)
 
 
-def _several(form: Form, costs: Costs, caption: str) -> Card:
-    """Several trainings: the best as a title with its facts, sentences before the table, lines behind."""
+def _several(form: Form, costs: Costs, caption: str) -> Comparison:
+    """Several trainings as a comparison without its command."""
     said, table, bests, after = costs_parts(costs)
     row = headline(costs)
     title = Choice.of(*row).words + likely_words(row) if row else ""
     found, no = _unless_kept(form, costs, title)
-    return {
-        "title": found,
-        "bests": [(found, "")],
-        "facts": [*facts_of_training(*row)] if row and not no else [],
-        "sentences": [*no, said, *(best.words for best in bests)],
-        "table": table.html(caption) if table.rows else "",
-        "lines": after,
-    }
+    return Comparison(
+        bests=[(found, "")],
+        facts=[*facts_of_training(*row)] if row and not no else [],
+        sentences=[*no, said, *(best.words for best in bests)],
+        table=table.html(caption) if table.rows else "",
+        lines=after,
+    )
 
 
 # ---- Language models.
@@ -289,21 +305,23 @@ def _llm(form: Form, question: Values, device: ListedDevice, decoder: Decoder) -
     is_answer = not no and row.tpot_ms is not None
     if is_answer:
         title = priced_gpus(row)
-    return {
-        "title": title,
-        "then": _token_words(row, answer.asked.percentile) if is_answer else "",
-        "lines": [*no, *before],
-        "table": configurations.html(f"On {plain(device.key)}, {load_line(answer.served)}"),
-        "load": row.load_words,
-        "parts": _parts(row) if is_answer else [],
-        "row": row,
-        "facts": [*facts(row, answer)] if is_answer else [],
-        "answer": None if no else answer,
-        "after": [*best, *notes] if is_answer else [],
-        "remarks": [note for note in answer.warnings if note not in told],
-        "loads": [] if is_crowded(form) else loads_of(device.model, decoder, asked, answer),
-        "command": _command("llm", form, device),
-    }
+    return ServingCard(
+        device=device,
+        known=device.name,
+        command=_command("llm", form, device),
+        title=title,
+        then=_token_words(row, answer.asked.percentile) if is_answer else "",
+        lines=[*no, *before],
+        table=configurations.html(f"On {plain(device.key)}, {load_line(answer.served)}"),
+        load=row.load_words,
+        parts=_parts(row) if is_answer else [],
+        row=row,
+        facts=[*facts(row, answer)] if is_answer else [],
+        answer=None if no else answer,
+        after=[*best, *notes] if is_answer else [],
+        remarks=[note for note in answer.warnings if note not in told],
+        loads=[] if is_crowded(form) else loads_of(device.model, decoder, asked, answer),
+    )
 
 
 def _parts(row: ServingConfig) -> list[tuple[int, str, float]]:
@@ -320,43 +338,35 @@ def _token_words(row: ServingConfig, at: int | None) -> str:
 
 
 def _served_beside(
-    form: Form, question: Values, cards: list[Card], left_out: Mapping[str, str]
-) -> Beside:
-    """The best rows of several devices under one load as a table, the cheapest first, and the "cards" in
-    that order.
-    """
-    of = {c["device"].key: c for c in cards if c["answer"] and c["answer"].compared}
-    found = {key: card["answer"] for key, card in of.items()}
+    form: Form, question: Values, cards: Sequence[ServingCard], left_out: Mapping[str, str]
+) -> Comparison:
+    """The best rows of several devices under one load as a table, the cheapest first, as are the cards."""
+    found = {c.device.key: c.answer for c in cards if c.answer and c.is_compared}
     asked = ServingQuestion(**_given(form, question))
     several = side_by_side(found, asked, left_out)
     table, place = "", by_price(several, several.answers)
     if place:
-        cards = sorted(
-            cards, key=lambda card: [*place, card["device"].key].index(card["device"].key)
-        )
+        cards = sorted(cards, key=lambda card: [*place, card.device.key].index(card.device.key))
         best = f"The cheapest configuration of each, {load_line([*several.answers.values()])}"
         caption = EACH_LOAD.removesuffix(":") if several.by_load else best
         table = of_one_type(compared_table(several), caption)
-    others = [c for c in cards if c["device"].key not in of]
-    noes = by_text(
-        (plain(c["device"].key), row_words(c["row"]) if c["answer"] else c["title"]) for c in others
-    )
-    on = [d.argument for d in (form.beside_all if form.is_all else (c["device"] for c in cards))]
-    return {
-        "cards": cards,
-        "bests": [*headlines(several)] or [(cards[0]["title"], plain(cards[0]["device"].key))],
-        "sentences": [*verdict_lines(several)],
-        "table": table,
-        "lines": [
+    others = [c for c in cards if not c.is_compared]
+    noes = by_text((plain(c.device.key), row_words(c.row) if c.answer else c.title) for c in others)
+    on = [d.argument for d in (form.beside_all if form.is_all else (c.device for c in cards))]
+    return Comparison(
+        cards=cards,
+        bests=[*headlines(several)] or [(cards[0].title, plain(cards[0].device.key))],
+        sentences=[*verdict_lines(several)],
+        table=table,
+        lines=[
             *(f"{', '.join(names)}: {why}, as said below" for why, names in noes.items()),
             *several.remarks,
             *after_lines(several),
         ],
-        "notes": [],
-        "command": join(
+        command=join(
             ["lolat", "llm", ",".join([ALL] * form.is_all + on), form.network(), *form.options()]
         ),
-    }
+    )
 
 
 # ---- Latency: the devices beside each other.
@@ -370,33 +380,30 @@ MARKS: dict[Place, str] = {
 """A place to the measured range -> its meaning."""
 
 
-def differ(form: Form, question: Values, cards: list[Card]) -> str:
+def differ(form: Form, question: Values, cards: Sequence[Card]) -> str:
     """The remark on devices that answer in precisions or launches that differ; "" without them."""
     precision, launch = (form.fields.get(name) for name in ("precision", "launch"))
     if form.subject.is_decoder or precision is None or launch is None:
         return ""
-    if question.get("precision") == BEST and not any("predictions" in c for c in cards):
+    if question.get("precision") == BEST and not any(isinstance(c, LatencyCard) for c in cards):
         return ""  # a training in each device's fastest precision
     remedy = f'one for all in "{precision.label}"'
     remedy += ", or each device's fastest" * (BEST in (precision.choices or ()))
     models = (
-        c["predictions"][0].query.model
-        if "predictions" in c
-        else asked_of(form, c["device"], question)
+        c.predictions[0].query.model
+        if isinstance(c, LatencyCard)
+        else asked_of(form, c.device, question)
         for c in cards
     )
     return not_alike(models, remedy, f'one for all in "{launch.label}"')
 
 
-def compared(form: Form, cards: list[Card], is_alike: bool) -> Card | None:
+def compared(form: Form, cards: Sequence[LatencyCard], is_alike: bool) -> LatencyComparison | None:
     """A comparison of the devices at each batch size; None for a single answer.
 
-    `groups`: a batch size; the longest time of all intervals; (number, card, prediction) of each device,
-    the fastest first and those without room last. `sentences`: on assumed hosts, and if the precisions are
-    alike on devices that are too close to call, and on the cheapest. `marks`: what the words
-    behind the devices mean; `has_prices`: there is a price; `command`: of all devices.
+    `is_alike`: True if their precisions and launches are alike; else no device is called the best.
     """
-    of_size = list(zip(*(c["predictions"] for c in cards), strict=True))
+    of_size = list(zip(*(c.predictions for c in cards), strict=True))
     if len(cards) * len(of_size) < 2:
         return None
     groups, every = [], [p for predictions in of_size for p in predictions]
@@ -405,44 +412,41 @@ def compared(form: Form, cards: list[Card], is_alike: bool) -> Card | None:
         lines = [(i, cards[i], p) for i, p in enumerate(predictions)]
         lines.sort(key=lambda line: (line[2].fits is False, line[2].latency_ms))
         longest = max(max(p.latency_ms, *(p.interval_ms or (0.0,))) for p in predictions) or 1.0
-        names = [plain(card["device"].key) for _, card, _ in lines]
+        names = [plain(card.device.key) for _, card, _ in lines]
         times = {
             name: (p.latency_ms, p.interval_ms)
             for name, (_, _, p) in zip(names, lines, strict=True)
             if p.fits is not False
         }
         size = predictions[0].batch_size
-        groups.append((size, longest, lines))
+        groups.append(LatencyGroup(size, longest, lines))
         if is_alike and names[0] in times and not assumed_hosts(predictions):
             at = f" at batch {size:,}" if of_size[1:] else ""
             alike = apart_words(names[0], times, f"The fastest{at}, {names[0]}, is ")
             sentences += [alike] * bool(alike)
     places = {place for p in every for place in range_of(p.in_domain, p.host_bound)}
-    on = ",".join(card["device"].argument for card in cards)
-    return {
-        "groups": groups,
-        "sentences": [*sentences, *(cheapest_lines(every) if is_alike else ())],
-        "marks": [words for place, words in MARKS.items() if place in places],
-        "has_prices": any(p.dollars_per_million for p in every),
-        "command": join(["lolat", "predict", form.network(), "--on", on, *form.options()]),
-    }
+    on = ",".join(card.device.argument for card in cards)
+    return LatencyComparison(
+        groups=groups,
+        sentences=[*sentences, *(cheapest_lines(every) if is_alike else ())],
+        marks=[words for place, words in MARKS.items() if place in places],
+        has_prices=any(p.dollars_per_million for p in every),
+        command=join(["lolat", "predict", form.network(), "--on", on, *form.options()]),
+    )
 
 
-def blocks(cards: list[Card]) -> dict[str, Any]:
-    """The blocks at the shown batch size: a row for each that takes time, (ms, share) on each device.
+def blocks(cards: Sequence[LatencyCard]) -> BlockTable:
+    """The blocks at the shown batch size: a row for each that takes time.
 
     The call, the last row, is in a GPU's launches: only a CPU may have it.
     """
-    of_devices = [c["shown"] for c in cards]
-    lines = []
+    of_devices = [c.shown for c in cards]
+    lines = list[BlockLine]()
     for of_block in zip_longest(*map(block_rows, of_devices)):
         row = next(filter(None, of_block))
         cells = [(r.latency_ms, r.share) if r else (0.0, 0.0) for r in of_block]
         most = TERMS[row.bound_by] if len(cards) == 1 else ""
         if any(ms > 0.0 for ms, _ in cells):
-            lines.append({"name": row.label, "summary": row.summary, "cells": cells, "most": most})
-    return {
-        "rows": lines,
-        "longest": max((share for line in lines for _, share in line["cells"]), default=0.0) or 1.0,
-        "sentences": [bottleneck_sentence(p) for p in of_devices],
-    }
+            lines.append(BlockLine(row.label, row.summary, cells, most))
+    longest = max((share for line in lines for _, share in line.cells), default=0.0) or 1.0
+    return BlockTable(lines, longest, [bottleneck_sentence(p) for p in of_devices])

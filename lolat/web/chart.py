@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lolat.api.model import Model
@@ -13,9 +13,9 @@ from lolat.llm.decoder import Decoder
 from lolat.llm.load import Trace
 from lolat.report.tables import Column, ReportTable
 from lolat.units import digits, milliseconds, plain
+from lolat.web.cards import Card, Chart, ServingCard
 from lolat.web.form import Form
 
-Card = dict[str, Any]
 LOADS = tuple(round(2 ** (n / 2)) for n in (0, *range(2, 21)))
 """Concurrent requests of the chart."""
 LINE = 0.06
@@ -33,7 +33,7 @@ def is_crowded(form: Form) -> bool:
 
 
 def loads_of(
-    model: Model, decoder: Decoder, asked: Card, answer: ServingAnswer
+    model: Model, decoder: Decoder, asked: dict[str, Any], answer: ServingAnswer
 ) -> list[ServingConfig]:
     """Many loads on each number of GPUs that was asked for, else on each that holds the model."""
     free = asked | NO_LIMITS | {"request_rate": (), "arrivals": None}
@@ -48,20 +48,14 @@ def loads_of(
     return [row for row in found.served if row.fits and row.tpot_ms and row.tokens_per_s_gpu]
 
 
-def chart(form: Form, question: Card, cards: list[Card]) -> Card | None:
-    """All loads and numbers of GPUs by tokens/s of a request and of a GPU, in a square of 1 x 1.
-
-    `dots`: place, color, words; `colors`: words of each color, which is a device's or, of one device, that
-    of a split on GPUs; `front`: places of those that no other one beats in both; `rings`: places of the
-    chosen rows; `words`: their names, each at a height of its own; `limit`: (place, words) of the fewest
-    tokens/s of a request, None without or outside; `ticks`: (label, place), of both axes.
-    None if nothing is served; `crowded` alone if the devices are too many.
-    """
+def chart(form: Form, question: Mapping[str, Any], cards: Sequence[Card]) -> Chart | None:
+    """The chart of all loads and numbers of GPUs; None if nothing is served, without dots of too many."""
     if form.view == "llm" and is_crowded(form):
-        return {
-            "crowded": f"More than {MOST_DRAWN} devices are not drawn in one chart: choose fewer."
-        }
-    loads = [(card["device"].key, row) for card in cards for row in card.get("loads", ())]
+        return Chart(
+            crowded=f"More than {MOST_DRAWN} devices are not drawn in one chart: choose fewer."
+        )
+    served = [card for card in cards if isinstance(card, ServingCard)]
+    loads = [(card.device.key, row) for card in served for row in card.loads]
     if not loads:
         return None
     is_one = len({key for key, _ in loads}) == 1
@@ -72,7 +66,7 @@ def chart(form: Form, question: Card, cards: list[Card]) -> Card | None:
     names = [name(key, row) for key, row in loads]
     colors = [*dict.fromkeys(names)]
     speeds = [(row.tokens_per_s_user or 0.0, row.tokens_per_s_gpu or 0.0) for _, row in loads]
-    chosen = [(c["device"].key, c["row"]) for c in cards if c["answer"] and c["answer"].compared]
+    chosen = [(card.device.key, card.row) for card in served if card.is_compared]
     rings = [(row.tokens_per_s_user, row.tokens_per_s_gpu) for _, row in chosen]
     front: list[int] = []
     for n in sorted(range(len(loads)), key=lambda n: speeds[n], reverse=True):
@@ -92,22 +86,22 @@ def chart(form: Form, question: Card, cards: list[Card]) -> Card | None:
     places = [place(ring) for ring in rings]
     for (x, y), one in sorted(zip(places, chosen, strict=True), key=lambda ring: ring[0][1]):
         words.append((x, max(y, words[-1][1] + LINE) if words else y, name(*one)))
-    return {
-        "dots": [
+    return Chart(
+        dots=[
             (place(speeds[n]), colors.index(names[n]), f"{plain(key)}: {row.load_words}")
             for n, (key, row) in enumerate(loads)
         ],
-        "colors": colors,
-        "front": [place(speeds[n]) for n in front],
-        "rings": places,
-        "words": words,
-        "limit": (at, f"{fewest:.3g} tokens/s" + at_percentile) if 0.0 < at < 1.0 else None,
-        "ticks": [
+        colors=colors,
+        front=[place(speeds[n]) for n in front],
+        rings=places,
+        words=words,
+        limit=(at, f"{fewest:.3g} tokens/s" + at_percentile) if 0.0 < at < 1.0 else None,
+        ticks=[
             [(f"{tick:g}", at) for tick in ticks if 0.0 < (at := place((tick, tick))[axis]) < 1.0]
             for axis in (0, 1)
         ],
-        "table": _on_the_line([loads[n] for n in front]),
-    }
+        table=_on_the_line([loads[n] for n in front]),
+    )
 
 
 def _on_the_line(loads: Sequence[tuple[str, ServingConfig]]) -> str:

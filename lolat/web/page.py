@@ -23,6 +23,7 @@ from lolat.units import (
     shapes_text,
 )
 from lolat.web import answers
+from lolat.web.cards import Card, LatencyCard, PageAnswer
 from lolat.web.chart import chart
 from lolat.web.devices import ListedDevice, devices, every_device
 from lolat.web.form import Form
@@ -102,8 +103,8 @@ class Pages:
         """Reads a network at another resolution."""
         return lambda side: self.networks.get(spec, (side,))
 
-    def _answer(self, form: Form, question: dict[str, Any]) -> dict[str, Any] | None:
-        """The answer as the template needs it; None with an error in the form where there is none."""
+    def _answer(self, form: Form, question: dict[str, Any]) -> PageAnswer | None:
+        """The answer; None with an error in the form where there is none."""
         named = form.subject.named.name
         spec, arrivals = question[named], question.get("arrivals") or ""
         try:
@@ -116,8 +117,8 @@ class Pages:
         except LolatError as error:
             form.refuse(error, named)
             return None
-        cards, failed = [], list[tuple[ListedDevice, LolatError]]()
-        found, left_out = answers.Beside(), dict[str, str]()
+        cards, failed = list[Card](), list[tuple[ListedDevice, LolatError]]()
+        found, left_out = None, dict[str, str]()
         asked = [form.devices[key] for key in form.ticked]
         if form.is_all and form.view == "llm":
             asked, left_out = every_device(form.beside_all)
@@ -133,35 +134,37 @@ class Pages:
             except LolatError as error:
                 failed.append((device, error))
         found = found or answers.beside(form, question, cards, left_out)
-        cards = found.get("cards", cards)
+        cards = [*found.cards] or cards if found else cards
         if not (cards or found):
             for device, why in failed:
                 form.refuse(why, "model", f"{plain(device.key)}: ")
             return None
-        is_latency, differ = form.view == "latency", answers.differ(form, question, cards)
-        if is_latency:
-            answers.show_largest(form, cards)
-        return {
-            "subject": subject,
-            "cards": cards,
-            "failed": [(device, form.words(why)) for device, why in failed],
-            "is_file": any(one.startswith(UPLOAD) for one in (spec, arrivals)),
-            "differ": differ,
-            "compared": answers.compared(form, cards, not differ) if is_latency else None,
-            "beside": found,
-            "briefs": found["bests"]
-            if found
-            else [(c["title"], plain(c["device"].key)) for c in _fastest_first(cards)],
-            "chart": chart(form, question, cards),
-            "blocks": answers.blocks(cards) if is_latency else None,
-        }
+        differ = answers.differ(form, question, cards)
+        latencies = [card for card in cards if isinstance(card, LatencyCard)]
+        if latencies:
+            latencies = answers.show_largest(form, latencies)
+            cards = [*latencies]
+        briefs = [(c.title, plain(c.device.key)) for c in _fastest_first(cards)]
+        return PageAnswer(
+            subject=subject,
+            cards=cards,
+            failed=[(device, form.words(why)) for device, why in failed],
+            is_file=any(one.startswith(UPLOAD) for one in (spec, arrivals)),
+            differ=differ,
+            compared=answers.compared(form, latencies, not differ) if latencies else None,
+            beside=found,
+            briefs=found.bests if found else briefs,
+            chart=chart(form, question, cards),
+            blocks=answers.blocks(latencies) if latencies else None,
+        )
 
 
-def _fastest_first(cards: list[answers.Card]) -> list[answers.Card]:
+def _fastest_first(cards: Sequence[Card]) -> list[Card]:
     """Cards of latencies by time, those without room last; others as they are."""
 
-    def order(card: answers.Card) -> tuple[bool, float]:
-        shown = card.get("shown")
-        return (shown.fits is False, shown.latency_ms) if shown else (False, 0.0)
+    def order(card: Card) -> tuple[bool, float]:
+        if isinstance(card, LatencyCard):
+            return card.shown.fits is False, card.shown.latency_ms
+        return False, 0.0
 
     return sorted(cards, key=order)

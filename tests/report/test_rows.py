@@ -9,10 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from lolat.api.model import Model
+from lolat.device.bottlenecks import bottlenecks
 from lolat.device.prediction import Prediction
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, FEATURES
-from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, bottlenecks, modules, prefixes
+from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, modules, prefixes
 from tests import synthetic
 
 NETWORK = synthetic.network(stages=2)

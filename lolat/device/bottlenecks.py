@@ -1,0 +1,43 @@
+"""The bottlenecks of a prediction: the blocks that stand out by their time."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from lolat.device.prediction import CALL, BlockPrediction, Prediction
+from lolat.units import digits
+
+MOST_BOTTLENECKS = 3
+SLOW = 1.25
+"""A block with as many times its share of the MACs in the time is slow."""
+WHOLE = 0.9
+"""Blocks with a larger share of the time are the network, and no part of it."""
+
+
+def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
+    """The blocks that stand out: three, and others that take as long as one of them, the longest first.
+
+    A block stands out if it takes twice as long as the median of the others. A slow block stands out at 1.5
+    times: it takes a quarter more of the time than of the MACs, and not for launch overhead, which has
+    nothing to do with MACs. If these blocks are nearly the network (WHOLE), by MACs too, the slow ones are
+    returned. There are none if the host takes longer than the device.
+    """
+    if prediction.host_bound:
+        return []
+    blocks = sorted((b for b in prediction.blocks if b.name != CALL), key=lambda b: -b.latency_ms)
+    macs = sum(b.counts["flops"] for b in blocks) or 1
+
+    def is_slow(block: BlockPrediction) -> bool:
+        return block.bound_by != "ops" and block.share >= SLOW * block.counts["flops"] / macs
+
+    def stands_out(i: int) -> bool:
+        share, usual = blocks[i].share, median(b.share for b in blocks[:i] + blocks[i + 1 :])
+        return share >= (1.5 if is_slow(blocks[i]) else 2.0) * usual
+
+    most = range(min(len(blocks), MOST_BOTTLENECKS) if blocks[1:] else 0)
+    times = {digits(blocks[i].latency_ms) for i in most if stands_out(i)}
+    found = [block for block in blocks if digits(block.latency_ms) in times]
+    share = sum(b.share for b in found)
+    if WHOLE < share < 1.1 * sum(b.counts["flops"] for b in found) / macs:
+        found = [*filter(is_slow, found)]
+    return found

@@ -1,0 +1,172 @@
+"""The answer of a page as its templates read it: cards of devices, comparisons, the chart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lolat.device.prediction import Prediction
+from lolat.llm.answer import ServingAnswer, ServingConfig
+from lolat.training.compare import Costs
+from lolat.training.cost import Cost
+from lolat.web.devices import ListedDevice
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """The answer of one device.
+
+    `known`: the profile that answers; `title`: in large letters, `then` below it; `facts`: (name, words) of
+    the row in the title; `lines` stand before the `table`, which is HTML, `after` behind it.
+    """
+
+    device: ListedDevice
+    command: str
+    known: str | None
+    title: str = ""
+    then: str = ""
+    facts: Sequence[tuple[str, str]] = ()
+    lines: Sequence[str] = ()
+    table: str = ""
+    after: Sequence[str] = ()
+    remarks: Sequence[str] = ()
+    parts: Sequence[tuple[int, str, float]] = ()
+    """(color, words, share) of what the time of a token goes to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyCard(Card):
+    """The predictions for each batch size; the one that is `shown`, and the address of its `report`."""
+
+    predictions: Sequence[Prediction]
+    shown: Prediction
+    report: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingCard(Card):
+    """The cost of a training."""
+
+    cost: Cost | Costs
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingCard(Card):
+    """A served language model: the `row` in the title, and its `load` in words; `answer`: None where no row
+    keeps the limits; `loads`: rows for the chart.
+    """
+
+    row: ServingConfig
+    load: str
+    answer: ServingAnswer | None
+    loads: Sequence[ServingConfig]
+
+    @property
+    def is_compared(self) -> bool:
+        """True if a row of the answer can stand beside those of other devices."""
+        return self.answer is not None and bool(self.answer.compared)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Several trainings or served models beside each other.
+
+    `bests`: under each load (title, name) of the best; `sentences` stand before the `table`, which is HTML,
+    `lines` behind it; `cards`: those of the devices, the best first.
+    """
+
+    bests: Sequence[tuple[str, str]]
+    sentences: Sequence[str]
+    table: str
+    lines: Sequence[str]
+    command: str = ""
+    facts: Sequence[tuple[str, str]] = ()
+    notes: Sequence[str] = ()
+    cards: Sequence[Card] = ()
+
+
+@dataclass(frozen=True)
+class LatencyGroup:
+    """The devices at one batch size: (number, card, prediction), the fastest first and those without room
+    last; `longest`: the longest time of all intervals, in ms.
+    """
+
+    batch_size: int
+    longest: float
+    lines: Sequence[tuple[int, LatencyCard, Prediction]]
+
+
+@dataclass(frozen=True)
+class LatencyComparison:
+    """Devices beside each other at each batch size.
+
+    `sentences`: on assumed hosts, devices that are too close to call, and the cheapest; `marks`: meanings
+    of the words behind the devices; `has_prices`: True if there is a price.
+    """
+
+    groups: Sequence[LatencyGroup]
+    sentences: Sequence[str]
+    marks: Sequence[str]
+    has_prices: bool
+    command: str
+
+
+@dataclass(frozen=True)
+class BlockLine:
+    """A block: (ms, share) on each device; `most`: what most of its time is, of a single device."""
+
+    name: str
+    summary: str
+    cells: Sequence[tuple[float, float]]
+    most: str
+
+
+@dataclass(frozen=True)
+class BlockTable:
+    """The blocks; `longest`: the largest share of one; a sentence on the bottlenecks of each device."""
+
+    rows: Sequence[BlockLine]
+    longest: float
+    sentences: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """All loads by tokens/s of a request and of a GPU, in a square of 1 x 1; a place is [x, y] in it.
+
+    `crowded`: why nothing is drawn, else "". `dots`: place, color, words; `colors`: words of each color,
+    which is a device's or, of one device, that of a split on GPUs; `front`: places of those that no other
+    one beats in both; `rings`: places of the chosen rows; `words`: (x, y, name) of these, each at a height
+    of its own; `limit`: (x, words) of the fewest tokens/s of a request, None without or outside; `ticks`:
+    (label, place) on both axes; `table`: the configurations on the front, as HTML.
+    """
+
+    crowded: str = ""
+    dots: Sequence[tuple[list[float], int, str]] = ()
+    colors: Sequence[str] = ()
+    front: Sequence[list[float]] = ()
+    rings: Sequence[list[float]] = ()
+    words: Sequence[tuple[float, float, str]] = ()
+    limit: tuple[float, str] | None = None
+    ticks: Sequence[Sequence[tuple[str, float]]] = ()
+    table: str = ""
+
+
+@dataclass(frozen=True)
+class PageAnswer:
+    """The answer of a page; `failed`: devices without one, and why; `briefs`: (title, name) of the best;
+    `differ`: the remark that devices are in precisions or launches that differ; `is_file`: True if a file
+    was sent.
+    """
+
+    subject: Any
+    cards: Sequence[Card]
+    failed: Sequence[tuple[ListedDevice, str]]
+    is_file: bool
+    differ: str
+    compared: LatencyComparison | None
+    beside: Comparison | None
+    briefs: Sequence[tuple[str, str]]
+    chart: Chart | None
+    blocks: BlockTable | None
