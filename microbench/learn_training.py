@@ -111,6 +111,11 @@ class Part(NamedTuple):
     of: Callable[..., Any]
 
 
+def training_graphs(backend: str) -> dict[str, Graph]:
+    """The graph of each of TRAINING_BLOCKS by name; see `known_graphs`."""
+    return known_graphs(backend, TRAINING_BLOCKS)
+
+
 def measure_training(
     run: Run, blocks: Sequence[Predefined] = TRAINING_BLOCKS
 ) -> tuple[dict[str, Any], Journal]:

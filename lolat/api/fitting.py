@@ -476,7 +476,5 @@ def _of_model(asked: Asked) -> DeviceFile:
     if file.training is not None:
         fitted = fitted.but(training=refitted(file.training, source))
         if fitted.kernels:
-            fitted = with_training(
-                fitted, blocks.known_graphs(framework, learn_training.TRAINING_BLOCKS)
-            )
+            fitted = with_training(fitted, learn_training.training_graphs(framework))
     return fitted

@@ -118,9 +118,7 @@ def _learn_latencies(old: DeviceFile | None, target: Path, run: learn_blocks.Run
         if file.training and environment.differences(label, file.training["environment"], where):
             file = file.but(training=None)  # times of two frameworks are not mixed
         if run.device == "gpu" and file.training:
-            file = with_training(
-                file, blocks.known_graphs(run.backend, learn_training.TRAINING_BLOCKS)
-            )
+            file = with_training(file, learn_training.training_graphs(run.backend))
         write(target, file.document)
     journal.remove()
     for remark in file.warnings:
@@ -138,9 +136,7 @@ def _add_training(file: DeviceFile, target: Path, run: learn_blocks.Run) -> Devi
         section["environment"]["seconds"] = round(time.monotonic() - started, 1)
         file = file.but(training=section)
         if run.device == "gpu":
-            file = with_training(
-                file, blocks.known_graphs(run.backend, learn_training.TRAINING_BLOCKS)
-            )
+            file = with_training(file, learn_training.training_graphs(run.backend))
         write(target, file.document)
     journal.remove()
     for remark in section["warnings"]:

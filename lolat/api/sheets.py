@@ -9,7 +9,6 @@ import msgspec
 
 from lolat.api.model import Model
 from lolat.device.file import readable_models
-from lolat.errors import InputError, arg
 from lolat.hardware.gpus import find_gpu
 from lolat.io.progress import Warn, nobody
 
@@ -40,15 +39,11 @@ def section(
     `stem`, the model's name, has.
     """
     from lolat.llm.fit import section_from
-    from lolat.llm.frameworks import FRAMEWORKS, frameworks_in
+    from lolat.llm.frameworks import framework_in
     from lolat.llm.gpu import section_of
     from lolat.llm.operation_tables import read_operations
 
-    framework = framework or frameworks_in(" ".join([*kernels, stem]))
-    if framework not in FRAMEWORKS:
-        raise InputError(
-            f"{arg('framework')} {framework!r}: expected one of {', '.join(FRAMEWORKS)}"
-        )
+    framework = framework or framework_in(" ".join([*kernels, stem]))
     timed = read_operations(*kernels, devices=[device] if device else (), warn=warn, sheet=sheet)
     others = {n: section_of(f.llm, str(p)) for n, p, _, f in readable_models() if f.llm is not None}
     return section_from(sheet, framework, timed, others)

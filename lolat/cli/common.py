@@ -59,6 +59,12 @@ def warn(remarks: Iterable[str]) -> None:
         say(f"warning: {remark}")
 
 
+def say_written(*files: Path | None) -> None:
+    """Say which files were written; None: no file was asked for."""
+    for file in filter(None, files):
+        say(f"written: {file}")
+
+
 # ---- Types of values.
 
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import datetime
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from msgspec.structs import replace
 
 from lolat.cli import common
 from lolat.cli.main import LazyGroup
-from lolat.errors import InputError, arg
-from lolat.io.tables import COPIES, read_table
-from lolat.io.writing import check_kind, write_text
-from lolat.mlp.layer_model import Errors, evaluate, read_layer_model, write_layer_model
-from lolat.mlp.recipes import RECIPES, data_sheets
-from lolat.mlp.table import TIME, parse
+from lolat.io.writing import check_kind
+from lolat.mlp.layer_model import Errors, read_layer_model
+from lolat.mlp.recipes import RECIPES
 from lolat.units import digits, percent, plural
 
-SEED = 0  # of random numbers: the held-out rows, the first weights
+if TYPE_CHECKING:
+    from lolat.mlp.answers import LayerPredict
+
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("lolat.cli.mlp:fit", "Train a model on a table of measured layers."),
     "predict": ("lolat.cli.mlp:predict", "The time of the layers of a table."),
@@ -32,22 +30,10 @@ def mlp() -> None:
     """Predict the time of a layer by a deep network (Justus et al. 2018)."""
 
 
-@dataclass(frozen=True)
-class LayerFit:
-    """A layer model that was trained: its errors on held-out rows."""
-
-    output: str
-    layer: str
-    recipe: str
-    gpus: tuple[str, ...]
-    errors: Errors
-    warnings: tuple[str, ...]
-
-
 @common.command(
     "lolat mlp fit layers.csv --output conv.json",
     "lolat mlp fit layers.csv --recipe paper --output dense.json",
-    answers={"layer-fit": "lolat.cli.mlp:LayerFit"},
+    answers={"layer-fit": "lolat.mlp.answers:LayerFit"},
 )
 @click.argument("table", metavar="CSV", type=click.Path())
 @click.option("--recipe", type=click.Choice(tuple(RECIPES)), default="best", show_default=True,
@@ -59,79 +45,41 @@ def fit(table: str, recipe: str, output: Path, epochs: int | None) -> None:
 
     CSV, gzipped or not, has a row per measured layer and GPU (columns: docs/reference/files.md).
     """
-    from lolat import __version__
-    from lolat.mlp.training import learn, split
+    from lolat.mlp.answers import fit_table
 
     common.check_file(output, "output", make_folder=True)
     check_kind(output, "output", read_layer_model)
-    text = read_table(table)
-    rows = parse(text).once()
-    remarks: list[str] = []
-    if copies := len(text) - len(rows):
-        remarks.append(COPIES.format(copies, len(text)))
-    text.say_unread(remarks.append)
-    common.warn(remarks)
-    devices = data_sheets(dict.fromkeys(rows["gpu"].tolist()))
-    train, test = split(len(rows), SEED)
     with common.Show() as bar:
-        model = learn(rows.select(train), RECIPES[recipe], devices, SEED, epochs, bar)
-    errors = evaluate(model, rows.select(test))
-    today = datetime.date.today().isoformat()
-    about = {**model.training, "table": Path(table).name, "lolat": __version__, "date": today}
-    write_layer_model(output, replace(model, training=about, errors=asdict(errors)))
-    gpus = tuple(device.name for device in devices.values())
-    answer = LayerFit(str(output), rows.layer, recipe, gpus, errors, tuple(remarks))
-    head = f"{output}: {rows.layer} layers, recipe {recipe}, {plural(len(devices), 'GPU')}"
-    common.answer(answer, [head, f"held out: {error_line(errors)}"])
-
-
-@dataclass(frozen=True)
-class LayerPredict:
-    """The layers of a table: the file with the predictions, and their errors if the table has times."""
-
-    model: str
-    table: str
-    layer: str
-    recipe: str
-    rows: int
-    output: str | None
-    errors: Errors | None
-    warnings: tuple[str, ...]
+        answer = fit_table(table, recipe, output, epochs, bar)
+    common.warn(answer.warnings)
+    head = f"{output}: {answer.layer} layers, recipe {recipe}, {plural(len(answer.gpus), 'GPU')}"
+    common.answer(answer, [head, f"held out: {error_line(answer.errors)}"])
 
 
 @common.command(
     "lolat mlp predict conv.json layers.csv --output predicted.csv",
-    answers={"layer-predict": "lolat.cli.mlp:LayerPredict"},
+    answers={"layer-predict": "lolat.mlp.answers:LayerPredict"},
 )
 @click.argument("model", metavar="LAYER_MODEL", type=click.Path())
 @click.argument("table", metavar="CSV", type=click.Path())
 @common.output_option(more="The table with a column predicted_ms.")
 def predict(model: str, table: str, output: Path | None) -> None:
     """The time of each layer of a table, and the errors if it has times."""
+    from lolat.mlp.answers import predict_table
+
     common.check_file(output, "output", make_folder=True)
-    known, text = read_layer_model(model), read_table(table)
-    timed = TIME in text.names and len(text) > 0
-    rows = parse(text, known.layer, times=timed)
-    times, errors = known.predict(rows), evaluate(known, rows) if timed else None
-    if output is None and errors is None:
-        raise InputError(f"{table} has no times to compare with: give {arg('output')}")
-    lines = []
-    if errors is not None:
-        head = f"{model}: {known.layer} layers, recipe {known.recipe}"
-        lines += [head, error_line(errors)]
-    if output is not None:
-        write_text(output, text.with_column("predicted_ms", (f"{t:.6g}" for t in times.tolist())))
-        lines.append(f"{output}: {plural(len(rows), 'row')}")
-    remarks: list[str] = []
-    text.say_unread(remarks.append)
-    if outside := known.outside(rows):
-        remarks.append(outside)
-    answer = LayerPredict(
-        model, table, known.layer, known.recipe, len(rows), str(output) if output else None, errors,
-        tuple(remarks),
-    )  # fmt: skip
+    answer = predict_table(model, table, output)
     common.warn(answer.warnings)
-    common.answer(answer, lines)
+    common.answer(answer, _predicted_lines(answer))
+
+
+def _predicted_lines(answer: LayerPredict) -> Iterator[str]:
+    """The errors of the predictions, and the file that has them."""
+    if answer.errors is not None:
+        yield f"{answer.model}: {answer.layer} layers, recipe {answer.recipe}"
+        yield error_line(answer.errors)
+    if answer.output is not None:
+        yield f"{answer.output}: {plural(answer.rows, 'row')}"
 
 
 def error_line(errors: Errors) -> str:

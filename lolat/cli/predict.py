@@ -165,9 +165,7 @@ def _write(predictions: Predictions, csv: Path | None, html: Path | None, limits
         predictions[0].write_html(html)
     elif html is not None:
         write_text(html, page(predictions, limits, common.called()))
-    for file in (csv, html):
-        if file is not None:
-            common.say(f"written: {file}")
+    common.say_written(csv, html)
 
 
 # ---- Commands of one network on one device: `lolat report`, `explain`, `budget`
@@ -240,9 +238,7 @@ def report(
         )
     printed = folded[0] if len(folded) == 1 else replace(found, answers=tuple(folded))
     common.answer(printed, one_by_one(found, lambda p: report_lines(p, depth, html is not None)))
-    for file in (csv, html):
-        if file is not None:
-            common.say(f"written: {file}")
+    common.say_written(csv, html)
     check_room(several)
 
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -41,6 +41,8 @@ OF_INFERENCE = "latencies of inference"
 OF_TRAINING = "training"
 OF_LANGUAGE_MODELS = "operations of language models"
 MODEL_PARTS = (OF_INFERENCE, OF_TRAINING, OF_LANGUAGE_MODELS)
+QuestionKind = Literal["language models", "networks", "layers", "training", "spaces"]
+"""A kind of question that a file may answer; layers: the file was fitted to the single layers of 2018."""
 UNKNOWN = "unknown"  # the name of an unnamed device
 
 # ---- Reading and writing
@@ -242,12 +244,10 @@ class DeviceFile(Hardware):
         return {name: str(part.get("label") or name) for name, part in self.spaces.items()}
 
     @property
-    def answers_for(self) -> tuple[str, ...]:
-        """The questions that the file answers: "language models", "networks", "training", "spaces", or
-        "layers" if it was fitted to the single layers of 2018.
-        """
+    def answers_for(self) -> tuple[QuestionKind, ...]:
+        """The kinds of questions that the file answers."""
         of_layers = self.environment.of_layers
-        known = {
+        known: dict[QuestionKind, bool] = {
             "language models": self.llm is not None,
             "networks": self.has_latencies and not of_layers,
             "layers": of_layers,

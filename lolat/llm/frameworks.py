@@ -61,7 +61,8 @@ class Framework(msgspec.Struct, frozen=True):
     each token of a step. `fp8_cache`: quantized weights go with an FP8 cache on any GPU, else only on GPUs
     with FP4. `token_each`: a step must have a token for each request that it may hold. `mixes`, `reserves`:
     as in Rule. `rounds`, `range_ratio`: requests for each concurrent one, and their lengths, where
-    published rows do not state them.
+    published rows do not state them. `is_rate_checked`: its requests at a rate were compared with served
+    ones. `asks_for_fp8_cache`: the option without which its cache is in bfloat16.
     """
 
     title: str
@@ -80,6 +81,8 @@ class Framework(msgspec.Struct, frozen=True):
     reserves: bool = False
     rounds: int = 10
     range_ratio: float = 0.8
+    is_rate_checked: bool = False
+    asks_for_fp8_cache: str = ""
 
     def limits_on(self, sheet: Sheet, sequences: int = 0, tokens: int = 0) -> BatchLimits:
         """Return the limits of a step on a card; `sequences`, `tokens`: not the usual ones."""
@@ -106,6 +109,6 @@ FRAMEWORKS = msgspec.toml.decode(_ROWS, type=dict[str, Framework])
 DEFAULT_FRAMEWORK = "vllm"
 
 
-def frameworks_in(text: str) -> str:
+def framework_in(text: str) -> str:
     """Return the framework that a file's name contains, else vLLM."""
     return next((name for name in FRAMEWORKS if name in text.casefold()), DEFAULT_FRAMEWORK)

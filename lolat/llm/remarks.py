@@ -14,6 +14,7 @@ from lolat.hardware.gpus import find_gpu
 from lolat.io.results import Remark
 from lolat.llm.decoder import DTYPES, Decoder
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfitted
+from lolat.llm.frameworks import FRAMEWORKS
 from lolat.llm.gpu import IN_GENERAL, LINK_GB_S, OWN_FITS, OWN_IN_BFLOAT16
 from lolat.llm.load import REQUESTS, Trace
 from lolat.llm.names import named
@@ -105,8 +106,9 @@ def remarks_on(
          "from other language models or GPUs; the lower end assumes no such overhead"),
     )  # fmt: skip
     yield from _first_token(sizing)
-    if asked.request_rate and gpu.section.framework != "vllm":
-        yield "requests at a rate were compared with served ones on vLLM alone"
+    if asked.request_rate and not FRAMEWORKS[gpu.section.framework].is_rate_checked:
+        checked = ", ".join(one.title for one in FRAMEWORKS.values() if one.is_rate_checked)
+        yield f"requests at a rate were compared with served ones on {checked} alone"
     if isinstance(asked.arrivals, Trace):
         yield from _arrivals(asked.arrivals, asked, chosen)
     yield from _beyond(sizing, rows)

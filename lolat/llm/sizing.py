@@ -90,14 +90,16 @@ def answer(
     none = next((one for one in rows if not one.largest_concurrency), None)
     missing = "" if rental else remark
     made = ServingAnswer(
-        decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, asked,
-        tuple(rows), rows.index(best) if best else None, rental.basis if rental else None,
-        (*_remarks(sizings, rows, row, missing), *replicas_left_out(never, asked)),
-        row, tuple(bests), tuple(near), tuple(surer), tuple(others),
-        rental.listed + rental.note if rental else "",
-        needed_words(sizings[none.split]) if none else "",
-        max((offer.devices for offer in rental.offers), default=0) if rental else 0,
-        partial(_remarks_on_row, sizings, missing),
+        model=decoder.name, device=device, framework=section.framework,
+        parameters=decoder.parameters, active=decoder.active_parameters, asked=asked,
+        served=tuple(rows), best=rows.index(best) if best else None, bests=tuple(bests), chosen=row,
+        near=tuple(near), surer=tuple(surer), other_dtypes=tuple(others),
+        prices=rental.basis if rental else None,
+        price_list=rental.listed + rental.note if rental else "",
+        largest_machine=max((offer.devices for offer in rental.offers), default=0) if rental else 0,
+        warnings=(*_remarks(sizings, rows, row, missing), *replicas_left_out(never, asked)),
+        needs=needed_words(sizings[none.split]) if none else "",
+        remarks_on=partial(_remarks_on_row, sizings, missing),
     )  # fmt: skip
     if asked.has_limits and best is None:
         links, copies = slower_links(sizings.values()), own_copies(sizings[row.split], rows)
@@ -276,12 +278,15 @@ class Sizing:
         # Those that wait for a free sequence hold nothing.
         each = min(math.ceil(load.concurrency / groups), limits.sequences)
         row = ServingConfig(
-            deployment.decoder.name, self.device, deployment.called, deployment.kv_dtype,
-            round(load.input_tokens), round(load.output_tokens), int(load.concurrency),
-            deployment.tensor_parallel, replicas, deployment.gpus * replicas,
-            bool(self.fit) if rate else each <= self.fit, self._memory_gib(load, each),
-            self.fit * groups, request_rate=rate, expert_parallel=deployment.expert_parallel,
+            model=deployment.decoder.name, device=self.device,
+            dtype=deployment.called, kv_dtype=deployment.kv_dtype,
+            input_tokens=round(load.input_tokens), output_tokens=round(load.output_tokens),
+            concurrency=int(load.concurrency), request_rate=rate,
+            tensor_parallel=deployment.tensor_parallel, expert_parallel=deployment.expert_parallel,
             attention_data_parallel=deployment.attention_data_parallel,
+            replicas=replicas, gpus=deployment.gpus * replicas,
+            fits=bool(self.fit) if rate else each <= self.fit,
+            memory_gib=self._memory_gib(load, each), largest_concurrency=self.fit * groups,
         )  # fmt: skip
         if self.fit:
             row = replace(row, **self._timed(row, *self.times(load, groups)))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from lolat.device.question import several
 from lolat.hardware.rental import GIVEN
 from lolat.llm.answer import NEAR, ServingAnswer, ServingConfig
+from lolat.llm.frameworks import FRAMEWORKS
 from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
 from lolat.report.tables import Column, Part, ReportTable
@@ -470,11 +471,12 @@ def a_month(row: ServingConfig) -> str:
 def cache_legend(
     rows: Sequence[ServingConfig], framework: str, asked: ServingQuestion
 ) -> Iterator[str]:
-    """A remark on a cache in FP8 that vLLM has to be asked for."""
-    if framework == "vllm" and not asked.kv_dtype and any(r.kv_dtype != "bfloat16" for r in rows):
-        yield (
-            "cache fp8: start vLLM with --kv-cache-dtype fp8 (without it: ask with --kv-dtype bfloat16)."
-        )
+    """A remark on a cache in FP8 that the framework has to be asked for."""
+    used = FRAMEWORKS[framework]
+    is_other = not asked.kv_dtype and any(row.kv_dtype != "bfloat16" for row in rows)
+    if is_other and (option := used.asks_for_fp8_cache):
+        without = "without it: ask with --kv-dtype bfloat16"
+        yield f"cache fp8: start {used.title} with {option} ({without})."
 
 
 def start_words(rows: Sequence[ServingConfig]) -> Iterator[str]:

@@ -302,12 +302,13 @@ def cost_on(
     is_decoder = isinstance(trained, TrainedDecoder)
     samples, length, useful = _data(trained, asked)
     run = TrainingRun(
-        1 if largest else as_whole(asked.batch_size), samples, asked.epochs,
-        asked.optimizer or ("adamw" if is_decoder else "sgd"),
-        COVERAGE if asked.coverage is None else asked.coverage, asked.validation_samples,
-        1 if asked.accumulate is None else asked.accumulate, asked.sharding, asked.link_gbps,
-        max((most_devices, *given)),
-        "" if asked.tokens is None else f"{arg('tokens')} {asked.tokens:,.15g} "
+        batch_size=1 if largest else as_whole(asked.batch_size), samples=samples, epochs=asked.epochs,
+        optimizer=asked.optimizer or ("adamw" if is_decoder else "sgd"),
+        coverage=COVERAGE if asked.coverage is None else asked.coverage,
+        validation=asked.validation_samples,
+        accumulate=1 if asked.accumulate is None else asked.accumulate,
+        sharding=asked.sharding, link_gbps=asked.link_gbps, most=max((most_devices, *given)),
+        data="" if asked.tokens is None else f"{arg('tokens')} {asked.tokens:,.15g} "
         f"({plural(samples or 0, 'sequence')} of {length:,})",
     )  # fmt: skip
     run.check_batch(max(given, default=1))
