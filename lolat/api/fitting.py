@@ -222,7 +222,7 @@ def _document(asked: Asked) -> DeviceFile:
 
 
 def _say_other_cards(asked: Asked, file: DeviceFile) -> None:
-    """Warn of tables whose names have other GPUs than that of the model, or of each other."""
+    """Warn of tables whose names have a GPU other than the model's, or than each other's."""
     cards: dict[str, str] = {}
     if own := card_of(file.kind):
         cards[own] = "the model"
@@ -410,7 +410,7 @@ be of another machine. Ours was at most 0.2 off after learning (docs/results/ind
 def _say_other_level(
     model: Model, path: str, points: Sequence[Point], graphs: Mapping[str, Graph], warn: Warn
 ) -> None:
-    """Warn of a table whose networks take another time than the model predicts, though they are inside its
+    """Warn of a table whose networks take another time than predicted, though they are inside the
     measured range.
     """
     asked = [(p.latency_ms, model.predict(graphs[p.key], p.batch_size)) for p in points]

@@ -37,7 +37,7 @@ class ListedModel:
 
 @dataclass(frozen=True, repr=False)
 class Models(Result):
-    """The models that there are, local ones first; and the language models that are known by name.
+    """The models that can be named, local ones first, and the known language models.
 
     `data_sheets`: names of GPUs with a bundled data sheet, each of which is a device too.
     """

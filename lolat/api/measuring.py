@@ -351,7 +351,9 @@ def doctor(model: Model, progress: Progress) -> Diagnosis:
 
 
 def as_now(model: Model, progress: Progress) -> Model:
-    """The model of the machine as it is now, by some of its networks measured again: see `Model.as_now`."""
+    """The model scaled to the machine as it is now, by some of its networks measured again: see
+    `Model.as_now`.
+    """
     try:
         found = doctor(model, progress)
     except InputError as error:
@@ -455,7 +457,7 @@ def _is_settled(others: float, unrest: float) -> bool:
 def _keep(
     model: Model, by: Literal["doctor", "evaluate"], ratio: float, settled: bool = True
 ) -> None:
-    """Write the state of the machine beside the model, and have the model's next answers say it."""
+    """Write the state of the machine beside the model, so that the model's next answers say it."""
     write_check(model.file, model.source, by, ratio, settled)
     for one in (model, *model._in_mode.values()):
         one.__dict__.pop("state", None)

@@ -199,10 +199,10 @@ def read_network(network: Any, input_size: InputSize) -> Graph | Analysis:
 def _called(
     network: Graph | Analysis, name: str, others: Mapping[str | int, Graph | Analysis]
 ) -> Graph | Analysis:
-    """The graph by the name that the user gave it; without one an object's has a number behind its name
-    if others have that: "Sequential 2".
+    """The graph under the name that the user gave it. An object without a name has its own, and a
+    number if others have that: "Sequential 2".
 
-    `others`: by text, or by the number of an object.
+    `others`: objects by text, or by their number.
     """
     graph = _graph(network)
     taken = {_graph(other).name for key, other in others.items() if isinstance(key, int)}
@@ -216,7 +216,7 @@ def _graph(network: Graph | Analysis) -> Graph:
 
 
 def _eager(model: Model) -> Model:
-    """A GPU in eager mode; another device as it is."""
+    """A GPU in eager mode; any other device unchanged."""
     return model.run_as(launch=EAGER) if model.file.kernels and model.file.mode.fused else model
 
 
@@ -235,7 +235,7 @@ def priced(prediction: Prediction, listed: Prices) -> Prediction:
 
 
 def _fastest(model: Model, network: Graph | Analysis, question: Question) -> Prediction:
-    """The prediction of a device in its fastest precision, or in that of a network in half precision.
+    """The prediction of a device in its fastest precision; a network in half precision stays in it.
 
     Of precisions within TIED it is the one that needs the least memory.
     """

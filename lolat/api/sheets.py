@@ -52,7 +52,7 @@ def section(
 def section_of_sheet(
     name: str, facts: str | None = None, framework: str | None = None, stem: str = "", warn: Warn = nobody
 ) -> dict[str, Any]:  # fmt: skip
-    """The section on language models of a data sheet alone, that of `facts` or the bundled one.
+    """The section on language models of a data sheet alone, from `facts` or the bundled one.
 
     {} if the sheet has too few columns.
     """

@@ -234,7 +234,7 @@ def compare_rows(model: Model, table: NetworkTable, asked: Comparison) -> list[C
 
 
 def _other_way(mode: Mode, asked: Mode) -> str:
-    """Why a row is left out that was run in another way than the rows asked for."""
+    """The reason why a row is left out that was run in an execution mode other than asked for."""
     if mode == replace(asked, training=True):
         return "a training step; --training (in Python training=True) compares these"
     if mode == replace(asked, training=False):

@@ -69,7 +69,7 @@ def say_written(*files: Path | None) -> None:
 
 
 class _Meant(click.ParamType):
-    """A number in a range, whose error tells the one that was meant by another text."""
+    """A number in a range; its error names the number that another spelling meant."""
 
     min: Any
     max: Any

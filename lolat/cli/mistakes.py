@@ -79,7 +79,9 @@ def usage_words(error: click.UsageError) -> str:
 
 
 def unknown_option(error: click.NoSuchOption) -> str:
-    """The message for an unknown option: the one for it by meaning, else those of a similar name."""
+    """The message for an unknown option: it names our option of that meaning, else those with a similar
+    name.
+    """
     given, has = error.option_name, options_of(error.ctx)
     words, name = f"No such option {given!r}", given.strip("-").replace("_", "-")
     arguments = error.ctx.command.params if error.ctx else ()
@@ -167,9 +169,9 @@ def check_counts(on: Sequence[str], context: click.Context) -> None:
 MS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "min": 6e4, "h": 3.6e6, "hours": 3.6e6}
 """Units of time, in ms."""
 _THOUSANDS = re.compile(r"([kmgbt])(i?b|tok\w*|r?illion)?\b")
-"""Of a count: 50MB, 50 million, 2ktok."""
+"""A text in place of a count: 50MB, 50 million, 2ktok."""
 _SIDES = re.compile(r"\d+([x*]\d+)+")
-"""Of an input size: 224x224."""
+"""A text in place of an input size: 224x224."""
 
 
 def _with_unit(text: str, parameter: str, is_whole: bool) -> float:

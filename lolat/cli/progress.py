@@ -60,7 +60,7 @@ class Show(Progress):
         self.bar.stop()
 
     def start(self, text: str, total: int, done: int = 0) -> None:
-        """A stage of `total` steps begins; the `done` ones from before took no time in this one."""
+        """Begin a stage of `total` steps; the `done` ones are from an earlier run, and took no time."""
         if self.takes:
             say(f"this takes {self.takes}")
             self.takes = ""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lolat.llm.sizing import Sizing
 
 CHEAPER = 0.9
-"""Another data type is told of if it costs less than this fraction."""
+"""Another data type is offered if it costs less than this fraction."""
 
 
 def near_miss(

@@ -26,9 +26,9 @@ JUST = 1.0005
 IDLE = 0.15
 """A share of the requests that replicas could serve, below which the limits ask for nearly idle ones."""
 LIMITS = ("coverage", "max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "percentile", "sure")
-"""What was asked for, in the JSON of answers."""
+"""Arguments of the question that answers repeat in JSON."""
 HEADROOM = ("headroom_rate", "headroom")
-"""What the JSON of an answer has of its chosen row."""
+"""Attributes of the chosen row that an answer has in JSON."""
 LEAST_WAIT = 0.001
 """The share of a token's time that requests wait for memory at least, if they do worth mentioning."""
 SPLIT = ("tensor_parallel", "expert_parallel", "attention_data_parallel")
@@ -137,8 +137,8 @@ class ServingConfig(Result):
         return [(self.time(name, percentile) or 0.0, both) for name, both in ends.items()]
 
     def off(self, asked: ServingQuestion) -> float:
-        """Return the logarithm of the largest factor of a time to its limit; infinite: it cannot serve, or
-        is on more GPUs than asked for.
+        """Return the logarithm of the largest factor of a time to its limit; infinite if the row cannot
+        serve, or is on more GPUs than asked for.
         """
         if not self.fits or self.saturated or self.gpus > (asked.gpus or MOST_GPUS):
             return math.inf
@@ -155,7 +155,7 @@ class ServingConfig(Result):
     def _limited(
         self, asked: ServingQuestion
     ) -> list[tuple[str, float, tuple[float, float] | None, float]]:
-        """(name, ms, interval, limit) of each time with a limit, at the percentile asked for."""
+        """(name, ms, interval, limit) of each time that has a limit, at the percentile asked for."""
         limits = {"tpot": asked.max_tpot_ms, "ttft": asked.max_ttft_ms}
         both = zip(limits.items(), self.judged(asked.percentile), strict=True)
         return [(n, ms, ends, limit) for (n, limit), (ms, ends) in both if limit and ms]
@@ -239,7 +239,7 @@ class ServingConfig(Result):
 
     @property
     def shortage(self) -> str:
-        """The part of its load that a row with times serves, in words; "" if it serves all."""
+        """The part of its load that a row serves, in words; "" if it serves all."""
         if self.saturated:
             served = digits(self.largest_rate or 0.0)
             return f"overloaded, serves {served} of {self.request_rate:g} requests/s"

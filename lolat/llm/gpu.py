@@ -190,7 +190,9 @@ class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
         return any(one.rows for dtypes in self.operations.values() for one in dtypes.values())
 
     def of(self, kind: str) -> ServingSection:
-        """Return the section with the fit of a kind of decoder; it starts as that of the others."""
+        """Return the section with the overheads of a kind of decoder; without own ones the section
+        keeps its overheads and has no rows.
+        """
         if kind not in OWN_FITS:
             return self
         fit = self.fits.get(kind)

@@ -125,7 +125,7 @@ DELTA_TERMS = {
 CHUNKS = DELTA_TERMS | {
     "launch": (0.02, 0.7), "bytes": (15.0, 0.8), "chain": (0.03, 1.0), "item": (0.01, 1.0),
 }  # fmt: skip
-"""Of prompts: the products inside a chunk cost as much as many bytes."""
+"""The products inside a chunk of a prompt cost as much as many bytes."""
 STATE = 4.0  # bytes of an element of a head's matrix
 TAPS = 4.0  # tokens that the convolution sees, itself included
 

@@ -27,7 +27,7 @@ SHEET = ("bandwidth_gb_s", "memory_gib", "bf16_tflops")
 TimedOperations = dict[str, tuple[Rows, np.ndarray]]
 """Sizes and (rows,) ms by data type."""
 TimedTables = dict[str, TimedOperations]
-"""The same by operation."""
+"""Operation -> its columns in a table."""
 
 
 def read_sheet(path: str | Path, device: str) -> Sheet:

@@ -37,7 +37,7 @@ USUAL_LOADS = (1, 8, 32, 128)
 """Concurrent requests that are answered if neither these nor a rate are given."""
 USUAL_TOKENS = 1024, 512
 PERCENTILES = (50, 90, 99)
-"""The percentiles of times that every answer has; an asked one is added."""
+"""The percentiles of times in every answer; one that is asked for is added."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class ServingQuestion:
 
     @property
     def unusual(self) -> list[str]:
-        """Words on cached tokens, drafts, arrivals and limits of a step that were asked for."""
+        """Words on cached tokens, drafts, arrivals and limits of a step, where asked for."""
         arrivals, accepted = self.arrivals or POISSON, percent(self.accepted or 0.0)
         source = arrivals if isinstance(arrivals, str) else plain(arrivals.source)
         given = (

@@ -82,7 +82,7 @@ def no_row(
 
 
 def _limits_words(asked: ServingQuestion) -> str:
-    """Return the limits of times in words; "" without any."""
+    """Return the limits of times in words; "" without one."""
     at = "" if asked.percentile is None else f" at P{asked.percentile}"
     token = f"{milliseconds(asked.max_tpot_ms)} a token" if asked.max_tpot_ms else ""
     if asked.min_tokens_per_s:

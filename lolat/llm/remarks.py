@@ -115,7 +115,7 @@ def remarks_on(
 
 
 def _published(dtype: str, decoder: Decoder) -> list[str]:
-    """Return remarks on a data type that is asked for, where the decoder was published quantized."""
+    """Return remarks on a data type that is asked for beside a published quantization."""
     parts = sorted({part for kind in decoder.kinds for part in kind.unquantized})
     mxfp4, words = decoder.has_mxfp4, " and ".join(parts).replace("_", "-")
     return _true(
@@ -193,10 +193,10 @@ def _faster(
 
 
 def _types(sizing: Sizing, row: ServingConfig) -> dict[str, float]:
-    """Return ms of a token with other data types, where it is less than FASTER times that of a row.
+    """Return ms of a token in other data types, where they are less than FASTER times those of a row.
 
-    They are the published one, the other FP8, or bfloat16 if the published one is asked for; beside FP8
-    also SMALLER if no type was asked for. Types are compared if they were timed on the same GPU.
+    The other types are the published one, the other FP8, or bfloat16 if the published one is asked for;
+    beside FP8 also SMALLER if no type was asked for. They must have been timed on the same GPU.
     """
     here, load, found = sizing.deployment, sizing.load_of(row), dict[str, float]()
     others = {"bfloat16" if here.dtype == here.decoder.dtype else here.decoder.dtype}

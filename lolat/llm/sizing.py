@@ -119,7 +119,7 @@ def _remarks(
 def _remarks_on_row(
     every: Mapping[Split, Sizing], missing: str, row: ServingConfig
 ) -> Iterator[str]:
-    """Yield the remarks on a row as if its load and its GPUs alone were asked for."""
+    """Yield the remarks on a row, for a question about its load and its GPUs alone."""
     sizing, rate = every[row.split], row.request_rate
     number: int | tuple[()] = () if rate else int(row.concurrency)
     alone = replace(
@@ -131,7 +131,7 @@ def _remarks_on_row(
 def _enough(
     section: ServingSection, device: str, decoder: Decoder, asked: ServingQuestion, rental: Rental | None
 ) -> ServingConfig | None:  # fmt: skip
-    """Return the best row on more GPUs than were asked for, or than a node has; None without any."""
+    """Return the best row on more GPUs than asked for, or than a node has; None without one."""
     more = None if asked.request_rate else MOST_REPLICATED
     if asked.gpus == more or (more and (asked.gpus or 0) > more):
         return None
@@ -239,12 +239,15 @@ class Sizing:
         return fuller if fuller.keeps(asked) else row
 
     def load_of(self, row: ServingConfig) -> Load:
-        """Return the load that a row is of."""
+        """Return the load of a row."""
         return next(n for n in self.asked.loads() if row.load in (n.request_rate, n.concurrency))
 
     def with_headroom(self, row: ServingConfig) -> ServingConfig:
-        """Return a row with the most requests a second at which its GPUs keep the limits, and at which the
-        ends of the intervals do; no such rate if they do not at that of the row, or limits are of them.
+        """Return a row with the most requests a second at which its GPUs keep the limits, and at which
+        the ends of its intervals keep them.
+
+        The latter is None if the ends miss the limits at the row's own rate, or if the limits apply to
+        the ends.
         """
         most, surely = self._most_within(row, self.asked), None
         if self.asked.sure is None and row.is_sure(self.asked):

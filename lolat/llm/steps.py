@@ -43,7 +43,9 @@ OWN_KERNELS = 4
 """Small kernels of a layer besides normalizations: rotation, writing the cache, activation, and the one
 that merges the parts of attention."""
 LATENT_KERNELS = 5
-"""Those of latent attention: two normalizations, both absorbed products, joining a query's parts."""
+"""Small kernels of a layer with latent attention: two normalizations, both absorbed products, joining a
+query's parts.
+"""
 ABSORBED_KERNELS = ("mla_bmm_pre", "mla_bmm_post")
 DELTA_KERNELS = ("delta_conv", "delta_rule")
 FP8 = ("fp8", "fp8_block")
@@ -433,9 +435,10 @@ def product_words(tensor_parallel: int, groups: int, name: str = "tensor_paralle
 
 
 def cache_room(section: ServingSection, deployment: Deployment) -> float:
-    """Return the bytes that caches have on each GPU beside the weights.
+    """Return the bytes of caches on each GPU beside the weights.
 
-    Servers of models as large as those in OWN_FITS get options that leave caches half of what is free.
+    Servers of such large models (OWN_FITS) are started with options that give caches half of the free
+    memory.
     """
     server, sheet = section.server, section.sheet
     room = GIB * server.room_gib(sheet) - deployment.weight_bytes
@@ -455,8 +458,8 @@ def deployments_of(
 ) -> list[Deployment]:
     """Return the deployments asked for; else those on 1, 2, 4, 8 GPUs of a node that hold the weights.
 
-    Of experts whose cache tensor parallel would copy also one with attention groups on all of them. If none
-    holds the weights: that with the fewest bytes of them on a GPU.
+    For experts whose cache tensor parallel would copy there is one with attention groups on all GPUs
+    too. If no deployment holds the weights, the one with the fewest bytes of them on a GPU is returned.
     """
     found, refused = list[Deployment](), dict[tuple[int, int, int], InputError]()
     every = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node))

@@ -38,7 +38,9 @@ SAMPLE = {"samples": "sample", "tokens": "sequence"}
 
 
 def rented_words(cost: Cost, option: TrainingPrediction) -> str:
-    """The rented instances, their provider, and accelerator if the name has none; or that nothing fits."""
+    """The rented instances, with provider, and with accelerator if the name has none; or that nothing
+    fits.
+    """
     rented = option.rented
     if option.fits is False:
         needed = option.memory_bytes or cost.memory_bytes
@@ -185,7 +187,7 @@ def legend(answer: Cost | Costs, rows: Sequence[CostRow]) -> Iterator[str]:
 
 
 def ends_words(row: CostRow, limits: TrainingLimits) -> str:
-    """The interval of each limit that is likely kept, behind a word for that; "" without one."""
+    """The intervals of the limits that are only likely kept, behind a colon; "" without one."""
     cost, option = row
     each = []
     for one in limits.each():
@@ -234,7 +236,9 @@ def update_lines(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
 
 
 def kept_words(costs: Costs) -> str:
-    """A clause on the cheapest choice without the checkpointing that was asked for; "" without one."""
+    """A clause on the cheapest choice without checkpointing, in place of the checkpointing asked for;
+    "" without one.
+    """
     best, one = costs.cheapest, costs.without_checkpointing
     if one is None or best is None or not (one.dollars and best.dollars):
         return ""
@@ -285,7 +289,7 @@ def links_of(rows: Sequence[CostRow]) -> dict[str, list[CostRow]]:
 
 
 def compared_links(rows: Sequence[CostRow]) -> Iterator[str]:
-    """Lines on the links of devices that are compared; with a given link on those of each of them."""
+    """Lines on the links between the devices of each row."""
     links = links_of(rows)
     if all(option.link for some in links.values() for _, option in some):
         if links:

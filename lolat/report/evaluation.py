@@ -183,7 +183,7 @@ OF_NETWORKS = (
     Column("error", lambda pair: 100 * pair[0].error, "{:+,.1f} %".format),
     Column("", lambda pair: OUTSIDE * (pair[0].in_domain is False), is_text=True),
 )
-"""Of (a row compared, its network)."""
+"""A compared row -> its network."""
 
 
 def table_lines(result: TableEvaluation) -> Iterator[Part]:

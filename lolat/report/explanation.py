@@ -26,7 +26,7 @@ SIZES = {
 """Head of a column of counts -> the terms in it: a formula has the count itself, or its kinds."""
 TOP_BLOCKS = 5
 LEAST = 0.0005
-"""The share of a time from which a cause is told: less is 0.0 % of it."""
+"""Causes with a smaller share of the time are not told: they are 0.0 % of it."""
 MOST_COUNTS = 6
 
 

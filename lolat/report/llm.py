@@ -147,7 +147,7 @@ def types_words(row: ServingConfig) -> str:
 
 
 def breakdown(row: ServingConfig) -> list[tuple[str, str, float]]:
-    """(name, words, share) of what an output token's time goes to, the largest first, without trifles."""
+    """(name, words, share) of each part of an output token's time, the largest first, without trifles."""
     total = row.tpot_ms or 1.0
     shares = [(name, CALLED[name], ms / total) for name, ms in (row.breakdown or {}).items()]
     return sorted((s for s in shares if s[2] >= LEAST_SHARE), key=lambda share: -share[2])
@@ -301,7 +301,7 @@ def price_of(row: ServingConfig) -> str:
 
 
 def holds_words(best: ServingConfig, asked: ServingQuestion) -> Iterator[str]:
-    """The load up to which a best row keeps the limits, and how surely; nothing if there is none to say."""
+    """The largest load at which a best row keeps the limits, and how surely; nothing if it is not known."""
     if best.headroom_rate is not None:
         words = _room_words(best, asked)
         yield f"{words[0].upper()}{words[1:]}."
@@ -452,8 +452,8 @@ def rounded_down(rate: float) -> str:
 
 
 def priced_gpus(row: ServingConfig) -> str:
-    """The number of GPUs of a row, and the price that it was chosen by if it is known: without a rate that
-    of tokens.
+    """The number of GPUs of a row, and its price if it is known: a month under a rate, else a million
+    tokens.
     """
     price = ""
     if row.dollars_per_hour is not None:

@@ -254,9 +254,10 @@ def by_price(found: ComparedModels, rows: Mapping[str, ServingConfig]) -> list[s
 
 
 def leads(found: ComparedModels, rows: Mapping[str, ServingConfig], name: str) -> str:
-    """Return "cheapest" and "fastest" for a device that is among rows under one load, with `row_words`
-    and its two cheapest other data types; within limits all rows are chosen for their price, and none is
-    called the fastest.
+    """Return the marks of a device among rows under one load: "cheapest", "fastest", `row_words`, and
+    its two cheapest other data types.
+
+    Within limits no row is called the fastest, as all are chosen for their price.
     """
     fastest = "" if found.asked.has_limits else "fastest"
     called = {"cheapest": cheapest_word(rows[name]), "fastest": fastest}

@@ -97,7 +97,7 @@ def html(answer: Result) -> str:
 
 
 def _table(table: ReportTable) -> str:
-    """The columns of the terminal; notebooks align to the right where nothing says otherwise."""
+    """The columns of the terminal; a notebook aligns a column to the right unless told otherwise."""
 
     def row(tag: str, texts: Sequence[str], marked: bool = False) -> str:
         cells = (
@@ -141,7 +141,7 @@ SHOWN: Mapping[str, str] = {
 """Class of an answer with wide rows -> the columns that are shown."""
 MOST_COLUMNS = 16
 CANDIDATES = dict.fromkeys(("SearchResult", "Ranking"), True)
-"""Classes of answers whose rows end with choices, all of which are shown."""
+"""Classes of answers whose rows end with choices; all of these columns are shown."""
 
 
 def frame(answer: Result) -> Any:
@@ -169,7 +169,7 @@ def _pandas() -> Any:
 
 
 def _shown(answer: Result) -> list[str] | None:
-    """The columns that are shown; times of a served model at the percentile that was asked for."""
+    """The columns that are shown; times of a served model at the percentile asked for."""
     names: str | None = of_class(SHOWN, answer)
     asked = getattr(answer, "asked", None)
     at = getattr(asked, "percentile", None)
@@ -235,7 +235,9 @@ def _predictions(answers: Any) -> list[dict[str, Any]]:
 
 
 def _names(profile: str) -> dict[str, str]:
-    """The name of a device, alike in all execution modes; that of its profile, as `load` takes it."""
+    """The name of a device, alike in all execution modes, and the name of its profile, as `load` takes
+    it.
+    """
     return {"device": short_name(profile), "profile": profile}
 
 

@@ -35,7 +35,7 @@ LIGHT = 0.4
 """The strength of a color outside the measured range."""
 MOST_BARS = 40
 MOST_INTERVALS = 6
-"""Curves whose intervals are told apart."""
+"""The most curves with intervals: of more they cannot be told apart."""
 LOG_RATIO = 20.0
 """The longest bar over the shortest one from which their axis is logarithmic."""
 BESIDE: Mapping[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
@@ -101,8 +101,7 @@ def _draw_blocks(found: Prediction, axes: Axes) -> Any:
 
 
 def _add_legend(ax: Any, notes: Sequence[str] = (), handles: Sequence[Any] | None = None) -> None:
-    """A legend beside the axes, with notes above its names: those of an earlier answer on the axes too.
-
+    """Add a legend beside the axes, with notes above its names, also the notes of an earlier answer.
     `handles`: its lines; by default those of the axes.
     """
     earlier = ax.get_legend()
@@ -268,8 +267,8 @@ def _keys(names: Sequence[str], are_colors: bool) -> Iterator[Any]:
 
 
 def _draw_compared(found: Any, axes: Axes) -> Any:
-    """A bar for each device: the time per output token, at the percentile asked for; a curve if the
-    question has several loads.
+    """Draw a bar for each device: the time per output token at the percentile asked for; a curve for
+    several loads.
     """
     of_device: dict[str, list[Any]] = defaultdict(list)
     for best in found.loads.values():
@@ -389,5 +388,5 @@ PICTURES: Mapping[str, Callable[[Any, Axes], Any]] = {
 
 
 def of_class(table: Mapping[str, Any], answer: Result) -> Any:
-    """The entry of an answer's class, or of one that it is derived from; None if there is none."""
+    """The entry of an answer's class or of its nearest parent class; None if there is none."""
     return next((table[c.__name__] for c in type(answer).__mro__ if c.__name__ in table), None)

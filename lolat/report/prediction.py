@@ -266,7 +266,7 @@ def _noted(
 
 
 def _is_priced(predictions: Sequence[Prediction]) -> bool:
-    """True of several devices, or of one whose price is asked for."""
+    """True for several devices, and for one if its price was asked for."""
     return len({p.device for p in predictions}) > 1 or any(p.prices for p in predictions)
 
 

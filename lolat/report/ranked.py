@@ -85,9 +85,7 @@ def levels_words(own_runs: Mapping[str, int]) -> Iterator[str]:
 
 
 def assumed_hosts(predictions: Sequence[Prediction]) -> str:
-    """A remark on devices, beside others, whose times are those of hosts that the user did not give; ""
-    without them.
-    """
+    """A remark on devices, beside others, whose times depend on an assumed host; "" without them."""
     labels = {plain(p.query.model.label): None for p in predictions}
     sizes: dict[tuple[int, ...], list[str]] = {}
     for name in dict.fromkeys(map(device_words, predictions)):
@@ -127,7 +125,7 @@ def cards(predictions: Sequence[Prediction]) -> list[tuple[Prediction, str]]:
 
 
 def by_assumed_host(prediction: Prediction) -> bool:
-    """True if the time is that of a host that the user did not give."""
+    """True if the time depends on a host that was assumed, not given."""
     return bool(prediction.host_bound) and prediction.host_us is None
 
 
@@ -140,10 +138,11 @@ def grouped_notes(
     answers: Sequence[tuple[str, Sequence[str], tuple[float, float] | None]],
     most: float = MOST_NOTES,
 ) -> Iterator[str]:
-    """The notes on several answers, each with its name and interval, in at most `most` lines.
+    """The notes on several answers, each once with the names of its answers, in at most `most` lines.
 
-    The least sure answer is the first. If there are more, the lines are its first note, and the number of
-    the others with their commonest kinds; where several are as unsure, none is called the least sure.
+    The notes of the answer with the widest interval come first. If there are more lines, only its first
+    note is told, and the number of the others with their commonest kinds. It is called the least sure
+    answer unless another interval is as wide.
     """
 
     def width(interval: tuple[float, float] | None) -> float:

@@ -232,7 +232,7 @@ def block_rows(prediction: Prediction, depth: int | None = None) -> list[BlockRo
 
 
 def marked_rows(prediction: Prediction, depth: int | None = None) -> list[int]:
-    """The positions of those of `block_rows` that are bottlenecks."""
+    """The positions of the bottlenecks among `block_rows`."""
     names = {block.name for block in bottlenecks(folded(prediction, depth))}
     found = list[int]()
     for i, row in enumerate(block_rows(prediction, depth)):
@@ -242,7 +242,7 @@ def marked_rows(prediction: Prediction, depth: int | None = None) -> list[int]:
 
 
 def folded(prediction: Prediction, depth: int | None) -> Prediction:
-    """The prediction with a block for each of `block_rows` but the call; None: as it is."""
+    """The prediction with a block for each of `block_rows` but the call; unchanged for None."""
     if depth is None:
         return prediction
     named = [(r.label, [*r.blocks]) for r in block_rows(prediction, depth) if r.label != CALL]

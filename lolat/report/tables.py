@@ -31,11 +31,12 @@ def screen_width() -> int:
 
 
 Page = Literal["shown", "hidden", "spare", "below", "front", "varied"]
-"""A column on a page: shown; hidden; spare, left out of a narrow card; below, the second line in the cells
-of the column before it; front, right behind the first one; varied, said in the caption if it is the same in
-all of several rows, and then without what is below it."""
+"""A column on a page. shown; hidden; spare: left out of a narrow card; below: a second line in the
+cells of the column to its left; front: right after the first column; varied: if all rows have the same
+text, in the caption instead, and then its `below` column is left out.
+"""
 Screen = Literal["shown", "hidden", "brackets"]
-"""A column in a terminal: shown; hidden; in brackets behind the cells of the column before it."""
+"""A column in a terminal: shown; hidden; in brackets after the cells of the column to its left."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ Part = str | ReportTable
 
 
 def one_by_one(found: Any, parts: Callable[[Any], Iterable[Part]]) -> Iterator[Part]:
-    """The parts of an answer, or of each of several, with an empty line between two."""
+    """The parts of an answer; of several, an empty line between two."""
     for number, answer in enumerate(getattr(found, "answers", (found,))):
         yield from [""] * (number > 0)
         yield from parts(answer)

@@ -14,7 +14,7 @@ from lolat.training.cost import Again, Cost
 from lolat.training.parallel import NONE
 
 MUCH_SHORTER = 0.8
-"""The largest share of an iteration's time that another execution mode is told for."""
+"""Another execution mode is told if it takes at most this share of an iteration's time."""
 SHORTER = 0.9
 """Another launch, or no checkpointing, is offered if it takes at most this share of the time or price."""
 AskAbout = Callable[..., Cost | None]
@@ -39,8 +39,8 @@ def ask_about(again: Again | None, one: Choice, **changed: Any) -> Cost | None:
 
 
 def uncheckpointed(one: Choice, asked: AskAbout) -> Cost | None:
-    """The answer about a choice without checkpointing: as large updates, in the largest batch that fits, no
-    larger than its own; None without one.
+    """Answer about a choice without checkpointing: with updates of the same size, in the largest batch
+    that fits, at most the choice's own; None without one.
     """
     of_each, size = one.in_all // one.devices, one.batch_size
     while size:
@@ -53,7 +53,9 @@ def uncheckpointed(one: Choice, asked: AskAbout) -> Cost | None:
 
 
 def without_checkpointing(cost: Cost) -> Alternative | None:
-    """Return the answer without checkpointing, if it fits and as large updates are a tenth shorter so."""
+    """Return the answer without checkpointing, if it fits and takes a tenth less time for the same
+    updates.
+    """
     if cost.checkpointing in (None, NONE):
         return None
     one = Choice.of(cost, cost.best)

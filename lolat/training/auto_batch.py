@@ -12,7 +12,9 @@ from lolat.training.prediction import TrainingPrediction
 
 Plan = NetworkPlan | DecoderPlan
 At = Callable[[Plan, Sequence[int], int], tuple[TrainingPrediction, Rental | None]]
-"""A plan, the numbers of devices that it is for, and one of these -> its prediction, and offers to rent."""
+"""A function: (a plan, the numbers of devices that share it, one of these) -> its prediction, and
+offers to rent.
+"""
 
 CLOSE = 0.1
 """Estimated memory is off by up to this share, as of torchtitan (benchmarks/training_decoders.py)."""

@@ -64,7 +64,7 @@ class Choice:
 def way_of(
     precision: str | None, launch: str | None, layout: str, checkpointing: str | None
 ) -> str:
-    """Return an execution mode in words, without a launch that is eager and no checkpointing."""
+    """Return an execution mode in words; an eager launch and no checkpointing go unsaid."""
     again = "" if checkpointing in (None, NONE) else f"{checkpointing} checkpointing"
     return ", ".join(filter(None, (precision, launch if launch != EAGER else "", layout, again)))
 
@@ -90,7 +90,8 @@ def offer_words(offer: Choice, with_batch: bool = False, with_precision: bool = 
 def short_name(device: str) -> str:
     """Return a device's name without the mode it was measured in: "h100-fp16-nhwc" is "h100".
 
-    It stays whole where the rest is a card's and the beginning of another's: a Max-Q is told by neither.
+    The name stays whole if the short one also begins another card's name: it would not tell a Max-Q
+    apart.
     """
     short = re.sub(r"(-(fp32|fp16|bf16|amp|nhwc|compiled|vllm))+$", "", plain(device))
     names = device_names()

@@ -138,7 +138,7 @@ SHARING = (1, 2, 4, 8)
 
 
 def _most_devices(asked: TrainingQuestion) -> int:
-    """Return the largest number of devices that is asked for, each of which may be its own question."""
+    """Return the largest number of devices asked for; each number may be a question of its own."""
     numbers = [as_whole(k, "replicas") for k in several(asked.replicas)]
     return max(numbers or SHARING[-1:] * (asked.global_batch_size is not None), default=1)
 
@@ -174,14 +174,15 @@ def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
 
 
 def _shared(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) -> Cost:
-    """Answer a question, which can be asked again with other arguments; see `_of_part`."""
+    """Answer a question as `_of_part` does, so that it can be asked again with other arguments."""
     return replace(_of_part(ask, asked), again=Again(asked, ask))
 
 
 def _of_part(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) -> Cost:
-    """Answer for a device's part of a global batch: in micro-batches of the size asked for, of AUTO the
-    largest equal ones that fit; smaller ones where these hardly do or are outside the measured range, and
-    smaller ones cost no time.
+    """Answer for a device's part of a global batch.
+
+    It is computed in micro-batches of the size asked for; for AUTO in the largest equal ones that fit.
+    If these hardly fit or are outside the measured range, smaller ones are taken if they cost no time.
     """
     if asked.global_batch_size is None:
         return ask(asked)
@@ -210,8 +211,10 @@ def _hardly_fits(cost: Cost) -> bool:
 
 
 TRIED = ("tf32", "amp")
-"""Precisions that each device is tried in, beside its own; AMP alone if it was measured in half precision,
-as weights, gradients and states in two bytes have to be asked for. AMP is tried channels last too."""
+"""Precisions tried on each device, beside its own. A device measured in half precision is tried in AMP
+alone, as weights, gradients and states in two bytes have to be asked for. AMP is tried channels last
+too.
+"""
 
 
 def compare(
@@ -298,8 +301,8 @@ def choices_of(costs: Iterable[Cost | None]) -> list[Choice]:
 
 
 def with_modes(costs: Costs) -> Costs:
-    """Add `in_launch`, `offer`, `without_checkpointing` and `channels_last`: each device is asked again,
-    some arguments changed.
+    """Add `in_launch`, `offer`, `without_checkpointing` and `channels_last`, for which each device is
+    asked again.
     """
     devices = {cost.device: cost.again for cost in costs.answers}
 
@@ -379,8 +382,8 @@ def _fastest(model: Device, trained: Trained, most: int, asked: TrainingQuestion
 
 
 def _rank(asked: TrainingQuestion, cost: Cost) -> tuple[bool, float]:
-    """Return the order of answers of one device: the fastest that fits is the least; a layout that was not
-    asked for has to be faster by 2 %.
+    """Return a key that is least for the fastest answer that fits. A layout that was not asked for has
+    to be faster by 2 %.
     """
     is_tried = bool(cost.channels_last) and not asked.channels_last
     speed = cost.options[0].samples_per_s

@@ -46,7 +46,7 @@ NEARLY = 1.1
 
 @dataclass(frozen=True)
 class Again:
-    """A question about a device, and the function that answers it; another question can be asked so."""
+    """A question about a device and the function that answers it, to ask it again with other arguments."""
 
     asked: TrainingQuestion
     answer: Callable[[TrainingQuestion], Cost]
@@ -190,7 +190,7 @@ class Cost(Limited):
 
 OF_ROWS = ("device", "precision", "batch_size", "memory_bytes", "available_bytes", "fits",
            "host_bound", "estimated", "in_domain")  # fmt: skip
-"""What each row of a cost says of its device."""
+"""Attributes of a cost that each of its rows repeats."""
 
 
 CostRow = tuple[Cost, TrainingPrediction]
@@ -448,14 +448,14 @@ def option_of(
     plan: Plan, devices: int, link: Callable[[int], Link | None], rental: Rental | None,
     limits: TrainingLimits,
 ) -> TrainingPrediction:  # fmt: skip
-    """Predict training on `devices` devices of an offer: the fastest of those that cost least.
+    """Predict training on `devices` devices of an offer: the fastest offer of those that cost least.
 
-    These are the offers within the limits with a total price of at most NEARLY that of the cheapest. If
-    none is within the limits, the answer is the cheapest of those that the money pays for and that take at
-    most NEARLY the time of the fastest of them; if the money pays for none, the cheapest.
+    These are the offers within the limits whose total price is at most NEARLY that of the cheapest. If
+    none is within the limits, it is the cheapest offer of those that the money pays for and whose time
+    is at most NEARLY that of the fastest; if the money pays for none, the cheapest of all.
 
-    `link`: devices in a machine -> the given link; None stands for the offer's link, or the device's usual
-    one if nothing is rented.
+    `link`: number of devices in a machine -> the given link; None stands for the offer's link, or the
+    device's usual one if nothing is rented.
     """
     if rental is None:
         usual = link(plan.file.machine) or (plan.file.link_of(devices) if devices > 1 else None)

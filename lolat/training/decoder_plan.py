@@ -166,7 +166,7 @@ class DecoderPlan:
         return Parallel(devices, link, self.run.sharding, self.file.link, self.machine)
 
     def link(self, devices: int, machine: int) -> Link | None:
-        """Return the link that was asked for; several machines are those of the plan, `self.machine`."""
+        """Return the link asked for; several machines are those of the plan, `self.machine`."""
         machine = min(machine, self.machine)
         if devices > self.machine:
             machine = self.machine

@@ -332,7 +332,9 @@ class EstimatedTraining(TrainingPredictor):
         return found
 
     def _kept(self, graph: Graph) -> dict[tuple[int, bool | Optimizer], Any]:
-        """Return what is known of the graph that was asked for last, of which an answer asks again."""
+        """Return the quantities of the graph that was asked for last, which an answer needs several
+        times.
+        """
         if self._last[0] is not graph:
             self._last = graph, {}
         return self._last[1]

@@ -52,11 +52,11 @@ def exposed_ms(
 def gradients(
     graph: Graph, backward_ms: np.ndarray | None, mode: Mode = DEFAULT_MODE
 ) -> tuple[list[float], list[float]]:
-    """Return the bytes of each gradient, and the ms of the backward pass that each one waits for.
+    """Return the bytes of each gradient, and the ms of the backward pass that it waits for.
 
-    They are those of operations with trained parameters, in the order of the forward pass. `backward_ms`:
-    (operations,) ms; those in front of the first such operation are divided among the others. Without
-    these times all are one, behind the whole backward pass.
+    There is a gradient for each operation with trained parameters, in the order of the forward pass.
+    `backward_ms`: (operations,) ms; times before the first such operation are divided among the others.
+    Without `backward_ms` all gradients are one, ready after the whole backward pass.
     """
     size, numbers = gradient_bytes(graph, mode), trained_parameters(graph)
     learned = [i for i, n in enumerate(numbers) if n]

@@ -117,9 +117,10 @@ def flops(graph: Graph) -> np.ndarray:
 
 
 def backward_rows(graph: Graph, rows: np.ndarray) -> np.ndarray:
-    """Return the (operations, PASS_TERMS) counts of the backward pass, of those of a forward pass.
+    """Return the (operations, PASS_TERMS) counts of the backward pass, from the counts of a forward
+    pass.
 
-    They count by `shares`, and what is written for the gradients of kernels only where these are trained;
+    They count by `shares`; the gradients of kernels are written only if these are trained. The
     coefficients say how much longer each takes.
     """
     found = rows * shares(graph)[0][:, None]

@@ -62,7 +62,7 @@ FUSED: Moves = {
     "rotation": (2, 2), "sum": (2, 1), "branch": (0, 1), "adapter": (3, 1),
     "wide adapter": (4, 3), "cast": (3, 3),
 }  # fmt: skip
-"""The same where torch.compile fuses neighbors."""
+"""Bytes of these tensors if torch.compile fuses neighbors."""
 LOSS_BYTES = {True: 14.0, False: 36.0}
 """Bytes that the loss moves for each logit, forward and backward, by whether it is fused: logits in half
 precision, in float32, their log-softmax, both gradients."""

@@ -114,9 +114,10 @@ class NetworkPlan:
         return recipe_for(self.graph, optimizer, mode, half_frozen=self.tuning.rank > 0)
 
     def memory(self, numbers: Sequence[int], batch_size: int) -> tuple[str, dict[str, int]]:
-        """Return the moment of an iteration at which a device needs most, and its bytes by part.
+        """Return the moment of an iteration at which a device needs most memory, and its bytes by part.
 
-        Buckets count if any of these numbers of devices is above one, shards as of the least number.
+        Buckets count if any of these numbers of devices is above one; shards are those of the least
+        number.
         """
         shards = Parallel(min(numbers, default=1), None, self.run.sharding).shards
         several, mode = max(numbers, default=2) > 1, self.training.mode or DEFAULT_MODE
@@ -129,7 +130,7 @@ class NetworkPlan:
         return self.graph.largest_batch(most)
 
     def link(self, devices: int, machine: int) -> Link | None:
-        """Return the link that was asked for, of machines of so many devices."""
+        """Return the link asked for, for machines of so many devices."""
         return self.run.link(self.file.link, devices, machine, self.machine)
 
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:

@@ -103,9 +103,9 @@ def check_rank(rank: int, widest: int, network: str) -> None:
 
 
 def tuned(graph: Graph, tune: str | None, checkpointing: str | None) -> Graph:
-    """Return a network as it is asked to be trained; None or "" leaves what it says itself.
+    """Return a network as it is asked to be trained; None or "" keeps the network's own choice.
 
-    NetworkError if nothing of it is trained, or no layer can have adapters; InputError for unknown words.
+    NetworkError if nothing is trained, or no layer can have adapters; InputError for unknown words.
     """
     if tune:
         graph = _tuned(graph, Tuning.named(tune))
@@ -265,7 +265,7 @@ def _is_inside(name: str, outer: str) -> bool:
 
 
 def _innermost(names: Sequence[str]) -> list[str]:
-    """Return the names of modules that hold none of the others."""
+    """Return the names of modules that contain none of the other ones."""
     return [n for n in names if not any(_is_inside(other, n) for other in names)]
 
 

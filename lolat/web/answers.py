@@ -91,14 +91,14 @@ def _command(name: str, form: Form, device: ListedDevice, *more: str) -> str:
 
 
 def _mode(question: Values) -> Values:
-    """The execution mode that is asked for."""
+    """The execution mode asked for."""
     return {field.name: question[field.name] for field in MODE}
 
 
 def asked_of(form: Form, device: ListedDevice, question: Values) -> Model:
-    """The device's model in the execution mode that is asked for; "fastest" keeps its own precision.
+    """The device's model in the execution mode asked for; "fastest" keeps its own precision.
 
-    The launch overhead of a host is of the devices that have one, if any has.
+    A launch overhead applies to devices that have a host, if any has one.
     """
     asked = LatencyQuestion(**_mode(question))
     return run_beside(device.model, asked) if form.has_host else asked.device(device.model)
@@ -237,8 +237,7 @@ def _each(cost: Cost | Costs) -> Sequence[Cost]:
 
 
 def trained_on_all(form: Form, question: Values, trained: Any) -> Comparison:
-    """The trainings of each device that `lolat cost --on all` asks, and of the user's own, as a table.
-
+    """A table of the trainings on the devices of `lolat cost --on all` and on the user's own.
     LolatError if there is none.
     """
     asked = _training_question(form, question)
@@ -325,7 +324,7 @@ def _llm(form: Form, question: Values, device: ListedDevice, decoder: Decoder) -
 
 
 def _parts(row: ServingConfig) -> list[tuple[int, str, float]]:
-    """(color, words, share) of what the time of a token goes to; the small parts together are the last."""
+    """(color, words, share) of each part of a token's time; the last is all small parts together."""
     parts = [(BREAKDOWN.index(name), words, share) for name, words, share in breakdown(row)]
     rest = 1.0 - sum(share for *_, share in parts)
     return parts + [(len(BREAKDOWN), "other", rest)] * bool(parts and rest > ROUNDED)

@@ -32,7 +32,7 @@ class Card:
     after: Sequence[str] = ()
     remarks: Sequence[str] = ()
     parts: Sequence[tuple[int, str, float]] = ()
-    """(color, words, share) of what the time of a token goes to."""
+    """(color, words, share) of each part of a token's time."""
 
 
 @dataclass(frozen=True, kw_only=True)

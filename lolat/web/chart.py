@@ -28,14 +28,14 @@ NO_LIMITS = dict.fromkeys(
 
 
 def is_crowded(form: Form) -> bool:
-    """True if more devices are asked than a chart can show."""
+    """True if there are more devices than a chart can show."""
     return form.is_all or len(form.ticked) > MOST_DRAWN
 
 
 def loads_of(
     model: Model, decoder: Decoder, asked: dict[str, Any], answer: ServingAnswer
 ) -> list[ServingConfig]:
-    """Many loads on each number of GPUs that was asked for, else on each that holds the model."""
+    """Rows of many loads, on each number of GPUs asked for, else on each that holds the model."""
     free = asked | NO_LIMITS | {"request_rate": (), "arrivals": None}
     if isinstance(trace := asked.get("arrivals"), Trace):
         tokens = map(round, trace.mean_tokens)
@@ -105,7 +105,7 @@ def chart(form: Form, question: Mapping[str, Any], cards: Sequence[Card]) -> Cha
 
 
 def _on_the_line(loads: Sequence[tuple[str, ServingConfig]]) -> str:
-    """The configurations that no other one beats as a table."""
+    """A table of the configurations that no other one beats."""
     splits = {row.expert_parallel for _, row in loads} != {1}
     columns = [
         Column("device", lambda load: plain(load[0]), is_text=True),

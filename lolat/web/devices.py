@@ -38,7 +38,7 @@ class ListedDevice:
         return known_as(self.key, self.model)
 
     def answered_by(self, model: Model) -> str:
-        """The device of a profile that answers in its place, behind the name of that profile."""
+        """The device of another profile that answers for this one, after that profile's name."""
         known = known_as(self.key, model)
         return known if model.label == self.model.label else f"{plain(model.label)}: {known}"
 
@@ -59,9 +59,9 @@ class ListedDevice:
 
 
 def known_as(key: str, model: Model) -> str:
-    """The device of a profile and the times that it is from; "" where `key` says that.
+    """The device of a profile and the source of its times; "" if `key` says that.
 
-    Of one that serves language models, the framework in place of the times.
+    For a profile of language models, the framework in place of the source.
     """
     file = model.file
     if file.llm and not file.has_latencies:
@@ -118,7 +118,9 @@ def _of_name(model: Model) -> ListedDevice:
 
 
 def of_each_gpu(listed: Mapping[str, ListedDevice]) -> dict[str, str]:
-    """Key -> that of the device of its GPU: of the usual framework; the user's own stands for itself."""
+    """Key -> key of the device that stands for its GPU: the one of the usual framework, if there is
+    one. The user's own devices stand for themselves.
+    """
     best: dict[str, str] = {}
     for key in sorted(listed, key=lambda key: not key.endswith(USUAL_FRAMEWORK)):
         if not listed[key].is_own:
@@ -147,7 +149,7 @@ def keys_of(name: str, listed: dict[str, ListedDevice], view: str) -> list[str]:
 def unlisted(
     names: Iterable[str], every: Mapping[str, ListedDevice], listed: Mapping[str, ListedDevice]
 ) -> str:
-    """The reasons why devices are not among those `listed` in a tab; `every`: those of all tabs."""
+    """The reasons why devices are not `listed` in a tab; `every`: the devices of all tabs."""
     near, whys = {known.casefold(): known for known in (*listed, *device_names())}, list[str]()
     for name in names:
         known = every[name].model.file.answers_for if name in every else ()

@@ -136,7 +136,7 @@ class Tab:
 
     @property
     def every(self) -> dict[str, Field]:
-        """All fields by name, those of the subject first."""
+        """All fields by name, the subject's first."""
         return {f.name: f for f in (*self.subject.fields, *self.fields)}
 
 
@@ -286,7 +286,7 @@ SELDOM_SERVED = frozenset(["kv_dtype", "gpus", "cached_tokens", "expert_parallel
                            "attention_data_parallel", "arrivals", "draft_tokens", "accepted",
                            "max_num_seqs", "max_num_batched_tokens", "min_tokens_per_s", "sure",
                            ])  # fmt: skip
-"""Those of the tab on serving, where a price is asked first."""
+"""The fields of the tab on serving, where a price comes first."""
 COMPARING = frozenset(["training", "decoder", "llm"])
 """Tabs with a box that compares all devices of a command's `all`."""
 EXAMPLES = ("rtx-3090-amp", "rtx-4090-amp", "h100-vllm")
@@ -296,7 +296,7 @@ network that is asked first was timed, and one that serves language models.
 
 
 def _key(field: Field) -> str:
-    """The name of a field in the address of another tab; tabs that have an equal field share its text."""
+    """The key of a field in links; tabs with the same field share the key, and so its text."""
     view = next(view for view, tab in TABS.items() if tab.every.get(field.name) == field)
     return f"{view}.{field.name}"
 
@@ -364,8 +364,8 @@ class Form:
         self.unknown += [f"view {shortened(view)}"] * (view not in ("", *TABS))
 
     def text(self, name: str) -> str:
-        """The text of a field, as typed or as at first; a rate takes the place of the concurrency, and a
-        table of arrivals that of the tokens.
+        """The text of a field, as typed, else as at first. "" for a concurrency beside a rate, and for
+        tokens beside a table of arrivals.
         """
         if name == "concurrency" and (
             self.text("request_rate") or self.text("arrivals").startswith(UPLOAD)
@@ -377,7 +377,8 @@ class Form:
     def question(self) -> dict[str, Any] | None:
         """The value of each field; None if one is wrong or no device is ticked.
 
-        `errors` then says which. It also names devices that are not in the list; the others answer.
+        `errors` then says which. It names unlisted devices too; these do not stop the listed ones from
+        answering.
         """
         values = {}
         for name, field in self.fields.items():
@@ -393,7 +394,7 @@ class Form:
         return question
 
     def size(self) -> Any:
-        """The size that is asked for, as `lolat.readers.size.as_sizes` returns it; () of a decoder."""
+        """The size asked for, as `lolat.readers.size.as_sizes` returns it; () for a decoder."""
         if self.subject.is_decoder:
             return ()
         given = {name: self.fields[name].value(self.text(name)) for name in (SIZE, LENGTH)}
@@ -404,13 +405,14 @@ class Form:
         return any(f.name in self.errors or self.text(f.name) != f.default for f in self.rare)
 
     def words(self, error: LolatError) -> str:
-        """An error with the labels of fields in the place of the names of arguments and options."""
+        """An error with the labels of fields in place of arguments and options."""
         return self.line(error.worded(self._label))
 
     def line(self, text: str) -> str:
-        """A line of an answer with the labels of fields in the place of options; a command stays.
+        """A line of an answer with the labels of fields in place of options; a line with a command
+        stays.
 
-        A word that stands for a value, such as N, goes; a choice is said in the field's quotation marks.
+        A placeholder such as N is left out; a choice is put into the quotation marks of the label.
         """
 
         def label(name: str, word: str) -> str:

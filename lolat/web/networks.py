@@ -33,7 +33,7 @@ UPLOAD = "upload:"
 """The prefix of NETWORK for a sent file, before the file's name and digits of its content."""
 MOST_KEPT = 128
 MOST_BYTES = 256 * 2**20
-"""Total size of the sent files that are kept."""
+"""The most bytes of all sent files in memory."""
 
 
 def sent_name(spec: str) -> str:
@@ -115,7 +115,7 @@ class Decoders:
         self._traces: dict[str, Trace] = {}
 
     def get(self, spec: str, _size: tuple[Any, ...] = ()) -> Decoder:
-        """The language model. InputError if it is not known or not kept any more."""
+        """The language model. InputError if it is not known or no longer in memory."""
         if not spec.startswith(UPLOAD):
             return named(spec)
         if spec not in self._sent:
@@ -123,7 +123,9 @@ class Decoders:
         return self._sent[spec]
 
     def put(self, file: BinaryIO, name: str, _size: tuple[Any, ...] = ()) -> str:
-        """Keep a configuration that a client sent; returns its CONFIG. InputError if it is none."""
+        """Keep a configuration that a client sent; returns its CONFIG. InputError for a file that is no
+        configuration.
+        """
         name, content, spec = _received(file, name)
         with _written(content, name) as path:
             decoder = read_decoder(path)
@@ -133,13 +135,15 @@ class Decoders:
         return spec
 
     def trace(self, spec: str) -> Trace:
-        """The arrivals that were sent. InputError if they are not kept any more."""
+        """The arrivals that were sent. InputError if they are no longer in memory."""
         if spec not in self._traces:
             raise _unknown(InputError, spec)
         return self._traces[spec]
 
     def put_trace(self, file: BinaryIO, name: str) -> str:
-        """Keep a table of arrivals that a client sent; returns its name. InputError if it is none."""
+        """Keep a table of arrivals that a client sent; returns its name. InputError for a file that is
+        no such table.
+        """
         name, content, spec = _received(file, name)
         with _written(content, name) as path:
             _keep(self._traces, spec, changed(read_trace(path), source=name))
@@ -147,7 +151,7 @@ class Decoders:
 
 
 def _unknown(kind: type[InputError], spec: str) -> InputError:
-    """The error of a file that is not kept."""
+    """The error for a sent file that is no longer in memory."""
     return kind(f"{sent_name(spec)} is not known (any more); give the file again")
 
 
@@ -172,7 +176,7 @@ def _written(content: bytes, name: str) -> Iterator[Path]:
 
 
 def _keep(kept: dict[Any, Any], key: Any, value: Any) -> None:
-    """Keep a value as the newest; beyond MOST_KEPT the oldest goes."""
+    """Keep a value as the newest; above MOST_KEPT values the oldest is dropped."""
     kept.pop(key, None)
     kept[key] = value
     for first in list(kept)[:-MOST_KEPT]:

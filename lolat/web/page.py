@@ -81,7 +81,7 @@ class Pages:
         return {form.subject.named.name: source.put(file, name, form.size())}
 
     def report(self, query: Query) -> str | None:
-        """The report page of the device that `only` of a latency question's link names; None where it
+        """The page of `lolat report` for the device that `only` names in a latency link; None if it
         cannot be made: the page of the question says why.
         """
         query = list(query)
@@ -104,7 +104,7 @@ class Pages:
         return lambda side: self.networks.get(spec, (side,))
 
     def _answer(self, form: Form, question: dict[str, Any]) -> PageAnswer | None:
-        """The answer; None with an error in the form where there is none."""
+        """The answer; None, with an error in the form, if there is none."""
         named = form.subject.named.name
         spec, arrivals = question[named], question.get("arrivals") or ""
         try:

@@ -240,8 +240,8 @@ def _changes(answer: Prediction) -> str:
 
 
 def _doubts(answer: Prediction) -> str:
-    """The warnings of a prediction, and those of its model, where LoLat measured the device; then its
-    errors on times held out of the fit.
+    """The warnings of a prediction, the warnings of a model that LoLat measured, and the errors on
+    times held out of the fit.
     """
     file = answer.query.model.file
     of_model = () if file.environment.source else file.warnings
