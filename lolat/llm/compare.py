@@ -86,6 +86,24 @@ class ComparedModels(Result):
         cheapest = next((n for n, row in priced.items() if row is best), None)
         return {"cheapest": cheapest, "fastest": min(ms, key=ms.__getitem__, default=None)}
 
+    def least_a_month(self, priced: Mapping[str, ServingConfig]) -> str:
+        """Return the device of the row with the least price a month, of equal ones the surest, then the
+        fastest.
+        """
+
+        def worth(name: str) -> tuple[Any, ...]:
+            row = priced[name]
+            times = [ms for ms, _ in row.judged(self.asked.percentile)]
+            return row.dollars_per_hour or 0.0, not row.is_sure(self.asked), times
+
+        return min(priced, key=worth)
+
+    def sure_rows(self, rows: Mapping[str, ServingConfig]) -> dict[str, ServingConfig]:
+        """Return the rows of the same load that keep the limits with their whole intervals, by device."""
+        loads = {row.load for row in rows.values()}
+        sure = {n: r for n, r in rows.items() if r.is_sure(self.asked)}
+        return sure | {n: r for n, more in self.surer.items() for r in more if r.load in loads}
+
     def rows(self) -> list[dict[str, Any]]:
         """Return the best row of each device under each load."""
         return [

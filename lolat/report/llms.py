@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
-from typing import Any
 
 from lolat.llm.answer import ServingConfig
 from lolat.llm.compare import ComparedModels
@@ -170,16 +169,8 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
 def _least_a_month(
     found: ComparedModels, rows: Mapping[str, ServingConfig], cheapest: ServingConfig, under: str
 ) -> Iterator[str]:
-    """The row with the least price a month, of equal ones the surest, then the fastest, if it costs less
-    than that with the cheapest tokens.
-    """
-
-    def worth(name: str) -> tuple[Any, ...]:
-        row = rows[name]
-        times = [ms for ms, _ in row.judged(found.asked.percentile)]
-        return row.dollars_per_hour or 0.0, not row.is_sure(found.asked), times
-
-    name = min(rows, key=worth)
+    """The row with the least price a month, if it costs less than the one with the cheapest tokens."""
+    name = found.least_a_month(rows)
     if (rows[name].dollars_per_hour or 0.0) < (cheapest.dollars_per_hour or 0.0):
         yield f"Least a month{under}: {plain(name)}, {rows[name].gpus_words}, {a_month(rows[name])}."
 
@@ -197,9 +188,7 @@ def _same_price(best: str, rows: Mapping[str, ServingConfig]) -> str:
 
 def _surely_cheapest(found: ComparedModels, rows: Mapping[str, ServingConfig]) -> str:
     """The cheapest device that surely keeps the limits under the load of rows."""
-    loads = {row.load for row in rows.values()}
-    sure = {n: r for n, r in rows.items() if r.is_sure(found.asked)}
-    sure |= {n: r for n, more in found.surer.items() for r in more if r.load in loads}
+    sure = found.sure_rows(rows)
     best = found.leaders(sure)["cheapest"]
     if best is None:
         return "Surely: no row."
