@@ -71,14 +71,9 @@ def no_row(
     message = "; ".join([message, *told])
     told += made.warnings[: near.tpot_ms is None]
     return AnswerIsNo(
-        message,
-        made.to_dict(),
-        made=made,
-        told=told,
-        short=short,
-        off=near.off(asked),
+        message, made.to_dict(), made=made, told=told, short=short, off=near.off(asked),
         links=links[0] * (links[0] != made.device),
-    )
+    )  # fmt: skip
 
 
 def _limits_words(asked: ServingQuestion) -> str:

@@ -51,11 +51,11 @@ from lolat.web.cards import (
     BlockLine,
     BlockTable,
     Card,
-    Comparison,
     LatencyCard,
     LatencyComparison,
     LatencyGroup,
     ServingCard,
+    SideBySide,
     TrainingCard,
 )
 from lolat.web.chart import is_crowded, loads_of
@@ -216,7 +216,7 @@ def _unless_kept(form: Form, cost: Cost | Costs, title: str) -> tuple[str, list[
 
 def beside(
     form: Form, question: Values, cards: Sequence[Card], left_out: Mapping[str, str]
-) -> Comparison | None:
+) -> SideBySide | None:
     """Several devices of a training or of serving beside each other; None of others, or fewer than two.
 
     `left_out`: reasons why others are not asked.
@@ -236,7 +236,7 @@ def _each(cost: Cost | Costs) -> Sequence[Cost]:
     return cost.answers if isinstance(cost, Costs) else [cost]
 
 
-def trained_on_all(form: Form, question: Values, trained: Any) -> Comparison:
+def trained_on_all(form: Form, question: Values, trained: Any) -> SideBySide:
     """A table of the trainings on the devices of `lolat cost --on all` and on the user's own.
     LolatError if there is none.
     """
@@ -250,7 +250,7 @@ def trained_on_all(form: Form, question: Values, trained: Any) -> Comparison:
     return replace(found, notes=[f"{', '.join(names)}: {note}" for note, names in notes.items()])
 
 
-def _costs(form: Form, costs: Costs, on: str) -> Comparison:
+def _costs(form: Form, costs: Costs, on: str) -> SideBySide:
     keys = {device.model.label: key for key, device in form.every.items()}
 
     def named(of: Any) -> Any:
@@ -266,13 +266,13 @@ def _costs(form: Form, costs: Costs, on: str) -> Comparison:
     return replace(found, lines=lines, command=command)
 
 
-def _several(form: Form, costs: Costs, caption: str) -> Comparison:
+def _several(form: Form, costs: Costs, caption: str) -> SideBySide:
     """Several trainings as a comparison without its command."""
     said, table, bests, after = costs_parts(costs)
     row = headline(costs)
     title = Choice.of(*row).words + likely_words(row) if row else ""
     found, no = _unless_kept(form, costs, title)
-    return Comparison(
+    return SideBySide(
         bests=[(found, "")],
         facts=[*facts_of_training(*row)] if row and not no else [],
         sentences=[*no, said, *(best.words for best in bests)],
@@ -338,7 +338,7 @@ def _token_words(row: ServingConfig, at: int | None) -> str:
 
 def _served_beside(
     form: Form, question: Values, cards: Sequence[ServingCard], left_out: Mapping[str, str]
-) -> Comparison:
+) -> SideBySide:
     """The best rows of several devices under one load as a table, the cheapest first, as are the cards."""
     found = {c.device.key: c.answer for c in cards if c.answer and c.is_compared}
     asked = ServingQuestion(**_given(form, question))
@@ -352,7 +352,7 @@ def _served_beside(
     others = [c for c in cards if not c.is_compared]
     noes = by_text((plain(c.device.key), row_words(c.row) if c.answer else c.title) for c in others)
     on = [d.argument for d in (form.beside_all if form.is_all else (c.device for c in cards))]
-    return Comparison(
+    return SideBySide(
         cards=cards,
         bests=[*headlines(several)] or [(cards[0].title, plain(cards[0].device.key))],
         sentences=[*verdict_lines(several)],

@@ -69,7 +69,7 @@ class ServingCard(Card):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class SideBySide:
     """Several trainings or served models beside each other.
 
     `bests`: under each load (title, name) of the best; `sentences` stand before the `table`, which is HTML,
@@ -166,7 +166,7 @@ class PageAnswer:
     is_file: bool
     differ: str
     compared: LatencyComparison | None
-    beside: Comparison | None
+    beside: SideBySide | None
     briefs: Sequence[tuple[str, str]]
     chart: Chart | None
     blocks: BlockTable | None
