@@ -236,7 +236,7 @@ def evaluate(
     ratio = check.median_ratio(measured.again)
     result = compared(model, measured, ratio)
     if ratio is not None and not any(d.of_device for d in found):
-        _keep(model, "evaluate", ratio, not result._is_unsettled)
+        _write_state(model, "evaluate", ratio, not result._is_unsettled)
     return result
 
 
@@ -346,7 +346,7 @@ def doctor(model: Model, progress: Progress) -> Diagnosis:
         measured = check.measure(runner, backend, (), references)
     result = diagnosis(model, found, measured)
     if result.ratio is not None:
-        _keep(model, "doctor", result.ratio, result.verdict != UNSETTLED)
+        _write_state(model, "doctor", result.ratio, result.verdict != UNSETTLED)
     return result
 
 
@@ -454,7 +454,7 @@ def _is_settled(others: float, unrest: float) -> bool:
     return others <= OTHERS and unrest <= learn.UNSTEADY
 
 
-def _keep(
+def _write_state(
     model: Model, by: Literal["doctor", "evaluate"], ratio: float, settled: bool = True
 ) -> None:
     """Write the state of the machine beside the model, so that the model's next answers say it."""

@@ -62,7 +62,7 @@ class Comparison:
         is_missing = not Path(self.path).exists()
         return read_table(self.path) if is_missing or is_table(self.path) else None
 
-    def some(self, found: list[Compared]) -> list[Compared]:
+    def not_empty(self, found: list[Compared]) -> list[Compared]:
         """Return the rows; InputError if there are none."""
         if not found:
             why = str(self.left_out) or "none is of this GPU and framework"
@@ -300,7 +300,7 @@ def compare_kernels(model: Model, asked: Comparison) -> list[Compared]:
         for row, one in zip(rows, ms.tolist(), strict=True):
             timed = TimedRow(f"{name} {dtype}", row.milliseconds(), row)
             found.append(Compared(timed, one, interval_around(one, half_width)))
-    return asked.some(found)
+    return asked.not_empty(found)
 
 
 def compare_served(model: Model, asked: Comparison) -> list[Compared]:
@@ -344,7 +344,7 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
             asked.left_out.add(f"{some[0].model}: {error}", error.code, len(some))
     if words := types_words(known, compared):
         asked.warn(words)
-    return asked.some(found)
+    return asked.not_empty(found)
 
 
 def compare_runs(model: Model, asked: Comparison) -> list[Compared]:
@@ -365,7 +365,7 @@ def compare_runs(model: Model, asked: Comparison) -> list[Compared]:
         ms, passes = level * row.predicted_ms(gpu), row.step.passes
         interval = interval_around(ms, half_width(section, card, passes, row.parallel, COVERAGE))
         found.append(Compared(TimedRow(passes.decoder.name, row.ms, row.row), ms, interval))
-    return asked.some(found)
+    return asked.not_empty(found)
 
 
 COMPARE = {

@@ -191,12 +191,13 @@ def called() -> str:
     return shlex.join([*context.command_path.split(), *context.meta[GIVEN]])
 
 
-def _keep(key: str) -> Callable[..., None]:
+def _into_meta(key: str) -> Callable[..., None]:
     return lambda context, option, value: context.meta.update({key: value})
 
 
 JSON_OPTION = click.Option(
-    ["--json"], is_flag=True, expose_value=False, callback=_keep(JSON), help="One JSON object on stdout."
+    ["--json"], is_flag=True, expose_value=False, callback=_into_meta(JSON),
+    help="One JSON object on stdout.",
 )  # fmt: skip
 
 
@@ -309,7 +310,7 @@ def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
     if name != SIZE:
         return click.option(of.option, name, **about)
     made = click.option(of.option, name, callback=_with_length, **about)
-    length = parameter(LENGTH, expose_value=False, is_eager=True, callback=_keep(LENGTH))
+    length = parameter(LENGTH, expose_value=False, is_eager=True, callback=_into_meta(LENGTH))
     return lambda function: made(length(function))
 
 

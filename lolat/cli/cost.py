@@ -8,7 +8,7 @@ import click
 
 from lolat.cli import common
 from lolat.errors import AnswerIsNo
-from lolat.training.prediction import check_kept
+from lolat.training.prediction import check_limits
 from lolat.training.question import TrainingQuestion
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def cost(
         common.answer(answer, [*cost_lines(answer)][1:])  # the first is the error
         raise AnswerIsNo(no_room(answer), code="no-room")
     common.answer(answer, cost_lines(answer))
-    check_kept(answer, offered(answer))
+    check_limits(answer, offered(answer))
 
 
 def say_profile(asked: str, loaded: Model) -> None:
@@ -111,7 +111,7 @@ def _answer_several(costs: Costs) -> None:
 
     common.answer(costs, costs_lines(costs))
     check_room(costs)
-    check_kept(costs)
+    check_limits(costs)
 
 
 @common.command(

@@ -35,7 +35,7 @@ from lolat.llm.gpu import (
     specs_of,
 )  # fmt: skip
 from lolat.llm.kernel_models import KERNEL_MODELS
-from lolat.llm.kernels import GpuRates, Rows
+from lolat.llm.kernels import GpuRates, Sizes
 from lolat.llm.operation_tables import TimedTables
 from lolat.parameters import COVERAGE
 
@@ -49,7 +49,7 @@ FOLDS = 5
 
 
 def fit_operation(
-    name: str, dtype: str, rows: Rows, ms: np.ndarray, specs: GpuRates
+    name: str, dtype: str, rows: Sizes, ms: np.ndarray, specs: GpuRates
 ) -> FittedKernel:
     """Fit an operation to `rows` that took (rows,) ms."""
     every = _Timed(name, dtype, rows, ms, specs)
@@ -68,7 +68,7 @@ def fit_operation(
     return msgspec.structs.replace(every.corrected(operation), spread=short(spread), rows=len(ms))
 
 
-def take(rows: Rows, which: np.ndarray) -> Rows:
+def take(rows: Sizes, which: np.ndarray) -> Sizes:
     """Return some of the rows."""
     return {column: values[which] for column, values in rows.items()}
 
@@ -79,7 +79,7 @@ class _Timed:
 
     name: str
     dtype: str
-    rows: Rows
+    rows: Sizes
     ms: np.ndarray
     specs: GpuRates
 

@@ -22,7 +22,7 @@ from lolat.llm.frameworks import (
     FrameworkOverheads,
 )
 from lolat.llm.kernel_models import KERNEL_MODELS
-from lolat.llm.kernels import RATES, GpuRates, Rows
+from lolat.llm.kernels import RATES, GpuRates, Sizes
 
 if TYPE_CHECKING:
     from lolat.hardware.gpus import Gpu
@@ -276,7 +276,7 @@ def lacks(sheet: Sheet, dtype: str) -> bool:
 
 
 def operation_ms(
-    name: str, operation: FittedKernel, rows: Rows, specs: GpuRates, dtype: str, alone: bool
+    name: str, operation: FittedKernel, rows: Sizes, specs: GpuRates, dtype: str, alone: bool
 ) -> Any:
     """(rows,) ms of an operation, corrected; `alone`: run over and over, else inside a decoder's step."""
     kernel = KERNEL_MODELS[name]

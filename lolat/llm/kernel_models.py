@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from lolat.arrays import np
 from lolat.llm import kernels, latent
 from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES
-from lolat.llm.kernels import HALF, Center, GpuRates, Rows, Terms
+from lolat.llm.kernels import HALF, Center, GpuRates, Sizes, Terms
 
 
 class KernelModel(NamedTuple):
@@ -22,8 +22,8 @@ class KernelModel(NamedTuple):
     columns: tuple[str, ...]
     terms: Callable[[str, str], Mapping[str, Center]]
     variants: Callable[[str], tuple[str, ...]]
-    ms: Callable[[Terms, Rows, GpuRates, str, str, bool], Any]
-    log_sizes: Callable[[Rows], Any] | None
+    ms: Callable[[Terms, Sizes, GpuRates, str, str, bool], Any]
+    log_sizes: Callable[[Sizes], Any] | None
     cached: bool = False
 
 
@@ -34,7 +34,7 @@ def _model(
     return KernelModel(columns, lambda *_: terms, lambda _: tuple(variants), *functions)
 
 
-def _log(*columns: str, octaves: float = 2.5) -> Callable[[Rows], Any]:
+def _log(*columns: str, octaves: float = 2.5) -> Callable[[Sizes], Any]:
     """Return a function of the (rows, columns) logarithms of some sizes, in units of so many octaves."""
     return lambda rows: np.log2(np.stack([rows[column] for column in columns], 1)) / octaves
 
@@ -88,36 +88,36 @@ KERNEL_MODELS = {
 # ---- FLOPs, and bytes of memory, without which an operation cannot be; its data type counts for the bytes.
 
 
-def _of_products(rows: Rows, dtype: str) -> tuple[Any, Any]:
+def _of_products(rows: Sizes, dtype: str) -> tuple[Any, Any]:
     m, n, k = rows["m"], rows["n"], rows["k"]
     return 2.0 * m * n * k, n * k * WEIGHT_BYTES[dtype] + HALF * m * n
 
 
-def _of_attention(rows: Rows, dtype: str) -> tuple[Any, Any]:
+def _of_attention(rows: Sizes, dtype: str) -> tuple[Any, Any]:
     b, n, h, k, d, w = (rows[c] for c in kernels.ATTENTION)
     seen = np.where(w > 0, np.minimum(n, w), n)
     return 4.0 * b * seen * h * d, 2.0 * b * seen * k * d * CACHE_BYTES[dtype.split("/")[1]]
 
 
-def _of_prompts(rows: Rows, dtype: str) -> tuple[Any, Any]:
+def _of_prompts(rows: Sizes, dtype: str) -> tuple[Any, Any]:
     b, n, h, _, d, w = (rows[c] for c in kernels.ATTENTION)
     seen = np.where(w > 0, np.minimum(n, w), n)
     return 4.0 * b * seen * (n - (seen - 1.0) / 2.0) * h * d, 2.0 * HALF * b * n * h * d
 
 
-def _of_experts(rows: Rows, dtype: str) -> tuple[Any, Any]:
+def _of_experts(rows: Sizes, dtype: str) -> tuple[Any, Any]:
     tokens, hidden, width, _, top_k, parts, groups, _ = (rows[c] for c in kernels.EXPERTS)
     whole = groups == 1.0  # of several GPUs with experts any may be timed
     return 6.0 * whole * tokens * top_k * hidden * width / parts, 0.0 * tokens
 
 
-def _of_latent(rows: Rows, dtype: str) -> tuple[Any, Any]:
+def _of_latent(rows: Sizes, dtype: str) -> tuple[Any, Any]:
     b, n, h = (rows[c] for c in latent.LATENT)
     line = latent.RANK + latent.ROPE
     return 2.0 * b * n * h * (latent.RANK + line), b * n * line * CACHE_BYTES[dtype.split("/")[1]]
 
 
-WORK: Mapping[str, Callable[[Rows, str], tuple[Any, Any]]] = {
+WORK: Mapping[str, Callable[[Sizes, str], tuple[Any, Any]]] = {
     "gemm": _of_products, "prefill_attention": _of_prompts, "decode_attention": _of_attention,
     "moe": _of_experts, "mla_decode": _of_latent, "mla_decode_module": _of_latent,
 }  # fmt: skip

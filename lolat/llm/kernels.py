@@ -18,7 +18,8 @@ from lolat.arrays import np
 from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES
 
 Terms = Mapping[str, float]
-Rows = Mapping[str, Any]
+Sizes = Mapping[str, Any]
+"""The sizes of an operation by name, each a number or a (rows,) array."""
 Center = tuple[float, float]
 HALF = 2.0  # bytes of a number in half precision
 
@@ -114,7 +115,7 @@ def gemm_terms(dtype: str, variant: str) -> dict[str, Center]:
     return terms | (HOSTED if variant == "hosted" else {})
 
 
-def gemm_ms(t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alone: bool) -> Any:
+def gemm_ms(t: Terms, rows: Sizes, specs: GpuRates, dtype: str, variant: str, alone: bool) -> Any:
     """(rows,) ms of matrix products; `rows`: m, n, k."""
     m, n, k = rows["m"], rows["n"], rows["k"]
     width = WEIGHT_BYTES[dtype]
@@ -231,7 +232,9 @@ def missed(touched: Any, cache_mb: float, units: float) -> Any:
     return 1.0 / (1.0 + (cache_mb * 1e6 * units / touched) ** 2)
 
 
-def prefill_ms(t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alone: bool) -> Any:
+def prefill_ms(
+    t: Terms, rows: Sizes, specs: GpuRates, dtype: str, variant: str, alone: bool
+) -> Any:
     """(rows,) ms of causal attention over `length` new tokens; `dtype`: queries/cache."""
     b, n, h, k, d, w = (rows[c] for c in ATTENTION)
     queries, keys_dtype = dtype.split("/")
@@ -262,7 +265,7 @@ def prefill_ms(t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, 
     return (t["launch"] if alone else 0.0) + joined(best, io * per_byte, 3.0) + own
 
 
-def decode_ms(t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alone: bool) -> Any:
+def decode_ms(t: Terms, rows: Sizes, specs: GpuRates, dtype: str, variant: str, alone: bool) -> Any:
     """(rows,) ms of attention of a new token to `length` cached ones; `dtype`: queries/cache."""
     b, n, h, k, d, w = (rows[c] for c in ATTENTION)
     group, units = h / k, specs.multiprocessors
@@ -302,7 +305,7 @@ def decode_ms(t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, a
     return launch + joined(joined(joined(moving, item_alone, 4.0), math, 4.0), begin, 1.8)
 
 
-def attention_log_sizes(rows: Rows) -> Any:
+def attention_log_sizes(rows: Sizes) -> Any:
     """(rows, 5) scaled logarithms of the sizes, which the correction depends on."""
     n, w = rows["length"], rows["window"]
     hidden = np.where(w > 0, np.maximum(n / np.maximum(w, 1.0), 1.0), 1.0)
@@ -399,7 +402,7 @@ class Loads:
         return np.where(self.even, even, self.touched + more)
 
 
-def moe_ms(t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alone: bool) -> Any:
+def moe_ms(t: Terms, rows: Sizes, specs: GpuRates, dtype: str, variant: str, alone: bool) -> Any:
     """(rows,) ms of a layer's experts, three matrices each; `variant`: one of EXPECTED_BY."""
     tokens, hidden, width, experts, top_k, parts, groups, skew = (rows[c] for c in EXPERTS)
     width, units = width / parts, specs.multiprocessors
@@ -421,7 +424,7 @@ def moe_ms(t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alon
     return start + HALF * passing / specs.bandwidth + np.sqrt(moving**2 + products**2)
 
 
-def moe_log_sizes(rows: Rows) -> Any:
+def moe_log_sizes(rows: Sizes) -> Any:
     """(rows, 3) scaled logarithms of the sizes, which the correction depends on."""
     here = rows["experts"] / rows["expert_parallel"]
     width = rows["intermediate"] / rows["tensor_parallel"]
@@ -449,7 +452,7 @@ OWN_UP_TO = {"free": None, "to-8-mb": 8.0}
 
 
 def all_reduce_ms(
-    t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alone: bool
+    t: Terms, rows: Sizes, specs: GpuRates, dtype: str, variant: str, alone: bool
 ) -> Any:
     """(rows,) ms of an all-reduce; `specs.link`: bytes per ms in one direction of one GPU."""
     gpus, size = rows["gpus"], HALF * rows["elements"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from lolat.arrays import np
 from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES
-from lolat.llm.kernels import ATTENTION, HALF, GpuRates, Rows, Terms, joined, missed, prefill_ms
+from lolat.llm.kernels import ATTENTION, HALF, GpuRates, Sizes, Terms, joined, missed, prefill_ms
 
 RANK, ROPE, NOPE, VALUE = 512.0, 64.0, 128.0, 128.0
 """Elements of the latent vector, of a rotated key, of the rest of a head's key, of its value: those of all
@@ -21,7 +21,7 @@ HIDDEN, QUERY_RANK = 7168.0, 1536.0
 """Elements of an input and of a latent query in modules that were timed."""
 LATENT = ("batch", "length", "heads")
 
-# ---- Latent attention. Rows: LATENT, heads of one GPU.
+# ---- Latent attention. Sizes: LATENT, heads of one GPU.
 
 MODULE = {
     "around": (0.02, 1.0),  # ms to start all kernels beside attention
@@ -56,7 +56,7 @@ def _module_ms(t: Terms, tokens: Any, heads: Any, specs: GpuRates, dtype: str) -
 
 
 def latent_prefill_ms(
-    t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alone: bool
+    t: Terms, rows: Sizes, specs: GpuRates, dtype: str, variant: str, alone: bool
 ) -> Any:
     """(rows,) ms of causal attention of prompts; `dtype`: projections/cache. Keys count as half a head."""
     weights, cache = dtype.split("/")
@@ -68,7 +68,7 @@ def latent_prefill_ms(
 
 
 def latent_decode_ms(
-    t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alone: bool
+    t: Terms, rows: Sizes, specs: GpuRates, dtype: str, variant: str, alone: bool
 ) -> Any:
     """(rows,) ms of absorbed attention of a new token to `length` cached ones; as latent_prefill_ms."""
     weights, cache = dtype.split("/")
@@ -102,9 +102,9 @@ ABSORBED = {
 
 
 def absorbed_ms(
-    t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alone: bool
+    t: Terms, rows: Sizes, specs: GpuRates, dtype: str, variant: str, alone: bool
 ) -> Any:
-    """(rows,) ms of a product of each head into the latent space, or out of it. Rows: tokens, heads."""
+    """(rows,) ms of a product of each head into the latent space, or out of it. Sizes: tokens, heads."""
     m, h = rows["tokens"], rows["heads"]
     weights = h * RANK * NOPE
     moving = weights * WEIGHT_BYTES[dtype] + HALF * m * h * (RANK + NOPE)
@@ -113,7 +113,7 @@ def absorbed_ms(
     return ms + (t["launch"] if alone else 0.0)
 
 
-# ---- Gated delta networks. Rows: DELTA, heads of one GPU.
+# ---- Gated delta networks. Sizes: DELTA, heads of one GPU.
 
 DELTA = ("batch", "length", "k_heads", "k_dim", "v_heads", "v_dim")
 DELTA_TERMS = {
@@ -130,14 +130,14 @@ STATE = 4.0  # bytes of an element of a head's matrix
 TAPS = 4.0  # tokens that the convolution sees, itself included
 
 
-def _delta_ms(t: Terms, rows: Rows, specs: GpuRates, moved: Any, lanes: Any, alone: bool) -> Any:
+def _delta_ms(t: Terms, rows: Sizes, specs: GpuRates, moved: Any, lanes: Any, alone: bool) -> Any:
     chain = 1e-3 * t["chain"] * rows["length"]
     ms = joined(t["bytes"] * moved / specs.bandwidth, chain, 2.0)
     return ms + lanes * t["item"] / specs.multiprocessors + (t["launch"] if alone else 0.0)
 
 
 def convolution_ms(
-    t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alone: bool
+    t: Terms, rows: Sizes, specs: GpuRates, dtype: str, variant: str, alone: bool
 ) -> Any:
     """(rows,) ms of the causal convolution of queries, keys and values."""
     b, n, k, k_dim, v, v_dim = (rows[c] for c in DELTA)
@@ -145,7 +145,7 @@ def convolution_ms(
     return _delta_ms(t, rows, specs, moved, b, alone)
 
 
-def delta_ms(t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alone: bool) -> Any:
+def delta_ms(t: Terms, rows: Sizes, specs: GpuRates, dtype: str, variant: str, alone: bool) -> Any:
     """(rows,) ms of the gated delta rule; `variant` "one": of a token, which moves each state."""
     b, n, k, k_dim, v, v_dim = (rows[c] for c in DELTA)
     moved = HALF * b * n * (2.0 * k * k_dim + 2.0 * v * v_dim)

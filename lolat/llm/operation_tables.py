@@ -18,16 +18,16 @@ from lolat.io.tables import Row, read_table, say_unread
 from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES
 from lolat.llm.gpu import Sheet, sheet_of
 from lolat.llm.kernel_models import KERNEL_MODELS, WORK
-from lolat.llm.kernels import RATES, Rows
+from lolat.llm.kernels import RATES, Sizes
 from lolat.units import as_number, percent
 
 MOST_SIZE, MOST_SKEW = 1e12, 4.0
 SHEET = ("bandwidth_gb_s", "memory_gib", "bf16_tflops")
 """The columns that a table of data sheets needs."""
-TimedOperations = dict[str, tuple[Rows, np.ndarray]]
+TimedOperations = dict[str, tuple[Sizes, np.ndarray]]
 """Sizes and (rows,) ms by data type."""
 TimedTables = dict[str, TimedOperations]
-"""Operation -> its columns in a table."""
+"""Operation -> sizes and ms by data type."""
 
 
 def read_sheet(path: str | Path, device: str) -> Sheet:
@@ -133,7 +133,7 @@ def _operation(row: Row) -> str:
     return name
 
 
-def sizes_of(name: str, rows: Sequence[Row]) -> Rows:
+def sizes_of(name: str, rows: Sequence[Row]) -> Sizes:
     """(rows,) sizes of an operation by column; InputError names a wrong row."""
     return {c: np.array([_size(row, c) for row in rows]) for c in KERNEL_MODELS[name].columns}
 

@@ -14,12 +14,12 @@ from lolat.report.cost_table import (
     columns,
     compared_links,
     ends_words,
-    kept_words,
     launch_words,
     legend,
     links_of,
     most_line,
     recipe_words,
+    uncheckpointed_words,
     update_lines,
     way_words,
 )
@@ -489,8 +489,10 @@ def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
         each = {d: f"{n} x " * (n > 1) + d for d, n in numbers.items()}  # as its row
         named = {each[device]: value for device, value in values.items()}
         alike = apart_words(each[of], named) if of in values else ""
-        kept = kept_words(costs) * (name == "Cheapest")
-        yield Sentence(line, tuple(filter(None, (launch_words(costs, name.lower()), kept, alike))))
+        others = uncheckpointed_words(costs) * (name == "Cheapest")
+        yield Sentence(
+            line, tuple(filter(None, (launch_words(costs, name.lower()), others, alike)))
+        )
         yield from map(Sentence, _sure_line(
             name, best, listed, limits, lambda row: choice_words(Choice.of(*row), costs.batches > 1)
         ))  # fmt: skip

@@ -235,7 +235,7 @@ def update_lines(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
         yield f"Updates differ, {ends}: --global-batch-size {one} compares equal ones"
 
 
-def kept_words(costs: Costs) -> str:
+def uncheckpointed_words(costs: Costs) -> str:
     """A clause on the cheapest choice without checkpointing, in place of the checkpointing asked for;
     "" without one.
     """

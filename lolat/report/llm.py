@@ -204,7 +204,7 @@ def _judged_columns(asked: ServingQuestion) -> Iterator[Column]:
         return Column(name, lambda r: None if r.saturated else r.judged(at)[index][1],
                       lambda e: between(*e), page="below", screen="brackets")  # fmt: skip
 
-    def kept(time: str, limit: float | None, name: str, words: str = "") -> Column:
+    def limit_column(time: str, limit: float | None, name: str, words: str = "") -> Column:
         def value(row: ServingConfig) -> str | None:
             verdict = (row.verdicts or {}).get(time)
             return "NO" if verdict == "no" else verdict
@@ -215,13 +215,13 @@ def _judged_columns(asked: ServingQuestion) -> Iterator[Column]:
 
     token = judged(0)
     yield from (Column(f"first token{of}", judged(1), milliseconds), ends(1))
-    yield kept("ttft", asked.max_ttft_ms, f"first token{of}")
+    yield limit_column("ttft", asked.max_ttft_ms, f"first token{of}")
     yield from (Column(f"per token{of}", token, milliseconds), ends(0))
     if least is None:
-        yield kept("tpot", asked.max_tpot_ms, f"token{of}")
+        yield limit_column("tpot", asked.max_tpot_ms, f"token{of}")
     yield Column(SPEED, lambda r: 1e3 / ms if (ms := token(r)) else None, digits, short="tokens/s")
     if least is not None:
-        yield kept("tpot", asked.max_tpot_ms, "tokens/s", f">= {least:g}")
+        yield limit_column("tpot", asked.max_tpot_ms, "tokens/s", f">= {least:g}")
 
 
 def facts(row: ServingConfig, answer: ServingAnswer) -> Iterator[tuple[str, str]]:

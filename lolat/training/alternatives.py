@@ -98,7 +98,7 @@ def faster(cost: Cost) -> Alternative | None:
 def offered(cost: Cost) -> str:
     """Return the first option in another execution mode that keeps the limits, if none does; or ""."""
     others = other_modes(cost) if cost.missed else ()
-    kept = (Choice.of(one, option) for one in others if one for option in one.kept())
+    kept = (Choice.of(one, option) for one in others if one for option in one.within())
     if cost.again is None or (offer := next(kept, None)) is None:
         return ""
     return offer_words(offer, with_precision=not cost.again.asked.precision)

@@ -407,7 +407,7 @@ def _on_cards(device: Device, trained: Trained, asked: TrainingQuestion, most: i
         for gib in sorted(sizes, reverse=True)
         if gib < ALMOST * own and usable_bytes(gib) < needed
     )
-    best = min((first, *smaller), key=lambda cost: (not cost.kept(), _least_dollars(cost)))
+    best = min((first, *smaller), key=lambda cost: (not cost.within(), _least_dollars(cost)))
     if best is first:
         return first
     less, more = (f"{c.batch_size:,} in {byte_size(c.available_bytes or 0)}" for c in (best, first))
@@ -417,7 +417,7 @@ def _on_cards(device: Device, trained: Trained, asked: TrainingQuestion, most: i
 
 def _least_dollars(cost: Cost) -> float:
     """Return the lowest price of the training within its limits, else of all; infinite without one."""
-    options = cost.kept() or cost.timed
+    options = cost.within() or cost.timed
     return min((o.dollars for o in options if o.dollars is not None), default=inf)
 
 

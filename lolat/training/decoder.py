@@ -139,7 +139,7 @@ class DecoderStep:
         kept, again, gradients = np.zeros((3, len(trained)))
         for i in range(passes.untouched + 1, d.layers + 1):
             learns = i > passes.tuning.frozen
-            kept[i], again[i] = passes.kept(learns)
+            kept[i], again[i] = passes.saved_elements(learns)
             gradients[i] = 3.0 * d.intermediate
         gradients[-1] = d.vocab
         kept, again, gradients = (HALF_BYTES * tokens * n for n in (kept, again, gradients))

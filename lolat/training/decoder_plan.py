@@ -145,9 +145,10 @@ class DecoderPlan:
         gib = asked.memory_gib or card_gib(device.file.kind, section)
         available = max(int(gib * GIB) - UNUSABLE_BYTES, 0)
         return cls(
-            device.file, precision, section, trained, run, available, gib, useful,
-            asked.recomputed or "none", tuning, device.asked.launch or EAGER,  # type: ignore[arg-type]
-            device.file.machine,
+            file=device.file, precision=precision, section=section, trained=trained, run=run,
+            available=available, gib=gib, useful=useful, checkpointing=asked.recomputed or "none",
+            tuning=tuning, launch=device.asked.launch or EAGER,  # type: ignore[arg-type]
+            machine=device.file.machine,
         )  # fmt: skip
 
     @cached_property
@@ -234,7 +235,8 @@ class DecoderPlan:
         peak = 1e12 * self.section.sheet.bf16_tflops
         needed = self.needed(devices, run.batch_size)
         made = TrainingPrediction(
-            devices, link.name if link else None, link.gbps if link else None, total, found, hidden, per_s,
+            devices=devices, link=link.name if link else None, link_gbps=link.gbps if link else None,
+            iteration_ms=total, parts_ms=found, hidden_ms=hidden, samples_per_s=per_s,
             tokens_per_s=each_s * devices, tokens_per_s_per_gpu=each_s,
             mfu=each_s * step.passes.flops() / peak, memory_bytes=needed,
             fits=needed <= self.available, warnings=tuple(self._remarks(devices, needed)),

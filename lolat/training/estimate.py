@@ -182,10 +182,10 @@ class EstimatedTraining(TrainingPredictor):
 
     def batch(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> TrainedBatch:
         """See `TrainingPredictor`; the last operation includes the loss."""
-        kept, asked = self._kept(graph), (batch_size, optimizer)
-        if asked not in kept:  # the same for each number of devices
-            kept[asked] = self._batch(graph, batch_size, optimizer)
-        found: TrainedBatch = kept[asked]
+        known, asked = self._known_of(graph), (batch_size, optimizer)
+        if asked not in known:  # the same for each number of devices
+            known[asked] = self._batch(graph, batch_size, optimizer)
+        found: TrainedBatch = known[asked]
         return found
 
     def _batch(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> TrainedBatch:
@@ -322,16 +322,16 @@ class EstimatedTraining(TrainingPredictor):
         self, graph: Graph, batch_size: int, training: bool = True
     ) -> tuple[Steps, Mapping[str, float]]:
         """Return the steps of both passes, or of inference; fractions of them unlike any measurement."""
-        kept, asked = self._kept(graph), (batch_size, training)
-        if asked not in kept:
+        known, asked = self._known_of(graph), (batch_size, training)
+        if asked not in known:
             formula = self.trained if training else self.formula
             work = work_of(graph, batch_size, replace(formula.mode, training=training))
             steps = formula.steps(work)
-            kept[asked] = steps, formula.unlike(steps) or {}
-        found: tuple[Steps, Mapping[str, float]] = kept[asked]
+            known[asked] = steps, formula.unlike(steps) or {}
+        found: tuple[Steps, Mapping[str, float]] = known[asked]
         return found
 
-    def _kept(self, graph: Graph) -> dict[tuple[int, bool | Optimizer], Any]:
+    def _known_of(self, graph: Graph) -> dict[tuple[int, bool | Optimizer], Any]:
         """Return the quantities of the graph that was asked for last, which an answer needs several
         times.
         """

@@ -288,7 +288,7 @@ class DecoderPasses:
         each = FLOAT_BYTES + HALF_BYTES * (1 + self.decoder.score_cap)
         return float(layers * each * self.sequences * self.decoder.heads * self.length**2)
 
-    def kept(self, learns: bool = True) -> tuple[float, float]:
+    def saved_elements(self, learns: bool = True) -> tuple[float, float]:
         """Return the elements of half precision that a layer keeps for a token, with checkpointing and
         without.
 

@@ -98,8 +98,10 @@ class NetworkPlan:
         own = training.file.available_bytes
         available = own if gib is None else max(usable_bytes(gib), 0)
         asked = replace(asked, channels_last=device.asked.channels_last)
-        file = training.file
-        return cls(training, file, graph, run, available, gib, asked, length, useful, file.machine)
+        return cls(
+            training=training, file=training.file, graph=graph, run=run, available=available, gib=gib,
+            asked=asked, length=length, useful=useful, machine=training.file.machine,
+        )  # fmt: skip
 
     @property
     def tuning(self) -> Tuning:

@@ -107,14 +107,14 @@ class Limited(Result):
         """The longest time and the most money."""
         return TrainingLimits(self.max_hours, self.max_dollars)
 
-    def kept(self) -> list[TrainingPrediction]:
+    def within(self) -> list[TrainingPrediction]:
         """Return the options within the limits."""
         return [o for o in self.timed if self.limits.keeps(o.total_s or 0.0, o.dollars)]
 
     @property
     def missed(self) -> str:
         """The words that no option is within the limits; "" if one is."""
-        return "" if self.kept() or not self.timed else f"nothing{self.limits.words()}"
+        return "" if self.within() or not self.timed else f"nothing{self.limits.words()}"
 
     @property
     def offered(self) -> str:
@@ -122,7 +122,7 @@ class Limited(Result):
         return ""
 
 
-def check_kept(answer: Limited, offered: str = "") -> None:
+def check_limits(answer: Limited, offered: str = "") -> None:
     """Raise AnswerIsNo if no option of an answer keeps its limits; `offered`: an option that would, in
     words.
     """
@@ -189,9 +189,9 @@ def predict(
         few = f"too few measurements were held out of the fit for {100 * run.coverage:g} % coverage"
         warnings = (*warnings, Remark("no interval", few))
     prediction = TrainingPrediction(
-        devices, None if link is None else link.name, None if link is None else link.gbps,
-        total_ms, parts_ms, hidden_ms,
-        1e3 * devices * run.batch_size * run.accumulate / max(total_ms, 1e-9),
+        devices=devices, link=link.name if link else None, link_gbps=link.gbps if link else None,
+        iteration_ms=total_ms, parts_ms=parts_ms, hidden_ms=hidden_ms,
+        samples_per_s=1e3 * devices * run.batch_size * run.accumulate / max(total_ms, 1e-9),
         warnings=warnings, interval_ms=interval_ms, batch_size=run.batch_size,
     )  # fmt: skip
     if run.samples is None:

@@ -44,7 +44,7 @@ from lolat.training.choice import Choice, short_name
 from lolat.training.compare import Costs, check_room, costs_of, joined, with_modes
 from lolat.training.cost import Cost, no_room
 from lolat.training.listing import headline
-from lolat.training.prediction import check_kept
+from lolat.training.prediction import check_limits
 from lolat.training.question import TrainingQuestion
 from lolat.units import by_text, milliseconds, plain
 from lolat.web.cards import (
@@ -191,7 +191,9 @@ def _training(
         return replace(about, title="does not fit", lines=[no_room(cost)])
     before, by_number, after = cost_parts(cost)
     best = cost.best
-    title, no = _unless_kept(form, cost, cost.summary(best.devices) + likely_words((cost, best)))
+    title, no = _title_or_refusal(
+        form, cost, cost.summary(best.devices) + likely_words((cost, best))
+    )
     return replace(
         about,
         title=title,
@@ -203,12 +205,12 @@ def _training(
     )
 
 
-def _unless_kept(form: Form, cost: Cost | Costs, title: str) -> tuple[str, list[str]]:
+def _title_or_refusal(form: Form, cost: Cost | Costs, title: str) -> tuple[str, list[str]]:
     """A title and no words; where no option keeps the limits, or has room in memory, others, and why."""
     try:
         if isinstance(cost, Costs):
             check_room(cost)
-        check_kept(cost)
+        check_limits(cost)
     except AnswerIsNo as no:
         return ("does not fit" if no.code == "no-room" else BEYOND), [form.words(no)]
     return title, []
@@ -271,7 +273,7 @@ def _several(form: Form, costs: Costs, caption: str) -> SideBySide:
     said, table, bests, after = costs_parts(costs)
     row = headline(costs)
     title = Choice.of(*row).words + likely_words(row) if row else ""
-    found, no = _unless_kept(form, costs, title)
+    found, no = _title_or_refusal(form, costs, title)
     return SideBySide(
         bests=[(found, "")],
         facts=[*facts_of_training(*row)] if row and not no else [],

@@ -11,7 +11,7 @@ from lolat.device.file import made
 from lolat.llm.config import read_decoder
 from lolat.llm.gpu import FittedKernel, FrameworkOverheads, ServingSection, Sheet, specs_of
 from lolat.llm.kernel_models import KERNEL_MODELS
-from lolat.llm.kernels import GpuRates, Rows
+from lolat.llm.kernels import GpuRates, Sizes
 
 SHEET = Sheet(
     multiprocessors=100, bandwidth_gb_s=2000, memory_gib=80, bf16_tflops=1000, fp8_tflops=2000,
@@ -93,7 +93,7 @@ def document(known: ServingSection | None = None) -> dict[str, Any]:
 
 
 def kernel_ms(
-    name: str, dtype: str, rows: Rows, variant: str = "", alone: bool = False, specs: GpuRates = SPECS,
+    name: str, dtype: str, rows: Sizes, variant: str = "", alone: bool = False, specs: GpuRates = SPECS,
     **changed: float,
 ) -> Any:  # fmt: skip
     """(rows,) ms by the terms in the middle but for those `changed`."""

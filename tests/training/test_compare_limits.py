@@ -16,7 +16,7 @@ from lolat.report.cost_table import likely_words
 from lolat.report.tables import lines_of
 from lolat.training.compare import joined
 from lolat.training.listing import headline
-from lolat.training.prediction import check_kept
+from lolat.training.prediction import check_limits
 from tests.cli.commands import Command
 from tests.training.several import asked, compared, listed, network
 
@@ -75,7 +75,7 @@ def test_a_launch_that_keeps_the_money_is_told_where_none_does_without(prices: s
                          max_dollars=limit)  # fmt: skip
         assert [*lines_of(costs_lines(found))]
         with pytest.raises(AnswerIsNo, match="nothing here is within") as error:
-            check_kept(found)
+            check_limits(found)
         assert ("; launch=" in str(error.value)) == is_told
         told = {one.launch: one.dollars for one in found.in_launch.values()}
         of = {"compiled": compiled, "graph": graph}

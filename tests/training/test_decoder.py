@@ -140,7 +140,7 @@ def test_a_step_has_the_time_and_the_memory_that_were_measured(
 
 def test_selective_checkpointing_keeps_query_value_gate_and_down() -> None:
     """With a layer's input and attention: the first, third, fifth and seventh product, as torchtitan."""
-    kept, _ = step(checkpointing="selective").passes.kept()
+    kept, _ = step(checkpointing="selective").passes.saved_elements()
     assert kept == 4096 + 4096 + (4096 + 1024 + 14336 + 4096)
 
 

@@ -65,7 +65,7 @@ def test_a_layer_keeps_the_tensors_that_pytorch_keeps(
     layers = SIZES["num_hidden_layers"]
     found = saved_by_pytorch(layer, inputs_embeds=tokens)
     norm = 4 * (1 + learns) * passes.tokens * hidden  # the last one, behind all layers
-    expected = 2 * passes.tokens * passes.kept(learns)[0] * layers + norm
+    expected = 2 * passes.tokens * passes.saved_elements(learns)[0] * layers + norm
     assert expected == pytest.approx(found, rel=0.05)
 
 
@@ -165,11 +165,11 @@ def test_checkpointing_runs_a_forward_pass_again_and_keeps_a_layers_input() -> N
     plain, full = (DecoderPasses(EIGHT, 2048, 4, way) for way in ("none", "full"))
     (forward, backward), (_, again) = plain.parts_ms(gpu), full.parts_ms(gpu)
     assert again[1:-1] - backward[1:-1] == pytest.approx(forward[1:-1])
-    assert full.kept()[0] == EIGHT.hidden
+    assert full.saved_elements()[0] == EIGHT.hidden
     selective = DecoderPasses(EIGHT, 2048, 4, "selective")
     more = selective.parts_ms(gpu)[1][1] - backward[1]
     assert 0 < more < forward[1]
-    assert full.kept()[0] < selective.kept()[0] < plain.kept()[0]
+    assert full.saved_elements()[0] < selective.saved_elements()[0] < plain.saved_elements()[0]
 
 
 def test_attention_of_long_sequences_takes_its_flops_in_both_passes() -> None:
@@ -216,7 +216,7 @@ def test_fused_work_moves_less() -> None:
     gpu = GPU(section())
     eager, fused = (DecoderPasses(EIGHT, 4096, 2, launch=way) for way in (EAGER, COMPILED))
     assert fused.parts_ms(gpu)[0].sum() < eager.parts_ms(gpu)[0].sum()
-    assert fused.kept()[0] < eager.kept()[0]
+    assert fused.saved_elements()[0] < eager.saved_elements()[0]
 
 
 def test_a_graph_is_compiled_work_with_faster_launches() -> None:
@@ -226,7 +226,7 @@ def test_a_graph_is_compiled_work_with_faster_launches() -> None:
     for mine, its in zip(graph.parts_ms(gpu), fused.parts_ms(gpu), strict=True):
         assert (mine <= its).all()
         assert mine[-1] == its[-1]  # the head waits for no launch
-    assert graph.kept() == fused.kept()
+    assert graph.saved_elements() == fused.saved_elements()
 
 
 def test_a_small_decoder_waits_for_the_host() -> None:
