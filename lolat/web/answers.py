@@ -115,12 +115,9 @@ def _latency(
 ) -> Card:
     predictions = latencies(form, question, device, graph)
     return LatencyCard(
-        device=device,
-        known=device.answered_by(predictions[0].query.model),
-        command=_command("predict", form, device),
-        predictions=predictions,
-        shown=predictions[0],
-    )
+        device=device, known=device.answered_by(predictions[0].query.model),
+        command=_command("predict", form, device), predictions=predictions, shown=predictions[0],
+    )  # fmt: skip
 
 
 def show_largest(form: Form, cards: Sequence[LatencyCard]) -> list[LatencyCard]:
@@ -174,11 +171,9 @@ def _training(
     cost = costs_of(device.model, trained, asked)
     ran = dict.fromkeys(plain(one.model) for one in _each(cost))
     is_own = form.subject.is_decoder or [*ran] == [plain(device.model.file.device)]
+    known = device.name if is_own else "; ".join(ran)
     about = TrainingCard(
-        device=device,
-        known=device.name if is_own else "; ".join(ran),
-        command=_command("cost", form, device),
-        cost=cost,
+        device=device, known=known, command=_command("cost", form, device), cost=cost
     )
     if isinstance(cost, Costs):
         several = _several(form, cost, f"On {plain(device.key)}, the cheapest first")
@@ -195,14 +190,10 @@ def _training(
         form, cost, cost.summary(best.devices) + likely_words((cost, best))
     )
     return replace(
-        about,
-        title=title,
-        facts=[] if no else [*facts_of_training(cost, best)],
-        lines=[*no, before[0]],
-        after=[*before[1:], *after],
-        remarks=cost.warnings,
+        about, title=title, facts=[] if no else [*facts_of_training(cost, best)],
+        lines=[*no, before[0]], after=[*before[1:], *after], remarks=cost.warnings,
         table=by_number.html(f"On {plain(device.key)}, by number of devices"),
-    )
+    )  # fmt: skip
 
 
 def _title_or_refusal(form: Form, cost: Cost | Costs, title: str) -> tuple[str, list[str]]:
@@ -307,22 +298,16 @@ def _llm(form: Form, question: Values, device: ListedDevice, decoder: Decoder) -
     if is_answer:
         title = priced_gpus(row)
     return ServingCard(
-        device=device,
-        known=device.name,
-        command=_command("llm", form, device),
-        title=title,
+        device=device, known=device.name, command=_command("llm", form, device), title=title,
         then=_token_words(row, answer.asked.percentile) if is_answer else "",
         lines=[*no, *before],
         table=configurations.html(f"On {plain(device.key)}, {load_line(answer.served)}"),
-        load=row.load_words,
-        parts=_parts(row) if is_answer else [],
-        row=row,
-        facts=[*facts(row, answer)] if is_answer else [],
-        answer=None if no else answer,
+        load=row.load_words, parts=_parts(row) if is_answer else [], row=row,
+        facts=[*facts(row, answer)] if is_answer else [], answer=None if no else answer,
         after=[*best, *notes] if is_answer else [],
         remarks=[note for note in answer.warnings if note not in told],
         loads=[] if is_crowded(form) else loads_of(device.model, decoder, asked, answer),
-    )
+    )  # fmt: skip
 
 
 def _parts(row: ServingConfig) -> list[tuple[int, str, float]]:

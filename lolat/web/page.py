@@ -146,17 +146,12 @@ class Pages:
             cards = [*latencies]
         briefs = [(c.title, plain(c.device.key)) for c in _fastest_first(cards)]
         return PageAnswer(
-            subject=subject,
-            cards=cards,
-            failed=[(device, form.words(why)) for device, why in failed],
-            is_file=any(one.startswith(UPLOAD) for one in (spec, arrivals)),
-            differ=differ,
+            subject=subject, cards=cards, failed=[(device, form.words(why)) for device, why in failed],
+            is_file=any(one.startswith(UPLOAD) for one in (spec, arrivals)), differ=differ,
             compared=answers.compared(form, latencies, not differ) if latencies else None,
-            beside=found,
-            briefs=found.bests if found else briefs,
-            chart=chart(form, question, cards),
+            beside=found, briefs=found.bests if found else briefs, chart=chart(form, question, cards),
             blocks=answers.blocks(latencies) if latencies else None,
-        )
+        )  # fmt: skip
 
 
 def _fastest_first(cards: Sequence[Card]) -> list[Card]:
