@@ -127,7 +127,7 @@ def _learn_latencies(old: DeviceFile | None, target: Path, run: learn_blocks.Run
 
 
 def _add_training(file: DeviceFile, target: Path, run: learn_blocks.Run) -> DeviceFile:
-    """Measure training on this device and write it to `target`, in `file`, a latency model's."""
+    """Measure training on this device, and write it to `target` together with the latency model `file`."""
     started = time.monotonic()
     path = target.with_name(target.name + ".training" + paths.JOURNAL)
     run = replace(run, journal=path, check=partial(_refuse_other, file))
@@ -145,10 +145,10 @@ def _add_training(file: DeviceFile, target: Path, run: learn_blocks.Run) -> Devi
 
 
 def _model_in(target: Path, here: Mapping[str, Any], restart: bool) -> DeviceFile | None:
-    """The model in `target`, of which learning keeps sections; None where there is none.
+    """The model in `target`, whose sections learning keeps; None without one.
 
-    `here`: this device, as `environment.differences` takes it. ModelFileError where something else stands
-    there, InputError for a measured model of another device; with `restart` such a model counts as none.
+    `here`: this device, as `environment.differences` takes it. ModelFileError for a file of another
+    kind, InputError for a measured model of another device; with `restart` such a model is ignored.
     """
     if not target.exists():
         return None
@@ -179,8 +179,8 @@ def _differences(file: DeviceFile, where: Mapping[str, Any], fields: Collection[
 
 
 def _refuse_other(file: DeviceFile, where: Mapping[str, Any], fields: Collection[str] = ()) -> None:
-    """InputError where it would be measured otherwise than the latencies of the file were; `fields`: of
-    `_differences`.
+    """Raise InputError if training would be measured otherwise than the latencies of the file;
+    `fields`: of `_differences`.
     """
     if found := _differences(file, where, fields):
         raise InputError(

@@ -307,11 +307,11 @@ def _evaluated(model: Model, network: check.MeasuredNetwork) -> EvaluatedNetwork
 
 
 def doctor(model: Model, progress: Progress) -> Diagnosis:
-    """Measure some of the model's networks again: whether `model` still holds on this machine.
+    """Measure some of the model's networks again, to tell whether `model` still holds on this machine.
 
-    On another device nothing is measured, for nothing can be expected to hold. With another version, number
-    of threads or flag of the framework it is, and the difference is listed. A GPU that is not there is a
-    difference too. InputError where there is nothing to measure again.
+    On another device nothing is measured. With another version, number of threads or flag of the
+    framework the networks are measured, and the difference is listed; a missing GPU is a difference
+    too. InputError if there is nothing to measure again.
     """
     where = model.latencies_file.recorded
     backend, device = backends.of_model(where), device_of(model)
@@ -341,7 +341,7 @@ def doctor(model: Model, progress: Progress) -> Diagnosis:
         if any(d.of_device for d in found):
             return diagnosis(model, found)
         others = {"others_at_start": environment.others()}
-        if remark := learn.busy(here | others, "ask again, or this check cannot tell"):
+        if remark := learn.busy(here | others, "run the check again: now it cannot tell"):
             progress.note(remark)
         measured = check.measure(runner, backend, (), references)
     result = diagnosis(model, found, measured)

@@ -97,7 +97,9 @@ def predict_all(
     left_out: Mapping[str, str] | None = None,
     ranked: bool = False,
 ) -> Predictions:
-    """Predict each network at each batch size on each device, in this order; devices are in their mode.
+    """Predict each network at each batch size on each device, in this order.
+
+    Each device is in the execution mode asked for.
 
     `networks`: a mapping has the names that they are called by.
     `ranked`: the fastest device first, each in its fastest precision if none is asked, GPUs eager if no

@@ -36,7 +36,7 @@ MOST_OVERHEADS = FrameworkOverheads(
 )  # fmt: skip
 """Upper bounds. Some served rows have a `front_ms` of hundreds, as their server was not warm."""
 POLLS, LEVEL = map(FrameworkOverheads.__struct_fields__.index, ("poll_steps", "level"))
-"""The indices of these among the overheads."""
+"""The indices of `poll_steps` and `level` in FrameworkOverheads."""
 OFF_TPOT, OFF_TTFT = 0.05, 0.2
 A_GROUP = 40
 """Rows of one language model and data type that count in full; more of them together count no more."""
@@ -263,7 +263,7 @@ def percentiles_of(
 
 
 def percentile_words(rows: Sequence[ServedRow]) -> str:
-    """Name the percentiles that rows have, which nothing is fitted to; "" if they have none."""
+    """Name the percentiles in rows, to which nothing is fitted; "" without any."""
     names = ", ".join({name: None for row in rows for name in percentiles(row)})
     return f"percentiles are compared by `lolat evaluate`, not fitted: {names}" if names else ""
 

@@ -153,10 +153,10 @@ PCIE_GB_S = 64.0
 def complete(section: ServingSection, others: Mapping[str, ServingSection]) -> ServingSection:
     """Add the operations that `others`, GPUs by name, have and the section lacks.
 
-    An operation that was not timed is taken from a similar GPU, else it has the usual terms. All-reduces
-    over PCI Express are those of a GPU that was timed over it. Data types that the GPU lacks are left out.
-    Without served rows the overheads are those of a similar GPU; those of the decoders in OWN_FITS are of
-    any GPU, if need be, and rather of the same framework.
+    An operation that was not timed is taken from a similar GPU, else it has the usual terms.
+    All-reduces over PCI Express are those of a GPU that was timed over it. Data types that the GPU
+    lacks are left out. Without served rows the overheads are those of a similar GPU; for the decoders
+    in OWN_FITS those of any GPU, preferably with the same framework.
     """
     known = {name: dict(dtypes) for name, dtypes in section.operations.items()}
     order = sorted(others.items(), key=lambda one: (_unlike(section, one[1]), not one[1].served))

@@ -21,8 +21,9 @@ REQUESTS = 1000
 MOST_AT_ONCE = 4096
 """The most requests of a closed loop that are simulated at once; the times of more follow from the rate."""
 STRATA, VARIES = 256, 0.1
-"""Answers of a closed loop differ by up to VARIES of their tokens, in equal steps over each block of STRATA
-requests: those of equal length that once meet in a prompt's step would end together forever."""
+"""Answers of a closed loop differ by up to VARIES of their tokens, in equal steps over each block of
+STRATA requests. Requests of equal length that meet in one step would otherwise end together forever.
+"""
 SEED = 1
 TRACE_NAMES = (
     ("timestamp",),

@@ -129,11 +129,11 @@ def of_each_gpu(listed: Mapping[str, ListedDevice]) -> dict[str, str]:
 
 
 def keys_of(name: str, listed: dict[str, ListedDevice], view: str) -> list[str]:
-    """The keys of the devices that a name stands for, in any case, or a GPU's as in a command of the tab's
-    question; else the name.
+    """The keys of the devices that a name stands for, ignoring case.
 
-    A GPU that is not listed, as it is known by its data sheet, is put into the list. No other name is asked
-    for, as it could be that of a file.
+    A GPU's name stands for what it does in a command of the tab's question; a GPU known by its data
+    sheet alone is put into the list. Any other name is returned as it is, and never asked for, as it
+    could be that of a file.
     """
     by_case = {key.casefold(): key for key in listed}
     if name not in listed and name.casefold() not in by_case and is_card(name):
@@ -160,7 +160,7 @@ def unlisted(
 
 
 def _changed_ns(path: Path) -> int:
-    """When a device's file was changed; 0 of a GPU without one."""
+    """The time at which a device's file was changed, in ns; 0 for a GPU without one."""
     return path.stat().st_mtime_ns if path.is_absolute() else 0
 
 

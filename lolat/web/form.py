@@ -33,10 +33,11 @@ from lolat.web.values import EVERY, batch_on_each, language_model, numbers, spec
 
 @dataclass(frozen=True)
 class Field:
-    """A field; `default`: its first text; `may_be_empty`: though it has a default.
+    """A field; `default`: its first text; `may_be_empty`: True if an empty text counts though there is
+    a default.
 
-    `most`: the numbers, or choices, that it takes; `choices`: value -> words of a list; `parse`: reads its
-    text if that is no number. `may_be_sent`: in place of a choice a file may be sent.
+    `most`: the most numbers, or choices; `choices`: value -> words of a list; `parse`: reads a text
+    that is no number. `may_be_sent`: True if a file may be sent in place of a choice.
     """
 
     name: str
@@ -141,7 +142,7 @@ class Tab:
 
 
 def _of(choices: Iterable[str], first: str = "") -> dict[str, str]:
-    """Choice -> words: itself, and `first` for the empty one."""
+    """Choices of a field, each its own words; `first`: the words of the empty choice."""
     return ({"": first} if first else {}) | {choice: choice for choice in choices}
 
 
@@ -401,7 +402,7 @@ class Form:
         return as_sizes(given if given[LENGTH] else given[SIZE])
 
     def rare_is_used(self) -> bool:
-        """Return whether a folded field has another text than at first, or an error."""
+        """Return True if a folded field differs from its first text, or has an error."""
         return any(f.name in self.errors or self.text(f.name) != f.default for f in self.rare)
 
     def words(self, error: LolatError) -> str:
@@ -431,7 +432,9 @@ class Form:
         return f"--{name.replace('_', '-')}" if name in EVERY else name
 
     def refuse(self, error: LolatError, otherwise: str, before: str = "") -> None:
-        """Put an error at the field that it names, or at `otherwise`, where the label is not said again."""
+        """Put an error at the field that it names, else at `otherwise`, without repeating the field's
+        label.
+        """
         field = next((name for name in error.arguments if name in self.fields), otherwise)
         self.errors[field] = before + self.words(error).removeprefix(f"{self._label(field)} ")
 

@@ -19,7 +19,7 @@ from lolat.llm.fit import (
     fit_operation,
     section_from,
 )
-from lolat.llm.frameworks import frameworks_in
+from lolat.llm.frameworks import framework_in
 from lolat.llm.gpu import FittedKernel, operation_ms
 from lolat.llm.kernel_models import KERNEL_MODELS
 from lolat.llm.operation_tables import MOST_SIZE, read_operations, read_sheet
@@ -151,8 +151,8 @@ def test_from_a_data_sheet_alone() -> None:
     made = section_from(SHEET, "trtllm", {}, {"known": section()})
     assert {n: {*d} for n, d in made.operations.items()} == {n: {*d} for n, d in DTYPES.items()}
     assert (made.framework, made.served, made.spread) == ("trtllm", 0, SPREADS["sheet"])
-    assert frameworks_in("kernels-h100-TRTLLM.csv") == "trtllm"
-    assert frameworks_in("mine.csv") == "vllm"
+    assert framework_in("kernels-h100-TRTLLM.csv") == "trtllm"
+    assert framework_in("mine.csv") == "vllm"
 
 
 # ---- Tables of operations
