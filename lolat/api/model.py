@@ -89,11 +89,11 @@ class Model(Device):
         `network`: see `Model`. `batch_size`: "auto" stands for the most that fit in memory and keep
         `max_ms`, 1 where no batch keeps it. A list of networks or of batch sizes gives `Predictions`,
         one for each, for which a network is read once; a dict {"narrow": network} has their names.
-        `predictor`: one of the profile's `predictors`. With too few points for an
-        interval there is none; a `coverage` that is given is then an error. `precision`, `launch`, `host_us`, `channels_last`: see
-        `run_as`; "best": the fastest precision. `max_ms`: with "auto" alone; of other sizes compare
-        latency_ms. `sure`: True: the upper end of the interval keeps it; a number: that of an interval
-        of so many percent.
+        `predictor`: one of the profile's `predictors`. With too few points for an interval there is
+        none; a `coverage` that is given is then an error. `precision`, `launch`, `host_us`,
+        `channels_last`: see `run_as`; "best": the fastest precision. `max_ms`: with "auto" alone; of
+        other sizes compare latency_ms. `sure`: True: the upper end of the interval keeps it; a number:
+        that of an interval of so many percent.
 
         Returns a `Prediction`: latency_ms, interval_ms, in_domain, blocks and more; `report()` has the
         table of blocks. Raises NetworkError where the network cannot be read (one of several is in

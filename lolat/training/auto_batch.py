@@ -46,7 +46,7 @@ def auto_batch(plan: Plan, devices: int, most: int, at: At) -> int:
     near = NEAR_SPEED * max(speeds.values())
     found = min(n for n, its in speeds.items() if its >= near)
     room = int((1.0 - CLOSE) * (plan.available or 0))
-    if sum(plan.memory([devices], found)[1].values()) > room:
+    if plan.memory([devices], found).total > room:
         roomy = min(plan.largest([devices], room), found)
         found = roomy if roomy and speed(roomy) >= near else found
     return found

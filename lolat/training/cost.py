@@ -325,7 +325,7 @@ def cost_on(
     if not given:
         needed = 0 if largest else None  # a card with less memory may hold a smaller iteration
         if not (largest or is_decoder or run.sharding != NONE):
-            needed = sum(plan.memory((), run.batch_size)[1].values())
+            needed = plan.memory((), run.batch_size).total
         numbers = run.most_devices(instances_of(rent(needed)))
     if largest and plan.available is None:
         raise no_memory(device.label)
@@ -365,7 +365,7 @@ def _option_at(
 
     `rent`: bytes that an iteration needs -> offers of devices that have them.
     """
-    size = sum(plan.memory(some, plan.run.batch_size)[1].values())
+    size = plan.memory(some, plan.run.batch_size).total
     holds = None if plan.available is None else size <= plan.available
     rented = None if holds is False else rent(size)
     link = partial(plan.link, devices)
@@ -401,10 +401,10 @@ def _answer(
     cheapest, fastest = (o.devices if o else None for o in bests)
     about = ("batch_size", "accumulate", "samples", "epochs", "optimizer", "coverage", "sharding")
     plan, some, most = _group_of(headline(options, cheapest, fastest), groups)
-    moment, memory = plan.memory(some, plan.run.batch_size)
+    peak = plan.memory(some, plan.run.batch_size)
     lacking = (o for o in options if o.fits is False and able)
     warnings = [
-        *plan.remarks(memory, numbers),
+        *plan.remarks(peak.parts, numbers),
         *(w for o in options for w in o.warnings),
         *(_no_room_on(_group_of(o, groups)[0], o) for o in lacking),
     ]
@@ -423,7 +423,7 @@ def _answer(
         model=plan.file.device, device=device.label, **about_plan,
         **{name: getattr(plan.run, name) for name in about}, **asdict(limits), cheapest=cheapest,
         fastest=fastest, frontier=tuple(o.devices for o in frontier), options=tuple(options),
-        peak=moment, memory=memory, memory_bytes=sum(memory.values()), available_bytes=available,
+        peak=peak.moment, memory=peak.parts, memory_bytes=peak.total, available_bytes=available,
         fits=None if available is None else bool(able), largest_batch=most,
         would_fit=() if able else tuple(plan.would_fit(numbers)),
         prices=rental.basis if rental else None, price_list=price_list,

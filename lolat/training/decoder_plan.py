@@ -25,7 +25,7 @@ from lolat.llm.gpu import GPU, ServingSection, section_of
 from lolat.optimizers import optimizer_named
 from lolat.parameters import COVERAGE
 from lolat.training.decoder import DecoderStep, TrainedDecoder, tuned_recipe
-from lolat.training.memory import PrecisionRecipe, mixed_remarks
+from lolat.training.memory import PeakMemory, PrecisionRecipe, mixed_remarks
 from lolat.training.parallel import FSDP, HYBRID, Parallel
 from lolat.training.passes import DecoderPasses
 from lolat.training.prediction import TrainingPrediction
@@ -185,14 +185,17 @@ class DecoderPlan:
 
     def needed(self, devices: int, batch_size: int) -> int:
         """Return the bytes that a GPU needs."""
-        return sum(self.memory([devices], batch_size)[1].values())
+        return self.memory([devices], batch_size).total
 
-    def memory(self, numbers: Sequence[int], batch_size: int) -> tuple[str, dict[str, int]]:
+    def memory(self, numbers: Sequence[int], batch_size: int) -> PeakMemory:
         """Return the moment at which a GPU needs most, and its bytes by part: of the least of `numbers`."""
         step, accumulate = self.step(batch_size), self.run.accumulate
         each = [step.memory(self.parallel(k), accumulate) for k in numbers]
-        found = [(moment, {n: int(size) for n, size in parts.items()}) for moment, parts in each]
-        return min(found, key=lambda one: sum(one[1].values()))
+        found = (
+            PeakMemory(moment, {n: int(size) for n, size in parts.items()})
+            for moment, parts in each
+        )
+        return min(found, key=lambda peak: peak.total)
 
     def largest(self, numbers: Sequence[int], available: int) -> int:
         """Return the largest batch that fits on each number on which the run's does, else on one."""

@@ -385,6 +385,18 @@ Moment = tuple[str, dict[str, float]]
 """The name of a moment of an iteration, and the bytes of it by name."""
 
 
+class PeakMemory(NamedTuple):
+    """The moment of an iteration at which a device needs most memory, and its bytes by part."""
+
+    moment: str
+    parts: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        """All bytes of the moment."""
+        return sum(self.parts.values())
+
+
 def at_peak(
     names: Sequence[str], freed: Mapping[str, np.ndarray], made: np.ndarray,
     working: Mapping[str, np.ndarray], others: Mapping[str, Mapping[str, float]], accumulate: int = 1,
@@ -433,11 +445,11 @@ def _moved(graph: Graph, batch_size: int, sizes: Sequence[float], slices: np.nda
 def memory_at_peak(
     graph: Graph, batch_size: int, recipe: PrecisionRecipe, mode: Mode = DEFAULT_MODE,
     several: bool = False, shards: Shards = Shards(), accumulate: int = 1,  # noqa: B008 (it is frozen)
-) -> tuple[str, dict[str, int]]:  # fmt: skip
+) -> PeakMemory:  # fmt: skip
     """Estimate the bytes of an iteration at their peak by name, without framework, library and allocator.
 
-    The moment's name comes first: the loss, in float32, with the saved activations; what is left of them,
-    the gradients so far, and what the backward pass of an operation reads and writes; or the tensors that
+    The moment is one of these: the loss, in float32, with the saved activations; what is left of them, the
+    gradients so far, and what the backward pass of an operation reads and writes; or the tensors that
     are alive at once in the forward pass, if little is trained. `several`: devices exchange gradients, of
     which the buckets of DistributedDataParallel are a copy; with `shards` they divide something instead,
     and if these are the parameters, two operations have theirs whole.
@@ -477,7 +489,7 @@ def memory_at_peak(
         frozen = np.maximum(np.array([0, *operations_parameters(graph)]) - trained, 0)
         each = (2 * recipe.weight + recipe.gradient) * trained + 2 * recipe.frozen * frozen
         parts[GATHERED] = float(each.max())
-    return moment, {name: int(size) for name, size in parts.items() if size >= 1}
+    return PeakMemory(moment, {name: int(size) for name, size in parts.items() if size >= 1})
 
 
 def mixed_remarks(trained: float, needed: float, recipe: PrecisionRecipe) -> Iterator[str]:

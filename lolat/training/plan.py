@@ -27,6 +27,7 @@ from lolat.training.epochs import EpochTraining
 from lolat.training.estimate import EstimatedTraining, ForwardTraining
 from lolat.training.measured import MeasuredTraining
 from lolat.training.memory import (
+    PeakMemory,
     PrecisionRecipe,
     memory_at_peak,
     mixed_remarks,
@@ -115,7 +116,7 @@ class NetworkPlan:
         mode = self.training.mode or DEFAULT_MODE
         return recipe_for(self.graph, optimizer, mode, half_frozen=self.tuning.rank > 0)
 
-    def memory(self, numbers: Sequence[int], batch_size: int) -> tuple[str, dict[str, int]]:
+    def memory(self, numbers: Sequence[int], batch_size: int) -> PeakMemory:
         """Return the moment of an iteration at which a device needs most memory, and its bytes by part.
 
         Buckets count if any of these numbers of devices is above one; shards are those of the least
@@ -128,7 +129,7 @@ class NetworkPlan:
 
     def largest(self, numbers: Sequence[int], available: int) -> int:
         """Return the largest batch whose iteration fits into so many bytes; 0 if none does."""
-        most = largest_fitting(lambda n: sum(self.memory(numbers, n)[1].values()), available)
+        most = largest_fitting(lambda n: self.memory(numbers, n).total, available)
         return self.graph.largest_batch(most)
 
     def link(self, devices: int, machine: int) -> Link | None:
