@@ -1,4 +1,4 @@
-"""Rows besides the best ones: near misses, those that surely keep the limits, cheaper data types."""
+"""Rows besides the best ones: near misses, rows that surely keep the limits, cheaper data types."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def near_miss(
     rows: Sequence[ServingConfig],
     best: ServingConfig,
 ) -> ServingConfig | None:
-    """Return the best row of a rate that costs less than its best one and misses the limits by less than
-    the error; None without any.
+    """Return the best row that costs less than the best one of its rate and misses the limits by less
+    than the error; None without one.
     """
     asked, near = sizings[best.split].asked, list[ServingConfig]()
     for one in (one for one in rows if one.request_rate == best.request_rate):
@@ -49,8 +49,8 @@ def surely_row(
     rows: Sequence[ServingConfig],
     best: ServingConfig,
 ) -> ServingConfig | None:
-    """Return the best row of a load that surely keeps the limits; None without any, and if the best row
-    does itself.
+    """Return the best row of a load that surely keeps the limits; None without one, or if the best row
+    of all does.
     """
     sizing = sizings[best.split]
     if sizing.asked.sure is not None or best.is_sure(sizing.asked):
@@ -99,8 +99,10 @@ def _cost(row: ServingConfig) -> float:
 def _cheapest(
     sizings: Iterable[Sizing], load: Load, known: ServingConfig | None, *, surely: bool = False
 ) -> ServingConfig | None:
-    """Return the best row of a load that keeps the limits, no dearer than a `known` one, which is returned
-    if there is no better one. `surely`: the ends of the intervals keep them.
+    """Return the best row of a load that keeps the limits and costs no more than a `known` row, else
+    that row.
+
+    `surely`: the ends of the intervals keep the limits.
     """
     for sizing in sizings:
         if most := sizing.affordable(known):

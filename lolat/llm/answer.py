@@ -170,7 +170,7 @@ class ServingConfig(Result):
         return found
 
     def judge(self, asked: ServingQuestion) -> dict[str, str]:
-        """Return `verdicts`; none of a row without times, or that is overloaded."""
+        """Return `verdicts`; {} for a row that is overloaded or has no times."""
         is_sure, limited = asked.sure is not None, () if self.saturated else self._limited(asked)
         return {
             name: within_limit(ms, ends, limit, is_sure).lower()
@@ -195,7 +195,7 @@ class ServingConfig(Result):
         return 5 * round(20.0 * min(chances))
 
     def over_words(self, asked: ServingQuestion) -> str:
-        """Return the excess over the limit that is missed most in words."""
+        """Return in words how far the row is over the limit that it misses most."""
         times, name, limit = max(self._factors(asked))
         is_just = times < JUST
         if asked.min_tokens_per_s and name == "tpot":
@@ -223,7 +223,7 @@ class ServingConfig(Result):
 
     @property
     def split_words(self) -> str:
-        """Expert parallel and attention data parallel in words behind a number of GPUs; "" for 1."""
+        """Expert parallel and attention data parallel, in words after a number of GPUs; "" for 1."""
         pairs = zip(SPLIT[1:], self.split[1:], strict=True)
         return "".join(f", {name.replace('_', ' ')} {n}" for name, n in pairs if n > 1)
 
@@ -265,7 +265,7 @@ class ServingConfig(Result):
 
     @property
     def is_hopeless(self) -> bool:
-        """True if so many replicas as there can be, each with few requests, do not keep the limits."""
+        """True if even the most replicas, each with few requests, do not keep the limits."""
         each = self.gpus // self.replicas
         return self.within is False and not self.saturated and self.gpus + each > MOST_GPUS
 
@@ -277,7 +277,7 @@ class ServingConfig(Result):
         )
 
     def times_words(self, percentile: int | None = None) -> str:
-        """Return both times, at a percentile or the means, in words; why there are none that stay."""
+        """Return both times, at a percentile or the means, in words; if there are none, the reason."""
         if self.tpot_ms is None:
             return "does not fit"
         if self.saturated:
@@ -373,7 +373,7 @@ class ServingAnswer(Result):
         return AnswerIsNo(words, self.to_dict(), code="no-room", short=short)
 
     def no_room_words(self, row: ServingConfig) -> str:
-        """Return that a row does not hold the language model, and the GPUs that do, in words."""
+        """Return words that a row does not hold the language model, and which GPUs do."""
         return f"does not fit on {row.gpus_words}" + f": {self.needs}" * bool(self.needs)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -391,10 +391,10 @@ def requests_words(load: float, is_rate: bool) -> str:
 
 
 def best_of(rows: Sequence[ServingConfig], asked: ServingQuestion) -> ServingConfig | None:
-    """Return the row with the cheapest tokens; without prices, the one with the most tokens/s a GPU.
+    """Return the row with the cheapest tokens; without prices the row with the most tokens/s a GPU.
 
-    Of equal ones one that surely keeps the limits, then the one that keeps them up to the highest rate,
-    then the fastest, then that with fewer GPUs.
+    Of equal rows it is one that surely keeps the limits, then the one that keeps them up to the highest
+    rate, then the fastest, then the one on the fewest GPUs.
     """
 
     def worth(row: ServingConfig) -> tuple[Any, ...]:

@@ -69,8 +69,10 @@ def without_checkpointing(cost: Cost) -> Alternative | None:
 
 
 def other_modes(cost: Cost) -> Iterator[Cost | None]:
-    """Yield the answer in the best precision, of a given one channels last, by a CUDA graph where the host
-    decides; where no option keeps the limits, in other launches too. None where it is refused.
+    """Yield the answer in other execution modes; None for one that is refused.
+
+    The first is in the best precision, or channels last if a precision was given, and by a CUDA graph
+    if the host decides. If no option keeps the limits, other launches follow.
     """
     if cost.again is None:
         return
@@ -84,7 +86,7 @@ def other_modes(cost: Cost) -> Iterator[Cost | None]:
 
 
 def faster(cost: Cost) -> Alternative | None:
-    """Return the first of `other_modes` if it is a fifth shorter or more."""
+    """Return the first of `other_modes` if it takes a fifth less time, or still less."""
     other = next(other_modes(cost), None)
     if cost.again is None or other is None:
         return None

@@ -30,8 +30,10 @@ def with_batch(plan: Plan, batch_size: int) -> Plan:
 
 
 def auto_batch(plan: Plan, devices: int, most: int, at: At) -> int:
-    """Return the smallest batch nearly as fast as the best one: a power of two, the largest that leaves a
-    share CLOSE of the memory, or the largest of all, which fits (`most`) and which the data set fills.
+    """Return the smallest batch nearly as fast as the best one.
+
+    It is a power of two, the largest that leaves a share CLOSE of the memory, or the largest that fits
+    (`most`) and that the data set fills.
     """
     most, speeds = plan.run.filled(most, devices * plan.run.accumulate), dict[int, float]()
     plan = replace(plan, run=replace(plan.run, validation=None))

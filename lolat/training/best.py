@@ -71,7 +71,7 @@ VERDICTS = ("yes", "likely", "unlikely", NO_PRICE, "NO")
 def verdict(option: TrainingPrediction, limits: TrainingLimits) -> str:
     """Return `within_limit` for the limit that an option is less sure to keep; "yes" without limits.
 
-    A limit of money is not known to be kept without a price.
+    Without a price it is not known if a limit of money is kept.
     """
     words = ["yes"]
     if limits.max_hours is not None and option.total_s is not None:

@@ -144,10 +144,10 @@ def _most_devices(asked: TrainingQuestion) -> int:
 
 
 def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
-    """Return the question for each way to checkpoint and batch size; for a global batch for each number of
-    devices besides.
+    """Return a question for each way to checkpoint and batch size; for a global batch also for each
+    number of devices.
 
-    InputError for a number of devices that cannot have equal parts of the global batch.
+    InputError for a number of devices that cannot share the global batch equally.
     """
     ways = [replace(asked, checkpointing=way) for way in several(asked.checkpointing)]
     whole, each = asked.global_batch_size, [one for way in ways for one in each_batch(way)]
@@ -422,7 +422,7 @@ def _least_dollars(cost: Cost) -> float:
 
 
 def _too_small(model: Device, asked: TrainingQuestion) -> str | None:
-    """Return why a device is left out: it has too little memory, and so have rented ones; else None."""
+    """Return the reason to leave a device out: it and rented ones have too little memory; else None."""
     gpu, least_gib = model.file.gpu, asked.memory_gib
     if least_gib is None or gpu is None or (gpu.memory_gib or least_gib) >= least_gib:
         return None

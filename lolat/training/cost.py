@@ -219,7 +219,7 @@ PURE = "--precision bf16"
 
 
 def would_words(ways: Sequence[str]) -> str:
-    """Return a clause on the first of the options with which an iteration fits; "" without any."""
+    """Return a clause on the first few options with which an iteration fits; "" without any."""
     more = ", among others" * (len(ways) > MOST_WAYS)
     said = {PURE: f"{PURE} (weights and states in 2 bytes too, which changes training)"}
     words = ", or ".join(said.get(way, way) for way in ways[:MOST_WAYS])
@@ -254,7 +254,8 @@ def read_question(network: Any, input_size: InputSize) -> Trained:
 
 
 def _data(trained: Trained, asked: TrainingQuestion) -> tuple[int | None, int, float]:
-    """Return the samples of the data, the tokens of one (0: it has none), and those that are no padding.
+    """Return the number of samples, the tokens of one (0 if it has none), and how many of these are no
+    padding.
 
     The data may be given in tokens if a sample is a sequence: of a decoder, or of a network whose first
     input of whole numbers has one axis.

@@ -188,7 +188,7 @@ class DecoderPlan:
         return self.memory([devices], batch_size).total
 
     def memory(self, numbers: Sequence[int], batch_size: int) -> PeakMemory:
-        """Return the moment at which a GPU needs most, and its bytes by part: of the least of `numbers`."""
+        """Return the moment at which a GPU needs most memory, for the number of GPUs that needs least."""
         step, accumulate = self.step(batch_size), self.run.accumulate
         each = [step.memory(self.parallel(k), accumulate) for k in numbers]
         found = (
@@ -198,12 +198,16 @@ class DecoderPlan:
         return min(found, key=lambda peak: peak.total)
 
     def largest(self, numbers: Sequence[int], available: int) -> int:
-        """Return the largest batch that fits on each number on which the run's does, else on one."""
+        """Return the largest batch that fits on each number of GPUs that holds the run's batch; if none
+        does, on the number that holds most.
+        """
         found = [largest_fitting(partial(self.needed, k), available) for k in numbers]
         return min((n for n in found if n >= self.run.batch_size), default=max(found))
 
     def is_known(self, devices: int) -> bool:
-        """Return True if runs that set its level are like that on so many GPUs: own, else published."""
+        """Return True if the runs that set its level, own or else published, are like this on so many
+        GPUs.
+        """
         is_level = self.section.trained is None or self._is_own(devices)
         return is_level and self._is_like(devices)
 
@@ -290,7 +294,7 @@ class DecoderPlan:
             yield f"{decoder.name} was published for {decoder.context:,} tokens"
 
     def _unlike_remarks(self, devices: int) -> Iterator[str]:
-        """Yield remarks on training that no run is like which tells its level."""
+        """Yield remarks on training that differs from all runs that set its level."""
         own = self.section.trained
         rest = ", with a wider interval; own runs set the level: `lolat fit`"
         if not self.section.is_timed:

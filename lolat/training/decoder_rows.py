@@ -67,7 +67,7 @@ class TrainedRow:
     row: Row
 
     def check_memory(self, gib: float) -> None:
-        """Raise InputError if it needs much more memory than a card of so many GiB has."""
+        """Raise InputError if the run needs much more memory than a card of so many GiB has."""
         needed = sum(self.step.memory(self.parallel, self.batches)[1].values()) / GIB
         if needed > OTHER_GPU * gib:
             raise InputError(

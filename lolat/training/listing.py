@@ -72,7 +72,7 @@ def listing_of(costs: Costs, rows: Sequence[CostRow]) -> Listing:
     )
 
 
-def headline(costs: Costs) -> CostRow | None:
+def best_row(costs: Costs) -> CostRow | None:
     """The row that a comparison is named after: the cheapest, without prices the fastest; None without."""
     best = costs.cheapest or costs.fastest
     rows = ((c, o) for c in costs.answers for o in c.timed)

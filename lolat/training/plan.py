@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
 
 def training_of(device: Device) -> TrainingPredictor:
-    """Return how a device trains, by its file.
+    """Return the best predictor of training that a device's file allows.
 
-    The best source is taken: timed epochs, else measured training, else a formula of operations, else
-    latencies of inference. ModelFileError for a damaged section, or without any source.
+    Timed epochs come first, then measured training, a formula of operations, latencies of inference.
+    ModelFileError for a damaged section, or a file with none of these.
     """
     file, source = device.file, device.source
     if file.epochs is not None:
@@ -137,7 +137,9 @@ class NetworkPlan:
         return self.run.link(self.file.link, devices, machine, self.machine)
 
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:
-        """Return the offers for so many devices: of one machine, if the given link is one inside it."""
+        """Return the offers for so many devices; in one machine if the given link is as fast as one
+        inside it.
+        """
         return rental.of_machines(devices) if rental and self._is_inside else rental
 
     @property

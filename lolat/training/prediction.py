@@ -113,7 +113,7 @@ class Limited(Result):
 
     @property
     def missed(self) -> str:
-        """The words that no option is within the limits; "" if one is."""
+        """Words that no option is within the limits; "" if one is."""
         return "" if self.within() or not self.timed else f"nothing{self.limits.words()}"
 
     @property

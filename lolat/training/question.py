@@ -82,5 +82,5 @@ class TrainingQuestion(RunAs):
 
     @property
     def recomputed(self) -> str | None:
-        """The one word of `checkpointing`."""
+        """The way to checkpoint, as one word."""
         return self.checkpointing if isinstance(self.checkpointing, str) else None

@@ -127,7 +127,7 @@ class TrainingLimits:
         return replace(self, max_hours=None)
 
     def each(self) -> tuple[TrainingLimits, ...]:
-        """The limit of time and that of money, alone; one without limits."""
+        """The limit of time and the limit of money, each alone; without limits the object itself."""
         apart = TrainingLimits(self.max_hours), TrainingLimits(max_dollars=self.max_dollars)
         return tuple(one for one in apart if one != TrainingLimits()) or (self,)
 

@@ -43,7 +43,7 @@ from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
 from lolat.training.choice import Choice, short_name
 from lolat.training.compare import Costs, check_room, costs_of, joined, with_modes
 from lolat.training.cost import Cost, no_room
-from lolat.training.listing import headline
+from lolat.training.listing import best_row
 from lolat.training.prediction import check_limits
 from lolat.training.question import TrainingQuestion
 from lolat.units import by_text, milliseconds, plain
@@ -262,7 +262,7 @@ def _costs(form: Form, costs: Costs, on: str) -> SideBySide:
 def _several(form: Form, costs: Costs, caption: str) -> SideBySide:
     """Several trainings as a comparison without its command."""
     said, table, bests, after = costs_parts(costs)
-    row = headline(costs)
+    row = best_row(costs)
     title = Choice.of(*row).words + likely_words(row) if row else ""
     found, no = _title_or_refusal(form, costs, title)
     return SideBySide(

@@ -15,7 +15,7 @@ from lolat.report.cost import cost_lines, cost_parts, costs_lines, costs_parts
 from lolat.report.cost_table import likely_words
 from lolat.report.tables import lines_of
 from lolat.training.compare import joined
-from lolat.training.listing import headline
+from lolat.training.listing import best_row
 from lolat.training.prediction import check_limits
 from tests.cli.commands import Command
 from tests.training.several import asked, compared, listed, network
@@ -247,7 +247,7 @@ def test_a_choice_that_is_sure_for_little_more_is_taken(link_gbps: float, is_nea
     for lines in (cost_parts(found)[2], sentences):
         cheapest = [line for line in lines if line.startswith("Cheapest")]
         assert [", sure: 2 " in line for line in cheapest] == [False] + [True] * (not is_near)
-    row = headline(several) or pytest.fail("no headline")
+    row = best_row(several) or pytest.fail("no best row")
     assert row[1].devices == found.best.devices == 1 + is_near
     assert likely_words(row).startswith("; likely within ") == (not is_near)
 
