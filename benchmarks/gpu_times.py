@@ -55,7 +55,7 @@ DECODERS = (
     ("full", "sgd", False), ("full", "sgd", True), ("lora", "adamw", False), ("lora", "adamw", True),
     ("lora in bfloat16", "adamw", False), ("lora in bfloat16", "adamw", True), ("full", "adamw", True),
 )  # fmt: skip
-"""What of a decoder is trained, by which optimizer, with checkpoints or not."""
+"""The part of a decoder that is trained, by which optimizer, with checkpoints or not."""
 MODES = (("float32", False), ("amp", False), ("float16", False), ("float16", True))
 BATCHES = (8, 128)
 TRAINED_BATCH = 64

@@ -186,7 +186,7 @@ def rendered(text: str) -> str:
 
 INDENTED = re.compile(r"(?m)(?:^ {4}.*\n?(?:\n(?= {4}))?)+")
 NAMES = re.compile(r"(?:(?<=[.;])\s|^)(?=`[^`]+`(?:,\s`[^`]+`)*:\s)")
-"""Where a paragraph begins to tell of a name, or of several."""
+"""The place in a paragraph that begins to tell of a name, or of several."""
 
 
 def _doc(thing: Any) -> str:

@@ -42,7 +42,8 @@ TIMM = (
 )  # fmt: skip
 FLOAT, STATIC, SIGNED, DYNAMIC = "float", "static", "signed", "dynamic"
 WAYS = (FLOAT, STATIC, SIGNED, DYNAMIC)
-"""In float; with zero points at both ends and unsigned activations; QDQ by default; dynamic by default."""
+"""Ways to run a network: in float; with zero points at both ends and unsigned activations; QDQ by default;
+dynamic by default."""
 ASKED = Path(__file__).resolve().parent / "asked"
 ROUNDS, CALLS, WARM, SIDE = 4, 12, 3, 224
 

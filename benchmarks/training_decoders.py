@@ -46,7 +46,7 @@ OFF = 0.05
 MEASURED = (
     ("full", "sgd", 221.4, 30.3), ("lora:16", "adamw", 270.1, 36.5), ("lora:16:bf16", "sgd", 192.1, 29.4)
 )  # fmt: skip
-"""How Llama 3.1 8B is tuned, optimizer -> ms and GiB of a step on an H100 (tests/training/test_decoder.py
+"""(Tuning of Llama 3.1 8B, optimizer) -> ms and GiB of a step on an H100 (tests/training/test_decoder.py
 has how)."""
 DRAWS, TEN = 20, 10
 QUANTILES = np.arange(1, 40) / 39

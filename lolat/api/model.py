@@ -203,13 +203,13 @@ class Model(Device):
     # ---- Language models
 
     @cached_property
-    def _served(self) -> dict[Any, ServingAnswer]:
+    def _known_answers(self) -> dict[Any, ServingAnswer]:
         """The last answers of `llm`."""
         return {}
 
     @cached_property
-    def _serving(self) -> Model:
-        """The model that knows language models: without them that of the GPU's name, as of `lolat llm`."""
+    def _llm_profile(self) -> Model:
+        """The profile that answers `llm`: this one, or without language models that of the GPU's name."""
         return self.serving() if self.serving and self.file.llm is None else self
 
     @asks(ServingQuestion)
@@ -234,17 +234,17 @@ class Model(Device):
         # The last answers stay: a loop that asks again has them in microseconds.
         listed = given_list(asked.price_per_hour, asked.prices)
         key = find_decoder(config), replace(asked, prices=listed)
-        if key not in self._served:
-            if len(self._served) >= KEPT_ANSWERS:
-                self._served.clear()
-            served = self._serving
+        if key not in self._known_answers:
+            if len(self._known_answers) >= KEPT_ANSWERS:
+                self._known_answers.clear()
+            served = self._llm_profile
             device, section = served.file.product, served.language_models
             # A price list knows GPUs of one name by their memory, as A100-80GB.
             named = Hardware(f"{device}-{section.sheet.memory_gib:.0f}gb")
             rental = rental_of(named, asked.price_per_hour, listed)
             found = answer(section, device, *key, rental, no_price(device, listed))
-            self._served[key] = replace(found, label=served.label)
-        return self._served[key]
+            self._known_answers[key] = replace(found, label=served.label)
+        return self._known_answers[key]
 
     @cached_property
     def language_models(self) -> ServingSection:

@@ -52,7 +52,7 @@ OF_INSTINCT = 0.7
 """Share of the peak in half precision that AMD's Instinct reaches, over that of other GPUs: a MI250 trains
 at 0.80 of the speed of an A100 40 GB with 1.16 of its peak (MosaicML 2023)."""
 _INSTINCT = re.compile(r"(?<![a-z0-9])(instinct|mi[- ]?\d{2,3})", re.IGNORECASE)
-"""In the name of an Instinct, in any case: "AMD Instinct MI210", "mi325x"."""
+"""A part of the name of an Instinct, in any case: "AMD Instinct MI210", "mi325x"."""
 
 
 @dataclass(frozen=True)

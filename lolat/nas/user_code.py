@@ -108,7 +108,7 @@ OF_A_CANDIDATE = ("arch", "candidate", "choices")
 
 SYNCED_EVERY_S = 1.0
 REMEDY = "give another file as {}, or remove this one"
-"""What to do with a file whose scores are not those of the question."""
+"""The remedy for a file whose scores are not those of the question."""
 SCORES = ("arch", "score")
 SCORE_COLUMNS = (*SCORES, "objective", "choices", "code", "files")
 """Columns of a file of scores: the function's name, the space's `fingerprint`, the function's `code_of`,

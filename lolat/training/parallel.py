@@ -84,7 +84,7 @@ def frozen_weights(graph: Graph, each: float, parts: int) -> np.ndarray:
 
 NONE, ZERO1, ZERO2, FSDP, HYBRID = SHARDINGS
 BY_LAYER = (ZERO2, FSDP, HYBRID)
-"""Those with messages for a layer at a time."""
+"""Ways of sharding that send a message for each layer."""
 GATHER_SHARE = 0.5
 """Share of a network's rate that messages of BY_LAYER reach between machines, beside the products (by MPT
 70B on 64 A100, which waits for them)."""
