@@ -97,3 +97,36 @@ def test_code_that_asks_for_a_gpu_is_told(asked: str) -> None:
         "whether it runs on a GPU" in w for w in lolat.read((network, torch.zeros(1, 8))).warnings
     )
     assert told == (asked in ON_GPU)
+
+
+COPIES: dict[str, Any] = {
+    "clone": lambda m, x: x.clone(),
+    "clone of what was turned": lambda m, x: x.transpose(1, 2).clone().transpose(1, 2),
+    "to, as a copy": lambda m, x: x.to(x.dtype, copy=True),
+    "nothing": lambda m, x: x,
+    "detach": lambda m, x: x.detach(),
+    "contiguous": lambda m, x: x.contiguous(),
+    "to": lambda m, x: x.to(x.dtype),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_copy_takes_time_where_eager_pytorch_makes_one(name: str) -> None:
+    """PyTorch's profiler sees the copies; on a GPU each takes at least the time of its bytes."""
+    network = Does(lambda m, x: torch.sigmoid(torch.relu(COPIES[name](m, x))))
+    image = torch.zeros(1, 64, 64, 64)
+    with torch.profiler.profile() as profile:
+        network(image)
+    ran = sum(event.name == "aten::copy_" for event in profile.events())
+    gpu = lolat.load("rtx-4090")
+    took, alone = (
+        gpu.predict((n, image), batch_size=256, precision="fp32").latency_ms
+        for n in (network, Does(lambda m, x: torch.sigmoid(torch.relu(x))))
+    )
+    least = 2 * 256 * image.nbytes / 1008e9 * 1e3  # by the data sheet's bandwidth
+    assert took - alone >= ran * least
+    assert ran or took == pytest.approx(alone)
+    if "turned" not in name:
+        each = (gpu.predict((n, image), batch_size=256, launch="compiled").latency_ms
+                for n in (network, Does(lambda m, x: torch.sigmoid(torch.relu(x)))))  # fmt: skip
+        assert next(each) == pytest.approx(next(each))

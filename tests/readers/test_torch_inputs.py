@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from typing import Any
 
 import pytest
@@ -264,3 +265,29 @@ def test_queries_that_are_repeated_for_each_sample_grow(code: Any) -> None:
         fc=nn.Linear(8, 4), queries=nn.Parameter(torch.zeros(20, 8)),
     )  # fmt: skip
     assert (total(graph, 5).flops, graph.warnings) == (5 * 20 * 8 * 4, ())
+
+
+class Spectrogram(nn.Module):
+    """Adds the axis of channels itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(1, 8, 3), nn.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.conv(x[:, None]).relu().mean((2, 3)))
+
+
+def test_an_image_without_channels_is_given_by_its_two_sides() -> None:
+    graph = lolat.read(Spectrogram(), (128, 400))
+    assert graph.input_sizes == [(128, 400)]
+    assert count(graph).total(1).flops == 126 * 398 * 9 * 8 + 8 * 4
+    assert any("takes no channels" in said for said in graph.warnings)
+
+
+def test_the_inputs_of_a_tokenizer_are_a_mapping() -> None:
+    """As the BatchEncoding of transformers, which is a UserDict."""
+    network, ids = nn.Embedding(10, 4), torch.zeros(1, 6, dtype=torch.long)
+    graph = lolat.read((network, UserDict({"input": ids})))
+    assert graph == lolat.read((network, {"input": ids}))
+    assert graph.input_sizes == [(6,)]

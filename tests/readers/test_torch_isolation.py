@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -233,3 +234,39 @@ def test_threads_read_networks_as_one_thread_does() -> None:
         found = [*pool.map(flops, widths)]
     assert state() == before
     assert found == [6 * 9 * width**2 * 16**2 for width in widths]
+
+
+def test_a_network_that_another_thread_runs_is_not_in_the_graph() -> None:
+    """It begins inside a block and ends behind it; each operation has its own path."""
+    started, goes_on, image = threading.Event(), threading.Event(), torch.zeros(2, 3)
+    pool = ThreadPoolExecutor(1)
+
+    class Other(nn.Module):
+        def forward(self, x: Any) -> Any:
+            started.set()
+            goes_on.wait(10)
+            return x
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: Any) -> Any:
+            pool.submit(Other(), image)
+            started.wait(10)
+            return self.layer(x)
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = Block()
+
+        def forward(self, x: Any) -> Any:
+            x = torch.relu(self.block(x))
+            goes_on.set()
+            pool.shutdown()
+            return x
+
+    graph = lolat.read(Network(), (8,))
+    assert [o.full_name for o in graph.operations] == ["block/layer", "relu"]

@@ -83,6 +83,10 @@ def calls(
         remarks.append(f"read with 3 channels, as its code does not take those of {guess}")
         shapes = [(3, *shapes[0][1:])]
         yield call([number])
+    if len(numbers := numbers_of(size)) == 2 and shapes != [numbers]:
+        remarks.append(f"read with inputs of {shapes_text([numbers])}: its code takes no channels")
+        shapes = [numbers]
+        yield call([number])
 
 
 def _flattened(model: Any, size: tuple[int, ...]) -> tuple[int, ...]:
@@ -133,6 +137,9 @@ def _of_one(
     """
     from torch.utils import _pytree as pytree
 
+    example = (
+        dict(example) if isinstance(example, Mapping) else example
+    )  # a tokenizer's is of another class
     if not tensors_in(example):
         raise NetworkError(
             f"the inputs of {name!r} are {value_words(example)}; expected tensors (of token ids "
@@ -140,7 +147,7 @@ def _of_one(
             code="input-size",
         )
     several = example if isinstance(example, (tuple, list)) else (example,)
-    call = ((), dict(example)) if isinstance(example, Mapping) else (tuple(several), {})
+    call = ((), example) if isinstance(example, dict) else (tuple(several), {})
     leaves = [t for t in tensors_in(call) if t.dim() > axis]
     batched = {
         id(t): (*t.shape[:axis], *t.shape[axis + 1 :])

@@ -388,8 +388,9 @@ def _softmax(o: AtenOperation) -> list[int]:
 
 def _cast(o: AtenOperation) -> list[int]:
     """A conversion to another data type; a change of device or memory format alone is a view."""
-    same = o.writer.builder.tensors[o.operands[0]].dtype == o.dtype
-    return _reshaped(o) if same else o.write("cast", o.operands[:1])
+    if o.writer.builder.tensors[o.operands[0]].dtype != o.dtype:
+        return o.write("cast", o.operands[:1])
+    return o.write("identity", o.operands[:1], copied=True) if o.get("copy") else _reshaped(o)
 
 
 def _reshaped(o: AtenOperation) -> list[int]:
@@ -401,7 +402,12 @@ def _reshaped(o: AtenOperation) -> list[int]:
             return [_repeated(o, source[0], o.shapes[0])]
     if o.writer.shape(source[0]) != o.shapes[0]:
         return _view(o, source[0])
-    return source if o.op not in ("clone", "detach") else o.write("identity", source)
+    if o.op not in ("clone", "detach"):
+        return source
+    is_made = o.op == "clone" and not o.layout.is_turned(
+        source[0]
+    )  # a transposition counts as a copy
+    return o.write("identity", source, **{"copied": True} if is_made else {})
 
 
 # ---- The tables.

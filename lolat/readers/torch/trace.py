@@ -8,6 +8,7 @@ values, so nothing is computed, and weights need no memory.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
@@ -183,10 +184,13 @@ class Tracer(TorchDispatchMode):
 
 @contextlib.contextmanager
 def following_modules(tracer: Tracer) -> Iterator[None]:
-    """Keep the modules that are being called in the `stack`."""
+    """Keep the modules that this thread calls in the `stack`; the hooks are those of all threads."""
     running, entered = tracer.running, dict[Any, contextlib.ExitStack]()
+    thread = threading.get_ident()
 
     def enter(module: Any, args: Any) -> None:
+        if threading.get_ident() != thread:
+            return
         cls = type(module)
         running.called.add(module)
         path = running.modules.get(module, running.stack[-1][0])
@@ -202,6 +206,8 @@ def following_modules(tracer: Tracer) -> Iterator[None]:
             entered[module].enter_context(running.again(whole))
 
     def leave(module: Any, args: Any, output: Any) -> None:
+        if threading.get_ident() != thread:
+            return
         running.stack.pop()
         if module in entered:
             entered.pop(module).close()
