@@ -59,7 +59,8 @@ def python_page() -> str:
         "`import lolat` loads no framework. Names that end in `_ms` are milliseconds. An error is a "
         "`lolat.LolatError` whose message says how to fix it. Answers are frozen dataclasses with "
         "`to_dict()`, see Results. An argument that is not explained here is the option of that name, "
-        "explained at its [command](command-line.md). Names that are not on this page may change."
+        "explained at its [command](command-line.md). `progress` gets stages, steps and notes; "
+        "`on_progress` is called with (done, all, name). Names that are not on this page may change."
     )
     lines = ["# Python", MADE, head, "## Functions"]
     for name in (n for n, v in public.items() if inspect.isfunction(v)):
@@ -206,7 +207,11 @@ def _listed(paragraph: str) -> str:
     first, *items = NAMES.split(told)
     if len(items) < 3:
         return paragraph
-    lines = [f"- {' '.join(item.split()).removesuffix(';').removesuffix('.')}." for item in items]
+    lines = [
+        f"- {' '.join(item.split()).removesuffix(';').removesuffix('.')}."
+        for item in items
+        if not item.startswith(("`progress`", "`on_progress`"))  # which the head explains
+    ]
     return "\n\n".join([*([first] if first else []), "\n".join(lines), *returned])
 
 

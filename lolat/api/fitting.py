@@ -95,14 +95,14 @@ def fit(
     on_progress: OnProgress | None = None,
     warn: Warn | None = None,
 ) -> Model:
-    """Fit a profile to what somebody has measured: to tables of one device, or to a profile again.
+    """Fit a profile to measured times: to tables of one device, or to a profile again.
 
     `tables`: a profile, or CSV tables, as `lolat fit` takes them (docs/reference/files.md); none: the
     data sheet of `name`, from `facts` or of a known GPU. `output`: the device's JSON file, whose other
     sections stay; None writes none. `name`: the device's, also in tables. `facts`: a CSV of data sheets.
     `framework`: "vllm", "trtllm" or "sglang"; else the one in a table's name or `output`, or vLLM.
     `tensor_parallel`: GPUs that share a served model whose row or file does not say it: one number, or one
-    for each file. `served_model`: the model of those that say none, or an unknown one. `on_progress`:
+    for each file. `served_model`: the model of rows that name none, or an unknown one. `on_progress`:
     called after each network is counted (done, all, name). `warn`: called with each remark on the tables.
 
     Returns a `Model`. Raises InputError for tables that cannot be used.

@@ -214,7 +214,7 @@ class Model(Device):
 
     @asks(ServingQuestion)
     def llm(self, config: Any, asked: ServingQuestion) -> ServingAnswer:
-        """Times of a served language model on such GPUs, and the cost of a million tokens.
+        """Predict the times of a served language model on GPUs, and the cost of a million tokens.
 
         `config`: the path of a published config.json or its folder, its contents, or a known name. Raises
         InputError for an impossible question, AnswerIsNo if no row keeps the limits, ModelFileError for a
@@ -273,7 +273,7 @@ class Model(Device):
 
         `networks`: a name, file or "package.module:callable", or several, as the profile's framework runs
         them; ten of keras.applications if none. `batch_size`: one or several. `wait`: for a calm moment,
-        ten minutes at most. `progress`: is told how far it is (start, step, note).
+        ten minutes at most. `progress`: gets stages, steps and notes.
 
         Returns an `Evaluation`. Raises MissingPackageError where the framework is not installed, InputError
         where the profile is not of this kind of device.
@@ -309,8 +309,8 @@ class Model(Device):
     def as_now(self, *, progress: Progress | None = None) -> Model:
         """Measure some of the profile's networks again, in some 20 seconds: the machine as it is now.
 
-        Returns a `Model` whose latencies are as many times as long as these networks now take, with
-        intervals by what they differ. Raises what `doctor` does, and InputError on another machine.
+        Returns a `Model` whose latencies are scaled by the change of these networks' times, with intervals
+        by how much the changes differ. Raises what `doctor` does, and InputError on another machine.
         """
         from lolat.api.measuring import as_now
 

@@ -145,7 +145,7 @@ def search(
     """Find the fastest candidates of SPACE at each score, the best at each latency, on MODEL's device.
 
     Of several devices (MODEL,MODEL) a candidate keeps the limit of each; the front is by the first one's
-    latency.
+    latency. docs/reference/tables.md explains the columns.
     """
     from lolat.io.tables import is_table
     from lolat.nas.limits import devices_of

@@ -126,9 +126,10 @@ class Device(Result):
 
         `precision`: fp32, tf32, amp, fp16 or bf16; a GPU that was not measured in it is predicted from its
         data sheet, with a wider interval. `launch`: eager, compiled or graph. `host_us`: time that the host
-        takes to start an operation, µs. `channels_last`: the layout of images in half precision. None: as
-        measured, the host as usual, or as asked before: one call gives the same device as several, in any
-        order. InputError for a mode that the device lacks or that cannot be predicted.
+        takes to start an operation, µs. `channels_last`: the layout of images in half precision.
+
+        An argument that is None stays as it was: as measured, with the usual host, or as an earlier call
+        has set it. InputError for a mode that the device lacks or that cannot be predicted.
         """
         asked = RunAs(
             precision=precision, launch=launch, host_us=host_us, channels_last=channels_last

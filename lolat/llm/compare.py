@@ -34,8 +34,9 @@ class ComparedModels(Result):
     output token of these rows, at the percentile asked for. `by_load`: the best rows of each device, one
     for each load asked for, if these are several. `left_out`: reasons why other devices have no answer, by
     device, the nearest to the limits first. `surer`, `near`, `other_dtypes`, `price_lists`: those of
-    the answers, by device. `warnings`: what a reader of the rows must know. The limits, `percentile`,
-    `sure` and `coverage` that were asked for are keys in JSON.
+    the answers, by device. `warnings`: what a reader of the rows must know.
+
+    The limits, `percentile`, `sure` and `coverage` of the question are keys in JSON.
     """
 
     full: Mapping[str, ServingAnswer]

@@ -39,7 +39,7 @@ Times = tuple[tuple[int, ...], np.ndarray]
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LatencyEstimator(ABC):
-    """Estimates the latencies of a space's candidates on a device; `source` tells by what.
+    """Estimates the latencies of a space's candidates on a device; `source` names the method.
 
     It has latencies alone: `model.predict(space.network(candidate), batch_size)` has the interval,
     `in_domain` and memory of a candidate, and so has the front of `search`.

@@ -206,8 +206,9 @@ class Space:
     `fixed`: tables whose sum is a candidate's counts, unless a `decomposer` finds them. `build(values,
     name)` makes the whole network of the chosen values. `codec`: the text of candidates; None: integers
     with "-" between them. `prior(space)`: returns the prior for a fit to a few measured networks. `label`:
-    the name for people, such as "my_spaces:phone"; files have `name`. InputError if a position has no
-    choices, or one twice.
+    the name for people, such as "my_spaces:phone"; files have `name`.
+
+    InputError if a position has no choices, or one twice.
     """
 
     name: str
@@ -266,8 +267,10 @@ class Space:
         """Make a space of the networks that `function` returns: Keras or PyTorch networks, or Graphs.
 
         `choices`: the values of each keyword argument; `input_size`: as in `lolat.read`; `tolerance`: the
-        largest relative error of a summed count. Networks are built when they are first needed, or by
-        `prepare`. InputError if the function does not take the choices.
+        largest relative error of a summed count.
+
+        Networks are built when they are first needed, or by `prepare`. InputError if the function does not
+        take the choices.
         """
         for name, values in choices.items():
             if isinstance(values, str) or not isinstance(values, Iterable):

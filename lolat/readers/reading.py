@@ -50,9 +50,10 @@ def read(network: Any, input_size: InputSize = None, sequence_length: int | None
     """Read a network into a Graph.
 
     `network`: see `Model`. `input_size`: height = width, or a shape without the batch; for several inputs a
-    list of shapes. `sequence_length`: tokens of a text, or steps of a sequence. Sizes are needed if the
-    network leaves them open. Raises NetworkError if the network cannot be read. The graph
-    of a string is cached on disk.
+    list of shapes. `sequence_length`: tokens of a text, or steps of a sequence.
+
+    Sizes are needed if the network leaves them open. The graph of a string is cached on disk. Raises
+    NetworkError if the network cannot be read.
     """
     if sequence_length is not None:
         input_size = {SIZE: input_size, LENGTH: sequence_length}
