@@ -29,7 +29,7 @@ from lolat.parameters import InputSize
 from lolat.readers.opened import Stamps, stamp
 from lolat.readers.size import as_sizes
 
-READERS = 69
+READERS = 70
 """Version of the readers. Raise it when they write other graphs, so that cached networks are read again."""
 _VERSIONED = (*PACKAGES, "tensorflow", "tensorflow-cpu", "torch", "onnx", "onnxscript")
 _GRAPH = ".json.gz"
