@@ -145,9 +145,7 @@ def _check_training(network: Any, batch_size: Any, asked: Mapping[str, Any]) -> 
 
 
 def _check_order(network: Any, on: Sequence[Any]) -> None:
-    """ModelFileError if a network is given as a device or a device as the network, with the mend if the
-    two are swapped.
-    """
+    """Raise ModelFileError if a network and a device are swapped, or one is given as the other."""
     names = names_in(*(one for one in on if isinstance(one, str)))
     if isinstance(network, Model):
         meant = f"; did you mean {arg('network')}={names[0]!r}, {arg('on')}=model?" if names else ""

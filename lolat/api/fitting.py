@@ -410,9 +410,7 @@ be of another machine. Ours was at most 0.2 off after learning (docs/results/ind
 def _say_other_level(
     model: Model, path: str, points: Sequence[Point], graphs: Mapping[str, Graph], warn: Warn
 ) -> None:
-    """Warn of a table whose networks take another time than predicted, though they are inside the
-    measured range.
-    """
+    """Warn of a table whose networks take another time than predicted inside the measured range."""
     asked = [(p.latency_ms, model.predict(graphs[p.key], p.batch_size)) for p in points]
     ratios = [ms / found.latency_ms for ms, found in asked if found.in_domain is not False]
     if len(ratios) >= LEAST_JUDGING_LEVEL and off(ratio := median(ratios)) > OTHER_LEVEL:

@@ -179,9 +179,7 @@ def _differences(file: DeviceFile, where: Mapping[str, Any], fields: Collection[
 
 
 def _refuse_other(file: DeviceFile, where: Mapping[str, Any], fields: Collection[str] = ()) -> None:
-    """Raise InputError if training would be measured otherwise than the latencies of the file;
-    `fields`: of `_differences`.
-    """
+    """Raise InputError if training would be measured otherwise than the file's latencies."""
     if found := _differences(file, where, fields):
         raise InputError(
             f"times of two places are not to be mixed: {'; '.join(found)}; give the {arg('backend')} and "

@@ -351,9 +351,7 @@ def doctor(model: Model, progress: Progress) -> Diagnosis:
 
 
 def as_now(model: Model, progress: Progress) -> Model:
-    """The model scaled to the machine as it is now, by some of its networks measured again: see
-    `Model.as_now`.
-    """
+    """The model scaled to the machine as it is now, by some networks: see `Model.as_now`."""
     try:
         found = doctor(model, progress)
     except InputError as error:

@@ -61,9 +61,7 @@ class TableEvaluation(Result):
 
     @property
     def summary(self) -> dict[str, float]:
-        """The errors of the rows, relative: mean, median, bias, and how many are within 10 % and the
-        interval.
-        """
+        """The relative errors of the rows: mean, median, bias, shares within 10 % and the interval."""
         off = [c.error for c in self.compared]
         known = [(c.latency_ms, c.interval_ms) for c in self.compared if c.interval_ms is not None]
         return {
@@ -163,9 +161,7 @@ def _content_of(asked: Comparison) -> Content:
 
 
 def _of_others(model: Model, compared: Sequence[Compared], table: str) -> list[str]:
-    """A remark if the rows are of another device than the model, by their column `device`, or else by the
-    name of the table.
-    """
+    """A remark on rows of another device than the model's, by their column or their table's name."""
     own, hardware = model.file.product, model.file.kind
     found = dict.fromkeys(filter(None, (row.row.get("device") for row in compared)))
     card = None if found else card_of(Path(table).stem)

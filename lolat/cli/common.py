@@ -212,9 +212,7 @@ class Command(click.Command):
     renews = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; UsageError for an option with one value that is given twice, and for values
-        with spaces between them.
-        """
+        """Read the arguments; UsageError for an option given twice, and for spaces in a list."""
         ctx.meta[GIVEN] = [*args]
         with augment_usage_errors(ctx):
             _, _, given = self.make_parser(ctx).parse_args(list(args))

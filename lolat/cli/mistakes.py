@@ -79,9 +79,7 @@ def usage_words(error: click.UsageError) -> str:
 
 
 def unknown_option(error: click.NoSuchOption) -> str:
-    """The message for an unknown option: it names our option of that meaning, else those with a similar
-    name.
-    """
+    """The message for an unknown option: it names ours of that meaning, else similar names."""
     given, has = error.option_name, options_of(error.ctx)
     words, name = f"No such option {given!r}", given.strip("-").replace("_", "-")
     arguments = error.ctx.command.params if error.ctx else ()

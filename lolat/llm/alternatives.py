@@ -26,9 +26,7 @@ def near_miss(
     rows: Sequence[ServingConfig],
     best: ServingConfig,
 ) -> ServingConfig | None:
-    """Return the best row that costs less than the best one of its rate and misses the limits by less
-    than the error; None without one.
-    """
+    """Return the best cheaper row of a rate that misses the limits by less than the error, or None."""
     asked, near = sizings[best.split].asked, list[ServingConfig]()
     for one in (one for one in rows if one.request_rate == best.request_rate):
         sizing, fewer = sizings[one.split], one.replicas - 1 if one.within else one.replicas
@@ -49,9 +47,7 @@ def surely_row(
     rows: Sequence[ServingConfig],
     best: ServingConfig,
 ) -> ServingConfig | None:
-    """Return the best row of a load that surely keeps the limits; None without one, or if the best row
-    of all does.
-    """
+    """Return the best row of a load that surely keeps the limits; None if the best of all does."""
     sizing = sizings[best.split]
     if sizing.asked.sure is not None or best.is_sure(sizing.asked):
         return None

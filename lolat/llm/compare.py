@@ -88,9 +88,7 @@ class ComparedModels(Result):
         return {"cheapest": cheapest, "fastest": min(ms, key=ms.__getitem__, default=None)}
 
     def least_a_month(self, priced: Mapping[str, ServingConfig]) -> str:
-        """Return the device of the row with the least price a month, of equal ones the surest, then the
-        fastest.
-        """
+        """Return the device with the least price a month, of equal ones the surest, then the fastest."""
 
         def worth(name: str) -> tuple[Any, ...]:
             row = priced[name]

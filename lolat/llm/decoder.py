@@ -169,9 +169,7 @@ class Decoder:
         return sum(layer.number for layer in self.kinds)
 
     def projections(self, layer: LayerGroup, parts: int = 1) -> list[tuple[float, float]]:
-        """Return the (n, k) of the products around a layer's attention, on each of `parts` GPUs, without
-        `up_projection`.
-        """
+        """Return (n, k) of the products around attention on `parts` GPUs, without `up_projection`."""
         hidden = float(self.hidden)
         if layer.linear and self.linear:
             keys, values = (width / parts for width in self.linear.widths)

@@ -241,9 +241,7 @@ class Load:
 
 
 def _shuffled(rng: Any, values: np.ndarray, number: int, begin: int) -> np.ndarray:
-    """Return `number` of the values: all of them in one order after the other, one of which starts at
-    `begin`.
-    """
+    """Return `number` of the values: all, in one order after the other, one of them from `begin`."""
     first = -begin % len(values)
     orders = (rng.permutation(len(values)) for _ in range(-(-(first + number) // len(values))))
     return values[np.concatenate([*orders])[first : first + number]]

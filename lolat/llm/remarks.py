@@ -268,9 +268,7 @@ def own_copies(sizing: Sizing, rows: Iterable[ServingConfig]) -> str:
 
 
 def slower_links(every: Iterable[Sizing]) -> tuple[str, str]:
-    """Return the host whose all-reduces take most of a prompt's time, and their shares of it in words; ""
-    without any.
-    """
+    """Return the host whose all-reduces take most of a prompt, and their shares of it; "" without."""
     slow, host = list[str](), ""
     for sizing in (one for one in every if one.fit and one.deployment.gpus > 1):
         exchange = sizing.gpu.operation("all_reduce", "bfloat16")
@@ -327,9 +325,7 @@ def _room(sizing: Sizing) -> str:
 
 
 def needed_words(sizing: Sizing) -> str:
-    """Return the fewest GPUs up to MOST_NAMED that hold the weights and a request, in words, and fewer in
-    other data types.
-    """
+    """Name the fewest GPUs, up to MOST_NAMED, that hold the model, and fewer in other data types."""
     least = _least(sizing, sizing.asked.dtype, 1)
     every = _least_by_dtype(sizing, least or MOST_GPUS, 1)
     fewer = {n: dtype for n, dtype in every.items() if n <= MOST_NAMED}

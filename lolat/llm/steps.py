@@ -424,9 +424,7 @@ def _unknown_dtype(dtype: str) -> InputError:
 
 
 def product_words(tensor_parallel: int, groups: int, name: str = "tensor_parallel") -> str:
-    """Return the number of GPUs of groups with attention of their own, which users count otherwise, in
-    words; "" if there is no doubt.
-    """
+    """Words on groups with own attention, whose GPUs users count in two ways; "" without doubt."""
     if groups == 1 or tensor_parallel % groups:
         return ""
     few, every = tensor_parallel // groups, tensor_parallel * groups

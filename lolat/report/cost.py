@@ -360,9 +360,7 @@ def _left_words(listing: Listing) -> list[str]:
 
 
 def _after(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
-    """Lines on the marks of the rows, on what differs between them, on devices without room or price, and
-    on links and prices.
-    """
+    """Lines on marks, on what differs between rows, on devices without room or price, on links."""
     yield from _auto_lines(costs)
     yield from _padding_lines(costs.answers[0])
     yield from _code_lines(c for c, _ in listed)

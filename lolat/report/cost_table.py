@@ -38,9 +38,7 @@ SAMPLE = {"samples": "sample", "tokens": "sequence"}
 
 
 def rented_words(cost: Cost, option: TrainingPrediction) -> str:
-    """The rented instances, with provider, and with accelerator if the name has none; or that nothing
-    fits.
-    """
+    """The rented instances, their provider, their accelerator if unnamed; or that nothing fits."""
     rented = option.rented
     if option.fits is False:
         needed = option.memory_bytes or cost.memory_bytes
@@ -236,9 +234,7 @@ def update_lines(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
 
 
 def uncheckpointed_words(costs: Costs) -> str:
-    """A clause on the cheapest choice without checkpointing, in place of the checkpointing asked for;
-    "" without one.
-    """
+    """A clause on the cheapest choice without the checkpointing asked for; "" without one."""
     best, one = costs.cheapest, costs.without_checkpointing
     if one is None or best is None or not (one.dollars and best.dollars):
         return ""

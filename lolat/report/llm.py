@@ -60,9 +60,7 @@ def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
 
 
 def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str], list[str]]:
-    """Lines before the table; the table, a row for each configuration; what its words mean, and prices; the
-    best row of each load.
-    """
+    """Lines before the table; its rows; its words and prices explained; the best row of each load."""
     device = [plain(answer.device), answer.framework, load_line(answer.served)]
     before = [subject(answer, types_words(answer.chosen)), " · ".join(device)]
     before += arrival_lines(answer.asked)
@@ -90,9 +88,7 @@ def cheapest_word(row: ServingConfig) -> str:
 
 
 def row_words(row: ServingConfig, best: str = "") -> str:
-    """Why a configuration does not serve its load within the limits, else `best`; if requests wait; if its
-    times are out of the domain.
-    """
+    """The reason why a row is not good, else `best`; if requests wait, or times are extrapolated."""
     if row.tpot_ms is None:
         return "does not fit"
     if row.saturated:
@@ -452,9 +448,7 @@ def rounded_down(rate: float) -> str:
 
 
 def priced_gpus(row: ServingConfig) -> str:
-    """The number of GPUs of a row, and its price if it is known: a month under a rate, else a million
-    tokens.
-    """
+    """The number of GPUs of a row, and its price: a month under a rate, else a million tokens."""
     price = ""
     if row.dollars_per_hour is not None:
         of_tokens = row.request_rate is None and row.dollars_per_million is not None

@@ -118,9 +118,7 @@ def headlines(found: ComparedModels) -> Iterator[tuple[str, str]]:
 
 
 def verdict_lines(found: ComparedModels) -> Iterator[str]:
-    """Under each load the cheapest model, how surely it keeps the limits, what is nearly as good and
-    cheaper; without limits the fastest.
-    """
+    """Lines on the cheapest under each load, how sure it is, cheaper near ones; or on the fastest."""
     for rows in found.loads.values():
         if len(found.answers) > 1 or found.asked.has_limits:
             first, *_ = rows.values()
@@ -210,9 +208,7 @@ def unpriced_lines(found: ComparedModels) -> Iterator[str]:
 
 
 def compared_near(found: ComparedModels) -> Iterator[str]:
-    """Rows that cost less than the cheapest device: those that nearly keep the limits, and the cheapest
-    with weights of another data type.
-    """
+    """Rows cheaper than the cheapest device: near misses, and other data types of the weights."""
     is_only = not found.by_load
     for load, rows in found.loads.items():
         best = rows.get(found.leaders(rows)["cheapest"] or "")

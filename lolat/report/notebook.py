@@ -235,16 +235,12 @@ def _predictions(answers: Any) -> list[dict[str, Any]]:
 
 
 def _names(profile: str) -> dict[str, str]:
-    """The name of a device, alike in all execution modes, and the name of its profile, as `load` takes
-    it.
-    """
+    """The name of a device, alike in all modes, and that of its profile, as `load` takes it."""
     return {"device": short_name(profile), "profile": profile}
 
 
 def _costs(costs: Any) -> list[dict[str, Any]]:
-    """A row for each device and number of them; execution modes and what is rented as the table names
-    them.
-    """
+    """A row for each device and number of them; modes and rented machines as the table names them."""
     answers = getattr(costs, "answers", (costs,))
     every = [(cost, option) for cost in answers for option in cost.options]
     return [

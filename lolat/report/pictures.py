@@ -267,9 +267,7 @@ def _keys(names: Sequence[str], are_colors: bool) -> Iterator[Any]:
 
 
 def _draw_compared(found: Any, axes: Axes) -> Any:
-    """Draw a bar for each device: the time per output token at the percentile asked for; a curve for
-    several loads.
-    """
+    """Draw the time per output token: a bar for each device, for several loads a curve."""
     of_device: dict[str, list[Any]] = defaultdict(list)
     for best in found.loads.values():
         for name, row in best.items():

@@ -179,9 +179,7 @@ def range_words(answer: Any) -> str:
 
 
 def _range(prediction: Prediction) -> str:
-    """`range_words`, with the reason for a small network or a large batch; "by batch alone" if only the
-    timed batch sizes are known.
-    """
+    """`range_words` with reasons (small network, large batch), or "by batch alone"."""
     topics = {topic(remark) for remark in prediction.warnings}
     why = ": small" * (SMALLER in topics) + ": large" * (LARGER in topics)
     if prediction.in_domain is None and prediction.query.model.file.timed_batches:

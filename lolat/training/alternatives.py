@@ -53,9 +53,7 @@ def uncheckpointed(one: Choice, asked: AskAbout) -> Cost | None:
 
 
 def without_checkpointing(cost: Cost) -> Alternative | None:
-    """Return the answer without checkpointing, if it fits and takes a tenth less time for the same
-    updates.
-    """
+    """Return the answer without checkpointing, if it fits and saves a tenth of the time."""
     if cost.checkpointing in (None, NONE):
         return None
     one = Choice.of(cost, cost.best)

@@ -12,9 +12,7 @@ from lolat.training.prediction import TrainingPrediction
 
 Plan = NetworkPlan | DecoderPlan
 At = Callable[[Plan, Sequence[int], int], tuple[TrainingPrediction, Rental | None]]
-"""A function: (a plan, the numbers of devices that share it, one of these) -> its prediction, and
-offers to rent.
-"""
+"""Predicts for (a plan, the numbers of devices that share it, one of these), with offers to rent."""
 
 CLOSE = 0.1
 """Estimated memory is off by up to this share, as of torchtitan (benchmarks/training_decoders.py)."""

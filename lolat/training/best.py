@@ -48,9 +48,7 @@ def by_time(option: TrainingPrediction) -> tuple[float, ...]:
 def _best(
     options: Sequence[TrainingPrediction], limits: TrainingLimits, worth: Worth
 ) -> TrainingPrediction | None:
-    """Return the least option within limits; instead the least that surely keeps them, if that is
-    little worse.
-    """
+    """Return the least option within limits; the least that is sure, if that is little worse."""
     kept = [o for o in options if limits.keeps(o.total_s or 0.0, o.dollars)]
     best, sure = min(kept, key=worth, default=None), surest(kept, limits, worth)
     return sure if best and sure and worth(sure)[0] <= LITTLE * worth(best)[0] else best

@@ -49,9 +49,7 @@ class Choice:
 
     @property
     def way(self) -> str:
-        """The execution mode: "amp, channels last, full checkpointing"; eager, channels first and no
-        checkpointing are not said.
-        """
+        """The execution mode: "amp, channels last, full checkpointing"; usual parts go unsaid."""
         layout = LAYOUTS[self.channels_last or None]
         return way_of(self.precision, self.launch, layout, self.checkpointing)
 

@@ -301,9 +301,7 @@ def choices_of(costs: Iterable[Cost | None]) -> list[Choice]:
 
 
 def with_modes(costs: Costs) -> Costs:
-    """Add `in_launch`, `offer`, `without_checkpointing` and `channels_last`, for which each device is
-    asked again.
-    """
+    """Ask each device again to add `in_launch`, `offer`, `without_checkpointing`, `channels_last`."""
     devices = {cost.device: cost.again for cost in costs.answers}
 
     def asked(one: Choice, **changed: Any) -> Cost | None:
@@ -382,9 +380,7 @@ def _fastest(model: Device, trained: Trained, most: int, asked: TrainingQuestion
 
 
 def _rank(asked: TrainingQuestion, cost: Cost) -> tuple[bool, float]:
-    """Return a key that is least for the fastest answer that fits. A layout that was not asked for has
-    to be faster by 2 %.
-    """
+    """Return a key, least for the fastest that fits; an unasked layout has to be faster by 2 %."""
     is_tried = bool(cost.channels_last) and not asked.channels_last
     speed = cost.options[0].samples_per_s
     return cost.fits is False, -speed * (NEAR_SPEED if is_tried else 1.0)

@@ -205,9 +205,7 @@ class DecoderPlan:
         return min((n for n in found if n >= self.run.batch_size), default=max(found))
 
     def is_known(self, devices: int) -> bool:
-        """Return True if the runs that set its level, own or else published, are like this on so many
-        GPUs.
-        """
+        """Return True if the runs that set its level, own or published, are like it on so many GPUs."""
         is_level = self.section.trained is None or self._is_own(devices)
         return is_level and self._is_like(devices)
 

@@ -332,9 +332,7 @@ class EstimatedTraining(TrainingPredictor):
         return found
 
     def _known_of(self, graph: Graph) -> dict[tuple[int, bool | Optimizer], Any]:
-        """Return the quantities of the graph that was asked for last, which an answer needs several
-        times.
-        """
+        """Return what is known of the last graph, which an answer needs several times."""
         if self._last[0] is not graph:
             self._last = graph, {}
         return self._last[1]

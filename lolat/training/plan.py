@@ -137,9 +137,7 @@ class NetworkPlan:
         return self.run.link(self.file.link, devices, machine, self.machine)
 
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:
-        """Return the offers for so many devices; in one machine if the given link is as fast as one
-        inside it.
-        """
+        """Return the offers for so many devices; in one machine if the link is as fast as one inside."""
         return rental.of_machines(devices) if rental and self._is_inside else rental
 
     @property

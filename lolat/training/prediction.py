@@ -123,9 +123,7 @@ class Limited(Result):
 
 
 def check_limits(answer: Limited, offered: str = "") -> None:
-    """Raise AnswerIsNo if no option of an answer keeps its limits; `offered`: an option that would, in
-    words.
-    """
+    """Raise AnswerIsNo if no option keeps the limits; `offered`: one that would, in words."""
     limits, timed = answer.limits, answer.timed
     if not answer.missed:
         return

@@ -230,9 +230,7 @@ def _each(cost: Cost | Costs) -> Sequence[Cost]:
 
 
 def trained_on_all(form: Form, question: Values, trained: Any) -> SideBySide:
-    """A table of the trainings on the devices of `lolat cost --on all` and on the user's own.
-    LolatError if there is none.
-    """
+    """The trainings on all devices, and on the user's own, as a table. LolatError if there is none."""
     asked = _training_question(form, question)
     on = ALL, *(device.argument for device in form.beside_all)
     costs = compare(trained, asked.pop("batch_size"), on, **asked)

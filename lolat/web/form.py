@@ -432,9 +432,7 @@ class Form:
         return f"--{name.replace('_', '-')}" if name in EVERY else name
 
     def refuse(self, error: LolatError, otherwise: str, before: str = "") -> None:
-        """Put an error at the field that it names, else at `otherwise`, without repeating the field's
-        label.
-        """
+        """Put an error at the field that it names, else at `otherwise`, without the field's label."""
         field = next((name for name in error.arguments if name in self.fields), otherwise)
         self.errors[field] = before + self.words(error).removeprefix(f"{self._label(field)} ")
 

@@ -123,9 +123,7 @@ class Decoders:
         return self._sent[spec]
 
     def put(self, file: BinaryIO, name: str, _size: tuple[Any, ...] = ()) -> str:
-        """Keep a configuration that a client sent; returns its CONFIG. InputError for a file that is no
-        configuration.
-        """
+        """Keep a configuration that a client sent; returns its CONFIG. InputError for another file."""
         name, content, spec = _received(file, name)
         with _written(content, name) as path:
             decoder = read_decoder(path)
@@ -141,9 +139,7 @@ class Decoders:
         return self._traces[spec]
 
     def put_trace(self, file: BinaryIO, name: str) -> str:
-        """Keep a table of arrivals that a client sent; returns its name. InputError for a file that is
-        no such table.
-        """
+        """Keep a table of arrivals that a client sent; returns its name. InputError for another file."""
         name, content, spec = _received(file, name)
         with _written(content, name) as path:
             _keep(self._traces, spec, changed(read_trace(path), source=name))

@@ -240,9 +240,7 @@ def _changes(answer: Prediction) -> str:
 
 
 def _doubts(answer: Prediction) -> str:
-    """The warnings of a prediction, the warnings of a model that LoLat measured, and the errors on
-    times held out of the fit.
-    """
+    """The warnings of a prediction, those of a measured model, the errors on held-out times."""
     file = answer.query.model.file
     of_model = () if file.environment.source else file.warnings
     lines = [*dict.fromkeys((*answer.warnings, *of_model))]
