@@ -110,10 +110,11 @@ def fit(
     if output is not None and os.path.exists(output):
         read(output)  # what is no model is refused before the work
     paths = [os.fspath(t) for t in ([tables] if isinstance(tables, (str, os.PathLike)) else tables)]
-    asked = Asked(
-        tuple((path, content_of(path)) for path in paths), output, name,
-        None if facts is None else os.fspath(facts), framework, several(tensor_parallel), served_model,
-        on_progress, warn or nobody,
+    asked = FitQuestion(
+        contents=tuple((path, content_of(path)) for path in paths), output=output, name=name,
+        facts=None if facts is None else os.fspath(facts), framework=framework,
+        tensor_parallel=several(tensor_parallel), served_model=served_model, on_progress=on_progress,
+        warn=warn or nobody,
     )  # fmt: skip
     kinds = {*asked.kinds}
     answers = () if paths or asked.facts is None else _answered_by(asked)
@@ -143,7 +144,7 @@ def fit(
 
 
 @dataclass(frozen=True)
-class Asked:
+class FitQuestion:
     """A question of `fit`: files, each with its content, and the arguments beside them."""
 
     contents: Contents
@@ -188,7 +189,7 @@ class Asked:
         )
 
 
-def _document(asked: Asked) -> DeviceFile:
+def _document(asked: FitQuestion) -> DeviceFile:
     """The model fitted to such files; InputError for files that cannot be fitted together."""
     kinds, name, facts = {*asked.kinds}, asked.name, asked.facts
     if kinds <= {OPERATIONS, NETWORKS} and (name is not None or (kinds and facts is None)):
@@ -221,7 +222,7 @@ def _document(asked: Asked) -> DeviceFile:
     raise asked.refused()
 
 
-def _say_other_cards(asked: Asked, file: DeviceFile) -> None:
+def _say_other_cards(asked: FitQuestion, file: DeviceFile) -> None:
     """Warn of tables whose names have a GPU other than the model's, or than each other's."""
     cards: dict[str, str] = {}
     if own := card_of(file.kind):
@@ -252,7 +253,7 @@ def _say_unread_facts(facts: str, tell: Warn) -> None:
     table.say_unread(tell)
 
 
-def _answered_by(asked: Asked) -> tuple[str, ...]:
+def _answered_by(asked: FitQuestion) -> tuple[str, ...]:
     """The questions that the data sheets of a table can answer: networks, language models or both.
 
     Warns of the columns that the other question needs, and of cells of a device without bfloat16, which
@@ -282,7 +283,7 @@ def _answered_by(asked: Asked) -> tuple[str, ...]:
 # ---- Language models.
 
 
-def _refuse_language_files(asked: Asked) -> None:
+def _refuse_language_files(asked: FitQuestion) -> None:
     """InputError for files that do not go together, or for another number of GPUs than files.
 
     A file that is no model at all is named first, then the number of GPUs.
@@ -303,7 +304,7 @@ def _refuse_language_files(asked: Asked) -> None:
         raise error
 
 
-def _language_models(asked: Asked) -> DeviceFile:
+def _language_models(asked: FitQuestion) -> DeviceFile:
     """A model file that knows language models: from a data sheet, tables of operations, served models."""
     from lolat.llm.calibration import percentile_words, served_by, types_words
     from lolat.llm.gpu import section_of
@@ -386,7 +387,7 @@ def _with_level(
 # ---- A model file, fitted again.
 
 
-def _under_name(file: DeviceFile, asked: Asked) -> dict[str, Any]:
+def _under_name(file: DeviceFile, asked: FitQuestion) -> dict[str, Any]:
     """The environment of a device under the asked name, which leaves its card and may tell the form.
 
     InputError for the name of another card.
@@ -421,7 +422,7 @@ def _say_other_level(
         )
 
 
-def _of_model(asked: Asked) -> DeviceFile:
+def _of_model(asked: FitQuestion) -> DeviceFile:
     """A model file fitted again, with its other sections, to its points and networks of its device.
 
     What the file knows of training is fitted again on its own points. A file made from tables has the

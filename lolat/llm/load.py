@@ -231,7 +231,10 @@ class Load:
             ages = rng.permutation((np.arange(running) + 0.5) / running) * outputs[:running]
         cached = np.minimum(self.cached_tokens, inputs - 1.0)
         cached[: self.distinct_prompts] = 0.0
-        return Requests(inputs, outputs, cached, arrivals, at_once, front_ms, ages, counted)
+        return Requests(
+            inputs, outputs, cached, arrivals=arrivals, at_once=at_once, front_ms=front_ms, ages=ages,
+            counted=counted,
+        )  # fmt: skip
 
     def _lengths(self, rng: Any, most: float, number: int) -> np.ndarray:
         most = max(round(most), 1)

@@ -121,14 +121,14 @@ class Event(NamedTuple):
     cache of each, on average. `new`: tokens of prompts, of which `last` end; `prompt_ms`: their attention.
     """
 
-    start_ms: float
-    end_ms: float
-    steps: int
-    sequences: float
-    context: float
-    new: float
-    last: int
-    prompt_ms: float
+    start_ms: float = 0.0
+    end_ms: float = 0.0
+    steps: int = 1
+    sequences: float = 0.0
+    context: float = 0.0
+    new: float = 0.0
+    last: int = 0
+    prompt_ms: float = 0.0
 
 
 class Simulated(NamedTuple):

@@ -77,7 +77,8 @@ class Server:
         limits = limits or server.limits_on(gpu.section.sheet)
         cache = cache_room(gpu.section, deployment) / (deployment.cache_bytes(each) / each)
         self.rule = Rule(
-            limits.tokens, limits.sequences, cache, server.mixes, server.reserves, True, drafts, accepted
+            tokens=limits.tokens, sequences=limits.sequences, cache=cache, mixes=server.mixes,
+            reserves=server.reserves, is_ahead=True, drafts=drafts, accepted=accepted,
         )  # fmt: skip
         self.longest = longest
         self._tables: dict[tuple[FrameworkOverheads, int], StepTable] = {}
@@ -164,7 +165,10 @@ class Server:
                 rate = 1e3 * MOST_AT_ONCE / float(e2e.mean())
                 ttft, e2e = ttft + 1e3 * extra / rate, e2e + 1e3 * extra / rate
         waited = float(away.sum() / max(np.sum(outputs - 1.0), 1.0))
-        return RequestTimes(ttft, tpot, e2e, outputs, rate, concurrency, step, waited)
+        return RequestTimes(
+            ttft_ms=ttft, tpot_ms=tpot, e2e_ms=e2e, output_tokens=outputs, requests_per_s=rate,
+            concurrency=concurrency, step=step, waited_ms=waited,
+        )  # fmt: skip
 
     def mean_step(self, events: np.ndarray) -> np.ndarray:
         """(STEP_PARTS + STARTS,) of the mean decoding step, without prompts, as output tokens meet it."""
@@ -172,7 +176,7 @@ class Server:
         by_context = weight * events[:, 3]
         sequences = max(float(by_context.sum() / max(weight.sum(), 1.0)), 1.0)
         context = float(np.sum(by_context * events[:, 4]) / max(by_context.sum(), 1.0))
-        mean = Event(0.0, 0.0, 1, sequences, context, 0, 0, 0.0)
+        mean = Event(sequences=sequences, context=context)
         return self.parts.of(np.array([mean], float), self.rule)[0]
 
     def prompt_parts(self, new: float, start: float = 0.0) -> np.ndarray:
@@ -180,7 +184,7 @@ class Server:
         parts, rule = self.parts, self.rule
         chunks = max(math.ceil(new / rule.tokens), 1)
         attention = attention_of_prompt(parts.prefill.tolist(), parts.unit, start, new) / chunks
-        each = Event(0.0, 0.0, chunks, 0, 0.0, new / chunks, 1, attention)
+        each = Event(steps=chunks, new=new / chunks, last=1, prompt_ms=attention)
         return parts.of(np.array([each], float), rule)[0]
 
     def largest_rate(self, load: Load, overheads: FrameworkOverheads) -> float:

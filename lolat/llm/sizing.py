@@ -323,7 +323,7 @@ class Sizing:
         """Return ms of an output token in steps of so many sequences, and of a prompt, if neither waits."""
         each = each_ms(self.gpu.section.overheads)
         context = load.input_tokens + load.output_tokens / 2.0
-        event = Event(0.0, 0.0, 1, sequences, context, 0.0, 0, 0.0)
+        event = Event(sequences=sequences, context=context)
         step = float(self.server.mean_step(np.array([event])) @ each)
         return step / self.server.rule.tokens_per_step, float(self.prompt(load) @ each)
 
