@@ -22,8 +22,7 @@ from lolat.io.results import json_text
 INTERRUPTED = 130
 COMMAND, KIND, JSON = "lolat.command", "lolat.kind", "lolat.json"
 """Keys in the `meta` of a context: the innermost running command; the kind of answer, if not the first;
-true with --json.
-"""
+true with --json."""
 QUIET_NAMES = ("-q", "--quiet")
 
 

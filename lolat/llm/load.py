@@ -22,8 +22,7 @@ MOST_AT_ONCE = 4096
 """The most requests of a closed loop that are simulated at once; the times of more follow from the rate."""
 STRATA, VARIES = 256, 0.1
 """Answers of a closed loop differ by up to VARIES of their tokens, in equal steps over each block of
-STRATA requests. Requests of equal length that meet in one step would otherwise end together forever.
-"""
+STRATA requests. Requests of equal length that meet in one step would otherwise end together forever."""
 SEED = 1
 TRACE_NAMES = (
     ("timestamp",),

@@ -44,8 +44,7 @@ OWN_KERNELS = 4
 that merges the parts of attention."""
 LATENT_KERNELS = 5
 """Small kernels of a layer with latent attention: two normalizations, both absorbed products, joining a
-query's parts.
-"""
+query's parts."""
 ABSORBED_KERNELS = ("mla_bmm_pre", "mla_bmm_post")
 DELTA_KERNELS = ("delta_conv", "delta_rule")
 FP8 = ("fp8", "fp8_block")

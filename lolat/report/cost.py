@@ -487,10 +487,9 @@ def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
         each = {d: f"{n} x " * (n > 1) + d for d, n in numbers.items()}  # as its row
         named = {each[device]: value for device, value in values.items()}
         alike = apart_words(each[of], named) if of in values else ""
-        others = uncheckpointed_words(costs) * (name == "Cheapest")
-        yield Sentence(
-            line, tuple(filter(None, (launch_words(costs, name.lower()), others, alike)))
-        )
+        without = uncheckpointed_words(costs) * (name == "Cheapest")
+        clauses = launch_words(costs, name.lower()), without, alike
+        yield Sentence(line, tuple(filter(None, clauses)))
         yield from map(Sentence, _sure_line(
             name, best, listed, limits, lambda row: choice_words(Choice.of(*row), costs.batches > 1)
         ))  # fmt: skip

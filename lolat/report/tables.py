@@ -33,8 +33,7 @@ def screen_width() -> int:
 Page = Literal["shown", "hidden", "spare", "below", "front", "varied"]
 """A column on a page. shown; hidden; spare: left out of a narrow card; below: a second line in the
 cells of the column to its left; front: right after the first column; varied: if all rows have the same
-text, in the caption instead, and then its `below` column is left out.
-"""
+text, in the caption instead, and then its `below` column is left out."""
 Screen = Literal["shown", "hidden", "brackets"]
 """A column in a terminal: shown; hidden; in brackets after the cells of the column to its left."""
 

@@ -213,8 +213,7 @@ def _hardly_fits(cost: Cost) -> bool:
 TRIED = ("tf32", "amp")
 """Precisions tried on each device, beside its own. A device measured in half precision is tried in AMP
 alone, as weights, gradients and states in two bytes have to be asked for. AMP is tried channels last
-too.
-"""
+too."""
 
 
 def compare(

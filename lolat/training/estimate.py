@@ -74,16 +74,14 @@ above).
 
 benchmarks/training_estimate.py prints them for the bundled devices that know both inference and training,
 over the 53 networks of benchmarks/zoo at two batch sizes. A fourth device is left out: its training steps
-are from an older PyTorch than its latencies.
-"""
+are from an older PyTorch than its latencies."""
 RATIO_ERRORS = (
     0.018, 0.028, 0.041, 0.059, 0.074, 0.085, 0.094, 0.095, 0.102, 0.109, 0.127, 0.149, 0.15, 0.161, 0.165,
     0.173, 0.183, 0.19, 0.196, 0.206, 0.211, 0.218, 0.221, 0.226, 0.234, 0.247, 0.268, 0.294, 0.324, 0.344,
     0.375, 0.437, 0.495, 0.535, 0.557, 0.592, 0.61, 0.626, 0.669,
 )  # fmt: skip
 """Quantiles of |log(training / estimate)| if each of these devices is estimated by the ratios of the other
-two; at each quantile the largest of the three devices. The same command prints them.
-"""
+two; at each quantile the largest of the three devices. The same command prints them."""
 MOVING_TERMS = ("pair_elements", "weights", "traffic", "inp", "acts")
 """Terms of a formula whose unit is a moved element; the first one that a device has is taken."""
 NEAR_BATCH, NEAR_SPREAD = 4.0, 0.09

@@ -95,10 +95,10 @@ def _mode(question: Values) -> Values:
     return {field.name: question[field.name] for field in MODE}
 
 
-def asked_of(form: Form, device: ListedDevice, question: Values) -> Model:
+def model_as_asked(form: Form, device: ListedDevice, question: Values) -> Model:
     """The device's model in the execution mode asked for; "fastest" keeps its own precision.
 
-    A launch overhead applies to devices that have a host, if any has one.
+    A launch overhead applies to the devices that have a host, if any has one.
     """
     asked = LatencyQuestion(**_mode(question))
     return run_beside(device.model, asked) if form.has_host else asked.device(device.model)
@@ -107,7 +107,7 @@ def asked_of(form: Form, device: ListedDevice, question: Values) -> Model:
 def latencies(form: Form, question: Values, device: ListedDevice, graph: Graph) -> Any:
     """The prediction of a device for each batch size."""
     asked = LatencyQuestion(question["batch_size"], **_mode(question))
-    return ask(graph, asked, [asked_of(form, device, question)])
+    return ask(graph, asked, [model_as_asked(form, device, question)])
 
 
 def _latency(
@@ -144,7 +144,7 @@ def _budget(
 ) -> Card:
     vary, limit, sure = question["vary"], question["max_ms"], question["sure"]
     asked = Question(question["batch_size"], max_ms=limit, sure=sure)
-    model = asked_of(form, device, question)
+    model = model_as_asked(form, device, question)
     about = Card(
         device=device, known=device.answered_by(model), command=_command("budget", form, device)
     )
@@ -364,7 +364,7 @@ MARKS: dict[Place, str] = {
 """A place to the measured range -> its meaning."""
 
 
-def differ(form: Form, question: Values, cards: Sequence[Card]) -> str:
+def unlike_remark(form: Form, question: Values, cards: Sequence[Card]) -> str:
     """The remark on devices that answer in precisions or launches that differ; "" without them."""
     precision, launch = (form.fields.get(name) for name in ("precision", "launch"))
     if form.subject.is_decoder or precision is None or launch is None:
@@ -376,14 +376,16 @@ def differ(form: Form, question: Values, cards: Sequence[Card]) -> str:
     models = (
         c.predictions[0].query.model
         if isinstance(c, LatencyCard)
-        else asked_of(form, c.device, question)
+        else model_as_asked(form, c.device, question)
         for c in cards
     )
     return not_alike(models, remedy, f'one for all in "{launch.label}"')
 
 
-def compared(form: Form, cards: Sequence[LatencyCard], is_alike: bool) -> LatencyComparison | None:
-    """A comparison of the devices at each batch size; None for a single answer.
+def latency_comparison(
+    form: Form, cards: Sequence[LatencyCard], is_alike: bool
+) -> LatencyComparison | None:
+    """The devices beside each other at each batch size; None for a single answer.
 
     `is_alike`: True if their precisions and launches are alike; else no device is called the best.
     """
@@ -419,7 +421,7 @@ def compared(form: Form, cards: Sequence[LatencyCard], is_alike: bool) -> Latenc
     )
 
 
-def blocks(cards: Sequence[LatencyCard]) -> BlockTable:
+def block_table(cards: Sequence[LatencyCard]) -> BlockTable:
     """The blocks at the shown batch size: a row for each that takes time.
 
     The call, the last row, is in a GPU's launches: only a CPU may have it.

@@ -53,8 +53,9 @@ class TrainingCard(Card):
 
 @dataclass(frozen=True, kw_only=True)
 class ServingCard(Card):
-    """A served language model: the `row` in the title, and its `load` in words; `answer`: None where no row
-    keeps the limits; `loads`: rows for the chart.
+    """A served language model: the `row` in the title, its `load` in words, `loads` for the chart.
+
+    `answer`: None where no row keeps the limits.
     """
 
     row: ServingConfig
@@ -72,8 +73,8 @@ class ServingCard(Card):
 class SideBySide:
     """Several trainings or served models beside each other.
 
-    `bests`: under each load (title, name) of the best; `sentences` stand before the `table`, which is HTML,
-    `lines` behind it; `cards`: those of the devices, the best first.
+    `bests`: (title, name) of the best under each load; `sentences` stand before the `table`, which is
+    HTML, `lines` behind it; `cards`: the devices' cards, the best first.
     """
 
     bests: Sequence[tuple[str, str]]
@@ -88,8 +89,10 @@ class SideBySide:
 
 @dataclass(frozen=True)
 class LatencyGroup:
-    """The devices at one batch size: (number, card, prediction), the fastest first and those without room
-    last; `longest`: the longest time of all intervals, in ms.
+    """The devices at one batch size.
+
+    `lines`: (number, card, prediction), the fastest first, those without room last; `longest`: the
+    longest time of all intervals, in ms.
     """
 
     batch_size: int
@@ -155,9 +158,10 @@ class Chart:
 
 @dataclass(frozen=True)
 class PageAnswer:
-    """The answer of a page; `failed`: devices without one, and why; `briefs`: (title, name) of the best;
-    `differ`: the remark that devices are in precisions or launches that differ; `is_file`: True if a file
-    was sent.
+    """The answer of a page.
+
+    `failed`: devices without an answer, and why; `briefs`: (title, name) of the best; `differ`: a
+    remark on precisions or launches that differ; `is_file`: True if a file was sent.
     """
 
     subject: Any

@@ -292,8 +292,7 @@ COMPARING = frozenset(["training", "decoder", "llm"])
 """Tabs with a box that compares all devices of a command's `all`."""
 EXAMPLES = ("rtx-3090-amp", "rtx-4090-amp", "h100-vllm")
 """Bundled devices that are ticked at first if no device was named or learned here: two GPUs, on which the
-network that is asked first was timed, and one that serves language models.
-"""
+network that is asked first was timed, and one that serves language models."""
 
 
 def _key(field: Field) -> str:

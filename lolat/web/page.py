@@ -139,7 +139,7 @@ class Pages:
             for device, why in failed:
                 form.refuse(why, "model", f"{plain(device.key)}: ")
             return None
-        differ = answers.differ(form, question, cards)
+        differ = answers.unlike_remark(form, question, cards)
         latencies = [card for card in cards if isinstance(card, LatencyCard)]
         if latencies:
             latencies = answers.show_largest(form, latencies)
@@ -148,9 +148,9 @@ class Pages:
         return PageAnswer(
             subject=subject, cards=cards, failed=[(device, form.words(why)) for device, why in failed],
             is_file=any(one.startswith(UPLOAD) for one in (spec, arrivals)), differ=differ,
-            compared=answers.compared(form, latencies, not differ) if latencies else None,
+            compared=answers.latency_comparison(form, latencies, not differ) if latencies else None,
             beside=found, briefs=found.bests if found else briefs, chart=chart(form, question, cards),
-            blocks=answers.blocks(latencies) if latencies else None,
+            blocks=answers.block_table(latencies) if latencies else None,
         )  # fmt: skip
 
 
