@@ -146,6 +146,7 @@ def test_a_network_of_a_table_has_its_own_size_in_each_row(
     document: Mapping[str, Any], tmp_path: Path
 ) -> None:
     """In any order of the rows; a later fit tells that the file does not have these networks."""
+    pytest.importorskip("timm")
     (path := tmp_path / "desk.json").write_text(json.dumps(document))
     graphs = {side: lolat.read("timm:resnet50", side) for side in (96, 384)}
     rows = [
