@@ -287,7 +287,10 @@ def serving_model(name: str, of_any: bool = False) -> Model:
         return model
     card, _, framework = name.rpartition("-")
     if framework.casefold() in FRAMEWORKS and _card(card):
-        title = serving_model(card).language_models.server.title
+        known = serving_model(card)
+        if known.file.llm and known.file.llm["framework"] == framework.casefold():
+            return known
+        title = known.language_models.server.title
         hint = f"did you mean {plain(card)}? it is known with {title}"
         raise _unknown(name, f"no such device; {hint}")
     from lolat.llm.names import is_decoder

@@ -49,9 +49,8 @@ def llm(model: str, config: str, **question: object) -> None:
         several = compare({n: m.llm for n, m in models.items()}, config, left_out, **question)
         told = several.warnings_of(several.leading)
         rest = len(several.warnings) - len(told)
-        common.warn(
-            [*told, *[f"{plural(rest, 'remark')} on the other devices: --json"] * (rest > 0)]
-        )
+        others = "on devices that are neither cheapest nor fastest: --json, or ask about one alone"
+        common.warn([*told, *[f"{plural(rest, 'remark')} {others}"] * (rest > 0)])
         common.answer(several, compared_lines(several))
         return
     (one,) = models.values()

@@ -169,7 +169,7 @@ def search(
         write_csv(output, result.rows())
         common.say(f"written: {output}")
     if accuracy is not None:
-        common.say(f"scores kept in {accuracy}: the same search goes on from them")
+        common.say(f"scores kept in {accuracy}: the same command reuses them")
 
 
 def _opened(space: str, names: Sequence[str], question: dict[str, Any]) -> list[Model]:

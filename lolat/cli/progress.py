@@ -16,7 +16,7 @@ from lolat.units import duration, plain
 QUIET = "lolat.quiet"
 """The key in the `meta` of a call's context that is true with --quiet."""
 EVERY_S = 10.0
-"""Seconds between two lines of a run that is not on a terminal."""
+"""Seconds between the first lines of a run that is not on a terminal."""
 
 
 def is_quiet() -> bool:
@@ -76,8 +76,9 @@ class Show(Progress):
         """One step is done."""
         self.done += 1
         self.bar.advance(self.task)
-        if time.monotonic() - self.time >= EVERY_S:
-            each = (time.monotonic() - self.began) / (self.done - self.first)
+        run_s = time.monotonic() - self.began
+        if time.monotonic() - self.time >= max(EVERY_S, run_s / 3):  # the longer, the rarer
+            each = run_s / (self.done - self.first)
             left = each * (self.total - self.done)
             more = f", about {duration(left)} more" if left > 0 else ""
             of = f"of {self.total}" if self.total else "so far"

@@ -36,10 +36,9 @@ def lacks(file: DeviceFile, source: str, section: str) -> ModelFileError:
         others = f"for networks ask `{card.casefold().replace(' ', '-')}`"
     elif section == OF_LANGUAGE_MODELS and (names := _for_language_models(file)):
         others = f"for language models ask {' or '.join(f'`{name}`' for name in names)}"
-    return ModelFileError(
-        f"{source} knows {known}, but no {lacking}; {others}; or add them with "
-        f"{how_to_add(file, source, section)}"
-    )
+    else:
+        others += f"; or add them with {how_to_add(file, source, section)}"
+    return ModelFileError(f"{source} knows {known}, but no {lacking}; {others}")
 
 
 def _for_language_models(file: DeviceFile) -> list[str]:

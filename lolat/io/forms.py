@@ -82,12 +82,13 @@ def config_name(path: str | os.PathLike[str]) -> str:
 
 
 OTHER_FILES = {
-    (".h5", ".hdf5"): "load it with Keras and save it as .keras",
+    (".h5", ".hdf5"): "is of a format that is not read; load it with Keras and save it as .keras",
     (".pt", ".pth", ".pt2", ".bin", ".ckpt", ".safetensors"):
-        "export it to ONNX, or give a function that returns the PyTorch module, file.py:callable",
-    (".tflite", ".pb"): "export it to ONNX",
+        "holds weights or a pickle, not layers that can be read without its code; give a function that "
+        "returns the PyTorch module, file.py:callable, or export it to ONNX",
+    (".tflite", ".pb"): "is of a format that is not read; export it to ONNX",
 }  # fmt: skip
-"""Endings of files of networks that no reader takes -> the way to a form that one does."""
+"""Endings of files of networks that no reader takes -> why, and the way to a form that one does."""
 
 
 def not_a_network(spec: str, named: Iterable[str] = ()) -> NetworkError:
@@ -96,7 +97,7 @@ def not_a_network(spec: str, named: Iterable[str] = ()) -> NetworkError:
     if is_file(spec):
         words = f"no file {shown!r}; give the path of {EXPECTED_FILES}"
     elif ways := [way for endings, way in OTHER_FILES.items() if is_file(spec, endings)]:
-        words = f"{shown!r} is of a format that is not read; {ways[0]}"
+        words = f"{shown!r} {ways[0]}"
     else:
         hint = (
             f"write its package in front (timm:{shown}, torchvision:{shown}); of a network of Hugging Face "

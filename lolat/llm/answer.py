@@ -362,6 +362,11 @@ class ServingAnswer(Result):
         """The best row; None if none serves its load within the limits."""
         return None if self.best is None else self.served[self.best]
 
+    @property
+    def is_rate_unchecked(self) -> bool:
+        """True for a rate in a framework of which no served rates are known."""
+        return bool(self.asked.request_rate) and self.framework != "vllm"
+
     def no_room(self) -> AnswerIsNo:
         """Return the error for GPUs that do not hold the language model, or none of its loads."""
         near = max(self.served, key=lambda row: (row.largest_rate or 0.0, row.largest_concurrency))

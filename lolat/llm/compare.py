@@ -22,6 +22,9 @@ from lolat.units import by_text, dollars, plural
 
 MOST_TOLD = 4
 """The most devices of a comparison whose rows, headroom and warnings are all told."""
+LITTLE_MORE, MUCH_MORE = 1.1, 1.25
+"""Another row is roomier if it costs at most the first factor more than the cheapest, and bears at least
+the second factor more requests."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,6 +105,22 @@ class ComparedModels(Result):
         loads = {row.load for row in rows.values()}
         sure = {n: r for n, r in rows.items() if r.is_sure(self.asked)}
         return sure | {n: r for n, more in self.surer.items() for r in more if r.load in loads}
+
+    def roomier(self, rows: Mapping[str, ServingConfig]) -> str | None:
+        """Return the device that bears the most requests a second for little more than the cheapest of rows
+        under one load; None if none bears many more.
+        """
+        best = rows.get(self.leaders(rows)["cheapest"] or "")
+        if best is None or not best.headroom_rate or not best.dollars_per_hour:
+            return None
+        most = LITTLE_MORE * best.dollars_per_hour
+        able = {
+            name: row.headroom_rate
+            for name, row in self.priced(rows).items()
+            if (row.dollars_per_hour or math.inf) <= most
+            and (row.headroom_rate or 0.0) >= MUCH_MORE * best.headroom_rate
+        }
+        return max(able, key=lambda name: able[name] or 0.0, default=None)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the best row of each device under each load."""

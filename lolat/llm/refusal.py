@@ -36,7 +36,7 @@ def no_row(
     on, times = f"on {near.gpus_words}{near.split_words}", near.times_words(asked.percentile)
     under = f"under {near.requests_words} " * (len(asked.loads()) > 1)
     if asked.request_rate and near.is_hopeless:
-        under, on = "", f"on any number of replicas of {plural(near.gpus // near.replicas, 'GPU')}"
+        under, on = "", f"on any number of replicas of {_tried(made, near)}"
         helps = "; try higher limits, shorter prompts, or a faster GPU"
     elif enough:
         month, keep = enough.dollars_per_month, "keep" if enough.is_sure(asked) else "likely keep"
@@ -74,6 +74,14 @@ def no_row(
         message, made.to_dict(), made=made, told=told, short=short, off=near.off(asked),
         links=links[0] * (links[0] != made.device),
     )  # fmt: skip
+
+
+def _tried(made: ServingAnswer, near: ServingConfig) -> str:
+    """Return the GPUs of a replica that were tried and, of several, that of the nearest row."""
+    *few, last = sorted({row.gpus // row.replicas for row in made.served if row.is_hopeless})
+    if not few:
+        return plural(last, "GPU")
+    return f"{', '.join(map(str, few))} or {last} GPUs; with {near.gpus // near.replicas}"
 
 
 def _limits_words(asked: ServingQuestion) -> str:

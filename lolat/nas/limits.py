@@ -140,3 +140,17 @@ def needed(limits: Sequence[Limit], rows: np.ndarray) -> np.ndarray:
     if not limited:
         return limits[0].ends(rows)
     return np.max([limit.ends(rows) / limit.max_ms for limit in limited], axis=0)
+
+
+def surely_best(front: Sequence[Sequence[Answer]], longest: Sequence[float | None]) -> int | None:
+    """Return the position of the last network that keeps every limit with the upper end of its interval.
+
+    `front`: each network's answers on the devices; `longest`: ms of each device, None without a limit.
+    None if no network does.
+    """
+
+    def keeps(answers: Sequence[Answer]) -> bool:
+        pairs = zip(longest, answers, strict=True)
+        return all(ms is None or (a.interval_ms and a.interval_ms[1] <= ms) for ms, a in pairs)
+
+    return max((n for n, answers in enumerate(front) if keeps(answers)), default=None)

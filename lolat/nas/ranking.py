@@ -48,7 +48,8 @@ class Ranking(Result):
 
     `scored`: candidates with a latency; `within`: those within `max_ms`. `source`: what the latencies are
     from; `device`: the model. `interval_ms`, `coverage`, `in_domain`, `host_bound`, `warnings`: those of
-    the fastest one. `memory_bytes`, `fits`: those of the slowest one that is written.
+    the fastest one. `memory_bytes`, `fits`: those of the slowest one that is written. `nearest`: to
+    `max_ms`, the nearest first, if there are more than the `best`; none of a number of best that was given.
     """
 
     space: str
@@ -62,6 +63,7 @@ class Ranking(Result):
     within: int
     output: str | None
     best: tuple[BestCandidate, ...]
+    nearest: tuple[BestCandidate, ...] = ()
     interval_ms: tuple[float, float] | None = None
     coverage: float | None = None
     in_domain: bool | None = None
@@ -173,8 +175,10 @@ def rank(
         found.append(Ranked(result, latencies, decode(kept.indices), kept.times))
     if output is not None:
         _write(output, of_space, found, with_size=not is_one(batch_size))
-    every = tuple(_with_best(one, of_space, loaded, best or DEFAULT_TOP) for one in found)
-    return every[0] if is_one(batch_size) else Rankings(every)
+    every = [_with_best(one, of_space, loaded, best or DEFAULT_TOP) for one in found]
+    if best is None and max_ms is not None:
+        every = [_with_nearest(one, of_space, by) for one, by in zip(every, found, strict=True)]
+    return every[0] if is_one(batch_size) else Rankings(tuple(every))
 
 
 def _kept(
@@ -234,6 +238,17 @@ def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Rankin
     of_slowest = {"memory_bytes": slowest.memory_bytes, "fits": slowest.fits}
     told = {"warnings": (*result.warnings, *first.warnings)}
     return replace(result, **of_first | of_slowest | told)
+
+
+def _with_nearest(result: Ranking, space: Space, found: Ranked) -> Ranking:
+    """Return the ranking with the slowest that are within the time, as many as its best ones or fewer."""
+    count = min(len(result.best), len(found.rows) - len(result.best))
+    last = np.argsort(-found.times, kind="stable")[:count]
+    rows = found.rows[last]
+    named = map(
+        BestCandidate, map(space.arch, rows), map(space.named, rows), found.times[last].tolist()
+    )
+    return replace(result, nearest=tuple(named))
 
 
 def _read(

@@ -363,7 +363,7 @@ class Archive:
         for row, latency in zip(rows, self.estimator.latency(rows), strict=True):
             if row in self:
                 continue
-            self.scores.append(self.sign * self.objective.score(row))
+            self.scores.append(float(f"{self.sign * self.objective.score(row):.9g}"))  # likewise
             self.latencies.append(round(float(latency), 9))  # whatever the order of its sum
             self.rows.append(row)
             self._known.add(row.tobytes())

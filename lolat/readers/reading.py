@@ -254,6 +254,11 @@ def _of_object(model: Any, name: str, size: Size) -> Network:
         from lolat.readers import onnx
 
         return Network(name, model, lambda: onnx.read_model(model, name, size))
+    if "torch" in packages and hasattr(model, "requires_grad"):
+        raise NetworkError(
+            f"{name or 'the object given'} is a torch.Tensor; a state_dict holds weights, not layers: give "
+            "the module, which needs no weights"
+        )
     if model is None:
         what = f"{name or 'the object given'} is None, not a network"
         raise NetworkError(f"{what}; does its function lack a `return`?")

@@ -31,7 +31,7 @@ from lolat.training.best import by_price, by_time, surest, verdict_on
 from lolat.training.choice import Choice, choice_words, short_name
 from lolat.training.compare import Costs
 from lolat.training.cost import Cost, CostRow, close_words, no_room, would_words
-from lolat.training.listing import Listing, listing_of, on_one_machine, ranked
+from lolat.training.listing import Listing, larger_update, listing_of, on_one_machine, ranked
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
 from lolat.training.tuning import Tuning
@@ -477,6 +477,9 @@ def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
         of = short_name(choice.device)
         if one := on_one_machine(best, rivals, by_price if name == "Cheapest" else by_time):
             more += f"; on one machine: {choice_words(Choice.of(*one))}"
+        if name == "Cheapest" and (larger := larger_update(choice, listed)):
+            saved = percent(1.0 - (larger.dollars or 0.0) / (choice.dollars or 1.0))
+            more += f"; {larger.devices} in updates of {larger.in_all:,} cost {saved} less"
         if best[0].is_auto and (most := best[1].largest_batch or 0) > best[1].batch_size:
             more += f"; batches up to {most:,} fit"
         needed, room = best[1].memory_bytes, best[0].available_bytes

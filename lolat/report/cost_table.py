@@ -24,7 +24,8 @@ MARKS = {
     "~": "estimated from inference: no training step, or too few, was measured on that device",
     "!": "extrapolating: outside of what was measured there (layers, precision, layout or batch; the notes "
     "say which)",
-    "?": "less sure: no own or published run is like it in GPU, their number, tuning and checkpointing",
+    "?": "wider interval: no run, published or yours, is like it in GPU, their number, tuning and "
+    "checkpointing",
     "^": "several machines, whose gradients go over the network between them",
     "h": "host-bound: the host (an assumed one without --host-us) takes longer to launch the operations "
     "than the GPU to run them; --launch graph and larger batches shorten it",
@@ -123,8 +124,11 @@ def columns(answer: Cost | Costs) -> list[Column]:
     has_amount = any(o.within_limits is not None for c in costs for o in c.options)
     is_alike = len({Choice.of(c, o).way for c in costs for o in c.options}) == 1
 
+    longest = max((o.total_s or 0.0 for c in costs for o in c.options), default=0.0)
+    unit, unit_s = ("hours", 3600.0) if longest >= 3600.0 else ("minutes", 60.0)
+
     def time(seconds: float) -> str:
-        return duration(seconds) if is_one else digits(seconds / 3600)
+        return duration(seconds) if is_one else digits(seconds / unit_s)
 
     def limit_column(its: TrainingLimits) -> Column:
         return Column(
@@ -162,7 +166,7 @@ def columns(answer: Cost | Costs) -> list[Column]:
         Column("MFU", lambda row: row[1].mfu if row[1].tokens_per_s else None, percent, page="hidden"),
         Column("memory", lambda row: row[1].memory_bytes if has_memory else None, byte_size, page="spare"),
         Column("epoch", one(lambda o: o.epoch_s), duration, page="hidden"),
-        Column("total" if is_one else "hours", lambda row: row[1].total_s, time),
+        Column("total" if is_one else unit, lambda row: row[1].total_s, time),
         Column(f"{percent(answer.coverage or 0.0)} between", lambda row: row[1].interval_s, ends_of(time),
                page="below"),
         Column("$", lambda row: row[1].dollars, _money),

@@ -33,7 +33,7 @@ MONTH = "a month has 730 hours"
 DOLLARS = f"$/M tokens: for a million output tokens with their prompts; {MONTH}"
 PRICE = "$/M tokens"
 A_MONTH = "$ a month"
-HOLD = "limits hold to"
+HOLD = "limits hold to requests/s"
 MEMORY, MEAN_MEMORY = "memory a GPU", "mean memory a GPU"
 SPEED, OF_GPU, IN_ALL = "tokens/s a request", "tokens/s a GPU", "tokens/s in all"
 """The heads of columns that a comparison shows otherwise: prices, the load within limits, memory, speed."""
@@ -373,7 +373,7 @@ def other_dtype_lines(
     for row in rows:
         sure = "surely" if asked.sure is not None or row.is_sure(asked) else "likely"
         outside = ", extrapolated" * (row.in_domain is False)
-        what = f"Cheaper in {row.dtype}, another checkpoint{at_load(row, is_only)}"
+        what = f"Cheaper{at_load(row, is_only)} in {row.dtype}, another checkpoint"
         yield f"{what}: {device}{_offer(row)}, {sure}{outside}."
 
 

@@ -33,6 +33,7 @@ from lolat.report.llm import (
     other_dtype_lines,
     price_of,
     priced_gpus,
+    room,
     row_words,
     shared_out,
     start_words,
@@ -43,8 +44,9 @@ from lolat.report.llm import (
 )
 from lolat.report.ranked import apart_words, left_out_lines, scaled
 from lolat.report.tables import Column, Page, Part, ReportTable, Screen
-from lolat.units import by_text, dollars, milliseconds, plain
+from lolat.units import by_text, dollars, milliseconds, percent, plain
 
+UNCHECKED = "rate unchecked"
 EACH_LOAD = "The best row of each under each load:"
 
 
@@ -53,18 +55,12 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
     first, *_ = found.full.values()
     several = len({of.model for of in found.full.values()}) > 1
     rows = [row for some in found.loads.values() for row in some.values()]
-    types = by_text((plain(name), types_words(row)) for name, row in found.answers.items())
-    is_same = len(types) == 1 and not several
-    of = tokens(first) if several else subject(first, *[*types] * is_same)
+    types = {types_words(row) for row in found.answers.values()}
+    of = tokens(first) if several else subject(first, *types if len(types) == 1 else ())
     yield f"{of} · {load_line(rows)}"
     yield from arrival_lines(found.asked)
     yield from ["", EACH_LOAD] if found.by_load else [""]
     yield from (compared_table(found), "")
-    if not is_same:
-        each = (
-            words + f" ({', '.join(names)})" * (len(types) > 1) for words, names in types.items()
-        )
-        yield f"Data types: {'; '.join(each)}."
     yield from after_lines(found)
     verdict = [*verdict_lines(found)]
     yield from ("", *verdict) if verdict else ()
@@ -76,9 +72,14 @@ def after_lines(found: ComparedModels) -> Iterator[str]:
     yield from table_legend(rows, found.asked)
     if any(row.headroom_rate for row in rows):
         by = "the predicted times" if found.asked.sure is None else "the ends of the intervals"
-        yield f"limits hold to: the most requests a second within the limits, by {by}."
+        yield f"limits hold to: the most requests/s within the limits, by {by}."
     if any(row.is_idle for row in rows):
-        yield "busy: only nearly idle GPUs keep the limits, so that higher limits need far fewer."
+        yield (
+            "busy: only nearly idle GPUs keep the limits, which is no sensible number: higher limits "
+            "need far fewer."
+        )
+    if any(of.is_rate_unchecked for of in found.full.values()):
+        yield f"{UNCHECKED}: requests at a rate were compared with served ones on vLLM alone."
     told = (
         (plain(n), words)
         for n, of in found.full.items()
@@ -148,6 +149,8 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
         if row.request_rate is None:
             yield from _least_a_month(found, priced, row, under)
         yield from holds_words(row, asked)
+        if roomy := found.roomier(rows):
+            yield _roomier_words(roomy, rows[roomy], row)
         if asked.has_limits and asked.sure is None and not row.is_sure(asked):
             yield _surely_cheapest(found, rows)
     if asked.has_limits:
@@ -162,6 +165,15 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
             price = "" if row.dollars_per_hour is None else f", {a_month(row)}"
             apart = "" if of else apart_words(plain(one), times, "; ")
             yield f"Fastest of these{of}{under}: {plain(one)}, {facts}{price}{apart}."
+
+
+def _roomier_words(name: str, row: ServingConfig, best: ServingConfig) -> str:
+    """A device that bears many more requests than the cheapest, for little more."""
+    more = percent((row.dollars_per_hour or 0.0) / (best.dollars_per_hour or 1.0) - 1.0)
+    rate = percent((row.headroom_rate or 0.0) / (best.headroom_rate or 1.0) - 1.0)
+    price = "the same price" if more == percent(0.0) else f"{more} more"
+    where = f"{plain(name)}, {row.gpus_words}, {a_month(row)}"
+    return f"For {price}: {where}, up to {room(row)} requests/s ({rate} more load)."
 
 
 def _least_a_month(
@@ -248,8 +260,14 @@ def leads(found: ComparedModels, rows: Mapping[str, ServingConfig], name: str) -
     called = {"cheapest": cheapest_word(rows[name]), "fastest": fastest}
     words = (called[key] for key, best in found.leaders(rows).items() if best == name)
     others = (one for one in found.other_dtypes.get(name, ()) if one.load == rows[name].load)
-    cheaper = [f"in {one.dtype} {a_month(one)}" for one in others if one.dollars_per_hour]
-    marks = [row_words(rows[name], ", ".join(filter(None, words))), " or ".join(cheaper[:2])]
+    listed = {row.dtype for row in rows.values() if row.device == rows[name].device}
+    cheaper = [
+        f"in {one.dtype} {a_month(one)}"
+        for one in others
+        if one.dollars_per_hour and one.dtype not in listed  # it has a row of its own
+    ]
+    marks = [row_words(rows[name], ", ".join(filter(None, words)))]
+    marks += [UNCHECKED * found.full[name].is_rate_unchecked, " or ".join(cheaper[:2])]
     return ", ".join(filter(None, marks))
 
 
@@ -291,6 +309,7 @@ def _columns_of(
     if found.asked.max_tpot_ms and found.asked.min_tokens_per_s is None:
         screens[SPEED] = "hidden"
     several = len({of.model for of in found.full.values()}) > 1
+    screens["data type"] = "shown" if len({*map(types_words, rows)}) > 1 or several else "hidden"
     return [
         Column(
             "model" if several else "device",
@@ -298,7 +317,7 @@ def _columns_of(
             is_text=True,
             is_whole=True,
         ),
-        Column("data type", types_words, is_text=True, page="below", screen="hidden"),
+        Column("data type", types_words, is_text=True, page="below", screen=screens["data type"]),
         *(
             replace(
                 one, page=pages.get(one.head, one.page), screen=screens.get(one.head, one.screen)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from lolat.device.domain import NEGLIGIBLE_SHARE, Place, range_of
 from lolat.nas.fewshot import SAMPLES
+from lolat.nas.limits import surely_best
 from lolat.report.prediction import note_lines
 from lolat.report.ranked import MOST_NOTES, grouped_notes
 from lolat.report.tables import Column, Part, ReportTable
 from lolat.units import between, byte_size, milliseconds, plain
+
+LISTED = 20
+"""The most candidates of a table on the terminal."""
 
 if TYPE_CHECKING:
     from lolat.nas.ranking import BestCandidate, Ranking
@@ -35,7 +39,10 @@ def front_lines(result: SearchResult) -> Iterator[Part]:
     if any(one.warnings for *_, one in every):  # the notes name rows
         numbers = {id(candidate): n for n, candidate in enumerate(result.front, 1)}
         columns.insert(0, Column("row", lambda c: numbers[id(c)]))
-    yield ReportTable(columns, result.front)
+    shown = _shown(result)
+    yield ReportTable(columns, [result.front[n - 1] for n in shown])
+    if hidden := len(result.front) - len(shown):
+        yield f"{hidden} more on the front: --output FILE writes all, --json has them"
     yield from _summary(result)
     if without := len({n for n, _, one in every if one.fits is False}):
         yield (
@@ -43,8 +50,22 @@ def front_lines(result: SearchResult) -> Iterator[Part]:
             "that they beat are not shown: give a smaller batch size"
         )
     yield from grouped_notes(
-        [(f"row {n}{_on(result, place)}", one.warnings, one.interval_ms) for n, place, one in every]
+        [
+            (f"row {n}{_on(result, place)}", one.warnings, one.interval_ms)
+            for n, place, one in every
+            if n in shown
+        ]
     )
+
+
+def _shown(result: SearchResult) -> Sequence[int]:
+    """The numbers of the printed rows: those nearest a limit, without one some of all latencies."""
+    count = len(result.front)
+    if count <= LISTED:
+        return range(1, count + 1)
+    if result.max_ms is not None:
+        return range(count - LISTED + 1, count + 1)
+    return [1 + round(n * (count - 1) / (LISTED - 1)) for n in range(LISTED)]
 
 
 def _each(candidate: FrontCandidate) -> list[FrontCandidate | OnDevice]:
@@ -88,9 +109,26 @@ def _summary(result: SearchResult) -> Iterator[str]:
     yield f"Best{within}: {_named(best)}, {', '.join(latencies)}, score {best.score:.6g}{outside}"
     if outside and result.predictor == SAMPLES:
         yield "Add its time, and that of the fastest, to the samples, and `lolat nas fit` again"
-    for place, limit in enumerate([result.max_ms, *(one.max_ms for one in result.others)]):
-        if limit is not None:
-            yield from _late(result, place, limit)
+    for place, device in enumerate(devices):
+        waits = sum(bool(_each(c)[place].host_bound) for c in result.front)
+        if each[place].host_bound:
+            yield (
+                f"On {plain(device)} {waits} of {len(result.front)} are host-bound: their times are those "
+                "of the host's launches; --launch graph, or your --host-us"
+            )
+    longest = [result.max_ms, *(one.max_ms for one in result.others)]
+    limits = [(place, ms) for place, ms in enumerate(longest) if ms is not None]
+    late = [line for place, ms in limits for line in _late(result, place, ms)]
+    yield from late
+    surest = surely_best([_each(c) for c in result.front], longest) if late else None
+    if surest is not None and result.front[surest] is not best:
+        sure = result.front[surest]
+        ends = " and ".join(
+            f"{milliseconds(one.latency_ms)} ({between(*one.interval_ms)}){_on(result, place)}"
+            for place, one in enumerate(_each(sure))
+            if one.interval_ms
+        )
+        yield f"Surely{within}: {_named(sure)}, {ends}, score {sure.score:.6g}"
     if result.improving:
         yield "The best score still rose in the last tenth of the candidates: more --candidates may help"
 
@@ -140,7 +178,6 @@ def _named(candidate: FrontCandidate | BestCandidate) -> str:
     return plain(" ".join(f"{name}={choice}" for name, choice in choices.items()))
 
 
-LISTED = 20  # of the best
 OUTSIDE: dict[tuple[Place, ...], str] = {
     ("outside",): ", extrapolating: outside the measured range",
     ("host-bound",): ", host-bound",
@@ -161,6 +198,10 @@ def best_lines(result: Ranking) -> Iterator[Part]:
         yield f"the {len(listed)} fastest:"
     yield ReportTable(columns, listed)
     yield ""
+    if result.nearest:
+        yield f"the {len(result.nearest)} nearest to {result.max_ms:g} ms:"
+        yield ReportTable(columns, result.nearest)
+        yield ""
     if result.interval_ms is not None and result.coverage is not None:
         sure = f"{100 * result.coverage:g} % sure of {between(*result.interval_ms)}"
         first = milliseconds(result.best[0].latency_ms)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from lolat.device.intervals import within_limit
+from lolat.training.choice import Choice
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
 
@@ -26,6 +27,36 @@ def best_of(
         if not any(d <= usd and t <= s for d, t in both - {(usd, s)})
     ]  # fmt: skip
     return _best(paid, limits, by_price), _best(timed, limits.of_money, by_time), frontier
+
+
+ALIKE = 1.02
+"""Choices of one device whose prices differ by a smaller factor cost the same."""
+
+
+def smallest_update(
+    best: TrainingPrediction | None,
+    choices: Sequence[tuple[TrainingPrediction, Choice]],
+    limits: TrainingLimits,
+) -> TrainingPrediction | None:
+    """Return the option on the same device that costs as much as the best and keeps the limits as surely,
+    with the fewest samples in an update, of equal ones the best.
+
+    `choices`: each option, as a choice.
+    """
+    of_best = next((c for o, c in choices if o is best), None)
+    if best is None or of_best is None:
+        return best
+
+    def is_alike(option: TrainingPrediction, choice: Choice) -> bool:
+        return (
+            (choice.device, choice.way) == (of_best.device, of_best.way)
+            and (option.dollars or math.inf) <= ALIKE * (best.dollars or 0.0)
+            and limits.keeps(option.total_s or 0.0, option.dollars)
+            and VERDICTS.index(verdict(option, limits)) <= VERDICTS.index(verdict(best, limits))
+        )
+
+    alike = [(best, of_best), *(one for one in choices if is_alike(*one))]
+    return min(alike, key=lambda one: one[1].in_all)[0]
 
 
 Worth = Callable[[TrainingPrediction], tuple[float, ...]]

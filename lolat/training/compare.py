@@ -23,7 +23,7 @@ from lolat.io.results import Remark
 from lolat.parameters import BEST
 from lolat.training.alternatives import SHORTER, AskAbout, ask_about, uncheckpointed
 from lolat.training.auto_batch import NEAR_SPEED
-from lolat.training.best import best_of
+from lolat.training.best import best_of, smallest_update
 from lolat.training.choice import Choice, choice_words, offer_words, short_name
 from lolat.training.cost import Again, Cost, Trained, cost_on, is_close, read_question
 from lolat.training.parallel import NONE
@@ -283,14 +283,14 @@ def joined(
     """Join the answers of several devices or batch sizes to one question."""
     first = answers[0]
     about = ("network", "samples", "epochs", "optimizer", "coverage")
-    rows = [(cost, option) for cost in answers for option in cost.timed]
-    choices = {id(option): Choice.of(cost, option) for cost, option in rows}
-    *bests, frontier = best_of([option for _, option in rows], first.limits)
-    cheapest, fastest = (choices.get(id(option)) for option in bests)
+    options = [(option, Choice.of(cost, option)) for cost in answers for option in cost.timed]
+    choices = {id(option): choice for option, choice in options}
+    cheapest, fastest, frontier = best_of([option for option, _ in options], first.limits)
+    cheapest = smallest_update(cheapest, options, first.limits)
     return Costs(
         **{name: getattr(first, name) for name in about}, **asdict(first.limits), answers=tuple(answers),
-        left_out=left_out, precision=precision, cheapest=cheapest, fastest=fastest,
-        frontier=tuple(choices[id(option)] for option in frontier),
+        left_out=left_out, precision=precision, cheapest=choices.get(id(cheapest)),
+        fastest=choices.get(id(fastest)), frontier=tuple(choices[id(option)] for option in frontier),
     )  # fmt: skip
 
 

@@ -240,7 +240,7 @@ def read_question(network: Any, input_size: InputSize) -> Trained:
         raise InputError(
             f"{decoder.name}: its weights are quantized ({decoder.dtype}), and training beside quantized "
             "weights (QLoRA) is not predicted; expected it without the quantization: a frozen weight then "
-            f"takes 2 bytes ({arg('tune')} lora:16)",
+            f"takes 2 bytes ({arg('tune')} lora:16:bf16, {arg('checkpointing')} full)",
             code="quantized-decoder",
         )
     numbers = (*of_images(sizes), *length_of(sizes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from lolat.training.choice import Choice, short_name
 from lolat.training.compare import Costs
 from lolat.training.cost import NEARLY, CostRow
 
+NOTICED = 0.0005
+"""The least saving of a larger update that is told: 0.1 % as it is printed."""
 MOST_ROWS = 20
 """The most rows of a table that shows all."""
 
@@ -88,3 +91,16 @@ def on_one_machine(best: CostRow, rivals: Sequence[CostRow], worth: Worth) -> Co
         else min(whole, key=lambda row: worth(row[1])[0], default=None)
     )
     return one if one and worth(one[1])[0] <= NEARLY * worth(best[1])[0] else None
+
+
+def larger_update(best: Choice, rows: Sequence[CostRow]) -> Choice | None:
+    """The choice of the same device with a larger update that costs a little less than the cheapest one."""
+    choices = (Choice.of(*row) for row in rows)
+    larger = [
+        one
+        for one in choices
+        if (one.device, one.way) == (best.device, best.way) and one.in_all > best.in_all
+    ]
+    least = min(larger, key=lambda one: one.dollars or math.inf, default=best)
+    saved = 1.0 - (least.dollars or math.inf) / (best.dollars or math.inf)
+    return least if saved >= NOTICED else None

@@ -39,6 +39,7 @@ USED_AGAIN = (
     "embeddings that is the head: they are trained, so that their gradient runs through the frozen "
     "layers too"
 )
+NO_QLORA = "; QLoRA is not predicted, nearest is lora:16:bf16 with full checkpointing"
 HEAD = -1
 
 
@@ -66,7 +67,7 @@ class Tuning:
                 f"{arg('tune')} {shortened(text)!r}: expected full, lora:RANK such as lora:16 (or "
                 "lora:16:bf16: adapters in bfloat16), frozen:N "
                 "(freezes the first N layers or blocks) or frozen (freezes all but the last layer)"
-                f"{'; QLoRA is not predicted' * text.strip().lower().startswith('qlora')}"
+                f"{NO_QLORA * text.strip().lower().startswith('qlora')}"
             )
         _, all_frozen, lora, number, half = found.groups()
         if lora:

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 import lolat as package
+from lolat.api.choosing import serving_model
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError, LolatError
 from lolat.llm.answer import ServingAnswer
@@ -366,7 +367,7 @@ def test_an_answer_says_what_is_unusual_in_its_question(lolat: Command) -> None:
 def test_exit_codes(lolat: Command) -> None:
     no = lolat("llm", "large.json,slow.json", *ASK, "--max-tpot-ms", "0.01")
     assert (no.code, len(no.err.splitlines())) == (3, 1)
-    assert lolat("llm", "large.json,a30-vllm", *ASK).code == 2
+    assert lolat("llm", "large.json,a30-trtllm", *ASK).code == 2
     of_sheet = lolat("llm", "large.json,rtx-4090", *ASK)
     assert (of_sheet.code, "rtx-4090" in of_sheet.out) == (0, True)
     several = lolat.done("llm", "h100", *ASK).out
@@ -378,7 +379,8 @@ def test_exit_codes(lolat: Command) -> None:
 
 def test_a_gpu_that_another_name_serves_is_named(lolat: Command) -> None:
     """A name with a framework that it lacks, and a device of networks asked in Python."""
-    error = lolat("llm", "h200-vllm", "qwen3-32b").err
+    assert serving_model("h200-vllm").file.product == serving_model("h200").file.product
+    error = lolat("llm", "h200-trtllm", "qwen3-32b").err
     assert "did you mean h200? it is known with vLLM" in error
     with pytest.raises(
         LolatError, match="by several frameworks: b200-vllm, b200-sglang, b200-trtllm"

@@ -598,3 +598,29 @@ def test_shapes_in_the_place_of_tensors_are_refused() -> None:
     refused((Two(), [(3, 8, 8), (5,)]), "[(3, 8, 8), (5,)]; expected tensors")
     read = lolat.read(Two(), [(3, 8, 8), (5,)])
     assert read.input_sizes == [(3, 8, 8), (5,)]
+
+
+def test_positions_for_another_size_name_the_size_that_fits() -> None:
+    """14 x 14 patches of 16 pixels: 196 positions, of images of 224."""
+
+    class Patches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.patch, self.positions = (
+                nn.Conv2d(3, 8, 16, 16),
+                nn.Parameter(torch.zeros(1, 196, 8)),
+            )
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.patch(x).flatten(2).transpose(1, 2) + self.positions
+
+    with pytest.raises(NetworkError, match="try input_size 224"):
+        lolat.read(Patches(), 512)
+    assert Patches()(torch.zeros(1, 3, 224, 224)).shape == (1, 196, 8)
+
+
+def test_a_state_dict_is_no_network() -> None:
+    with pytest.raises(
+        NetworkError, match="a state_dict holds weights, not layers: give the module"
+    ):
+        lolat.predict(nn.Linear(3, 4).state_dict(), on="rtx-4090")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,11 @@ import lolat as package
 from lolat.hardware.gpus import find_gpu
 from lolat.report.cost import costs_lines
 from lolat.report.tables import lines_of
+from lolat.training.best import smallest_update
+from lolat.training.choice import Choice
 from lolat.training.compare import short_name
+from lolat.training.prediction import TrainingPrediction
+from lolat.training.run import TrainingLimits
 from tests.training.several import network
 
 
@@ -279,3 +284,26 @@ def test_the_network_that_is_assumed_can_be_given(model: str, sharding: str) -> 
         )
         assert [o.iteration_ms for o in usual] == pytest.approx([o.iteration_ms for o in given_one])
         assert [o.link for o in given_one] == [usual[0].link, None]
+
+
+def test_of_choices_that_cost_the_same_the_smallest_update_is_the_cheapest() -> None:
+    """By hand: 2,048 samples for 1 % less than 512 are no reason for another update; 3 % less are one."""
+
+    cost = package.load("rtx-4090-amp").cost(network(), 8, samples=1000)
+    known = cost.options[0], Choice.of(cost, cost.options[0])
+
+    def of(usd: float, devices: int) -> tuple[TrainingPrediction, Choice]:
+        option, choice = known
+        made = replace(option, dollars=usd, dollars_interval=None, devices=devices)
+        return made, replace(choice, dollars=usd, devices=devices, in_all=256 * devices)
+
+    few, many, dear = of(27.62, 2), of(27.35, 8), of(28.20, 1)
+    options = [many, few, dear]
+    assert smallest_update(many[0], options, TrainingLimits()) is few[0]
+    assert smallest_update(many[0], [many, dear], TrainingLimits()) is many[0]
+    slow = replace(few[0], total_s=1e9), few[1]
+    within = TrainingLimits(max_hours=24.0)
+    assert smallest_update(many[0], [many, slow], within) is many[0], "it does not keep the limit"
+    elsewhere = few[0], replace(few[1], device="h100")
+    assert smallest_update(many[0], [many, elsewhere], TrainingLimits()) is many[0]
+    assert smallest_update(None, [], TrainingLimits()) is None

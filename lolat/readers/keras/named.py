@@ -94,8 +94,8 @@ def saved(path: str, weights: bool) -> Any:
         return _opened(path, weights)
     except Exception as error:  # a damaged file can fail anywhere in Keras
         raise NetworkError(
-            f"{shown!r} cannot be opened: {one_line(error)}; expected a file that model.save wrote; a "
-            "network with code of its own (an own or a Lambda layer) as package.module:callable"
+            f"{shown!r} cannot be opened: {one_line(error)}; expected a file that model.save wrote; "
+            "give a network with code of its own (an own or a Lambda layer) as package.module:callable"
         ) from error
 
 

@@ -241,10 +241,14 @@ def _traced(model: Any, name: str, size: Size, example: Any, axis: int) -> tuple
     # The first call is of floating-point numbers and guessed channels; where they are wrong, it says less.
     is_wrong = any(words in str(errors[0]) for words in ("indices", "channels, but got"))
     cause, fits = errors[-1 if is_wrong else 0], ""
-    by_side = PRODUCT.search(str(cause)) or "must match" in str(cause)
+    by_side = PRODUCT.search(str(cause)) or any(words in str(cause) for words in OF_SHAPES)
     if by_side and example is None and first_layer(model)[0] == "Conv2d":
         fits = _size_that_fits(model, name, numbers_of(size))
     raise unread(model, name, cause, numbers_of(size), fits, example)
+
+
+OF_SHAPES = ("must match", "Attempting to broadcast")
+"""PyTorch's words where an operation's tensors have different shapes."""
 
 
 def _size_that_fits(model: Any, name: str, numbers: Sequence[int]) -> str:

@@ -1,0 +1,84 @@
+"""The lines of a comparison of served models: what little more money buys, data types, splits tried."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import lolat
+from lolat.errors import AnswerIsNo
+from lolat.llm.answer import ServingConfig
+from lolat.llm.compare import ComparedModels
+from lolat.report.llms import compared_lines
+from lolat.report.tables import lines_of
+from tests.llm.test_compare import LARGE, Model, files
+
+ANSWER = Model(files()["large"]).llm(
+    LARGE, request_rate=1.0, tensor_parallel=1, max_tpot_ms=200.0, price_per_hour=1.0
+)
+
+
+def row(dollars: float, rate: float) -> ServingConfig:
+    """A row of these dollars an hour that keeps the limits up to this rate."""
+    best = ANSWER.compared
+    assert best is not None
+    return replace(
+        best,
+        dollars_per_hour=dollars,
+        dollars_per_million=dollars,
+        headroom_rate=rate,
+        sure_rate=rate,
+    )
+
+
+def compared(**rows: ServingConfig) -> ComparedModels:
+    return ComparedModels({n: ANSWER.alone(one) for n, one in rows.items()}, {}, ANSWER.asked)
+
+
+@pytest.mark.parametrize(
+    ("dollars", "rate", "is_told"),
+    [(103.0, 8.9, True), (100.0, 8.9, True), (130.0, 8.9, False), (103.0, 6.0, False)],
+)
+def test_much_more_load_for_little_more_money_is_told(
+    dollars: float, rate: float, is_told: bool
+) -> None:
+    """5.2 requests/s for $100: 8.9 are 71 % more."""
+    found = compared(a=row(100.0, 5.2), b=row(dollars, rate))
+    best = found.cheapest
+    if dollars == 100.0:
+        assert best == "b", "of equal prices the roomier is the cheapest"
+        return
+    text = "\n".join(lines_of(compared_lines(found)))
+    assert ("For 3.0 % more: b, " in text) is is_told
+    assert ("up to 8.90 requests/s (71 % more load)." in text) is is_told
+
+
+def test_data_types_that_differ_are_a_column() -> None:
+    text = "\n".join(lines_of(compared_lines(compared(a=row(1.0, 2.0), b=row(2.0, 2.0)))))
+    assert "data type" not in text
+    other = replace(row(2.0, 2.0), dtype="fp8")
+    text = "\n".join(lines_of(compared_lines(compared(a=row(1.0, 2.0), b=other))))
+    assert "data type" in text
+    assert "fp8, cache bfloat16" in text
+    assert "Data types:" not in text
+
+
+def test_rates_that_no_served_rate_checked_are_marked() -> None:
+    rows = {"a": row(1.0, 2.0)}
+    assert "rate unchecked" not in "\n".join(lines_of(compared_lines(compared(**rows))))
+    found = ComparedModels(
+        {n: replace(ANSWER.alone(one), framework="trtllm") for n, one in rows.items()},
+        {},
+        ANSWER.asked,
+    )
+    assert "cheapest, rate unchecked" in "\n".join(lines_of(compared_lines(found)))
+
+
+def test_a_gpu_that_is_too_slow_in_any_number_names_the_splits_that_were_tried() -> None:
+    """70 B parameters in FP8 are 65 GiB: an L40S has 48 GB, so that 2, 4 and 8 hold them."""
+    with pytest.raises(AnswerIsNo, match="on any number of replicas of 2, 4 or 8 GPUs; with 2: "):
+        lolat.load("l40s-vllm").llm(
+            "llama-3.1-70b", dtype="fp8", request_rate=5, input_tokens=1800, output_tokens=350,
+            max_ttft_ms=1000, min_tokens_per_s=30, percentile=90,
+        )  # fmt: skip
