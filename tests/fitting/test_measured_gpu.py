@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -142,11 +143,11 @@ def test_the_file_fitted_again_answers_the_same(
     assert again.file.document["default"] == "kernels"
 
 
+@pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="could not import 'timm'")
 def test_a_network_of_a_table_has_its_own_size_in_each_row(
     document: Mapping[str, Any], tmp_path: Path
 ) -> None:
     """In any order of the rows; a later fit tells that the file does not have these networks."""
-    pytest.importorskip("timm")
     (path := tmp_path / "desk.json").write_text(json.dumps(document))
     graphs = {side: lolat.read("timm:resnet50", side) for side in (96, 384)}
     rows = [
