@@ -23,7 +23,7 @@ from lolat.api.table_rows import Comparison, compare_rows
 from lolat.device.predictors.precision import in_precision
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import TableQuestion
-from lolat.hardware.gpus import PRECISION_OF
+from lolat.graph.modes import PRECISION_OF
 from lolat.tables.counted import counts_of
 from lolat.tables.networks import read_networks
 

@@ -18,7 +18,7 @@ from benchmarks.runner import Tables, benchmark, percent
 from lolat.io.tables import read_table
 from lolat.mlp.recipes import RECIPES as TRAINED
 from lolat.mlp.recipes import data_sheets
-from lolat.mlp.table import TIME, LayerTable, parse
+from lolat.mlp.table import TIME, LayerTable, layers_of
 from lolat.mlp.training import learn, split
 
 RECIPES = ("paper", "best")
@@ -33,7 +33,7 @@ KEPT = Path("justus2018-results.json")
 @cache
 def table_of(data: Path, layer: str) -> LayerTable:
     """The measured layers of a kind."""
-    return parse(read_table(data / f"justus2018_{layer}.csv.gz"), layer)
+    return layers_of(read_table(data / f"justus2018_{layer}.csv.gz"), layer)
 
 
 def errors(predicted: np.ndarray, rows: LayerTable) -> list[float]:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.runner import Table, Tables, benchmark, percent
-from lolat.device.file import made, read, write
+from lolat.device.file import new_document, read, write
 from lolat.device.intervals import normal_quantile
 from lolat.io.paths import list_models
 from lolat.llm import calibration, fit, operation_tables
@@ -440,7 +440,7 @@ def models(data: Path, folder: str = "models") -> Tables:
         one, source = fitted[name], sources[name]
         fits = fit.complete(one, {n: s for n, s in fitted.items() if n != name}).fits
         one = msgspec.structs.replace(one, fits=fits)
-        document = made(
+        document = new_document(
             name, f"{device} ({framework}, from {source})", {"device": "unknown", "source": source}
         )
         path = Path(folder) / f"{name}.json"

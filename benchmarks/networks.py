@@ -18,7 +18,8 @@ from lolat.device.intervals import conformal_quantile
 from lolat.fitting.from_tables import FOLDS, TimedRows, held_out_of_folds, linear_entry
 from lolat.fitting.roofline import fit_roofline, predicted
 from lolat.fitting.times import Times, seen_specs
-from lolat.hardware.gpus import Gpu, find_gpu
+from lolat.hardware.card_names import find_gpu
+from lolat.hardware.gpus import Gpu
 from lolat.tables.counted import Counted, counts_of
 from lolat.tables.networks import read_networks
 

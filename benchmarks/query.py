@@ -22,7 +22,7 @@ import numpy as np
 
 import lolat
 from benchmarks.runner import Tables, benchmark, in_turns
-from lolat.nas.estimators import compiled
+from lolat.nas.estimators import table_estimator
 from lolat.nas.ranking import Candidates, best_of
 from lolat.nas.space import Grid
 
@@ -109,7 +109,7 @@ def search(model: lolat.Model) -> list[str]:
     """A row of the table: the ten fastest of a large space by index, extrapolated from a part of it."""
     random = np.random.default_rng(0)
     tables = [((i,), random.uniform(0.1, 1.0, CHOICES)) for i in range(POSITIONS)]
-    estimator = compiled(Grid((CHOICES,) * POSITIONS), tables, model.predictor(), 1)
+    estimator = table_estimator(Grid((CHOICES,) * POSITIONS), tables, model.predictor(), 1)
     start = time.process_time()
     best = Candidates.joined([])
     for indices, _, times in estimator.chunks(10**12, 10**12 + CANDIDATES):

@@ -16,7 +16,7 @@ from benchmarks.runner import Tables, benchmark, percent
 from lolat.fitting.from_tables import FOLDS, held_out_of_folds
 from lolat.fitting.roofline import common_ratio, fit_roofline, predicted
 from lolat.fitting.times import seen_specs
-from lolat.hardware.gpus import find_gpu
+from lolat.hardware.card_names import find_gpu
 
 ROWS, DRAWS, ALONE = 12, 20, 3
 TABLES = (

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.runner import Tables, benchmark, in_turns, percent
-from lolat.api.choosing import load
+from lolat.api.loading import load
 from lolat.readers.torch.named import load_torchvision
 
 ROUNDS = 15

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from lolat import nas as nas
     from lolat.api.asking import compare as compare
     from lolat.api.asking import predict as predict
-    from lolat.api.choosing import load as load
     from lolat.api.fitting import fit as fit
     from lolat.api.learning import learn as learn
     from lolat.api.listing import models as models
+    from lolat.api.loading import load as load
     from lolat.api.model import Model as Model
     from lolat.device.prediction import Prediction as Prediction
     from lolat.errors import AnswerIsNo as AnswerIsNo
@@ -46,7 +46,7 @@ _HOMES = {
     **dict.fromkeys(("compare", "predict"), "lolat.api.asking"),
     "fit": "lolat.api.fitting",
     "learn": "lolat.api.learning",
-    "load": "lolat.api.choosing",
+    "load": "lolat.api.loading",
     "models": "lolat.api.listing",
     "nas": "lolat",
     "read": "lolat.readers",

@@ -58,13 +58,8 @@ VARY = ("width", "resolution", "batch")
 POISSON, EVEN = "poisson", "even"
 TRACE = ("arrival_s", "input_tokens", "output_tokens")
 SIZE, LENGTH = "input_size", "sequence_length"
-Size = tuple[int, ...] | tuple[tuple[int, ...], ...] | tuple[tuple[str, tuple[int, ...]], ...]
-"""The size of inputs: () for a network's own, numbers for one input, a shape for each of several, or pairs
-of SIZE and LENGTH with their numbers. `lolat.readers.size.as_sizes` makes it."""
-InputSize = (
-    int | Sequence[int | Sequence[int] | tuple[str, Sequence[int]]] | Mapping[str, Any] | None
-)
-"""The size of inputs as a user gives it."""
+InputSize = int | Sequence[int | Sequence[int]] | Mapping[str, Any] | None
+"""The size of inputs as a user gives it; `lolat.readers.size.as_size` turns it into a `Size`."""
 MOST_TOKENS, MOST_CONCURRENCY, MOST_GPUS = 10_000_000, 1_000_000, 1024
 
 

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from lolat.graph import Graph
 from lolat.io.progress import Progress
-from lolat.parameters import Size
 from lolat.readers import read
 from lolat.readers.reading import check_has_code
+from lolat.readers.size import OWN_SIZE, Size
 from lolat.tables.blocks import Point
 
 from . import backends
@@ -47,12 +47,12 @@ class Case:
 
     spec: str
     batch_size: int = 1
-    input_size: Size = ()
+    input_size: Size = OWN_SIZE
 
     @property
     def key(self) -> str:
         """The key of its job."""
-        size = "x".join(map(str, self.input_size))
+        size = "x".join(map(str, self.input_size.numbers or self.input_size.shapes))
         return job_key(f"{self.spec} {size}".rstrip(), self.batch_size)
 
 
@@ -77,14 +77,14 @@ class Measured:
 
 
 def read_cases(
-    networks: Sequence[str], batch_sizes: Sequence[int], input_size: Size = ()
+    networks: Sequence[str], batch_sizes: Sequence[int], input_size: Size = OWN_SIZE
 ) -> list[tuple[Case, Graph]]:
     """Read each network once, and pair it with each batch size; errors: see `lolat.readers.read`, and
     NetworkError for one that cannot run.
     """
     for spec in networks:
         check_has_code(spec)
-    graphs = {spec: read(spec, input_size) for spec in dict.fromkeys(networks)}
+    graphs = {spec: read(spec, input_size.given) for spec in dict.fromkeys(networks)}
     sizes = dict.fromkeys(batch_sizes)
     return [(Case(spec, n, input_size), graph) for spec, graph in graphs.items() for n in sizes]
 
@@ -110,7 +110,7 @@ def measure(
     """Measure networks and references in the same rounds; errors: see `Runner.run`."""
     jobs = []  # built by their own framework's code
     for c, graph in wanted:
-        job = {"network": c.spec, "input_size": list(c.input_size), "batch_size": c.batch_size}
+        job = {"network": c.spec, "input_size": c.input_size.given, "batch_size": c.batch_size}
         jobs.append(Job(c.key, job, keep_bytes(graph, c.batch_size), whole=True))
     again = [graph_job(graph, p.name, p.batch_size, whole=True) for p, graph in references]
     outcome = runner.run([*jobs, *again], [], SETTINGS)

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from lolat.errors import InputError, arg
-from lolat.io.paths import near, shown_path
+from lolat.io.paths import relative_path, shown_path
 from lolat.io.writing import not_written
 
 OLDEST_S = 24 * 3600.0
@@ -133,6 +133,6 @@ def interruptible(journal_path: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         words = "interrupted before anything was measured; give the same command again"
         if journal_path.exists():
-            place = near(journal_path)
+            place = relative_path(journal_path)
             words = f"interrupted; the measurements are in {place}, give the same command again to go on"
         raise KeyboardInterrupt(words) from None

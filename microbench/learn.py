@@ -16,7 +16,7 @@ import numpy as np
 
 from lolat.device.schema import OTHERS
 from lolat.graph import Graph
-from lolat.io.paths import near
+from lolat.io.paths import relative_path
 from lolat.io.progress import Progress
 from lolat.tables.blocks import Point
 from lolat.units import changed, off, plural
@@ -121,11 +121,13 @@ def run_jobs(
         key = run_key(runner.environment, run.device, [*jobs, *networks], settings)
         journal = Journal(run.journal, key | {"backend": run.backend}, run.now, run.restart)
         if journal.dropped:
-            runner.progress.note(f"starting anew, not from {near(run.journal)}: {journal.dropped}")
+            runner.progress.note(
+                f"starting anew, not from {relative_path(run.journal)}: {journal.dropped}"
+            )
         elif journal.records:
             runner.progress.note(
-                f"going on from {near(run.journal)}: {len(journal.records)} measurements are there "
-                "already (--restart, in Python restart=True, throws them away)"
+                f"going on from {relative_path(run.journal)}: {len(journal.records)} measurements are "
+                "there already (--restart, in Python restart=True, throws them away)"
             )
         try:
             threads = probe_threads(where)  # one has no other to wait for

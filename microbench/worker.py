@@ -15,10 +15,10 @@ from typing import Any
 from lolat.errors import InputError, LolatError, MeasuringError, MissingPackageError
 from lolat.graph import Graph
 from lolat.io.process import START_LIMIT_S, Child, Handler, ProcessDied, RequestFailed
-from lolat.readers.size import as_sizes
+from lolat.readers.size import as_size
 
 from . import backends, environment
-from .backends import BACKENDS, has, joined, split, with_dashes
+from .backends import BACKENDS, has, join_name, split, with_dashes
 from .timing import sample, warm_up
 
 WORKER = f"{__name__}:start"
@@ -64,7 +64,7 @@ class Worker:
             return getattr(backends.training_of(self.backend), part)(**arguments)
         if "graph" in job:
             return self.backend.prepare_graph(Graph.from_dict(job["graph"]), job["batch_size"])
-        size = as_sizes(job["input_size"])
+        size = as_size(job["input_size"])
         return self.backend.prepare_network(job["network"], size, job["batch_size"])
 
     def sample(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def pick(device: str, options: Sequence[str]) -> tuple[str, str, dict[str, Any]]
     for name in able:
         if missing(name):
             continue
-        backend = joined(name, options)
+        backend = join_name(name, options)
         try:
             where = look(backend, device) if device == "gpu" else {}
         except LolatError as problem:

@@ -69,7 +69,7 @@ def test_a_notebook_shows_the_line_that_asked_and_the_message(
     where = "" if is_cell else f"{name}, "
     assert shown == [f"{where}line 2: lolat.load('nothing')", f"ModelFileError: {caught.value}"]
     monkeypatch.setenv("LOLAT_DEBUG", "1")
-    assert "choosing.py" in "".join(caught.value._render_traceback_())
+    assert "loading.py" in "".join(caught.value._render_traceback_())
 
 
 # ---- Codes, data, and arguments in each surface's words

@@ -215,7 +215,7 @@ STEPS = {
     "import lolat.readers": "",
     "import lolat.cli.main, lolat.cli.predict": "",
     # The package's lazy names must not shadow its modules.
-    "import lolat, lolat.errors; assert lolat.load.__module__ == 'lolat.api.choosing'": "",
+    "import lolat, lolat.errors; assert lolat.load.__module__ == 'lolat.api.loading'": "",
     "import lolat; lolat.Model, lolat.InputError; from lolat import nas": "",
     "import lolat.nas.ranking": "",
     "import lolat.llm.config": "",

@@ -48,8 +48,9 @@ def predict(
     size and precision give a `Prediction`; a list of any of them, and "all", give `Predictions`; a dict of
     networks has their names: {"narrow": network}. The arguments are the options of `lolat predict`:
     """
-    from lolat.api.choosing import ALL, devices
+    from lolat.api.choosing import devices
     from lolat.api.predicting import ask
+    from lolat.api.profile_names import ALL
 
     _check_order(network, several(on))
     models, left_out = devices(several(on), asked)
@@ -89,7 +90,9 @@ def compare(
     Returns `ComparedModels`, the best row of each device, and of each of several language models.
     Raises InputError if no device can answer, and for a network without a batch size.
     """
-    from lolat.api.choosing import ALL, devices, serving_models, with_a_price
+    from lolat.api.choosing import devices, with_a_price
+    from lolat.api.profile_names import ALL
+    from lolat.api.serving import serving_models
     from lolat.hardware.rental import given_list
     from lolat.llm.compare import compare as compare_served
     from lolat.llm.names import configs_of, is_decoder
@@ -173,7 +176,7 @@ def _check_order(network: Any, on: Sequence[Any]) -> None:
 
 def _is_device(name: str) -> bool:
     """True for the name of a device."""
-    from lolat.api.choosing import full_names
+    from lolat.api.profile_names import full_names
 
     with suppress(ModelFileError):
         return bool(full_names(name))

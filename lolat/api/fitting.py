@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lolat.api.choosing import load, serving_model
+from lolat.api.loading import load
 from lolat.api.model import Model
+from lolat.api.serving import serving_model
 from lolat.api.sheets import section as of_kernels
 from lolat.api.sheets import section_of_sheet
-from lolat.device.file import UNKNOWN, DeviceFile, made, merged, read, write
+from lolat.device.file import UNKNOWN, DeviceFile, merged, new_document, read, write
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import several
 from lolat.device.summary import fitted_on_words
@@ -34,18 +35,11 @@ from lolat.fitting.reading import (
 )
 from lolat.graph import Graph
 from lolat.graph.modes import BFLOAT16
-from lolat.hardware.gpus import card_of, form_of
-from lolat.hardware.specs import (
-    KEPT,
-    PLAUSIBLE,
-    given_sheet,
-    listed_specs,
-    read_specs,
-    sheet_row,
-)
+from lolat.hardware.card_names import card_of, form_of
+from lolat.hardware.specs import KEPT, PLAUSIBLE, given_sheet, listed_specs, read_specs, sheet_row
 from lolat.io.paths import AnyPath
 from lolat.io.progress import OnProgress, Warn, nobody
-from lolat.io.tables import COPIES, Row, is_table, read_table, say_unread
+from lolat.io.tables import Row, is_table, read_table, say_unread
 from lolat.microbench import blocks, learn_training
 from lolat.parameters import PARAMETERS, check_given
 from lolat.readers import read as read_network
@@ -62,6 +56,7 @@ from lolat.tables.contents import (
     Content,
     content_of,
 )
+from lolat.tables.copies import once
 from lolat.tables.networks import pure_half_words
 from lolat.training.epochs import epochs_document
 from lolat.training.measured import refitted
@@ -249,7 +244,7 @@ def _say_replaced(output: AnyPath, warn: Warn) -> None:
 def _say_unread_facts(facts: str, tell: Warn) -> None:
     """Warn of the columns of a table of data sheets that no question reads."""
     table = read_table(facts)
-    table.used.update({"device", *KEPT})
+    table.mark_read("device", *KEPT)
     table.say_unread(tell)
 
 
@@ -333,7 +328,7 @@ def _language_models(asked: FitQuestion) -> DeviceFile:
         own = given_sheet(sheet_row(asked.facts, asked.name))
         where = {"device": "unknown", "source": source, "sheet": own}
         label = f"{asked.name} ({section.framework}, from {source})"
-        file = DeviceFile(made(Path(asked.output or asked.name).stem, label, where))
+        file = DeviceFile(new_document(Path(asked.output or asked.name).stem, label, where))
     device = asked.name or file.product
     file = file.but(device=file.called(asked.name), environment=_under_name(file, asked))
     each = gpus * len(served) if len(gpus) == 1 else gpus or (None,) * len(served)
@@ -373,10 +368,7 @@ def _with_level(
     if not rows:
         raise InputError(f"no run is of use; {EXPECTED_RUNS}", code="runs")
     say_unread((row.row for row in rows), warn)
-    once = {(row.step, row.parallel, row.batches, row.ms): row for row in rows}
-    if copies := len(rows) - len(once):
-        warn(COPIES.format(copies, len(rows)))
-    rows = [*once.values()]
+    rows = once([((row.step, row.parallel, row.batches, row.ms), row) for row in rows], warn)
     if pure := [row for row in rows if row.step.recipe.dtype == BFLOAT16]:
         warn(pure_half_words(len(pure), BFLOAT16))
     section, words = level_of(section, rows)

@@ -77,7 +77,7 @@ def learn(
         file = _learn_latencies(old, target, run)
     else:
         shown.note(
-            f"{paths.near(target)} is of this device: its latencies are kept, training is added"
+            f"{paths.relative_path(target)} is of this device: its latencies are kept, training is added"
         )
         file = old
     if training:
@@ -198,7 +198,7 @@ def _backend_and_output(
     if name is None:
         backend, remark, own = worker.pick(device, options)
     else:
-        backend, remark, own = backends.joined(name, options), "", None
+        backend, remark, own = backends.join_name(name, options), "", None
     threads = backends.threads_of(backend, device)
     if remark:
         progress.note(remark)

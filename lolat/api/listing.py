@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lolat.api.choosing import load
+from lolat.api.loading import load
 from lolat.device.file import read
 from lolat.device.summary import mode_words
 from lolat.errors import ModelFileError
-from lolat.hardware.gpus import device_names
+from lolat.hardware.card_names import device_names
 from lolat.io.paths import list_models
 from lolat.io.results import Result
 from lolat.units import plain

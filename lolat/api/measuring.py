@@ -14,7 +14,7 @@ from lolat.device import execution_modes
 from lolat.device.file import UNKNOWN
 from lolat.device.remedies import bundled_of
 from lolat.device.schema import OTHERS
-from lolat.device.state import CHECKED, LIMIT, age_of, checked, limit_of, write_check
+from lolat.device.state import CHECKED, LIMIT, age_of, check_now, limit_of, write_check
 from lolat.errors import DeviceError, InputError, MeasuringError, ModelFileError, arg
 from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
 from lolat.hardware.environment import ANY_GPU
@@ -24,7 +24,7 @@ from lolat.io.results import Remark, Result, dict_of
 from lolat.microbench import backends, check, environment, learn, probe
 from lolat.microbench import runner as runners
 from lolat.parameters import EVALUATED_BATCHES, InputSize, check_given
-from lolat.readers.size import as_sizes, numbers_of
+from lolat.readers.size import as_size
 from lolat.tables.blocks import points_of
 from lolat.units import off, percent, plain, plural
 
@@ -219,7 +219,7 @@ def evaluate(
         progress.note(f"warning: {difference}; {_of_here(model, here)}")
     # Read before a framework is started.
     wanted = check.read_cases(
-        networks or DEFAULT_NETWORKS, batch_sizes or EVALUATED_BATCHES, as_sizes(input_size)
+        networks or DEFAULT_NETWORKS, batch_sizes or EVALUATED_BATCHES, as_size(input_size)
     )
     references = check.references_of(points_of(model.latencies_file.document), backend)
     remark = None if wait else learn.busy(here | {"others_at_start": environment.others()})
@@ -289,7 +289,7 @@ def _evaluated(model: Model, network: check.MeasuredNetwork) -> EvaluatedNetwork
     latency, interval = predicted.latency_ms, predicted.interval_ms
     return EvaluatedNetwork(
         network=network.case.spec,
-        input_size=numbers_of(network.case.input_size),
+        input_size=network.case.input_size.numbers,
         batch_size=network.case.batch_size,
         measured_ms=ms,
         spread=network.spread,
@@ -403,7 +403,7 @@ def as_probed(model: Model) -> Model:
         f"start an operation{beside}; `--now` measures networks and answers for that",
     )
     made = execution_modes.as_now(model, spread, remark)
-    made.file = made.file.but(**{CHECKED: checked("probe", ratio, LIMIT)})
+    made.file = made.file.but(**{CHECKED: check_now("probe", ratio, LIMIT)})
     return made
 
 

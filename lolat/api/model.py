@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
-from lolat.device import Device
+from lolat.device.device import Device
 from lolat.device.file import OF_LANGUAGE_MODELS
 from lolat.device.question import (
     BudgetQuestion,

@@ -9,7 +9,7 @@ import msgspec
 
 from lolat.api.model import Model
 from lolat.device.file import readable_models
-from lolat.hardware.gpus import find_gpu
+from lolat.hardware.card_names import find_gpu
 from lolat.io.progress import Warn, nobody
 
 if TYPE_CHECKING:

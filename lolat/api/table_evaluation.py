@@ -13,10 +13,11 @@ from msgspec import UNSET, UnsetType
 from lolat.api.table_rows import COMPARE, Compared, Comparison, fitted_rows
 from lolat.device.question import TableQuestion
 from lolat.errors import InputError, arg
-from lolat.hardware.gpus import card_of, find_gpu
+from lolat.hardware.card_names import card_of, find_gpu
 from lolat.io.results import Result, plain_data
-from lolat.io.tables import COPIES, Row, say_unread, to_csv
+from lolat.io.tables import Row, say_unread, to_csv
 from lolat.tables.contents import BLOCKS, NETWORKS, Content, content_of, content_of_columns
+from lolat.tables.copies import once
 from lolat.tables.left_out import LeftOut
 from lolat.tables.networks import TimedNetwork
 from lolat.units import percent, plain, plural
@@ -119,10 +120,7 @@ def evaluate_table(model: Model, tables: Sequence[str], question: TableQuestion)
         compared += found
     if content != NETWORKS:
         say_unread((row.row for row in compared if isinstance(row.row, Row)), remarks.append)
-    once = {(row.timed.name, *row.row.items()): row for row in compared}
-    if copies := len(compared) - len(once):
-        remarks.append(COPIES.format(copies, len(compared)))
-    compared = [*once.values()]
+    compared = once([((r.timed.name, *r.row.items()), r) for r in compared], remarks.append)
     remarks += _of_fitted(model, compared, tables)
     names = ("latency_ms", "predicted_ms", "interval_ms", "in_domain")
     rows = [

@@ -12,11 +12,11 @@ import numpy as np
 
 from lolat.device.domain import NEGLIGIBLE_SHARE, Extrapolation
 from lolat.device.intervals import interval_around, normal_quantile
-from lolat.device.predicting import widened_half_width
 from lolat.device.prediction import Prediction
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.question import EVERY_ROW, TableQuestion
+from lolat.device.uncertainty import widened_half_width
 from lolat.errors import InputError, LolatError
 from lolat.fitting.roofline import predicted
 from lolat.fitting.times import Times
@@ -25,13 +25,15 @@ from lolat.graph.counts import FEATURES
 from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
 from lolat.io.progress import Warn, nobody
-from lolat.io.tables import Table, is_table, read_table, row_key
+from lolat.io.tables import Table, is_table, read_table
 from lolat.optimizers import optimizer_named
 from lolat.parameters import COVERAGE
 from lolat.readers import read
 from lolat.tables.blocks import matrix, point_of, read_blocks
 from lolat.tables.contents import BLOCKS, KERNELS, NETWORKS, OPERATIONS, RUNS, SERVED
+from lolat.tables.copies import row_key
 from lolat.tables.counted import counts_of
+from lolat.tables.devices import of_devices
 from lolat.tables.left_out import LeftOut
 from lolat.tables.networks import Network, NetworkTable, TimedNetwork, read_networks
 from lolat.tables.operations import TimedOperation, read_operations
@@ -75,7 +77,7 @@ class Comparison:
 @dataclass(frozen=True)
 class TimedRow:
     """A row of a block, or of language models: `name` of an operation or a served model; `latency_ms`, also
-    of a token; `key`: see `lolat.io.tables.row_key`; `ttft_ms`: to the first token, 0 if unknown.
+    of a token; `key`: see `lolat.tables.copies.row_key`; `ttft_ms`: to the first token, 0 if unknown.
     """
 
     name: str
@@ -130,7 +132,7 @@ class Compared:
 
 
 def key_of_served(row: ServedRow) -> str:
-    """See `lolat.io.tables.row_key`; `row`: as in a table or a model file."""
+    """See `lolat.tables.copies.row_key`; `row`: as in a table or a model file."""
     load = row.input_tokens, row.output_tokens, row.concurrency, row.request_rate
     return row_key(row.model, row.tpot_ms, *load)
 
@@ -151,7 +153,7 @@ def compare_blocks(model: Model, asked: Comparison) -> list[Compared]:
     """Compare the rows of a table of blocks by their six counts, or by three if a row lacks the others."""
     rows = [
         (row, point_of(row))
-        for row in read_blocks(asked.path).of_devices(asked.question.devices, "only")
+        for row in of_devices(read_blocks(asked.path), asked.question.devices, "only")
     ]
     names = FEATURES if all({*FEATURES} <= {*point.counts} for _, point in rows) else FEATURES[:3]
     counts = matrix([point for _, point in rows], names)
@@ -187,7 +189,7 @@ def compare_networks(model: Model, asked: Comparison) -> list[Compared]:
     """
     question = asked.question
     if asked.given is not None:
-        asked.given.of_devices(question.devices, "only")
+        of_devices(asked.given, question.devices, "only")
     own = model.latencies_file.mode
     given = question.devices, own, asked.left_out, question.training
     table = read_networks(asked.path, *given, iterations=True)

@@ -26,6 +26,7 @@ from lolat.parameters import BEST, COVERAGE, LENGTH, PARAMETERS, SIZE, Parameter
 from lolat.units import as_amount, as_number, names_in
 
 if TYPE_CHECKING:
+    from lolat.api.model import Model
     from lolat.report.tables import Part
 
 
@@ -227,8 +228,10 @@ class Command(click.Command):
                 given_as = f"{param.opts[0]} is given {given.count(param)} times"
                 raise click.UsageError(f"{given_as}; expected once{commas}", ctx)
         rest = super().parse_args(ctx, args)
-        if type(Path()) in map(type, ctx.params.values()):
-            check_inputs_stay(ctx.params, self.renews)
+        if outputs := {n: v for n, v in ctx.params.items() if isinstance(v, Path)}:
+            values = (v if isinstance(v, tuple) else [v] for v in ctx.params.values())
+            texts = (text for each in values for text in each if isinstance(text, str))
+            check_inputs_stay(outputs, texts, self.renews)
             for name in ("csv", "html"):
                 check_file(ctx.params.get(name), name)
         return rest
@@ -316,14 +319,21 @@ def _with_length(context: click.Context, _: click.Parameter, value: tuple[int, .
     """The input size, with the sequence length that the call has."""
     if not (length := context.meta.pop(LENGTH, None)):
         return value
-    from lolat.readers.size import as_sizes
+    from lolat.readers.size import as_size
 
-    return as_sizes({SIZE: value, LENGTH: length})
+    return as_size({SIZE: value, LENGTH: length})
+
+
+def open_profile(name: str, now: bool = False, as_learned: bool | None = None) -> Model:
+    """The profile of a name as `open_here` opens it, whose remarks and progress go to stderr."""
+    from lolat.api.loading import open_here
+
+    return open_here(name, say, Show, now, as_learned)
 
 
 def check_named(on: Sequence[str], left_out: Mapping[str, str]) -> None:
     """InputError if none of the files of a device answered that was named."""
-    from lolat.api.choosing import ALL, full_names
+    from lolat.api.profile_names import ALL, full_names
 
     named = names_in(*on)
     if ALL in named:

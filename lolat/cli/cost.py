@@ -58,7 +58,7 @@ def cost(
     docs/reference/tables.md explains the columns and marks.
     """
     from lolat.api.asking import compare
-    from lolat.api.choosing import ALL
+    from lolat.api.profile_names import ALL
     from lolat.llm.names import is_decoder
     from lolat.report.cost import cost_lines
     from lolat.training.alternatives import offered
@@ -75,14 +75,14 @@ def cost(
             several = compare(network, batch_size, on, on_progress=on_progress, **question)
         _answer_several(several)
         return common.check_named([] if question["memory_gib"] else on, several.left_out)
-    from lolat.api.choosing import open_here, serving_model
+    from lolat.api.serving import serving_model
 
     shares = question["global_batch_size"] is not None
     question["replicas"] = replicas or (() if shares else 1)
     if is_decoder(network):
         loaded = serving_model(model, of_any=True)
     else:
-        loaded = open_here(model, common.say, common.Show)
+        loaded = common.open_profile(model)
     if len({*batch_size}) > 1 or len(question["checkpointing"]) > 1 or shares:
         costs = loaded.cost(network, batch_size, **question)
         say_profile(model, loaded)

@@ -63,7 +63,8 @@ def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
     """
     # Small matrices: beside other programs OpenBLAS' threads wait for each other, many times as long.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded
-    from lolat.io.paths import called, near
+    from lolat.device.lookup import shortest_name
+    from lolat.io.paths import relative_path
     from lolat.report.device import learned
     from lolat.tables.contents import MODEL, content_of
     from lolat.units import plain
@@ -89,4 +90,4 @@ def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
             "warning: the formula does not fit these times: half of what was left out is off by more than "
             f"{100 * BADLY:.0f} %; are all of one device, in milliseconds?"
         )
-    common.answer(made, learned(made, near(output), called(output)))
+    common.answer(made, learned(made, relative_path(output), shortest_name(output)))

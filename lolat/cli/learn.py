@@ -50,7 +50,8 @@ def learn(
     to the profile that this device has already. The same command resumes an interrupted run.
     """
     from lolat.api import learning
-    from lolat.io.paths import called, near
+    from lolat.device.lookup import shortest_name
+    from lolat.io.paths import relative_path
     from lolat.report.device import learned
 
     chosen = [name for name, is_given in options.items() if is_given]
@@ -63,7 +64,7 @@ def learn(
             device, output, backend=backend, options=chosen, training=training, restart=restart,
             wait=wait, progress=bar,
         )  # fmt: skip
-    common.answer(made, learned(made, near(made.source), called(made.source)))
+    common.answer(made, learned(made, relative_path(made.source), shortest_name(made.source)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

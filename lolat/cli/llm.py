@@ -35,7 +35,7 @@ def llm(model: str, config: str, **question: object) -> None:
 
     docs/reference/tables.md explains the columns.
     """
-    from lolat.api.choosing import serving_models
+    from lolat.api.serving import serving_models
     from lolat.llm.compare import compare
     from lolat.llm.names import configs_of
     from lolat.report.llm import llm_lines

@@ -125,7 +125,7 @@ def unknown_command(words: Sequence[str], known: Iterable[str]) -> str:
 
 def is_device(word: str) -> bool:
     """True for the name of a bundled or local device profile, and of a GPU with a data sheet."""
-    from lolat.hardware.gpus import is_card
+    from lolat.hardware.card_names import is_card
     from lolat.io.paths import list_models
 
     return word.casefold() in {name.casefold() for name, _, _ in list_models()} or is_card(word)

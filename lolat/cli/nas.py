@@ -174,14 +174,13 @@ def search(
 
 def _opened(space: str, names: Sequence[str], question: dict[str, Any]) -> list[Model]:
     """The models in the execution mode, which leaves `question`; InputError for one with samples alone."""
-    from lolat.api.choosing import open_here
     from lolat.nas.answers import samples_only
     from lolat.nas.user_code import check_order
 
     given, models = {name: question.pop(name) for name in parameters_of(RunAs)}, []
     for model in names:
         check_order(space, model)
-        loaded = open_here(model, common.say, common.Show)
+        loaded = common.open_profile(model)
         for name in filter(given.get, given):
             if loaded.file.spaces and not loaded.predictors:
                 raise samples_only(name, loaded)

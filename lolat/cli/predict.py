@@ -102,8 +102,9 @@ def predict(
     one table (docs/reference/tables.md); leave MODEL out if --on names the devices. Exit code 3 if a limit
     is missed, or no network fits.
     """
-    from lolat.api.choosing import ALL, devices, open_here
+    from lolat.api.choosing import devices
     from lolat.api.predicting import exceeded, predict_all
+    from lolat.api.profile_names import ALL
     from lolat.device.prediction import Limits
     from lolat.report.prediction import summary, table_of_predictions
     from lolat.report.ranked import left_out_lines
@@ -121,9 +122,7 @@ def predict(
             f"lists them), or {arg('on')}{meant}",
             code="no-device",
         )
-    opened = functools.partial(
-        open_here, say=common.say, progress=common.Show, now=now, as_learned=as_learned
-    )
+    opened = functools.partial(common.open_profile, now=now, as_learned=as_learned)
     named = (*filter(None, [model]), *on)
     models, left_out = devices(named, question, opened)
     names = {*names_in(*named)}
@@ -183,10 +182,8 @@ def of_one(asked: type, *without: str, **changes: Mapping[str, Any]) -> Any:
         def command(
             model: str, now: bool, as_learned: bool, batch_size: tuple[int, ...], **question: Any
         ) -> None:
-            from lolat.api.choosing import open_here
-
             question["batch_size"] = batch_size if len(batch_size) > 1 else batch_size[0]
-            loaded = open_here(model, common.say, common.Show, now, as_learned)
+            loaded = common.open_profile(model, now, as_learned)
             function(loaded, **question)
 
         for option in (

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from lolat.device import Device
+from lolat.device.device import Device
 from lolat.device.execution_modes import HALVES, as_written, in_precisions, measured_in
 from lolat.device.file import UNKNOWN
 from lolat.device.predicting import predict

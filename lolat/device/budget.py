@@ -11,9 +11,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from lolat.device import Device
 from lolat.device.attribution import AtSize
-from lolat.device.predicting import last_within, predict
+from lolat.device.device import Device
+from lolat.device.largest_batch import last_within
+from lolat.device.predicting import predict
 from lolat.device.prediction import Prediction, end_ms
 from lolat.device.question import Question, as_whole
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, arg

@@ -212,7 +212,7 @@ class Extrapolation:
 def extrapolated_half_width(
     half_width: float, extrapolation: Extrapolation, coverage: float
 ) -> float:
-    """Half width, a logarithm, of the interval of `coverage` of a network that partly extrapolates.
+    """Half width (a logarithm) of the interval for a network that is partly outside the measured range.
 
     `half_width`: of the part inside; OUTSIDE_WIDENING times that for `beyond`, UNLIKE_FACTOR for `unlike`,
     UNMEASURED_FACTOR and more for `unmeasured`, whose share is uncertain too. The ends of the parts add up,

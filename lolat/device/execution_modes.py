@@ -1,4 +1,4 @@
-"""A device in another execution mode (precision, launch, layout), on another card, and as of now."""
+"""A device in another execution mode (precision, launch, layout), on another card, or as fast as now."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from lolat.device.predictors.roofline import Roofline, TrainingSteps
 from lolat.device.question import RunAs
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
-from lolat.graph.modes import FLOAT32, Mode, has_images, own_dtype
-from lolat.hardware.gpus import PRECISION_OF, Gpu, card_of, dtype_named, find_gpu
+from lolat.graph.modes import FLOAT32, PRECISION_OF, Mode, dtype_named, has_images, own_dtype
+from lolat.hardware.card_names import card_of, find_gpu
+from lolat.hardware.gpus import Gpu
 from lolat.io.paths import SHIPPED, list_models
 from lolat.io.results import Remark
 
 if TYPE_CHECKING:
-    from lolat.device import Device
+    from lolat.device.device import Device
 
 D = TypeVar("D", bound="Device")
 MODE_WORDS = ("half", "mode", "compile", "own_networks")
 """Keys of an environment that tell the execution mode, and the own runs in it."""
 CARD_SPREAD = 0.1
-"""Standard deviation, a logarithm, of the error by the data sheets of two cards of a chip. Assumed."""
+"""Standard deviation (of log time) of predictions from one card of a chip to another by their data sheets.
+Assumed."""
 GENERATION_SPREAD = 0.2
 """CARD_SPREAD of a card of another generation: RTX 3090, 4090, 5090 and PRO 6000 by one another have
 medians of 0.02 to 0.15 in half precision, by the usual shares of a data sheet 0.10 to 0.27; A100 and H100
@@ -56,7 +58,7 @@ def before_fit(file: DeviceFile) -> dict[str, Any]:
     return {**kept, "environment": where, "warnings": [*file.warnings]}
 
 
-def exchanged(file: DeviceFile) -> DeviceFile:
+def as_before_fit(file: DeviceFile) -> DeviceFile:
     """The file as it was before its fit in another precision, and the fitted part as its `before`."""
     before = file.document["before"]
     where = {n: v for n, v in file.recorded.items() if n not in MODE_WORDS} | before["environment"]
@@ -163,7 +165,7 @@ def _in_mode(model: D, asked: RunAs) -> D:
         def nearness(its: Mode) -> tuple[bool, bool]:
             return its.dtype == wanted.dtype, its.half == wanted.half
 
-        old = exchanged(file)
+        old = as_before_fit(file)
         if nearness(old.mode) > nearness(mode):
             return _in_mode(_asked(model, old, RunAs()), replace(asked, launch=wanted.launch))
     kernels = file.kernels

@@ -33,7 +33,7 @@ from lolat.hardware.environment import Environment
 from lolat.hardware.hardware import Hardware
 from lolat.hardware.processors import with_generation
 from lolat.io.documents import read_json, to_json
-from lolat.io.paths import AnyPath, list_models, near, shown_path
+from lolat.io.paths import AnyPath, list_models, relative_path, shown_path
 from lolat.io.results import Remark
 from lolat.io.writing import write_bytes
 
@@ -65,7 +65,7 @@ def _read_once(path: str, mark: tuple[int, int, int]) -> DeviceFile:
     """See `read`; `mark`: tells the file as it is now from what it was before."""
     hint = "`lolat learn cpu` makes one, `lolat models` lists those there are"
     document: dict[str, Any] = read_json(path, "expected a device profile", hint=hint)
-    validate(document, shown_path(near(path)))
+    validate(document, shown_path(relative_path(path)))
     return DeviceFile(document)
 
 
@@ -143,7 +143,7 @@ class DeviceFile(Hardware):
         return (product or self.product) + self.device.removeprefix(self.product)
 
     def with_formulas(self, *formulas: Formula) -> DeviceFile:
-        """The file with these formulas in place of those of their names."""
+        """The file in which these formulas replace those with the same names."""
         changed = {formula.name: formula.to_dict() for formula in formulas}
         return self.but(predictors=self.document["predictors"] | changed)
 
@@ -260,7 +260,7 @@ class DeviceFile(Hardware):
 # ---- Making and joining files
 
 
-def made(name: str, device: str, environment: Mapping[str, Any]) -> dict[str, Any]:
+def new_document(name: str, device: str, environment: Mapping[str, Any]) -> dict[str, Any]:
     """A model file of a device, without sections."""
     return {
         "schema": SCHEMA,
@@ -271,9 +271,9 @@ def made(name: str, device: str, environment: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def put(path: AnyPath, sections: Mapping[str, Any], device: str | None = None) -> None:
+def add_sections(path: AnyPath, sections: Mapping[str, Any], device: str | None = None) -> None:
     """Write `sections` into the model file at `path`, new or not; raises as `merged` and `write` do."""
-    new = made(Path(path).stem, device or UNKNOWN, {}) | dict(sections)
+    new = new_document(Path(path).stem, device or UNKNOWN, {}) | dict(sections)
     write(path, merged(path, DeviceFile(new)).document)
 
 

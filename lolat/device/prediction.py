@@ -26,13 +26,14 @@ from lolat.graph.modes import layout_of
 from lolat.io.forms import PACKAGES
 from lolat.io.results import Result
 from lolat.io.writing import check_file
-from lolat.parameters import InputSize, Size
+from lolat.parameters import InputSize
 from lolat.units import between, byte_size, milliseconds, plain, shapes_text
 
 if TYPE_CHECKING:
-    from lolat.device import Device
     from lolat.device.attribution import AtSize
+    from lolat.device.device import Device
     from lolat.hardware.prices import Prices
+    from lolat.readers.size import Size
 
 CALL = "call"
 MEMORY = "memory"
@@ -51,7 +52,7 @@ class Query:
     graph: Graph
     coverage: float | None = None
     spec: Any = None
-    input_size: Size = ()
+    input_size: Size | None = None
     reader: AtSize | None = None
 
     @property
@@ -78,12 +79,11 @@ class Query:
     @property
     def arguments(self) -> str | None:
         """MODEL NETWORK of a command, and the options that were given; None for an object of Python."""
-        from lolat.readers.size import options_of
-
         if not isinstance(self.spec, (str, os.PathLike)):
             return None
         asked_of = f"{quote(plain(self.model.label))} {quote(plain(self.network))}"
-        return f"{asked_of}{options_of(self.input_size)}{self.model.asked.options}"
+        sizes = self.input_size.options if self.input_size else ""
+        return f"{asked_of}{sizes}{self.model.asked.options}"
 
 
 @dataclass(frozen=True)
@@ -175,9 +175,9 @@ class Prediction(Result):
             return self
         if name:
             return replace(self, query=replace(self.query, reader=at_size(network)))
-        from lolat.readers.size import as_sizes
+        from lolat.readers.size import as_size
 
-        query = replace(self.query, spec=network, input_size=as_sizes(input_size))
+        query = replace(self.query, spec=network, input_size=as_size(input_size))
         return replace(self, network=query.network, query=query)
 
     @cached_property

@@ -21,7 +21,7 @@ from lolat.parameters import (
 from lolat.units import by_text, value_words
 
 if TYPE_CHECKING:
-    from lolat.device import Device
+    from lolat.device.device import Device
     from lolat.hardware.prices import Prices
     from lolat.io.progress import OnProgress
 

@@ -87,7 +87,7 @@ def state_of(file: DeviceFile, source: str) -> State | None:
     return State(learned, age_of(learned).days, check, remark)
 
 
-def checked(
+def check_now(
     by: Literal["doctor", "evaluate", "probe"], ratio: float, limit: float, settled: bool = True
 ) -> Check:
     """A check of a model, made now."""
@@ -101,7 +101,7 @@ def write_check(
     """Write a check beside the model, if it has a state and its folder can be written to."""
     learned = _learned_here(file, source)
     if learned is not None:
-        check = checked(by, ratio, limit_of(file), settled)
+        check = check_now(by, ratio, limit_of(file), settled)
         stored = {"learned": learned, "check": msgspec.to_builtins(check)}
         with contextlib.suppress(LolatError):
             write_bytes(_state_file(source), to_json(stored).encode("ascii"))

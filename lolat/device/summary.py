@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lolat.device import Device
 from lolat.device.file import UNKNOWN, DeviceFile
 from lolat.device.predictors.additive import FAMILY, AdditiveCosts
 from lolat.device.predictors.formula import Formula
@@ -14,10 +13,13 @@ from lolat.device.predictors.roofline import Roofline
 from lolat.device.state import State, ago, moment
 from lolat.graph import Graph
 from lolat.graph.counts import MEANINGS, MEMBERS
-from lolat.graph.modes import EAGER, layout_of
-from lolat.hardware.gpus import PRECISION_OF, find_gpu
+from lolat.graph.modes import EAGER, PRECISION_OF, layout_of
+from lolat.hardware.card_names import find_gpu
 from lolat.parameters import LAUNCHES
 from lolat.units import milliseconds, percent, plain, plural, rows_of
+
+if TYPE_CHECKING:
+    from lolat.device.device import Device
 
 FRAMEWORK_TITLES = {"torch": "PyTorch", "tensorflow": "TensorFlow", "onnxruntime": "ONNX Runtime"}
 IN_TF32 = " (convolutions in TF32)"  # PyTorch's default for float32
@@ -85,7 +87,7 @@ def summary_of(model: Device) -> ModelSummary:
 
 
 def _language_models(part: Mapping[str, Any]) -> dict[str, Any]:
-    """The section on language models without coefficients, and with the files of its own rows alone."""
+    """The section on language models without coefficients; of its own rows it has the file names alone."""
 
     def some(of: Mapping[str, Any], *names: str) -> dict[str, Any]:
         return {name: of[name] for name in names if name in of}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lolat.device.domain import Domain, measures_of
-from lolat.device.file import DeviceFile, made
+from lolat.device.file import DeviceFile, new_document
 from lolat.device.intervals import as_dict
 from lolat.device.predictors.additive import FREE_PARAMETERS, TERMS, AdditiveCosts
 from lolat.device.predictors.formula import CONSTANT, Formula
@@ -59,7 +59,7 @@ def assembled(
 ) -> dict[str, Any]:
     """Assemble a model file; `fitted`: its fields `predictors`, `default` and `domain`."""
     return {
-        **made(name, device, environment),
+        **new_document(name, device, environment),
         "points": [p.to_dict() for p in points],
         "noise": dict(noise or {}),
         "warnings": list(warnings),

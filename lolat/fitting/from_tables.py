@@ -32,7 +32,8 @@ from lolat.fitting.times import Times, check_sheet, seen_specs
 from lolat.graph.counts import COLUMNS
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import CLASSES, work_of
-from lolat.hardware.gpus import Gpu, find_gpu
+from lolat.hardware.card_names import find_gpu
+from lolat.hardware.gpus import Gpu
 from lolat.hardware.specs import OFF_OF_NOTHING, Specs
 from lolat.io.progress import Warn
 from lolat.tables.blocks import family_of

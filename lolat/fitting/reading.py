@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from lolat.device import Device
+from lolat.device.device import Device
 from lolat.device.execution_modes import before_fit
 from lolat.device.file import DeviceFile
 from lolat.errors import InputError, LolatError
@@ -19,15 +19,17 @@ from lolat.fitting.outliers import odd_time, tell_other_units, warn_of_contradic
 from lolat.fitting.refined import TrainingParts, refined
 from lolat.graph import Graph
 from lolat.graph.counts import count
-from lolat.graph.modes import FLOAT16, Mode
-from lolat.hardware.gpus import PRECISION_OF, find_gpu
+from lolat.graph.modes import FLOAT16, PRECISION_OF, Mode
+from lolat.hardware.card_names import find_gpu
 from lolat.hardware.specs import Specs
 from lolat.io.progress import OnProgress, Warn, nobody
-from lolat.io.tables import COPIES, Row, check_one_device, read_table, say_unread
+from lolat.io.tables import Row, read_table, say_unread
 from lolat.readers import read as read_network
 from lolat.tables.blocks import Point, lacking_counts, read_points
 from lolat.tables.contents import NETWORKS, OPERATIONS, Content
+from lolat.tables.copies import copies_words, once
 from lolat.tables.counted import Counted, counts_of, numbered
+from lolat.tables.devices import check_one_device
 from lolat.tables.modes import mode_of_row
 from lolat.tables.networks import NetworkTable, TimedNetwork, read_networks, version_of
 from lolat.tables.operations import PRODUCT_NAMES, TimedOperation, read_operations
@@ -45,18 +47,18 @@ def blocks_document(path: str, stem: str, device: str | None, warn: Warn) -> Dev
     of_rows = read_points(path, [device] if device else ())
     if lacking := lacking_counts([point for point, _ in of_rows]):
         warn(f"{path}: {lacking}")
-    times = {((*p.counts.items(), p.batch_size), p.latency_ms): (p, row) for p, row in of_rows}
-    if copies := len(of_rows) - len(times):
-        warn(COPIES.format(copies, len(of_rows)))
-    warn_of_contradictions(((of, p.name, ms, row) for (of, ms), (p, row) in times.items()), warn)
+    keys = [(*p.counts.items(), p.batch_size) for p, _ in of_rows]
+    keyed = zip(keys, of_rows, strict=True)
+    times = once([((of, p.latency_ms), (of, p, row)) for of, (p, row) in keyed], warn)
+    warn_of_contradictions(((of, p.name, p.latency_ms, row) for of, p, row in times), warn)
     in_other_units = tell_other_units(((p.counts, p.latency_ms, row) for p, row in of_rows), warn)
     source = {"device": "unknown", "source": Path(path).name, **_precision_of(of_rows)}
     say_unread((row for _, row in of_rows), warn)
     shown = device or "unknown (from a table)"
-    file = model_document(stem, shown, [p for p, _ in times.values()], source, {})
+    file = model_document(stem, shown, [p for _, p, _ in times], source, {})
     off = file.formulas[file.default].residuals
     if off and not in_other_units:
-        odd_time([(row, p.name, p.latency_ms) for p, row in times.values()], np.array(off), warn)
+        odd_time([(row, p.name, p.latency_ms) for _, p, row in times], np.array(off), warn)
     return file
 
 
@@ -98,7 +100,7 @@ def device_document(
                 "precision and layout"
             )
     say_unread((operation.row for operation in operations), warn)  # the modes are read
-    operations = _once([((o.same, o.latency_ms), o) for o in operations], warn)
+    operations = once([((o.same, o.latency_ms), o) for o in operations], warn)
     networks = _counted(tables, mode, on_progress, warn)
     rows: list[TimedOperation | TimedNetwork] = [*operations, *(row for row, _ in networks)]
     warn_of_contradictions(((r.same, r.name, r.latency_ms, r.row) for r in rows), warn)
@@ -163,15 +165,7 @@ def _counted(
             raise table.nothing()
         networks += found
         table.say_left_out(warn)
-    return _once([((row.same, row.latency_ms), (row, counts)) for row, counts in networks], warn)
-
-
-def _once(keyed: Sequence[tuple[Hashable, T]], warn: Warn) -> list[T]:
-    """One row of each key; `warn` is told how many others there are."""
-    once = dict(keyed)
-    if copies := len(keyed) - len(once):
-        warn(COPIES.format(copies, len(keyed)))
-    return [*once.values()]
+    return once([((row.same, row.latency_ms), (row, counts)) for row, counts in networks], warn)
 
 
 def refined_document(
@@ -263,5 +257,5 @@ def points_of_networks(
     new = {point.key: point for point in points if point.key not in known}
     known.update(new)
     if len(new) < len(points):
-        warn(f"{path}: {COPIES.format(len(points) - len(new), len(points))}")
+        warn(f"{path}: {copies_words(len(points) - len(new), len(points))}")
     return [*new.values()], graphs

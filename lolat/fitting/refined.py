@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from lolat.device.execution_modes import before_fit, exchanged
+from lolat.device.execution_modes import as_before_fit, before_fit
 from lolat.device.file import DeviceFile
 from lolat.device.predictors.host import FACTOR, FITTED, Steps
 from lolat.device.predictors.roofline import OwnStep, Roofline
 from lolat.errors import InputError
 from lolat.fitting.cross_validation import error_figures
 from lolat.fitting.roofline import common_ratio
-from lolat.graph.modes import GRAPH
-from lolat.hardware.gpus import PRECISION_OF
+from lolat.graph.modes import GRAPH, PRECISION_OF
 from lolat.io.results import Remark
 from lolat.tables.counted import Counted, numbered
 from lolat.tables.networks import TimedNetwork
@@ -48,7 +47,7 @@ ROUNDS = 8  # at most, in which the levels of device and host are fitted in turn
 
 @dataclass(frozen=True)
 class Level:
-    """The times of a device and of its host over those of a formula."""
+    """Ratios of measured to predicted time: of the device, and of its host."""
 
     device: float = 1.0
     host: float = 1.0
@@ -98,8 +97,8 @@ def _is_by_host(steps: Steps) -> bool:
 
 
 def check_level(off: float, expected: str) -> None:
-    """Raise InputError if `off`, the median log(measured / predicted), is so large that the rows are of
-    another GPU."""
+    """Raise InputError if `off`, the median log(measured / predicted), is so large that another GPU was
+    timed."""
     if abs(off) > math.log(OTHER_GPU):
         raise InputError(
             f"the runs take {math.exp(off):.2g} times as long as predicted at the median; expected "
@@ -211,7 +210,7 @@ def _widened(formula: Roofline, name: str, others: np.ndarray) -> Roofline:
 
 def _carried(file: DeviceFile, level: Level, others: np.ndarray) -> DeviceFile:
     """Scale the file's part `before`, of another precision, too, unless own networks were timed in that."""
-    if "before" not in file.document or (old := exchanged(file)).environment.own_networks:
+    if "before" not in file.document or (old := as_before_fit(file)).environment.own_networks:
         return file
     formulas = [_widened(level.scaled(f), "residuals", others) for f in _formulas(old)]
     how = Remark(

@@ -199,7 +199,7 @@ class Grouping:
         """The runs of a segment under one name each, if it holds several modules or a chain of names.
 
         A cell, whose branches have names but no modules, stays whole, as does a module with all it holds.
-        An operation that nobody named is a run of its own if it does not compute.
+        An operation without a name is a run by itself if it does not compute.
         """
         names = [self.names.labels[p] for p in segment]
         if len({*names} - {None}) < 2 or self.names.of_segment(segment) is not None:

@@ -15,7 +15,7 @@ from lolat.units import shortened
 
 
 def bypassed(graph: Graph, positions: Collection[int]) -> Graph | None:
-    """The graph without these operations; None unless they map one tensor to one of the same shape."""
+    """The graph without these operations; None unless they map one tensor to another of the same shape."""
     members = set(positions)
     inside = [graph.operations[p] for p in sorted(members)]
     outside = [o for p, o in enumerate(graph.operations) if p not in members]
@@ -282,7 +282,7 @@ def image_side(graph: Graph) -> int | None:
 
 
 def takes_images(graph: Graph) -> bool:
-    """True if convolutions are in it, and an input is of images, or of frames of a video."""
+    """True if it has convolutions, and an input of images or of video frames."""
     shapes = (graph.tensors[i].shape for i in graph.inputs)
     has_convolutions = any(o.kind in CONVOLUTIONS for o in graph.operations)
     return has_convolutions and any(len(s) > 3 and not is_flat(s) for s in shapes)

@@ -71,7 +71,7 @@ class Lowering:
         return [(t, 6.0 - want, want) for t in other if self._is_converted(t)]
 
     def _is_converted(self, tensor: int) -> bool:
-        """True if autocast converts a tensor in each pass, in a step of its own."""
+        """True if autocast converts a tensor in each pass by a separate step."""
         origin = self.origin[tensor]
         is_result = origin in self.written or self.graph.tensors[tensor].batched
         return origin in self.uncopied or (is_result and not self.mode.fused)
@@ -189,7 +189,7 @@ class Lowering:
         return [*reads.values(), *statistics], writes
 
     def kept(self, group: Sequence[int]) -> Pairs:
-        """Pairs that the backward pass of fused operations reads besides those of their forward pass.
+        """Pairs that the backward pass of fused operations reads, but not their forward pass.
 
         A normalization reads its input and its gradient for two sums, and both again for the result; for a
         batch norm, the second reading of its input is counted already. A softmax reads its result.

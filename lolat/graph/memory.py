@@ -114,7 +114,7 @@ def element_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> list[float]:
 
 
 def as_padded(graph: Graph, position: int, tensor: int) -> float:
-    """Return the elements of the padded copy of a tensor that an operation of PyTorch reads, for one of it.
+    """Return how many elements of a padded copy PyTorch's operation reads for each element of the tensor.
 
     0: it reads the tensor itself.
     """

@@ -11,12 +11,13 @@ from typing import Literal
 
 from lolat.graph import Graph, kinds
 from lolat.graph.counts import wide_share
-from lolat.parameters import OTHER_PRECISIONS
+from lolat.parameters import OTHER_PRECISIONS, PARAMETERS
 from lolat.units import percent
 
 FLOAT32, TF32, AMP, FLOAT16, BFLOAT16 = "float32", "tf32", "amp", "float16", "bfloat16"
 PRECISION_DTYPES = {"fp32": FLOAT32, "tf32": TF32, "amp": AMP, "fp16": FLOAT16, "bf16": BFLOAT16}
 """Name of a precision -> the data type of a mode."""
+PRECISION_OF = {dtype: name for name, dtype in PRECISION_DTYPES.items()}
 DTYPES = PRECISION_DTYPES | {n: PRECISION_DTYPES[word] for n, word in OTHER_PRECISIONS.items()}
 """Name of a data type -> its name in LoLat. `amp`: PyTorch's autocast, with weights in float32; `tf32`:
 float32 with all products in TF32 (PyTorch's default: only convolutions)."""
@@ -26,6 +27,11 @@ COMPILED: Launch = "compiled"
 GRAPH: Launch = "graph"
 """Launches of operations. EAGER: one by one, as in eager PyTorch; COMPILED: fused by torch.compile, then
 one by one; GRAPH: fused, then all at once from a CUDA graph (torch.compile's mode `reduce-overhead`)."""
+
+
+def dtype_named(precision: str) -> str:
+    """The data type of a precision; InputError if there is no such precision."""
+    return PRECISION_DTYPES[PARAMETERS["precision"].choice(precision)]
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ class Workload(NamedTuple):
         return self.number * self.rows * self.columns * self.depth
 
     def is_of(self, *classes: str) -> np.ndarray:
-        """(steps,) true for those of one of the classes."""
+        """(steps,) True for the steps of these classes."""
         named = np.array([name in classes for name in CLASSES])
         return named[self.kind]
 

@@ -1,9 +1,4 @@
-"""Data sheets of GPUs, gpus.csv beside this file, and names of GPUs.
-
-The first row whose words are in a device's name is its sheet, if the name has no word of another card
-(OTHER_CARD) and no other size of memory or form: a 3080 Ti or a slice of an A100 is another device. A name
-without a form, such as V100, is a card with the smaller memory, which therefore comes first.
-"""
+"""Data sheets of GPUs: gpus.csv beside this file, and the rates that a card sustains on its power."""
 
 from __future__ import annotations
 
@@ -12,42 +7,23 @@ from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 
-from lolat.graph.modes import BFLOAT16, FLOAT32, PRECISION_DTYPES, TF32
-from lolat.io.tables import MAKERS, device_key, read_table
-from lolat.parameters import PARAMETERS
+from lolat.graph.modes import BFLOAT16, FLOAT32, PRECISION_OF, TF32
+from lolat.io.tables import read_table
 from lolat.units import GIB
 
-PRECISION_OF = {dtype: name for name, dtype in PRECISION_DTYPES.items()}
 UNUSABLE_BYTES, UNUSABLE_SHARE = GIB // 2, 0.06
 """Memory of a GPU that CUDA and the libraries keep, and the share that an allocator cannot hand out."""
-OTHER_CARD = re.compile(
-    r"\b(ti|super|laptop|mobile|max|q|d|v2|x|lite|nvl|server|ada|grid|mig|\d+[abcgq]|ls|dgxs|fhhl|pg\d+|[2-8]x|x[2-8])\b"
-)
-"""Words of a driver for another card of the same number, a slice, or a share of one; several cards."""
-GLUED = {
-    r"(?<=\w)(sxm|pcie)": r" \1",
-    r"\b(sxm\d??|pcie)(?=\d{2,3}gb?\b)": r"\1 ",
-    r"\b(\d\d+) ?g\b": r"\1gb",
-}
-"""Form and memory in a name, as in "sxm4-80g" and "sxm80gb" -> apart; the g of a slice is of one digit."""
-CARD_WORDS = MAKERS.union(
-    ["amd", "instinct", "rtx", "gtx", "ada", "blackwell", "generation", "edition", "workstation"]
-)
-MEMORY_WORD = re.compile(r"[-_ ]?\d+ ?GB\b", re.IGNORECASE)
-FORM_WORD = re.compile(r"[-_ ](SXM\d?|HBM\d?e?|PCIe)\b", re.IGNORECASE)
-_FORM = re.compile(r"(?<![a-z])(?:(pcie)|sxm|hbm3)", re.IGNORECASE)
 CPU = "cpu"
 """The name of an accelerator that stands for a machine without one."""
-SIZE_OFF = 0.09  # largest relative difference between the memory in a name and the driver's
 MACS_MS_OF_TFLOPS = 0.5e9  # a MAC is two of a data sheet's operations
 OF_PEAK = 0.85  # share of a data sheet's rate that large products reach
 OF_TF32 = 0.5
 """Share of a data sheet's rate in TF32 that convolutions reach; large products of float32 reach OF_PEAK."""
 GFLOPS_PER_WATT, CACHE_EXPONENT, POWER_EXPONENT = 44.0, 0.35, 0.65
 MATRIX_GAIN = 4.5
-"""Least multiply-accumulates of units for matrices in half precision for one of the vector units at the
-same power: L40S 4.5, RTX PRO 6000 4.4 (large products); RTX 3090 to 5090, whose half rate is held at twice
-that of float32, reach it all."""
+"""Least multiply-accumulates of matrix units in half precision for each one of the vector units at equal
+power: L40S 4.5, RTX PRO 6000 4.4 (large products); RTX 3090 to 5090, whose half rate is held at twice that
+of float32, reach it all."""
 OF_INSTINCT = 0.7
 """Share of the peak in half precision that AMD's Instinct reaches, over that of other GPUs: a MI250 trains
 at 0.80 of the speed of an A100 40 GB with 1.16 of its peak (MosaicML 2023)."""
@@ -61,8 +37,8 @@ class Gpu:
 
     `cores`: units that add one float32 product per clock; `vector_tflops`: rate of float32 without units
     for matrices; `half_tflops`: rate of float16, and of bfloat16 if `bf16` without `bf16_tflops`; `link`: a
-    key of `lolat.hardware.links.PEAKS`; `dies`: GPUs on one card; all other fields are of one of them;
-    `channels_last`: in half precision all convolutions are computed channels last, as since Hopper.
+    key of `lolat.hardware.links.PEAKS`; `dies`: GPUs on one card, and the other fields describe one of
+    them; `channels_last`: in half precision all convolutions are computed channels last, as since Hopper.
     """
 
     name: str
@@ -183,7 +159,7 @@ SHEET_NUMBERS = tuple(
 
 
 @cache
-def _sheets() -> tuple[tuple[str, Gpu], ...]:
+def sheets() -> tuple[tuple[str, Gpu], ...]:
     """The words of each sheet, a regular expression that begins with a plain word, and the sheet."""
     table = read_table(
         Path(__file__).with_name("gpus.csv"), ("name", "words", *SHEET_NUMBERS), rows="GPU"
@@ -205,133 +181,9 @@ def _sheets() -> tuple[tuple[str, Gpu], ...]:
 
 def fastest_gpu() -> Gpu:
     """The GPU with the highest rate in float16."""
-    return max((gpu for _, gpu in _sheets()), key=lambda gpu: gpu.half_tflops or 0.0)
-
-
-def device_names() -> tuple[str, ...]:
-    """The cards with a data sheet as names of devices, such as "a100-sxm-80gb"."""
-    return tuple(sorted(device_name(gpu) for _, gpu in _sheets()))
-
-
-def device_name(gpu: Gpu) -> str:
-    """The name of a card with a data sheet as a device, such as "a100-sxm-80gb"."""
-    card = gpu.name.partition(" (")[0].casefold()
-    return card.replace(" gb", "gb").replace(" ", "-")
-
-
-@cache
-def _first_word(pattern: str) -> str:
-    """The plain word that a regular expression begins with."""
-    return re.split(r"\W", pattern, maxsplit=1)[0]
-
-
-@cache
-def _found(name: str) -> tuple[Gpu | None, str]:
-    """The sheet of exactly the card in a name, and the words of the name beside the card and its memory."""
-    words = " ".join(re.findall(r"[a-z0-9]+", name.casefold()))
-    for glued, apart in GLUED.items():
-        words = re.sub(glued, apart, words)
-    sizes = [int(size) for size in re.findall(r"\b(\d+) ?gb\b", words)]
-    for its_words, gpu in _sheets():
-        if _first_word(its_words) not in words:
-            continue  # skip most sheets before compiling a pattern
-        pattern = re.compile(rf"\b(?:[rg]tx ?)?(?:{its_words})(?![a-z0-9])")
-        if not pattern.search(words) or ("sxm" in words and "PCIe" in gpu.name):
-            continue
-        if re.search("rtx" if gpu.name.startswith("GTX") else "gtx", words):
-            continue  # a card of another line: there is no GTX 4090
-        rest = re.sub(r"\b\d+ ?gb\b", "", pattern.sub(" ", words, count=1))
-        fits = [abs(size - (gpu.memory_gib or 0.0)) <= SIZE_OFF * size for size in sizes]
-        if not OTHER_CARD.search(rest) and (any(fits) or not fits):
-            return gpu, rest
-    return None, words
-
-
-def find_gpu(device: str) -> Gpu | None:
-    """The data sheet of a device by its name, such as "NVIDIA A100-SXM4-80GB" or "rtx-4090"; or None."""
-    return _found(device.partition(" (")[0])[0]
-
-
-def is_card(name: str) -> bool:
-    """True if a name is that of a GPU with a data sheet and nothing more: "RTX 4090", "A100-SXM4-80GB"."""
-    gpu, rest = _found(name)
-    known = (w in CARD_WORDS or re.fullmatch(r"sxm\d?|hbm\d?e?|pcie", w) for w in rest.split())
-    return gpu is not None and all(known)
-
-
-def names_several(name: str) -> bool:
-    """True if a name is that of more than one GPU with a data sheet."""
-    gpu, rest = _found(name)
-    return gpu is not None and find_gpu(rest) is not None
+    return max((gpu for _, gpu in sheets()), key=lambda gpu: gpu.half_tflops or 0.0)
 
 
 def usable_bytes(gib: float) -> int:
     """The part of a device's memory, in bytes, that a network may take; below 0 if it is too small."""
     return int(gib * GIB * (1.0 - UNUSABLE_SHARE)) - UNUSABLE_BYTES
-
-
-def card_of(name: str) -> str | None:
-    """The card in the name of a device or a table, without form and memory: "A100"; None if unknown."""
-    gpu = find_gpu(name)
-    return None if gpu is None else FORM_WORD.sub("", MEMORY_WORD.sub("", gpu.name))
-
-
-def form_of(*names: str) -> str:
-    """The form of a card, "PCIe" or "SXM", by its names; "" if they do not tell."""
-    found = _FORM.search(" ".join(names))
-    return "" if found is None else "PCIe" if found[1] else "SXM"
-
-
-def of_form(name: str, form: str) -> Gpu | None:
-    """The sheet of a device's card in another form, such as "PCIe" or "SXM 80gb"; None if unknown."""
-    return find_gpu(f"{card_of(name)} {form}")
-
-
-def has_several_chips(name: str) -> bool:
-    """True if a card is another chip in each form, as the H100 is."""
-    forms = [of_form(name, form) for form in ("SXM", "PCIe")]
-    return len({None if gpu is None else gpu.multiprocessors for gpu in forms}) > 1
-
-
-def is_other_chip(gpu: Gpu | None, form: str) -> bool:
-    """True if a card of another form is another chip than the GPU, as an H100 PCIe and an SXM are.
-
-    `form`: "" is unknown.
-    """
-    other = None if gpu is None or not form else of_form(gpu.name, form)
-    return gpu is not None and other is not None and other.multiprocessors != gpu.multiprocessors
-
-
-MAX_Q = " Max-Q"
-"""The end of the names of low-power cards of workstations, which are not for rent."""
-
-
-def is_same_gpu(accelerator: str, device: str, gpu: Gpu | None) -> bool:
-    """True if the accelerator of a price list is the device's card, in any form and of any memory.
-
-    `gpu`: the device's sheet; without one, or without the accelerator's, the names must be equal. Price
-    lists do not mark the low-power Max-Q, which matches the full card.
-    """
-    other = find_gpu(accelerator)
-    if gpu is None or other is None:
-        return device_key(accelerator) == device_key(device)
-    return card_of(other.name) == str(card_of(gpu.name)).removesuffix(MAX_Q)
-
-
-def is_one_card(name: str, other: str) -> bool:
-    """Return True if two names are of one card, and neither may be of another form or memory as well."""
-    cards = find_gpu(name), find_gpu(other)
-    keys = [device_key(gpu.name) for _, gpu in _sheets()]
-    alone = all(sum(k.startswith(device_key(n)) for k in keys) <= 1 for n in (name, other))
-    return alone and cards[0] is not None and cards[0] == cards[1]
-
-
-def dtype_named(precision: str) -> str:
-    """The data type of a precision; InputError if there is no such precision."""
-    return PRECISION_DTYPES[PARAMETERS["precision"].choice(precision)]
-
-
-def full_card(gpu: Gpu) -> Gpu:
-    """The full card of a Max-Q; any other GPU itself."""
-    is_full = not gpu.name.endswith(MAX_Q)
-    return gpu if is_full else find_gpu(gpu.name.removesuffix(MAX_Q)) or gpu

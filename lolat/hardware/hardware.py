@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from lolat.hardware.card_names import find_gpu
 from lolat.hardware.environment import Environment
-from lolat.hardware.gpus import CPU, SHEET_FIELDS, Gpu, find_gpu, usable_bytes
+from lolat.hardware.gpus import CPU, SHEET_FIELDS, Gpu, usable_bytes
 from lolat.hardware.links import MACHINE, Link, assumed_link, own_rate
 from lolat.units import GIB
 
@@ -43,7 +44,7 @@ class Hardware:
     def link_gb_s(self) -> float | None:
         """Peak of the link in an own data sheet, in GB/s one way; None: that of the card.
 
-        The section on language models may be of another form than the card's name, without an own sheet.
+        Without a sheet of its own, the section on language models may describe another form of the card.
         """
         if own := (self.environment.sheet or {}).get("link_gb_s"):
             return own_rate(self.kind, own)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from lolat.hardware.gpus import find_gpu, form_of, of_form
+from lolat.hardware.card_names import find_gpu, form_of, of_form
 from lolat.io.tables import read_table
 from lolat.parameters import PARAMETERS
 

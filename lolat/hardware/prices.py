@@ -16,13 +16,8 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from lolat.errors import InputError, arg
-from lolat.hardware.gpus import (
-    CPU,
-    find_gpu,
-    form_of,
-    is_same_gpu,
-    names_several,
-)
+from lolat.hardware.card_names import find_gpu, form_of, is_same_gpu, names_several
+from lolat.hardware.gpus import CPU
 from lolat.hardware.links import form_in
 from lolat.io.tables import Row, read_table
 from lolat.units import did_you_mean, names_in, plain, plural, shortened
@@ -41,7 +36,7 @@ KNOWN = {
     *map(str.lower, PRICE_COLUMNS), *UNITS, "region", "vcpus", "memorygib", "arch", "currency", "source",
     "date", "availabilityzone", "gpuinfo", "spotprice", "devicememorygib", "generation", "capabilities",
 }  # fmt: skip
-"""Columns that are read, and those of SkyPilot's catalog that are not."""
+"""Columns that are read, and columns of SkyPilot's catalog that are ignored."""
 
 
 def provider_of(source: str) -> str:

@@ -6,19 +6,17 @@ import re
 from dataclasses import dataclass, replace
 
 from lolat.errors import InputError, arg
-from lolat.hardware.environment import Environment
-from lolat.hardware.gpus import (
-    CPU,
+from lolat.hardware.card_names import (
     MAX_Q,
-    Gpu,
     find_gpu,
     form_of,
     has_several_chips,
     is_other_chip,
     is_same_gpu,
     of_form,
-    usable_bytes,
 )
+from lolat.hardware.environment import Environment
+from lolat.hardware.gpus import CPU, Gpu, usable_bytes
 from lolat.hardware.hardware import Hardware
 from lolat.hardware.links import MACHINE, Link
 from lolat.hardware.prices import ARM, Offer, Prices, price_list

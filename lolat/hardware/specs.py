@@ -14,7 +14,8 @@ import numpy as np
 
 from lolat.errors import InputError, arg
 from lolat.graph.modes import FLOAT32, TF32
-from lolat.hardware.gpus import MACS_MS_OF_TFLOPS, OF_PEAK, SHEET_FIELDS, Gpu, find_gpu
+from lolat.hardware.card_names import find_gpu
+from lolat.hardware.gpus import MACS_MS_OF_TFLOPS, OF_PEAK, SHEET_FIELDS, Gpu
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.units import shortened
 

@@ -85,7 +85,7 @@ def to_json(document: Mapping[str, Any], source: str = "document") -> str:
 def _formatted(value: Any, newline: str) -> str:
     """`value` as JSON, indented by one: what fits into a line, and each entry of a list, is on one.
 
-    `newline`: the line break and the indent of its place.
+    `newline`: a line break and the indentation at this depth.
     """
     text, inner = _compact(value), newline + " "
     if len(text) + len(newline) <= _LINE or not isinstance(value, dict | list):

@@ -22,22 +22,10 @@ PACKAGES = ("keras", *TORCH_PACKAGES)
 """Packages in front of a colon; `transformers` takes a configuration file or its folder, not a name."""
 TAKEN_APART, REPARAMETERIZED = "eager", "reparameterized"
 """Forms behind the `?` of a name: attention as single operations; branches merged, as those of RepVGG."""
-ENCODERS = "AutoModelForSequenceClassification"
-ENCODER_TYPES = frozenset(
-    ["bert", "big_bird", "camembert", "data2vec-text", "electra", "ernie", "megatron-bert", "rembert",
-     "roberta", "roformer", "xlm-roberta"]
-)  # fmt: skip
-"""Model types that transformers builds as decoders too; LoLat reads them as encoders, by this class."""
 KERAS_FILE, ONNX_FILE, GRAPH_FILE = ".keras", ".onnx", ".json"
 FRAMEWORK_FILES = (KERAS_FILE, ONNX_FILE)
 FILES = (*FRAMEWORK_FILES, GRAPH_FILE)
 """Endings of files; `lolat read` writes the last one."""
-EXTRAS = {
-    "keras": "tensorflow", "tensorflow": "tensorflow", "torch": "torch", "torchvision": "timm",
-    "timm": "timm", TRANSFORMERS: "transformers", "onnx": "onnx",
-}  # fmt: skip
-"""A package that a network's code imports -> the extra of LoLat that has it."""
-
 CODE_FILE = ".py"
 FUNCTION = "package.module:callable or file.py:callable, which returns a Keras or PyTorch network"
 EXPECTED_FILES = "a .keras or .onnx file, or what `lolat read` wrote (.json)"
@@ -110,7 +98,7 @@ def not_a_network(spec: str, named: Iterable[str] = ()) -> NetworkError:
 
 
 TYPING_ERROR = 0.85
-"""Least ratio of `difflib` of a misspelled name and the known one, as of resnet5O and resnet50."""
+"""Least similarity (`difflib`) between a misspelled and a known name, such as resnet5O and resnet50."""
 
 
 def unknown_network(spec: str, names: Iterable[str], listing: str) -> NetworkError:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 
 Warn = Callable[[str], object]
@@ -44,17 +42,3 @@ def late(tell: Warn, text: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-READING = threading.RLock()
-"""Held by the thread that runs a network's code, as it replaces parts of the framework for all threads."""
-
-
-@contextlib.contextmanager
-def quietly() -> Iterator[None]:
-    """Silence warnings, and redirect stdout, which may be promised to JSON, to stderr.
-
-    One thread at a time: the others wait.
-    """
-    with READING, warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(sys.stderr):
-        yield

@@ -18,7 +18,7 @@ VERSION = 1
 
 
 class Result:
-    """The class of all answers, which are frozen dataclasses; a notebook shows them as tables."""
+    """Base class of all answers: frozen dataclasses that a notebook shows as tables."""
 
     # A subclass has `repr=False` and `words`; its JSON: see `keys`.
 
@@ -83,7 +83,7 @@ class Several(Result):
         return self._of(self.answers[index]) if isinstance(index, slice) else self.answers[index]
 
     def filter(self, keep: Callable[[Any], Any]) -> Self:
-        """The answers for which `keep` is true, as an answer: `found.filter(lambda one: one.fits)`."""
+        """A result with the answers for which `keep` is true: `found.filter(lambda one: one.fits)`."""
         return self._of(filter(keep, self.answers))
 
     def _of(self, answers: Iterable[Any]) -> Self:

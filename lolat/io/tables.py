@@ -12,12 +12,11 @@ import io
 import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from hashlib import sha256
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import InputError, arg
+from lolat.errors import InputError
 from lolat.io.documents import LEAST, MOST
 from lolat.io.progress import Warn
 from lolat.io.writing import reason_of
@@ -30,8 +29,6 @@ ABOVE_ZERO = LEAST
 SHORTEST_MS, LONGEST_MS = 1e-6, 1e12
 """A nanosecond to thirty years."""
 EXPECTED_MS = f"a time above 0, in milliseconds ({SHORTEST_MS:g} to {LONGEST_MS:g})"
-COPIES = "{} of {} rows are copies of others, and count once"
-MAKERS = frozenset(["nvidia", "tesla", "geforce", "quadro"])
 OTHER_NAMES = {"gpu": "device", "fp16_tflops": "half_tflops"}
 """Name of a column in other tables -> its name here, for hints."""
 _GZIP = b"\x1f\x8b"
@@ -39,18 +36,13 @@ _FIRST_LINE = re.compile(r"(?:[ \t]*(?:#[^\r\n]*)?[\r\n]+)*([^\r\n]*)")
 """The names, after empty lines and comments."""
 
 
-def device_key(name: str) -> str:
-    """A name without case, separators and makers: "NVIDIA RTX 4090" and "rtx-4090" are the same."""
-    words = re.findall(r"[a-z0-9]+", name.casefold())
-    return "".join(word for word in words if word not in MAKERS) or name
-
-
-@dataclass(frozen=True)
+@dataclass
 class Table:
-    """The cells of a file by column, and its text, `content`.
+    """The cells of a file by column, and its text, `content`; it notes which columns are read.
 
     `header`: the cells of the first line; `names`: the columns' names by `column_name`; `lines`: the line
-    that each row ends in; `expected`: for messages; `used`: names of the columns that somebody has read.
+    that each row ends in; `expected`: for messages; `used`: the columns that were read so far, in
+    this table and in those made from it.
     """
 
     source: str
@@ -75,30 +67,9 @@ class Table:
 
     def cells(self, column: str) -> list[str]:
         """The cells of a column without spaces around them; none if there is no such column."""
-        self.used.add(column)
+        self.mark_read(column)
         at = self.names.index(column) if column in self.names else len(self.names)
         return [cell.strip() for cells in self.columns[at : at + 1] for cell in cells]
-
-    def of_devices(self, devices: Collection[str] = (), argument: str = "name") -> Table:
-        """The rows of some devices by the column `device`; all rows if there is no such column.
-
-        `argument`: the name of `devices` in messages. InputError if no row is of them, and for rows of
-        several devices of which none is named: times of two devices are never mixed.
-        """
-        cells = self.cells("device")
-        found = {device_key(cell): cell for cell in cells if cell}
-        wanted = {*map(device_key, devices)}
-        if not found or (not devices and len(found) == 1):
-            return self
-        if not found.keys() & wanted:
-            has = shortened(", ".join(found.values()))
-            of = f", and none of {', '.join(devices)}" if devices else ""
-            raise InputError(
-                f"{self.source} has rows of {has}{of}; expected {arg(argument)}, a device of these"
-            )
-        kept = [i for i, cell in enumerate(cells) if cell and device_key(cell) in wanted]
-        columns = [[column[i] for i in kept] for column in self.columns]
-        return replace(self, columns=columns, lines=[self.lines[i] for i in kept])
 
     def by(self, column: str) -> dict[str, Row]:
         """The rows by their cell in a column; InputError for a cell that two rows have."""
@@ -109,6 +80,20 @@ class Table:
                     f"{column} {row[column]!r} stands in line {first.line} already; expected one row of it"
                 )
         return rows
+
+    def require(self, columns: Sequence[str], rows: str | None = None) -> None:
+        """InputError unless the table has some columns, and a row if `rows` tells the content of one."""
+        if missing := [name for name in columns if column_name(name) not in self.names]:
+            noun = "columns" if missing[1:] else "column"
+            raise InputError(
+                f"{self.source} lacks the {noun} {', '.join(missing)}; {self.expected}"
+            )
+        if rows is not None and not len(self):
+            raise InputError(f"{self.source} has no rows; expected one per {rows}")
+
+    def mark_read(self, *columns: str) -> None:
+        """Take columns for read, though their cells were not."""
+        self.used.update(columns)
 
     @property
     def unread(self) -> tuple[str, ...]:
@@ -125,22 +110,10 @@ class Table:
             warn(f"{self.source}: columns that are not read: {shortened(unread)}")
 
     def with_column(self, name: str, values: Iterable[str]) -> str:
-        """The table as CSV text with one more column, the last; one of that name is replaced."""
+        """The table as CSV text with a new last column, which replaces a column of that name."""
         others = [i for i, n in enumerate(self.names) if n != name]
         header = [*(self.header[i] for i in others), name]
         return to_csv(header, zip(*(self.columns[i] for i in others), values, strict=True))
-
-
-def check_one_device(tables: Iterable[Table]) -> None:
-    """InputError for tables of several devices: times of two devices are never mixed."""
-    found: dict[str, str] = {}
-    for table in tables:
-        table.of_devices()
-        cells = table.cells("device")
-        found |= {device_key(cell): f"{cell} ({table.source})" for cell in cells if cell}
-    if len(found) > 1:
-        has = shortened(", ".join(found.values()))
-        raise InputError(f"tables of several devices: {has}; expected {arg('name')}, one of these")
 
 
 def say_unread(rows: Iterable[Row], warn: Warn) -> None:
@@ -156,7 +129,7 @@ class Row(Mapping[str, str]):
         self.table, self._index, self._cells = table, index, cells
 
     def __getitem__(self, column: str) -> str:
-        self.table.used.add(column)
+        self.table.mark_read(column)
         return self._cells[column]
 
     def __iter__(self) -> Iterator[str]:
@@ -217,7 +190,7 @@ class Row(Mapping[str, str]):
         return self.number(column, SHORTEST_MS, LONGEST_MS, EXPECTED_MS)
 
     def choice(self, column: str, choices: Collection[str]) -> str:
-        """The word in a cell, in lower case; InputError for none of `choices`."""
+        """The word in a cell, in lower case; InputError unless it is among `choices`."""
         if (word := self.get(column, "").lower()) not in choices:
             raise self.wrong(column, f"one of {', '.join(choices)}")
         return word
@@ -287,16 +260,12 @@ def parse_table(
         raise InputError(f"{source} is empty; {expected}")
     header = cells.pop(0)
     names = tuple(map(column_name, header))
-    missing = [name for name in required if column_name(name) not in names]
     if len(set(names)) < len(names):
         raise InputError(f"{source} has two columns of one name; {expected}")
-    if missing:
-        noun = "columns" if missing[1:] else "column"
-        raise InputError(f"{source} lacks the {noun} {', '.join(missing)}; {expected}")
-    if rows is not None and not cells:
-        raise InputError(f"{source} has no rows; expected one per {rows}")
     columns = [*zip(*cells, strict=True)] or [()] * len(header)
-    return Table(source, tuple(header), names, columns, lines[1:], content, expected)
+    table = Table(source, tuple(header), names, columns, lines[1:], content, expected)
+    table.require(required, rows)
+    return table
 
 
 def column_name(text: str) -> str:
@@ -322,12 +291,3 @@ class _Lines(list[str]):
     """A list of lines that csv.writer takes for a file."""
 
     write = list.append
-
-
-def row_key(name: str, ms: float, *sizes: float) -> str:
-    """A short key of a measurement, the same for its rows in any unit and in any table.
-
-    `name`: the network's name; the library, publisher or folder in front of it does not count.
-    """
-    told = re.split(r"[:/\\]", name)[-1].casefold(), f"{ms:.4g}", *map(float, sizes)
-    return sha256(repr(told).encode()).hexdigest()[:16]

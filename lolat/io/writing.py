@@ -7,7 +7,7 @@ import errno
 import gzip
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from lolat.errors import InputError, LolatError, arg
@@ -95,19 +95,18 @@ def check_file(path: AnyPath | None, argument: str, make_folder: bool = False) -
         raise not_written(error, f"{arg(argument)} {shown_path(path)}") from error
 
 
-def check_inputs_stay(given: Mapping[str, object], renews: bool = False) -> None:
-    """Raise InputError if an argument's result would be written over a file that another argument reads.
+def check_inputs_stay(
+    outputs: Mapping[str, AnyPath | None], inputs: Iterable[AnyPath], renews: bool = False
+) -> None:
+    """Raise InputError if an output would be written over a file that is read.
 
-    `given`: name -> value; results are Paths, what is read are texts. `renews`: a JSON file may be made
-    anew from itself.
+    `outputs`: name of an argument -> file, None if not given; `inputs`: files, among texts that are none.
+    `renews`: a JSON file may be made anew from itself.
     """
-    values = (
-        v for value in given.values() for v in (value if isinstance(value, tuple) else [value])
-    )
-    read = {os.path.realpath(v) for v in values if isinstance(v, str) and os.path.isfile(v)}
-    for name, path in given.items():
+    read = {os.path.realpath(path) for path in inputs if os.path.isfile(path)}
+    for name, path in outputs.items():
         is_renewed = renews and str(path).endswith(".json")
-        if isinstance(path, Path) and os.path.realpath(path) in read and not is_renewed:
+        if path is not None and os.path.realpath(path) in read and not is_renewed:
             words = (
                 f"{arg(name)} {shown_path(path)}: this file is read here too; expected another name"
             )
@@ -117,7 +116,7 @@ def check_inputs_stay(given: Mapping[str, object], renews: bool = False) -> None
 def check_kind(path: AnyPath, argument: str, read: Callable[[str], object]) -> None:
     """Raise InputError if the file of an argument exists and holds something of another kind.
 
-    `read`: reads a file of this kind; LolatError for another one.
+    `read`: reads a file of this kind, and raises LolatError for one of another kind.
     """
     if os.path.exists(path):
         try:

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.io.tables import COPIES, Row
+from lolat.io.tables import Row
 from lolat.llm.frameworks import FrameworkOverheads
 from lolat.llm.gpu import GPU, OWN_FITS, UNSEEN, FrameworkFit, ServedRow, ServingSection, short
 from lolat.llm.load import Load
@@ -21,6 +21,7 @@ from lolat.llm.served_rows import SERVED, percentiles
 from lolat.llm.server import Server, of_requests
 from lolat.llm.steps import deployment_of, each_ms
 from lolat.parameters import COVERAGE
+from lolat.tables.copies import copies_words
 from lolat.units import percent, plural
 
 WIDTHS = FrameworkOverheads(
@@ -330,7 +331,7 @@ def _served_by(
     if files and error[1] > FIRST_FAR:
         words += f"; requests of {files} are all taken as long as their mean, so that they start in step: "
         words += "`vllm bench serve --save-detailed` saves the length of each"
-    words += f"; {COPIES.format(copies, len(rows))}" * bool(copies)
+    words += f"; {copies_words(copies, len(rows))}" * bool(copies)
     if waiting := len(every) - number:
         words += f"; without {plural(waiting, 'row')} of requests that waited for memory"
     used = {row.model for row in every if f"{row.model} {row.dtype}".strip() in timed.group}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lolat.arrays import np
 from lolat.errors import InputError
-from lolat.hardware.gpus import find_gpu
+from lolat.hardware.card_names import find_gpu
 from lolat.io.results import Remark
 from lolat.llm.decoder import DTYPES, Decoder
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfitted

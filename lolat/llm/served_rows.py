@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import InputError, arg
-from lolat.hardware.gpus import is_one_card
+from lolat.hardware.card_names import device_key, is_one_card
 from lolat.io.progress import Warn, nobody
-from lolat.io.tables import ABOVE_ZERO, device_key, is_table, read_table
+from lolat.io.tables import ABOVE_ZERO, is_table, read_table
 from lolat.llm.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
 from lolat.llm.gpu import ServedRow
 from lolat.llm.names import find_decoder

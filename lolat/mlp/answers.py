@@ -11,11 +11,12 @@ from msgspec.structs import replace
 from lolat import __version__
 from lolat.errors import InputError, arg
 from lolat.io.progress import Progress
-from lolat.io.tables import COPIES, read_table
+from lolat.io.tables import read_table
 from lolat.io.writing import write_text
 from lolat.mlp.layer_model import Errors, evaluate, read_layer_model, write_layer_model
 from lolat.mlp.recipes import RECIPES, data_sheets
-from lolat.mlp.table import TIME, parse
+from lolat.mlp.table import TIME, layers_of
+from lolat.tables.copies import copies_words
 
 SEED = 0
 """The seed of random numbers: the held-out rows, the first weights."""
@@ -57,10 +58,10 @@ def fit_table(
     from lolat.mlp.training import learn, split
 
     text = read_table(table)
-    rows = parse(text).once()
+    rows = layers_of(text).once()
     remarks: list[str] = []
     if copies := len(text) - len(rows):
-        remarks.append(COPIES.format(copies, len(text)))
+        remarks.append(copies_words(copies, len(text)))
     text.say_unread(remarks.append)
     devices = data_sheets(dict.fromkeys(rows["gpu"].tolist()))
     train, test = split(len(rows), SEED)
@@ -80,7 +81,7 @@ def predict_table(model: str, table: str, output: Path | None) -> LayerPredict:
     """
     known, text = read_layer_model(model), read_table(table)
     is_timed = TIME in text.names and len(text) > 0
-    rows = parse(text, known.layer, times=is_timed)
+    rows = layers_of(text, known.layer, times=is_timed)
     times, errors = known.predict(rows), evaluate(known, rows) if is_timed else None
     if output is None and errors is None:
         raise InputError(f"{table} has no times to compare with: give {arg('output')}")

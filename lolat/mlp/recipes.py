@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.hardware.gpus import find_gpu
-from lolat.io.tables import device_key
-from lolat.mlp.table import ACTIVATIONS, OPTIMIZERS, LayerTable, layer_work
+from lolat.hardware.card_names import device_key, find_gpu
+from lolat.mlp.table import ACTIVATIONS, LAYER_OPTIMIZERS, LayerTable, layer_work
 from lolat.units import plain
 
 
@@ -29,7 +28,7 @@ Devices = Mapping[str, DataSheet]
 
 
 def key(name: str) -> str:
-    """See `device_key`; "1080 Ti" and "GTX 1080 Ti" are one GPU too."""
+    """`device_key` without "gtx", so that "1080 Ti" and "GTX 1080 Ti" are the same GPU."""
     return device_key(name).removeprefix("gtx")
 
 
@@ -77,7 +76,7 @@ class Recipe:
 
 def _words(table: LayerTable) -> dict[str, np.ndarray]:
     """(n,) of each optimizer and activation, 0 or 1; "none" has no column."""
-    kinds = {"optimizer": OPTIMIZERS, "activation": ACTIVATIONS}
+    kinds = {"optimizer": LAYER_OPTIMIZERS, "activation": ACTIVATIONS}
     return {f"{k}_{v}": table[k] == v for k, vs in kinds.items() for v in vs if v != "none"}
 
 
@@ -95,13 +94,13 @@ def _sheets(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
 
 # ---- The model of "Predicting the Computational Cost of Deep Learning Models" (Justus et al. 2018).
 #
-# Sizes, not amounts of work, are its features, and milliseconds its output; the logarithm is in the loss.
+# Features: sizes of a layer, not amounts of work. Output: ms. The loss compares logarithms.
 # What the text leaves open is as in the authors' code (github.com/CDECatapult/ml-performance-prediction):
 # the penalty is l2/2 times the squares of the hidden kernels, their initialization is Glorot's.
 
 
 def paper_columns(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
-    """(n,) of each feature of the paper, by name."""
+    """Name of each feature of the paper -> (n,) values."""
     if table.layer == "dense":
         columns = {name: table[name] for name in ("batch_size", "in_features", "out_features")}
     else:
@@ -126,7 +125,7 @@ TILES = (4, 32, 64, 128)
 
 
 def best_columns(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
-    """(n,) of each feature of LoLat's recipe, by name."""
+    """Name of each feature of LoLat's recipe -> (n,) values."""
     work = layer_work(table)
     columns = {f"log_{name}": np.log(values) for name, values in work.items()}
     for name in ("inside", "outside", "pixels"):

@@ -7,14 +7,13 @@ optimizer (none: forward only), time_ms_median. Other columns are ignored.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lolat.errors import InputError
 from lolat.io import tables
 
-OPTIMIZERS = ("none", "sgd", "adadelta", "adagrad", "momentum", "adam", "rmsprop")
+LAYER_OPTIMIZERS = ("none", "sgd", "adadelta", "adagrad", "momentum", "adam", "rmsprop")
 ACTIVATIONS = ("none", "relu", "tanh", "sigmoid")
 TIME = "time_ms_median"
 
@@ -27,7 +26,7 @@ LAYER_COLUMNS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """The required columns, in the order of the files."""
 
-WORDS = {"padding": ("valid", "same"), "activation": ACTIVATIONS, "optimizer": OPTIMIZERS}
+WORDS = {"padding": ("valid", "same"), "activation": ACTIVATIONS, "optimizer": LAYER_OPTIMIZERS}
 _FLAGS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
 _LARGEST = 2**31 - 1
 _TYPES = {"gpu": str, TIME: np.float64, **dict.fromkeys(WORDS, str)}
@@ -62,7 +61,7 @@ class LayerTable:
         return self.select(np.array(sorted(first.values())))
 
 
-def parse(text: tables.Table, layer: str | None = None, times: bool = True) -> LayerTable:
+def layers_of(text: tables.Table, layer: str | None = None, times: bool = True) -> LayerTable:
     """The layers in a table of text. `layer`: the expected kind; None: by its columns.
 
     With `times` the measured times must be there, and one row at least; without, they are ignored.
@@ -70,14 +69,9 @@ def parse(text: tables.Table, layer: str | None = None, times: bool = True) -> L
     """
     kind = layer or ("dense" if "in_features" in text.names else "convolution")
     needed = (*LAYER_COLUMNS[kind], *((TIME,) if times else ()))
-    if missing := [c for c in needed if c not in text.names]:
-        raise InputError(
-            f"{text.source} lacks the columns {', '.join(missing)}; expected {','.join(needed)} for a "
-            f"{kind} layer"
-        )
-    if times and not len(text):
-        raise InputError(f"{text.source} has no rows; expected one per measured layer")
-    text.used.update(needed)
+    text = replace(text, expected=f"expected {','.join(needed)} for a {kind} layer")
+    text.require(needed, "measured layer" if times else None)
+    text.mark_read(*needed)
     rows = [*text]
     cells = {name: [_cell(row, name) for row in rows] for name in needed}
     arrays: dict[str, np.ndarray] = {

@@ -31,7 +31,7 @@ def train(
     loss is not finite; MissingPackageError without Keras or TensorFlow.
     """
     x, y = x.astype(np.float32), y.astype(np.float32)[:, None]
-    network = compiled(recipe, x.shape[1], math.ceil(len(x) / recipe.batch), epochs, seed)
+    network = build_network(recipe, x.shape[1], math.ceil(len(x) / recipe.batch), epochs, seed)
     losses: list[float] = []
     for epoch in range(epochs):
         order = np.random.default_rng([seed, epoch]).permutation(len(x))
@@ -46,7 +46,7 @@ def train(
     return layers, losses
 
 
-def compiled(recipe: Recipe, inputs: int, steps: int, epochs: int, seed: int) -> Any:
+def build_network(recipe: Recipe, inputs: int, steps: int, epochs: int, seed: int) -> Any:
     """A Keras network: dense layers, dropout after the last hidden one, one output; `steps` of an epoch."""
     keras = import_keras()
     seeds = np.random.SeedSequence(seed).generate_state(len(recipe.hidden) + 2).tolist()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from lolat.device import Device
+from lolat.device.device import Device
 from lolat.device.predicting import predict
 from lolat.device.question import Question, as_whole
 from lolat.device.remedies import lacks
@@ -16,7 +16,7 @@ from lolat.io.progress import Progress
 from lolat.nas.estimators import LatencyEstimator, by_formula
 from lolat.nas.fewshot import FewShotModel, from_model
 from lolat.nas.space import Space
-from lolat.nas.user_code import opened
+from lolat.nas.user_code import space_and_device
 from lolat.parameters import COVERAGE
 
 
@@ -34,7 +34,7 @@ def estimator(
     InputError for an unknown predictor or a wrong batch size; ModelFileError if the device has neither
     samples nor a formula.
     """
-    space, model = opened(space, model)
+    space, model = space_and_device(space, model)
     sampled = space.name in model.file.spaces
     # Samples are of one way to run.
     if sampled and predictor is None and batch_size == 1 and not model.asked.options:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lolat.device import Device
+from lolat.device.device import Device
 from lolat.device.execution_modes import as_written
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.roofline import Roofline
@@ -24,7 +24,7 @@ from lolat.graph.counts import COLUMNS
 from lolat.io.paths import AnyPath
 from lolat.nas.space import CHUNK, Grid, Space
 from lolat.nas.tables import DEVICE, HOST, LATENCY, MORE, along, times_ms
-from lolat.nas.user_code import opened
+from lolat.nas.user_code import space_and_device
 
 DECODED = 16 * CHUNK  # candidates of an index range at a time
 MERGED = 8192  # entries of a table that stands for several: 64 KiB
@@ -130,7 +130,7 @@ class HostEstimator(LatencyEstimator):
         return longer + np.maximum(self.more.latency(candidates), 0.0)
 
 
-def compiled(
+def table_estimator(
     grid: Grid, times: Sequence[Times], formula: Formula, batch_size: int
 ) -> TableEstimator:
     """Make an estimator from tables of milliseconds; small tables of neighbors are merged."""
@@ -179,7 +179,7 @@ def by_formula(
     if isinstance(formula, Roofline):
         found, off = _nearest(space, formula, size)
     else:
-        found = compiled(
+        found = table_estimator(
             space.grid, latency_tables(space, model, size, predictor)[1], formula, size
         )
     how = mode_words(model.file, first, model.asked.channels_last)
@@ -204,7 +204,7 @@ def _judged(
     may decide.
     """
     rows, whole_ms, all_times = _by_operation(space, formula, size)
-    alone, *of_host = (compiled(space.grid, times, formula, size) for times in all_times)
+    alone, *of_host = (table_estimator(space.grid, times, formula, size) for times in all_times)
     estimators: list[LatencyEstimator] = [alone]
     if of_host:  # if a compiler joins operations across parts, the sum of latencies may be nearer
         device, host, more = of_host
@@ -238,7 +238,7 @@ def latency_tables(
     The formula may bend the sum. A Python warning tells how far sums are from the latencies of whole
     networks, if that is far, as where a host decides some of them. `space`, `model`: as for `search`.
     """
-    space, model = opened(space, model)
+    space, model = space_and_device(space, model)
     formula, size = model.predictor(predictor), as_whole(batch_size)
     if isinstance(formula, Roofline):
         _, errors, times = _judged(space, formula, size)
@@ -273,7 +273,7 @@ def _by_operation(
         if kind == MORE:  # only whole networks have it, not parts
             found.append(times if space.decomposition else [])
             continue
-        sums = compiled(space.grid, times, formula, batch_size).latency(rows)
+        sums = table_estimator(space.grid, times, formula, batch_size).latency(rows)
         actual = whole[:, kind]
         if not np.allclose(sums, actual, rtol=1e-9):
             line = np.column_stack([sums, np.ones(len(sums))]) / actual[:, None]

@@ -15,20 +15,21 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from lolat.device import Device
-from lolat.device.file import put, read
+from lolat.device.device import Device
+from lolat.device.file import add_sections, read
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.graph.counts import COLUMNS
 from lolat.io.documents import converted
 from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
-from lolat.io.tables import COPIES
 from lolat.io.writing import check_file
 from lolat.nas.cost_fit import FREEDOM, WeightedFit, outlying, spreads, weighted_fits
 from lolat.nas.cost_prior import Pieces
 from lolat.nas.estimators import LatencyEstimator
 from lolat.nas.space import Space
 from lolat.nas.user_code import find_space
+from lolat.tables.copies import once
+from lolat.tables.devices import of_devices
 from lolat.units import plural
 
 SAMPLES = "samples"
@@ -71,7 +72,7 @@ class SpaceSection(msgspec.Struct, frozen=True):
     label: str = ""
 
 
-CHUNK = 16384  # networks whose counts are in memory at a time
+PREDICTED_AT_ONCE = 16384  # networks whose counts are in memory at a time
 SLACK = 1.1  # times faster or slower than all samples, and still like them
 WIDEST = 14.0  # half an interval, as a logarithm: a factor of a million is no information
 
@@ -121,8 +122,8 @@ class FewShotModel(LatencyEstimator):
         operation that nothing reads: a mean over them is a time that none of them expects.
         """
         found = np.zeros(len(rows))
-        for begin in range(0, len(rows), CHUNK):
-            some = slice(begin, begin + CHUNK)
+        for begin in range(0, len(rows), PREDICTED_AT_ONCE):
+            some = slice(begin, begin + PREDICTED_AT_ONCE)
             each = [self._assumed(name, rows[some], chance is None) for name in self._costs]
             weights, middles, spreads = map(np.array, zip(*each, strict=True))
             part = chance[some] if isinstance(chance, np.ndarray) else chance
@@ -179,8 +180,8 @@ class FewShotModel(LatencyEstimator):
         return float(np.expm1(np.quantile(errors, share)))
 
     def write(self, path: AnyPath, device: str | None = None) -> None:
-        """Write the model into the device file at `path`, which may be new; errors as of `put`."""
-        put(path, {"spaces": {self.space.name: msgspec.to_builtins(self.section)}}, device)
+        """Write the model into the device file at `path`, which may be new; errors as of `add_sections`."""
+        add_sections(path, {"spaces": {self.space.name: msgspec.to_builtins(self.section)}}, device)
 
 
 HALVINGS = 30  # of the interval between the quantiles of all parts; it is 28 wide at most
@@ -250,19 +251,18 @@ def read_samples(path: AnyPath, space: Space, device: str | None = None) -> Samp
     `device`: the device whose rows are taken, if the table has a column device. Equal rows count once.
     """
     table = space.read_table(path, ("latency_ms",), rows="measured network")
-    table = table.of_devices([device] if device else ())
+    table = of_devices(table, [device] if device else ())
     remarks: list[str] = []
     for row in table:
         row.whole("batch_size", 1, 1, "1, the batch size of a space's samples", default=1)
     rows = space.parse_table(table)
-    once = {(row["arch"], row.milliseconds()): at for at, row in enumerate(table)}
-    if copies := len(table) - len(once):
-        remarks.append(COPIES.format(copies, len(table)))
+    keyed = [((row["arch"], row.milliseconds()), at) for at, row in enumerate(table)]
+    places = once(keyed, remarks.append)
     table.say_unread(remarks.append)
-    kept = [table.row(at) for at in once.values()]
+    kept = [table.row(at) for at in places]
     return Samples(
         tuple(row["arch"] for row in kept),
-        rows[[*once.values()]],
+        rows[places],
         np.array([row.milliseconds() for row in kept]),
         rounding([row["latency_ms"] for row in kept]),
         tuple(remarks),

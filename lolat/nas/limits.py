@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from lolat.device import Device
+from lolat.device.device import Device
 from lolat.device.prediction import end_ms
 from lolat.device.question import several
-from lolat.errors import InputError, arg
+from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.io.progress import Progress
 from lolat.nas.answers import Answer, answers, estimator
 from lolat.nas.estimators import LatencyEstimator, fastest
 from lolat.nas.fewshot import FewShotModel
 from lolat.nas.space import Space
 from lolat.parameters import COVERAGE, check_given
-from lolat.units import plain
+from lolat.units import between, plain
 
 RATIOS = 16  # candidates whose intervals are looked at before a search
 
@@ -52,7 +52,7 @@ class Limit:
         if not sure or isinstance(latencies, FewShotModel):
             return limit
         whole = limit.answers(
-            np.vstack([fastest(space.grid, partial(needed, [limit])), space.sample(RATIOS)])
+            np.vstack([fastest(space.grid, partial(largest_share, [limit])), space.sample(RATIOS)])
         )
         return replace(limit, ratio=min(end_ms(one, sure) / one.latency_ms for one in whole))
 
@@ -127,14 +127,14 @@ def limits_of(
     return found
 
 
-def within(limits: Sequence[Limit], rows: np.ndarray) -> np.ndarray:
+def rows_within(limits: Sequence[Limit], rows: np.ndarray) -> np.ndarray:
     """Return those of `rows` that keep every limit."""
     for limit in limits:
         rows = rows[limit.ends(rows) <= limit.max_ms]
     return rows
 
 
-def needed(limits: Sequence[Limit], rows: np.ndarray) -> np.ndarray:
+def largest_share(limits: Sequence[Limit], rows: np.ndarray) -> np.ndarray:
     """(n,) the largest share of a limit that a row takes; without limits, its ms on the first device."""
     limited = [limit for limit in limits if math.isfinite(limit.max_ms)]
     if not limited:
@@ -154,3 +154,24 @@ def surely_best(front: Sequence[Sequence[Answer]], longest: Sequence[float | Non
         return all(ms is None or (a.interval_ms and a.interval_ms[1] <= ms) for ms, a in pairs)
 
     return max((n for n, answers in enumerate(front) if keeps(answers)), default=None)
+
+
+def none_within(
+    result: Any,
+    fastest_ms: float,
+    table: object = None,
+    interval: tuple[float, float] | None = None,
+) -> AnswerIsNo:
+    """Return the error if no candidate of a search or a ranking is within the time.
+
+    `table`: the candidates' table, None if all of the space are meant; `interval`: the fastest one's.
+    """
+    of = result.space if table is None else f"{table}, a table of {result.space},"
+    size = "" if result.batch_size == 1 else f" at batch size {result.batch_size}"
+    surely, most = (" for sure", "up to ") if getattr(result, "sure", False) else ("", "")
+    ends = "" if interval is None or most else f" ({between(*interval)})"
+    return AnswerIsNo(
+        f"no candidate of {of} is within {result.max_ms:g} ms{size}{surely}; the fastest takes "
+        f"{most}{fastest_ms:.3g} ms{ends}",
+        result.to_dict(),
+    )

@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lolat.device import Device
+from lolat.device.device import Device
 from lolat.device.question import as_whole, is_one, several
 from lolat.errors import InputError, arg
 from lolat.io.paths import AnyPath
@@ -22,9 +21,9 @@ from lolat.io.writing import check_file, check_inputs_stay, write_text
 from lolat.nas.answers import answers, estimator
 from lolat.nas.estimators import DECODED, LatencyEstimator
 from lolat.nas.fewshot import FewShotModel
-from lolat.nas.search import none_within
+from lolat.nas.limits import none_within
 from lolat.nas.space import Space
-from lolat.nas.user_code import opened
+from lolat.nas.user_code import space_and_device
 from lolat.parameters import COVERAGE, check_given
 from lolat.units import plain
 
@@ -150,14 +149,12 @@ def rank(
     """
     shown = progress or Progress()
     check_given(best=best, max_ms=max_ms)
-    of_space, loaded = opened(space, model)
+    of_space, loaded = space_and_device(space, model)
     check_file(output, "output", make_folder=True)
     sizes = dict.fromkeys(map(as_whole, several(batch_size)))
     if not sizes:
         raise InputError(f"{arg('batch_size')} is an empty list; expected one or several")
-    check_inputs_stay(
-        {"output": output and Path(output), "model": loaded.source, "among": among and str(among)}
-    )
+    check_inputs_stay({"output": output}, [loaded.source, *([] if among is None else [among])])
     remarks: list[str] = []
     by_size = dict.fromkeys(sizes) if among is None else _read(of_space, among, [*sizes], remarks)
     found = []

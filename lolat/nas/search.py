@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from lolat.device import Device
+from lolat.device.device import Device
 from lolat.device.prediction import end_ms
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.io.paths import AnyPath
@@ -23,11 +23,20 @@ from lolat.io.results import Result
 from lolat.io.writing import check_file
 from lolat.nas.answers import Answer
 from lolat.nas.estimators import DECODED, fastest
-from lolat.nas.limits import Limit, devices_of, limits_of, needed, of_each, within
+from lolat.nas.limits import (
+    Limit,
+    devices_of,
+    largest_share,
+    limits_of,
+    none_within,
+    of_each,
+    rows_within,
+)
+from lolat.nas.objective import Objective
 from lolat.nas.space import Grid, Space
-from lolat.nas.user_code import Objective, opened
+from lolat.nas.user_code import space_and_device
 from lolat.parameters import CANDIDATES, check_given, surely
-from lolat.units import between, milliseconds, plain
+from lolat.units import milliseconds, plain
 
 DRAWN_AT_RANDOM = 2000  # candidates of a large space that are compared with the limits
 EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
@@ -202,7 +211,8 @@ def search(
     if sure and max_ms is None:
         raise InputError(f"{arg('sure')} goes with {arg('max_ms')}")
     check_file(accuracy, "accuracy")
-    (of_space, *_), models = zip(*(opened(space, device) for device in devices), strict=True)
+    spaces, models = zip(*(space_and_device(space, one) for one in devices), strict=True)
+    of_space = spaces[0]
     scores = Objective(of_space, objective, accuracy, progress)
     if scores.rows is not None:
         _refuse_beside_table(objective, accuracy=accuracy, candidates=candidates, seed=seed)
@@ -215,8 +225,8 @@ def search(
         method, first.max_ms, 0, 0, (), sure, others=tuple(others),
     )  # fmt: skip
     result = _compared(result, limits, every)
-    if not len(able := within(limits, rows)):
-        near = rows[[int(np.argmin(needed(limits, rows)))]]
+    if not len(able := rows_within(limits, rows)):
+        near = rows[[int(np.argmin(largest_share(limits, rows)))]]
         table = None if scores.rows is None else objective
         raise _none_within(result, limits, [limit.answers(near)[0] for limit in limits], table)
     archive = Archive(limits, scores, -1.0 if lower_is_better else 1.0)
@@ -237,7 +247,7 @@ def _compared(result: SearchResult, limits: Sequence[Limit], rows: np.ndarray) -
     if not (given := [limit for limit in limits if math.isfinite(limit.max_ms)]):
         return result
     exact = all(limit.is_exact for limit in given)
-    return replace(result, within=len(within(limits, rows)), compared=len(rows), exact=exact)
+    return replace(result, within=len(rows_within(limits, rows)), compared=len(rows), exact=exact)
 
 
 def _to_score(
@@ -250,14 +260,14 @@ def _to_score(
     if given is not None:
         return given, EXHAUSTIVE, given
     grid = limits[0].estimator.grid
-    fast = fastest(grid, partial(needed, limits))[None]
+    fast = fastest(grid, partial(largest_share, limits))[None]
     if grid.size > DECODED:
         return fast, EVOLUTIONARY, limits[0].space.sample(DRAWN_AT_RANDOM)
-    able = within(limits, every := grid.between(0, grid.size))
+    able = rows_within(limits, every := grid.between(0, grid.size))
     if len(able) <= most:
         return (able if len(able) else every), EXHAUSTIVE, every
-    if not len(within(limits, fast)):
-        fast = able[[int(np.argmin(needed(limits, able)))]]
+    if not len(rows_within(limits, fast)):
+        fast = able[[int(np.argmin(largest_share(limits, able)))]]
     return fast, EVOLUTIONARY, every
 
 
@@ -302,27 +312,6 @@ def _none_within(
     )
     words = f"no candidate of {of} is{result.budget_words()}{surely}; the nearest takes {takes}"
     return AnswerIsNo(words, result.to_dict())
-
-
-def none_within(
-    result: Any,
-    fastest_ms: float,
-    table: object = None,
-    interval: tuple[float, float] | None = None,
-) -> AnswerIsNo:
-    """Return the error if no candidate of a search or a ranking is within the time.
-
-    `table`: the candidates' table, None if all of the space are meant; `interval`: the fastest one's.
-    """
-    of = result.space if table is None else f"{table}, a table of {result.space},"
-    size = "" if result.batch_size == 1 else f" at batch size {result.batch_size}"
-    surely, most = (" for sure", "up to ") if getattr(result, "sure", False) else ("", "")
-    ends = "" if interval is None or most else f" ({between(*interval)})"
-    return AnswerIsNo(
-        f"no candidate of {of} is within {result.max_ms:g} ms{size}{surely}; the fastest takes "
-        f"{most}{fastest_ms:.3g} ms{ends}",
-        result.to_dict(),
-    )
 
 
 # ---- The candidates that were scored, and those that are scored next.
@@ -374,7 +363,7 @@ class Archive:
 
     def within(self, rows: np.ndarray) -> np.ndarray:
         """Return those of `rows` that keep every limit."""
-        return within(self.limits, rows)
+        return rows_within(self.limits, rows)
 
     def known(self) -> np.ndarray:
         """Return the candidates with a known score that keep every limit, in the order of their scoring."""

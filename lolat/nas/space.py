@@ -28,10 +28,10 @@ from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS
 from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
-from lolat.io.tables import Row as TableRow
-from lolat.io.tables import Table, column_name, read_table
+from lolat.io.tables import Row, Table, column_name, read_table
+from lolat.nas.candidates import CandidateNetworks
 from lolat.nas.cost_prior import Pieces, of_tables
-from lolat.nas.decomposition import CandidateNetworks, Decomposer, Decomposition
+from lolat.nas.decomposition import Decomposer, Decomposition
 from lolat.nas.tables import CountTable, Part, chain, totals
 from lolat.parameters import InputSize
 from lolat.units import as_number, plural, shortened
@@ -43,7 +43,8 @@ ROWS = 4096  # rows that are copied at a time, for the same reason
 RESERVED = frozenset(["arch", "batch_size", "latency_ms", "low_ms", "high_ms", "score"])
 """Columns of tables with candidates that are no choices, even of a position of that name."""
 
-Row = Sequence[int] | np.ndarray  # the integers of one candidate
+AnyCandidate = Sequence[int] | np.ndarray
+"""The integers of a candidate: the index of a choice for each position."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,8 @@ class Grid:
 class Codec(NamedTuple):
     """Text of candidates: `parse` returns integers, InputError for other text; `write` is the inverse."""
 
-    parse: Callable[[str], Row]
-    write: Callable[[Row], str]
+    parse: Callable[[str], AnyCandidate]
+    write: Callable[[AnyCandidate], str]
 
 
 def dashes(sizes: Sequence[int]) -> Codec:
@@ -155,7 +156,7 @@ def dashes(sizes: Sequence[int]) -> Codec:
             f"between them, from {write([0] * len(sizes))} to {write([n - 1 for n in sizes])}"
         )
 
-    def write(row: Row) -> str:
+    def write(row: AnyCandidate) -> str:
         return "-".join(str(int(n)) for n in row)
 
     return Codec(parse, write)
@@ -178,7 +179,7 @@ class Position:
         """The choices as cells of a table."""
         return ["" if value is None else str(value) for value in map(_plain, self.choices)]
 
-    def index(self, row: TableRow) -> int:
+    def index(self, row: Row) -> int:
         """Return the index of the choice in a row's column; InputError for none, or for several.
 
         The exact text comes first, then one in other case, or another form of the number.
@@ -406,16 +407,16 @@ class Space:
                     )
         return rows
 
-    def arch(self, candidate: Row) -> str:
+    def arch(self, candidate: AnyCandidate) -> str:
         """Return a candidate as text; `parse` is the inverse."""
         return self._codec.write(candidate)
 
-    def values(self, candidate: Row) -> dict[str, Any]:
+    def values(self, candidate: AnyCandidate) -> dict[str, Any]:
         """Return a candidate's choices: name of the position -> value. InputError if it is no candidate."""
         row = self.grid.checked(np.asarray(candidate)[None])[0]
         return {p.name: p.choices[c] for p, c in zip(self.positions, row, strict=True)}
 
-    def named(self, candidate: Row) -> dict[str, Any]:
+    def named(self, candidate: AnyCandidate) -> dict[str, Any]:
         """Return `values` for JSON: numbers and text, and the names of other values."""
         return {name: _plain(value) for name, value in self.values(candidate).items()}
 
@@ -423,7 +424,7 @@ class Space:
         """Return the prior for a fit to measured networks: assumptions on how a device runs them."""
         return self.prior(self) if self.prior else of_tables(self.name, self.tables)
 
-    def network(self, candidate: Row, name: str = "") -> Graph:
+    def network(self, candidate: AnyCandidate, name: str = "") -> Graph:
         """Return a candidate's whole network; InputError if it is no candidate."""
         chosen = tuple(self.values(candidate).values())
         if self.decomposer:

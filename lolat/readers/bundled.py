@@ -18,16 +18,15 @@ from msgspec.structs import replace
 from lolat.errors import MissingPackageError
 from lolat.graph import Graph
 from lolat.io.forms import unknown_network
-from lolat.parameters import Size
 from lolat.readers.cache import USUAL, installed_version, keras_settings
-from lolat.readers.size import is_of_size
+from lolat.readers.size import OWN_SIZE, Size, is_of_size
 from lolat.units import did_you_mean, shapes_text, shortened
 
 FILE = Path(__file__).with_name("networks.jsonl.xz")
 
 
-def bundled_graph(spec: str, size: Size = ()) -> Graph | None:
-    """The graph of NETWORK `spec` at input size `size`, as `lolat.readers.size.as_sizes` returns it.
+def bundled_graph(spec: str, size: Size = OWN_SIZE) -> Graph | None:
+    """The graph of NETWORK `spec` at an input size.
 
     None if it is not bundled or has another size, or if another version of its package is installed, whose
     network may differ.
@@ -79,7 +78,7 @@ def _bundled() -> tuple[dict[str, Any], dict[str, bytes]]:
     return header, dict(zip(names, lines, strict=True))
 
 
-def nearest(spec: str, missing: MissingPackageError) -> MissingPackageError:
+def with_bundled_hint(spec: str, missing: MissingPackageError) -> MissingPackageError:
     """The error of a missing package, behind what of the network is bundled: its size, or names near it."""
     package, _, name = spec.partition(":")
     names = (known.partition(":") for known in bundled_networks())

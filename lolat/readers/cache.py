@@ -25,9 +25,8 @@ from lolat.graph import FORMAT_VERSION, Graph
 from lolat.io.forms import FRAMEWORK_FILES, KERAS_FILE, PACKAGES, TRANSFORMERS, config_name, is_file
 from lolat.io.paths import cache_folder
 from lolat.io.writing import write_bytes
-from lolat.parameters import InputSize
 from lolat.readers.opened import Stamps, stamp
-from lolat.readers.size import as_sizes
+from lolat.readers.size import AnySize, as_size
 
 READERS = 70
 """Version of the readers. Raise it when they write other graphs, so that cached networks are read again."""
@@ -48,7 +47,7 @@ class Cache:
 
     folder: Path | None = field(default_factory=cache_folder)
 
-    def key(self, spec: str, size: InputSize = None) -> str | None:
+    def key(self, spec: str, size: AnySize = None) -> str | None:
         """A hash of `spec`, `size`, the versions of LoLat and of packages, and the network file's content.
 
         None, so that nothing is cached, without a folder; for `package.module:callable`, whose code may
@@ -74,9 +73,9 @@ class Cache:
         elif kind not in PACKAGES:
             return None
         settings = keras_settings() if kind == "keras" or is_file(path, KERAS_FILE) else []
-        return key_of([spec, content, as_sizes(size), settings])
+        return key_of([spec, content, as_size(size).given, settings])
 
-    def read(self, spec: str, size: InputSize, make: Callable[[], Graph]) -> Graph:
+    def read(self, spec: str, size: AnySize, make: Callable[[], Graph]) -> Graph:
         """The graph of a network: cached, or the result of `make`, which is then cached."""
         key = self.key(spec, size)
         graph = self.graph(key)
@@ -97,13 +96,13 @@ class Cache:
         text = json.dumps(document, separators=(",", ":"))
         self._write(key, _GRAPH, gzip.compress(text.encode(), mtime=0))
 
-    def array(self, spec: str, size: InputSize, name: str) -> np.ndarray | None:
+    def array(self, spec: str, size: AnySize, name: str) -> np.ndarray | None:
         """The cached array `name` of a network, or None; its maker puts a version into the name."""
         read = partial(np.lib.format.read_array, allow_pickle=False)
         key = self.key(spec, size)
         return self._read(key, f".{name}.npy", lambda content: read(io.BytesIO(content)))
 
-    def put_array(self, spec: str, size: InputSize, name: str, array: np.ndarray) -> None:
+    def put_array(self, spec: str, size: AnySize, name: str, array: np.ndarray) -> None:
         """Cache an array `name` of the network."""
         content = io.BytesIO()
         np.save(content, array, allow_pickle=False)

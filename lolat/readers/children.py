@@ -13,11 +13,10 @@ from lolat.errors import LolatError, NetworkError
 from lolat.graph import Graph
 from lolat.io.process import Child, Handler, ProcessDied, RequestFailed, scheduled_count
 from lolat.io.progress import OnProgress
-from lolat.parameters import InputSize
 from lolat.readers.bundled import bundled_graph, check_name
 from lolat.readers.cache import Cache
 from lolat.readers.reading import read_now
-from lolat.readers.size import as_sizes
+from lolat.readers.size import AnySize, as_size
 from lolat.units import shortened
 
 LIMIT_S = 60.0
@@ -34,7 +33,7 @@ Spec = tuple[str, int | None]
 """NETWORK and its input size."""
 
 
-def read_in_child(spec: str, size: InputSize = (), limit_s: float = LIMIT_S) -> Graph:
+def read_in_child(spec: str, size: AnySize = None, limit_s: float = LIMIT_S) -> Graph:
     """The network, read by a child process; NetworkError also if the child dies or is too slow."""
     check_name(spec)  # a child starts a framework, to say the same
     with _child() as child:
@@ -47,10 +46,12 @@ def _child(shows_errors: bool = False) -> Child:
     return Child(start, name="reading it", environment=environment, shows_errors=shows_errors)
 
 
-def _answer(child: Child, spec: str, size: InputSize, limit_s: float) -> Graph:
+def _answer(child: Child, spec: str, size: AnySize, limit_s: float) -> Graph:
     """The network that a child reads."""
     try:
-        return Graph.from_dict(child.request({"network": spec, "size": size}, limit_s))
+        return Graph.from_dict(
+            child.request({"network": spec, "size": as_size(size).given}, limit_s)
+        )
     except ProcessDied as died:
         raise NetworkError(
             f"{shortened(spec)}: {died}; expected a network that can be read in {limit_s:g} s"
@@ -61,7 +62,7 @@ def _answer(child: Child, spec: str, size: InputSize, limit_s: float) -> Graph:
 
 def start_reading() -> Handler:
     """The child's handler of requests."""
-    return lambda asked: read_now(asked["network"], as_sizes(asked["size"])).to_dict()
+    return lambda asked: read_now(asked["network"], as_size(asked["size"])).to_dict()
 
 
 # ---- The networks of a table.
@@ -105,11 +106,11 @@ def _graphs(specs: list[Spec], cache: Cache) -> Iterator[tuple[Spec, Graph | Lol
     children: list[Child] = []
 
     def read(spec: Spec) -> Graph | LolatError:
-        name, size = spec[0], as_sizes(spec[1])
+        name, size = spec[0], as_size(spec[1])
         try:
             return bundled_graph(name, size) or cache.read(
                 name, size, lambda: read_now(name, size) if count == 1
-                else _answer(child(), *spec, TABLE_LIMIT_S),
+                else _answer(child(), name, size, TABLE_LIMIT_S),
             )  # fmt: skip
         except LolatError as error:
             return error.with_traceback(None)  # a traceback would keep the network in memory

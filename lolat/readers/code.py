@@ -5,19 +5,24 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib
-import importlib.machinery
 import importlib.util
 import inspect
 import os
 import re
 import sys
-import sysconfig
 from pathlib import Path
 from typing import Any
 
 from lolat.errors import InputError, MissingPackageError, NetworkError
-from lolat.io.forms import CODE_FILE, EXTRAS, FRAMEWORK_FILES, TORCH_PACKAGES
+from lolat.io.forms import CODE_FILE, FRAMEWORK_FILES, TORCH_PACKAGES
+from lolat.readers.user_modules import run_file
 from lolat.units import did_you_mean, one_line, user_line
+
+EXTRAS = {
+    "keras": "tensorflow", "tensorflow": "tensorflow", "torch": "torch", "torchvision": "timm",
+    "timm": "timm", "transformers": "transformers", "onnx": "onnx",
+}  # fmt: skip
+"""A package that a network's code imports -> the extra of LoLat that has it."""
 
 
 def attribute_of(spec: str, what: str, expected: str) -> Any:
@@ -37,7 +42,7 @@ def attribute_of(spec: str, what: str, expected: str) -> Any:
         sys.path.insert(0, os.getcwd())
     _import_before(module)
     try:
-        value: Any = _of_file(module) if ending else importlib.import_module(module)
+        value: Any = run_file(module) if ending else importlib.import_module(module)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the module raises, SystemExit too
@@ -68,122 +73,6 @@ def _meant_for(module: str, attribute: str, expected: str) -> str:
     having = [f for f in files if defines.search(f.read_text(encoding="utf-8", errors="replace"))]
     here = {f.stem + ending: f"{f.stem}{ending}:{attribute}" for f in having}
     return did_you_mean(module, here, f"expected {expected}")
-
-
-def _of_file(path: str) -> Any:
-    """Run a Python file as a module, which finds its neighbors and the rest of its package."""
-    file = Path(path).resolve(strict=True)
-    root = next(folder for folder in file.parents if not (folder / "__init__.py").is_file())
-    _roots.add(root)
-    if _Watch not in sys.meta_path:
-        sys.meta_path.insert(sys.meta_path.index(importlib.machinery.PathFinder), _Watch)
-    _drop_stale(root)
-    sys.path[:] = [str(root), *(folder for folder in sys.path if folder != str(root))]
-    importlib.invalidate_caches()
-    name = ".".join(file.relative_to(root).with_suffix("").parts)
-    is_callers = name in sys.modules and name not in _loaded
-    if is_callers or name in sys.stdlib_module_names:
-        name = f"{name}_of_user"  # a file types.py must not replace the module that others import
-    others = {n: m for n, m in sys.modules.copy().items() if _is_other(root, n, _place(m))}
-    for other in others:
-        del sys.modules[other]
-    try:
-        _loaded[name] = (file, _stamp(file))
-        spec: Any = importlib.util.spec_from_file_location(name, file)
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    finally:
-        sys.modules.update(others)  # the caller's own, which stay as they are for it
-    return module
-
-
-_roots: set[Path] = set()
-"""The folders from which the files that were run import their neighbors."""
-_loaded: dict[str, tuple[Path, Any]] = {}
-"""The place and the `_stamp` of each module that was loaded from `_roots` while a file of the user ran."""
-_INSTALLED = tuple(
-    Path(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib", "purelib", "platlib")
-)
-_OWN = Path(__file__).resolve().parents[1]
-
-
-class _Watch:
-    """Python's finder of modules in `sys.path`, which notes those in `_loaded`.
-
-    Functions import too, when they are called: to compare `sys.modules` around the file would miss those.
-    """
-
-    @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
-        """Find a module as PathFinder does."""
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec is None:
-            return None
-        place = Path(spec.origin or next(iter(spec.submodule_search_locations or ()), "")).resolve()
-        is_below = place.suffix in ("", CODE_FILE) and not _roots.isdisjoint(place.parents)
-        if is_below and _is_users(place) and _is_run_here():
-            _loaded[name] = (place, _stamp(place))
-        return spec
-
-
-def _is_run_here() -> bool:
-    """True if a function of LoLat is among the callers."""
-    frame = sys._getframe(2)
-    while frame is not None and not str(frame.f_globals.get("__name__")).startswith("lolat."):
-        frame = frame.f_back  # type: ignore[assignment]
-    return frame is not None
-
-
-def _is_users(place: Path) -> bool:
-    """True for a file or folder that is neither an installed package's, nor Python's, nor LoLat's."""
-    is_installed = not {"site-packages", "dist-packages"}.isdisjoint(place.parts)
-    return not is_installed and {place, *place.parents}.isdisjoint((*_INSTALLED, _OWN))
-
-
-def _stamp(place: Path) -> Any:
-    """The time, size and number of a file, of which a write changes one; None without a file."""
-    with contextlib.suppress(OSError):
-        if place.is_file():
-            state = place.stat()
-            return state.st_mtime_ns, state.st_size, state.st_ino
-    return None
-
-
-def _place(module: Any) -> str:
-    """The file of a module, "" without one; a lazy module stays unloaded."""
-    return str(getattr(module, "__dict__", {}).get("__file__") or "")
-
-
-def _is_other(root: Path, name: str, place: str | Path) -> bool:
-    """True if the user's module `name`, at `place`, hides another one of that name in `root`."""
-    if not place or name == "__main__":
-        return False
-    top = root / name.partition(".")[0]
-    if not (top.is_dir() or Path(f"{top}{CODE_FILE}").is_file()):
-        return False
-    base, place = root.joinpath(*name.split(".")), Path(place).resolve()
-    here = (base, Path(f"{base}{CODE_FILE}"), base / "__init__.py")
-    return place not in here and _is_users(place)
-
-
-def _drop_stale(root: Path) -> None:
-    """Unload the modules of earlier files if one has changed, or hides a module of this root.
-
-    All go together, since each may hold objects of the others. Modules that the caller imported stay.
-    """
-    changed = [place for place, stamp in _loaded.values() if _stamp(place) != stamp]
-    for place in changed:  # Python takes bytecode of the same second and size for that of the file
-        with contextlib.suppress(OSError, NotImplementedError):
-            os.unlink(importlib.util.cache_from_source(str(place)))
-    if not changed and not any(
-        _is_other(root, name, place) for name, (place, _) in _loaded.items()
-    ):
-        return
-    for name, (place, _) in _loaded.items():
-        spec = getattr(sys.modules.get(name), "__spec__", None)
-        if spec and (spec.origin is None or Path(spec.origin).resolve() == place):
-            del sys.modules[name]
-    _loaded.clear()
 
 
 def failed(action: str, error: BaseException, hint: str = "", code: str = "network") -> InputError:
@@ -251,8 +140,7 @@ def _needs_none(node: ast.FunctionDef | ast.ClassDef) -> bool:
 def _import_before(module: str) -> None:
     """Import, before a module that names them, the packages that need care.
 
-    TensorFlow prints to stderr. timm and transformers fail if torchvision and PyTorch are of different
-    builds.
+    TensorFlow prints to stderr. timm and transformers fail if the builds of torchvision and PyTorch differ.
     """
     text = ""
     with contextlib.suppress(Exception):

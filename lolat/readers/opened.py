@@ -12,6 +12,7 @@ from typing import Any
 
 from lolat.io.forms import CODE_FILE
 from lolat.io.paths import cache_folder
+from lolat.units import INSTALLED
 
 Stamps = dict[str, list[int] | None]
 """Path -> time of the last change (ns) and size of a file, None where there is none."""
@@ -26,7 +27,7 @@ _ELSEWHERE = (
 
 
 def stamp(path: str) -> list[int] | None:
-    """The stamp of a file, as of `Stamps`."""
+    """The stamp of a file, as in `Stamps`."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):
@@ -51,8 +52,8 @@ class Watch:
     def during(self) -> Iterator[Stamps]:
         """Note the files that this thread opens; yield the stamps of all that were read so far.
 
-        A stamp is of the moment before the file was opened last. A file that the code wrote, a folder, a
-        module and a file of Python, of an installed package or of LoLat have none.
+        A stamp is taken just before the file's last opening. Folders, modules, files that the code wrote,
+        and files of Python, LoLat and installed packages have none.
         """
         if not self._is_hooked:
             sys.addaudithook(self._hook)
@@ -81,7 +82,7 @@ class Watch:
             path in self.written
             or path.endswith(_CODE)
             or path.startswith((*_ELSEWHERE, self._thread.cache))
-            or f"-packages{os.sep}" in path
+            or INSTALLED in path
         ):
             with contextlib.suppress(OSError):
                 if stat.S_ISDIR(os.stat(path).st_mode):

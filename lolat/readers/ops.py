@@ -108,7 +108,7 @@ class Call:
     dtype: str | None = None
 
     def label(self, kind: str, suffix: str = "") -> str:
-        """The name of one of its operations; a number gets the kind in front: "conv_0"."""
+        """The name of an operation in it; a number gets the kind in front: "conv_0"."""
         label = f"{kind}_{self.name}" if self.name.isdigit() else self.name or kind
         return f"{label}_{suffix}" if suffix else label
 
@@ -438,7 +438,7 @@ RULES = {normalized(name): rule for name, rule in by_name(_RULES).items()}
 
 
 def einsum_terms(equation: str) -> tuple[list[str], str]:
-    """Labels of each operand, and of the result, of an equation such as "abc,cde->abde", without "..."."""
+    """Labels of the operands and of the result in an equation such as "abc,cde->abde", without "..."."""
     left, arrow, result = equation.replace(" ", "").replace("...", "").partition("->")
     if not arrow:  # the labels that occur once, in alphabetical order
         result = "".join(sorted(c for c in set(left) - {","} if left.count(c) == 1))

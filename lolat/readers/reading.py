@@ -19,8 +19,8 @@ from lolat.graph.modes import product_dtypes
 from lolat.io import forms
 from lolat.io.documents import read_json
 from lolat.io.forms import is_file, is_function
-from lolat.parameters import LENGTH, SIZE, InputSize, Size
-from lolat.readers.bundled import bundled_as, bundled_graph, nearest
+from lolat.parameters import LENGTH, SIZE, InputSize
+from lolat.readers.bundled import bundled_as, bundled_graph, with_bundled_hint
 from lolat.readers.cache import Cache
 from lolat.readers.code import (
     attribute_of,
@@ -30,7 +30,8 @@ from lolat.readers.code import (
     missing_arguments,
     without_arguments,
 )
-from lolat.readers.size import as_sizes, is_of_size, numbers_of, options_of
+from lolat.readers.size import AnySize, Size, as_size, is_of_size
+from lolat.readers.user_modules import quietly
 from lolat.units import shapes_text, shortened
 
 OF_TRANSFORMERS = "configuration"
@@ -57,19 +58,19 @@ def read(network: Any, input_size: InputSize = None, sequence_length: int | None
     """
     if sequence_length is not None:
         input_size = {SIZE: input_size, LENGTH: sequence_length}
-    size = as_sizes(input_size)
+    size = as_size(input_size)
     if isinstance(network, Graph):
         return _of_its_size(network, size, network.name, is_file=False)
     if isinstance(network, (str, os.PathLike)):
         spec = os.fspath(network)
-        if is_file(spec, forms.GRAPH_FILE) and spec.partition(":")[0] not in forms.PACKAGES:
+        if _is_document(spec):
             return _of_document(spec, size)
         return bundled_graph(spec, size) or Cache().read(spec, size, lambda: read_now(spec, size))
     return _remarked(_of_object(network, "", size).graph())
 
 
 def _remarked(graph: Graph) -> Graph:
-    """The graph, with a remark if its products are of complex numbers, or have several data types."""
+    """The graph, with a remark if it multiplies complex numbers or several data types."""
     dtypes = sorted(dtype for dtype in product_dtypes(graph) if "int" not in dtype)
     if found := [dtype for dtype in dtypes if dtype.startswith("complex")]:
         remark = (
@@ -96,7 +97,7 @@ def read_now(spec: str, size: Size) -> Graph:
     try:
         return _remarked(open_network(spec, size).graph())
     except MissingPackageError as error:
-        raise nearest(spec, error) from error
+        raise with_bundled_hint(spec, error) from error
     except LolatError:
         raise
     except (Exception, SystemExit) as error:
@@ -106,22 +107,24 @@ def read_now(spec: str, size: Size) -> Graph:
         raise failed(f"{shortened(spec)} cannot be read", error, on_cpu) from error
 
 
-def open_network(spec: str, size: Size = (), weights: bool = False) -> Network:
+def open_network(spec: str, input_size: AnySize = None, weights: bool = False) -> Network:
     """Open NETWORK; `weights`: True for a network with weights, random or stored, which can run."""
-    prefix, _, name = spec.partition(":")
+    size, (prefix, _, name) = as_size(input_size), spec.partition(":")
     stem = Path(spec).stem
     if prefix == "keras":
         from lolat.readers import keras
 
         return _of_object(keras.application(name, size, weights), name, size)
     if prefix in forms.TORCH_PACKAGES:
-        from lolat.readers.torch.named import named, noted
+        from lolat.readers.torch.named import named, with_transformers_remarks
 
         model, name = named(spec, size, weights)
         network = _of_object(model, name, size)
         if prefix != forms.TRANSFORMERS:
             return network
-        return Network(name, network.model, lambda: noted(network.graph(), network.model))
+        return Network(
+            name, network.model, lambda: with_transformers_remarks(network.graph(), network.model)
+        )
     if is_file(spec, forms.KERAS_FILE):
         from lolat.readers import keras
 
@@ -143,10 +146,14 @@ def open_network(spec: str, size: Size = (), weights: bool = False) -> Network:
     raise forms.not_a_network(spec, bundled_as(spec))
 
 
+def _is_document(spec: str) -> bool:
+    """True for a file that `lolat read` wrote, by its name; transformers:config.json is none."""
+    return is_file(spec, forms.GRAPH_FILE) and spec.partition(":")[0] not in forms.PACKAGES
+
+
 def check_has_code(spec: str) -> None:
     """NetworkError for a file of a network without code, which cannot run."""
-    is_named = spec.partition(":")[0] in forms.PACKAGES  # transformers:config.json
-    if is_file(spec, forms.GRAPH_FILE) and not is_named:
+    if _is_document(spec):
         raise NetworkError(
             f"{shortened(spec)} is a network without code, which cannot run; give the network that it "
             "was read from"
@@ -181,9 +188,9 @@ def _of_document(path: str, size: Size) -> Graph:
 def _of_its_size(graph: Graph, size: Size, name: str, is_file: bool = True) -> Graph:
     """Return a network that was read before, into a file or in Python; NetworkError at another `size`."""
     if not is_of_size(graph, size):
-        again = f"(`lolat read NETWORK{options_of(size) or ' --input-size SIZE'} --output FILE`)"
+        again = f"(`lolat read NETWORK{size.options or ' --input-size SIZE'} --output FILE`)"
         if not is_file:
-            numbers = numbers_of(size)
+            numbers = size.numbers
             asked = numbers[0] if len(numbers) == 1 else numbers or SIZE
             again = f"at that size: lolat.read(network, {asked})"
         raise NetworkError(
@@ -196,8 +203,6 @@ def _of_its_size(graph: Graph, size: Size, name: str, is_file: bool = True) -> G
 
 def _of_function(spec: str, weights: bool) -> Any:
     """The network that the user's code has or returns; PyTorch's has no weights unless asked for."""
-    from lolat.io.progress import quietly
-
     with quietly():
         value = attribute_of(spec, "network", forms.FUNCTION)
         if {"keras", "torch"} & _packages(value) and not isinstance(value, type):
@@ -206,10 +211,10 @@ def _of_function(spec: str, weights: bool) -> Any:
             given = ", ".join(f"{name}=..." for name in needed)
             remedy = without_arguments(f"{spec.rpartition(':')[2]}({given})")
             raise NetworkError(f"{shortened(spec)} needs {', '.join(needed)}; {remedy}")
-        return value() if weights else made(value)
+        return value() if weights else call_without_weights(value)
 
 
-def made(make: Callable[[], Any]) -> Any:
+def call_without_weights(make: Callable[[], Any]) -> Any:
     """Call a function of the user; its network of PyTorch has no weights and needs no GPU."""
     if "torch" not in sys.modules:
         return make()

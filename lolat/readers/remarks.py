@@ -36,7 +36,7 @@ _ON_TRAINING = re.compile(
 )
 
 
-def switched(modules: Iterable[Any], method: str) -> Iterator[str]:
+def training_branches(modules: Iterable[Any], method: str) -> Iterator[str]:
     """Yield what the user's classes whose `method` branches on training do then: it is not read."""
     for kind in dict.fromkeys(type(one) for one in modules if not drop_rates(one)):
         own = kind.__module__.partition(".")[0] not in LIBRARIES

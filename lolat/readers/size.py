@@ -10,11 +10,11 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
-from typing import Any, TypeGuard, cast
+from typing import Any
 
 from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph
-from lolat.parameters import LENGTH, SIZE, InputSize, Size
+from lolat.parameters import LENGTH, SIZE, InputSize
 from lolat.units import value_words
 
 Shape = tuple[int | None, ...]
@@ -22,7 +22,7 @@ SIDE = 224
 """Height and width of the images of a network that tells none."""
 
 
-def as_size(size: object, name: str = SIZE) -> tuple[int, ...]:
+def as_numbers(size: object, name: str = SIZE) -> tuple[int, ...]:
     """An input size as a tuple; () for None. InputError unless it has positive integers."""
     if size is None:
         return ()
@@ -43,65 +43,70 @@ def as_size(size: object, name: str = SIZE) -> tuple[int, ...]:
     return tuple(int(n) for n in sizes)
 
 
-def as_sizes(size: InputSize) -> Size:
-    """An input size as `as_size` returns it; a tuple of sizes; or a tuple of pairs (name, size).
+@dataclass(frozen=True)
+class Size:
+    """The size of a network's inputs; without any number their own.
 
-    Pairs come from a mapping with the names SIZE, for images, and LENGTH, for texts.
+    `images`: the number or numbers of `--input-size`, a whole shape among them; `length`: tokens or steps,
+    of `--sequence-length`; `shapes`: a shape for each of several inputs, without the other two.
     """
+
+    images: tuple[int, ...] = ()
+    length: int | None = None
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.images or self.length or self.shapes)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers for a network with one input; () for several shapes."""
+        return self.images or (() if self.length is None else (self.length,))
+
+    @property
+    def given(self) -> InputSize:
+        """The size as a user gives it, which is JSON."""
+        if self.length is not None:
+            return {SIZE: self.images, LENGTH: self.length}
+        return self.images or self.shapes
+
+    @property
+    def options(self) -> str:
+        """The options of a command that set it, each with a blank in front; "" for several shapes."""
+        given = {SIZE: self.images, LENGTH: () if self.length is None else (self.length,)}
+        return "".join(
+            f" --{name.replace('_', '-')} {','.join(map(str, numbers))}"
+            for name, numbers in given.items() if numbers
+        )  # fmt: skip
+
+
+def sides_of(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """Height and width of an image for one number; else the numbers."""
+    return numbers * 2 if len(numbers) == 1 else numbers
+
+
+OWN_SIZE = Size()
+AnySize = InputSize | Size
+"""An input size, as a user gives it or checked."""
+
+
+def as_size(size: AnySize) -> Size:
+    """Check an input size: a `Size`, or what a user gives for one; InputError for any other."""
+    if isinstance(size, Size):
+        return size
     several: Sequence[Any] = () if isinstance(size, str) or not isinstance(size, Sequence) else size
-    if isinstance(size, Mapping) or (several and _is_pair(several[0])):
-        pairs = size if isinstance(size, Mapping) else dict(several)
-        named = {str(name): as_size(one, str(name)) for name, one in pairs.items()}
-        if not named.keys() <= {SIZE, LENGTH} or len(named.get(LENGTH, ())) > 1:
+    if isinstance(size, Mapping):
+        named = {str(name): as_numbers(one, str(name)) for name, one in size.items()}
+        images, length = named.get(SIZE, ()), named.get(LENGTH, ())
+        if not named.keys() <= {SIZE, LENGTH} or len(length) > 1:
             raise InputError(
                 f"input size {value_words(size)}: expected {SIZE} and {LENGTH}, the latter one number, "
                 f"such as {{'{SIZE}': 224, '{LENGTH}': 77}}"
             )
-        given = tuple(sorted((name, one) for name, one in named.items() if one))
-        return given if LENGTH in dict(given) else named.get(SIZE, ())
+        return Size(images, length[0] if length else None)
     if any(isinstance(one, Sequence) for one in several):
-        return tuple(map(as_size, several))
-    return as_size(size)
-
-
-def _is_pair(one: object) -> bool:
-    return isinstance(one, Sequence) and bool(one) and isinstance(one[0], str)
-
-
-def is_named(size: Size) -> TypeGuard[tuple[tuple[str, tuple[int, ...]], ...]]:
-    """True if a size has a LENGTH."""
-    return bool(size) and _is_pair(size[0])
-
-
-def of_images(size: Size) -> tuple[int, ...]:
-    """The numbers for images in a size; () if there are none, or several shapes."""
-    if is_named(size):
-        return dict(size).get(SIZE, ())
-    return tuple(n for n in size if isinstance(n, int))
-
-
-def shapes_of(size: Size) -> tuple[tuple[int, ...], ...]:
-    """The shapes of several inputs in a size; () if it is of one."""
-    return () if numbers_of(size) else cast(tuple[tuple[int, ...], ...], size)
-
-
-def length_of(size: Size) -> tuple[int, ...]:
-    """The length in a size; () if there is none."""
-    return dict(size)[LENGTH] if is_named(size) else ()
-
-
-def numbers_of(size: Size) -> tuple[int, ...]:
-    """The numbers in a size for a network with one input; () if it has several shapes."""
-    return of_images(size) or length_of(size)
-
-
-def options_of(size: Size) -> str:
-    """The options of a command that set a size, each with a blank in front; "" for several shapes."""
-    given = dict(size) if is_named(size) else {SIZE: of_images(size)}
-    return "".join(
-        f" --{name.replace('_', '-')} {','.join(map(str, numbers))}"
-        for name, numbers in given.items() if numbers
-    )  # fmt: skip
+        return Size(shapes=tuple(map(as_numbers, several)))
+    return Size(as_numbers(size))
 
 
 @dataclass(frozen=True)
@@ -197,7 +202,7 @@ def filled(
         fits = fits and bool(fitting)
     if not fits or any(form.open for form in made.values()):
         raise _refused(inputs, size, network, fixed)
-    if remarks is not None and numbers_of(size):
+    if remarks is not None and size.numbers:
         remarks += _remarks(inputs, made, size)
     return {name: tuple(n for n in form.shape if n is not None) for name, form in made.items()}
 
@@ -208,16 +213,16 @@ def _parts(
     """[(numbers of a size, names of the inputs that they set, True for a length)]."""
     if not size:
         return []
-    if shapes := shapes_of(size):
+    if shapes := size.shapes:
         pairs = zip(shapes, inputs, strict=False) if len(shapes) == len(inputs) else [((), "")]
         return [(one, [name] if name else [], False) for one, name in pairs]
     candidates = {n: f for n, f in inputs.items() if f.open} or inputs
     images = [n for n, f in candidates.items() if f.is_image]
-    if not images and not is_named(size):
+    if not images and size.length is None:
         wide = [n for n, f in inputs.items() if len(f.shape) > 1]
         images = wide if wide and candidates is inputs else list(candidates)
-    parts = [(numbers, images, False)] if (numbers := of_images(size)) else []
-    return [*parts, (length_of(size), _of_steps(inputs), True)] if is_named(size) else parts
+    parts = [(numbers, images, False)] if (numbers := size.images) else []
+    return [*parts, ((size.length,), _of_steps(inputs), True)] if size.length is not None else parts
 
 
 def _of_steps(inputs: Mapping[str, InputForm]) -> list[str]:
@@ -249,13 +254,13 @@ def _refused(
         f"give a number {'where it says ?' if is_open else 'of pixels or tokens'}, or the whole shape "
         f"without the batch, with {arg(SIZE)}, for example 224 or 3,224,224"
     )
-    if is_named(size) and not _of_steps(inputs):
+    if size.length is not None and not _of_steps(inputs):
         remedy = f"{arg(LENGTH)} is of tokens and steps, of which it has none: leave it out"
     elif fixed and not is_open:
-        given = SIZE if of_images(size) or not is_named(size) else LENGTH
+        given = SIZE if size.images or size.length is None else LENGTH
         remedy = f"leave {arg(given)} out, or export with open sizes"
         return NetworkError(f"{network!r} fixes its sizes: its {its}; {remedy}", code="input-size")
-    elif is_named(size) or len({form.is_image for form in is_open}) > 1:
+    elif size.length is not None or len({form.is_image for form in is_open}) > 1:
         remedy += f", for images, and {arg(LENGTH)} for tokens and steps alone"
     needs = f"{network!r} needs {arg(SIZE)}: its {its}" if is_open else f"of {network!r} the {its}"
     return NetworkError(f"{needs}; {remedy}", code="input-size")
@@ -266,7 +271,7 @@ def _examples(forms: Sequence[InputForm]) -> tuple[str, str]:
     images = [form for form in forms if form.is_image]
     examples = {}
     if images:
-        shape = images[0].with_sizes(images[0].sides, [224]).shape
+        shape = images[0].with_sizes(images[0].sides, [SIDE]).shape
         whole = ",".join(str(16 if n is None else n) for n in shape)  # of frames, or of depth
         examples[arg(SIZE)] = whole if None in shape else f"224 or {whole}"
     if len(images) < len(forms):
@@ -280,7 +285,7 @@ def _remarks(
     """Yield remarks on inputs, and on frames or depth, that do not change although a size was given."""
     for name, form in made.items():
         same = len(made) > 1 and form.shape == inputs[name].shape and all(form.shape)
-        if len(of_images(size)) == 1 and form.is_image and len(form.inner) > 2:
+        if len(size.images) == 1 and form.is_image and len(form.inner) > 2:
             yield f"{name} is read as {_text(form.shape)}: its frames, or its depth, stay"
         elif same and (form.is_index or len(form.shape) > 1):
             yield f"{name} stays {_text(form.shape)}"

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from lolat.io.forms import CODE_FILE
+from lolat.units import INSTALLED
 
 _BEGAN = time.time()
 """Seconds; of a file that was written later, an older text may run."""
 MOST_MODULES = 1000  # that are looked at; more take too long to parse
-_PYTHON, _INSTALLED = os.path.dirname(os.__file__) + os.sep, f"-packages{os.sep}"
+_PYTHON = os.path.dirname(os.__file__) + os.sep
 
 
 class UnknownCodeError(Exception):
@@ -88,8 +89,8 @@ def sources_of(modules: Iterable[str]) -> list[list[str]]:
         if len(found) > MOST_MODULES:
             raise UnknownCodeError
         top, path = name.partition(".")[0], _path(name.partition(".")[0])
-        if path.startswith(_PYTHON) or _INSTALLED in path:
-            if _INSTALLED in path:
+        if path.startswith(_PYTHON) or INSTALLED in path:
+            if INSTALLED in path:
                 found[top] = f"{os.stat(path).st_mtime_ns} {os.stat(path).st_size}"
             continue
         found[name] = ""  # until it proves to be a file

@@ -10,14 +10,14 @@ from shlex import quote
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from lolat.device import Device
+from lolat.device.device import Device
 from lolat.device.intervals import conformal_quantile, t_quantile
 from lolat.device.predictors.formula import CONSTANT, Formula
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.summary import Families, Rate, families_of, headline, mode_words, span
 from lolat.errors import InputError
 from lolat.graph.counts import COLUMNS
-from lolat.hardware.gpus import find_gpu
+from lolat.hardware.card_names import find_gpu
 from lolat.hardware.prices import Offer, Prices
 from lolat.io.paths import LOCAL, SHIPPED, program
 from lolat.llm.gpu import ServedFit, ServingSection, TrainingLevel, section_of

@@ -8,7 +8,7 @@ from shlex import quote
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from lolat.device import Device
+from lolat.device.device import Device
 from lolat.device.domain import fit_again
 from lolat.device.state import LIMIT
 from lolat.device.summary import headline

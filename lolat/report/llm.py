@@ -12,16 +12,7 @@ from lolat.llm.frameworks import FRAMEWORKS
 from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
 from lolat.report.tables import Column, Part, ReportTable
-from lolat.units import (
-    between,
-    digits,
-    dollars,
-    milliseconds,
-    percent,
-    plain,
-    plural,
-    quantity,
-)
+from lolat.units import between, digits, dollars, milliseconds, percent, plain, plural, quantity
 
 CALLED = {
     "weights": "reading weights", "products": "matrix products beyond their weights",

@@ -14,7 +14,9 @@ import numpy as np
 
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES, behaviors, count, repacked
-from lolat.io.tables import Row, Table, read_table, row_key
+from lolat.io.tables import Row, Table, read_table
+from lolat.tables.copies import row_key
+from lolat.tables.devices import of_devices
 
 BLOCK_COLUMNS = ("acts", "inp", "flops", "latency_ms")
 EXPECTED_BLOCKS = (
@@ -57,7 +59,7 @@ class Point:
 
     @property
     def key(self) -> str:
-        """See `lolat.io.tables.row_key`; equal counts tell one size of a network from another."""
+        """See `lolat.tables.copies.row_key`; equal counts tell one size of a network from another."""
         sizes = (self.counts.get(column, -1) for column in COLUMNS)
         return row_key(self.name, self.latency_ms, self.batch_size, *sizes)
 
@@ -109,7 +111,7 @@ def family_of(name: str) -> str:
 
 
 def blocks_of(points: Sequence[Point]) -> list[str]:
-    """(points,) the block of each; points of one block are left out of a fit together.
+    """(points,) the name of each point's block; points of one block are left out of a fit together.
 
     A block is the points of one name at all batch sizes; for whole networks, of one family. Rows of a table
     with the same counts are one block too, else the same counts would be in both the fit and the test.
@@ -155,7 +157,7 @@ def read_points(path: str | Path, devices: Collection[str] = ()) -> list[tuple[P
     columns are ignored. At most MOST_USED_ROWS rows, drawn at random, are read. InputError names the wrong
     line and column.
     """
-    table = read_blocks(path).of_devices(devices)
+    table = of_devices(read_blocks(path), devices)
     rows = np.arange(len(table))
     if len(table) > MOST_USED_ROWS:
         rows = np.sort(np.random.default_rng(0).choice(rows, MOST_USED_ROWS, replace=False))

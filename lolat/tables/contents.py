@@ -56,9 +56,9 @@ def content_of(path: str | Path) -> Content:
         if '"log_history"' in start:
             raise InputError(
                 f"{plain(str(path))}: a log of transformers' Trainer lacks the model and the GPUs; "
-                "expected a table with the columns model, gpus, sequence_length, micro_batch_size, and "
-                "tokens_per_s_per_gpu, which may be the path of this file; of a network that is no "
-                "decoder: network, batch_size, gpus, precision, samples_per_s (this file)",
+                "expected a table that names this file in its column of rates. Columns of a decoder: "
+                "model, gpus, sequence_length, micro_batch_size, tokens_per_s_per_gpu; of other networks: "
+                "network, batch_size, gpus, precision, samples_per_s",
                 code="runs",
             )
     return MODEL

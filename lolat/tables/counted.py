@@ -57,9 +57,9 @@ class Counted:
 
 
 def numbered(rows: Sequence[tuple[TimedNetwork, Counted]]) -> list[int]:
-    """The number of each row's network, (rows,): equal for its batch sizes, passes and names.
+    """(rows,) numbers of networks; rows that differ only in batch size, pass or name share one.
 
-    Two names are of one network if the steps and counts are the same.
+    Two names mean one network if their steps and counts are equal.
     """
     numbers, by_name = dict[bytes, int](), dict[Network | tuple[str, int | None], int]()
     for row, counted in rows:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from lolat.errors import InputError
 from lolat.graph.modes import BFLOAT16, FLOAT16, Mode
+from lolat.hardware.card_names import device_key
 from lolat.io.documents import read_json
-from lolat.io.forms import BY_NAME, ENCODER_TYPES, ENCODERS, TAKEN_APART
+from lolat.io.forms import BY_NAME, TAKEN_APART
 from lolat.io.progress import Warn
 from lolat.io.tables import (
     ABOVE_ZERO,
@@ -21,12 +22,12 @@ from lolat.io.tables import (
     LONGEST_MS,
     SHORTEST_MS,
     Row,
-    device_key,
     read_table,
-    row_key,
     say_unread,
 )
 from lolat.optimizers import OPTIMIZERS
+from lolat.readers.torch.named import ENCODER_TYPES, ENCODERS
+from lolat.tables.copies import row_key
 from lolat.tables.left_out import LeftOut
 from lolat.tables.modes import MODE_COLUMNS, mode_of_name, mode_of_row
 from lolat.tables.trainer_log import logged_rate
@@ -73,7 +74,7 @@ EXPECTED_NETWORKS = (
     "launch, pass, optimizer, gpus, accumulate"
 )
 SAME_TIME = 0.1
-"""Largest relative difference between the two times, or the time and the rate, of a row."""
+"""Largest relative difference between two times of a row, or between its time and its rate."""
 Network = tuple[str, int | None, Mode]
 """(NETWORK, its size, as `lolat.readers.read` takes them, its execution mode)."""
 
@@ -106,7 +107,7 @@ class TimedNetwork:
 
     @property
     def key(self) -> str:
-        """See `lolat.io.tables.row_key`."""
+        """See `lolat.tables.copies.row_key`."""
         return row_key(self.name, self.latency_ms, self.batch_size)
 
     @property
@@ -145,7 +146,7 @@ class NetworkTable:
                     "out; a column pass says which are read"
                 )
                 for row in self.rows[:1]:  # said once
-                    row.row.table.used.update(c for c in self.columns if c.startswith(way))
+                    row.row.table.mark_read(*(c for c in self.columns if c.startswith(way)))
         say_unread((row.row for row in self.rows[:1]), warn)
         if self.rows and self.assumed is not None and not {*MODE_COLUMNS} & {*self.columns}:
             warn(
@@ -320,7 +321,7 @@ def pure_half_words(rows: int, precision: str) -> str:
 
 
 def is_logged(row: Row) -> bool:
-    """True for a row whose samples a second are those of a log."""
+    """True for a row whose samples per second come from a trainer's log."""
     return any(row.get(column, "").endswith(".json") for column in RATE_COLUMNS)
 
 

@@ -16,9 +16,8 @@ the log's steps a second."""
 def logged_rate(row: Row, column: str, folder: Path, samples: int) -> float:
     """The samples a second, of all GPUs, at the end of a log of transformers' Trainer that a cell names.
 
-    The evaluations in its time are left out. transformers 4 writes the samples and the steps that were
-    planned, not those of a run that stopped early. `samples`: those of a step by the row; InputError if the
-    log has another number.
+    The evaluations in its time are left out. transformers 4 writes the planned samples and steps, even if
+    the run stopped early. `samples`: those of a step by the row; InputError if the log has another number.
     """
     expected = "expected the trainer_state.json, relative to the table, of a run that ended"
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lolat.device.summary import LAYOUTS
 from lolat.errors import arg
 from lolat.graph.modes import EAGER
-from lolat.hardware.gpus import device_names
+from lolat.hardware.card_names import device_names
 from lolat.training.parallel import NONE
 from lolat.training.prediction import TrainingPrediction
 from lolat.units import dollars, duration, plain

@@ -9,13 +9,14 @@ from math import inf, lcm
 from pathlib import Path
 from typing import Any
 
-from lolat.device import Device
+from lolat.device.device import Device
 from lolat.device.execution_modes import TIED
 from lolat.device.question import AUTO, as_whole, ask_each, each_batch, is_one, no_device, several
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
-from lolat.graph.modes import AMP, BFLOAT16, COMPILED, EAGER, FLOAT16, GRAPH
-from lolat.hardware.gpus import PRECISION_OF, find_gpu, usable_bytes
+from lolat.graph.modes import AMP, BFLOAT16, COMPILED, EAGER, FLOAT16, GRAPH, PRECISION_OF
+from lolat.hardware.card_names import find_gpu
+from lolat.hardware.gpus import usable_bytes
 from lolat.hardware.prices import price_list
 from lolat.hardware.rental import ALMOST, rental_of
 from lolat.io.progress import OnProgress

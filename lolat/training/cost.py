@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from lolat import readers
 from lolat.device.execution_modes import HALVES
-from lolat.device.predicting import no_memory
+from lolat.device.largest_batch import no_memory
 from lolat.device.prediction import no_room_words
 from lolat.device.question import AUTO, as_whole, several
 from lolat.errors import InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.edits import as_trained
 from lolat.graph.modes import AMP
-from lolat.hardware.gpus import form_of, has_several_chips
+from lolat.hardware.card_names import form_of, has_several_chips
 from lolat.hardware.links import MACHINE, Link
 from lolat.hardware.prices import Offer, price_list
 from lolat.hardware.rental import Rental, instances_of, rental_of, slower_words
 from lolat.io.results import Remark, plain_data
 from lolat.llm.names import find_decoder, is_decoder
 from lolat.parameters import COVERAGE, LENGTH, PARAMETERS, SIZE, InputSize
-from lolat.readers.size import as_sizes, length_of, of_images
+from lolat.readers.size import as_size
 from lolat.training.auto_batch import CLOSE, At, Plan, auto_batch, with_batch
 from lolat.training.best import best_of
 from lolat.training.decoder import TrainedDecoder
@@ -38,7 +38,7 @@ from lolat.training.run import TrainingLimits, TrainingRun
 from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
-    from lolat.device import Device
+    from lolat.device.device import Device
 
 NEARLY = 1.1
 """Offers whose prices differ by less than this factor cost the same: links are assumed, times estimated."""
@@ -235,7 +235,7 @@ def read_question(network: Any, input_size: InputSize) -> Trained:
     """Read what is trained: a network, or a decoder with the length of its sequences."""
     if not is_decoder(network):
         return as_trained(readers.read(network, input_size))
-    sizes, decoder = as_sizes(input_size), find_decoder(network)
+    size, decoder = as_size(input_size), find_decoder(network)
     if decoder.dtype != "bfloat16":
         raise InputError(
             f"{decoder.name}: its weights are quantized ({decoder.dtype}), and training beside quantized "
@@ -243,10 +243,10 @@ def read_question(network: Any, input_size: InputSize) -> Trained:
             f"takes 2 bytes ({arg('tune')} lora:16:bf16, {arg('checkpointing')} full)",
             code="quantized-decoder",
         )
-    numbers = (*of_images(sizes), *length_of(sizes))
+    numbers = (*size.images, *([] if size.length is None else [size.length]))
     if len(numbers) != 1:
         raise InputError(
-            f"{arg(SIZE if of_images(sizes) else LENGTH)}: {decoder.name} is trained on sequences; "
+            f"{arg(SIZE if size.images else LENGTH)}: {decoder.name} is trained on sequences; "
             f"expected the tokens of one alone, such as {arg(LENGTH)} 4096",
             code="sequence-length",
         )

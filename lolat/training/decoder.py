@@ -9,8 +9,7 @@ import numpy as np
 
 from lolat.errors import InputError, arg
 from lolat.graph.dtypes import HALF_BYTES
-from lolat.graph.modes import AMP, BFLOAT16, DTYPES, FLOAT16
-from lolat.hardware.gpus import PRECISION_OF
+from lolat.graph.modes import AMP, BFLOAT16, DTYPES, FLOAT16, PRECISION_OF
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU
 from lolat.optimizers import Optimizer

@@ -16,7 +16,8 @@ from lolat.device.remedies import lacks
 from lolat.errors import InputError, arg
 from lolat.graph.memory import largest_fitting
 from lolat.graph.modes import EAGER, Launch
-from lolat.hardware.gpus import UNUSABLE_BYTES, find_gpu
+from lolat.hardware.card_names import find_gpu
+from lolat.hardware.gpus import UNUSABLE_BYTES
 from lolat.hardware.links import Link
 from lolat.hardware.rental import Rental
 from lolat.io.results import Remark
@@ -35,7 +36,7 @@ from lolat.training.tuning import TIED, Tuning, check_rank
 from lolat.units import GIB, byte_size, plural
 
 if TYPE_CHECKING:
-    from lolat.device import Device
+    from lolat.device.device import Device
 
 PRECISION = "amp"  # of a decoder if not given
 SMALL = "adamw8bit"

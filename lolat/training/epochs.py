@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from lolat.device.domain import OUTSIDE_WIDENING
-from lolat.device.file import DeviceFile, made
+from lolat.device.file import DeviceFile, new_document
 from lolat.device.intervals import conformal_quantile
 from lolat.errors import InputError
 from lolat.fitting.cross_validation import cross_validate, folds_of
@@ -22,8 +22,10 @@ from lolat.graph.edits import as_trained
 from lolat.graph.modes import Mode, other_dtype
 from lolat.io.documents import NotNegative, Number, converted
 from lolat.io.progress import Warn
-from lolat.io.tables import COPIES, Table, read_table
+from lolat.io.tables import Table, read_table
 from lolat.optimizers import Optimizer, optimizer_named
+from lolat.tables.copies import copies_words
+from lolat.tables.devices import of_devices
 from lolat.tables.modes import MODE_COLUMNS, mode_of_row
 from lolat.tables.networks import on_several, size_of
 from lolat.training.memory import numbers_of
@@ -152,13 +154,13 @@ def epochs_document(
     few rows, and, with its line, for a row that is wrong or has another execution mode than the first.
     """
     table = read_table(path, EPOCH_COLUMNS, rows="timed epoch")
-    table = table.of_devices([device] if device else ())
+    table = of_devices(table, [device] if device else ())
     is_told = not {*MODE_COLUMNS}.isdisjoint(table.names)
     if not is_told:
         warn(f"{path} has no precision: its epochs are taken to be of float32")
     points, rows, graphs, mode = _timed_epochs(table, read)
     if copies := len(table) - len(points):
-        warn(COPIES.format(copies, len(table)))
+        warn(copies_words(copies, len(table)))
     table.say_unread(warn)
     require_points(len(rows), len(EPOCH_TERMS))
     times_ms = np.array([1e3 * p["epoch_s"] for p in points])
@@ -179,7 +181,7 @@ def epochs_document(
         "inputs": (min(inputs), max(inputs)),
         **({"mode": msgspec.to_builtins(mode)} if is_told else {}),
     }
-    return {**made(name, environment["device"], environment), "epochs": section}
+    return {**new_document(name, environment["device"], environment), "epochs": section}
 
 
 def _timed_epochs(

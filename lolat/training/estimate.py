@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.device import Device
+from lolat.device.device import Device
 from lolat.device.domain import (
     MOSTLY_SHARE,
     NEGLIGIBLE_SHARE,
@@ -38,7 +38,7 @@ from lolat.device.intervals import (
     normal_quantile,
     t_quantile,
 )
-from lolat.device.predicting import of_its_source, other_framework, predict, tables_extrapolation
+from lolat.device.predicting import predict
 from lolat.device.predictors.host import Steps
 from lolat.device.predictors.roofline import (
     LEAST_TRAINING_STEPS,
@@ -46,8 +46,10 @@ from lolat.device.predictors.roofline import (
     Roofline,
     TrainingSteps,
 )
+from lolat.device.profile_remarks import of_its_source, other_framework
 from lolat.device.question import Question
 from lolat.device.remedies import how_to_add
+from lolat.device.uncertainty import tables_extrapolation
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
 from lolat.graph.counts import count

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from lolat.device import Device
+from lolat.device.device import Device
 from lolat.device.domain import (
     MOSTLY_SHARE,
     NEGLIGIBLE_SHARE,
@@ -19,7 +19,8 @@ from lolat.device.domain import (
 )
 from lolat.device.file import DeviceFile
 from lolat.device.intervals import Calibration
-from lolat.device.predicting import other_framework, predict
+from lolat.device.predicting import predict
+from lolat.device.profile_remarks import other_framework
 from lolat.device.question import Question
 from lolat.device.schema import Noise
 from lolat.errors import InputError

@@ -11,14 +11,14 @@ import numpy as np
 
 from lolat.device.execution_modes import as_written
 from lolat.device.file import OF_TRAINING, DeviceFile
-from lolat.device.predicting import LAID_BY_COMPILER
+from lolat.device.profile_remarks import LAID_BY_COMPILER
 from lolat.device.remedies import lacks
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.kinds import CONVOLUTIONS
 from lolat.graph.memory import largest_fitting
-from lolat.graph.modes import DEFAULT_MODE, FLOAT32, TF32, has_convolutions, layout_of
-from lolat.hardware.gpus import PRECISION_OF, usable_bytes
+from lolat.graph.modes import DEFAULT_MODE, FLOAT32, PRECISION_OF, TF32, has_convolutions, layout_of
+from lolat.hardware.gpus import usable_bytes
 from lolat.hardware.links import Link
 from lolat.hardware.rental import Rental
 from lolat.io.results import Remark
@@ -43,7 +43,7 @@ from lolat.training.run import TrainingRun
 from lolat.training.tuning import Tuning, frozen_up_to, tuned
 
 if TYPE_CHECKING:
-    from lolat.device import Device
+    from lolat.device.device import Device
 
 
 def training_of(device: Device) -> TrainingPredictor:

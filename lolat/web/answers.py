@@ -10,9 +10,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lolat.api.asking import compare
-from lolat.api.choosing import ALL, run_beside
+from lolat.api.choosing import run_beside
 from lolat.api.model import Model
 from lolat.api.predicting import ask
+from lolat.api.profile_names import ALL
 from lolat.device.budget import budget, value_words
 from lolat.device.domain import Place, range_of
 from lolat.device.question import LatencyQuestion, Question

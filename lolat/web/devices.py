@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from lolat.api.choosing import ALL, NOT_ALL, ONE_FORM, USUAL_FRAMEWORK, load, serving_models
+from lolat.api.loading import load
 from lolat.api.model import Model
+from lolat.api.profile_names import ALL
+from lolat.api.serving import NOT_ALL, ONE_FORM, USUAL_FRAMEWORK, serving_models
+from lolat.device.lookup import find_model
 from lolat.errors import LolatError
-from lolat.hardware.gpus import device_names, is_card
+from lolat.hardware.card_names import device_names, is_card
 from lolat.io import paths as places
 from lolat.io.results import topic
 from lolat.units import did_you_mean, plain, shortened
@@ -75,7 +78,7 @@ def known_as(key: str, model: Model) -> str:
 def argument_of(path: Path) -> str:
     """A model file as an argument: its name, or else its path."""
     with contextlib.suppress(LolatError, OSError):
-        if places.find_model(path.stem).resolve() == path:
+        if find_model(path.stem).resolve() == path:
             return path.stem
     return str(path)
 

@@ -8,21 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from lolat.api.choosing import ALL
+from lolat.api.profile_names import ALL
 from lolat.errors import InputError, LolatError, without_options
 from lolat.io.forms import FILES
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.llm.names import published
-from lolat.parameters import (
-    BEST,
-    COVERAGE,
-    EVEN,
-    LENGTH,
-    SIZE,
-    TRACE,
-)
+from lolat.parameters import BEST, COVERAGE, EVEN, LENGTH, SIZE, TRACE
 from lolat.readers.bundled import bundled_networks
-from lolat.readers.size import as_sizes
+from lolat.readers.size import OWN_SIZE, Size, as_size
 from lolat.units import plain, shortened
 from lolat.web.devices import ALL_OF_THEM, OTHER, ListedDevice, keys_of, of_each_gpu, unlisted
 from lolat.web.networks import UPLOAD, sent_name
@@ -393,12 +386,12 @@ class Form:
             self.errors["model"] = "none is chosen; choose at least one"
         return question
 
-    def size(self) -> Any:
-        """The size asked for, as `lolat.readers.size.as_sizes` returns it; () for a decoder."""
+    def size(self) -> Size:
+        """The size asked for; OWN_SIZE for a decoder."""
         if self.subject.is_decoder:
-            return ()
+            return OWN_SIZE
         given = {name: self.fields[name].value(self.text(name)) for name in (SIZE, LENGTH)}
-        return as_sizes(given if given[LENGTH] else given[SIZE])
+        return as_size(given if given[LENGTH] else given[SIZE])
 
     def rare_is_used(self) -> bool:
         """Return True if a folded field differs from its first text, or has an error."""

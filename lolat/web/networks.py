@@ -27,6 +27,7 @@ from lolat.llm.names import named
 from lolat.readers.bundled import bundled_graph
 from lolat.readers.cache import Cache
 from lolat.readers.children import read_in_child
+from lolat.readers.size import OWN_SIZE, Size
 from lolat.units import plain
 
 UPLOAD = "upload:"
@@ -42,10 +43,10 @@ def sent_name(spec: str) -> str:
     return spec if sent == spec else re.sub(r"@[0-9a-f]{6}$", "", sent)
 
 
-ReadNetwork = Callable[[str, tuple[Any, ...]], Graph]
+ReadNetwork = Callable[[str, Size], Graph]
 """Reads NETWORK of the command line at an input size; NetworkError if it cannot."""
-Key = tuple[str, tuple[Any, ...]]
-"""NETWORK and its input size, as `lolat.readers.size.as_sizes` returns it."""
+Key = tuple[str, Size]
+"""NETWORK and its input size."""
 
 
 class NetworkCache:
@@ -57,7 +58,7 @@ class NetworkCache:
         self._files: dict[str, bytes] = {}
         self._turn = threading.Lock()
 
-    def get(self, spec: str, size: tuple[Any, ...] = ()) -> Graph:
+    def get(self, spec: str, size: Size = OWN_SIZE) -> Graph:
         """The network. NetworkError if it cannot be read, or its file is not kept (any more)."""
         key = spec, size
         graph = self._graphs.get(key)
@@ -73,7 +74,7 @@ class NetworkCache:
         _keep(self._graphs, key, graph)
         return graph
 
-    def put(self, file: BinaryIO, name: str, size: tuple[Any, ...] = ()) -> str:
+    def put(self, file: BinaryIO, name: str, size: Size = OWN_SIZE) -> str:
         """Keep an open file that a client sent as `name`; returns its NETWORK.
 
         NetworkError if it is no network. A file that leaves its input size open is kept, and `get` says so.
@@ -91,7 +92,7 @@ class NetworkCache:
                 raise
         return spec
 
-    def _of_file(self, content: bytes, spec: str, size: tuple[Any, ...]) -> Graph:
+    def _of_file(self, content: bytes, spec: str, size: Size) -> Graph:
         """The network of a sent file."""
         name = sent_name(spec)
         with _written(content, name) as path:
@@ -114,7 +115,7 @@ class Decoders:
         self._sent: dict[str, Decoder] = {}
         self._traces: dict[str, Trace] = {}
 
-    def get(self, spec: str, _size: tuple[Any, ...] = ()) -> Decoder:
+    def get(self, spec: str, _size: Size = OWN_SIZE) -> Decoder:
         """The language model. InputError if it is not known or no longer in memory."""
         if not spec.startswith(UPLOAD):
             return named(spec)
@@ -122,7 +123,7 @@ class Decoders:
             raise _unknown(InputError, spec)
         return self._sent[spec]
 
-    def put(self, file: BinaryIO, name: str, _size: tuple[Any, ...] = ()) -> str:
+    def put(self, file: BinaryIO, name: str, _size: Size = OWN_SIZE) -> str:
         """Keep a configuration that a client sent; returns its CONFIG. InputError for another file."""
         name, content, spec = _received(file, name)
         with _written(content, name) as path:

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 from lolat import __version__
 from lolat.device.prediction import domain_words, interval_words
 from lolat.errors import LolatError
+from lolat.readers.size import Size
 from lolat.report.bottlenecks import page
 from lolat.report.prediction import counts_words, per_second, range_words
 from lolat.units import (
@@ -101,7 +102,7 @@ class Pages:
 
     def _at_size(self, spec: str) -> answers.AtSize:
         """Reads a network at another resolution."""
-        return lambda side: self.networks.get(spec, (side,))
+        return lambda side: self.networks.get(spec, Size((side,)))
 
     def _answer(self, form: Form, question: dict[str, Any]) -> PageAnswer | None:
         """The answer; None, with an error in the form, if there is none."""

@@ -16,8 +16,9 @@ import numpy as np
 
 from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph, Tensor
-from lolat.parameters import TRAINING_BACKENDS, Size
+from lolat.parameters import TRAINING_BACKENDS
 from lolat.readers import open_network
+from lolat.readers.size import Size
 from lolat.units import shortened
 
 from ..environment import cpu_count
@@ -134,7 +135,7 @@ def has(name: str, option: str) -> bool:
     return option in BACKENDS[name].options or option.startswith(THREADS)
 
 
-def joined(name: str, options: Collection[str] = ()) -> str:
+def join_name(name: str, options: Collection[str] = ()) -> str:
     """A backend with options, in the form that `create` takes. InputError if there is none."""
     if name not in BACKENDS:
         raise InputError(f"no backend {name!r}; this version has {', '.join(sorted(BACKENDS))}")
@@ -159,7 +160,7 @@ def of_model(environment: Mapping[str, Any]) -> str:
     options = [o for o in known if environment.get(o) is True]
     if threads := environment.get("threads_asked"):
         options.append(f"{THREADS}{threads}")
-    return joined(name, options)
+    return join_name(name, options)
 
 
 def threads_of(backend: str, device: str) -> int | None:
@@ -182,7 +183,7 @@ def threads_of(backend: str, device: str) -> int | None:
 
 def create(backend: str, device: str) -> Backend:
     """The backend for `device`; InputError, MissingPackageError or DeviceError if there is none."""
-    name, options = split(joined(*split(backend)))
+    name, options = split(join_name(*split(backend)))
     threads = threads_of(backend, device)
     switches = {option: True for option in options if not option.startswith(THREADS)}
     os.environ.setdefault(*KERNELS_KEPT)
@@ -209,7 +210,7 @@ def training_of(backend: Backend) -> Any:
 # ---- What the backends share
 
 
-def opened(spec: str, input_size: Size, is_own: Callable[[Any], bool], name: str) -> Any:
+def open_own_network(spec: str, input_size: Size, is_own: Callable[[Any], bool], name: str) -> Any:
     """A user's network; NetworkError if it is of another framework than the backend `name`."""
     network = open_network(spec, input_size, weights=True)
     if not is_own(network.model):

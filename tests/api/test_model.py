@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import lolat
 from benchmarks import published_figures
-from lolat.api import choosing
+from lolat.api import choosing, loading, profile_names, serving
 from lolat.api.model import Model
 from lolat.api.predicting import exceeded
 from lolat.api.sheets import of_sheet
@@ -425,12 +425,12 @@ def test_several_precisions_are_a_row_each() -> None:
 
 
 def test_models_that_serve_are_chosen_by_names_and_all() -> None:
-    assert [*choosing.serving_models("h100-vllm, b200-vllm")] == ["h100-vllm", "b200-vllm"]
-    every = choosing.serving_models("all")
+    assert [*serving.serving_models("h100-vllm, b200-vllm")] == ["h100-vllm", "b200-vllm"]
+    every = serving.serving_models("all")
     assert {"h100-vllm", "b200-trtllm", "l4"} <= {*every}
     assert {"rtx-4090", "rtx-5090", "mi300x"} <= {*every}  # by their data sheets
     left_out = dict[str, str]()
-    assert {*choosing.serving_models("all", left_out=left_out)} == {*every}
+    assert {*serving.serving_models("all", left_out=left_out)} == {*every}
     assert {"rtx-pro-6000-max-q", "h100-pcie", "rtx-a6000"} <= {
         *left_out
     }  # each answers by its name
@@ -442,7 +442,7 @@ def test_models_that_serve_are_chosen_by_names_and_all() -> None:
         every
     )  # another A100 serves; no bfloat16
     assert all("llm" in model.file.document for model in every.values())
-    one = {*choosing.serving_models("all", of_any=True)}
+    one = {*serving.serving_models("all", of_any=True)}
     assert {"h100-vllm", "rtx-4090"} <= one < {*every}
 
 
@@ -460,7 +460,7 @@ def test_a_damaged_file_is_no_reason_to_refuse_a_question_about_another(
     _, left_out = choosing.devices(["all"])
     assert "broken.json" in left_out["broken"]
     served = dict[str, str]()
-    assert "h100-vllm" in choosing.serving_models("all", left_out=served)
+    assert "h100-vllm" in serving.serving_models("all", left_out=served)
     assert "damaged" in served["broken"]
 
 
@@ -474,7 +474,7 @@ def test_a_bundled_file_by_a_data_sheet_is_that_of_today(name: str) -> None:
 
 
 def test_a_model_of_networks_leads_to_those_that_serve() -> None:
-    model = Model.load(choosing.full_name("h100"))
+    model = Model.load(profile_names.full_name("h100"))
     for ask in (lambda: model.llm("qwen3-8b"), lambda: model.cost("qwen3-8b", 1, input_size=99)):
         with pytest.raises(ModelFileError) as caught:
             ask()
@@ -487,7 +487,7 @@ def test_a_gpu_by_its_data_sheet_serves_in_python_as_in_the_command(
 ) -> None:
     asked = "llm", name, "llama-3.1-8b", "--concurrency", 8, "--json"
     command = json.loads(Command(capsys).done(*asked).out)
-    found = json.loads(json.dumps(choosing.load(name).llm("llama-3.1-8b", concurrency=8).to_dict()))
+    found = json.loads(json.dumps(loading.load(name).llm("llama-3.1-8b", concurrency=8).to_dict()))
     assert found["rows"] == command["rows"]
     assert found["warnings"] == command["warnings"]
 
@@ -513,7 +513,7 @@ def test_nine_in_ten_published_times_lie_inside_the_interval_of_a_data_sheet() -
 
 
 def test_a_missing_argument_and_a_function_are_refused_with_the_remedy() -> None:
-    model: Any = choosing.load("rtx-4090-amp")
+    model: Any = loading.load("rtx-4090-amp")
     with pytest.raises(InputError, match=r"^batch_size is missing; expected samples"):
         model.cost("timm:resnet18", samples=100)
     with pytest.raises(InputError, match=r"is a function, no network; call it: made\(\)"):
@@ -527,7 +527,7 @@ def made() -> None:
 def test_a_language_model_is_not_served_in_another_mode() -> None:
     for mode in ({"precision": "fp32"}, {"launch": "eager"}, {"channels_last": True}):
         with pytest.raises(InputError) as caught:
-            choosing.load("h100-vllm").run_as(**mode).llm("qwen3-8b", concurrency=1)  # type: ignore[arg-type]
+            loading.load("h100-vllm").run_as(**mode).llm("qwen3-8b", concurrency=1)  # type: ignore[arg-type]
         assert caught.value.code == "run-as"
 
 

@@ -20,7 +20,6 @@ from lolat.cli.main import lolat, run
 from lolat.microbench import check, environment
 from lolat.microbench.environment import Difference
 from lolat.microbench.timing import JobLatency, Latencies
-from lolat.readers.size import numbers_of
 from lolat.tables.blocks import Point
 from tests import synthetic
 
@@ -198,12 +197,12 @@ class Measuring:
     def measure(
         self, runner: Any, backend: str, wanted: Sequence[check.Case], references: Any
     ) -> check.Measured:
-        self.calls[-1][2].extend((c.spec, c.batch_size, c.input_size) for c in wanted)
+        self.calls[-1][2].extend((c.spec, c.batch_size, c.input_size.given) for c in wanted)
         names = list(dict.fromkeys(c.spec for c in wanted))
         networks = []
         for case in wanted:
             i = names.index(case.spec)
-            size = 8 * i + (numbers_of(case.input_size) or (32,))[0]
+            size = 8 * i + (case.input_size.numbers or (32,))[0]
             graph = synthetic.network(stages=1 + i % 4, size=size, name=case.spec)
             if case.spec not in self.failures:
                 ms = 1.1 * self.model.predict(graph, case.batch_size).latency_ms

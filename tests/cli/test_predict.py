@@ -16,7 +16,7 @@ from lolat.api.model import Model
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.io.tables import read_table
-from lolat.readers.size import as_sizes, of_images
+from lolat.readers.size import as_size
 from tests import synthetic
 from tests.cli.commands import Command, one_line, process
 
@@ -25,8 +25,8 @@ READ: list[tuple[Any, ...]] = []
 
 def read(network: str, input_size: Any = None) -> Graph:
     """A reader of networks that come by name, of any size up to 640."""
-    READ.append((network, tuple(input_size or ())))
-    side = (of_images(as_sizes(input_size)) or (56,))[0]
+    READ.append((network, as_size(input_size).given))
+    side = (as_size(input_size).images or (56,))[0]
     if network.startswith("keras:Missing") or side > 640:
         raise NetworkError(f"no network {network!r}: expected keras:NAME")
     if network == "keras:Strange":
@@ -48,7 +48,7 @@ def test_options_go_where_they_belong(lolat: Command, model: Path) -> None:
     lolat("predict", model, "keras:A", "--input-size", "224,192,3")
     extended = lolat.json("predict", model, "keras:B", "--input-size", "96")
     lolat("predict", model, "keras:A", "--sequence-length", "77", "--input-size", "96")
-    named = (("input_size", (96,)), ("sequence_length", (77,)))
+    named = {"input_size": (96,), "sequence_length": 77}
     assert [("keras:A", (224, 192, 3)), ("keras:B", (96,)), ("keras:A", named)] == READ
     two = lolat.json("predict", model, "keras:B", "--predictor", "two-regime", "--input-size", 96)
     assert (extended["predictor"], two["predictor"]) == ("extended", "two-regime")

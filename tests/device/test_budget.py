@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import lolat
 from lolat.api.model import Model
 from lolat.device.budget import LARGEST_TRIED_BATCH, MOST_WIDTH, WIDTH_STEPS, BudgetAnswer, budget
-from lolat.device.predicting import last_within
+from lolat.device.largest_batch import last_within
 from lolat.device.question import Question
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, NetworkError
 from lolat.graph import Graph, GraphBuilder

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import lolat
 from lolat.api.model import Model
 from lolat.device.execution_modes import _changed
-from lolat.device.file import DeviceFile, made
+from lolat.device.file import DeviceFile, new_document
 from lolat.device.summary import fitted_on_words, mode_words
 from lolat.errors import InputError, LolatError
 from lolat.graph import Graph, GraphBuilder
@@ -455,15 +455,15 @@ def test_what_a_device_is_known_from(
 ) -> None:
     counts = dict.fromkeys(("acts", "inp", "flops", "traffic", "weights", "ops"), 1)
     each = [{"name": "block", "latency_ms": 1.0, "samples_ms": None, **counts, **p} for p in points]
-    file = DeviceFile(made("a", "b", environment) | {"points": each})
+    file = DeviceFile(new_document("a", "b", environment) | {"points": each})
     assert fitted_on_words(file) == words
 
 
 def test_how_a_device_runs_networks() -> None:
-    file = DeviceFile(made("a", "b", {"framework": "torch", "half": True, "compile": True}))
+    file = DeviceFile(new_document("a", "b", {"framework": "torch", "half": True, "compile": True}))
     assert mode_words(file) == "fp16, PyTorch, compiled"
     assert file.mode.channels_last is False
-    assert mode_words(DeviceFile(made("a", "b", {}))) == "fp32"
+    assert mode_words(DeviceFile(new_document("a", "b", {}))) == "fp32"
 
 
 def test_a_network_in_bfloat16_on_a_gpu_without_it_is_asked_in_float16() -> None:

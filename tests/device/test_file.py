@@ -16,7 +16,16 @@ from hypothesis import given, settings
 import lolat
 from lolat.api.model import Model
 from lolat.device import file as model_file
-from lolat.device.file import OF_INFERENCE, OF_TRAINING, DeviceFile, made, merged, put, read, write
+from lolat.device.file import (
+    OF_INFERENCE,
+    OF_TRAINING,
+    DeviceFile,
+    add_sections,
+    merged,
+    new_document,
+    read,
+    write,
+)
 from lolat.device.remedies import lacks
 from lolat.errors import InputError, LolatError, ModelFileError
 from tests import synthetic
@@ -24,7 +33,7 @@ from tests.strategies import models
 from tests.training import known_device
 
 Place = tuple[str | int, ...]
-EPOCHS = {**made("gpu", "V100", {"device": "gpu"}), "epochs": {"rows": 3}}
+EPOCHS = {**new_document("gpu", "V100", {"device": "gpu"}), "epochs": {"rows": 3}}
 """A model of timed epochs alone."""
 
 
@@ -263,7 +272,7 @@ def test_a_model_without_inference(tmp_path: Path) -> None:
 def test_a_lacking_section_has_its_command(section: str, command: str) -> None:
     where = {"device": "gpu", "framework": "torch"}
     error = lacks(
-        DeviceFile(made("a", "b", where) | {"spaces": {"darts": {}}}), "a b.json", section
+        DeviceFile(new_document("a", "b", where) | {"spaces": {"darts": {}}}), "a b.json", section
     )
     assert "a b.json knows networks of darts, but no" in str(error)
     assert command in str(error)
@@ -273,15 +282,15 @@ def test_sections_are_added_and_the_others_kept(tmp_path: Path) -> None:
     path = tmp_path / "desk.json"
     inference = synthetic.document()
     write(path, inference)
-    put(path, {"epochs": EPOCHS["epochs"]})
-    put(path, {"spaces": {"fbnet": {"x": 1}}})
+    add_sections(path, {"epochs": EPOCHS["epochs"]})
+    add_sections(path, {"spaces": {"fbnet": {"x": 1}}})
     assert read(path).document == {
         **inference,
         "epochs": EPOCHS["epochs"],
         "spaces": {"fbnet": {"x": 1}},
     }
-    put(path, {"spaces": {"nasbench201": {"y": 2}}})
-    put(path, {"spaces": {"fbnet": {"x": 3}}}, inference["device"])
+    add_sections(path, {"spaces": {"nasbench201": {"y": 2}}})
+    add_sections(path, {"spaces": {"fbnet": {"x": 3}}}, inference["device"])
     assert read(path).document["spaces"] == {"fbnet": {"x": 3}, "nasbench201": {"y": 2}}
     network = synthetic.network()
     before = lolat.Model(inference).predict(network)  # numbers of what was known stay
@@ -291,12 +300,12 @@ def test_sections_are_added_and_the_others_kept(tmp_path: Path) -> None:
 
 def test_another_device_is_refused_and_nothing_lost(path: Path) -> None:
     with pytest.raises(InputError) as error:
-        put(path, {"spaces": {"fbnet": {}}}, "a GPU")
+        add_sections(path, {"spaces": {"fbnet": {}}}, "a GPU")
     assert error.value.code == "other-device"
     assert unchanged(path)
     path.write_text("{}")
     with pytest.raises(ModelFileError):
-        put(path, {"spaces": {"fbnet": {}}})
+        add_sections(path, {"spaces": {"fbnet": {}}})
     assert path.read_text() == "{}"
 
 

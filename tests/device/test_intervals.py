@@ -19,8 +19,8 @@ from lolat.device.intervals import (
     conformal_quantile,
     t_quantile,
 )
-from lolat.device.predicting import widened_half_width
 from lolat.device.schema import Noise
+from lolat.device.uncertainty import widened_half_width
 from lolat.errors import InputError
 
 RESIDUALS = tuple(i / 100 for i in range(-50, 50))  # the 91st smallest of their sizes is 0.45

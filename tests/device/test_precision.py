@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from lolat.device.predictors.precision import PRECISION_SPREAD, in_precision
 from lolat.errors import InputError
 from lolat.graph import work as c
-from lolat.graph.modes import AMP, BFLOAT16, FLOAT16, FLOAT32, TF32, Mode
-from lolat.hardware.gpus import dtype_named, find_gpu
+from lolat.graph.modes import AMP, BFLOAT16, FLOAT16, FLOAT32, TF32, Mode, dtype_named
+from lolat.hardware.card_names import find_gpu
 from lolat.tables.modes import MODE_COLUMNS, mode_of_name
 from tests.device.test_roofline import MOVING_BANDWIDTH, RATE, formula, work_of
 

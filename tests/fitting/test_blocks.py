@@ -11,9 +11,7 @@ from lolat.api.model import Model
 from lolat.device.predictors.additive import TERMS
 from lolat.device.schema import validate
 from lolat.errors import InputError
-from lolat.fitting.blocks import (
-    fit_document,
-)
+from lolat.fitting.blocks import fit_document
 from lolat.fitting.cross_validation import error_figures
 from lolat.fitting.least_squares import fit_relative
 from lolat.graph.counts import FEATURES, MEMBERS

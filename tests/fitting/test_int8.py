@@ -11,6 +11,7 @@ import pytest
 
 import lolat
 from lolat.device.file import read, write
+from lolat.device.lookup import find_model
 from lolat.device.predictors import AdditiveCosts
 from lolat.fitting.int8 import LEAST_OF_SCHEME, with_int8
 from lolat.graph import Graph
@@ -18,7 +19,6 @@ from lolat.graph.analysis import analyze
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from lolat.graph.quantized import DYNAMIC, INT8_CLASSES, SCHEMES, SIGNED, STATIC, as_quantized
-from lolat.io.paths import find_model
 from lolat.microbench.blocks import QUANTIZED, known_graphs
 from lolat.tables.blocks import Point
 

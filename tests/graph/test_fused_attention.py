@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lolat.api.choosing import load
+from lolat.api.loading import load
 from lolat.graph.edits import with_fused_attention
 from lolat.readers import read
 

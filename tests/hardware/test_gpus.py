@@ -9,18 +9,10 @@ import pytest
 import lolat
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.modes import BFLOAT16, FLOAT16, FLOAT32
+from lolat.graph.modes import BFLOAT16, FLOAT16, FLOAT32, PRECISION_OF, dtype_named
+from lolat.hardware.card_names import card_of, find_gpu, is_card, is_one_card
 from lolat.hardware.environment import Environment
-from lolat.hardware.gpus import (
-    PRECISION_OF,
-    Gpu,
-    _sheets,
-    card_of,
-    dtype_named,
-    find_gpu,
-    is_card,
-    is_one_card,
-)
+from lolat.hardware.gpus import Gpu, sheets
 from lolat.hardware.hardware import Hardware
 from lolat.llm.gpu import sheet_of
 from tests.synthetic import network
@@ -77,9 +69,7 @@ SXM_NAMES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "sheet", [g for _, g in _sheets() if "SXM" in g.name], ids=lambda g: g.name
-)
+@pytest.mark.parametrize("sheet", [g for _, g in sheets() if "SXM" in g.name], ids=lambda g: g.name)
 def test_a_name_with_sxm_is_never_a_pcie_card(sheet: Gpu) -> None:
     card, gib = (
         sheet.name.split()[0],

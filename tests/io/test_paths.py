@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lolat.device.lookup import find_model
 from lolat.errors import InputError, ModelFileError
 from lolat.io import paths
 
@@ -26,7 +27,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
 
 def refusal(name: str) -> str:
     with pytest.raises(ModelFileError) as caught:
-        paths.find_model(name)
+        find_model(name)
     assert str(caught.value).isprintable()
     return str(caught.value)
 
@@ -67,25 +68,25 @@ def test_local_is_the_one_learned_last(folders: tuple[Path, Path]) -> None:
     put(local / "b.json.journal.jsonl")
     # A file or folder that happens to be called so does not take the word's meaning.
     Path("local").mkdir()
-    assert paths.find_model("local") == last
+    assert find_model("local") == last
 
 
 def test_a_file_comes_before_a_local_and_a_shipped_model(folders: tuple[Path, Path]) -> None:
     local, shipped = folders
     put(shipped / "cpu.json")
-    assert paths.find_model("cpu") == paths.find_model("cpu.json") == shipped / "cpu.json"
+    assert find_model("cpu") == find_model("cpu.json") == shipped / "cpu.json"
     put(local / "cpu.json")
-    assert paths.find_model("cpu") == local / "cpu.json"
+    assert find_model("cpu") == local / "cpu.json"
     Path("cpu").mkdir()
-    assert paths.find_model("cpu") == local / "cpu.json"
+    assert find_model("cpu") == local / "cpu.json"
     put(Path("cpu.json"))
-    assert paths.find_model("cpu.json") == Path("cpu.json")
-    assert paths.find_model("cpu") == local / "cpu.json", "the file that lies here is not meant"
+    assert find_model("cpu.json") == Path("cpu.json")
+    assert find_model("cpu") == local / "cpu.json", "the file that lies here is not meant"
     put(Path("mine.json"))
-    assert paths.find_model("mine") == Path("mine.json")
+    assert find_model("mine") == Path("mine.json")
     # An existing file is taken whatever it is called; its reader says whether it is a model.
     put(Path("notes.txt"))
-    assert paths.find_model("notes.txt") == Path("notes.txt")
+    assert find_model("notes.txt") == Path("notes.txt")
 
 
 def test_what_is_not_there_names_what_is(folders: tuple[Path, Path]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from lolat.device.file import made
+from lolat.device.file import new_document
 from lolat.llm.config import read_decoder
 from lolat.llm.gpu import FittedKernel, FrameworkOverheads, ServingSection, Sheet, specs_of
 from lolat.llm.kernel_models import KERNEL_MODELS
@@ -89,7 +89,7 @@ def document(known: ServingSection | None = None) -> dict[str, Any]:
     """A model file that knows nothing but language models."""
     where = {"device": "unknown", "source": "made up"}
     llm = {"llm": msgspec.to_builtins(known or section())}
-    return made("made-up", "made-up (vllm)", where) | llm
+    return new_document("made-up", "made-up (vllm)", where) | llm
 
 
 def kernel_ms(

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lolat.api.choosing import load
+from lolat.api.loading import load
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError, ModelFileError
 from lolat.hardware.prices import Prices, price_list

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 import lolat as package
-from lolat.api.choosing import serving_model
 from lolat.api.model import Model
+from lolat.api.serving import serving_model
 from lolat.errors import AnswerIsNo, InputError, LolatError
 from lolat.llm.answer import ServingAnswer
 from lolat.llm.compare import compare

@@ -13,12 +13,7 @@ import pytest
 import lolat
 from lolat.errors import InputError
 from lolat.llm.calibration import SPREADS
-from lolat.llm.fit import (
-    IN_GENERAL,
-    complete,
-    fit_operation,
-    section_from,
-)
+from lolat.llm.fit import IN_GENERAL, complete, fit_operation, section_from
 from lolat.llm.frameworks import framework_in
 from lolat.llm.gpu import FittedKernel, operation_ms
 from lolat.llm.kernel_models import KERNEL_MODELS

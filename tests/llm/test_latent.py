@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from lolat.api.choosing import load
+from lolat.api.loading import load
 from lolat.api.model import Model
 from lolat.errors import InputError
 from lolat.llm import calibration

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from lolat import load
-from lolat.api.choosing import serving_models
 from lolat.api.model import Model
+from lolat.api.serving import serving_models
 from lolat.errors import AnswerIsNo
 from lolat.llm.config import read_decoder
 from lolat.llm.gpu import ServedFit, ServedRow

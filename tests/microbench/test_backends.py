@@ -31,11 +31,11 @@ from tests.microbench.fakes import FakeDevice
 def test_a_backend_with_options_is_one_word(
     monkeypatch: pytest.MonkeyPatch, name: str, options: list[str], written: str
 ) -> None:
-    assert backends.joined(name, options) == written
+    assert backends.join_name(name, options) == written
     again, found = backends.split(written)
     assert (again, sorted(found)) == (name, sorted(options))
     flags = [o for o in options if "=" not in o]
-    plain = backends.joined(name, flags)
+    plain = backends.join_name(name, flags)
     threads = next((int(o.partition("=")[2]) for o in options if "=" in o), None)
     monkeypatch.setattr(backends, "cpu_count", lambda: 12)
     assert backends.threads_of(written, "cpu") == threads

@@ -14,6 +14,7 @@ from lolat.microbench import check
 from lolat.microbench.blocks import Predefined
 from lolat.microbench.check import Case, NetworkAgain
 from lolat.microbench.runner import Runner
+from lolat.readers.size import Size
 from lolat.tables.blocks import Point
 from tests.microbench.fakes import FakeDevice, tiny
 
@@ -48,8 +49,8 @@ def measure(*networks: str, backend: str = "fake", sizes: Sequence[int] = (1,)) 
 
 
 def test_every_network_at_every_batch_size_none_twice() -> None:
-    cases = [case for case, _ in check.read_cases(["a", "b", "a"], [4, 1, 4], (96,))]
-    assert cases == [Case(name, n, (96,)) for name in ("a", "b") for n in (4, 1)]
+    cases = [case for case, _ in check.read_cases(["a", "b", "a"], [4, 1, 4], Size((96,)))]
+    assert cases == [Case(name, n, Size((96,))) for name in ("a", "b") for n in (4, 1)]
     assert cases[0].key == "a 96 x4"
 
 

@@ -24,6 +24,7 @@ from lolat.microbench.environment import FIELDS
 from lolat.microbench.learn_training import TRAINING_BLOCKS
 from lolat.microbench.runner import Settings
 from lolat.microbench.worker import WorkerProcess
+from lolat.readers.size import as_size
 from tests.microbench.fakes import covering, small, tiny
 
 NEEDED = {"tensorflow": "keras", "torch": "torch", "onnxruntime": "onnxruntime"}
@@ -381,7 +382,7 @@ def test_another_framework(
     monkeypatch.syspath_prepend(str(tmp_path))
     size = (64,) if spec.startswith("examples") else ()
     with pytest.raises(NetworkError, match=name):
-        backend(name).prepare_network(spec, size, 1)
+        backend(name).prepare_network(spec, as_size(size), 1)
 
 
 @every_backend

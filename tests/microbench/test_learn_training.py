@@ -16,11 +16,7 @@ from lolat.graph.layers import Layers
 from lolat.microbench import learn, learn_training
 from lolat.microbench.blocks import Predefined
 from lolat.microbench.learn import REFERENCES
-from lolat.microbench.learn_training import (
-    MEASURED,
-    TRAINING_BLOCKS,
-    batch_sizes,
-)
+from lolat.microbench.learn_training import MEASURED, TRAINING_BLOCKS, batch_sizes
 from lolat.microbench.runner import Settings
 from lolat.training.pass_counts import PASS_TERMS, pass_rows, started, variables
 from tests import synthetic

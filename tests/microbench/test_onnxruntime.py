@@ -17,6 +17,7 @@ from lolat.graph.quantized import SCHEMES, STATIC, as_quantized, int8_steps
 from lolat.microbench.backends import create
 from lolat.microbench.blocks import BLOCKS, as_known
 from lolat.readers.onnx import read_file
+from lolat.readers.size import Size
 from tests.processes import PATIENCE_S
 
 onnx: Any = pytest.importorskip("onnx")
@@ -139,10 +140,10 @@ def saved(path: Path, batch: int | str, size: int | str = 8) -> Path:
 def test_a_file_is_run_at_a_size(tmp_path: Path) -> None:
     backend = create("onnxruntime", "cpu")
     path = saved(tmp_path / "net.onnx", "batch", "side")
-    call = backend.prepare_network(str(path), (12,), 5)
+    call = backend.prepare_network(str(path), Size((12,)), 5)
     call()
     assert [(x.shape, x.dtype) for x in call.inputs] == [((5, 3, 12, 12), np.float32)]
     fixed = str(saved(tmp_path / "fixed.onnx", 2))
-    assert backend.prepare_network(fixed, (), 2).inputs[0].shape == (2, 3, 8, 8)
+    assert backend.prepare_network(fixed, Size(), 2).inputs[0].shape == (2, 3, 8, 8)
     with pytest.raises(MeasuringError, match=r"fixed\.onnx' is made only for batch size 2"):
-        backend.prepare_network(fixed, (), 1)
+        backend.prepare_network(fixed, Size(), 1)

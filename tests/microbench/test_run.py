@@ -18,14 +18,7 @@ from lolat.errors import MeasuringError
 from lolat.graph import Graph
 from lolat.graph.layers import Layers
 from lolat.microbench.journal import Journal, read
-from lolat.microbench.runner import (
-    Job,
-    Outcome,
-    Runner,
-    Settings,
-    groups,
-    keep_bytes,
-)
+from lolat.microbench.runner import Job, Outcome, Runner, Settings, groups, keep_bytes
 from lolat.microbench.timing import MOST_LOOPS, latencies
 from tests.microbench.fakes import ALWAYS, FakeDevice, Watcher
 

@@ -12,7 +12,7 @@ import numpy as np
 from lolat.io.tables import parse_table
 from lolat.mlp.layer_model import DenseLayer, LayerModel, ranges
 from lolat.mlp.recipes import PAPER, data_sheets
-from lolat.mlp.table import ACTIVATIONS, OPTIMIZERS, LayerTable, parse
+from lolat.mlp.table import ACTIVATIONS, LAYER_OPTIMIZERS, LayerTable, layers_of
 
 CONVOLUTION = {
     "gpu": "V100", "run": "0", "batch_size": "8", "input_size": "56", "kernel_size": "3",
@@ -56,7 +56,7 @@ def random_rows(
         gpu = str(rng.choice(gpus))
         row = {**ROWS[layer], "gpu": gpu}
         row["batch_size"] = str(rng.integers(1, 33))
-        row["activation"], row["optimizer"] = rng.choice(ACTIVATIONS), rng.choice(OPTIMIZERS)
+        row["activation"], row["optimizer"] = rng.choice(ACTIVATIONS), rng.choice(LAYER_OPTIMIZERS)
         passes = 1 if row["optimizer"] == "none" else 3
         if layer == "dense":
             sizes = rng.integers(1, 4096, 2)
@@ -77,7 +77,7 @@ def random_rows(
 
 def table(rows: Sequence[Mapping[str, str]]) -> LayerTable:
     """The rows as a table."""
-    return parse(parse_table(csv_text(rows), "rows.csv"))
+    return layers_of(parse_table(csv_text(rows), "rows.csv"))
 
 
 def table_of(layer: str, *changes: Mapping[str, str]) -> LayerTable:

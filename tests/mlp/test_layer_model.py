@@ -12,12 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from lolat.errors import InputError, ModelFileError
-from lolat.mlp.layer_model import (
-    DenseLayer,
-    output_of,
-    read_layer_model,
-    write_layer_model,
-)
+from lolat.mlp.layer_model import DenseLayer, output_of, read_layer_model, write_layer_model
 from tests.mlp.tables import hand_model, table_of
 
 

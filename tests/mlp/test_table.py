@@ -9,12 +9,12 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.io.tables import read_table
-from lolat.mlp.table import LAYER_COLUMNS, LayerTable, parse
+from lolat.mlp.table import LAYER_COLUMNS, LayerTable, layers_of
 from tests.mlp.tables import CONVOLUTION, DENSE, csv_text, rows_of, write
 
 
 def read(path: Path, **options: object) -> LayerTable:
-    return parse(read_table(path), **options)  # type: ignore[arg-type]
+    return layers_of(read_table(path), **options)  # type: ignore[arg-type]
 
 
 def refused(path: Path, **options: object) -> str:
@@ -52,7 +52,7 @@ def test_only_what_describes_a_layer_is_needed(tmp_path: Path) -> None:
     row = {name: DENSE[name] for name in LAYER_COLUMNS["dense"]}
     path = write(tmp_path / "a.csv", [row])
     assert len(read(path, times=False)) == 1
-    assert "lacks the columns time_ms_median" in refused(path)
+    assert "lacks the column time_ms_median" in refused(path)
 
 
 @pytest.mark.parametrize(

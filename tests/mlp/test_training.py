@@ -16,7 +16,7 @@ from lolat.mlp import training
 from lolat.mlp.layer_model import DenseLayer, output_of, read_layer_model, write_layer_model
 from lolat.mlp.recipes import PAPER, Recipe, data_sheets
 from lolat.mlp.table import TIME, LayerTable
-from lolat.mlp.training import compiled, learn, numpy_layers, split, train
+from lolat.mlp.training import build_network, learn, numpy_layers, split, train
 from tests.mlp.tables import random_rows, table
 
 STEPS = replace(
@@ -83,7 +83,7 @@ def by_hand(
     ids=["paper", "best"],
 )
 def test_the_steps_are_those_of_adam_written_out(recipe: Recipe) -> None:
-    first = numpy_layers(compiled(recipe, 3, steps=1, epochs=6, seed=1))
+    first = numpy_layers(build_network(recipe, 3, steps=1, epochs=6, seed=1))
     expected, losses = by_hand(weights(first), recipe, 6)
     layers, found = trained(recipe, 6)
     assert found == pytest.approx(losses, rel=1e-4)
@@ -93,7 +93,7 @@ def test_the_steps_are_those_of_adam_written_out(recipe: Recipe) -> None:
 
 @pytest.mark.parametrize("is_log", [False, True])
 def test_the_numpy_network_answers_as_the_keras_one(is_log: bool) -> None:
-    network = compiled(replace(STEPS, is_log=is_log, dropout=0.3), 3, 1, 1, 1)
+    network = build_network(replace(STEPS, is_log=is_log, dropout=0.3), 3, 1, 1, 1)
     expected = np.asarray(network(X, training=False))[:, 0]
     assert np.ptp(expected) > 0.01
     np.testing.assert_allclose(output_of(numpy_layers(network), X), expected, rtol=1e-5, atol=1e-6)
@@ -123,7 +123,7 @@ class Filled:
         self.value, self.well, self.seeds = value, well, []  # type: tuple[float, int, list[int]]
 
     def __call__(self, recipe: Recipe, *sizes: int) -> Any:
-        network = compiled(recipe, *sizes)
+        network = build_network(recipe, *sizes)
         self.seeds.append(sizes[-1])
         if len(self.seeds) != self.well:
             kernel = network.layers[-1].kernel

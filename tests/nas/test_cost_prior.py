@@ -38,7 +38,7 @@ def test_needed_and_folded_edges_of_many_cells() -> None:
     archs = some_cells(2000)
     rows = KNOWN[0].parse(archs)
     for arch, row, fed, folded in zip(
-        archs, *nasbench201.needed(rows), nasbench201.folded(rows), strict=True
+        archs, *nasbench201.needed_edges(rows), nasbench201.folded(rows), strict=True
     ):
         assert edges_of(row) == needed_edges(arch)
         assert fed == any(begin == 0 for begin, _ in needed_edges(arch))

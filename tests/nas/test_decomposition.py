@@ -302,7 +302,7 @@ def test_too_many_networks_are_refused_before_they_are_built(
         return chain(*widths.values(), 3, "relu")  # type: ignore[arg-type]
 
     for most, task in ((100, "takes 148 networks"), (200, "a table of")):
-        monkeypatch.setattr("lolat.nas.decomposition.MOST_NETWORKS", most)
+        monkeypatch.setattr("lolat.nas.candidates.MOST_NETWORKS", most)
         with pytest.raises(InputError, match=task):
             Space.from_factory(wide, numbered(tuple(range(8, 408, 8)), 3)).prepare()
         assert bool(built) == (most == 200)

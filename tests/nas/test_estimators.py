@@ -17,7 +17,7 @@ from lolat.api.model import Model
 from lolat.device.predictors.additive import AdditiveCosts
 from lolat.errors import InputError
 from lolat.nas import estimators
-from lolat.nas.estimators import LatencyEstimator, compiled
+from lolat.nas.estimators import LatencyEstimator, table_estimator
 from lolat.nas.ranking import Candidates, best_of
 from lolat.nas.space import CHUNK, Grid, Space
 from lolat.nas.user_code import find_space
@@ -33,7 +33,7 @@ def made(
     sizes: list[int], tables: dict[tuple[int, ...], Any], formula: Any = PLAIN
 ) -> LatencyEstimator:
     """A estimator of made-up milliseconds."""
-    return compiled(
+    return table_estimator(
         Grid(tuple(sizes)), [(p, np.asarray(t, float)) for p, t in tables.items()], formula, 1
     )
 

@@ -17,7 +17,7 @@ from scipy.stats import t as student
 
 from lolat import nas
 from lolat.api.model import Model
-from lolat.device.file import made
+from lolat.device.file import new_document
 from lolat.errors import InputError, ModelFileError
 from lolat.nas import FewShotModel, Space, fit
 from lolat.nas.cost_fit import FREEDOM, WeightedFit, outlying, weighted_fits
@@ -207,7 +207,7 @@ def test_ten_samples_rank_the_networks_that_the_space_builds(make: Callable[[], 
 
 
 def with_section(space: str, section: Any) -> Model:
-    document = {**made("m", "a phone", {}), "default": "", "spaces": {space: section}}
+    document = {**new_document("m", "a phone", {}), "default": "", "spaces": {space: section}}
     return Model(document, "m.json")
 
 

@@ -20,8 +20,9 @@ from lolat.device.prediction import Prediction
 from lolat.errors import AnswerIsNo, InputError
 from lolat.nas import Space, search, spaces
 from lolat.nas.answers import Answer
+from lolat.nas.objective import Objective
 from lolat.nas.search import FrontCandidate, SearchResult, front
-from lolat.nas.user_code import Objective, find_space
+from lolat.nas.user_code import find_space
 from lolat.units import between, milliseconds
 from tests import synthetic
 from tests.nas.test_space import small
@@ -275,7 +276,7 @@ def test_scores_reach_the_disk_once_a_second_and_at_the_end(
 ) -> None:
     """Each is in the file at once, so that only a loss of power could take those of a second."""
     path, lines, synced, now = tmp_path / "s.csv", [], [], [100.0]
-    monkeypatch.setattr("lolat.nas.user_code.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("lolat.nas.objective.time.monotonic", lambda: now[0])
     monkeypatch.setattr(os, "fsync", lambda _: synced.append(path.read_text().count("\n")))
 
     def slow(candidate: tuple[int, ...]) -> float:

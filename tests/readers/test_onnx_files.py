@@ -19,7 +19,7 @@ from lolat.errors import MissingPackageError
 from lolat.graph.counts import count
 from lolat.graph.memory import parameters
 from lolat.readers.onnx import read_file, read_inputs, read_model
-from lolat.readers.size import as_sizes
+from lolat.readers.size import as_size
 from lolat.training.memory import numbers_of
 from tests.readers.counting import refused
 from tests.readers.onnx_networks import graph_of, kinds, model, node, saved, six, total
@@ -339,7 +339,7 @@ def test_a_batch_of_one_written_into_a_reshape(tmp_path: Path) -> None:
 def test_steps_in_front_are_no_batch(tmp_path: Path, x: Any, batched: bool) -> None:
     """5 steps: 5 x 8 x 6 products, and as many for each sample where there is a batch."""
     made = model([node("MatMul", "x w", "y")], x, w=(8, 6))
-    graph = graph_of(tmp_path, made, as_sizes({"sequence_length": 5}))
+    graph = graph_of(tmp_path, made, as_size({"sequence_length": 5}))
     assert graph.input_sizes == [(5, 8)]
     assert [count(graph).total(n).flops for n in (1, 2)] == [240, 240 * (1 + batched)]
     assert any("no batch axis" in text for text in graph.warnings) != batched

@@ -9,6 +9,7 @@ import pytest
 
 from lolat.readers import bundled, open_network
 from lolat.readers.bundled import FILE, bundled_graph, bundled_networks
+from lolat.readers.size import as_size
 from tests.processes import python
 
 ROOT = Path(__file__).parents[2]
@@ -57,9 +58,9 @@ def test_its_own_size_however_it_is_written_and_no_other(network: str) -> None:
     assert graph is not None
     assert graph.tensors[graph.inputs[0]].shape == (1, *shape)
     for size in ((224,), (224, 224), shape):
-        assert bundled_graph(network, size) == graph
+        assert bundled_graph(network, as_size(size)) == graph
     for size in ((192,), shape[::-1], ((224,), (224,))):
-        assert bundled_graph(network, size) is None
+        assert bundled_graph(network, as_size(size)) is None
 
 
 @pytest.mark.usefixtures("of_any_version")

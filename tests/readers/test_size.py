@@ -10,7 +10,7 @@ import pytest
 
 from lolat.errors import InputError, NetworkError
 from lolat.graph import GraphBuilder
-from lolat.readers.size import InputForm, as_size, as_sizes, filled, is_of_size, options_of
+from lolat.readers.size import InputForm, Size, as_numbers, as_size, filled, is_of_size
 
 
 @pytest.mark.parametrize(
@@ -18,36 +18,36 @@ from lolat.readers.size import InputForm, as_size, as_sizes, filled, is_of_size,
 )
 def test_sizes_are_positive_whole_numbers(size: Any) -> None:
     with pytest.raises(InputError):
-        as_size(size)
+        as_numbers(size)
 
 
 def test_sizes_as_tuples() -> None:
-    assert [as_size(s) for s in (None, 224, [3, 4], np.int64(8))] == [(), (224,), (3, 4), (8,)]
+    assert [as_numbers(s) for s in (None, 224, [3, 4], np.int64(8))] == [(), (224,), (3, 4), (8,)]
 
 
 @pytest.mark.parametrize(
     ("shapes", "size", "fits"),
     [([(1, 9)] * 2, (9,), True), ([(1, 9)] * 2, ((9,), (9,)), True), ([(1, 9)] * 2, (6,), False),
      ([(1, 8, 8, 3), (1, 7)], (8,), True), ([(1, 3, 16, 8, 8)], (8,), True),
-     ([(1, 9)], (("sequence_length", (9,)),), True), ([(1, 8, 8, 3)], (("sequence_length", (8,)),), False),
+     ([(1, 9)], {"sequence_length": 9}, True), ([(1, 8, 8, 3)], {"sequence_length": 8}, False),
      ([(1, 3, 8, 8)], (8, 8), True), ([(1, 3, 8, 8)], (9,), False)],
 )  # fmt: skip
 def test_a_network_is_of_a_size(shapes: Any, size: Any, fits: bool) -> None:
     builder = GraphBuilder("net")
     tensors = [builder.input(shape) for shape in shapes]
-    assert is_of_size(builder.build(tensors), size) == fits
+    assert is_of_size(builder.build(tensors), as_size(size)) == fits
 
 
 def test_sizes_by_name() -> None:
     """A length alone stays apart from a size; the form is the same again after JSON."""
-    both = as_sizes({"sequence_length": 77, "input_size": (3, 8, 8)})
-    assert as_sizes(json.loads(json.dumps(both))) == both
-    assert hash(both) == hash(as_sizes({"input_size": [3, 8, 8], "sequence_length": 77}))
-    assert as_sizes({"input_size": 8}) == as_sizes(8) == (8,)
-    assert options_of(both) == " --input-size 3,8,8 --sequence-length 77"
+    both = as_size({"sequence_length": 77, "input_size": (3, 8, 8)})
+    assert as_size(json.loads(json.dumps(both.given))) == both
+    assert hash(both) == hash(as_size({"input_size": [3, 8, 8], "sequence_length": 77}))
+    assert as_size({"input_size": 8}) == as_size(8) == Size((8,))
+    assert both.options == " --input-size 3,8,8 --sequence-length 77"
     for wrong in ({"pixels": 8}, {"sequence_length": (7, 7)}, {"sequence_length": 0}):
         with pytest.raises(InputError):
-            as_sizes(wrong)
+            as_size(wrong)
 
 
 IMAGE, OPEN, FACTS = (8, 8, 3), (None, None, 3), (7,)
@@ -69,7 +69,7 @@ IMAGE, OPEN, FACTS = (8, 8, 3), (None, None, 3), (7,)
 )
 def test_sizes_that_fit(inputs: Any, size: Any, fixed: bool, shapes: Any) -> None:
     named = {f"x{i}": InputForm(shape, -1) for i, shape in enumerate(inputs)}
-    made = filled(named, size, "net", fixed=fixed)
+    made = filled(named, as_size(size), "net", fixed=fixed)
     assert list(made.values()) == shapes
 
 
@@ -81,5 +81,5 @@ def test_sizes_that_fit(inputs: Any, size: Any, fixed: bool, shapes: Any) -> Non
 def test_sizes_that_do_not_fit(inputs: Any, size: Any, fixed: bool) -> None:
     named = {f"x{i}": InputForm(shape, -1) for i, shape in enumerate(inputs)}
     with pytest.raises(NetworkError) as caught:
-        filled(named, size, "net", fixed=fixed)
+        filled(named, as_size(size), "net", fixed=fixed)
     assert caught.value.code == "input-size"

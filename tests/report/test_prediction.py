@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from lolat import predict
-from lolat.api.choosing import load
+from lolat.api.loading import load
 from lolat.api.model import Model
 from lolat.api.predicting import Predictions, exceeded
 from lolat.device.attribution import find_block

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.device.file import DeviceFile, made
+from lolat.device.file import DeviceFile, new_document
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.modes import DEFAULT_MODE, Mode
@@ -103,7 +103,7 @@ class KnownTraining(TrainingPredictor):
     None: no interval.
     """
 
-    file: DeviceFile = field(default_factory=lambda: DeviceFile(made("desk", "desk", {})))
+    file: DeviceFile = field(default_factory=lambda: DeviceFile(new_document("desk", "desk", {})))
     epoch_ms: float = 0.0
     sample_ms: float = 10.0
     passes: tuple[float, float] | None = None

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lolat as package
-from lolat.hardware.gpus import find_gpu
+from lolat.hardware.card_names import find_gpu
 from lolat.report.cost import costs_lines
 from lolat.report.tables import lines_of
 from lolat.training.best import smallest_update

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import lolat as package
-from lolat.device.file import DeviceFile, made
+from lolat.device.file import DeviceFile, new_document
 from lolat.device.question import RunAs
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
@@ -104,7 +104,7 @@ box,0.2,,,here,4
 
 def known(device: str = "Tesla V100-SXM2", sample_ms: float = 36_000.0) -> KnownTraining:
     """Ends of the interval 5/6 and 6/5 of the time."""
-    about = DeviceFile(made("desk", device, {"device": device, "threads": 2}))
+    about = DeviceFile(new_document("desk", device, {"device": device, "threads": 2}))
     return KnownTraining(about, sample_ms=sample_ms, factor=1.2)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import lolat as package
-from lolat.api.choosing import serving_model
 from lolat.api.model import Model
+from lolat.api.serving import serving_model
 from lolat.errors import InputError
 from lolat.hardware.links import Link
 from lolat.llm.config import read_decoder

@@ -14,8 +14,8 @@ import pytest
 from scipy import stats
 
 import lolat as package
-from lolat.api.choosing import serving_model
 from lolat.api.model import Model
+from lolat.api.serving import serving_model
 from lolat.errors import InputError
 from lolat.llm.gpu import GPU
 from lolat.tables.networks import read_networks
@@ -86,7 +86,7 @@ def test_the_log_of_a_trainer_gives_the_tokens(folder: Path) -> None:
     assert logged_ms(folder, last | {"train_steps_per_second": 1.0}) == pytest.approx(1e3)
     with pytest.raises(InputError, match="a step has 129 samples, by the row 8"):
         logged_ms(folder, last | {"train_steps_per_second": 0.062})
-    with pytest.raises(InputError, match="tokens_per_s_per_gpu, which may be the path of"):
+    with pytest.raises(InputError, match="names this file in its column of rates"):
         package.fit([folder / "gpu.json", folder / "trainer_state.json"])
     (folder / "empty.json").write_text("{}")
     (folder / "stopped.json").write_text(json.dumps({"log_history": [{"loss": 2.0}]}))

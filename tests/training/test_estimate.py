@@ -20,14 +20,14 @@ import lolat
 from lolat.api.model import Model
 from lolat.device import predicting
 from lolat.device.file import OF_TRAINING, DeviceFile
+from lolat.device.lookup import find_model
 from lolat.device.question import Question
 from lolat.device.remedies import how_to_add
 from lolat.graph import Graph
 from lolat.graph.counts import count
+from lolat.graph.modes import dtype_named
 from lolat.graph.work import CLASSES
-from lolat.hardware.gpus import dtype_named
 from lolat.io.documents import read_json
-from lolat.io.paths import find_model
 from lolat.microbench.backends import check_trains
 from lolat.optimizers import OPTIMIZERS, optimizer_named
 from lolat.training.estimate import RATIOS, ForwardTraining, Ratios

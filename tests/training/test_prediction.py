@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lolat.device.file import DeviceFile, made
+from lolat.device.file import DeviceFile, new_document
 from lolat.errors import InputError
 from lolat.graph.memory import parameters
 from lolat.hardware.links import Link
@@ -107,7 +107,7 @@ def test_four_devices_by_hand() -> None:
 
 
 def test_in_half_precision_half_as_much_is_exchanged() -> None:
-    in_half = DeviceFile({**made("desk", "desk", {"half": True}), "predictors": {}})
+    in_half = DeviceFile({**new_document("desk", "desk", {"half": True}), "predictors": {}})
     for passes in (None, PASSES):
         models = KnownTraining(passes=passes), KnownTraining(in_half, passes=passes)
         each = [predict(m, GRAPH, TrainingRun(10), 4, Link(1e-3, 0.0)) for m in models]

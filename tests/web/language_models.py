@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from lolat.device.file import made
+from lolat.device.file import new_document
 from lolat.llm.gpu import FittedKernel, FrameworkOverheads, ServingSection, Sheet
 from lolat.llm.kernel_models import KERNEL_MODELS
 
@@ -40,4 +40,4 @@ def document() -> dict[str, Any]:
     section = ServingSection(
         sheet=sheet, operations=operations, overheads=overheads, framework="vllm", served=20
     )
-    return {**made("gpu", "a gpu (vllm)", {}), "llm": to_builtins(section)}
+    return {**new_document("gpu", "a gpu (vllm)", {}), "llm": to_builtins(section)}

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph
-from lolat.readers.size import of_images
+from lolat.readers.size import as_size
 from lolat.web.networks import NetworkCache
 from lolat.web.server import create_app
 from tests import synthetic
@@ -33,13 +33,14 @@ class FakeReader:
         self.go = threading.Event()
         self.go.set()
 
-    def read(self, network: str, size: Sequence[int] = ()) -> Graph:
-        self.calls.append((network, tuple(size)))
+    def read(self, network: str, size: Any = ()) -> Graph:
+        size = as_size(size)
+        self.calls.append((network, size.numbers))
         self.go.wait(PATIENCE_S)
         if "Bad" in network:
             raise NetworkError(f"no network {network!r} in keras.applications; did you mean good?")
         name = network.rpartition("/")[2].removeprefix("keras:")
-        return synthetic.network(size=[*of_images(size), 56][0], name=name)
+        return synthetic.network(size=[*size.images, 56][0], name=name)
 
 
 class Site:

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("starlette")
 
 import lolat
-from lolat.api.choosing import serving_model
+from lolat.api.serving import serving_model
 from lolat.errors import AnswerIsNo
 from lolat.io import paths as places
 from lolat.units import digits, dollars, duration, milliseconds, plural

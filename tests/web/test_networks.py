@@ -13,6 +13,7 @@ pytest.importorskip("starlette")
 from lolat.errors import InputError, NetworkError
 from lolat.readers import children
 from lolat.readers.bundled import bundled_networks
+from lolat.readers.size import Size
 from lolat.web import networks
 from lolat.web.networks import NetworkCache
 from lolat.web.values import spec_of
@@ -41,7 +42,7 @@ def test_one_is_read_at_a_time_and_each_once(reader: FakeReader, cache: NetworkC
         first, second, third, fourth = (one.result(PATIENCE_S) for one in asked)
     assert first is fourth
     assert second is third
-    cache.get("keras:A", (64,))
+    cache.get("keras:A", Size((64,)))
     assert sorted(reader.calls) == [("keras:A", ()), ("keras:A", (64,)), ("keras:B", ())]
 
 
@@ -54,7 +55,7 @@ def test_a_file_that_went_has_to_be_given_again(
     assert cache.get(spec).name == "x"  # its graph is there
     for name in "ABC":
         cache.get(f"keras:{name}")
-    assert cache.get(other, (64,)).name == "x"
+    assert cache.get(other, Size((64,))).name == "x"
     with pytest.raises(NetworkError, match="give the file again"):
         cache.get(spec)
 
@@ -69,7 +70,7 @@ def test_a_misspelled_name_starts_no_process(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(NetworkError, match=r"did you mean .*keras:ResNet50"):
         NetworkCache().get("keras:ResNet5")
     with pytest.raises(AssertionError, match="a process"):
-        NetworkCache().get("keras:resnet50", (333,))
+        NetworkCache().get("keras:resnet50", Size((333,)))
 
 
 def test_the_bundled_names_are_all_of_keras() -> None:
@@ -99,7 +100,7 @@ def onnx_file(path: Path, side: int | str = 8, length: str = "") -> Path:
 def test_files_and_names_are_read(tmp_path: Path) -> None:
     pytest.importorskip("keras")
     cache = NetworkCache()
-    assert cache.get("keras:MobileNet", (33,)).tensors[0].shape == (1, 33, 33, 3)
+    assert cache.get("keras:MobileNet", Size((33,))).tensors[0].shape == (1, 33, 33, 3)
     keras, onnx = keras_file(tmp_path / "n.keras"), onnx_file(tmp_path / "n.onnx")
     for path, kinds in ((keras, ["dense", "relu"]), (onnx, ["relu"])):
         spec = cache.put(BytesIO(path.read_bytes()), path.name)

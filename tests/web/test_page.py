@@ -18,7 +18,7 @@ pytest.importorskip("starlette")
 
 import lolat
 from lolat.cli.main import lolat as commands
-from lolat.device.file import put
+from lolat.device.file import add_sections
 from lolat.device.prediction import domain_words
 from lolat.graph import Graph, GraphBuilder
 from lolat.io import paths as places
@@ -430,7 +430,7 @@ def test_the_link_gives_the_same_view(page: Site, view: str) -> None:
 def test_a_model_that_cannot_answer_says_so_at_the_devices(page: Site, tmp_path: Path) -> None:
     folder = tmp_path / "shipped"
     folder.mkdir()
-    put(folder / "phone.json", {"spaces": {"fbnet": {}}}, "a phone")
+    add_sections(folder / "phone.json", {"spaces": {"fbnet": {}}}, "a phone")
     (folder / "broken.json").write_text("{")
     page.get(
         "?model=phone&model=laptop&network=Mine"

@@ -24,7 +24,7 @@ APART = {
     "border": "elements", "exps": "elements", "gelus": "elements",
     "repacked": "weights", "groups": "ops", "maps": "ops", "serial": "ops",
 }  # fmt: skip
-"""Count of work with an extra cost on top of its family -> the family whose cost is of that size."""
+"""Count with an extra cost on top of its family's -> the family whose cost has a similar size."""
 UNUSED_TERMS = (
     "exps", "gelus", "grouped_macs", "grouped_weights", "dense_elements", "pool_elements",
     "clip_elements", "depthwise_writes", "pool_ops", "norm_ops", "curve_ops", "move_ops",

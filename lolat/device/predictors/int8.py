@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lolat.graph.analysis import Analysis
 
 BY_ELEMENTS = ("pair", "curve")
-"""Classes of which the formula in float knows little: ONNX Runtime fuses them there."""
+"""Classes that the float formula hardly predicts: ONNX Runtime fuses them there."""
 _CONVERSION = INT8_CLASSES.index(CONVERSION)
 
 

@@ -1,6 +1,6 @@
 """The classes of a GPU's operations: a row for each, with everything that formula and fit assume of it.
 
-`lolat.graph.work` says which operations are of a class.
+`lolat.graph.work` assigns each operation to its class.
 """
 
 from __future__ import annotations

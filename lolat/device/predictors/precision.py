@@ -1,4 +1,4 @@
-"""The formula of a GPU in another precision than the measured one, and of another card by two data sheets.
+"""A GPU's formula in another precision than the measured one, or for another card by two data sheets.
 
 Operations that only move keep their time per byte. Products get the data sheet's rate and bandwidth in that
 precision, times the shares that they usually reach.
@@ -14,8 +14,9 @@ import msgspec
 from lolat.device.predictors.operation_classes import IN_TF32, OPERATION_CLASSES
 from lolat.device.predictors.roofline import LAYOUT_FACTORS, Roofline
 from lolat.errors import InputError, arg
-from lolat.graph.modes import BFLOAT16, FLOAT32, TF32
-from lolat.hardware.gpus import MACS_MS_OF_TFLOPS, OF_PEAK, PRECISION_OF, Gpu, is_card
+from lolat.graph.modes import BFLOAT16, FLOAT32, PRECISION_OF, TF32
+from lolat.hardware.card_names import is_card
+from lolat.hardware.gpus import MACS_MS_OF_TFLOPS, OF_PEAK, Gpu
 
 PRECISION_SPREAD = 0.2
 """Standard deviation, a logarithm, of the error that all networks share: RTX 3090, 4090, 5090 and PRO 6000

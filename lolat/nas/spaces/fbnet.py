@@ -24,7 +24,7 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.graph.layers import Layers
 from lolat.nas.cost_prior import Pieces, occurrences, relative, work
-from lolat.nas.space import Codec, Position, Row, Space
+from lolat.nas.space import AnyCandidate, Codec, Position, Space
 from lolat.nas.tables import Part
 from lolat.units import shortened
 
@@ -53,7 +53,7 @@ def parse(arch: str) -> list[int]:
     return [int(digit) for digit in text]
 
 
-def write(row: Row) -> str:
+def write(row: AnyCandidate) -> str:
     """Return the text of a network from its 22 integers."""
     return "".join(str(int(block)) for block in row)
 

@@ -24,7 +24,7 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.graph.layers import Layers
 from lolat.nas.cost_prior import Pieces, relative, work
-from lolat.nas.space import Codec, Position, Row, Space
+from lolat.nas.space import AnyCandidate, Codec, Position, Space
 from lolat.nas.tables import CellTable, CountTable, Part
 from lolat.units import shortened
 
@@ -50,7 +50,7 @@ def parse(arch: str) -> list[int]:
     return [CHOICES.index(operation) for operation in match.groups()]
 
 
-def write(row: Row) -> str:
+def write(row: AnyCandidate) -> str:
     """Return the text of a cell from its six integers."""
     return _TEXT.format(*(CHOICES[operation] for operation in row))
 
@@ -161,12 +161,12 @@ _NEEDED_RUN = (_SKIP, _CONV1, _CONV3, _POOL)  # each with its addition
 
 
 def _often(rows: np.ndarray, live: np.ndarray, operations: Sequence[int]) -> np.ndarray:
-    """(networks, 1 + operations): 1, and how many live edges have each operation."""
+    """(networks, 1 + operations): a 1, then the number of live edges with each operation."""
     columns = [((rows == op) & live).sum(axis=1).astype(np.float64) for op in operations]
     return np.column_stack([np.ones(len(rows)), *columns])
 
 
-def needed(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def needed_edges(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (networks, 6): edges that the output needs; (networks,): whether it needs the input."""
     open_ = rows != _NONE
     leads = np.zeros((len(rows), _LAST + 1), dtype=bool)
@@ -199,13 +199,13 @@ def folded(rows: np.ndarray) -> np.ndarray:
 
 
 def _all_run(rows: np.ndarray) -> np.ndarray:
-    """(networks, 1 + 4): 1, and how often each of _ALL_RUN runs if all operations run."""
+    """(networks, 5): a 1, then the number of each of _ALL_RUN among all edges."""
     return _often(rows, np.ones_like(rows, dtype=bool), _ALL_RUN)
 
 
 def _needed_run(rows: np.ndarray) -> np.ndarray:
-    """(networks, 1 + 4): 1, and how often each of _NEEDED_RUN runs if only needed and folded ones do."""
-    live, whole = needed(rows)
+    """(networks, 5): a 1, then the number of each of _NEEDED_RUN among needed and folded edges."""
+    live, whole = needed_edges(rows)
     counts = _often(rows, live | folded(rows), _NEEDED_RUN)
     return np.where(whole[:, None], counts, _CONSTANT * counts)
 

@@ -96,7 +96,7 @@ def _activation(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _conv(r: KerasReader, call: LayerCall) -> list[int]:
-    """A convolution, of a layer or of keras.ops; a separable convolution is two operations.
+    """A convolution by a layer or by keras.ops; a separable convolution is two operations.
 
     Conv2D(groups=channels), as in ConvNeXt, is a grouped convolution: Keras runs it so, and many times
     slower than DepthwiseConv2D.

@@ -14,9 +14,8 @@ from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError, arg
 from lolat.io.forms import not_a_network, unknown_network
-from lolat.parameters import Size
 from lolat.readers.bundled import check_name
-from lolat.readers.size import SIDE, of_images
+from lolat.readers.size import SIDE, Size, sides_of
 from lolat.units import one_line, shortened
 
 
@@ -63,15 +62,15 @@ def _building(weights: bool) -> Iterator[None]:
 
 
 def application(name: str, size: Size, weights: bool) -> Any:
-    """Build a network of keras.applications with random weights; `size`: () for its own input size."""
+    """Build a network of keras.applications with random weights; `size`: of its images."""
     check_name(f"keras:{name}")
     keras = import_keras()
     by_lower = {n.lower(): n for n in dir(keras.applications) if n[0].isupper()}
     known = by_lower.get(name.lower())
     if known is None:
         raise unknown_network(f"keras:{name}", by_lower.values(), "keras.io/api/applications")
-    make, sides = getattr(keras.applications, known), of_images(size)
-    shape = sides if len(sides) == 3 else (*(sides * 2 if len(sides) == 1 else sides), 3)
+    make, sides = getattr(keras.applications, known), size.images
+    shape = sides if len(sides) == 3 else (*sides_of(sides), 3)
     try:
         with _building(weights):
             model = make(weights=None, **({"input_shape": shape} if sides else {}))

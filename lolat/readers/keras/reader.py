@@ -16,18 +16,17 @@ from lolat.errors import NetworkError, arg
 from lolat.graph import Graph
 from lolat.graph.kinds import COMPUTE, TRAINED
 from lolat.graph.memory import completed
-from lolat.io.progress import quietly
-from lolat.parameters import InputSize, Size
 from lolat.readers.batch import with_remarks
 from lolat.readers.keras import remarks
 from lolat.readers.keras.layers import rule_of
 from lolat.readers.keras.named import without_weights
 from lolat.readers.keras.trace import KerasReader, calling, functional_of, inference
 from lolat.readers.ops import einsum_terms
-from lolat.readers.size import InputForm, as_sizes, filled, numbers_of, of_images, shapes_of
+from lolat.readers.size import AnySize, InputForm, Size, as_size, filled
+from lolat.readers.user_modules import quietly
 
 
-def read_model(model: Any, name: str = "", input_size: InputSize = None) -> Graph:
+def read_model(model: Any, name: str = "", input_size: AnySize = None) -> Graph:
     """Read a Keras model (or layer) into a Graph.
 
     `input_size`: see `lolat.readers.size.filled`. For a model that was not built, one number H means
@@ -48,7 +47,7 @@ def read_model(model: Any, name: str = "", input_size: InputSize = None) -> Grap
             )
     reader = KerasReader(name or model.name, model, rule_of)
     with quietly(), _known_shapes(reader):
-        sizes = as_sizes(input_size)
+        sizes = as_size(input_size)
         found = reader.read(*_called(model, sizes, said=reader.builder.warnings))
         needed, reached = reader.writer.reached(found)
         stopped = [
@@ -56,11 +55,11 @@ def read_model(model: Any, name: str = "", input_size: InputSize = None) -> Grap
             if o.kind in COMPUTE and not needed.isdisjoint(o.outputs) and reached.isdisjoint(o.outputs)
         ]  # fmt: skip
         reader.builder.autocast = any(map(remarks.is_mixed, model._flatten_layers()))
-        reader.builder.training += remarks.otherwise(model, reader.partly)
+        reader.builder.training += remarks.training_obstacles(model, reader.partly)
         if stopped or any(TRAINED in o.attributes for o in reader.builder.operations):
             reader.writer.mark_stops(reader.writer.constants)
         reader.builder.training_only += remarks.in_training_only(model)
-        reader.builder.warnings += remarks.run_as(model)
+        reader.builder.warnings += remarks.inference_remarks(model)
         variables = {id(v): v for one in model._flatten_layers() for v in one._trainable_variables}
         number = sum(prod(v.shape) for v in variables.values())
         graph = completed(reader.builder, found, number, *reader.variables)
@@ -118,15 +117,15 @@ def _example(model: Any, size: Size, batch_size: int | None, said: list[str] | N
     structure = _structure(model)
     tensors = keras.tree.flatten(structure)
     if structure is None or any(len(tensor.shape) < 2 for tensor in tensors):
-        if shapes := shapes_of(size):
+        if shapes := size.shapes:
             return [keras.KerasTensor((batch_size, *shape)) for shape in shapes]
-        if not (numbers := numbers_of(size)):
+        if not (numbers := size.numbers):
             raise NetworkError(
                 f"the input shape of {model.name!r} is not known (it was not built); give "
                 f"{arg('input_size')}, for example 224 or 224,224,3, or call it once before"
             )
         first = type((getattr(model, "layers", None) or [None])[0]).__name__
-        is_image = len(of_images(size)) == 1 and first not in ("Embedding", "Dense")
+        is_image = len(size.images) == 1 and first not in ("Embedding", "Dense")
         shape = (*numbers, *numbers, 3) if is_image else numbers
         return keras.KerasTensor((batch_size, *shape))
     formats = {getattr(layer, "data_format", None) for layer in getattr(model, "layers", ())}

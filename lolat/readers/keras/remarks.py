@@ -7,11 +7,11 @@ from inspect import signature
 from math import prod
 from typing import Any
 
-from lolat.readers.remarks import AS_COMPILED, drop_rates, several_of, switched
+from lolat.readers.remarks import AS_COMPILED, drop_rates, several_of, training_branches
 from lolat.units import plural, shortened
 
 
-def run_as(model: Any) -> Iterator[str]:
+def inference_remarks(model: Any) -> Iterator[str]:
     """Yield remarks on how a model is compiled, its backend, and layers that are called as in training."""
     import keras
 
@@ -79,7 +79,7 @@ def _is_kernel(value: Any) -> bool:
     return len(getattr(value, "shape", ())) > 1 and "float" in str(value.dtype)
 
 
-def otherwise(model: Any, partly: Sequence[str]) -> Iterator[str]:
+def training_obstacles(model: Any, partly: Sequence[str]) -> Iterator[str]:
     """Yield reasons why training cannot be counted; `partly`: layers that are trained in part."""
     layers_of = list(model._flatten_layers())
     if partly:
@@ -99,7 +99,7 @@ _OPTIMIZER = ("gradient_accumulation_steps", "use_ema", "clipnorm", "clipvalue",
 def in_training_only(model: Any) -> Iterator[str]:
     """Yield effects of layers in training, and settings of the optimizer, that are not counted."""
     layers_of = list(model._flatten_layers())
-    yield from switched(layers_of, "call")
+    yield from training_branches(layers_of, "call")
     compiled = getattr(model, "optimizer", None)
     optimizer = getattr(compiled, "inner_optimizer", compiled)
     if optimizer is not compiled:

@@ -123,7 +123,7 @@ class KerasReader:
     def view(
         self, call: LayerCall, source: int, shape: tuple[int, ...], name: str, path: str
     ) -> int:
-        """A view of another shape."""
+        """Write a reshape of `source`; return its tensor."""
         return self.step(call, "reshape", [source], [shape], name, path)[0]
 
     def weight(self, node: Any) -> int:
@@ -227,7 +227,7 @@ def _is_time_distributed(layer: Any) -> bool:
 def functional_of(model: Any) -> Any:
     """The functional network of a model: the model itself, or the one inside a Sequential; else None.
 
-    None also for a class with a `call` of its own, which may differ from its inputs and outputs.
+    Also None for a class that defines `call`, which may differ from its inputs and outputs.
     """
     if not getattr(getattr(type(model), "call", None), "__module__", "").startswith("keras."):
         return None

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lolat.errors import NetworkError
-from lolat.parameters import Size
-from lolat.readers.size import InputForm, filled, of_images, shapes_of
+from lolat.readers.size import InputForm, Size, filled
 
 _STEPS = re.compile("seq|token|length|step|time", re.IGNORECASE)
 _ROWS = re.compile("seq|token|len|step|time|frame|patch|point|^[tl]$", re.IGNORECASE)
@@ -59,7 +58,7 @@ def inputs_of(
         for name, of in dims.items()
     }
     past = sorted(set(_open_past(dims, axes)))
-    if past and not shapes_of(size):
+    if past and not size.shapes:
         raise NetworkError(
             f"{network!r} is a decoder that reads earlier tokens (their number is open: "
             f"{', '.join(past)}); expected the shape of each input in Python, or its config.json for "
@@ -97,7 +96,7 @@ def _form(dims: Sequence[Any], is_index: bool, tokens: set[str], size: Size) -> 
     An image with three open axes has 3 channels if `size` is one number.
     """
     shape = [max(d.dim_value, 0) or None for d in dims]
-    if shape == [None] * 3 and len(of_images(size)) == 1 and not is_index:
+    if shape == [None] * 3 and len(size.images) == 1 and not is_index:
         shape[0] = 3
     is_last = bool(shape) and shape[0] is None and shape[-1] is not None
     steps = (

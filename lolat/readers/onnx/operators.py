@@ -198,7 +198,7 @@ _PRODUCTS = re.compile("Conv(?!ert)|MatMul|Gemm|Einsum|LSTM|GRU|RNN|Attention|Mo
 
 
 def _hides_products(node: Any) -> bool:
-    """True for a product of another domain or in QOperator format, and a loop or branch with a product."""
+    """True for a product in another domain or in QOperator format, and for a loop or branch with one."""
     bodies = [a.value for a in node.attributes.values() if a.type.name == "GRAPH"]
     inside = [n.op_type for body in bodies for n in body.all_nodes()]
     is_other = node.domain or node.op_type.startswith("QLinear")

@@ -194,7 +194,7 @@ class _Rewriting:
         return min((w for name in values if (w := self.bits.get(name))), default=0)
 
     def node(self, op: str, operands: list[str], like: Any, attributes: Any = ()) -> Any:
-        """A node of operator `op` in place of `like`, with those of `attributes` that `op` has."""
+        """A node of operator `op` that replaces `like`, with the `attributes` that `op` knows."""
         opset = max((i.version for i in self.model.opset_import if not i.domain), default=1)
         known = onnx.defs.get_schema(op, opset).attributes
         kept = {a: attributes[a] for a in attributes if a in known}

@@ -2,7 +2,7 @@
 
 The steps: large constants become inputs; the inputs get sizes; ONNX's shape inference and onnxscript's
 constant folding find all shapes at batch size 1; `patterns` finds the operations that exporters took apart;
-`operators` writes a call for each operator. Shapes are those of the file, channels first.
+`operators` writes a call for each operator. Shapes are as in the file, channels first.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from msgspec.structs import replace
 
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
-from lolat.parameters import InputSize
 from lolat.readers.batch import for_one_batch, with_remarks
 from lolat.readers.onnx.inputs import Input, inputs_of, set_sizes
 from lolat.readers.onnx.patterns import node_name
-from lolat.readers.size import as_sizes
+from lolat.readers.size import AnySize, as_size
 from lolat.units import one_line, shortened
 
 MOST_FOLLOWED = 4096
@@ -47,7 +46,7 @@ def import_onnx() -> Any:
     return onnx
 
 
-def read_file(path: str, name: str = "", input_size: InputSize = None) -> Graph:
+def read_file(path: str, name: str = "", input_size: AnySize = None) -> Graph:
     """Read the ONNX file at `path` into a Graph; external data are not read.
 
     `input_size`: see `lolat.readers.size.filled`. Raises NetworkError if the file is no ONNX network, a
@@ -56,7 +55,7 @@ def read_file(path: str, name: str = "", input_size: InputSize = None) -> Graph:
     return _graph(_load(path), name or Path(path).stem, input_size)
 
 
-def read_model(model: Any, name: str = "", input_size: InputSize = None) -> Graph:
+def read_model(model: Any, name: str = "", input_size: AnySize = None) -> Graph:
     """Read an `onnx.ModelProto`, which is not changed, into a Graph; sizes and errors: see `read_file`."""
     import_onnx()
     copy = type(model)()
@@ -64,18 +63,18 @@ def read_model(model: Any, name: str = "", input_size: InputSize = None) -> Grap
     return _graph(copy, name or model.graph.name or "onnx", input_size)
 
 
-def read_inputs(path: str, input_size: InputSize = None) -> dict[str, Input]:
+def read_inputs(path: str, input_size: AnySize = None) -> dict[str, Input]:
     """The inputs of the network in a file, by name; sizes and errors: see `read_file`."""
     model, name = _load(path), shortened(path)
     constants = _without_large_constants(model, name)
-    return inputs_of(model.graph, constants, as_sizes(input_size), name, [])
+    return inputs_of(model.graph, constants, as_size(input_size), name, [])
 
 
-def _graph(model: Any, name: str, input_size: InputSize) -> Graph:
+def _graph(model: Any, name: str, input_size: AnySize) -> Graph:
     """The Graph of a ModelProto, which is changed."""
     parameters = _without_large_constants(model, name)
     remarks: list[str] = []
-    inputs = inputs_of(model.graph, parameters, as_sizes(input_size), name, remarks)
+    inputs = inputs_of(model.graph, parameters, as_size(input_size), name, remarks)
     several = type(model)()
     several.CopyFrom(model)
     again = partial(_of_samples, several, name, inputs, parameters)

@@ -23,7 +23,8 @@ _SAVED = by_name(
         INTEGERS: "index index_select index_add index_copy scatter scatter_add index_put put",
     }
 )
-"""Operation -> the tensors that PyTorch's autograd keeps (derivatives.yaml), if not those of its kind."""
+"""Operation -> the tensors that PyTorch's autograd keeps (derivatives.yaml), if they differ from its
+kind's."""
 _EXTREMES = frozenset(["max", "min", "median", "nanmedian"])
 
 
@@ -81,7 +82,7 @@ class AtenOperation:
 def _saved(op: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The attribute `saved` of an operation; none if its kind says it.
 
-    A maximum along an axis keeps its position, one of all elements the elements.
+    A maximum along an axis keeps its position; a maximum over all elements keeps the elements.
     """
     if op in _EXTREMES and "other" not in arguments:
         return {"saved": POSITIONS if "dim" in arguments else BOTH}

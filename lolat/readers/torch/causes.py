@@ -11,7 +11,7 @@ from typing import Any
 from lolat.errors import NetworkError, arg
 from lolat.parameters import LENGTH
 from lolat.readers.torch.inputs import channels_from, first_layer, tensors_in
-from lolat.units import one_line, shortened, user_line
+from lolat.units import INSTALLED, one_line, shortened, user_line
 
 PRODUCT = re.compile(r"\[\d+, (\d+)\] X \[(\d+), \d+\]")
 """PyTorch's words where a product's rows and columns differ in length: "[1, 400] X [120, 10]"."""
@@ -54,7 +54,7 @@ def _known_cause(error: BaseException) -> tuple[str, str] | None:
 def _package_line(error: BaseException) -> str:
     """ " at torchvision/ops/boxes.py:12": the last line of a package other than PyTorch; or ""."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        _, packages, path = frame.filename.rpartition(f"-packages{os.sep}")
+        _, packages, path = frame.filename.rpartition(INSTALLED)
         if packages and path.partition(os.sep)[0] not in ("torch", "lolat"):
             return f" at {path}:{frame.lineno}"
     return ""
@@ -75,7 +75,7 @@ def most_positions(model: Any) -> int:
     return most if isinstance(most, int) else 0
 
 
-def unread(
+def reading_error(
     model: Any, name: str, cause: Exception, numbers: Sequence[int], fits: str, example: Any = None
 ) -> NetworkError:
     """The error of a module whose code raised an exception on an input of these `numbers`.
@@ -138,7 +138,7 @@ def _of_layer(model: Any, cause: Exception, numbers: Sequence[int]) -> str:
 
 
 def _of_returned(model: Any, why: str, tensors: Sequence[Any]) -> str:
-    """The remedy of `unread` for inputs that were returned beside the module."""
+    """The remedy of `reading_error` for inputs that were returned beside the module."""
     kind, _ = first_layer(model)
     axes = {"Linear": 0, "Conv1d": 1, "Conv2d": 2, "Conv3d": 3}.get(kind)
     first = tensors[0]
@@ -151,7 +151,7 @@ def _of_returned(model: Any, why: str, tensors: Sequence[Any]) -> str:
 
 
 def _of_size(model: Any, why: str, numbers: Sequence[int], fits: str) -> str:
-    """The remedy of `unread` for an input of another size than the module takes."""
+    """The remedy of `reading_error` for an input of another size than the module takes."""
     size = arg("input_size")
     remedy = f"try {size} {fits}" if fits else f"try another {size}"
     if len(numbers) != 3 and not fits and not PRODUCT.search(why):

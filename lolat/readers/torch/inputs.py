@@ -6,11 +6,11 @@ import inspect
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any
 
 from lolat.errors import NetworkError, arg
-from lolat.parameters import Size
-from lolat.readers.size import InputForm, Shape, filled, numbers_of, shapes_of
+from lolat.readers.size import OWN_SIZE, SIDE, InputForm, Shape, Size, filled, sides_of
 from lolat.units import shapes_text, value_words
 
 _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
@@ -18,6 +18,15 @@ _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
 _RECURRENT = ("RNNBase", "RNNCellBase")
 _MOST_ELEMENTS = 2**60 - 1
 """Elements of the largest tensor that PyTorch has: of eight bytes each."""
+
+
+@dataclass(frozen=True)
+class ExampleCall:
+    """The arguments of a module's call at batch size 1; `without_batch`: ids of tensors that have none."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    without_batch: Set[int] = frozenset()
 
 
 def tensors_in(example: Any) -> list[Any]:
@@ -30,8 +39,8 @@ def tensors_in(example: Any) -> list[Any]:
 
 def calls(
     model: Any, name: str, size: Size, example: Any, axis: int, remarks: list[str]
-) -> Iterator[tuple[Any, Any, Set[int]]]:
-    """Arguments to call a module with, as of `traced`, at batch size 1 on an `axis`; `remarks` on sizes.
+) -> Iterator[ExampleCall]:
+    """Yield calls of a module at batch size 1 on an `axis`, and add to `remarks` those on sizes.
 
     If the types of the inputs are not known, there are several: numbers first, then indices.
     """
@@ -40,11 +49,11 @@ def calls(
     if example is not None:
         yield _of_one(model, example, name, size, axis, remarks)
         return
-    guess = "" if len(numbers_of(size)) > 1 else channels_from(model)
+    guess = "" if len(size.numbers) > 1 else channels_from(model)
     title = f"the input, with the channels of {guess}" if guess else "the input"
-    inputs, asked = {title: _form(model, numbers_of(size))}, size
-    if shapes_given := shapes_of(size):
-        inputs, size = _whole_shapes(shapes_given), ()
+    inputs, asked = {title: _form(model, size.numbers)}, size
+    if shapes_given := size.shapes:
+        inputs, size = _whole_shapes(shapes_given), OWN_SIZE
     _check_number(model, asked, len(inputs), name)
     tensors = [*model.parameters(), *model.buffers()]
     number = next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
@@ -63,14 +72,14 @@ def calls(
         for f in inputs.values()
     )
 
-    def call(chosen: Sequence[Any]) -> tuple[Any, Any, Set[int]]:
+    def call(chosen: Sequence[Any]) -> ExampleCall:
         args = (  # without memory: nothing looks at the values
             torch.empty((), dtype=dtype, device=device).expand(*shape[:axis], 1, *shape[axis:])
             for shape, dtype in zip(shapes, chosen, strict=True)
         )
-        return tuple(args), {}, frozenset()
+        return ExampleCall(tuple(args))
 
-    if image := _flattened(model, numbers_of(size)):
+    if image := _flattened(model, size.numbers):
         steps, shapes = shapes, [image]
         remarks.append(
             f"read as an image of {shapes_text([image])}, which its first layer gets flat"
@@ -83,7 +92,7 @@ def calls(
         remarks.append(f"read with 3 channels, as its code does not take those of {guess}")
         shapes = [(3, *shapes[0][1:])]
         yield call([number])
-    if len(numbers := numbers_of(size)) == 2 and shapes != [numbers]:
+    if len(numbers := size.numbers) == 2 and shapes != [numbers]:
         remarks.append(f"read with inputs of {shapes_text([numbers])}: its code takes no channels")
         shapes = [numbers]
         yield call([number])
@@ -101,7 +110,7 @@ def _flattened(model: Any, size: tuple[int, ...]) -> tuple[int, ...]:
 def _check_number(model: Any, size: Size, given: int, name: str) -> None:
     """Raise NetworkError if a module's `forward` needs more inputs than are given.
 
-    If its first layer takes images, the inputs that the message shows are of the `size` that was given.
+    If its first layer takes images, the message shows inputs in the given `size`.
     """
     parameters = inspect.signature(model.forward).parameters.values()
     needed = [
@@ -111,7 +120,7 @@ def _check_number(model: Any, size: Size, given: int, name: str) -> None:
         shapes: list[tuple[int, ...]] = [(64,), (20,)]
         tokens = ", dtype=torch.long"
         if first_layer(model)[0] == "Conv2d":
-            shapes, tokens = [_image(numbers_of(size))] * 2, ""
+            shapes, tokens = [_image(size.numbers)] * 2, ""
         one, two = (f"torch.zeros{(1, *shape)}" for shape in shapes)
         raise NetworkError(
             f"network {name!r} takes {len(needed)} inputs: {', '.join(needed)}; expected a function that "
@@ -123,14 +132,14 @@ def _check_number(model: Any, size: Size, given: int, name: str) -> None:
 
 
 def _image(numbers: Sequence[int]) -> tuple[int, ...]:
-    """The shape of an image of a size, which is 224 pixels if it is not given."""
-    sides = tuple(numbers) or (224,)
-    return sides if len(sides) == 3 else (3, *(sides * 2 if len(sides) == 1 else sides))
+    """The shape of an image of a size, which is SIDE pixels high and wide if it is not given."""
+    sides = tuple(numbers) or (SIDE,)
+    return sides if len(sides) == 3 else (3, *sides_of(sides))
 
 
 def _of_one(
     model: Any, example: Any, name: str, size: Size, axis: int, remarks: list[str]
-) -> tuple[Any, Any, Set[int]]:
+) -> ExampleCall:
     """The example at batch size 1, on an axis, for the tensors that are as long there as the first one.
 
     These tensors get the size that is given; others have no batch. Without one the example stays as it is.
@@ -169,7 +178,7 @@ def _of_one(
         return value.new_empty((*shape[:axis], 1, *shape[axis:]))
 
     args, kwargs = pytree.tree_map(of_one, call)
-    return args, kwargs, {id(t) for t in leaves} - batched.keys()
+    return ExampleCall(args, kwargs, {id(t) for t in leaves} - batched.keys())
 
 
 def _whole_shapes(shapes: Sequence[Shape]) -> dict[str, InputForm]:

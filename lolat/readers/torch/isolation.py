@@ -14,7 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from lolat.io.progress import quietly
+from lolat.readers.user_modules import quietly
 from lolat.units import one_line
 
 _HOLDERS = (dict, list, set, OrderedDict, defaultdict, deque)
@@ -42,7 +42,7 @@ def without_values(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> A
 
 @contextlib.contextmanager
 def data_copied() -> Iterator[None]:
-    """Copy the tensor that code assigns to `.data` of another: it would take the values of a real one.
+    """Copy a tensor that code assigns to another one's `.data`: it would take the values of a real one.
 
     Raises RuntimeError if the shapes or data types differ.
     """
@@ -68,8 +68,8 @@ def data_copied() -> Iterator[None]:
 def evaluated(model: Any) -> Iterator[None]:
     """Put all parts of a module into evaluation mode, and restore their attributes at the end.
 
-    The flags are set, not `eval()` called: a user's class may merge weights in it. A forward may keep
-    tensors in its module, which are fake ones here.
+    The flags are set, not `eval()` called: a user's class may merge weights in it. A forward may store
+    tensors in its module; here they would be fake ones.
     """
     modules = [*model.modules()]
     before = [(holder, copy.copy(holder)) for holder in _holders([vars(m) for m in modules])]

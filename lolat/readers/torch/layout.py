@@ -122,7 +122,7 @@ def free_turns(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> li
 
 
 def in_channels_last(what: str, formats: Collection[Any]) -> Iterator[str]:
-    """Yield a remark that `what` is in one of PyTorch's memory formats, which a graph does not say."""
+    """Yield a remark if `what` is in a memory format of PyTorch that a graph does not tell."""
     import torch
 
     if torch.channels_last in formats:

@@ -18,20 +18,18 @@ from msgspec.structs import replace
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.io.documents import read_json
-from lolat.io.forms import (
-    CONFIGS,
-    ENCODER_TYPES,
-    ENCODERS,
-    REPARAMETERIZED,
-    TAKEN_APART,
-    config_name,
-    unknown_network,
-)
-from lolat.io.progress import quietly
-from lolat.parameters import Size
-from lolat.readers.size import SIDE, of_images
+from lolat.io.forms import CONFIGS, REPARAMETERIZED, TAKEN_APART, config_name, unknown_network
+from lolat.readers.size import SIDE, Size, sides_of
 from lolat.readers.torch.reader import import_torch
+from lolat.readers.user_modules import quietly
 from lolat.units import one_line, shortened
+
+ENCODERS = "AutoModelForSequenceClassification"
+ENCODER_TYPES = frozenset(
+    ["bert", "big_bird", "camembert", "data2vec-text", "electra", "ernie", "megatron-bert", "rembert",
+     "roberta", "roformer", "xlm-roberta"]
+)  # fmt: skip
+"""Model types that transformers builds as decoders too; LoLat reads them as encoders, by this class."""
 
 
 def named(spec: str, size: Size, weights: bool) -> tuple[Any, str]:
@@ -43,10 +41,10 @@ def named(spec: str, size: Size, weights: bool) -> tuple[Any, str]:
     package, _, whole = spec.partition(":")
     name, _, form = whole.partition("?")
     if package == "timm":
-        return _timm(name, form, of_images(size), weights), whole
+        return _timm(name, form, size.images, weights), whole
     if package == "torchvision":
         return _torchvision(whole, weights), name
-    return _transformers(name, form, of_images(size), weights), config_name(name)
+    return _transformers(name, form, size.images, weights), config_name(name)
 
 
 def _built(spec: str, make: Callable[[], Any], weights: bool) -> Any:
@@ -76,7 +74,7 @@ def _timm(name: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
     config = timm.get_pretrained_cfg(name)
     # A network with position embeddings is built for one size; other networks take any size.
     fixed = bool(size) and config is not None and config.fixed_input_size
-    options = {"img_size": (size * 2 if len(size) == 1 else size)[-2:]} if fixed else {}
+    options = {"img_size": sides_of(size)[-2:]} if fixed else {}
 
     def make() -> Any:
         taken_apart = mock.patch("timm.layers.config._USE_FUSED_ATTN", 0)
@@ -126,7 +124,7 @@ def _torchvision(name: str, weights: bool) -> Any:
 
 
 def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
-    """Return the network, and its inputs, of a configuration file or a folder with one.
+    """Return the network of a configuration file, or of a folder with one, and its inputs.
 
     `form`: "HEAD", "eager", "HEAD,eager" or "". HEAD is a class such as AutoModelForMaskedLM; without it
     the class is the first of the file's `architectures`, else a classifier, or a decoder with a language
@@ -223,7 +221,7 @@ def _inputs_of(model: Any) -> dict[str, Any]:
     return inputs
 
 
-def noted(graph: Graph, model: Any) -> Graph:
+def with_transformers_remarks(graph: Graph, model: Any) -> Graph:
     """The graph with remarks on the class, inputs, data type and attention, and on ignored settings."""
     shapes, settings, remarks = graph.shapes(graph.inputs), model.config, []
     lengths = (

@@ -394,7 +394,7 @@ def _cast(o: AtenOperation) -> list[int]:
 
 
 def _reshaped(o: AtenOperation) -> list[int]:
-    """A view of another shape; an expanded tensor is copied if PyTorch cannot view it so."""
+    """A view in another shape; an expanded tensor is copied if PyTorch cannot view it so."""
     source = o.operands[:1]
     if source[0] in o.layout.expanded:
         joins = o.op in ("reshape", "flatten") and o.shapes[0][0] != 1  # the batch and another axis

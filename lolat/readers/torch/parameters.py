@@ -120,7 +120,8 @@ class Parameters:
         self, start: int, named: Mapping[str, Any], sources: Sequence[int], written: list[int],
         grows: bool,
     ) -> None:  # fmt: skip
-        """Give the operations from position `start` on, which `written` are of, their parameters.
+        """Give the operations from position `start` on, which write the tensors `written`, their
+        parameters.
 
         `named`: the arguments of PyTorch's operation, with the tensors `sources`; `grows`: its result does
         with the batch.

@@ -18,10 +18,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 
 from lolat.graph import GraphBuilder
-from lolat.io.progress import quietly
 from lolat.readers.remarks import LIBRARIES
 from lolat.readers.torch.parameters import Parameters
 from lolat.readers.torch.running import Running
+from lolat.readers.user_modules import quietly
 
 NO_AUTOCAST = (
     "its code uses torch.autocast of CUDA, which is off on this machine: the precision is the device's, or "

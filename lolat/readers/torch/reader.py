@@ -18,13 +18,12 @@ from msgspec.structs import replace
 
 from lolat.errors import LolatError, MissingPackageError, NetworkError
 from lolat.graph import Graph
-from lolat.io.progress import READING
-from lolat.parameters import Size
 from lolat.readers.batch import with_remarks
 from lolat.readers.remarks import AS_COMPILED
-from lolat.readers.size import numbers_of
-from lolat.readers.torch.causes import PRODUCT, most_positions, unread
+from lolat.readers.size import AnySize, Size, as_size
+from lolat.readers.torch.causes import PRODUCT, most_positions, reading_error
 from lolat.readers.torch.inputs import calls, first_layer, tensors_in
+from lolat.readers.user_modules import READING
 from lolat.units import plural, shapes_text
 
 _QUANTIZED = re.compile(
@@ -51,16 +50,19 @@ def is_network(model: Any) -> bool:
     return "torch.nn.modules.module.Module" in names
 
 
-def read_model(model: Any, name: str = "", size: Size = (), example: Any = None) -> Graph:
+def read_model(
+    model: Any, name: str = "", input_size: AnySize = None, example: Any = None
+) -> Graph:
     """Read an `nn.Module` into a Graph.
 
-    `size`: () for what the module says; (H,) for H x H (or H steps) with the module's own channels; a
+    `input_size`: None for what the module says; H for H x H (or H steps) with the module's own channels; a
     whole shape without the batch; several shapes. `example`: inputs to call it with (a tensor, a tuple or
     a dict of them; the first axis is the batch, or the second where the module's layers have their steps in
     front), of the size if one is given. The module is read as in evaluation mode, with the parameters that
     it trains after `train()`, and stays as it is. Raises NetworkError.
     """
     import_torch()
+    size = as_size(input_size)
     _refuse(model)
     how = tuple(_run_as(model, example))
     model = getattr(model, "_orig_mod", model)  # inside torch.compile
@@ -182,7 +184,7 @@ def _first_axis(example: Any) -> Iterator[str]:
 
 def _as_image(model: Any, size: Size, graph: Graph) -> Iterator[str]:
     """A remark if one number was taken for the side of an image, or for steps, which no layer tells."""
-    numbers, (kind, layer), (shape, *_) = numbers_of(size), first_layer(model), graph.input_sizes
+    numbers, (kind, layer), (shape, *_) = size.numbers, first_layer(model), graph.input_sizes
     alone = "".join(f"{n:,} features are input_size=[({n},)] in Python" for n in numbers)
     if len(numbers) == 1 and not kind and len(shape) == 3:
         image = f"an image of {shapes_text([shape])}"
@@ -203,7 +205,7 @@ def _longer(model: Any, graph: Graph) -> Iterator[str]:
 def _folded(model: Any, size: Size, graph: Graph) -> Iterator[str]:
     """A remark if the sample that one number was taken for may be several samples to the module's code."""
     (shape, *others), (rows, *_) = graph.input_sizes, (*graph.shapes(graph.outputs), ())
-    if len(numbers_of(size)) != 1 or others or first_layer(model)[0] == "Embedding":
+    if len(size.numbers) != 1 or others or first_layer(model)[0] == "Embedding":
         return
     if len(rows) == 2 and rows[0] > 1:
         yield (
@@ -243,8 +245,8 @@ def _traced(model: Any, name: str, size: Size, example: Any, axis: int) -> tuple
     cause, fits = errors[-1 if is_wrong else 0], ""
     by_side = PRODUCT.search(str(cause)) or any(words in str(cause) for words in OF_SHAPES)
     if by_side and example is None and first_layer(model)[0] == "Conv2d":
-        fits = _size_that_fits(model, name, numbers_of(size))
-    raise unread(model, name, cause, numbers_of(size), fits, example)
+        fits = _size_that_fits(model, name, size.numbers)
+    raise reading_error(model, name, cause, size.numbers, fits, example)
 
 
 OF_SHAPES = ("must match", "Attempting to broadcast")
@@ -257,8 +259,8 @@ def _size_that_fits(model: Any, name: str, numbers: Sequence[int]) -> str:
 
     multiples = {-(-side // 32) * 32: None for side in numbers[-2:]}  # of what strides divide
     for side in (*multiples, 32, 224, 28, 64, 96, 128, 227, 256, 299, 384):
-        size = (numbers[0], side, side) if len(numbers) == 3 else (side,)
+        shape = (numbers[0], side, side) if len(numbers) == 3 else (side,)
         with contextlib.suppress(Exception):  # whatever the module's code raises
-            traced(model, name, next(calls(model, name, size, None, 0, [])), 0)
-            return ",".join(map(str, size))
+            traced(model, name, next(calls(model, name, Size(shape), None, 0, [])), 0)
+            return ",".join(map(str, shape))
     return ""

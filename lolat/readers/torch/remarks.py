@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 from lolat.graph import Operation
-from lolat.readers.remarks import asks_for_training, drop_rates, several_of, switched
+from lolat.readers.remarks import asks_for_training, drop_rates, several_of, training_branches
 from lolat.readers.torch.parameters import Parameters
 from lolat.readers.torch.running import Running
 from lolat.units import plural
@@ -22,7 +22,7 @@ ASIDE, LEAST_ASIDE = 0.25, 1 << 20
 """Least elements that are remarked on: a fraction of the parameters, and a number."""
 
 
-def otherwise(model: Any, running: Running, alone: Sequence[str]) -> Iterator[str]:
+def training_obstacles(model: Any, running: Running, alone: Sequence[str]) -> Iterator[str]:
     """Yield reasons why training a module cannot be counted; `alone`: layers that only training runs."""
     if alone:
         yield f"{', '.join(alone)} run in training alone (self.training)"
@@ -81,7 +81,7 @@ def _is_of(file: str, module: Any) -> bool:
     return type(module).__module__ == f"torch.nn.modules.{file}"
 
 
-def dropped(
+def mark_dropouts(
     model: Any, operations: list[Operation], called: Set[Any]
 ) -> tuple[list[str], list[str]]:
     """Return what a module drops in training without being counted; and what it drops on a CPU alone.
@@ -121,7 +121,7 @@ def dropped(
 
 def in_training_only(model: Any) -> Iterator[str]:
     """Yield the other effects of a module in training that are not counted."""
-    yield from switched(model.modules(), "forward")
+    yield from training_branches(model.modules(), "forward")
     if synchronized := [m for m in model.modules() if type(m).__name__ == "SyncBatchNorm"]:
         yield f"exchanges between devices of {', '.join(several_of(synchronized))}"
     for module in model.modules():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from lolat.graph.memory import completed
 from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
 from lolat.readers.torch.aten import AtenOperation, base_name
+from lolat.readers.torch.inputs import ExampleCall
 from lolat.readers.torch.isolation import data_copied, evaluated, without_values
 from lolat.readers.torch.layout import Layout, free_turns, in_channels_last
 from lolat.readers.torch.lifetimes import held_by, is_copied, leaves_of, shares
@@ -33,10 +34,10 @@ from lolat.readers.torch.patches import OnCpu, eagerly, watched
 from lolat.readers.torch.positions import Positions
 from lolat.readers.torch.remarks import (
     anew_in_each_call,
-    dropped,
     in_training_alone,
     in_training_only,
-    otherwise,
+    mark_dropouts,
+    training_obstacles,
 )
 from lolat.readers.torch.running import Running
 from lolat.readers.torch.tensors import Tensors, dtype_name
@@ -224,12 +225,11 @@ def following_modules(tracer: Tracer) -> Iterator[None]:
             handle.remove()
 
 
-def traced(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) -> tuple[Graph, str]:
+def traced(model: Any, name: str, call: ExampleCall, axis: int) -> tuple[Graph, str]:
     """Trace a call of a module; return its graph, and the first layer with its batch elsewhere, or "".
 
-    `call`: positional and named arguments, at batch size 1 on their `axis`, and the ids of the tensors in
-    them that have no batch. Raises whatever the module's code raises, and NetworkError if no output depends
-    on the inputs.
+    `axis`: that of the batch in its arguments. Raises whatever the module's code raises, and NetworkError
+    if no output depends on the inputs.
     """
     held = tensors_of(model)
     tracer, outputs = _called(model, name, call, axis)
@@ -242,12 +242,12 @@ def traced(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) ->
             "it computed"
         )
     alone = in_training_alone(model, parameters)
-    builder.training += otherwise(model, running, alone)
+    builder.training += training_obstacles(model, running, alone)
     if running.parts or not parameters.is_whole(outputs):
         parameters.mark_parts(outputs)
     writer.mark_stops(writer.constants - parameters.trained.made_of.keys())
     builder.free += parameters.free()
-    drops, builder.training_only_on_cpu = dropped(model, builder.operations, running.called)
+    drops, builder.training_only_on_cpu = mark_dropouts(model, builder.operations, running.called)
     builder.training_only += [*drops, *in_training_only(model)]
     builder.warnings += anew_in_each_call(parameters, model)
     if any(o.kind in CONVOLUTIONS for o in builder.operations):
@@ -267,9 +267,7 @@ def traced(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) ->
     return with_buffers(model, held, graph), next(iter(tracer.misread), "")
 
 
-def read_with_several(
-    model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int, samples: int
-) -> Graph:
+def read_with_several(model: Any, name: str, call: ExampleCall, axis: int, samples: int) -> Graph:
     """Trace a call with several samples, as a graph at batch size 1.
 
     `call`, `axis`: as of `traced`. Raises whatever the module's code raises.
@@ -279,19 +277,18 @@ def read_with_several(
 
 
 def _called(
-    model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int, samples: int = 1
+    model: Any, name: str, call: ExampleCall, axis: int, samples: int = 1
 ) -> tuple[Tracer, list[int]]:
     """Call a module in evaluation mode; return the tracer that watched, and the graph's outputs.
 
     Inputs that are of one sample on their axis get the number of `samples` there.
     """
-    *arguments, still = call
     builder = GraphBuilder(name, "torch")
     tracer = Tracer(builder, Running({m: path for path, m in model.named_modules()}), axis)
 
     def of_samples(tensor: Any) -> Any:
         shape = list(tensor.shape)
-        grows = shape[axis : axis + 1] == [1] and id(tensor) not in still
+        grows = shape[axis : axis + 1] == [1] and id(tensor) not in call.without_batch
         shape[axis : axis + 1] = [samples] if grows else shape[axis : axis + 1]
         made = tensor.new_empty(shape) if grows else torch.empty_like(tensor)
         tracer.input(made, grows and samples == 1)
@@ -304,6 +301,7 @@ def _called(
         evaluated(model), eagerly(builder), data_copied(), torch.inference_mode(),
         watched(tracer.parameters), tracer.fake, on_cpu,
     ):  # fmt: skip
+        arguments = [call.args, dict(call.kwargs)]
         args, kwargs = pytree.tree_map_only(torch.Tensor, of_samples, arguments)
         with following_modules(tracer), tracer:
             result = model(*args, **kwargs)

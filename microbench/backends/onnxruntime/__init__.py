@@ -21,8 +21,8 @@ from lolat.errors import DeviceError, MeasuringError, MissingPackageError, Netwo
 from lolat.graph import Graph
 from lolat.graph.quantized import DYNAMIC, INT8, STATIC
 from lolat.io.process import Child, Handler
-from lolat.parameters import Size
 from lolat.readers.onnx import read_inputs
+from lolat.readers.size import Size
 from lolat.readers.torch import import_torch
 from lolat.units import shortened
 

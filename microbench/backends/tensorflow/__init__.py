@@ -13,10 +13,10 @@ import numpy as np
 from lolat.errors import DeviceError
 from lolat.graph import Graph, Tensor
 from lolat.io.process import scheduled_count
-from lolat.parameters import Size
 from lolat.readers.keras import import_keras
+from lolat.readers.size import Size
 
-from .. import WAKING_ELEMENTS, Backend, Prepared, at_batch, environment_of, opened
+from .. import WAKING_ELEMENTS, Backend, Prepared, at_batch, environment_of, open_own_network
 from .layers import build_graph
 
 
@@ -83,7 +83,9 @@ class TensorFlowBackend(Backend):
     def prepare_network(self, spec: str, input_size: Size, batch_size: int) -> Prepared:
         """See `Backend.prepare_network`."""
         # A Keras model is a layer.
-        network = opened(spec, input_size, lambda m: isinstance(m, self.keras.Layer), self.name)
+        network = open_own_network(
+            spec, input_size, lambda m: isinstance(m, self.keras.Layer), self.name
+        )
         with self.tf.device(self.device):
             return self._call(network.model, batch_size, network.graph())
 

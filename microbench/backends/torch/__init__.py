@@ -12,10 +12,10 @@ import numpy as np
 
 from lolat.errors import DeviceError
 from lolat.graph import Graph, Tensor
-from lolat.parameters import Size
+from lolat.readers.size import Size
 from lolat.readers.torch import import_torch, is_network
 
-from .. import WAKING_ELEMENTS, Backend, Prepared, Shape, at_batch, environment_of, opened
+from .. import WAKING_ELEMENTS, Backend, Prepared, Shape, at_batch, environment_of, open_own_network
 from .layers import block_module
 
 PLACE = "cuda:0"
@@ -112,7 +112,7 @@ class TorchBackend(Backend):
 
     def prepare_network(self, spec: str, input_size: Size, batch_size: int) -> Prepared:
         """See `Backend.prepare_network`; NetworkError if it is not of PyTorch."""
-        network = opened(spec, input_size, is_network, self.name)
+        network = open_own_network(spec, input_size, is_network, self.name)
         graph = network.graph()
         module = network.model.eval().to(self.place)
         tensors = [graph.tensors[i] for i in graph.inputs]

@@ -1,0 +1,116 @@
+"""Loads a profile: a file, a name, or a GPU that is known by another card or by its data sheet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from shlex import quote
+
+from lolat.api.model import Model
+from lolat.api.profile_names import card_named, full_name
+from lolat.api.serving import serving_model
+from lolat.api.sheets import of_sheet
+from lolat.device.execution_modes import measured_models, on_card
+from lolat.errors import InputError, ModelFileError, arg
+from lolat.hardware.card_names import find_gpu
+from lolat.hardware.gpus import CPU, Gpu
+from lolat.io.paths import LOCAL
+from lolat.io.progress import Progress, Warn
+from lolat.units import value_words
+
+
+def load(path: str | os.PathLike[str]) -> Model:
+    """Load a device's profile.
+
+    `path`: a JSON file, "local" (the one learned last on this machine), a name of `lolat.models()`, or a
+    GPU's ("a100", "RTX 4090"), which stands for the profile of its networks, the eager one first; a GPU
+    without times is known by a card of its chip, or by its data sheet. Returns a `Model`. Raises
+    ModelFileError where there is none, or the file is something else or damaged, and InputError for a GPU
+    with an incomplete sheet.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise ModelFileError(
+            f"load got {value_words(path)}; expected a device's name or a profile's path, as in "
+            'lolat.load("epyc-2t")',
+            code="unknown-model",
+        )
+    name = os.fspath(path)
+    full = full_name(name)
+    try:
+        model = Model.load(full)
+    except ModelFileError as error:
+        if error.code != "unknown-model" or (gpu := card_named(full)) is None:
+            raise
+        model = Model((_of_chip(full, gpu) or of_sheet(full)).file, full)
+    else:
+        kernels, product = model.file.kernels, model.file.product
+        known = kernels is None or kernels.measured or model.file.environment.sheet is not None
+        gpu = None if known else find_gpu(product)
+        if gpu and (made := _of_chip(product, gpu)):
+            model = Model(model.file.but(**made.file.document), model.source, model.label)
+    model.serving = partial(_serving, name, model)
+    return model
+
+
+def _serving(name: str, model: Model) -> Model:
+    """The model that serves language models by a GPU's name; by any other name that one itself."""
+    return serving_model(name) if card_named(name) else model
+
+
+def open_here(
+    name: str,
+    say: Warn,
+    progress: Callable[[str], AbstractContextManager[Progress]],
+    now: bool = False,
+    as_learned: bool | None = None,
+) -> Model:
+    """`load` on this machine: `say` gets a remark if it is old, or `local` is of another processor.
+
+    `now`: the machine is measured as it is now; `progress`: shows how far that is, which takes as long as
+    it is told. `as_learned` False: the machine is probed if it may have changed. InputError if both are
+    given, and for `as_learned` of a model without a probe.
+    """
+    loaded = load(name)
+    name = loaded.label
+    file, state = loaded.file, loaded.state
+    differences: Sequence[object] = ()
+    if file.is_cpu and (name == LOCAL or state is not None):
+        from lolat.microbench import environment as machine
+
+        here = machine.here(file.recorded, CPU)
+        differences = machine.differences_of_device(file.device, file.recorded, here)
+        if name == LOCAL and differences:
+            backend = f" --backend {own}" if (own := file.environment.framework) else ""
+            say(f"warning: {name}: {differences[0]}; learn again with: lolat learn cpu{backend}")
+    if as_learned and now:
+        raise InputError(
+            f"{arg('as_learned')} and {arg('now')}: expected one of them", code="two-speeds"
+        )
+    if as_learned and file.noise.probe is None:
+        raise InputError(
+            f"{arg('as_learned')}: {name} has no probe, as a CPU learned with several threads has, so it "
+            "always answers as learned; expected no such option",
+            code="no-probe",
+        )
+    if now:
+        with progress("some 20 seconds") as bar:
+            return loaded.as_now(progress=bar)
+    if state is None or differences:  # of another processor nothing can be checked here
+        return loaded
+    if state.remark is not None:
+        say(f"{name}: {state.remark}; `lolat doctor {quote(name)}` takes 20 seconds")
+    if as_learned is not False:
+        return loaded
+    from lolat.api.measuring import as_probed
+
+    return as_probed(loaded)
+
+
+def _of_chip(name: str, gpu: Gpu) -> Model | None:
+    """The networks of a GPU by a measured form of its card, or another card of its chip; None without."""
+    for path, file in measured_models(name, lambda _: True, gpu):
+        if file.kernels:
+            return on_card(Model(file, str(path)), name, gpu)
+    return None

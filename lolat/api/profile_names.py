@@ -1,0 +1,134 @@
+"""The profiles that a name means: a file's, a profile's own, or those of a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from lolat.device.file import DeviceFile, read, readable_models
+from lolat.device.lookup import find_model
+from lolat.errors import ModelFileError
+from lolat.graph.modes import EAGER
+from lolat.hardware.card_names import card_of, device_names, find_gpu, is_card
+from lolat.hardware.gpus import Gpu
+from lolat.hardware.prices import price_list
+from lolat.io.paths import LOCAL
+from lolat.parameters import LAUNCHES
+from lolat.units import plain
+
+ALL = "all"
+
+
+def contents(name: str) -> DeviceFile:
+    """The contents of a model file by its path or the model's name; errors as `Model.load`."""
+    return read(find_model(name))
+
+
+def known_models(begin: str | None = None) -> dict[str, DeviceFile]:
+    """Name -> contents of each device profile that can be read; of two of one name the local one.
+
+    `begin`: the first words of their names, in any case; None: all profiles.
+    """
+    known = dict[str, DeviceFile]()
+    wanted = bool if begin is None else lambda n: _begins(n.casefold(), begin.casefold())
+    for name, _, _, file in readable_models(wanted):
+        known.setdefault(name, file)
+    return known
+
+
+def full_name(name: str) -> str:
+    """The first of `full_names`; ModelFileError if they are of several devices."""
+    names = full_names(name)
+    if names[1:] and len({contents(n).product for n in names}) > 1:
+        raise unknown_device(
+            name, f"several devices are called so: {', '.join(names)}; expected one of these"
+        )
+    return names[0]
+
+
+def unknown_device(name: str, why: str, **data: Any) -> ModelFileError:
+    """The error for a name that is not one device's."""
+    return ModelFileError(f"{plain(name)}: {why}", code="unknown-model", model=name, **data)
+
+
+def full_names(name: str, launch: str | None = None) -> list[str]:
+    """The names of the models that `name` stands for.
+
+    A file stays as it is; a model's name, in any case, becomes the name as written; a GPU's ("a100",
+    "RTX4090", "5090") the names of its models of networks, in `launch` as of `devices`. The name of
+    a GPU without one ("a100-80gb", "rtx-3080") stays: `load` makes it. ModelFileError for any other name.
+    """
+    try:
+        found = find_model(name, device_names)
+    except ModelFileError as error:
+        if name == LOCAL:
+            from lolat.api.measuring import with_bundled
+
+            raise with_bundled(error) from None
+        files = known_models(name)
+        known = [*files]
+        if gpu := card_named(
+            name
+        ):  # a Max-Q is another card than the one whose name it begins with
+            cards = None, card_of(gpu.name)
+            known = [n for n in known if card_of(files[n].kind) in cards]
+        if gpu and not known:
+            files = {n: f for n, f in known_models().items() if find_gpu(f.product) == gpu}
+            known = [*files]
+        able = [n for n in known if "networks" in files[n].answers_for]
+        if able:
+            return sorted(in_one_mode(able, launch), key=_usual)
+        if gpu:
+            return [name]
+        raise of_instance(name, error) from None
+    return [found.stem if found.stem.casefold() == name.casefold() else name]
+
+
+def of_instance(name: str, error: ModelFileError) -> ModelFileError:
+    """The error for an unknown device; of an instance type it names the accelerators, by the price list."""
+    offers = (o for o in price_list().offers if o.instance_type.casefold() == name.casefold())
+    if not (rented := sorted({plain(o.accelerator).casefold() for o in offers} - {""})):
+        return error
+    return error.reworded(
+        f"{plain(name)}: no such device, but an instance type; did you mean {' or '.join(rented)}?"
+    )
+
+
+def in_one_mode(names: Sequence[str], launch: str | None) -> list[str]:
+    """The models without those of channels last whose device was measured channels first too, and without
+    those of another launch than `launch`, eager if None, whose device was measured in that too.
+    """
+    files = {name: contents(name) for name in names}
+    modes = {
+        name: (file.product, file.environment.framework, file.mode)
+        for name, file in files.items()
+        if file.has_latencies
+    }
+    usual = {
+        of
+        for of in modes.values()
+        if of[-1].launch == (launch or EAGER) and not of[-1].channels_last
+    }
+    unusual = {
+        (*of, replace(mode, launch=other, channels_last=last))
+        for *of, mode in usual for other in LAUNCHES for last in (False, True)
+    }  # fmt: skip
+    return [n for n in names if modes.get(n) not in unusual - usual]
+
+
+def _usual(name: str) -> tuple[bool, bool, str]:
+    """The order of a GPU's models: eager before compiled, float32 before half precision."""
+    mode = contents(name).mode
+    return mode.launch != EAGER, mode.half, name
+
+
+def _begins(model: str, name: str) -> bool:
+    """Return whether the first words of a model's name are `name`; a GPU's needs no hyphens: "rtx4090"."""
+    words, mark = model.split("-"), "" if find_gpu(name) else "-"
+    return name.replace("-", mark) in [mark.join(words[:n]) for n in range(1, len(words))]
+
+
+def card_named(name: str) -> Gpu | None:
+    """The data sheet of a GPU by its name and nothing more."""
+    return find_gpu(name) if is_card(name) else None

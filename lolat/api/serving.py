@@ -1,0 +1,135 @@
+"""The profiles that serve language models, by name, by GPU, or all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lolat.api.model import Model
+from lolat.api.profile_names import ALL, card_named, known_models, of_instance, unknown_device
+from lolat.api.sheets import of_sheet
+from lolat.device.file import DeviceFile
+from lolat.errors import ModelFileError
+from lolat.hardware.card_names import card_of, device_name, device_names, find_gpu, full_card
+from lolat.hardware.gpus import Gpu
+from lolat.io.paths import list_models
+from lolat.io.results import Remark
+from lolat.llm.frameworks import FRAMEWORKS
+from lolat.units import names_in, plain
+
+SAME_SHEET = 0.05  # relative difference of two data sheets of one GPU
+
+
+ONE_FORM = "which has one form of each card with a bundled profile; to add one"
+NOT_ALL = f"not in `{ALL}`, {ONE_FORM}"
+USUAL_FRAMEWORK = "vllm"
+"""The framework whose kernels training is predicted from, where several serve on a GPU."""
+
+
+def serving_model(name: str, of_any: bool = False) -> Model:
+    """The model of language models that a name or a GPU's stands for ("l40s": l40s-vllm).
+
+    A GPU with no such model is known by its data sheet; a model of another name that lacks language models
+    is returned. ModelFileError for an unknown name, and for a GPU that several frameworks serve on, unless
+    `of_any`: as for training, which none of them runs.
+    """
+    model, unknown = None, None
+    try:
+        model = Model.load(name)
+    except ModelFileError as error:
+        unknown = error
+    if model is not None and model.file.llm is not None:
+        return model
+    gpu = card_named(name)
+    of_gpu = [n for n, file in known_models(name).items() if file.llm is not None]
+    if gpu and not of_gpu and model is None:
+        of_gpu = [n for n, file in known_models().items() if _serves(file, gpu)]
+    of_gpu.sort(key=lambda n: not n.endswith(USUAL_FRAMEWORK))
+    if len(of_gpu) > 1 and not of_any:
+        several = f"by several frameworks: {', '.join(of_gpu)}; expected one of these"
+        raise unknown_device(name, f"language models are served on it {several}", several=of_gpu)
+    if of_gpu:
+        return Model.load(of_gpu[0])
+    if gpu and gpu.bf16:
+        return of_sheet(name)
+    if gpu:
+        raise ModelFileError(
+            f"{plain(name)}: language models are answered in bfloat16 or less, and {gpu.name} computes no "
+            "bfloat16; expected a newer GPU",
+            code="dtype", why="it computes no bfloat16, which language models are answered in",
+        )  # fmt: skip
+    if model is not None:
+        return model
+    card, _, framework = name.rpartition("-")
+    if framework.casefold() in FRAMEWORKS and card_named(card):
+        known = serving_model(card)
+        if known.file.llm and known.file.llm["framework"] == framework.casefold():
+            return known
+        title = known.language_models.server.title
+        hint = f"did you mean {plain(card)}? it is known with {title}"
+        raise unknown_device(name, f"no such device; {hint}")
+    from lolat.llm.names import is_decoder
+
+    assert unknown is not None
+    if is_decoder(name):
+        raise unknown.reworded(f"{plain(name)}: a language model; the GPU comes first")
+    raise of_instance(name, unknown)
+
+
+def _serves(file: DeviceFile, gpu: Gpu) -> bool:
+    """True if a model file knows language models on this GPU, by card, memory and bandwidth."""
+    if file.llm is None:
+        return False
+    sheet = file.llm["sheet"]
+    pairs = (sheet["memory_gib"], gpu.memory_gib), (sheet["bandwidth_gb_s"], gpu.bandwidth_gb_s)
+    is_card_of = card_of(file.product) == card_of(gpu.name)
+    return is_card_of and all(abs(its / (own or its) - 1.0) < SAME_SHEET for its, own in pairs)
+
+
+def serving_models(
+    text: str, of_any: bool = False, left_out: dict[str, str] | None = None
+) -> dict[str, Model]:
+    """The models of language models that a text names: a file, or names with commas, ALL among them; of a
+    GPU that several frameworks serve the model of each.
+
+    `left_out`: takes the reasons of GPUs among several that compute no bfloat16, and of those that ALL has
+    not; None: a GPU without bfloat16 is an error.
+
+    `of_any`: see `serving_model`; ALL then has one model of each GPU. ALL has the GPUs of other models
+    too, by their data sheets, but not each variant of a card: of a Max-Q the full card, which is rented.
+    """
+    names = names_in(text)
+    if ALL in names:
+        given = [name for name in names if name != ALL]
+        known = known_models()
+        names = [name for name, file in known.items() if file.llm is not None]
+        served = {card_of(known[name].product) for name in names}
+        if of_any:
+            names.sort(key=lambda n: n.endswith(USUAL_FRAMEWORK))  # the last one of a GPU stays
+            names = sorted({known[n].product: n for n in names}.values())
+        gpus = (full_card(gpu) for file in known.values() if (gpu := find_gpu(file.product)))
+        new = (gpu for gpu in gpus if gpu.bf16 and card_of(gpu.name) not in served)
+        names += [*sorted({device_name(gpu) for gpu in new}), *given]
+        if left_out is not None:
+            others = ((n, find_gpu(n)) for n in device_names() if n not in names)
+            more = [
+                n
+                for n, gpu in others
+                if gpu and gpu.bf16 and not any(_serves(d, gpu) for d in known.values())
+            ]
+            left_out |= dict.fromkeys(more, Remark(NOT_ALL, f"{ALL},{more[0]}"))
+            damaged = [n for n, _, _ in list_models() if n not in known]
+            left_out |= dict.fromkeys(damaged, "its file is damaged: `lolat models`")
+    elif Path(text).exists() or not names:
+        names = [text]
+    found = dict[str, Model]()
+    for name in names:
+        try:
+            found[name] = serving_model(name, of_any)
+        except ModelFileError as error:
+            if several := error.data.get("several"):
+                found |= {one: serving_model(one) for one in several}
+                continue
+            if left_out is None or len(names) == 1 or error.code != "dtype":
+                raise
+            left_out[name] = error.data["why"]
+    return found

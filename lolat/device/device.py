@@ -1,0 +1,197 @@
+"""A device profile: its file, its predictors, and latencies from counts.
+
+Modules that only networks need are imported with the first network: a new process answers from counts fast.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from itertools import compress
+from typing import Any, Self
+
+from lolat.device.file import OF_INFERENCE, DeviceFile, read
+from lolat.device.predictors.formula import LARGEST_COUNT, Formula
+from lolat.device.question import RunAs
+from lolat.device.state import State, state_of
+from lolat.errors import InputError, ModelFileError, arg
+from lolat.graph.counts import FEATURES
+from lolat.io.results import Result, dict_of
+from lolat.parameters import PARAMETERS, PRECISIONS
+from lolat.units import value_words
+
+Numbers = Any  # a number or an array of them
+_NUMBERS = frozenset([int, float])
+
+
+class Device(Result):
+    """A device profile: predicts the latency of networks that were read.
+
+    `label`: the path or name that it was loaded by, as a command takes it; `source`: its file.
+    """
+
+    def __init__(
+        self, file: DeviceFile | Mapping[str, Any], source: str = "model", label: str = ""
+    ) -> None:
+        """`file`: of the device, or the contents of a valid one; `label`: `source` if not given."""
+        if isinstance(file, (str, os.PathLike)):
+            words = (
+                f"{type(self).__name__}({os.fspath(file)!r}): expected the contents of a profile"
+            )
+            raise InputError(f"{words}; by its name: lolat.load({os.fspath(file)!r})")
+        self.file = file if isinstance(file, DeviceFile) else DeviceFile(file)
+        self.source, self.label = source, label or source
+        self.name, self.device, self.default = self.file.name, self.file.device, self.file.default
+        self.predictors = self.file.formulas
+        self._plans: dict[Any, tuple[Formula, list[int]]] = {}  # for `predict_counts`
+        self._loaded: Self | None = None  # the device before all `run_as`; None: this one
+        self._in_mode: dict[RunAs, Self] = {}  # for `run_as`
+        self.asked = RunAs()  # by `run_as`
+        if self.file.has_latencies and self.default not in self.predictors:
+            raise ModelFileError(
+                f"{source}: its default predictor {self.default!r} is unknown to this LoLat (known: "
+                f"{', '.join(sorted(self.predictors)) or 'none of them'}); get a newer LoLat"
+            )
+
+    # ---- Its file
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Load a device: a JSON file, "local" (the one learned last on this machine) or the name of a
+        bundled one; for the name of a GPU see `lolat.load`. ModelFileError if there is none, or the file is
+        something else or damaged.
+        """
+        from lolat.device.lookup import find_model
+
+        label = os.fspath(path)
+        file = find_model(label)
+        return cls(read(file), str(file), label)
+
+    def words(self) -> str:
+        """The device, the date and framework of its measurements, the error of its default formula."""
+        from lolat.device.summary import words_of
+
+        return words_of(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The file without its points, as a `lolat.device.summary.ModelSummary`."""
+        from lolat.device.summary import summary_of
+
+        return dict_of(summary_of(self))
+
+    @property
+    def latencies_file(self) -> DeviceFile:
+        """The file, with latencies of inference; ModelFileError, with the remedy, if it has none."""
+        if not self.file.has_latencies:
+            from lolat.device.remedies import lacks
+
+            raise lacks(self.file, self.source, OF_INFERENCE)
+        return self.file
+
+    @cached_property
+    def state(self) -> State | None:
+        """Its age and its last check; None if the device was learned on another machine."""
+        return state_of(self.file, self.source)
+
+    def predictor(self, name: str | None = None) -> Formula:
+        """A predictor by name, or the default one.
+
+        InputError for an unknown name, ModelFileError if the file has no latencies of inference.
+        """
+        _ = self.latencies_file
+        given = self.default if name is None else name
+        chosen = self.predictors.get(given) if isinstance(given, str) else None
+        if chosen is None:
+            is_precision = PARAMETERS["precision"].word(name) in PRECISIONS
+            hint = f"; did you mean {arg('precision')} {name!r}?" * is_precision
+            if isinstance(name, (int, tuple, list)):  # third, as in `lolat.read` second
+                hint = f"; did you mean {arg('input_size')}={name}?"
+            known = " or ".join(self.predictors)
+            raise InputError(
+                f"{arg('predictor')} {value_words(name)}: expected {known}, which {self.source} has{hint}"
+            )
+        return chosen
+
+    @property
+    def has_host(self) -> bool:
+        """True if a host starts the operations of the device."""
+        return any(getattr(formula, "host", None) for formula in self.predictors.values())
+
+    def run_as(
+        self, precision: str | None = None, launch: str | None = None, host_us: float | None = None,
+        channels_last: bool = False,
+    ) -> Self:  # fmt: skip
+        """The device in another execution mode.
+
+        `precision`: fp32, tf32, amp, fp16 or bf16; a GPU that was not measured in it is predicted from its
+        data sheet, with a wider interval. `launch`: eager, compiled or graph. `host_us`: time that the host
+        takes to start an operation, µs. `channels_last`: the layout of images in half precision.
+
+        An argument that is None stays as it was: as measured, with the usual host, or as an earlier call
+        has set it. InputError for a mode that the device lacks or that cannot be predicted.
+        """
+        asked = RunAs(
+            precision=precision, launch=launch, host_us=host_us, channels_last=channels_last
+        )
+        if asked == RunAs():
+            return self
+        from lolat.device.execution_modes import run_as
+
+        loaded = self if self._loaded is None else self._loaded
+        whole = asked.after(self.asked)
+        if whole not in loaded._in_mode:
+            loaded._in_mode[whole] = made = run_as(loaded, whole)
+            made._loaded = loaded
+        return loaded._in_mode[whole]
+
+    # ---- The latency of a network
+
+    def predict_counts(
+        self,
+        acts: Numbers,
+        inp: Numbers,
+        flops: Numbers,
+        traffic: Numbers = None,
+        weights: Numbers = None,
+        ops: Numbers = None,
+        predictor: str | None = None,
+    ) -> Any:
+        """Latency in ms from counts: numbers give a float, arrays (broadcast) an array.
+
+        Three counts are answered by the two-regime formula, all six by the default one's form that is
+        fitted on six counts; any other number of counts is an InputError. A number must be finite and not
+        negative; a NaN in an array gives a NaN.
+        """
+        key = (traffic is None, weights is None, ops is None, predictor)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._plan(key[:3], predictor)
+        formula, positions = plan
+        every = (acts, inp, flops, traffic, weights, ops, 0.0)
+        values = [every[i] for i in positions]
+        # The common case first, without a loop in Python.
+        if _NUMBERS.issuperset(map(type, values)) and (
+            not values or (min(values) >= 0.0 and max(values) < LARGEST_COUNT)
+        ):
+            answer = formula.one(values)
+            if answer == answer:  # no NaN among them
+                return float(answer)
+        return formula.latencies(values)
+
+    def _plan(self, left_out: tuple[bool, ...], predictor: str | None) -> tuple[Formula, list[int]]:
+        """(the formula for counts without those left out, the position of each of its counts among the six
+        and a 0); `left_out`: true for each of the last three counts that is not given."""
+        absent = [*compress(FEATURES[3:], left_out)]
+        if 0 < len(absent) < 3:
+            raise InputError(
+                f"predict_counts() lacks {', '.join(absent)}; give only acts, inp, flops (the two-regime "
+                "formula answers) or traffic, weights and ops too"
+            )
+        formula = self.predictor(predictor or "two-regime" if absent else predictor).of_six_counts
+        if lacking := [name for name in formula.features if name in absent]:
+            raise InputError(
+                f"predictor {formula.name!r} needs {', '.join(lacking)} too; give all six counts"
+            )
+        places = {name: place for place, name in enumerate(FEATURES)}
+        return formula, [places.get(name, -1) for name in formula.features]

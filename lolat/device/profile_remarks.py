@@ -1,0 +1,89 @@
+"""Remarks on a profile: the framework, the source and the layout of its measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from lolat.device.file import DeviceFile, readable_models
+from lolat.device.summary import FRAMEWORK_TITLES
+from lolat.graph import Graph
+from lolat.graph.modes import has_convolutions, has_images
+from lolat.io.results import Remark
+
+if TYPE_CHECKING:
+    from lolat.device.device import Device
+
+STEPS_ALONE = Remark(
+    "only training steps were timed on this device",
+    "the answer takes a forward pass to be at their level; fit it with timed networks too",
+)
+NO_IMAGES = (
+    "the convolutions of this profile were timed channels last, which those over one or three dimensions "
+    "cannot be in PyTorch: take the profile that was timed channels first"
+)
+LAID_BY_COMPILER = Remark(
+    "channels last", "torch.compile lays images so itself, and the times stay"
+)
+
+
+BACKEND_OF = {"keras": "tensorflow", "torch": "torch", "onnx": "onnxruntime"}
+"""Framework of a network (`Graph.framework`) -> the backend that runs it."""
+
+
+def other_framework(file: DeviceFile, framework: str, known: str = "networks") -> Iterator[str]:
+    """A remark on a network whose framework is another than that of the measurements.
+
+    `framework`: the network's `Graph.framework`; `known`: an entry of `answers_for` that the profile named
+    in the remedy must have. No remark if either is unknown. Counts are the same in every framework,
+    latencies are not.
+    """
+    where = file.environment
+    backend, learned = BACKEND_OF.get(framework), where.framework
+    if backend is None or learned in (None, backend):
+        return
+    other = _learned_with(backend, file.name.removesuffix(f"-{learned}"), known)
+    learn = f"lolat learn {where.device} --backend {backend}" if where.is_learned else ""
+    remedy = f"the profile {other}" if other else learn  # none for published times
+    its, own = (FRAMEWORK_TITLES.get(name, name) for name in (learned or "", backend))
+    as_read = (
+        f"the answer is for {its} running the operations of the file one by one; exporters fold batch "
+        "norms and split attention"
+        if framework == "onnx"
+        else f"the answer is for the same network run by {its}"
+    )
+    yield Remark(
+        f"this profile is of {its}, and {own} "
+        + ("is the usual backend of Keras" if framework == "keras" else "runs this network"),
+        as_read + (f"; for {own}: {remedy}" if remedy else ""),
+    )
+
+
+def _learned_with(backend: str, device: str, known: str) -> str | None:
+    """The listed model of a device, by its name without framework, that was learned with `backend`."""
+    for name, _, _, file in readable_models((device, f"{device}-{backend}").__contains__):
+        if file.environment.framework == backend and known in file.answers_for:
+            return name
+    return None
+
+
+def of_its_source(file: DeviceFile) -> tuple[str, ...]:
+    """The remarks on where a profile's times are from: published, learned beside other programs, changed by
+    a data sheet or as of now.
+    """
+    kernels = file.kernels
+    gpu = file.gpu if kernels else None
+    dies = gpu.dies_remark if gpu else ""
+    power = gpu.power_remark(file.mode.dtype) if gpu and kernels and not kernels.measured else ""
+    changed = (file.document.get(name) for name in ("as_now", "no_host"))
+    remarks = filter(None, (file.loaded, *changed, file.of_form, file.estimated, dies, power))
+    return *remarks, *(file.warnings if file.environment.of_layers else ())
+
+
+def layout_remarks(model: Device, graph: Graph) -> Iterator[str]:
+    """Yield remarks on a layout that a compiler chooses, or that a network's convolutions cannot have."""
+    mode = model.file.mode
+    if mode.fused and model.asked.channels_last:
+        yield LAID_BY_COMPILER
+    if mode.channels_last and not mode.fused and has_convolutions(graph) and not has_images(graph):
+        yield NO_IMAGES

@@ -1,0 +1,294 @@
+"""The uncertainty of a prediction: the part of a network that no measurement has, the interval's width."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from lolat.device.domain import (
+    NEGLIGIBLE_SHARE,
+    Extrapolation,
+    beyond_remarks,
+    extrapolated_half_width,
+    fit_again,
+)
+from lolat.device.file import DeviceFile
+from lolat.device.intervals import normal_quantile
+from lolat.device.predictors.formula import Formula
+from lolat.device.predictors.host import Steps
+from lolat.device.predictors.int8 import int8_half_width, int8_remark, untimed_in_int8
+from lolat.device.predictors.roofline import RECURRENT_MS, Roofline
+from lolat.device.predictors.two_regime import TwoRegime
+from lolat.device.schema import Noise
+from lolat.errors import InputError
+from lolat.graph import Graph, Operation
+from lolat.graph.analysis import Analysis
+from lolat.graph.counts import COLUMNS, FEATURES, FORMULAS, behavior, quantized_remark, wide_share
+from lolat.graph.kinds import GATES
+from lolat.graph.memory import copies
+from lolat.graph.modes import AMP, Mode, other_dtype
+from lolat.io.results import Remark
+from lolat.parameters import COVERAGE
+from lolat.units import milliseconds, percent
+
+if TYPE_CHECKING:
+    from lolat.device.device import Device
+
+MOSTLY_UNLIKE = 0.5
+"""Share of the time in classes that were not timed, beyond which a device without a sheet is unknown."""
+MOSTLY_MACHINE = 2.0
+"""The machine's part of an interval over the formula's part, above which the answer tells it."""
+THREE_COUNTS = (
+    "the table has three counts of convolutions alone: the time of weights, dense layers and other "
+    "operations is not known"
+)
+NOT_KNOWN = Remark(
+    "no interval",
+    "most of the time goes to kinds of operations that were hardly timed on this device, and it has no "
+    "data sheet (`lolat fit` with --facts)",
+)
+
+
+_SIX = [COLUMNS.index(c) for c in FEATURES]
+_OPS = COLUMNS.index("ops")
+
+
+COPIES_SHARE = 0.1
+"""Share of the latency from which on the time to convert the weights is told."""
+
+
+def with_copies(
+    half: float | None, remarks: tuple[str, ...], file: DeviceFile, graph: Graph, latency_ms: float
+) -> tuple[float | None, tuple[str, ...]]:
+    """(half width of the interval in amp, a logarithm; remarks), wider where converting weights takes long.
+
+    The latency is without the copies that autocast keeps until its context ends. A program with a context
+    for each pass makes them in each: it reads 4 bytes and writes 2, at the data sheet's bandwidth. So do
+    compilers, and PyTorch 2.10 and newer in inference mode. In eager PyTorch the latency has the copies
+    that autocast does not keep. A conversion of less than COPIES_SHARE of the latency gets no remark.
+    """
+    gpu = file.gpu
+    if gpu is None or not gpu.bandwidth_gb_s:
+        return half, remarks
+    kept, again = (3.0 * float(made.sum()) / gpu.bandwidth_gb_s / 1e6 for made in copies(graph))
+    if file.mode.fused:
+        kept, again = kept + again, 0.0
+    if again >= COPIES_SHARE * latency_ms:
+        told = Remark(
+            "autocast keeps half-precision copies of whole trainable weights alone",
+            f"it converts the others (frozen, buffers, parts) in each pass, counted as about "
+            f"{milliseconds(again)} (none with --precision bf16)",
+        )
+        remarks = (*remarks, told)
+    if kept < COPIES_SHARE * latency_ms:
+        return half, remarks
+    what = "its other weights" if again else "weights"
+    told = Remark(
+        f"{what} count as in half precision already, as in eager PyTorch within one torch.autocast context",
+        "a context for each pass, torch.compile, and torch.inference_mode of newer PyTorch convert them in "
+        f"each, {milliseconds(kept)} or more (none with --precision bf16)",
+    )
+    if file.mode.fused:
+        told = Remark(
+            "this time is without the conversion of weights to half precision",
+            f"torch.compile converts them in each pass, {milliseconds(kept)} or more (none with "
+            "--precision bf16)",
+        )
+    wider = None if half is None else math.hypot(half, math.log1p(kept / latency_ms))
+    return wider, (*remarks, told)
+
+
+ROWS_FOR_ALL = 4
+"""Rows for each expert of a mixture from which nearly all of them, 1 - exp(-4), have one."""
+
+
+def with_untimed(
+    found: Extrapolation, formula: Formula, analysis: Analysis, batch_size: int, mode: Mode
+) -> tuple[Extrapolation, tuple[str, ...]]:
+    """(the extrapolation of an unusual network with its share that no measurement has, by its work; the
+    remarks on its counts).
+
+    The share is the largest of four: all, if an operation may hide products; the part quantized in a way
+    that was not timed; the products that amp leaves in float32; the weights of experts with few rows. A row
+    is a token at one of its experts, drawn by chance. Counts and work take all experts as read.
+    """
+    graph, counts, remarks = analysis.graph, analysis.counts, analysis.counts.warnings
+    attributes = set[str]().union(*map(attrgetter("attributes"), graph.operations))
+    if not (counts.quantized or {"hides", "experts", "wide"} & attributes):
+        return found, remarks
+    share = quantized = counts.quantized
+    if (
+        quantized
+        and formula.int8
+        and (share := untimed_in_int8(formula.int8, analysis)) < quantized
+    ):
+        told = int8_remark(analysis, formula.int8_ms(analysis, batch_size))
+        remarks = (told, *(r for r in remarks if share or r != quantized_remark(quantized)))
+    share = max(share, wide_share(graph) if mode.dtype == AMP else 0.0)
+    if "hides" in attributes:
+        share = 1.0
+    few: dict[int, tuple[float, int]] = {}  # position -> (rows, experts)
+    for position, o in enumerate(graph.operations):
+        if (experts := o.attributes.get("experts", 1)) > 1:
+            written = graph.tensors[o.outputs[0]].elements(batch_size)
+            if (rows := written / o.attributes["out_features"]) < ROWS_FOR_ALL * experts:
+                few[position] = rows, experts
+    if few:
+        weights = counts.at(1)[:, COLUMNS.index("weights")]
+        rows, experts = min(few.values(), key=lambda one: one[0] / one[1])
+        hit = experts * (1.0 - (1.0 - 1.0 / experts) ** rows)
+        read = "a mixture of experts is timed as if it read all of them; with few tokens at once it reads"
+        remarks = (Remark(f"{read} fewer", f"about {hit:.0f} of {experts:,}"), *remarks)
+        share = max(share, float(weights[[*few]].sum()) / float(weights.sum()))
+    beyond, unlike = (1.0 - share) * found.beyond, (1.0 - share) * found.unlike
+    unmeasured = share + (1.0 - share) * found.unmeasured
+    known = found.known or share > NEGLIGIBLE_SHARE
+    return Extrapolation(beyond, unmeasured, unlike, found.remarks, known), remarks
+
+
+def widened_half_width(
+    formula: Formula,
+    steps: Steps | None,
+    extrapolation: Extrapolation,
+    noise: Noise,
+    coverage: float | None,
+    ops: int,
+    graph: Graph | None = None,
+    terms_ms: Mapping[str, float] | None = None,
+    is_checked: bool = False,
+) -> tuple[float | None, tuple[str, ...]]:
+    """(half width of the interval, a logarithm; remarks if there is none, or the machine makes most of it).
+
+    `ops`: number of operations; `graph`: of a network that may be quantized; `terms_ms`: of the formula in
+    the network; `is_checked`: by a check of the machine, whose own remark tells how its times move. Too few
+    points: None for the default coverage, InputError for a given one.
+    """
+    if steps is not None and isinstance(formula, Roofline) and formula.multiprocessors == 1.0:
+        unlike = formula.unlike(steps) or {}
+        if sum(unlike.values()) > MOSTLY_UNLIKE:
+            return None, (NOT_KNOWN,)
+    floor, sure = noise.floor or 0.0, COVERAGE if coverage is None else coverage
+    try:
+        half_width = formula.half_width(ops, sure, floor, terms_ms)
+    except InputError as error:
+        if coverage is not None:
+            raise
+        return None, (Remark("no interval", str(error)),)
+    widened = extrapolated_half_width(half_width, extrapolation, sure)
+    int8 = int8_half_width(formula.int8, graph, sure) if graph and formula.int8 else 0.0
+    machine = math.log1p(noise.repeatability or 0.0) * normal_quantile(sure)
+    told: tuple[str, ...] = ()
+    if machine > MOSTLY_MACHINE * widened and not is_checked:
+        repeat = f"its times repeat within {percent(noise.repeatability or 0.0)}"
+        told = (
+            Remark("the interval is wide because the machine was unsteady while learning", repeat),
+        )
+    return math.hypot(widened, machine, int8), told
+
+
+def tables_extrapolation(
+    model: Device, analysis: Analysis, batch_size: int, extrapolation: Extrapolation, steps: Steps
+) -> Extrapolation:
+    """Add the causes that classes of operations do not tell to an `extrapolation`.
+
+    They are operations that no table has (recurrent layers, three dimensions, those without a formula), and
+    other kinds of products than in timed networks.
+    """
+    remarks, operations = [*extrapolation.remarks], analysis.graph.operations
+    times = np.bincount(steps.operation, steps.ms, len(operations)) / (steps.latency_ms or 1.0)
+
+    def time_of(is_untimed: Callable[[Operation], bool], what: str = "", how: str = "") -> float:
+        part = float(times[[is_untimed(o) for o in operations]].sum())
+        if what and part > NEGLIGIBLE_SHARE:
+            remarks.append(
+                f"no {what} was timed on this device, {percent(part)} of the time: {how}"
+            )
+        return part
+
+    share = (
+        time_of(
+            lambda o: o.kind in GATES,
+            "recurrent layer",
+            f"each of its steps is predicted as a matrix product of at least {1e3 * RECURRENT_MS:g} µs",
+        )
+        + time_of(
+            lambda o: behavior(o).endswith("_3d"),
+            "convolution or pool in three dimensions",
+            "they are predicted as those in two",
+        )
+        + time_of(lambda o: o.kind not in FORMULAS)
+    )
+    unlike, of_kinds = model.file.domain.unlike(analysis.counts.at(batch_size).sum(axis=0))
+    unlike *= 1.0 - extrapolation.unlike - share
+    remarks += of_kinds
+    known = extrapolation.known or share > NEGLIGIBLE_SHARE or bool(model.file.domain.shares)
+    return replace(
+        extrapolation,
+        unmeasured=extrapolation.unmeasured + share,
+        unlike=extrapolation.unlike + max(unlike, 0.0),
+        remarks=tuple(remarks),
+        known=known,
+    )
+
+
+def extrapolation_of(
+    model: Device, analysis: Analysis, batch_size: int, formula: Formula, terms: np.ndarray,
+    steps: Steps | None,
+) -> Extrapolation:  # fmt: skip
+    """The part of a network outside the measured range; `terms`: (blocks, features), shares of the time."""
+    domain, shares = model.file.domain, terms.sum(axis=1)
+    if steps is not None and isinstance(formula, Roofline):
+        found = formula.extrapolation(steps, batch_size, domain.minimum)
+        return tables_extrapolation(model, analysis, batch_size, found, steps)
+    if not domain.ratios:
+        if told := other_dtype(analysis.graph, model.file.mode.dtype):
+            return Extrapolation(unmeasured=1.0, remarks=tuple(told))
+        latency = float(formula.of_operations(analysis, batch_size).sum())
+        ops = int(analysis.block_counts(batch_size)[:, _OPS].sum())
+        minimum = domain.minimum
+        if minimum.most_samples is None and (batches := model.file.timed_batches):
+            minimum = msgspec.structs.replace(minimum, most_samples=batches[1])
+        if smaller := minimum.remark(batch_size, latency, ops):
+            return Extrapolation(unlike=1.0, remarks=(smaller,))
+        if domain.shares:
+            unlike, remark = domain.unlike(analysis.counts.at(batch_size).sum(axis=0))
+            return Extrapolation(unlike=min(unlike, 1.0), remarks=remark)
+        if formula.name == TwoRegime.name:
+            return Extrapolation(unlike=1.0, known=False, remarks=(THREE_COUNTS,))
+        return Extrapolation(known=False)
+    counts = analysis.block_counts(batch_size)[:, _SIX]
+    beyond = domain.beyond(counts)
+    kinds, dtypes = domain.unmeasured(analysis.graph)
+    operations = np.zeros(len(analysis.owner))  # each operation's share of the time
+    if kinds or dtypes:
+        operations = formula.of_operations(analysis, batch_size).sum(axis=1)
+        operations *= float(shares.sum()) / (float(operations.sum()) or 1.0)
+    is_unmeasured = np.zeros(len(operations), bool)
+    is_unmeasured[[*kinds, *dtypes]] = True
+    by_block = np.bincount(analysis.owner, operations * is_unmeasured, len(shares))
+    rest = float((shares - by_block)[beyond].clip(0.0).sum())
+    extrapolation = Extrapolation(rest, float(by_block.sum()))
+    if extrapolation.share < NEGLIGIBLE_SHARE:
+        return extrapolation
+    remarks = [
+        *beyond_remarks(beyond, analysis.names, shares),
+        *domain.unmeasured_remarks(kinds, dtypes, operations),
+    ]
+    # Only known data types and kinds of operations can be learned.
+    is_known = all(o.kind in FORMULAS for o in analysis.graph.operations)
+    can_learn = not dtypes and is_known and not analysis.counts.quantized
+    if can_learn and model.file.environment.is_learned:
+        remarks.append(
+            Remark(
+                "to have the profile know it, time the whole network on its device and fit it in "
+                "(timed.csv: network,batch_size,latency_ms)",
+                fit_again(model.label),
+            )
+        )
+    return replace(extrapolation, remarks=tuple(remarks))

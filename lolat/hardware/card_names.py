@@ -1,0 +1,157 @@
+"""Names of GPUs: which card, form and memory a name means, and its data sheet.
+
+The first row of gpus.csv whose words are in a device's name is its sheet, if the name has no word of
+another card (OTHER_CARD) and no other size of memory or form: a 3080 Ti or a slice of an A100 is another
+device. A name without a form, such as V100, is a card with the smaller memory, which therefore comes first.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from lolat.hardware.gpus import Gpu, sheets
+
+OTHER_CARD = re.compile(
+    r"\b(ti|super|laptop|mobile|max|q|d|v2|x|lite|nvl|server|ada|grid|mig|\d+[abcgq]|ls|dgxs|fhhl|pg\d+|[2-8]x|x[2-8])\b"
+)
+"""Words of a driver for another card of the same number, a slice, or a share of one; several cards."""
+GLUED = {
+    r"(?<=\w)(sxm|pcie)": r" \1",
+    r"\b(sxm\d??|pcie)(?=\d{2,3}gb?\b)": r"\1 ",
+    r"\b(\d\d+) ?g\b": r"\1gb",
+}
+"""Form and memory in a name, as in "sxm4-80g" and "sxm80gb" -> apart; the g of a slice is of one digit."""
+MAKERS = frozenset(["nvidia", "tesla", "geforce", "quadro"])
+CARD_WORDS = MAKERS.union(
+    ["amd", "instinct", "rtx", "gtx", "ada", "blackwell", "generation", "edition", "workstation"]
+)
+MEMORY_WORD = re.compile(r"[-_ ]?\d+ ?GB\b", re.IGNORECASE)
+FORM_WORD = re.compile(r"[-_ ](SXM\d?|HBM\d?e?|PCIe)\b", re.IGNORECASE)
+_FORM = re.compile(r"(?<![a-z])(?:(pcie)|sxm|hbm3)", re.IGNORECASE)
+SIZE_OFF = 0.09  # largest relative difference between the memory in a name and the driver's
+
+
+def device_names() -> tuple[str, ...]:
+    """The cards with a data sheet as names of devices, such as "a100-sxm-80gb"."""
+    return tuple(sorted(device_name(gpu) for _, gpu in sheets()))
+
+
+def device_name(gpu: Gpu) -> str:
+    """The name of a card with a data sheet as a device, such as "a100-sxm-80gb"."""
+    card = gpu.name.partition(" (")[0].casefold()
+    return card.replace(" gb", "gb").replace(" ", "-")
+
+
+@cache
+def _first_word(pattern: str) -> str:
+    """The plain word that a regular expression begins with."""
+    return re.split(r"\W", pattern, maxsplit=1)[0]
+
+
+@cache
+def _found(name: str) -> tuple[Gpu | None, str]:
+    """The sheet of exactly the card in a name, and the words of the name beside the card and its memory."""
+    words = " ".join(re.findall(r"[a-z0-9]+", name.casefold()))
+    for glued, apart in GLUED.items():
+        words = re.sub(glued, apart, words)
+    sizes = [int(size) for size in re.findall(r"\b(\d+) ?gb\b", words)]
+    for its_words, gpu in sheets():
+        if _first_word(its_words) not in words:
+            continue  # skip most sheets before compiling a pattern
+        pattern = re.compile(rf"\b(?:[rg]tx ?)?(?:{its_words})(?![a-z0-9])")
+        if not pattern.search(words) or ("sxm" in words and "PCIe" in gpu.name):
+            continue
+        if re.search("rtx" if gpu.name.startswith("GTX") else "gtx", words):
+            continue  # a card of another line: there is no GTX 4090
+        rest = re.sub(r"\b\d+ ?gb\b", "", pattern.sub(" ", words, count=1))
+        fits = [abs(size - (gpu.memory_gib or 0.0)) <= SIZE_OFF * size for size in sizes]
+        if not OTHER_CARD.search(rest) and (any(fits) or not fits):
+            return gpu, rest
+    return None, words
+
+
+def find_gpu(device: str) -> Gpu | None:
+    """The data sheet of a device by its name, such as "NVIDIA A100-SXM4-80GB" or "rtx-4090"; or None."""
+    return _found(device.partition(" (")[0])[0]
+
+
+def is_card(name: str) -> bool:
+    """True if a name is that of a GPU with a data sheet and nothing more: "RTX 4090", "A100-SXM4-80GB"."""
+    gpu, rest = _found(name)
+    known = (w in CARD_WORDS or re.fullmatch(r"sxm\d?|hbm\d?e?|pcie", w) for w in rest.split())
+    return gpu is not None and all(known)
+
+
+def names_several(name: str) -> bool:
+    """True if a name is that of more than one GPU with a data sheet."""
+    gpu, rest = _found(name)
+    return gpu is not None and find_gpu(rest) is not None
+
+
+def card_of(name: str) -> str | None:
+    """The card in the name of a device or a table, without form and memory: "A100"; None if unknown."""
+    gpu = find_gpu(name)
+    return None if gpu is None else FORM_WORD.sub("", MEMORY_WORD.sub("", gpu.name))
+
+
+def form_of(*names: str) -> str:
+    """The form of a card, "PCIe" or "SXM", by its names; "" if they do not tell."""
+    found = _FORM.search(" ".join(names))
+    return "" if found is None else "PCIe" if found[1] else "SXM"
+
+
+def of_form(name: str, form: str) -> Gpu | None:
+    """The sheet of a device's card in another form, such as "PCIe" or "SXM 80gb"; None if unknown."""
+    return find_gpu(f"{card_of(name)} {form}")
+
+
+def has_several_chips(name: str) -> bool:
+    """True if a card is another chip in each form, as the H100 is."""
+    forms = [of_form(name, form) for form in ("SXM", "PCIe")]
+    return len({None if gpu is None else gpu.multiprocessors for gpu in forms}) > 1
+
+
+def is_other_chip(gpu: Gpu | None, form: str) -> bool:
+    """True if a GPU in another form has another chip, as the H100 PCIe and SXM have.
+
+    `form`: "" is unknown.
+    """
+    other = None if gpu is None or not form else of_form(gpu.name, form)
+    return gpu is not None and other is not None and other.multiprocessors != gpu.multiprocessors
+
+
+MAX_Q = " Max-Q"
+"""The ending of the names of low-power workstation cards, which nobody rents out."""
+
+
+def device_key(name: str) -> str:
+    """A name without case, separators and makers: "NVIDIA RTX 4090" and "rtx-4090" are the same."""
+    words = re.findall(r"[a-z0-9]+", name.casefold())
+    return "".join(word for word in words if word not in MAKERS) or name
+
+
+def is_same_gpu(accelerator: str, device: str, gpu: Gpu | None) -> bool:
+    """True if the accelerator of a price list is the device's card, in any form and of any memory.
+
+    `gpu`: the device's sheet; without one, or without the accelerator's, the names must be equal. Price
+    lists do not mark the low-power Max-Q, which matches the full card.
+    """
+    other = find_gpu(accelerator)
+    if gpu is None or other is None:
+        return device_key(accelerator) == device_key(device)
+    return card_of(other.name) == str(card_of(gpu.name)).removesuffix(MAX_Q)
+
+
+def is_one_card(name: str, other: str) -> bool:
+    """Return True if two names mean the same card, and neither also fits another form or memory size."""
+    cards = find_gpu(name), find_gpu(other)
+    keys = [device_key(gpu.name) for _, gpu in sheets()]
+    alone = all(sum(k.startswith(device_key(n)) for k in keys) <= 1 for n in (name, other))
+    return alone and cards[0] is not None and cards[0] == cards[1]
+
+
+def full_card(gpu: Gpu) -> Gpu:
+    """The full card of a Max-Q; any other GPU itself."""
+    is_full = not gpu.name.endswith(MAX_Q)
+    return gpu if is_full else find_gpu(gpu.name.removesuffix(MAX_Q)) or gpu

@@ -1,0 +1,222 @@
+"""An objective: the scores of a space's candidates, from a table or by a function.
+
+Each score that a function gives is added to a file at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import numpy as np
+
+from lolat.errors import InputError, arg
+from lolat.io.paths import AnyPath, shown_path
+from lolat.io.progress import Progress
+from lolat.io.tables import Row, Table, is_table, read_table, to_csv
+from lolat.io.writing import encoded, not_written
+from lolat.nas.space import Space
+from lolat.nas.user_code import user_code, user_object
+from lolat.readers.opened import Stamps, Watch, stamp
+from lolat.readers.sources import code_of
+from lolat.units import plural
+
+OF_A_CANDIDATE = ("arch", "candidate", "choices")
+"""Names of a function's parameter: the text, the integers, or the values by position."""
+
+SYNCED_EVERY_S = 1.0
+REMEDY = "give another file as {}, or remove this one"
+"""The remedy for a file whose scores are not those of the question."""
+SCORE_COLUMNS = ("arch", "score", "objective", "choices", "code", "files")
+"""Columns of a file of scores: the function's name, the space's `fingerprint`, the function's `code_of`,
+the `Stamps` of files that it has read since the row before, as JSON."""
+
+_reads = Watch()
+"""The files that the objective reads, also those that it read for an earlier score."""
+
+
+class Objective:
+    """Scores of a space's candidates, from a table or a function.
+
+    `given`: a CSV table, a function, or its name; `path`: a file that keeps the function's scores. `rows`:
+    (n, positions) integers of a table's networks, None for a function; `known`: the scores so far, by the
+    candidate's text. InputError for a wrong table, with its line, and for an unknown function.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        given: AnyPath | Callable[..., Any],
+        path: AnyPath | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.space, self.path, self.progress = space, path, progress or Progress()
+        self.rows: np.ndarray | None = None
+        self.known: dict[str, float] = {}
+        self._synced, self._stamps = 0.0, Stamps()
+        _reads.stamps.clear()
+        given = os.fspath(given) if isinstance(given, os.PathLike) else given
+        if isinstance(given, str) and (is_table(given) or os.path.isfile(given)):
+            self.rows = self._take(space.read_table(given, ["score"], "network"))
+            return
+        expected = "a CSV table with the columns arch,score, or package.module:callable"
+        self.function = (
+            user_object(given, "objective", expected) if isinstance(given, str) else given
+        )
+        with user_code("reading the parameters of the objective", f"expected {expected}"):
+            signature = inspect.signature(self.function)
+        self._named = [p for p in signature.parameters if p in OF_A_CANDIDATE]
+        if not self._named:
+            raise InputError(
+                f"{arg('objective')} has the parameters {signature}; expected one: name it arch (the "
+                "text), candidate (a tuple of integers) or choices (a dict)"
+            )
+        of = self.function if hasattr(self.function, "__qualname__") else type(self.function)
+        self._name = given if isinstance(given, str) else f"{of.__module__}:{of.__qualname__}"
+        self._code = code_of(self.function)
+        self._is_unsure = not self._code
+        if path is not None and os.path.exists(path) and os.path.getsize(path):
+            self._read_own(path)
+
+    def _read_own(self, path: AnyPath) -> None:
+        """Read the scores that the function gave before; InputError for those of other code or spaces."""
+        table = read_table(os.fspath(path), SCORE_COLUMNS)
+        for row in table:  # before it is parsed: another space has other texts
+            self._refuse_other(row)
+        self.space.prepare(self.progress)  # may build networks for minutes
+        for row in table:
+            self._refuse_other_space(row)
+        self._take(table)
+
+    def _take(self, table: Table) -> np.ndarray:
+        """Take the scores of a table; return (n, positions) integers of its networks."""
+        networks = self.space.parse_table(table)
+        for network, row in zip(networks, table, strict=True):
+            score = math.nan if row["score"].lower() == "nan" else row.number("score")
+            known = self.known.setdefault(self.space.arch(network), score)
+            if known != score and not (math.isnan(known) and math.isnan(score)):
+                raise row.refused(
+                    f"{row['arch']} has another score further up; expected one for each network"
+                )
+        table.say_unread(self.progress.note)
+        return networks
+
+    def _refuse_other(self, row: Row) -> None:
+        """Raise InputError unless the score is by this function; no `code` may be any."""
+        remedy = REMEDY.format(arg("accuracy"))
+        if row["objective"] != self._name:
+            of, expected = f"a score by {row['objective']}", f"scores by {self._name}"
+        elif row["code"] and self._code and row["code"] != self._code:
+            of = f"the source of {self._name}, or of what it imports, has changed since"
+            expected = "scores by it as it is now"
+            remedy += ", or empty its column code if the scores are still right"
+        elif changed := _changed(row):
+            of = f"{shown_path(changed)}, which {self._name} reads, has changed since"
+            expected = "scores by the file as it is now"
+            remedy += ", or empty its column files if the scores are still right"
+        else:
+            self._is_unsure |= not row["code"]
+            return
+        raise row.refused(f"{of}; expected {expected}: {remedy}")
+
+    def _refuse_other_space(self, row: Row) -> None:
+        """Raise InputError unless the score is of this space."""
+        if row["choices"] != self.space.fingerprint:
+            raise row.refused(
+                "the choices or networks of the space have changed since; expected scores of these: "
+                + REMEDY.format(arg("accuracy"))
+            )
+
+    def announce(self, total: int, known: int) -> None:
+        """Show that the function scores the rest of `total` candidates, `known` of which the file has."""
+        left = max(total - known, 0)
+        if known:
+            unsure = f": remove it if {self._name} has changed since" if self._is_unsure else ""
+            said = f"{self.path} has {plural(known, 'score')} already, {left:,} to go{unsure}"
+            self.progress.note(said)
+        if left:
+            self.progress.start("scoring", total, known)
+
+    def score(self, row: np.ndarray) -> float:
+        """Return a candidate's score, NaN without one; InputError if the function fails."""
+        arch = self.space.arch(row)
+        if self.rows is None and arch not in self.known:
+            self.known[arch] = self._compute(row, arch)
+            self.progress.step()
+        return self.known.get(arch, math.nan)
+
+    def _compute(self, row: np.ndarray, arch: str) -> float:
+        """Call the function, and write its score to the file at once."""
+        of = ", ".join(f"{name}={value}" for name, value in self.space.named(row).items())
+        kept = (
+            ""
+            if self.path is None or not self.known
+            else (
+                f"; the scores so far are in {shown_path(self.path)}, and the same search goes on from them"
+            )
+        )
+        expected = f"expected a number, or nan to skip the candidate{kept}"
+        with _reads.during() as stamps, user_code(f"the objective of {arch} ({of})", expected):
+            values: dict[str, Any] = {"arch": arch, "candidate": tuple(row.tolist())}
+            values["choices"] = self.space.values(row)
+            found = self.function(**{p: values[p] for p in self._named})
+            if found is None:
+                raise TypeError("it returned None: does it lack a `return`?")
+            score = float(found)
+        score = score if math.isfinite(score) else math.nan
+        if self.path is not None:
+            stamps.pop(os.path.abspath(self.path), None)
+            read = {f: found for f, found in stamps.items() if found != self._stamps.get(f)}
+            self._stamps |= read
+            by = [self._name, self.space.fingerprint, self._code, json.dumps(read) if read else ""]
+            _append(self.path, [arch, repr(score), *by])
+            if time.monotonic() - self._synced >= SYNCED_EVERY_S:
+                self._sync()
+        return score
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._sync()
+
+    def _sync(self) -> None:
+        """Let the disk have the scores, so that they outlast a loss of power."""
+        self._synced = time.monotonic()
+        if self.rows is None and self.path is not None and os.path.exists(self.path):
+            with _writing(self.path), open(self.path, "ab") as file:
+                os.fsync(file.fileno())
+
+
+def _changed(row: Row) -> str:
+    """Return a file that has another stamp than the row has for it; "" if all are gone or the same."""
+    try:
+        stamps: Stamps = dict(json.loads(row["files"] or "{}"))
+    except ValueError:
+        raise row.wrong("files", "what a search wrote there, or nothing") from None
+    return next((path for path, was in stamps.items() if stamp(path) not in (was, None)), "")
+
+
+def _append(path: AnyPath, cells: list[str]) -> None:
+    """Append a row, which outlasts this process; a new file begins with the names of the columns.
+
+    A compressed file may consist of several parts (RFC 1952, section 2.2): each row is one.
+    """
+    with _writing(path), open(path, "ab") as file:
+        text = to_csv(SCORE_COLUMNS, [cells])
+        file.write(encoded(path, text.split("\n", 1)[1] if file.tell() else text))
+
+
+@contextlib.contextmanager
+def _writing(path: AnyPath) -> Iterator[None]:
+    """Name the file of scores in the error if it cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise not_written(error, f"{arg('accuracy')} {shown_path(path)}") from error

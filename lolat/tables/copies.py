@@ -1,0 +1,34 @@
+"""Copies among the rows of tables, which count once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Sequence
+from hashlib import sha256
+from typing import TypeVar
+
+from lolat.io.progress import Warn
+
+T = TypeVar("T")
+
+
+def row_key(name: str, ms: float, *sizes: float) -> str:
+    """A short key of a measurement, the same for its rows in any unit and in any table.
+
+    `name`: the network's name; the library, publisher or folder in front of it does not count.
+    """
+    told = re.split(r"[:/\\]", name)[-1].casefold(), f"{ms:.4g}", *map(float, sizes)
+    return sha256(repr(told).encode()).hexdigest()[:16]
+
+
+def copies_words(copies: int, rows: int) -> str:
+    """The remark on `copies` among `rows`."""
+    return f"{copies} of {rows} rows are copies of others, and count once"
+
+
+def once(keyed: Sequence[tuple[Hashable, T]], warn: Warn) -> list[T]:
+    """The last value of each key, in the order of the keys; `warn` is told how many others there are."""
+    found = dict(keyed)
+    if copies := len(keyed) - len(found):
+        warn(copies_words(copies, len(keyed)))
+    return [*found.values()]

@@ -1,0 +1,45 @@
+"""The rows of one device in a table of several: times of two devices are never mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from lolat.errors import InputError, arg
+from lolat.hardware.card_names import device_key
+from lolat.io.tables import Table
+from lolat.units import shortened
+
+
+def of_devices(table: Table, devices: Collection[str] = (), argument: str = "name") -> Table:
+    """The rows of some devices by the column `device`; all rows if there is no such column.
+
+    `argument`: the name of `devices` in messages. InputError if none of their rows is there, and for rows
+    of several devices if none is named.
+    """
+    cells = table.cells("device")
+    found = {device_key(cell): cell for cell in cells if cell}
+    wanted = {*map(device_key, devices)}
+    if not found or (not devices and len(found) == 1):
+        return table
+    if not found.keys() & wanted:
+        has = shortened(", ".join(found.values()))
+        of = f", and none of {', '.join(devices)}" if devices else ""
+        raise InputError(
+            f"{table.source} has rows of {has}{of}; expected {arg(argument)}, a device of these"
+        )
+    kept = [i for i, cell in enumerate(cells) if cell and device_key(cell) in wanted]
+    columns = [[column[i] for i in kept] for column in table.columns]
+    return replace(table, columns=columns, lines=[table.lines[i] for i in kept])
+
+
+def check_one_device(tables: Iterable[Table]) -> None:
+    """InputError for tables of several devices."""
+    found: dict[str, str] = {}
+    for table in tables:
+        of_devices(table)
+        cells = table.cells("device")
+        found |= {device_key(cell): f"{cell} ({table.source})" for cell in cells if cell}
+    if len(found) > 1:
+        has = shortened(", ".join(found.values()))
+        raise InputError(f"tables of several devices: {has}; expected {arg('name')}, one of these")
