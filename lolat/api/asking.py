@@ -43,7 +43,7 @@ def predict(
     """Predict the latency of a network on devices, as `lolat predict NETWORK --on` does.
 
     `on`: a device as `load` takes it or returns it, or several; "all": every one that can answer, the
-    fastest first, each in its fastest precision if none is given.
+    fastest first. Several cards answer in their fastest precisions if none is given.
     The rest is as for `Model.predict`, and `precision` one or a list to compare. One network, device, batch
     size and precision give a `Prediction`; a list of any of them, and "all", give `Predictions`; a dict of
     networks has their names: {"narrow": network}. The arguments are the options of `lolat predict`:

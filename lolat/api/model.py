@@ -25,7 +25,7 @@ from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph
 from lolat.io.progress import Progress
 from lolat.llm.question import ServingQuestion
-from lolat.parameters import EVALUATED_BATCHES, LENGTH, SIZE, asks, with_length
+from lolat.parameters import BEST, EVALUATED_BATCHES, LENGTH, SIZE, asks, with_length
 from lolat.training.question import TrainingQuestion
 
 if TYPE_CHECKING:
@@ -118,9 +118,11 @@ class Model(Device):
     def explain(self, network: Any, asked: ExplainQuestion) -> Explanation | Explanations:
         """Break a latency down into its causes, and predict what changes of the network would save.
 
-        `block`: the label of one block. Returns an `Explanation`, of a list of batch sizes `Explanations`.
-        Raises InputError where there is no such block. The other arguments are as for `predict`:
+        `block`: the label of one block. `precision`: "best": the fastest. Returns an `Explanation`, of a
+        list of batch sizes `Explanations`. Raises InputError where there is no such block. The other
+        arguments are as for `predict`:
         """
+        from lolat.api.fastest import in_fastest
         from lolat.device.attribution import Explanations, explain
         from lolat.device.prediction import at_size
 
@@ -130,7 +132,9 @@ class Model(Device):
         model = asked.device(self)
         question = Question(asked.batch_size, asked.predictor, input_size=asked.input_size)
         graph = model._read(network, question)
-        explanation = explain(model, graph, question, at_size(network), asked.block)
+        best = in_fastest(model, graph, question) if asked.precision == BEST else None
+        device = best.query.model if best else model
+        explanation = explain(device, graph, question, at_size(network), asked.block)
         prediction = explanation.prediction.named(network, asked.input_size)
         return replace(explanation, prediction=prediction)
 
@@ -150,10 +154,12 @@ class Model(Device):
 
         `max_ms`: the time, ms. `vary`: "width" (channel counts), "resolution" (pixels of the input) or
         "batch" (samples at once). `sure`: True where the upper end of the interval must stay within it,
-        or the interval's coverage in percent. Returns a `BudgetAnswer`, whose `best.value` is the answer;
+        or the interval's coverage in percent. `precision`: "best": the one with the largest answer.
+        Returns a `BudgetAnswer`, whose `best.value` is the answer;
         of a list of batch sizes `BudgetAnswers`. Raises AnswerIsNo where not even the smallest stays within
         the time. The other arguments are as for `predict`:
         """
+        from lolat.api.fastest import largest_within
         from lolat.device.budget import BudgetAnswers, budget
         from lolat.device.prediction import at_size
 
@@ -171,7 +177,8 @@ class Model(Device):
             asked.batch_size, asked.predictor, asked.coverage, input_size=asked.input_size,
             max_ms=asked.max_ms, sure=asked.sure,
         )  # fmt: skip
-        return budget(model, model._read(network, question), asked.vary, question, at_size(network))
+        within = largest_within if asked.precision == BEST else budget
+        return within(model, model._read(network, question), asked.vary, question, at_size(network))
 
     # ---- Training
 

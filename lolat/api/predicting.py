@@ -12,26 +12,28 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lolat.device.execution_modes import TIED, in_precisions
+from lolat.api.fastest import in_fastest
 from lolat.device.predicting import predict
 from lolat.device.prediction import NO_LIMITS, Limits, Prediction, end_ms
 from lolat.device.question import (
     LatencyQuestion,
-    Question,
     ask_each,
     is_one,
     no_device,
     sizes_of,
 )  # fmt: skip
+from lolat.device.ranking import cheapest as cheapest_of
+from lolat.device.ranking import fastest as fastest_of
+from lolat.device.ranking import sample_ms
 from lolat.device.summary import called, not_alike
 from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
-from lolat.graph.modes import BFLOAT16, EAGER, FLOAT16, own_dtype
+from lolat.graph.modes import EAGER
 from lolat.hardware.prices import Prices, price_list
 from lolat.io.results import Several
 from lolat.io.writing import check_file
-from lolat.parameters import BEST, PRECISIONS, InputSize
+from lolat.parameters import BEST, InputSize
 from lolat.units import digits, milliseconds, percent, plain, plural, shortened
 
 if TYPE_CHECKING:
@@ -57,10 +59,26 @@ class Predictions(Several):
         """Network -> the reason why it could not be read."""
         return {network: str(error) for network, error in self.errors.items()}
 
+    @property
+    def fastest(self) -> Prediction | None:
+        """The prediction with the shortest time of a sample, of those that fit into memory.
+
+        None where precisions or launches differ, or assumed hosts decide. `filter` chooses a network or a
+        batch size before.
+        """
+        return fastest_of(self.answers)
+
+    @property
+    def cheapest(self) -> Prediction | None:
+        """The prediction with the lowest price of a sample; None without prices, or in other precisions."""
+        return cheapest_of(self.answers)
+
     def words(self) -> str:
         """The number of predictions, the shortest and the longest time, and who could not answer."""
         from lolat.report.ranked import assumed_hosts, cards, left_out_lines
 
+        if len(self.answers) == 1 and not (self.failures or self.left_out):
+            return self.answers[0].words()
         times = sorted(p.latency_ms for p in self.answers)
         ends = " to ".join(dict.fromkeys(milliseconds(ms) for ms in (*times[:1], *times[-1:])))
         lost = [f"{name} could not be read: {why}" for name, why in self.failures.items()]
@@ -102,15 +120,17 @@ def predict_all(
     Each device is in the execution mode asked for.
 
     `networks`: a mapping has the names that they are called by.
-    `ranked`: the fastest device first, each in its fastest precision if none is asked, GPUs eager if no
-    launch is; nobody chose the order of "all", and several precisions or launches do not compare devices.
+    Several cards answer in their fastest precisions if none is asked for: several precisions do not compare
+    devices. `ranked`: the fastest device first, GPUs eager if no launch is asked for, as nobody chose the
+    order and the launches of "all".
     A network is read once; one that cannot be read is in `errors`. `left_out`: devices that cannot answer,
     with the reasons. Without `prices` in the question devices have those of `lolat prices`.
     InputError for an unknown predictor or an impossible coverage, before a network is read.
     """
     for model in models:
         question.check(model)
-    prices, best = question.prices, question.precision in ((None, BEST) if ranked else (BEST,))
+    prices = question.prices
+    is_free = question.precision is None and (ranked or _are_cards(models))
     lost = dict(left_out or {})
     listed = None if prices is None else price_list(prices)
     answers: list[Prediction] = []
@@ -135,12 +155,12 @@ def predict_all(
 
         for batch_size in batch_sizes:
             asked = replace(question, batch_size=batch_size)
-            to_device = partial(_fastest if best else predict, network=graph, question=asked)
+            to_device = partial(_predict, network=graph, question=asked, is_free=is_free)
             each = ask_each(by_label, to_device, lost).values()
-            for one in sorted(each, key=_sample_ms) if ranked else each:
+            for one in sorted(each, key=sample_ms) if ranked else each:
                 p = one.named(network, question.input_size, name)
-                name_of = called(p.query.model)
-                if best and (p.batch_size, name_of) in seen:
+                name_of, is_best = called(p.query.model), is_free or question.precision == BEST
+                if is_best and (p.batch_size, name_of) in seen:
                     continue  # two models of one GPU, the faster one first
                 seen.add((p.batch_size, name_of))
                 answers.append(p if listed is None else priced(p, listed))
@@ -176,6 +196,24 @@ def ask(
         raise next(iter(found.errors.values()))
     is_single = is_single and networks is not network and is_one(question.batch_size)
     return found[0] if is_single else found
+
+
+def _predict(
+    model: Model, network: Graph | Analysis, question: LatencyQuestion, is_free: bool
+) -> Prediction:
+    """The prediction of a device: in its fastest precision if BEST is asked for; if `is_free` and no
+    precision was asked of the device before, too.
+    """
+    is_best = question.precision == BEST or (is_free and model.asked.precision is None)
+    return (in_fastest if is_best else predict)(model, network, question)
+
+
+def _are_cards(models: Sequence[Model]) -> bool:
+    """True for several devices of which no two are one card: precisions of a card are compared as they are
+    named.
+    """
+    kinds = {model.file.kind for model in models}
+    return len(models) > 1 and len(kinds) == len(models)
 
 
 def read_network(network: Any, input_size: InputSize) -> Graph | Analysis:
@@ -222,11 +260,6 @@ def _eager(model: Model) -> Model:
     return model.run_as(launch=EAGER) if model.file.kernels and model.file.mode.fused else model
 
 
-def _sample_ms(prediction: Prediction) -> float:
-    """The time of a sample."""
-    return prediction.latency_ms / prediction.batch_size
-
-
 def priced(prediction: Prediction, listed: Prices) -> Prediction:
     """The prediction with the prices of a list that was given; a device that lacks there is remarked on."""
     found = replace(prediction, prices=listed)
@@ -234,30 +267,6 @@ def priced(prediction: Prediction, listed: Prices) -> Prediction:
         return found
     remark = f"no price of {plain(found.query.model.label)} in {listed.prices}"
     return replace(found, warnings=(*found.warnings, remark))
-
-
-def _fastest(model: Model, network: Graph | Analysis, question: Question) -> Prediction:
-    """The prediction of a device in its fastest precision; a network in half precision stays in it.
-
-    Of precisions within TIED it is the one that needs the least memory.
-    """
-    if own_dtype(_graph(network)) in (FLOAT16, BFLOAT16):
-        return predict(model, network, question)
-    found: list[Prediction] = []
-    refused: InputError | None = None
-    for device in in_precisions(model, PRECISIONS[1:]):  # all but float32
-        try:
-            found.append(predict(device, network, question))
-        except InputError as error:
-            if error.code != "no-precision":
-                raise
-            refused = error
-    if not found and refused is not None:
-        raise refused
-    least = min(map(_sample_ms, found))
-    tied = [p for p in found if _sample_ms(p) <= TIED * least]
-    # Of equals the asked one.
-    return min(reversed(tied), key=lambda p: p.memory.total_bytes)
 
 
 def _larger(prediction: Prediction) -> str:

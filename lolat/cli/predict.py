@@ -60,6 +60,7 @@ PREDICTIONS = {
     "predictions": "lolat.api.predicting:Predictions",
 }
 REQUIRED = {"required": True}
+OR_BEST = {"more": "best: the fastest.", "type": common.PRECISION}
 
 
 # ---- `lolat predict`
@@ -72,7 +73,7 @@ REQUIRED = {"required": True}
 )
 @click.argument("arguments", metavar="[MODEL] NETWORK...", nargs=-1, required=True)
 @common.on_option(
-    more="Of all the fastest is first, each in its fastest precision if none is given."
+    more="Of all the fastest is first. Several cards run in their fastest precisions if none is given."
 )
 @common.question(
     LatencyQuestion,
@@ -204,7 +205,7 @@ def of_one(asked: type, *without: str, **changes: Mapping[str, Any]) -> Any:
     "lolat report local mynet.keras --html report.html",
     answers=PREDICTIONS,
 )
-@of_one(LatencyQuestion, "coverage", "max_ms", "sure", "prices")
+@of_one(LatencyQuestion, "coverage", "max_ms", "sure", "prices", precision=OR_BEST)
 @common.csv_option(more="A row for each block.")
 @common.html_option(more="Blocks open there.")
 @click.option("--depth", type=click.IntRange(0), metavar="N", help="Fold by module, N names deep.")
@@ -246,7 +247,7 @@ def report(
         "explanations": "lolat.device.attribution:Explanations",
     },
 )
-@of_one(ExplainQuestion, "predictor")
+@of_one(ExplainQuestion, "predictor", precision=OR_BEST)
 def explain(model: Model, network: str, **question: Any) -> None:
     """Explain where the milliseconds of NETWORK go, and what a change would save.
 
@@ -268,7 +269,15 @@ def explain(model: Model, network: str, **question: Any) -> None:
         "budgets": "lolat.device.budget:BudgetAnswers",
     },
 )
-@of_one(BudgetQuestion, "predictor", "coverage", max_ms=REQUIRED, vary=REQUIRED, sure=common.SURE)
+@of_one(
+    BudgetQuestion,
+    "predictor",
+    "coverage",
+    max_ms=REQUIRED,
+    vary=REQUIRED,
+    sure=common.SURE,
+    precision=OR_BEST | {"more": "best: the one with the largest answer."},
+)
 def budget(model: Model, network: str, **question: Any) -> None:
     """The largest width, input or batch of NETWORK that keeps a time limit."""
     from lolat.report.explanation import budget_lines

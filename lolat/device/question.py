@@ -51,8 +51,9 @@ class RunAs:
         check_given(host_us=self.host_us, channels_last=self.channels_last)
 
     def device(self, model: Runs) -> Runs:
-        """The device in the execution mode."""
-        return model.run_as(self.precision, self.launch, self.host_us, self.channels_last)
+        """The device in the execution mode; BEST keeps its own precision."""
+        precision = None if self.precision == BEST else self.precision
+        return model.run_as(precision, self.launch, self.host_us, self.channels_last)
 
     def after(self, before: RunAs) -> RunAs:
         """This mode; where it has no value, an earlier question's."""
@@ -148,9 +149,7 @@ class LatencyQuestion(Question, RunAs):
                 "lolat.predict(network, on=device) compares several",
                 code="precision",
             )
-        precision = None if self.precision == BEST else self.precision
-        assert precision is None or isinstance(precision, str)
-        return model.run_as(precision, self.launch, self.host_us, self.channels_last)
+        return super().device(model)
 
 
 @dataclass(frozen=True)

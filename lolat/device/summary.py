@@ -190,12 +190,13 @@ def not_alike(
     )
 
 
-def called(model: Device) -> str:
-    """The name of a device in a row, without the precision and the launch in it if asked in another one.
+def called(model: Device, name: str = "") -> str:
+    """The name of a device in a row, by default its label, without the precision and the launch in it if
+    asked in another one.
 
     "a100-fp32" asked in bf16 is "a100".
     """
-    mode, words = model.file.mode, plain(model.label).split("-")
+    mode, words = model.file.mode, plain(name or model.label).split("-")
     modes = {*PRECISION_OF.values(), *LAUNCHES} & {*words}
     is_own = modes <= {PRECISION_OF[mode.dtype], mode.launch}
     return "-".join(word for word in words if is_own or word not in modes)

@@ -398,8 +398,8 @@ def requests_words(load: float, is_rate: bool) -> str:
 def best_of(rows: Sequence[ServingConfig], asked: ServingQuestion) -> ServingConfig | None:
     """Return the row with the cheapest tokens; without prices the row with the most tokens/s a GPU.
 
-    Of equal rows it is one that surely keeps the limits, then the one that keeps them up to the highest
-    rate, then the fastest, then the one on the fewest GPUs.
+    Of equal rows it is one that surely keeps the limits, then one whose load and operations were timed,
+    then the one that keeps them up to the highest rate, then the fastest, then the one on the fewest GPUs.
     """
 
     def worth(row: ServingConfig) -> tuple[Any, ...]:
@@ -411,6 +411,7 @@ def best_of(rows: Sequence[ServingConfig], asked: ServingQuestion) -> ServingCon
             dollars is None,
             cost,
             not row.is_sure(asked),
+            row.in_domain is False,
             -(row.headroom_rate or 0.0),
             times,
             row.gpus,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import date
 from importlib.resources import files
 from string import Template
@@ -17,10 +17,10 @@ from lolat.hardware.prices import price_list
 from lolat.parameters import COVERAGE, in_python
 from lolat.report.bottlenecks import page_file
 from lolat.report.prediction import best_lines, table_of_predictions
-from lolat.report.ranked import apart_words, assumed_hosts, device_words, left_out_lines
+from lolat.report.ranked import device_words, groups_of, left_out_lines, network_words
 from lolat.report.rows import GLOSSARY
 from lolat.report.tables import ReportTable, element, for_readers
-from lolat.units import digits, milliseconds, percent, plain, plural
+from lolat.units import digits, percent, plain, plural
 
 if TYPE_CHECKING:
     from lolat.api.predicting import Predictions
@@ -33,7 +33,7 @@ WORDS = {
     "host-bound": "The computer launches operations more slowly than its GPU runs them; a faster GPU does "
     "not help.",
     "vs. first": "The time of a sample, as a multiple of that of the first row's network and device at the "
-    "same batch size.",
+    "same batch size; empty where an assumed host decides one of the two times.",
     "$ a million": "US$ for a million samples on a device that is always busy.",
     "amp": "Automatic mixed precision: matrix products and convolutions in half precision, the rest in "
     "float32.",
@@ -56,11 +56,11 @@ def page(found: Predictions, limits: Limits = NO_LIMITS, command: str = "") -> s
     lines += left_out_lines({**found.left_out, **found.failures}, None)
     # Where precisions differ there is no best, and that is what a reader must know first.
     differ = filter(None, [not_alike(p.query.model for p in answers)])
-    best = [*differ, *_fastest_lines(answers), *best_lines(answers, limits)]
+    best = [*differ, *best_lines(answers, limits)]
     if any(p.price_per_hour for p in answers):
         listed = {(p.prices or price_list()).prices: None for p in answers}
         lines.append(f"Prices: {', '.join(map(plain, listed))}")
-    networks, devices = _each(answers, _network), _each(answers, device_words)
+    networks, devices = _each(answers, network_words), _each(answers, device_words)
     where = next(iter(devices)) if len(devices) == 1 else plural(len(devices), "device")
     sizes = ", ".join(_each(answers, lambda p: str(p.batch_size)))
     on = f"on {', '.join(devices)} · batch {sizes}"
@@ -90,39 +90,6 @@ def page(found: Predictions, limits: Limits = NO_LIMITS, command: str = "") -> s
         made=element("footer", made + (command and f": {command}"), class_="dim"),
         style=page_file("page.css"),
     )
-
-
-def _fastest_lines(answers: Sequence[Prediction]) -> Iterator[str]:
-    """A sentence on the fastest device for each network and batch size, one for sizes that are alike.
-
-    None where precisions or launches differ, or where assumed hosts are the limit.
-    """
-    groups = _groups(p for p in answers if p.fits is not False)
-    networks, sizes = ({key[n] for key in groups} for n in (0, 1))
-    found = dict[tuple[str, str, str], dict[int, str]]()
-    for (network, size), its in groups.items():
-        times = {device_words(p): (p.latency_ms, p.interval_ms) for p in its}
-        if len(times) < 2 or not_alike(p.query.model for p in its) or assumed_hosts(its):
-            continue
-        best = min(times, key=lambda name: times[name][0])
-        of = f" for {network}" * (len(networks) > 1)
-        alike = apart_words(best, times, "; ")
-        found.setdefault((of, best, alike), {})[size] = milliseconds(times[best][0])
-    for (of, best, alike), each in found.items():
-        at = f" at batch {', '.join(map(str, each))}" * (len(sizes) > 1)
-        yield f"Fastest{at}{of}: {best}, {', '.join(each.values())}{alike}"
-
-
-def _groups(answers: Iterable[Prediction]) -> dict[tuple[str, int], list[Prediction]]:
-    """(network, batch size) -> its answers."""
-    groups = dict[tuple[str, int], list[Prediction]]()
-    for p in answers:
-        groups.setdefault((_network(p), p.batch_size), []).append(p)
-    return groups
-
-
-def _network(answer: Prediction) -> str:
-    return plain(answer.query.network)
 
 
 def _each(answers: Sequence[Prediction], of: Callable[[Prediction], str]) -> Collection[str]:
@@ -159,7 +126,7 @@ def _spots(
     drawn: Sequence[Prediction], place: Callable[[float], float], ticks: Sequence[float]
 ) -> Iterator[str]:
     """The rows of the chart, below a heading for each network and batch size if these have several rows."""
-    groups, common = _groups(drawn), [_network, lambda p: f"batch {p.batch_size}"]
+    groups, common = groups_of(drawn), [network_words, lambda p: f"batch {p.batch_size}"]
     own = [device_words, lambda p: p.precision]
     headed = [of for of in common if len(_each(drawn, of)) > 1] * (len(drawn) > len(groups))
     told = [of for of in (*common, *own) if len(_each(drawn, of)) > 1 and of not in headed]

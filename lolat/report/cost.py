@@ -18,6 +18,7 @@ from lolat.report.cost_table import (
     legend,
     links_of,
     most_line,
+    nearly_words,
     recipe_words,
     uncheckpointed_words,
     update_lines,
@@ -285,10 +286,13 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
             more = _faster_words(cost.option(cost.cheapest), best) if cost.cheapest else ""
             line = _best_line(name, cost.summary(devices), (cost, best), limits) + more
             rows = [(cost, option) for option in cost.options]
-            yield line
-            yield from _sure_line(
-                name, (cost, best), rows, limits, lambda row: cost.summary(row[1].devices)
-            )
+            worth = by_time if name == "Fastest" else by_price
+
+            def words(row: CostRow) -> str:
+                return cost.summary(row[1].devices)
+
+            yield line + nearly_words((cost, best), rows, limits, worth, words)
+            yield from _sure_line(name, (cost, best), rows, limits, words)
     yield from _price_lines(cost)
 
 
@@ -485,6 +489,12 @@ def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
         needed, room = best[1].memory_bytes, best[0].available_bytes
         if needed and room and (close := close_words(needed, room)):
             more += f"; {byte_size(needed)} of {byte_size(room)}{close}"
+
+        def of_row(row: CostRow) -> str:
+            return choice_words(Choice.of(*row), costs.batches > 1)
+
+        worth = by_price if name == "Cheapest" else by_time
+        more += nearly_words(best, listed, limits, worth, of_row)
         is_said = name == "Fastest" and choice == costs.cheapest
         line = "Fastest: the same" if is_said else _best_line(name, words, best, limits) + more
         each = {d: f"{n} x " * (n > 1) + d for d, n in numbers.items()}  # as its row
@@ -493,6 +503,4 @@ def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
         without = uncheckpointed_words(costs) * (name == "Cheapest")
         clauses = launch_words(costs, name.lower()), without, alike
         yield Sentence(line, tuple(filter(None, clauses)))
-        yield from map(Sentence, _sure_line(
-            name, best, listed, limits, lambda row: choice_words(Choice.of(*row), costs.batches > 1)
-        ))  # fmt: skip
+        yield from map(Sentence, _sure_line(name, best, listed, limits, of_row))

@@ -10,7 +10,7 @@ from lolat.hardware.prices import provider_of
 from lolat.report.llm import LEGEND
 from lolat.report.tables import Column, ends_of
 from lolat.training.auto_batch import CLOSE
-from lolat.training.best import verdict_on
+from lolat.training.best import Worth, by_time, verdict_on
 from lolat.training.choice import Choice, short_name, way_of
 from lolat.training.compare import Costs
 from lolat.training.cost import Cost, CostRow, close_words, is_close
@@ -169,7 +169,7 @@ def columns(answer: Cost | Costs) -> list[Column]:
         Column("total" if is_one else unit, lambda row: row[1].total_s, time),
         Column(f"{percent(answer.coverage or 0.0)} between", lambda row: row[1].interval_s, ends_of(time),
                page="below"),
-        Column("$", lambda row: row[1].dollars, _money),
+        Column("$", lambda row: row[1].dollars, _money if is_one else _money_of(costs)),
         Column("$ between", one(lambda o: o.dollars_interval), ends_of(_money), page="below"),
         *(limit_column(one) for one in ([limits] if has_amount else limits.each())),
         Column("marks", marks, is_text=True),
@@ -218,6 +218,22 @@ def likely_words(row: CostRow) -> str:
     return f"; likely{limits.words()}" * (verdict_on(row[1], limits) == "likely")
 
 
+def nearly_words(
+    best: CostRow,
+    rows: Sequence[CostRow],
+    limits: TrainingLimits,
+    worth: Worth,
+    words: Callable[[CostRow], str],
+) -> str:
+    """A clause on the row that would be the best if it were sure to keep the limits; see `LITTLE`."""
+    likely = [row for row in rows if verdict_on(row[1], limits) == "likely"]
+    least = min(likely, key=lambda row: worth(row[1]), default=best)
+    if verdict_on(best[1], limits) != "yes" or worth(least[1])[0] >= worth(best[1])[0]:
+        return ""
+    which = "faster" if worth is by_time else "cheaper"
+    return f"; {words(least)}, is {which}, but only likely{limits.words()}"
+
+
 def most_line(rows: Sequence[CostRow]) -> str:
     """Return a line on the row with the most data within limits."""
     cost, option = max(rows, key=lambda row: row[1].within_limits or 0)
@@ -234,7 +250,7 @@ def update_lines(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
     if len(sizes) > 1:
         ends = f"{min(sizes):,} to {max(sizes):,} {SAMPLE[costs.data]}s"
         one = max((n for n in sizes if n % most == 0), default=max(sizes))
-        yield f"Updates differ, {ends}: --global-batch-size {one} compares equal ones"
+        yield f"Updates differ, {ends}; for equal ones --global-batch-size {one}"
 
 
 def uncheckpointed_words(costs: Costs) -> str:
@@ -331,6 +347,12 @@ def facts_of_training(cost: Cost, option: TrainingPrediction) -> Iterator[tuple[
         yield "MFU", f"{percent(option.mfu)} of the peak of the GPU"
     if option.rented is not None and (name := rented_words(cost, option)):
         yield "Rented", f"{name}, {dollars(option.rented.price_per_hour)} an hour"
+
+
+def _money_of(costs: Sequence[Cost]) -> Callable[[float], str]:
+    """The form of the prices of several devices: three digits below a dollar, as cents are alike."""
+    is_little = any(0.0 < (o.dollars or 0.0) < 1.0 for c in costs for o in c.options)
+    return digits if is_little else _money
 
 
 def _money(value: float) -> str:

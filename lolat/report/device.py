@@ -165,7 +165,8 @@ def error_lines(device: Device) -> Iterator[str]:
     if device.file.kernels is not None and not device.file.kernels.measured:
         half, nine = (math.expm1(conformal_quantile(formula.residuals, q)) for q in (0.5, COVERAGE))
         within = f"half within {percent(half)}, nine of ten within {percent(nine)}"
-        yield f"transformers on eight other GPUs, by their data sheets alone: {within}{wider}"
+        others = "; no network of convolutions was checked so"
+        yield f"transformers on eight other GPUs, by their data sheets alone: {within}{others}{wider}"
     if noise.floor is not None:
         repeated = noise.repeatability
         times = "" if repeated is None else f"; times repeat within {percent(repeated)}"

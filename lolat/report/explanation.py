@@ -53,12 +53,12 @@ def explanation_lines(explanation: Explanation) -> Iterator[Part]:
         yield f"the longest of {plural(len(explanation.blocks), 'block')}"
         yield replace(_block_table(explanation.blocks), indent=2)
     yield f"what would save time, {ANEW}"
-    changes = explanation.counterfactuals
+    changes, starred = explanation.counterfactuals, leaves_range(explanation)
     if changes:
-        yield replace(change_table(changes), indent=2)
+        yield replace(change_table(changes, starred), indent=2)
     else:
         yield f"  {NO_CHANGE}"
-    if any(c.in_domain is False for c in changes):
+    if starred:
         yield f"  {STAR}"
     yield from note_lines(explanation.warnings)
     if explanation.block is not None:
@@ -161,15 +161,18 @@ def _most(part: Attribution) -> tuple[str, float]:
     return cause, sum(t.latency_ms for t in part.terms if GROUPS[t.name] == cause)
 
 
-def marked(change: Counterfactual) -> str:
-    """The words of a change, with a star if it leaves the measured range."""
-    return change.change + " *" * (change.in_domain is False)
+def leaves_range(explanation: Explanation) -> list[Counterfactual]:
+    """The changes of a network inside the measured range that leave it; none of another network."""
+    is_inside = explanation.prediction.in_domain is not False
+    return [c for c in explanation.counterfactuals if is_inside and c.in_domain is False]
 
 
-def change_table(changes: Sequence[Counterfactual]) -> ReportTable:
-    """A row for each change; a star for one that leaves the measured range."""
+def change_table(
+    changes: Sequence[Counterfactual], starred: Sequence[Counterfactual]
+) -> ReportTable:
+    """A row for each change; a star for those that are `starred`."""
     columns = [
-        Column("change", marked, is_text=True),
+        Column("change", lambda c: c.change + " *" * (c in starred), is_text=True),
         Column("saves", lambda c: c.saves_ms, milliseconds),
         Column("of block", lambda c: c.of_block, percent),
         Column("of network", lambda c: c.of_network, percent),
@@ -193,7 +196,7 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
         is_split = len({before for before, _ in answer.channels}) < len(changed)
         split = "; one count becomes two where heads of attention, or groups, must divide it"
         yield f"  channels: {', '.join(changed[:MOST_COUNTS])}{more}{split * is_split}"
-    yield f"  {totals(best.prediction)}"
+    yield f"  {best.prediction.runs_as} · {totals(best.prediction)}"
     if larger is not None and larger.prediction.fits is False:
         yield f"next: {value_words(answer.vary, larger.value)} does not fit into the device's memory"
     elif larger is not None:

@@ -36,6 +36,8 @@ LEAST_SHARE = 0.02
 WIDE = 5.0
 """The factor between the ends of an interval above which the answer says why."""
 OWN_PRICE = "a price an hour can be given"
+EXTRAPOLATED = " (extrapolated, with a wider interval)"
+"""Behind a row that surely keeps its limits although its time is extrapolated."""
 
 
 def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
@@ -59,7 +61,7 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str],
     bests = {id(answer.served[n]) for n in answer.bests if limited or answer.served[1:]}
     best = called(answer)
     said = {id(row): row_words(row, best * (id(row) in bests)) for row in answer.served}
-    remark = Column("", lambda row: said[id(row)], is_text=True, page="front")
+    remark = Column("remark", lambda row: said[id(row)], is_text=True, page="front")
     table = ReportTable([*columns(answer, answer.served), remark], answer.served, stacked=True)
     has_best = limited and answer.best is not None and is_served
     notes = [*_notes(answer)] if is_served else []
@@ -363,7 +365,7 @@ def other_dtype_lines(
     """Cheaper rows with weights of another data type, and how surely they keep the limits."""
     for row in rows:
         sure = "surely" if asked.sure is not None or row.is_sure(asked) else "likely"
-        outside = ", extrapolated" * (row.in_domain is False)
+        outside = EXTRAPOLATED * (row.in_domain is False)
         what = f"Cheaper{at_load(row, is_only)} in {row.dtype}, another checkpoint"
         yield f"{what}: {device}{_offer(row)}, {sure}{outside}."
 

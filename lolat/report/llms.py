@@ -12,6 +12,7 @@ from lolat.llm.compare import ComparedModels
 from lolat.report.llm import (
     A_MONTH,
     DOLLARS,
+    EXTRAPOLATED,
     HOLD,
     IN_ALL,
     MEAN_MEMORY,
@@ -203,7 +204,7 @@ def _surely_cheapest(found: ComparedModels, rows: Mapping[str, ServingConfig]) -
     if best is None:
         return "Surely: no row."
     words = f"{plain(best)}, {sure[best].gpus_words}, {price_of(sure[best])}"
-    outside = ", extrapolated" * (sure[best].in_domain is False)
+    outside = EXTRAPOLATED * (sure[best].in_domain is False)
     return f"Surely: {words}{outside}{_same_price(best, sure)}."
 
 
@@ -228,6 +229,14 @@ def compared_near(found: ComparedModels) -> Iterator[str]:
         for _, name, row in _cheaper(found.near, load, most * (1.0 + 1e-9)):
             yield from near_lines([row], found.asked, is_only, f"{plain(name)}, ")
         others = _cheaper(found.other_dtypes, load, most)
+        # Of equal prices one that surely keeps the limits, then one whose load and operations were timed.
+        others.sort(
+            key=lambda one: (
+                float(f"{one[0]:.9g}"),
+                not one[2].is_sure(found.asked),
+                one[2].in_domain is False,
+            )
+        )
         sure = [one for one in others if one[2].is_sure(found.asked) and one[2].in_domain]
         for _, name, row in others[:1] + [one for one in sure[:1] if one is not others[0]]:
             yield from other_dtype_lines([row], found.asked, is_only, f"{plain(name)}, ")
@@ -251,24 +260,25 @@ def by_price(found: ComparedModels, rows: Mapping[str, ServingConfig]) -> list[s
 
 
 def leads(found: ComparedModels, rows: Mapping[str, ServingConfig], name: str) -> str:
-    """Return the marks of a device among rows under one load: "cheapest", "fastest", `row_words`, and
-    its two cheapest other data types.
+    """Return the marks of a device among rows under one load: "cheapest", "fastest", `row_words`,
+    UNCHECKED, and its two cheapest other data types.
 
     Within limits no row is called the fastest, as all are chosen for their price.
     """
     fastest = "" if found.asked.has_limits else "fastest"
     called = {"cheapest": cheapest_word(rows[name]), "fastest": fastest}
     words = (called[key] for key, best in found.leaders(rows).items() if best == name)
+    mark = row_words(rows[name], ", ".join(filter(None, words)))
+    mark = ", ".join(filter(None, [mark, UNCHECKED * found.full[name].is_rate_unchecked]))
     others = (one for one in found.other_dtypes.get(name, ()) if one.load == rows[name].load)
     listed = {row.dtype for row in rows.values() if row.device == rows[name].device}
-    cheaper = [
-        f"in {one.dtype} {a_month(one)}"
+    priced = [
+        (one.dtype, a_month(one))
         for one in others
         if one.dollars_per_hour and one.dtype not in listed  # it has a row of its own
     ]
-    marks = [row_words(rows[name], ", ".join(filter(None, words)))]
-    marks += [UNCHECKED * found.full[name].is_rate_unchecked, " or ".join(cheaper[:2])]
-    return ", ".join(filter(None, marks))
+    cheaper = [f"with {' or '.join(n)} weights {usd}" for usd, n in by_text(priced[:2]).items()]
+    return "; ".join(filter(None, [mark, ", ".join(cheaper)]))
 
 
 def compared_table(found: ComparedModels) -> ReportTable:
@@ -278,7 +288,7 @@ def compared_table(found: ComparedModels) -> ReportTable:
         for name in by_price(found, best):
             rows.append(row := best[name])
             names[id(row)], told[id(row)] = name, leads(found, best, name)
-    remark = Column("", lambda row: told[id(row)], is_text=True, page="front")
+    remark = Column("remark", lambda row: told[id(row)], is_text=True, page="front")
     return ReportTable([*_columns_of(found, names, rows), remark], rows, stacked=True)
 
 

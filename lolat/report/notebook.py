@@ -88,9 +88,13 @@ def _parts(answer: Result) -> Iterable[Part]:
 
 def html(answer: Result) -> str:
     """The lines and tables that the command prints; one paragraph for an answer that has none."""
+    table, *lines = parts = [*_parts(answer)]
+    first = of_class(FIRST, answer) or 0
+    if isinstance(table, ReportTable) and len(table.rows) > MOST_ROWS:
+        parts = [*lines[:first], table, *lines[first:]]  # what a long table says is said before it
     body = [
         _table(part) if isinstance(part, ReportTable) else element("p", in_python(part))
-        for part in _parts(answer)
+        for part in parts
         if part
     ]
     return f"<div>{''.join(body)}</div>"
@@ -139,7 +143,9 @@ SHOWN: Mapping[str, str] = {
     "ServingAnswer": STEADY, "ComparedModels": STEADY,
 }  # fmt: skip
 """Class of an answer with wide rows -> the columns that are shown."""
-MOST_COLUMNS = 16
+MOST_COLUMNS, MOST_ROWS = 16, 12
+FIRST = {"Predictions": 2}
+"""Class of an answer -> the number of its lines that stand above a table of more than MOST_ROWS rows."""
 CANDIDATES = dict.fromkeys(("SearchResult", "Ranking"), True)
 """Classes of answers whose rows end with choices; all of these columns are shown."""
 

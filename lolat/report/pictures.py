@@ -11,7 +11,7 @@ from lolat.errors import InputError, MissingPackageError, arg
 from lolat.io.results import Result
 from lolat.report import prediction
 from lolat.report.cost_table import SAMPLE, way_words
-from lolat.report.ranked import cards
+from lolat.report.ranked import cards, device_words
 from lolat.report.rows import COLORS, TERMS, block_rows
 from lolat.training.choice import short_name
 from lolat.units import milliseconds, percent, plain, plural
@@ -75,6 +75,9 @@ def plot(answer: Result, ax: Any = None) -> Any:
             legend.set_bbox_to_anchor(None)
             legend.set_loc("best")
             legend.set_frame_on(True)
+            legend.get_frame().set_alpha(0.6)  # curves show through
+            for text in (legend.get_title(), *legend.get_texts()):
+                text.set_fontsize("x-small")
         return drawn
 
 
@@ -95,7 +98,9 @@ def _draw_blocks(found: Prediction, axes: Axes) -> Any:
             ax.barh(range(len(shown)), ms, left=left, color=INKS[cause], label=words)
             left = [a + b for a, b in zip(left, ms, strict=True)]
     room = "; does not fit into memory" * (found.fits is False)
-    ax.set(xlabel=f"ms{room}", title=f"{found.title}\n{prediction.latency(found)}")
+    of_device = f"{device_words(found)}: {prediction.latency(found)}"
+    outside = "; extrapolated" * (found.in_domain is False)
+    ax.set(xlabel=f"ms{room}", title=f"{found.title}\n{of_device}{outside}")
     _add_legend(ax)
     return ax
 

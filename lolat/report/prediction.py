@@ -17,6 +17,7 @@ from lolat.device.prediction import (
     memory_words,
     no_room_words,
 )
+from lolat.device.ranking import by_assumed_host, fastest
 from lolat.device.summary import headline, known_by, not_alike
 from lolat.graph.memory import parameters
 from lolat.io.results import topic
@@ -24,9 +25,9 @@ from lolat.report.ranked import (
     MOST_NOTES,
     apart_words,
     assumed_hosts,
-    by_assumed_host,
     device_words,
     grouped_notes,
+    groups_of,
     levels_words,
     scaled,
 )
@@ -269,14 +270,36 @@ def _is_priced(predictions: Sequence[Prediction]) -> bool:
 
 
 def best_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) -> Iterator[str]:
-    """Sentences on the cheapest device, and within limits on that of the lowest price an hour; none without
-    prices, or in precisions or launches that differ.
+    """Sentences on the fastest and the cheapest device, and within limits on that of the lowest price an
+    hour; none on prices without them, none at all in precisions or launches that differ.
     """
-    if not _is_priced(predictions) or not_alike(p.query.model for p in predictions):
+    if not_alike(p.query.model for p in predictions):
+        return
+    yield from fastest_lines(predictions)
+    if not _is_priced(predictions):
         return
     best = [*cheapest_lines(predictions, limits)], [*_lowest_rent(predictions, limits)]
     for lines in best if limits.min_samples_per_s is None else reversed(best):
         yield from lines
+
+
+def fastest_lines(predictions: Sequence[Prediction]) -> Iterator[str]:
+    """A sentence on the fastest of several devices for each network and batch size, one for sizes that are
+    alike; none where `fastest` is None.
+    """
+    groups = groups_of(p for p in predictions if p.fits is not False)
+    networks, sizes = ({key[n] for key in groups} for n in (0, 1))
+    found = dict[tuple[str, str, str], dict[int, str]]()
+    for (network, size), its in groups.items():
+        times = {device_words(p): (p.latency_ms, p.interval_ms) for p in its}
+        if len(times) < 2 or (first := fastest(its)) is None:
+            continue
+        of, best = f" for {network}" * (len(networks) > 1), device_words(first)
+        alike = apart_words(best, times, "; ")
+        found.setdefault((of, best, alike), {})[size] = milliseconds(first.latency_ms)
+    for (of, best, alike), each in found.items():
+        at = f" at batch {', '.join(map(str, each))}" * (len(sizes) > 1)
+        yield f"Fastest{at}{of}: {best}, {', '.join(each.values())}{alike}"
 
 
 def cheapest_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) -> Iterator[str]:
@@ -325,11 +348,15 @@ def cheapest_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS
 
 
 def _with_one_host(best: str, priced: Mapping[str, tuple[Prediction, float]]) -> str:
-    """The remark that another device is the cheapest if all have the slowest of the assumed hosts."""
+    """The remark that hosts are assumed, and on another device that is the cheapest if all have the slowest
+    of them.
+    """
     waits = {name: p.host_ms for name, (p, _) in priced.items() if p.host_ms and by_assumed_host(p)}
     slowest = max(waits.values(), default=0.0)
     other = min(priced, key=lambda n: priced[n][1] * slowest / waits.get(n, slowest or 1.0))
     said = f", assuming different hosts (with the slowest host for all: {other})"
+    if waits and other == best and len({p.device for p, _ in priced.values()}) > 1:
+        return ", by times of assumed hosts"
     return said * (other != best and bool(waits))
 
 

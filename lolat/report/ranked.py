@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lolat.device.ranking import by_assumed_host, hosts_decide
 from lolat.device.summary import called
 from lolat.io.results import topic
 from lolat.units import by_text, percent, plain
@@ -86,15 +87,14 @@ def levels_words(own_runs: Mapping[str, int]) -> Iterator[str]:
 
 def assumed_hosts(predictions: Sequence[Prediction]) -> str:
     """A remark on devices, beside others, whose times depend on an assumed host; "" without them."""
-    labels = {plain(p.query.model.label): None for p in predictions}
+    if not hosts_decide(predictions):
+        return ""
     sizes: dict[tuple[int, ...], list[str]] = {}
     for name in dict.fromkeys(map(device_words, predictions)):
         its = [p for p in predictions if device_words(p) == name]
         if bound := tuple(dict.fromkeys(p.batch_size for p in its if by_assumed_host(p))):
             is_all = {p.batch_size for p in its} == {*bound}
             sizes.setdefault(() if is_all else bound, []).append(name)
-    if len(labels) < 2 or not sizes:
-        return ""
     bound_on = "; ".join(
         f"{_few(names, MOST_NAMES)}{f' at batch {_few([*map(str, at)], MOST_NAMES)}' if at else ''}"
         for at, names in sizes.items()
@@ -124,9 +124,17 @@ def cards(predictions: Sequence[Prediction]) -> list[tuple[Prediction, str]]:
     ]
 
 
-def by_assumed_host(prediction: Prediction) -> bool:
-    """True if the time depends on a host that was assumed, not given."""
-    return bool(prediction.host_bound) and prediction.host_us is None
+def network_words(prediction: Prediction) -> str:
+    """The network of a row."""
+    return plain(prediction.query.network)
+
+
+def groups_of(predictions: Iterable[Prediction]) -> dict[tuple[str, int], list[Prediction]]:
+    """(network, batch size) -> its predictions."""
+    groups: dict[tuple[str, int], list[Prediction]] = {}
+    for p in predictions:
+        groups.setdefault((network_words(p), p.batch_size), []).append(p)
+    return groups
 
 
 def scaled(interval: tuple[float, float] | None, factor: float) -> tuple[float, float] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import zip_longest
 from shlex import join
@@ -11,13 +12,15 @@ from urllib.parse import urlencode
 
 from lolat.api.asking import compare
 from lolat.api.choosing import run_beside
+from lolat.api.fastest import largest_within
 from lolat.api.model import Model
 from lolat.api.predicting import ask
 from lolat.api.profile_names import ALL
 from lolat.device.budget import budget, value_words
 from lolat.device.domain import Place, range_of
+from lolat.device.prediction import Prediction
 from lolat.device.question import LatencyQuestion, Question
-from lolat.device.summary import not_alike
+from lolat.device.summary import called, not_alike
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
 from lolat.llm.answer import BREAKDOWN, ServingConfig
@@ -38,8 +41,8 @@ from lolat.report.llms import (
     of_one_type,
     verdict_lines,
 )
-from lolat.report.prediction import cheapest_lines
-from lolat.report.ranked import apart_words, assumed_hosts, left_out_lines
+from lolat.report.prediction import cheapest_lines, fastest_lines
+from lolat.report.ranked import assumed_hosts, left_out_lines
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
 from lolat.training.choice import Choice, short_name
 from lolat.training.compare import Costs, check_room, costs_of, joined, with_modes
@@ -115,10 +118,20 @@ def _latency(
     form: Form, question: Values, device: ListedDevice, graph: Graph, _: AtSize | None
 ) -> Card:
     predictions = latencies(form, question, device, graph)
+    model = predictions[0].query.model
     return LatencyCard(
-        device=device, known=device.answered_by(predictions[0].query.model),
+        device=device, name=called(model, device.key), known=device.answered_by(model),
         command=_command("predict", form, device), predictions=predictions, shown=predictions[0],
     )  # fmt: skip
+
+
+def named_apart(cards: Sequence[Card]) -> list[Card]:
+    """The cards; those of one name are called by the keys of their devices."""
+    names = [card.name for card in cards]
+    return [
+        card if names.count(card.name) == 1 else replace(card, name=plain(card.device.key))
+        for card in cards
+    ]
 
 
 def show_largest(form: Form, cards: Sequence[LatencyCard]) -> list[LatencyCard]:
@@ -147,16 +160,21 @@ def _budget(
     asked = Question(question["batch_size"], max_ms=limit, sure=sure)
     model = model_as_asked(form, device, question)
     about = Card(
-        device=device, known=device.answered_by(model), command=_command("budget", form, device)
-    )
+        device=device, name=plain(device.key), known=device.answered_by(model),
+        command=_command("budget", form, device),
+    )  # fmt: skip
+    within = largest_within if question["precision"] == BEST else budget
     try:
-        answer = budget(model, graph, vary, asked, at_size)
+        answer = within(model, graph, vary, asked, at_size)
     except AnswerIsNo as no:
         title = "nothing fits" if no.code == "over-budget" else "does not fit"
         remarks = (no.answer or {}).get("warnings", ())
         return replace(about, title=title, lines=[form.words(no)], remarks=remarks)
-    title = value_words(vary, answer.best.value)
-    return replace(about, title=title, lines=[*budget_lines(answer)])
+    best = answer.best.prediction.query.model
+    return replace(
+        about, title=value_words(vary, answer.best.value), lines=[*budget_lines(answer)],
+        name=called(best, device.key), known=device.answered_by(best),
+    )  # fmt: skip
 
 
 def _training_question(form: Form, question: Values) -> dict[str, Any]:
@@ -174,8 +192,9 @@ def _training(
     is_own = form.subject.is_decoder or [*ran] == [plain(device.model.file.device)]
     known = device.name if is_own else "; ".join(ran)
     about = TrainingCard(
-        device=device, known=known, command=_command("cost", form, device), cost=cost
-    )
+        device=device, name=plain(device.key), known=known,
+        command=_command("cost", form, device), cost=cost,
+    )  # fmt: skip
     if isinstance(cost, Costs):
         several = _several(form, cost, f"On {plain(device.key)}, the cheapest first")
         remarks = dict.fromkeys(note for one in cost.answers for note in one.warnings)
@@ -297,7 +316,8 @@ def _llm(form: Form, question: Values, device: ListedDevice, decoder: Decoder) -
     if is_answer:
         title = priced_gpus(row)
     return ServingCard(
-        device=device, known=device.name, command=_command("llm", form, device), title=title,
+        device=device, name=plain(device.key), known=device.name,
+        command=_command("llm", form, device), title=title,
         then=_token_words(row, answer.asked.percentile) if is_answer else "",
         lines=[*no, *before],
         table=configurations.html(f"On {plain(device.key)}, {load_line(answer.served)}"),
@@ -332,16 +352,19 @@ def _served_beside(
     table, place = "", by_price(several, several.answers)
     if place:
         cards = sorted(cards, key=lambda card: [*place, card.device.key].index(card.device.key))
-        best = f"The cheapest configuration of each, {load_line([*several.answers.values()])}"
-        caption = EACH_LOAD.removesuffix(":") if several.by_load else best
+        each = f"The cheapest configuration of each, {load_line([*several.answers.values()])}"
+        caption = EACH_LOAD.removesuffix(":") if several.by_load else each
         table = of_one_type(compared_table(several), caption)
     others = [c for c in cards if not c.is_compared]
     noes = by_text((plain(c.device.key), row_words(c.row) if c.answer else c.title) for c in others)
     on = [d.argument for d in (form.beside_all if form.is_all else (c.device for c in cards))]
+    leaders = map(several.leaders, several.loads.values())
+    best = dict.fromkeys(filter(None, (of["cheapest"] or of["fastest"] for of in leaders)))
+    warned = [note for note in several.warnings_of(best) if note not in several.remarks]
     return SideBySide(
         cards=cards,
         bests=[*headlines(several)] or [(cards[0].title, plain(cards[0].device.key))],
-        sentences=[*verdict_lines(several)],
+        sentences=[*verdict_lines(several), *warned],
         table=table,
         lines=[
             *(f"{', '.join(names)}: {why}, as said below" for why, names in noes.items()),
@@ -383,6 +406,13 @@ def unlike_remark(form: Form, question: Values, cards: Sequence[Card]) -> str:
     return not_alike(models, remedy, f'one for all in "{launch.label}"')
 
 
+def _labeled(prediction: Prediction, name: str) -> Prediction:
+    """A prediction whose device is called as its card."""
+    query, model = prediction.query, copy(prediction.query.model)
+    model.label = name
+    return replace(prediction, query=replace(query, model=model))
+
+
 def latency_comparison(
     form: Form, cards: Sequence[LatencyCard], is_alike: bool
 ) -> LatencyComparison | None:
@@ -393,32 +423,26 @@ def latency_comparison(
     of_size = list(zip(*(c.predictions for c in cards), strict=True))
     if len(cards) * len(of_size) < 2:
         return None
-    groups, every = [], [p for predictions in of_size for p in predictions]
+    groups, names = [], [card.name for card in cards]
+    every = [_labeled(p, n) for found in of_size for n, p in zip(names, found, strict=True)]
     sentences = [*filter(None, [assumed_hosts(every)])]
+    if is_alike:
+        sentences += [*fastest_lines(every), *cheapest_lines(every)]
     for predictions in of_size:
         lines = [(i, cards[i], p) for i, p in enumerate(predictions)]
         lines.sort(key=lambda line: (line[2].fits is False, line[2].latency_ms))
         longest = max(max(p.latency_ms, *(p.interval_ms or (0.0,))) for p in predictions) or 1.0
-        names = [plain(card.device.key) for _, card, _ in lines]
-        times = {
-            name: (p.latency_ms, p.interval_ms)
-            for name, (_, _, p) in zip(names, lines, strict=True)
-            if p.fits is not False
-        }
-        size = predictions[0].batch_size
-        groups.append(LatencyGroup(size, longest, lines))
-        if is_alike and names[0] in times and not assumed_hosts(predictions):
-            at = f" at batch {size:,}" if of_size[1:] else ""
-            alike = apart_words(names[0], times, f"The fastest{at}, {names[0]}, is ")
-            sentences += [alike] * bool(alike)
+        groups.append(LatencyGroup(predictions[0].batch_size, longest, lines))
     places = {place for p in every for place in range_of(p.in_domain, p.host_bound)}
     on = ",".join(card.device.argument for card in cards)
+    command = join(["lolat", "predict", form.network(), "--on", on, *form.options()])
+    is_as_measured = len(cards) > 1 and not form.text("precision")  # no command of several runs so
     return LatencyComparison(
         groups=groups,
-        sentences=[*sentences, *(cheapest_lines(every) if is_alike else ())],
+        sentences=sentences,
         marks=[words for place, words in MARKS.items() if place in places],
         has_prices=any(p.dollars_per_million for p in every),
-        command=join(["lolat", "predict", form.network(), "--on", on, *form.options()]),
+        command="" if is_as_measured else command,
     )
 
 

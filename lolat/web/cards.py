@@ -17,11 +17,13 @@ from lolat.web.devices import ListedDevice
 class Card:
     """The answer of one device.
 
-    `known`: the profile that answers; `title`: in large letters, `then` below it; `facts`: (name, words) of
-    the row in the title; `lines` stand before the `table`, which is HTML, `after` behind it.
+    `name`: the device's, without a precision that it does not run in; `known`: the profile that answers;
+    `title`: in large letters, `then` below it; `facts`: (name, words) of the row in the title; `lines`
+    stand before the `table`, which is HTML, `after` behind it.
     """
 
     device: ListedDevice
+    name: str
     command: str
     known: str | None
     title: str = ""

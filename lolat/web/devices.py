@@ -12,6 +12,7 @@ from lolat.api.loading import load
 from lolat.api.model import Model
 from lolat.api.profile_names import ALL
 from lolat.api.serving import NOT_ALL, ONE_FORM, USUAL_FRAMEWORK, serving_models
+from lolat.device.device import Device
 from lolat.device.lookup import find_model
 from lolat.errors import LolatError
 from lolat.hardware.card_names import device_names, is_card
@@ -40,7 +41,7 @@ class ListedDevice:
         """The device and the times that its profile is from, as `known_as`."""
         return known_as(self.key, self.model)
 
-    def answered_by(self, model: Model) -> str:
+    def answered_by(self, model: Device) -> str:
         """The device of another profile that answers for this one, after that profile's name."""
         known = known_as(self.key, model)
         return known if model.label == self.model.label else f"{plain(model.label)}: {known}"
@@ -61,7 +62,7 @@ class ListedDevice:
         return argument_of(self.path)
 
 
-def known_as(key: str, model: Model) -> str:
+def known_as(key: str, model: Device) -> str:
     """The device of a profile and the source of its times; "" if `key` says that.
 
     For a profile of language models, the framework in place of the source.

@@ -191,13 +191,14 @@ TABS = {
         *MODE[1:],
     )),
     "budget": Tab("What fits", (
-        Field("vary", "What may change", "width", choices={
-            "width": "width: channels of every layer", "resolution": "input size", "batch": "batch size",
+        Field("vary", "What may change", "batch", choices={
+            "batch": "batch size", "width": "width: channels of every layer", "resolution": "input size",
         }),
-        Field("max_ms", "Time limit, ms", "15"),
+        Field("max_ms", "Time limit, ms", "100"),
         SURE,
-        Field("batch_size", "Batch size", "1", "samples in one pass"),
-        *MODE,
+        Field("batch_size", "Batch size", "1", "samples in one pass; where it may change, that of now"),
+        replace(FASTEST, hint="of tf32, amp, fp16, bf16, and that measured; or one for all"),
+        *MODE[1:],
     )),
     "training": Tab("Training and cost", (
         Field("samples", "Samples in the data set", "50000"),

@@ -134,6 +134,7 @@ class Pages:
                 cards.append(answers.card(form, question, device, subject, self._at_size(spec)))
             except LolatError as error:
                 failed.append((device, error))
+        cards = answers.named_apart(cards)
         found = found or answers.beside(form, question, cards, left_out)
         cards = [*found.cards] or cards if found else cards
         if not (cards or found):
@@ -145,7 +146,7 @@ class Pages:
         if latencies:
             latencies = answers.show_largest(form, latencies)
             cards = [*latencies]
-        briefs = [(c.title, plain(c.device.key)) for c in _fastest_first(cards)]
+        briefs = [(c.title, c.name) for c in _fastest_first(cards)]
         return PageAnswer(
             subject=subject, cards=cards, failed=[(device, form.words(why)) for device, why in failed],
             is_file=any(one.startswith(UPLOAD) for one in (spec, arrivals)), differ=differ,

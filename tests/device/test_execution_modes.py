@@ -18,7 +18,7 @@ from lolat.api.model import Model
 from lolat.device.execution_modes import _changed
 from lolat.device.file import DeviceFile, new_document
 from lolat.device.summary import fitted_on_words, mode_words
-from lolat.errors import InputError, LolatError
+from lolat.errors import AnswerIsNo, InputError, LolatError
 from lolat.graph import Graph, GraphBuilder
 from lolat.training.choice import short_name
 from tests import synthetic
@@ -519,3 +519,26 @@ def test_a_card_known_by_its_sheet_says_what_its_power_sustains() -> None:
     assert sustained[0] < sustained[1] < 31.5
     for name in ("a30", "v100"):  # one has the power, the other was measured
         assert not any("power" in w for w in lolat.load(name).predict(graph).warnings)
+
+
+@pytest.mark.parametrize("size", [1, 64])
+def test_the_best_precision_is_found_by_asking_in_each(size: int) -> None:
+    """A small batch waits for the host whatever the precision; then the one with less memory is taken."""
+    model, network = lolat.load("l4"), "timm:resnet18"
+    words = ("fp32", "tf32", "amp", "fp16", "bf16")
+    each = {word: model.predict(network, size, precision=word) for word in words}
+    least = min(p.latency_ms for p in each.values())
+    near = {w: p.memory_bytes for w, p in each.items() if p.latency_ms <= 1.01 * least}
+    best = model.explain(network, size, precision="best").prediction
+    assert best.latency_ms == pytest.approx(each[best.precision].latency_ms)
+    assert near[best.precision] == min(near.values())
+    assert best.precision == model.predict(network, size, precision="best").precision
+    answers = {w: model.budget(network, 20.0, "batch", precision=w).best.value for w in words}
+    found = model.budget(network, 20.0, "batch", precision="best")
+    assert found.best.value == max(answers.values()) > answers["fp32"]
+    assert found.best.prediction.precision in {
+        w for w, n in answers.items() if n == found.best.value
+    }
+    with pytest.raises(AnswerIsNo) as no:
+        model.budget(network, 0.1, "batch", precision="best")
+    assert no.value.data["enough_ms"] == pytest.approx(least if size == 1 else 2.37, rel=0.01)

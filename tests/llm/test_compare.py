@@ -393,3 +393,21 @@ def test_free_gpus_are_compared() -> None:
     models = {str(n): Model(files()["large"]) for n in range(5)}
     found = compare(asks(models), LARGE, concurrency=8, price_per_hour=0.0)
     assert len(compared_table(found).rows) == 5
+
+
+def test_of_equal_prices_the_sure_and_the_timed_are_named() -> None:
+    """Three frameworks on one GPU: their 4-bit rows cost the same, and not all of them were timed so."""
+    found = package.compare(
+        "llama-3.1-70b", on="b200-sglang,b200-trtllm,b200-vllm", request_rate=3, max_ttft_ms=1000,
+        min_tokens_per_s=30, percentile=90, input_tokens=1800, output_tokens=350,
+    )  # fmt: skip
+    rows = [(name, row) for name, some in found.other_dtypes.items() for row in some]
+    usd = [f"{row.dollars_per_hour:.6g}" for _, row in rows]
+    least = [(n, r) for (n, r), price in zip(rows, usd, strict=True) if price == min(usd)]
+    best = {name for name, row in least if row.in_domain and row.is_sure(found.asked)}
+    assert best
+    assert any(row.in_domain is False for _, row in least)
+    text = "\n".join(lines_of(compared_lines(found)))
+    named = re.findall(r"Cheaper in \w+, another checkpoint: ([\w-]+), .*", text)
+    assert named[0] in best
+    assert "surely, extrapolated" not in text

@@ -90,7 +90,7 @@ def test_the_page_names_the_function_with_its_file_and_the_file_asked_for(tmp_pa
         assert named.title.startswith(f"{shown} · batch 1 · ")
         named.write_html(tmp_path / "my page.html")
         text = html.unescape((tmp_path / "my page.html").read_text(encoding="utf-8"))
-        assert f"<h1>{shown}</h1>" in text
+        assert f"<h1>{shown} on " in text
         assert '<p class="place">batch 1 · ' in text
         assert text.partition("</footer>")[0].endswith(f"{given} --html 'my page.html'")
     assert "effect on the network's accuracy is not" in text

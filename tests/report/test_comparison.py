@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import lolat
+from lolat.api.predicting import Predictions
 from lolat.cli.main import lolat as commands
 from lolat.device.prediction import Prediction
 from lolat.report.comparison import page
@@ -125,7 +126,8 @@ def test_the_page_begins_with_the_fastest_and_the_cheapest(on: list[str]) -> Non
 
 def test_the_page_begins_with_what_forbids_a_comparison_and_explains_its_words() -> None:
     """Devices in precisions that differ have no fastest one; where they are alike nothing is said."""
-    text = html.unescape(page(lolat.predict("timm:resnet50", on=["rtx-4090", "l4"], batch_size=64)))
+    each = (lolat.load(name).predict("timm:resnet50", 64) for name in ("rtx-4090", "l4"))
+    text = html.unescape(page(Predictions(tuple(each))))
     first = text.partition('id="best"')[2].partition("</section>")[0]
     assert "Precisions differ, so these times do not compare the GPUs: amp on rtx-4090" in first
     assert text.count("Precisions differ") == 1

@@ -142,3 +142,12 @@ def test_a_budget_in_words() -> None:
     assert lines[-1] == f"note: {NOTE}"
     lines = list(budget_lines(MODEL.budget(NETWORK, 1e9, "batch")))
     assert any(" is the largest that is tried, and it keeps 1e+09 ms" in line for line in lines)
+
+
+def test_outside_the_range_itself_no_change_is_starred() -> None:
+    found = lolat.load("l4").explain("timm:resnet18")
+    assert found.prediction.in_domain is False  # of a data sheet
+    assert any(c.in_domain is False for c in found.counterfactuals)
+    text = found.report()
+    assert "outside the measured range" in text
+    assert " *" not in text

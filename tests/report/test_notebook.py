@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 import lolat
+from lolat.api.predicting import Predictions
 from lolat.cli.main import lolat as commands
 from lolat.errors import MissingPackageError
 from lolat.io.results import Result
@@ -287,8 +288,8 @@ def test_every_choice_of_a_front_is_a_column() -> None:
 
 
 def test_html_speaks_python_and_leaves_commands() -> None:
-    found = lolat.predict("timm:resnet18", on=["rtx-4090-amp", "h100-fp32"], batch_size=64)
-    shown = found._repr_html_()
+    each = (lolat.load(name).predict("timm:resnet18", 64) for name in ("rtx-4090-amp", "h100-fp32"))
+    shown = Predictions(tuple(each))._repr_html_()
     assert "(one for all: precision=&quot;amp&quot;;" in shown
     assert "--" not in shown
     assert "(yours: prices=FILE)" in shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +17,9 @@ from lolat.api.model import Model
 from lolat.api.predicting import Predictions, exceeded
 from lolat.device.attribution import find_block
 from lolat.device.prediction import Limits, memory_words
+from lolat.errors import InputError
 from lolat.graph.analysis import analyze
 from lolat.io.results import Remark
-from lolat.report import comparison
 from lolat.report import prediction as report
 from lolat.report.ranked import apart_words, device_words, grouped_notes
 from lolat.report.tables import lines_of
@@ -259,15 +260,16 @@ def test_gpus_of_different_launches_are_not_compared() -> None:
     assert told in found.words()
     assert "vs. first" not in text
     assert "Cheapest" not in text
-    assert not any(comparison._fastest_lines(found.answers))
+    assert "Fastest" not in text
+    assert found.fastest is found.cheapest is None
     text, _ = _told("rtx-pro-6000,rtx-4090", precision="best", launch="eager")
     assert "differ, so" not in text
     assert "Cheapest" in text
     text, _ = _told("rtx-4090-amp,rtx-4090-amp-compiled")
     assert "differ, so" not in text
     text, _ = _told("rtx-pro-6000,p4")
-    assert "Precisions and launches differ" in text
-    assert ": amp, compiled on rtx-pro-6000; fp32, eager on p4-fp32 (" in text
+    assert "Launches differ" in text
+    assert ": compiled on rtx-pro-6000; eager on p4" in text
 
 
 def test_a_single_answer_says_the_memory_of_the_device_beside_the_need() -> None:
@@ -331,3 +333,47 @@ def test_with_a_rate_the_lowest_price_an_hour_comes_first() -> None:
     (refused,) = exceeded(found, Limits(min_samples_per_s=least))
     assert f"on t4 computes {rates['t4']:.0f} samples/s" in refused
     assert exceeded(found, Limits(max_ms=1e6)) == []
+
+
+def test_cards_run_in_their_fastest_precisions_unless_they_are_told() -> None:
+    """By asking each in each; two profiles of one card are compared as they are named."""
+    words, size = ("fp32", "tf32", "amp", "fp16", "bf16"), 64
+    found = predict("timm:resnet50", ["t4", "l4"], size)
+    for p, name in zip(found, ("t4", "l4"), strict=True):
+        times = []
+        for word in words:
+            with suppress(InputError):  # a T4 has no TF32
+                times.append(load(name).predict("timm:resnet50", size, precision=word).latency_ms)
+        assert p.latency_ms <= 1.01 * min(times)
+    assert "differ, so" not in found.report()
+    assert predict("timm:resnet50", ["t4", "l4"], size, precision="fp32")[0].precision == "fp32"
+    own = predict("timm:resnet50", [load("t4").run_as("fp32"), load("l4")], size)
+    assert own[0].precision == "fp32"
+    assert own[1].latency_ms == found[1].latency_ms
+    card = predict("timm:resnet50", ["h100-fp32", "h100-fp16"], size)
+    assert [p.precision for p in card] == ["fp32", "fp16"]
+
+
+def test_the_fastest_and_the_cheapest_are_told_and_given() -> None:
+    """By the rows of the table; a network or a batch size is chosen before."""
+    found = predict(["timm:resnet50", "timm:resnet18"], ["rtx-4090", "l4", "t4"], [64, 128])
+    frame = sorted(found.rows(), key=lambda r: r["latency_ms"] / r["batch_size"])
+    best = found.fastest
+    assert best is not None
+    assert (best.network, best.device, best.batch_size) == tuple(
+        frame[0][key] for key in ("network", "device", "batch_size")
+    )
+    usd = min(row["dollars_per_million"] for row in frame)
+    assert found.cheapest is not None
+    assert found.cheapest.dollars_per_million == usd
+    some = found.filter(lambda p: p.network == "timm:resnet50" and p.batch_size == 64)
+    least = min(some, key=lambda p: p.latency_ms)
+    assert some.fastest is least
+    line = f"Fastest: {device_words(least)}, {milliseconds(least.latency_ms)}"
+    assert line in some.report()
+    assert some.report().index("Fastest") < some.report().index("Cheapest")
+    assert found.filter(lambda p: False).fastest is None
+    host = predict("timm:resnet18", ["rtx-4090", "l4"], 1)
+    assert host.fastest is None  # their hosts are assumed
+    assert "by times of assumed hosts" in host.report() or "assuming different" in host.report()
+    assert found[:1].words() == found[0].words()

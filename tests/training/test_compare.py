@@ -478,7 +478,7 @@ def test_rows_of_different_updates_name_the_option_that_compares_equal_ones(pric
     """In the line before the cheapest; 128 is what two devices' 64 are."""
     lines = [*lines_of(costs_lines(asked(prices, "fp32")))]
     first = next(n for n, line in enumerate(lines) if line.startswith("Cheapest"))
-    told = "Updates differ, 64 to 128 samples: --global-batch-size 128 compares equal ones"
+    told = "Updates differ, 64 to 128 samples; for equal ones --global-batch-size 128"
     assert lines[first - 1] == told
     one = compared(GPUS, "fp32", 64, samples=10_000, prices=prices, replicas=1)
     assert not any("Updates differ" in line for line in lines_of(costs_lines(one)))

@@ -219,7 +219,7 @@ def test_many_devices_are_folded_below_their_table(gpu: Path, tmp_path: Path) ->
 
 def test_the_limits_and_the_best_are_in_front(page: Site) -> None:
     page.get(TAB + SMALL, request_rate="4", max_tpot_ms="40")
-    assert cells_of(page, "thead")[:3] == ["GPUs", "token &lt;=&nbsp;40&nbsp;ms", ""]
+    assert cells_of(page, "thead")[:3] == ["GPUs", "token &lt;=&nbsp;40&nbsp;ms", "remark"]
     assert ", 4 requests/s, which queue while the GPUs are busy</caption>" in page.raw  # each row
     assert any(row[2] == "best" for row in cells(page))
 
@@ -273,7 +273,7 @@ def test_no_is_an_answer(page: Site, gpu: Path) -> None:
     page.get(TAB + SMALL + "&request_rate=3&percentile=90&max_ttft_ms=1&gpus=2")
     heads = cells_of(page, "thead")
     told = [dict(zip(heads, row, strict=False)) for row in cells(page)]
-    assert [(row["first token P90 &lt;=&nbsp;1&nbsp;ms"], row[""]) for row in told] == 2 * [
+    assert [(row["first token P90 &lt;=&nbsp;1&nbsp;ms"], row["remark"]) for row in told] == 2 * [
         ("NO", "beyond the limits")
     ]
     page.get(TAB + "&config=llama-3.1-405b&tensor_parallel=8")
@@ -490,3 +490,27 @@ def test_the_name_of_a_gpu_stands_for_each_framework_that_serves_it(
         page.get(f"{TAB}{SMALL}&model=H100")
         cards = re.findall(r'<section class="card" aria-label="([^"]*)"', page.raw)
     assert sorted(cards) == ["h100-sglang", "h100-trtllm", "h100-vllm"]
+
+
+def test_what_the_cheapest_is_warned_of_stands_beside_the_devices() -> None:
+    """No framework but vLLM was compared under a rate: the row of each other one has a mark, too."""
+    names = ("b200-trtllm", "b200-vllm")
+    with site([MODELS / f"{name}.json" for name in names]) as page:
+        page.get(
+            f"{TAB}&config=llama-3.1-70b&dtype=nvfp4&request_rate=3&max_ttft_ms=1000&percentile=90"
+            "&input_tokens=1800&output_tokens=350" + "".join(f"&model={name}" for name in names)
+        )
+    card = page.raw.partition('id="beside"')[2].partition("</section>")[0]
+    before, _, table = card.partition("<table>")
+    cheapest = re.findall(r"Cheapest: ([\w-]+)", before)
+    assert cheapest == ["b200-trtllm"]
+    assert "b200-trtllm: requests at a rate were compared with served ones on vLLM alone" in before
+    marks = dict(
+        re.findall(
+            r'"row" class="[^"]*" data-head="device">([\w-]+).*?data-head="remark">([^<]*)', table
+        )
+    )
+    assert {n: "rate unchecked" in mark for n, mark in marks.items()} == {
+        "b200-trtllm": True, "b200-vllm": False
+    }  # fmt: skip
+    assert "rate unchecked: " in table

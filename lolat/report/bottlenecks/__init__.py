@@ -23,6 +23,7 @@ from lolat.report.explanation import (
     NO_CHANGE,
     STAR,
     change_table,
+    leaves_range,
     operation_table,
     term_table,
 )
@@ -62,7 +63,7 @@ def page(prediction: Prediction, depth: int | None = None, file: str = "report.h
     absent = {TERMS[group] for group, color in COLORS.items() if color not in shown}
     return Template(page_file("page.html")).substitute(
         title=element("title", f"{name} on {device_words(prediction)}: where the time goes"),
-        heading=element("h1", name),
+        heading=element("h1", f"{name} on {device_words(prediction)}"),
         place=element("p", prediction.title.removeprefix(f"{plain(name)} · "), class_="place"),
         device=element("p", headline(prediction.query.model, "profile fitted to"), class_="place"),
         answer=_answer(prediction, bottleneck_sentence(folded(prediction, depth))),
@@ -226,15 +227,14 @@ def _saved(caption: str, explanation: Explanation) -> str:
         return element("p", f"{caption}: {NO_CHANGE}", class_="dim")
     host = HOST_FIRST * bool(explanation.prediction.host_bound)
     note = element("p", host, class_="dim") if host else ""
-    return for_readers(change_table(savings).html(caption)) + note
+    return for_readers(change_table(savings, leaves_range(explanation)).html(caption)) + note
 
 
 def _changes(answer: Prediction) -> str:
     """The savings of changes of the whole network."""
     query, question = answer.query, Question(answer.batch_size, answer.predictor)
     explanation = explain(query.model, query.graph, question, query.at_size)
-    is_outside = any(c.in_domain is False for c in explanation.counterfactuals)
-    notes = (*map(for_readers, explanation.notes), *[STAR] * is_outside)
+    notes = (*map(for_readers, explanation.notes), *[STAR] * bool(leaves_range(explanation)))
     table = _saved(f"{ANEW[:1].upper()}{ANEW[1:]}", explanation)
     return table + "".join(element("p", plain(note), class_="dim") for note in notes)
 

@@ -1,0 +1,53 @@
+"""The fastest and the cheapest of several predictions, if these compare devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lolat.device.summary import not_alike
+
+if TYPE_CHECKING:
+    from lolat.device.prediction import Prediction
+
+
+def sample_ms(prediction: Prediction) -> float:
+    """The time of a sample."""
+    return prediction.latency_ms / prediction.batch_size
+
+
+def by_assumed_host(prediction: Prediction) -> bool:
+    """True if the time is that of a host that the user did not give."""
+    return bool(prediction.host_bound) and prediction.host_us is None
+
+
+def hosts_decide(predictions: Sequence[Prediction]) -> bool:
+    """True for several devices if the time of one is that of an assumed host."""
+    devices = {p.query.model.label for p in predictions}
+    return len(devices) > 1 and any(map(by_assumed_host, predictions))
+
+
+def fastest(predictions: Sequence[Prediction]) -> Prediction | None:
+    """The prediction with the shortest time of a sample, of those that fit into memory.
+
+    None without one; where precisions, launches or loads differ, see `not_alike`; and where assumed hosts
+    decide at its batch size.
+    """
+    able = [p for p in predictions if p.fits is not False]
+    best = min(able, key=sample_ms, default=None)
+    if best is None or not_alike(p.query.model for p in predictions):
+        return None
+    of_size = [p for p in able if (p.network, p.batch_size) == (best.network, best.batch_size)]
+    return None if hosts_decide(of_size) else best
+
+
+def cheapest(predictions: Sequence[Prediction]) -> Prediction | None:
+    """The prediction with the lowest price of a sample; None without prices, and where precisions, launches
+    or loads differ.
+    """
+    usd = {
+        n: price for n, p in enumerate(predictions) if (price := p.dollars_per_million) is not None
+    }
+    if not usd or not_alike(p.query.model for p in predictions):
+        return None
+    return predictions[min(usd, key=usd.__getitem__)]
