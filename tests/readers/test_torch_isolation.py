@@ -6,6 +6,7 @@ count of a network that writes nothing.
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import threading
@@ -19,6 +20,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 import lolat
 from lolat.graph.counts import count
@@ -270,3 +272,88 @@ def test_a_network_that_another_thread_runs_is_not_in_the_graph() -> None:
 
     graph = lolat.read(Network(), (8,))
     assert [o.full_name for o in graph.operations] == ["block/layer", "relu"]
+
+
+# ---- what a first call leaves for later ones ----------------------------------------------------------
+
+
+@functools.lru_cache
+def _kept_mask(width: int) -> torch.Tensor:
+    return torch.zeros(width).cos().sin().exp()
+
+
+_MASKS: dict[int, torch.Tensor] = {}
+_mask: torch.Tensor | None = None
+
+
+def _of_functools(m: Any) -> torch.Tensor:
+    return _kept_mask(8)
+
+
+def _of_a_global_table(m: Any) -> torch.Tensor:
+    if 8 not in _MASKS:
+        _MASKS[8] = torch.zeros(8).cos().sin().exp()
+    return _MASKS[8]
+
+
+def _of_a_global_name(m: Any) -> torch.Tensor:
+    global _mask
+    if _mask is None:
+        _mask = torch.zeros(8).cos().sin().exp()
+    return _mask
+
+
+def _of_an_attribute(m: Any) -> torch.Tensor:
+    if m.stored is None:
+        m.stored = torch.zeros(8).cos().sin().exp()
+    return m.stored
+
+
+class Stores(nn.Module):
+    """Multiplies by a tensor that its first call makes."""
+
+    def __init__(self, made: Callable[[Any], torch.Tensor]) -> None:
+        super().__init__()
+        self.layer, self.made, self.stored = nn.Linear(8, 8), made, None
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x) * self.made(self)
+
+
+@pytest.mark.parametrize(
+    "made", [_of_functools, _of_a_global_table, _of_a_global_name, _of_an_attribute]
+)
+def test_a_later_call_is_read_and_what_a_first_call_stores_is_as_before(made: Any) -> None:
+    """Answers are those of a network that has run; the user's own run then gets values."""
+    network, image = Stores(made), torch.ones(1, 8)
+    gpu = lolat.load("rtx-4090")
+    try:
+        first, again = (gpu.predict((network, image)) for _ in range(2))
+        assert any("first call" in w for w in first.warnings)
+        found = network(image)
+        assert not isinstance(found, FakeTensor)
+        expected = network.layer(image) * torch.zeros(8).cos().sin().exp()
+        assert found.detach().allclose(expected)
+        then = gpu.predict((network, image))
+    finally:
+        _kept_mask.cache_clear()
+        _MASKS.clear()
+        globals().update(_mask=None)
+    assert first.latency_ms == again.latency_ms == then.latency_ms
+
+
+def test_a_cache_that_grows_is_that_of_the_first_call() -> None:
+    """A second call would attend to the keys of both."""
+
+    class Grows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.keys = nn.Linear(8, 8), torch.zeros(1, 0, 8)
+
+        def forward(self, x: Any) -> Any:
+            self.keys = torch.cat([self.keys, self.layer(x)], 1)
+            return x @ self.keys.transpose(1, 2)
+
+    graph = lolat.read((Grows(), torch.zeros(1, 4, 8)))
+    assert count(graph).total(1).flops == 4 * 8 * 8 + 4 * 4 * 8
+    assert not any("first call" in w for w in graph.warnings)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import os
+import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator, Set
 from types import ModuleType
@@ -13,12 +16,18 @@ from unittest import mock
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from lolat.readers.remarks import LIBRARIES
 from lolat.readers.user_modules import quietly
-from lolat.units import one_line
+from lolat.units import INSTALLED, one_line
 
 _HOLDERS = (dict, list, set, OrderedDict, defaultdict, deque)
 _WITHOUT = (torch.Tensor, type, ModuleType)
+_NOT_OWN = ("builtins", "lolat", "numpy")
+_PYTHON = os.path.dirname(os.__file__) + os.sep
+_MOST_STORED = 10_000
+"""Entries of a global list or dictionary that is looked at; longer ones are data."""
 _DATA: Any = torch._C.TensorBase.data
 
 
@@ -38,6 +47,18 @@ def without_values(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> A
 
     args, kwargs = pytree.tree_map_only(torch.Tensor, faked, (args, kwargs))
     return func(*args, **kwargs)
+
+
+class WithoutValues(TorchDispatchMode):
+    """Runs each operation as `without_values` does, in a mode of fake tensors that is entered already."""
+
+    def __init__(self, fake: FakeTensorMode) -> None:
+        super().__init__()
+        self.fake = fake
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call an operation."""
+        return without_values(self.fake, func, args, kwargs or {})
 
 
 @contextlib.contextmanager
@@ -65,27 +86,72 @@ def data_copied() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def evaluated(model: Any) -> Iterator[None]:
-    """Put all parts of a module into evaluation mode, and restore their attributes at the end.
+def evaluated(model: Any) -> Iterator[list[str]]:
+    """Put all parts of a module into evaluation mode; at the end restore all that its code may store.
 
-    The flags are set, not `eval()` called: a user's class may merge weights in it. A forward may store
-    tensors in its module; here they would be fake ones.
+    These are the modules' attributes, and in the files of a user's classes the global values and the
+    caches of functools; here tensors in them would be fake ones. The flags are set, not `eval()` called: a
+    user's class may merge weights in it. Yields a list; at the end it has an entry if something was stored.
     """
-    modules = [*model.modules()]
-    before = [(holder, copy.copy(holder)) for holder in _holders([vars(m) for m in modules])]
+    modules, own, stored = [*model.modules()], _files_of(model), list[str]()
+    values = [value for file in own for value in vars(file).values()]
+    caches = [
+        v for v in [*values, *_methods(values)] if isinstance(v, functools._lru_cache_wrapper)
+    ]
+    sizes = [cache.cache_info().currsize for cache in caches]
+    small = [v for v in values if type(v) in _HOLDERS and len(v) < _MOST_STORED]
+    before = [(h, copy.copy(h)) for h in _holders([*map(vars, modules), *small])]
+    names = [(vars(file), dict(vars(file))) for file in own]
     gradients = [(p, p.grad) for p in model.parameters()]
     for module in modules:
         module.training = False
     try:
-        yield
+        yield stored
     finally:
         for holder, held in before:
             if _ids(holder) != _ids(held):
+                stored.append("values")
                 holder.clear()
                 holder.extend(held) if isinstance(holder, (list, deque)) else holder.update(held)
+        for here, were in names:
+            if changed := {k for k, v in here.items() if were.get(k, here) is not v}:
+                stored.append("global values")
+                for name in changed - were.keys():
+                    del here[name]
+                here.update((name, were[name]) for name in changed & were.keys())
+        for cache, size in zip(caches, sizes, strict=True):
+            if cache.cache_info().currsize != size:
+                stored.append("a cache of functools")
+                cache.cache_clear()
         for parameter, gradient in gradients:
             if parameter.grad is not gradient:
                 parameter.grad = gradient
+
+
+def _files_of(model: Any) -> list[ModuleType]:
+    """The Python modules of a user that define the classes of a network's parts, and those they import."""
+    waiting = {c.__module__ for m in model.modules() for c in type(m).__mro__}
+    found = dict[str, ModuleType]()
+    while waiting:
+        name = waiting.pop()
+        file = sys.modules.get(name)
+        path = getattr(file, "__file__", None) or ""
+        if file is None or name in found or name.partition(".")[0] in (*LIBRARIES, *_NOT_OWN):
+            continue
+        if INSTALLED in path or path.startswith(_PYTHON):
+            continue
+        found[name] = file
+        for value in [*vars(file).values()]:
+            is_file = isinstance(value, ModuleType)
+            waiting.add(str(value.__name__ if is_file else getattr(value, "__module__", "")))
+    return [*found.values()]
+
+
+def _methods(values: list[Any]) -> Iterator[Any]:
+    """The functions of the classes among values."""
+    for value in values:
+        if isinstance(value, type):
+            yield from (getattr(v, "__func__", v) for v in vars(value).values())
 
 
 def _holders(values: list[Any], depth: int = 5) -> Iterator[Any]:

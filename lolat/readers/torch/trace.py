@@ -19,13 +19,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder, Tensor
-from lolat.graph.kinds import CONVOLUTIONS, IN_PLACE, KERNELS
+from lolat.graph.kinds import AHEAD, CONVOLUTIONS, IN_PLACE, KERNELS
 from lolat.graph.memory import completed
 from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
 from lolat.readers.torch.aten import AtenOperation, base_name
 from lolat.readers.torch.inputs import ExampleCall
-from lolat.readers.torch.isolation import data_copied, evaluated, without_values
+from lolat.readers.torch.isolation import (
+    WithoutValues,
+    data_copied,
+    evaluated,
+    without_values,
+)
 from lolat.readers.torch.layout import Layout, free_turns, in_channels_last
 from lolat.readers.torch.lifetimes import held_by, is_copied, leaves_of, shares
 from lolat.readers.torch.memory import tensors_of, with_buffers
@@ -59,6 +64,7 @@ class Tracer(TorchDispatchMode):
         self.tensors = Tensors(self.writer)
         self.parameters = Parameters(running.modules, self.tensors, running)
         self.misread: list[str] = []
+        self.held: list[Any] = []
         self.upcasts = 0
         self.formats: set[Any] = set()
 
@@ -231,8 +237,7 @@ def traced(model: Any, name: str, call: ExampleCall, axis: int) -> tuple[Graph, 
     `axis`: that of the batch in its arguments. Raises whatever the module's code raises, and NetworkError
     if no output depends on the inputs.
     """
-    held = tensors_of(model)
-    tracer, outputs = _called(model, name, call, axis)
+    tracer, outputs = _called_again(model, name, call, axis)
     builder, writer = tracer.builder, tracer.writer
     parameters, running = tracer.parameters, tracer.running
     outputs = [i for i in dict.fromkeys(outputs) if i not in writer.constants]
@@ -264,7 +269,7 @@ def traced(model: Any, name: str, call: ExampleCall, axis: int) -> tuple[Graph, 
     builder.autocast &= any(p.dtype == torch.float32 for p in model.parameters())
     own = {id(p): p.numel() for p in model.parameters()}  # and buffers that are weights
     graph = completed(builder, outputs, sum((parameters.every.taken | own).values()))
-    return with_buffers(model, held, graph), next(iter(tracer.misread), "")
+    return with_buffers(model, tracer.held, graph), next(iter(tracer.misread), "")
 
 
 def read_with_several(model: Any, name: str, call: ExampleCall, axis: int, samples: int) -> Graph:
@@ -272,14 +277,42 @@ def read_with_several(model: Any, name: str, call: ExampleCall, axis: int, sampl
 
     `call`, `axis`: as of `traced`. Raises whatever the module's code raises.
     """
-    tracer, outputs = _called(model, name, call, axis, samples)
+    tracer, outputs = _called_again(model, name, call, axis, samples)
     return tracer.builder.build(tracer.writer.prune(outputs))
 
 
-def _called(
+LATER_CALL = (
+    "its code stores tensors in its first call; this is the time of a later call, which reads them"
+)
+
+
+def _called_again(
     model: Any, name: str, call: ExampleCall, axis: int, samples: int = 1
 ) -> tuple[Tracer, list[int]]:
-    """Call a module in evaluation mode; return the tracer that watched, and the graph's outputs.
+    """As `_called`, of a second call if the first one stores what the second one then need not compute.
+
+    A second call that runs more, such as one with a growing cache of keys, is not taken.
+    """
+    tracer, outputs, has_stored = _called(model, name, call, axis, samples)
+    if has_stored:
+        with contextlib.suppress(Exception):  # whatever the module's code raises
+            second, its_outputs, _ = _called(model, name, call, axis, samples, calls=2)
+            if _launches(second) < _launches(tracer):
+                second.builder.warnings.append(LATER_CALL)
+                return second, its_outputs
+    return tracer, outputs
+
+
+def _launches(tracer: Tracer) -> int:
+    """The number of operations of a call, those on constants too."""
+    return sum(1 + sum(o.attributes.get(AHEAD, ())) for o in tracer.builder.operations)
+
+
+def _called(
+    model: Any, name: str, call: ExampleCall, axis: int, samples: int = 1, calls: int = 1
+) -> tuple[Tracer, list[int], bool]:
+    """Call a module in evaluation mode; return the tracer that watched the last of its `calls`, the
+    graph's outputs, and whether the code stored something.
 
     Inputs that are of one sample on their axis get the number of `samples` there.
     """
@@ -298,11 +331,15 @@ def _called(
     is_on_cpu = all(w.device.type == "cpu" for w in weights)
     on_cpu = OnCpu(builder.warnings) if is_on_cpu else contextlib.nullcontext()
     with (
-        evaluated(model), eagerly(builder), data_copied(), torch.inference_mode(),
+        evaluated(model) as stored, eagerly(builder), data_copied(), torch.inference_mode(),
         watched(tracer.parameters), tracer.fake, on_cpu,
     ):  # fmt: skip
         arguments = [call.args, dict(call.kwargs)]
         args, kwargs = pytree.tree_map_only(torch.Tensor, of_samples, arguments)
+        for _ in range(calls - 1):
+            with WithoutValues(tracer.fake):
+                model(*args, **kwargs)
+        tracer.held = tensors_of(model)
         with following_modules(tracer), tracer:
             result = model(*args, **kwargs)
             tracer.tensors.lifetimes.end()
@@ -312,4 +349,4 @@ def _called(
             tracer.tensors.viewed(t)[-1] for t in held_by(leaves)
         )  # a window of keys keeps all of them
         builder.kept += [i for t in held if (i := tracer.tensors.known.get(t)) is not None]
-    return tracer, outputs
+    return tracer, outputs, bool(stored)
