@@ -289,9 +289,9 @@ LATER_CALL = (
 def _called_again(
     model: Any, name: str, call: ExampleCall, axis: int, samples: int = 1
 ) -> tuple[Tracer, list[int]]:
-    """As `_called`, of a second call if the first one stores what the second one then need not compute.
+    """Call a module as `_called` does, and again if its first call stores something.
 
-    A second call that runs more, such as one with a growing cache of keys, is not taken.
+    Returns the second call if it has fewer launches: not one with a growing cache of keys.
     """
     tracer, outputs, has_stored = _called(model, name, call, axis, samples)
     if has_stored:
