@@ -451,8 +451,8 @@ def memory_at_peak(
     The moment is one of these: the loss, in float32, with the saved activations; what is left of them, the
     gradients so far, and what the backward pass of an operation reads and writes; or the tensors that
     are alive at once in the forward pass, if little is trained. `several`: devices exchange gradients, of
-    which the buckets of DistributedDataParallel are a copy; with `shards` they divide something instead,
-    and if these are the parameters, two operations have theirs whole.
+    which the buckets of DistributedDataParallel are a copy; divided ones leave operation by operation. If
+    `shards` divide the parameters, two operations have theirs whole.
     """
     of_element, part = element_bytes(graph, mode), backward_of(graph)
     numbers, learned = numbers_of(graph), gradients_by_use(graph, recipe.copy > 0)
@@ -483,12 +483,14 @@ def memory_at_peak(
     )  # fmt: skip
     parts = state_parts(recipe, numbers.trained, numbers.frozen, shards) | moving
     parts[WEIGHTS] += graph.extra_bytes.buffers
-    parts[BUCKETS] = (several and shards == Shards()) * recipe.gradient * numbers.trained
+    trained = np.array([0, *trained_parameters(graph)])
     if shards.parameters > 1:
-        trained = np.array([0, *trained_parameters(graph)])
         frozen = np.maximum(np.array([0, *operations_parameters(graph)]) - trained, 0)
         each = (2 * recipe.weight + recipe.gradient) * trained + 2 * recipe.frozen * frozen
         parts[GATHERED] = float(each.max())
+    elif several:
+        copied = trained.max() if shards.gradients > 1 else numbers.trained
+        parts[BUCKETS] = recipe.gradient * float(copied)
     return PeakMemory(moment, {name: int(size) for name, size in parts.items() if size >= 1})
 
 

@@ -258,7 +258,11 @@ def test_a_device_alone_and_gradients_of_nothing_wait_for_nobody() -> None:
 
 
 def test_a_network_divides_its_states_and_waits_for_messages_of_zero() -> None:
-    """Adam, float32: 8 bytes of states, 4 of gradients, 4 of weights a parameter, each among 4 devices."""
+    """Adam, float32: 8 bytes of states, 4 of gradients, 4 of weights a parameter, each among 4 devices.
+
+    The buckets of DistributedDataParallel hold whole gradients under ZeroRedundancyOptimizer too, which
+    divides the states alone; divided gradients are those of one layer at a time.
+    """
     graph, asked = three_dense(), {"optimizer": "adam", "replicas": 4, "link_gbps": 1.0}
     model = lolat.load("v100-fp32")
     found = {
@@ -269,7 +273,8 @@ def test_a_network_divides_its_states_and_waits_for_messages_of_zero() -> None:
         memory = found[sharding].memory
         kept = sum(memory.get(n, 0) for n in ("weights", "gradients", "optimizer states"))
         assert kept == pytest.approx(number * (16 - divided * 3 / 4), rel=1e-6)
-    assert found["zero1"].memory.get("buckets of gradients") is None
+    for sharding, whole in (("none", number), ("zero1", number), ("zero2", 512 * 512), ("fsdp", 0)):
+        assert found[sharding].memory.get("buckets of gradients", 0) == 4 * whole
     # One device has all states, four a quarter each, and a card between the two holds the training on four.
     each = [model.cost(graph, 8, sharding="fsdp", **asked | {"replicas": k}) for k in (1, 4)]
     sizes = [c.memory_bytes for c in each]
