@@ -13,16 +13,12 @@ from lolat.hardware.card_names import card_of, device_name, device_names, find_g
 from lolat.hardware.gpus import Gpu
 from lolat.io.paths import list_models
 from lolat.io.results import Remark
-from lolat.llm.frameworks import FRAMEWORKS
+from lolat.llm.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
 from lolat.units import names_in, plain
 
 SAME_SHEET = 0.05  # relative difference of two data sheets of one GPU
-
-
 ONE_FORM = "which has one form of each card with a bundled profile; to add one"
 NOT_ALL = f"not in `{ALL}`, {ONE_FORM}"
-USUAL_FRAMEWORK = "vllm"
-"""The framework whose kernels training is predicted from, where several serve on a GPU."""
 
 
 def serving_model(name: str, of_any: bool = False) -> Model:
@@ -43,7 +39,7 @@ def serving_model(name: str, of_any: bool = False) -> Model:
     of_gpu = [n for n, file in known_models(name).items() if file.llm is not None]
     if gpu and not of_gpu and model is None:
         of_gpu = [n for n, file in known_models().items() if _serves(file, gpu)]
-    of_gpu.sort(key=lambda n: not n.endswith(USUAL_FRAMEWORK))
+    of_gpu.sort(key=lambda n: not n.endswith(DEFAULT_FRAMEWORK))
     if len(of_gpu) > 1 and not of_any:
         several = f"by several frameworks: {', '.join(of_gpu)}; expected one of these"
         raise unknown_device(name, f"language models are served on it {several}", several=of_gpu)
@@ -104,7 +100,7 @@ def serving_models(
         names = [name for name, file in known.items() if file.llm is not None]
         served = {card_of(known[name].product) for name in names}
         if of_any:
-            names.sort(key=lambda n: n.endswith(USUAL_FRAMEWORK))  # the last one of a GPU stays
+            names.sort(key=lambda n: n.endswith(DEFAULT_FRAMEWORK))  # the last one of a GPU stays
             names = sorted({known[n].product: n for n in names}.values())
         gpus = (full_card(gpu) for file in known.values() if (gpu := find_gpu(file.product)))
         new = (gpu for gpu in gpus if gpu.bf16 and card_of(gpu.name) not in served)

@@ -10,6 +10,7 @@ from typing import Any
 from lolat.device.intervals import normal_quantile, within_limit
 from lolat.errors import AnswerIsNo
 from lolat.io.results import Result, of
+from lolat.llm.frameworks import framework_row
 from lolat.llm.question import ServingQuestion
 from lolat.parameters import MOST_GPUS
 from lolat.units import digits, milliseconds, percent, plain, plural
@@ -365,7 +366,7 @@ class ServingAnswer(Result):
     @property
     def is_rate_unchecked(self) -> bool:
         """True for a rate in a framework of which no served rates are known."""
-        return bool(self.asked.request_rate) and self.framework != "vllm"
+        return bool(self.asked.request_rate) and not framework_row(self.framework).is_rate_checked
 
     def no_room(self) -> AnswerIsNo:
         """Return the error for GPUs that do not hold the language model, or none of its loads."""

@@ -107,6 +107,18 @@ class Framework(msgspec.Struct, frozen=True):
 _ROWS = Path(__file__).with_suffix(".toml").read_text("utf-8")
 FRAMEWORKS = msgspec.toml.decode(_ROWS, type=dict[str, Framework])
 DEFAULT_FRAMEWORK = "vllm"
+"""The framework of a file that names none. Of several on a GPU, its kernels predict training."""
+CHECKED_RATES = (
+    "requests at a rate were compared with served ones on "
+    + ", ".join(row.title for row in FRAMEWORKS.values() if row.is_rate_checked)
+    + " alone"
+)
+"""The remark on other frameworks, if requests arrive at a rate."""
+
+
+def framework_row(name: str) -> Framework:
+    """Return the row of a framework; that of DEFAULT_FRAMEWORK if the name is not known."""
+    return FRAMEWORKS.get(name, FRAMEWORKS[DEFAULT_FRAMEWORK])
 
 
 def framework_in(text: str) -> str:

@@ -15,11 +15,10 @@ from lolat.hardware.links import MACHINE
 from lolat.io.documents import NotNegative, Number, Positive, converted
 from lolat.llm.decoder import DTYPES
 from lolat.llm.frameworks import (
-    DEFAULT_FRAMEWORK,
-    FRAMEWORKS,
     BatchLimits,
     Framework,
     FrameworkOverheads,
+    framework_row,
 )
 from lolat.llm.kernel_models import KERNEL_MODELS
 from lolat.llm.kernels import RATES, GpuRates, Sizes
@@ -223,7 +222,7 @@ class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def server(self) -> Framework:
         """The framework's row of data; that of vLLM if the file names none."""
-        return FRAMEWORKS.get(self.framework, FRAMEWORKS[DEFAULT_FRAMEWORK])
+        return framework_row(self.framework)
 
 
 def section_of(section: Mapping[str, Any], source: str) -> ServingSection:

@@ -14,7 +14,7 @@ from lolat.hardware.card_names import find_gpu
 from lolat.io.results import Remark
 from lolat.llm.decoder import DTYPES, Decoder
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfitted
-from lolat.llm.frameworks import FRAMEWORKS
+from lolat.llm.frameworks import CHECKED_RATES
 from lolat.llm.gpu import IN_GENERAL, LINK_GB_S, OWN_FITS, OWN_IN_BFLOAT16
 from lolat.llm.load import REQUESTS, Trace
 from lolat.llm.names import named
@@ -106,9 +106,8 @@ def remarks_on(
          "from other language models or GPUs; the lower end assumes no such overhead"),
     )  # fmt: skip
     yield from _first_token(sizing)
-    if asked.request_rate and not FRAMEWORKS[gpu.section.framework].is_rate_checked:
-        checked = ", ".join(one.title for one in FRAMEWORKS.values() if one.is_rate_checked)
-        yield f"requests at a rate were compared with served ones on {checked} alone"
+    if asked.request_rate and not gpu.section.server.is_rate_checked:
+        yield CHECKED_RATES
     if isinstance(asked.arrivals, Trace):
         yield from _arrivals(asked.arrivals, asked, chosen)
     yield from _beyond(sizing, rows)

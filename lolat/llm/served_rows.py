@@ -14,7 +14,7 @@ from lolat.errors import InputError, arg
 from lolat.hardware.card_names import device_key, is_one_card
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import ABOVE_ZERO, is_table, read_table
-from lolat.llm.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
+from lolat.llm.frameworks import FRAMEWORKS, framework_row
 from lolat.llm.gpu import ServedRow
 from lolat.llm.names import find_decoder
 from lolat.units import digits, one_line, plain, plural
@@ -127,7 +127,7 @@ def _other(row: Mapping[str, Any], of: Mapping[str, str]) -> str:
 def _of_table(
     path: Path, of: Mapping[str, str], parallel: int | None, model: str | None, warn: Warn
 ) -> Iterator[ServedRow]:
-    framework = FRAMEWORKS.get(of["framework"], FRAMEWORKS[DEFAULT_FRAMEWORK])
+    framework = framework_row(of["framework"])
     given = {"tensor_parallel": parallel, "model": model}
     columns = [name for name in SERVED_COLUMNS if given.get(name) is None]
     waiting, left_out = 0, dict[str, int]()

@@ -9,6 +9,7 @@ from operator import itemgetter
 
 from lolat.llm.answer import ServingConfig
 from lolat.llm.compare import ComparedModels
+from lolat.llm.frameworks import CHECKED_RATES
 from lolat.report.llm import (
     A_MONTH,
     DOLLARS,
@@ -80,7 +81,7 @@ def after_lines(found: ComparedModels) -> Iterator[str]:
             "need far fewer."
         )
     if any(of.is_rate_unchecked for of in found.full.values()):
-        yield f"{UNCHECKED}: requests at a rate were compared with served ones on vLLM alone."
+        yield f"{UNCHECKED}: {CHECKED_RATES}."
     told = (
         (plain(n), words)
         for n, of in found.full.items()

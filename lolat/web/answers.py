@@ -44,6 +44,7 @@ from lolat.report.llms import (
 from lolat.report.prediction import cheapest_lines, fastest_lines
 from lolat.report.ranked import assumed_hosts, left_out_lines
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
+from lolat.training.alternatives import offered
 from lolat.training.choice import Choice, short_name
 from lolat.training.compare import Costs, check_room, costs_of, joined, with_modes
 from lolat.training.cost import Cost, no_room
@@ -221,7 +222,7 @@ def _title_or_refusal(form: Form, cost: Cost | Costs, title: str) -> tuple[str, 
     try:
         if isinstance(cost, Costs):
             check_room(cost)
-        check_limits(cost)
+        check_limits(cost, "" if isinstance(cost, Costs) else offered(cost))
     except AnswerIsNo as no:
         return ("does not fit" if no.code == "no-room" else BEYOND), [form.words(no)]
     return title, []

@@ -11,13 +11,14 @@ from pathlib import Path
 from lolat.api.loading import load
 from lolat.api.model import Model
 from lolat.api.profile_names import ALL
-from lolat.api.serving import NOT_ALL, ONE_FORM, USUAL_FRAMEWORK, serving_models
+from lolat.api.serving import NOT_ALL, ONE_FORM, serving_models
 from lolat.device.device import Device
 from lolat.device.lookup import find_model
 from lolat.errors import LolatError
 from lolat.hardware.card_names import device_names, is_card
 from lolat.io import paths as places
 from lolat.io.results import topic
+from lolat.llm.frameworks import DEFAULT_FRAMEWORK
 from lolat.units import did_you_mean, plain, shortened
 
 OTHER = "Another GPU, by its name"
@@ -126,7 +127,7 @@ def of_each_gpu(listed: Mapping[str, ListedDevice]) -> dict[str, str]:
     one. The user's own devices stand for themselves.
     """
     best: dict[str, str] = {}
-    for key in sorted(listed, key=lambda key: not key.endswith(USUAL_FRAMEWORK)):
+    for key in sorted(listed, key=lambda key: not key.endswith(DEFAULT_FRAMEWORK)):
         if not listed[key].is_own:
             best.setdefault(listed[key].model.file.product, key)
     return {key: key if of.is_own else best[of.model.file.product] for key, of in listed.items()}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 import lolat
 from lolat.errors import AnswerIsNo
 from lolat.llm.answer import ServingConfig
 from lolat.llm.compare import ComparedModels
+from lolat.llm.frameworks import FRAMEWORKS
 from lolat.report.llms import compared_lines
 from lolat.report.tables import lines_of
 from tests.llm.test_compare import LARGE, Model, files
@@ -64,7 +66,7 @@ def test_data_types_that_differ_are_a_column() -> None:
     assert "Data types:" not in text
 
 
-def test_rates_that_no_served_rate_checked_are_marked() -> None:
+def test_rates_that_no_served_rate_checked_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {"a": row(1.0, 2.0)}
     assert "rate unchecked" not in "\n".join(lines_of(compared_lines(compared(**rows))))
     found = ComparedModels(
@@ -73,6 +75,9 @@ def test_rates_that_no_served_rate_checked_are_marked() -> None:
         ANSWER.asked,
     )
     assert "cheapest, rate unchecked" in "\n".join(lines_of(compared_lines(found)))
+    checked = msgspec.structs.replace(FRAMEWORKS["trtllm"], is_rate_checked=True)
+    monkeypatch.setitem(FRAMEWORKS, "trtllm", checked)
+    assert "rate unchecked" not in "\n".join(lines_of(compared_lines(found)))
 
 
 def test_a_gpu_that_is_too_slow_in_any_number_names_the_splits_that_were_tried() -> None:

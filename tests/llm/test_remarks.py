@@ -174,6 +174,14 @@ def test_a_kind_of_model_without_served_rows_is_told_and_its_interval_is_wider()
     assert other.chosen.in_domain is False
 
 
+def test_a_rate_on_a_file_without_a_framework_is_that_of_vllm() -> None:
+    asked: dict[str, Any] = {"request_rate": 1.0, "tensor_parallel": 1}
+    named, unnamed = (of(framework=name).llm(LARGE, **asked) for name in ("vllm", ""))
+    assert unnamed.chosen.tpot_ms == named.chosen.tpot_ms
+    assert not said(unnamed, "requests at a rate were compared")
+    assert said(of(framework="trtllm").llm(LARGE, **asked), "requests at a rate were compared")
+
+
 @pytest.mark.parametrize(
     ("framework", "fp8", "most"),
     [("vllm", 2000, 1024), ("vllm", None, 256), ("trtllm", 2000, 2048), ("sglang", 2000, 2048)],

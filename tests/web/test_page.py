@@ -285,6 +285,26 @@ def test_a_device_without_a_price_is_not_within_a_limit_of_money() -> None:
         assert not page.errors()
 
 
+def test_a_layout_that_keeps_the_money_is_told_on_one_device() -> None:
+    """As the command does; with the layout the same question is within the limit."""
+    path = places.repository_root() / "models" / "rtx-4090-amp.json"
+    asked: dict[str, Any] = {"samples": 10**6, "replicas": 1, "price_per_hour": 1}
+    first, last = (
+        lolat.load(path).run_as("amp", channels_last=is_last)
+        .cost(synthetic.network(), 64, **asked).options[0].dollars or 0.0
+        for is_last in (False, True)
+    )  # fmt: skip
+    assert last < 0.97 * first
+    asked |= {"network": "Mine", "batch_size": 64, "epochs": 1, "precision": "amp"}
+    query, limit = "?view=training&model=rtx-4090-amp", f"{(first + last) / 2:.6f}"
+    with site([path]) as page:
+        page.get(query, **asked, max_dollars=limit)
+        assert '; "Layout of images" (1 x ' in page.answer()
+        assert f"in amp, channels last, {duration(last * 3600)}" in page.answer()
+        page.get(query, **asked, max_dollars=limit, channels_last="last")
+        assert "not within the limits" not in page.answer()
+
+
 @pytest.mark.parametrize("typed", ["2,8", "8,2", "2;8"])
 def test_what_is_of_one_batch_size_is_of_the_largest_and_says_so(page: Site, typed: str) -> None:
     page.get(f"{MINE}&batch_size={typed.replace(';', '%3B')}")
