@@ -177,8 +177,8 @@ def _first_axis(example: Any) -> Iterator[str]:
     if any(s[0] > 1 for s in shapes):
         yield (
             f"the first axis of the example, of {shapes[0][0]:,}, is the batch, whose size is not used: "
-            f"without --batch-size {shapes[0][0]} the answer is for a batch of 1, or the given one; inputs "
-            "without that batch stay as they are"
+            "--batch-size says how many samples the answer is for, 1 if not given; inputs without that "
+            "batch stay as they are"
         )
 
 
