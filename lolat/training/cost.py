@@ -84,7 +84,8 @@ class Cost(Limited):
 
     Batch size and memory are those of the `best` option. A decoder's answer also has `sequence_length`
     (tokens of a sequence; `batch_size` counts sequences), `machine` (GPUs of each of several machines) and
-    `would_fit` (options with which it would fit).
+    `would_fit` (options with which it would fit). In `rows()`, `memory_bytes` is what an iteration needs,
+    `device_memory_gib` the memory of the rented device (None: as much as the model's device).
     """
 
     model: str
@@ -176,21 +177,25 @@ class Cost(Limited):
         return f"{plural(devices, 'device')}, {duration(option.total_s or 0.0)}{price}"
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each number of devices: times in ms and s, US$, both ends of each interval."""
+        """Return a row for each number of devices: its execution mode, times in ms and s, US$, both
+        ends of each interval.
+        """
         about, rows = {name: getattr(self, name) for name in OF_ROWS}, []
         for option in self.options:
             row: dict[str, Any] = about | plain_data(option)
             row |= {f"{name}_ms": ms for name, ms in row.pop("parts_ms").items()}
-            row |= row.pop("rented") or {}
+            row |= {RENAMED.get(name, name): v for name, v in (row.pop("rented") or {}).items()}
             row["total_low_s"], row["total_high_s"] = row.pop("interval_s") or (None, None)
             row["dollars_low"], row["dollars_high"] = row.pop("dollars_interval") or (None, None)
             rows.append({k: v for k, v in row.items() if not isinstance(v, list)})
         return rows
 
 
-OF_ROWS = ("device", "precision", "batch_size", "memory_bytes", "available_bytes", "fits",
-           "host_bound", "estimated", "in_domain")  # fmt: skip
+OF_ROWS = ("device", "precision", "launch", "channels_last", "checkpointing", "batch_size", "accumulate",
+           "memory_bytes", "available_bytes", "fits", "host_bound", "estimated", "in_domain")  # fmt: skip
 """Attributes of a cost that each of its rows repeats."""
+RENAMED = {"memory_gib": "device_memory_gib"}
+"""An attribute of what is rented -> its column; beside `memory_bytes` the short name reads as the need."""
 
 
 CostRow = tuple[Cost, TrainingPrediction]

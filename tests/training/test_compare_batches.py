@@ -307,3 +307,24 @@ def test_of_choices_that_cost_the_same_the_smallest_update_is_the_cheapest() -> 
     elsewhere = few[0], replace(few[1], device="h100")
     assert smallest_update(many[0], [many, elsewhere], TrainingLimits()) is many[0]
     assert smallest_update(None, [], TrainingLimits()) is None
+
+
+@pytest.mark.parametrize(
+    "varied",
+    [
+        {"checkpointing": ["none", "full"]}, {"precision": "best"}, {"launch": "compiled"},
+        {"precision": "amp", "channels_last": True}, {"global_batch_size": 512, "replicas": [1, 4]},
+    ],
+)  # fmt: skip
+def test_a_row_says_how_it_runs(varied: dict[str, Any]) -> None:
+    """Asked as its own columns say, each row is the same again; no two rows say the same."""
+    question = "precision", "launch", "channels_last", "checkpointing", "accumulate", "batch_size"
+    model = package.load("rtx-4090")
+    rows = model.cost("timm:resnet50", [32, 64], samples=10_000, **varied).rows()
+    said = [tuple(row[name] for name in ("devices", *question)) for row in rows]
+    assert len({*said}) == len(rows) >= 2
+    for row in rows:
+        asked = {name: row[name] for name in question}
+        again = model.cost("timm:resnet50", samples=10_000, replicas=row["devices"], **asked)
+        assert again.best.iteration_ms == pytest.approx(row["iteration_ms"], rel=1e-9)
+        assert again.memory_bytes == row["memory_bytes"]

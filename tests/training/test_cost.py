@@ -352,6 +352,9 @@ def test_a_card_with_less_memory_is_rented_where_the_step_fits(
     rented = found.options[0].rented
     assert rented is not None
     assert (rented.instance_type, rented.memory_gib) == (instance, memory_gib)
+    row = found.rows()[0]  # the need, and the card's
+    assert (row["memory_bytes"], row["device_memory_gib"]) == (found.memory_bytes, memory_gib)
+    assert "memory_gib" not in row
     assert (found.options[0].link == "the network between machines") == (instance == "two")
 
 
