@@ -45,7 +45,7 @@ class Predictions(Several):
     """Predictions of several networks, batch sizes or devices: a sequence of them.
 
     `failures`: network -> reason why it could not be read; `left_out`: device -> reason why it could not
-    answer.
+    answer; `in_fastest`: True if no precision was asked for and each device answers in its fastest one.
     """
 
     KEYS = ("answers", "failures", "left_out")
@@ -53,6 +53,7 @@ class Predictions(Several):
     answers: tuple[Prediction, ...]
     errors: Mapping[str, LolatError] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    in_fastest: bool = False
 
     @property
     def failures(self) -> dict[str, str]:
@@ -87,7 +88,8 @@ class Predictions(Several):
         networks = {plain(p.query.network) for p in self.answers}
         devices = {name for _, name in cards(self.answers)}
         of = f" of {_one(networks, 'network')} on {_one(devices, 'device')}" * bool(times)
-        words = f"{plural(len(times), 'prediction')}{of}{ends and f': {ends}'}"
+        how = ", each in its fastest precision" * self.in_fastest
+        words = f"{plural(len(times), 'prediction')}{of}{how}{ends and f': {ends}'}"
         if not_fit := sum(p.fits is False for p in self.answers):
             words += f", {not_fit} of which {'does' if not_fit == 1 else 'do'} not fit into memory"
         lines = "; ".join([words, *lost]), differ, assumed_hosts(self.answers)
@@ -166,7 +168,7 @@ def predict_all(
                 answers.append(p if listed is None else priced(p, listed))
     if not answers and not errors:
         raise no_device(lost)
-    return Predictions(tuple(answers), errors, lost)
+    return Predictions(tuple(answers), errors, lost, is_free)
 
 
 def ask(

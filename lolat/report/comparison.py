@@ -17,7 +17,13 @@ from lolat.hardware.prices import price_list
 from lolat.parameters import COVERAGE, in_python
 from lolat.report.bottlenecks import page_file
 from lolat.report.prediction import best_lines, table_of_predictions
-from lolat.report.ranked import device_words, groups_of, left_out_lines, network_words
+from lolat.report.ranked import (
+    assumed_hosts,
+    device_words,
+    groups_of,
+    left_out_lines,
+    network_words,
+)
 from lolat.report.rows import GLOSSARY
 from lolat.report.tables import ReportTable, element, for_readers
 from lolat.units import digits, percent, plain, plural
@@ -56,14 +62,16 @@ def page(found: Predictions, limits: Limits = NO_LIMITS, command: str = "") -> s
     lines += left_out_lines({**found.left_out, **found.failures}, None)
     # Where precisions differ there is no best, and that is what a reader must know first.
     differ = filter(None, [not_alike(p.query.model for p in answers)])
-    best = [*differ, *best_lines(answers, limits)]
+    best = [*differ, *best_lines(answers, limits), *filter(None, [assumed_hosts(answers)])]
     if any(p.price_per_hour for p in answers):
         listed = {(p.prices or price_list()).prices: None for p in answers}
         lines.append(f"Prices: {', '.join(map(plain, listed))}")
     networks, devices = _each(answers, network_words), _each(answers, device_words)
     where = next(iter(devices)) if len(devices) == 1 else plural(len(devices), "device")
     sizes = ", ".join(_each(answers, lambda p: str(p.batch_size)))
-    on = f"on {', '.join(devices)} · batch {sizes}"
+    on = f"on {', '.join(devices)} · batch {sizes}" + " · each device in its fastest precision" * (
+        found.in_fastest
+    )
 
     def said(line: str) -> str:
         return (plain if command else in_python)(for_readers(line))

@@ -89,20 +89,31 @@ def assumed_hosts(predictions: Sequence[Prediction]) -> str:
     """A remark on devices, beside others, whose times depend on an assumed host; "" without them."""
     if not hosts_decide(predictions):
         return ""
-    sizes: dict[tuple[int, ...], list[str]] = {}
+    every = {plain(p.query.network) for p in predictions}
+    found: dict[tuple[tuple[str, ...], tuple[int, ...]], list[str]] = {}
     for name in dict.fromkeys(map(device_words, predictions)):
         its = [p for p in predictions if device_words(p) == name]
-        if bound := tuple(dict.fromkeys(p.batch_size for p in its if by_assumed_host(p))):
-            is_all = {p.batch_size for p in its} == {*bound}
-            sizes.setdefault(() if is_all else bound, []).append(name)
+        bound = [p for p in its if by_assumed_host(p)]
+        networks = tuple(dict.fromkeys(plain(p.query.network) for p in bound))
+        at = tuple(dict.fromkeys(p.batch_size for p in bound))
+        where = networks if {*networks} != every else (), at if {*at} != _sizes(its) else ()
+        if bound:
+            found.setdefault(where, []).append(name)
     bound_on = "; ".join(
-        f"{_few(names, MOST_NAMES)}{f' at batch {_few([*map(str, at)], MOST_NAMES)}' if at else ''}"
-        for at, names in sizes.items()
+        f"{_few(networks, MOST_NAMES)} on " * bool(networks)
+        + _few(names, MOST_NAMES)
+        + (f" at batch {_few([*map(str, at)], MOST_NAMES)}" if at else "")
+        for (networks, at), names in found.items()
     )
     gpus = {p.query.model.label for p in predictions if p.host_bound is not None}
     compare = "these times compare assumed hosts, not GPUs (one host for all: --host-us)"
     alone = "its time is that of an assumed host"
-    return f"Host-bound on {bound_on}: {compare if len(gpus) > 1 else alone}"
+    on = "on " * (not any(networks for networks, _ in found))
+    return f"Host-bound{':' * (not on)} {on}{bound_on}: {compare if len(gpus) > 1 else alone}"
+
+
+def _sizes(predictions: Iterable[Prediction]) -> set[int]:
+    return {p.batch_size for p in predictions}
 
 
 def device_words(prediction: Prediction) -> str:

@@ -88,7 +88,7 @@ def test_many_are_of_one_type_however_many(folder: Path) -> None:
     assert isinstance(one, lolat.Prediction)
     for given in (
         {"on": ["v100"]}, {"on": "v100", "batch_size": [1]}, {"on": "v100", "network": ["net.json"]},
-        {"on": "v100,rtx-4090-amp"}, {"on": "all", "precision": "fp32"},
+        {"on": "v100,rtx-4090-amp", "precision": "fp32"}, {"on": "all", "precision": "fp32"},
     ):  # fmt: skip
         found = lolat.predict(**{"network": "net.json", **given})  # type: ignore[arg-type]
         assert isinstance(found, Predictions)
