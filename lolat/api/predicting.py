@@ -168,7 +168,8 @@ def predict_all(
                 answers.append(p if listed is None else priced(p, listed))
     if not answers and not errors:
         raise no_device(lost)
-    return Predictions(tuple(answers), errors, lost, is_free)
+    in_fastest = is_free and all(model.asked.precision is None for model in models)
+    return Predictions(tuple(answers), errors, lost, in_fastest)
 
 
 def ask(
