@@ -9,22 +9,24 @@ from functools import partial
 from typing import Any
 
 from lolat.device.question import ask_each, no_device
-from lolat.errors import AnswerIsNo
+from lolat.errors import AnswerIsNo, InputError
 from lolat.hardware.rental import given_list
 from lolat.io import results
 from lolat.io.results import Result
 from lolat.llm.answer import LIMITS, ServingAnswer, ServingConfig, best_of, requests_words
-from lolat.llm.names import find_decoders, with_dtypes
+from lolat.llm.names import find_decoders
 from lolat.llm.question import ServingQuestion
 from lolat.llm.remarks import links_words
 from lolat.parameters import check_names
-from lolat.units import by_text, dollars, plural
+from lolat.units import by_text, dollars, names_in, plural
 
 MOST_TOLD = 4
 """The most devices of a comparison whose rows, headroom and warnings are all told."""
 LITTLE_MORE, MUCH_MORE = 1.1, 1.25
 """Another row is roomier if it costs at most the first factor more than the cheapest, and bears at least
 the second factor more requests."""
+OF_SPLITS = frozenset(["tensor-parallel", "expert-parallel", "attention-data-parallel"])
+"""Codes of the errors of a language model in a data type that cannot be split so."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,12 +34,13 @@ class ComparedModels(Result):
     """Language models on devices, under the same load: concurrent requests, or requests at a rate.
 
     `answers`: the best row of each device within the limits; of several language models that of each on
-    each device, as "qwen3-8b on h100-vllm", which stands for the device then. `cheapest`: the device with
-    the lowest price of a million tokens, None without prices. `fastest`: that with the shortest time per
-    output token of these rows, at the percentile asked for. `by_load`: the best rows of each device, one
-    for each load asked for, if these are several. `left_out`: reasons why other devices have no answer, by
-    device, the nearest to the limits first. `surer`, `near`, `other_dtypes`, `price_lists`: those of
-    the answers, by device. `warnings`: what a reader of the rows must know.
+    each device, as "qwen3-8b on h100-vllm", and of several data types that of each, as "qwen3-8b in fp8 on
+    h100-vllm"; such a name stands for the device then. `cheapest`: the device with the lowest price of a
+    million tokens, None without prices. `fastest`: that with the shortest time per output token of these
+    rows, at the percentile asked for. `by_load`: the best rows of each device, one for each load asked for,
+    if these are several. `left_out`: reasons why other devices have no answer, by device, the nearest to
+    the limits first. `surer`, `near`, `other_dtypes`, `price_lists`: those of the answers, by device.
+    `warnings`: what a reader of the rows must know.
 
     The limits, `percentile`, `sure` and `coverage` of the question are keys in JSON.
     """
@@ -194,26 +197,26 @@ def compare(
     if no device holds the language model within the limits; InputError if no device can answer.
     """
     check_names(ServingQuestion, question)
-    if "," in str(question.get("dtype")):
-        config = with_dtypes(config, question.pop("dtype"))
-    asked = ServingQuestion(**question)
+    given = question.get("dtype", "")
+    several = names_in(given.lower()) if isinstance(given, str) else []
+    types = [*dict.fromkeys(several)] or [given]
+    asked = ServingQuestion(**question | {"dtype": types[0] if len(types) == 1 else ""})
     question = {**vars(asked)}  # files are read once
     question["prices"] = given_list(question["price_per_hour"], question["prices"])
-    decoders, skipped, noes = find_decoders(config), dict[str, str](), dict[str, AnswerIsNo]()
-    asks = {
-        f"{model} on {name}" if len(decoders) > 1 else name: partial(of_device, decoder)
-        for model, decoder in decoders.items()
-        for name, of_device in devices.items()
-    }
+    skipped, noes = dict[str, str](), dict[str, AnswerIsNo]()
+    asks = _asks(devices, config, types, question)
 
     def ask(name: str) -> ServingAnswer:
         try:
-            answer = asks[name](**question)
+            answer = asks[name]()
             if answer.compared is None:
                 raise answer.no_room()
         except AnswerIsNo as no:
             noes[name] = no
             raise no.reworded(no.data.get("short", no.message)) from None
+        except InputError as error:  # others may be split so
+            error.of_device |= len(asks) > len(devices) and error.code in OF_SPLITS
+            raise
         return answer
 
     found = ask_each({name: name for name in asks}, ask, skipped)
@@ -237,6 +240,24 @@ def compare(
     more, reason = len(skipped) - len(told), no_device(dict(told)).message
     more_words = f"; {plural(more, 'device')} further off: --json has why" * (more > 0)
     raise AnswerIsNo("; ".join([f"{reason}{more_words}", *links]), made.to_dict())
+
+
+def _asks(
+    devices: Mapping[str, Callable[..., ServingAnswer]], config: Any, types: Sequence[str],
+    question: Mapping[str, Any],
+) -> dict[str, Callable[[], ServingAnswer]]:  # fmt: skip
+    """Return the question about each language model in each data type on each device, by what it is of."""
+    choices = {
+        f"{model} in {dtype}" if len(types) > 1 else model: (decoder, dtype)
+        for model, decoder in find_decoders(config).items()
+        for dtype in types
+    }
+    return {
+        f"{choice} on {name}" if len(choices) > 1 else name:
+            partial(of_device, decoder, **{**question, "dtype": dtype})
+        for choice, (decoder, dtype) in choices.items()
+        for name, of_device in devices.items()
+    }  # fmt: skip
 
 
 def side_by_side(

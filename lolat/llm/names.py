@@ -80,21 +80,6 @@ def configs_of(given: Any) -> tuple[Any, ...]:
     return tuple(given) or (given,) if isinstance(given, list | tuple) else (given,)
 
 
-def with_dtypes(config: Any, dtype: str) -> list[str]:
-    """Return a name for each language model in each data type: llama-3.1-70b-fp8 and so on.
-
-    `dtype`: data types with commas between them. InputError for a configuration that is no name.
-    """
-    configs, dtypes = configs_of(config), names_in(dtype)
-    if not all(isinstance(one, str) and not Path(one).exists() for one in configs):
-        raise InputError(
-            f"{arg('dtype')} {dtype}: several are compared of language models by name; of a file "
-            "expected one"
-        )
-    ends = {"int4_wo": "int4", "w4a16_mxfp4": "mxfp4"}
-    return [f"{name}-{ends.get(d, d.replace('_', '-'))}" for name in configs for d in dtypes]
-
-
 def find_decoders(given: Any) -> dict[str, Decoder]:
     """Find the decoders of one or several configurations, by the names that were given.
 

@@ -418,7 +418,7 @@ def _unknown_dtype(dtype: str) -> InputError:
     """Return the error for a data type that is none."""
     meant = dtype_of(dtype)
     hint = f"did you mean {meant}?" if meant in DTYPES else f"expected one of {', '.join(DTYPES)}"
-    hint += "; lolat.compare takes several of a known model" * ("," in dtype)
+    hint += "; lolat.compare takes several" * ("," in dtype)
     return InputError(f"{arg('dtype')} {dtype}: {hint}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from lolat.api.serving import serving_model
 from lolat.errors import AnswerIsNo, InputError, LolatError
 from lolat.llm.answer import ServingAnswer
 from lolat.llm.compare import compare
+from lolat.llm.names import published
 from lolat.report.llms import compared_lines, compared_table
 from lolat.report.tables import lines_of
 from lolat.training.compare import Costs
@@ -411,3 +413,33 @@ def test_of_equal_prices_the_sure_and_the_timed_are_named() -> None:
     named = re.findall(r"Cheaper in \w+, another checkpoint: ([\w-]+), .*", text)
     assert named[0] in best
     assert "surely, extrapolated" not in text
+
+
+@pytest.mark.parametrize("gpu", ["h100-vllm", "b200-vllm"])
+def test_each_data_type_of_a_list_answers_as_if_asked_alone(gpu: str) -> None:
+    """Of all known names: times, memory and remarks; what is refused alone has no row."""
+    types = ("bfloat16", "fp8", "fp8_block", "nvfp4", "int4_wo")
+    ask: dict[str, Any] = {"concurrency": 32, "tensor_parallel": 8}
+    for model in published():
+        alone = dict[str, Any]()
+        for dtype in types:
+            with suppress(LolatError):
+                answer = package.load(gpu).llm(model, dtype=dtype, **ask)
+                alone |= (
+                    {f"{model} in {dtype} on {gpu}": answer.to_dict()} if answer.compared else {}
+                )
+        found = package.compare(model, on=[gpu], dtype=",".join(types), **ask).full if alone else {}
+        assert {name: answer.to_dict() for name, answer in found.items()} == alone
+
+
+def test_data_types_of_a_file_and_of_one_name_given_twice(lolat: Command) -> None:
+    asked = {"concurrency": 8, "tensor_parallel": 1}
+    alone = [package.load("large.json").llm("eight.json", dtype=t, **asked) for t in ("fp8", "")]
+    found = package.compare("eight.json", on=["large.json"], dtype="FP8, bfloat16,fp8", **asked)
+    names = ["eight.json in fp8 on large.json", "eight.json in bfloat16 on large.json"]
+    assert [*found.full] == names
+    assert [row.tpot_ms for row in found.answers.values()] == [a.chosen.tpot_ms for a in alone]
+    one = package.compare("eight.json", on=["large.json"], dtype="fp8,", **asked)
+    assert {name: row.dtype for name, row in one.answers.items()} == {"large.json": "fp8"}
+    with pytest.raises(InputError, match="did you mean int4_wo"):
+        package.compare("eight.json", on=["large.json"], dtype="fp8,awq", **asked)
