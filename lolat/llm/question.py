@@ -65,7 +65,9 @@ class ServingQuestion:
         (), "Requests that arrive per second.", 0, 1e6, is_open=True, metavar="R[,R]", example="1,3,10")
     arrivals: str | Trace | None = declared(
         None, "How requests arrive: poisson (at random; the default), even, or as in a table with the "
-        f"columns {','.join(TRACE)}, at its own rate if --request-rate is not given.", metavar="KIND|TABLE")
+        f"columns {','.join(TRACE)}, at its own rate if --request-rate is not given. Another rate keeps "
+        "the table's times: it takes fewer of the requests, evenly chosen, or each several times, the "
+        "further ones at random before the next arrival.", metavar="KIND|TABLE")
     cached_tokens: int = declared(
         0, "Tokens of each prompt that are in the prefix cache; requests share no memory.", 0, MOST_TOKENS)
     expert_parallel: int | Sequence[int] = declared(
