@@ -143,7 +143,8 @@ def _check_training(network: Any, batch_size: Any, asked: Mapping[str, Any]) -> 
     loads = [arg(n) for n in ("concurrency", "request_rate", "arrivals") if n in asked]
     if loads:
         raise InputError(
-            f"{', '.join(loads)}: of serving; {arg('batch_size')} {batch_size}: of training; expected one"
+            f"{' and '.join(loads)} {'is' if len(loads) == 1 else 'are'} for serving, {arg('batch_size')} "
+            f"{batch_size} is for training; expected one of them"
         )
 
 

@@ -89,7 +89,7 @@ def devices(
 
 
 def run_beside(model: Model, asked: LatencyQuestion | None) -> Model:
-    """The device in the execution mode that is `asked`, beside others; None: in its own.
+    """The device in the mode `asked`, or unchanged for None.
 
     One without a host runs without `host_us`, and says so.
     """

@@ -88,7 +88,7 @@ class Model(Device):
 
         `network`: see `Model`. `batch_size`: "auto" stands for the most that fit in memory and keep
         `max_ms`, 1 where no batch keeps it. A list of networks or of batch sizes gives `Predictions`,
-        one for each, for which a network is read once; a dict {"narrow": network} has their names.
+        one for each; each network is read once. A dict {"narrow": network} names them.
         `predictor`: one of the profile's `predictors`. With too few points for an interval there is
         none; a `coverage` that is given is then an error. `precision`, `launch`, `host_us`,
         `channels_last`: see `run_as`; "best": the fastest precision. `max_ms`: with "auto" alone; of

@@ -105,7 +105,7 @@ def say_profile(asked: str, loaded: Model) -> None:
 
 
 def _answer_several(costs: Costs) -> None:
-    """Print several answers; AnswerIsNo where none fits, and where none keeps the limits."""
+    """Print several answers. AnswerIsNo if no option fits, or none keeps the limits."""
     from lolat.report.cost import costs_lines
     from lolat.training.compare import check_room
 

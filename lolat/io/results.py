@@ -117,7 +117,10 @@ def keys(kind: type) -> dict[str, str]:
 
 
 def of(prefix: str, *names: str) -> tuple[str, ...]:
-    """Attributes `names` of the attribute `prefix`, for KEYS; a name may have its key in front."""
+    """Entries of KEYS for attributes of an attribute: of("link", "gbps") is ("link.gbps",).
+
+    A name may have a key: "rate=gbps" becomes "rate=link.gbps".
+    """
     parts = [name.rpartition("=") for name in names]
     return tuple(f"{key}{sign}{prefix}.{path}" for key, sign, path in parts)
 

@@ -100,8 +100,8 @@ def check_inputs_stay(
 ) -> None:
     """Raise InputError if an output would be written over a file that is read.
 
-    `outputs`: name of an argument -> file, None if not given; `inputs`: files, among texts that are none.
-    `renews`: a JSON file may be made anew from itself.
+    `outputs`: name of an argument -> file, None if not given; `inputs`: what is read; texts that are no
+    file are passed over. `renews`: True if a JSON file may be written over itself.
     """
     read = {os.path.realpath(path) for path in inputs if os.path.isfile(path)}
     for name, path in outputs.items():

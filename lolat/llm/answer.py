@@ -23,7 +23,7 @@ memory of preempted requests until their prompts and tokens are computed again."
 NEAR = 0.02
 """A rate that can rise by less than this fraction, a step of its search, has none to spare."""
 JUST = 1.0005
-"""A factor over a limit that is 0.0 % in words."""
+"""A time over a limit by a smaller factor is written as 0.0 % over it."""
 IDLE = 0.15
 """A share of the requests that replicas could serve, below which the limits ask for nearly idle ones."""
 LIMITS = ("coverage", "max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "percentile", "sure")
@@ -31,7 +31,7 @@ LIMITS = ("coverage", "max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "percent
 HEADROOM = ("headroom_rate", "headroom")
 """Attributes of the chosen row that an answer has in JSON."""
 LEAST_WAIT = 0.001
-"""The share of a token's time that requests wait for memory at least, if they do worth mentioning."""
+"""Least share of a token's time in waiting for memory that is reported."""
 SPLIT = ("tensor_parallel", "expert_parallel", "attention_data_parallel")
 """The numbers that say how a model is split over the GPUs of a replica."""
 
@@ -121,7 +121,7 @@ class ServingConfig(Result):
 
     @property
     def split(self) -> tuple[int, int, int]:
-        """The numbers of SPLIT."""
+        """Tensor, expert and attention data parallel."""
         return self.tensor_parallel, self.expert_parallel, self.attention_data_parallel
 
     def time(self, name: str, percentile: int | None) -> float | None:

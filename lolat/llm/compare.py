@@ -63,7 +63,7 @@ class ComparedModels(Result):
 
     @property
     def cheapest(self) -> str | None:
-        """The device with the cheapest tokens, of equal ones as of its rows; None if no price is known."""
+        """The device with the cheapest tokens, by `leaders`; None if no price is known."""
         return self.leaders(self.answers)["cheapest"]
 
     @property

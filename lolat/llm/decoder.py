@@ -296,7 +296,8 @@ class Decoder:
         """Raise InputError (code "tensor-parallel") if the decoder cannot be split over `n` GPUs.
 
         `groups`: how often these GPUs hold all experts. `dtype`, `expert_dtype`: "", the published one. `n`
-        must divide the query heads and all widths, and the key and value heads, or be a multiple of these.
+        must divide the query heads and all widths. It must divide the key and value heads, or be a multiple
+        of their number.
         In FP8 with scales for blocks each GPU must have whole blocks (vLLM's validate_fp8_block_shape), and
         in int4_wo whole groups of inputs where a product's are split (its Marlin kernels; of experts, which
         have kernels of their own, this is not known).

@@ -83,7 +83,7 @@ KERNEL_MODELS = {
     "delta_rule_context": _delta(latent.delta_ms, latent.CHUNKS, "chunks"),
     "delta_rule_generation": _delta(latent.delta_ms),
 }  # fmt: skip
-"""Operation -> its kernel model. A module is latent attention timed with its projections."""
+"""Operation -> its kernel model. Names in _module: latent attention timed together with its projections."""
 
 # ---- FLOPs, and bytes of memory, without which an operation cannot be; its data type counts for the bytes.
 

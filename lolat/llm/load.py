@@ -71,8 +71,10 @@ class Trace:
         return told
 
     def at_rate(self, rate: float) -> Trace:
-        """Return requests of another rate at the same times: evenly chosen ones, or each of them several
-        times, further ones at random before the next arrival, so that a burst grows as the rate does.
+        """Return the trace at another rate.
+
+        A lower rate keeps evenly chosen requests. A higher one repeats each, at random times before the
+        next arrival, so that a burst grows as the rate does.
         """
         factor = max(rate / self.rate, 2.0 / len(self.arrival_s))
         if abs(factor - 1.0) < 1e-9:
@@ -243,7 +245,7 @@ class Load:
 
 
 def _shuffled(rng: Any, values: np.ndarray, number: int, begin: int) -> np.ndarray:
-    """Return `number` of the values: all, in one order after the other, one of them from `begin`."""
+    """Return `number` values: all in a random order, again and again; one order starts at `begin`."""
     first = -begin % len(values)
     orders = (rng.permutation(len(values)) for _ in range(-(-(first + number) // len(values))))
     return values[np.concatenate([*orders])[first : first + number]]

@@ -181,7 +181,7 @@ OTHER_MATRICES = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj"), ("qkv_proj",)),
     "gate_proj": ("gate_up_proj", "w1"), "up_proj": ("gate_up_proj", "w3"), "down_proj": ("w2",),
 }  # fmt: skip
-"""Other names of a matrix: those of Mixtral, and of several as one, as Phi-3 and vLLM have them."""
+"""Matrix -> its other names: those of Mixtral, and those of several stored as one (Phi-3, vLLM)."""
 
 
 def unquantized_parts(

@@ -192,8 +192,10 @@ class Sizing:
         return [self.best_row(load, self.affordable(None)) for load in self.asked.loads()]
 
     def affordable(self, known: ServingConfig | None) -> int:
-        """Return the most replicas; under a rate the most that cost no more than a `known` row, which are
-        on no more GPUs if nothing has a price. Parts of a trace differ, so that its search takes all.
+        """Return the largest number of replicas to try.
+
+        Under a rate it costs no more than a `known` row, or without prices has no more GPUs. For a trace
+        all are tried, as its parts differ.
         """
         each = self.deployment.gpus
         most = max(self.most_gpus // each, 1)

@@ -134,9 +134,9 @@ class CandidateNetworks:
         yield from self._fresh.values()
 
     def confirm(self) -> None:
-        """Build the first and the last network again; InputError if the counts of one differ.
+        """Build the first and the last network again; InputError if its counts differ.
 
-        Networks that an earlier run built are confirmed by the key of the cache.
+        Networks of the cache are not built again: the key of the cache has the code that builds them.
         """
         for number in () if self.cached else sorted({0, len(self) - 1}):
             values = self._values([*self._number][number])

@@ -173,7 +173,7 @@ class FewShotModel(LatencyEstimator):
         return math.sqrt(sum(c.weight * c.noise**2 for c in self.section.costs))
 
     def error_of(self, share: float) -> float:
-        """Return the relative error that a share of the space's networks should keep to."""
+        """Return the relative error that is not exceeded by this share of the space's networks."""
         rows = self.space.sample(2000)
         chances = (np.random.default_rng(0).permutation(len(rows)) + 0.5) / len(rows)
         errors = np.abs(self._logarithms(rows, chances) - np.log(self.latency(rows)))

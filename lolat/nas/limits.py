@@ -57,7 +57,7 @@ class Limit:
         return replace(limit, ratio=min(end_ms(one, sure) / one.latency_ms for one in whole))
 
     def ends(self, rows: np.ndarray) -> np.ndarray:
-        """(n,) ms that keep the limit, or do not."""
+        """(n,) ms of candidates, to compare with the limit; with `sure` the upper ends of the intervals."""
         if self.sure and isinstance(self.estimator, FewShotModel):
             return self.estimator.interval(rows, self.coverage or COVERAGE)[1]
         return self.estimator.latency(rows) * self.ratio

@@ -211,9 +211,9 @@ def _kept(
 
 
 def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Ranking:
-    """Return the ranking with its `count` best candidates, and with the answer for the first of them.
+    """Return the ranking with its `count` best candidates, and the device's answer for the best one.
 
-    The first ones, up to PREDICTED, have the latency of their whole network and are in its order.
+    The first PREDICTED of them get the latency of their whole network, and are sorted by it.
     """
     every = Candidates(np.arange(len(found.rows)), found.times)
     indices, times = best_of(Candidates.joined([]), every, count)
@@ -238,7 +238,7 @@ def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Rankin
 
 
 def _with_nearest(result: Ranking, space: Space, found: Ranked) -> Ranking:
-    """Return the ranking with the slowest that are within the time, as many as its best ones or fewer."""
+    """Return the ranking with its slowest candidates within the time: at most as many as the best ones."""
     count = min(len(result.best), len(found.rows) - len(result.best))
     last = np.argsort(-found.times, kind="stable")[:count]
     rows = found.rows[last]

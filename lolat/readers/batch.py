@@ -51,9 +51,9 @@ def _why_one_sample(read: Callable[[int], Graph]) -> str:
 
 
 def _remarks(one: Graph, several: Graph) -> Iterator[str]:
-    """Yield the remarks on a network, read with one sample and with SAMPLES.
+    """Compare a network read with `one` sample and with SAMPLES (`several`); yield remarks.
 
-    Tensors whose size does not grow get a remark if they are a large share. Operations that grow
+    Tensors that do not grow with the batch get a remark if they are a large share. Operations that grow
     faster than the batch always get one, because at some batch size they are most of the work.
     """
     macs, found = count(one).at(SAMPLES)[:, FLOPS], count(several).at(1)[:, FLOPS]

@@ -66,7 +66,7 @@ def attribute_of(spec: str, what: str, expected: str) -> Any:
 
 
 def _meant_for(module: str, attribute: str, expected: str) -> str:
-    """The files that define `attribute` here, of names near a module's that is not there."""
+    """Files of this folder that define `attribute` and have nearly the name of a module that is missing."""
     ending = CODE_FILE if module.endswith(CODE_FILE) else ""
     defines = re.compile(rf"^(def |class )?{attribute.partition('.')[0]}\b", re.MULTILINE)
     files = [file for file in Path().glob(f"*{CODE_FILE}") if file.is_file()]

@@ -215,7 +215,7 @@ def _of_function(spec: str, weights: bool) -> Any:
 
 
 def call_without_weights(make: Callable[[], Any]) -> Any:
-    """Call a function of the user; its network of PyTorch has no weights and needs no GPU."""
+    """Call a user's function that returns a network; one of PyTorch gets no weights and needs no GPU."""
     if "torch" not in sys.modules:
         return make()
     from lolat.readers.torch.named import without_weights

@@ -191,9 +191,8 @@ def filled(
 ) -> dict[str, tuple[int, ...]]:  # fmt: skip
     """The shape of each input without the batch, with all axes known.
 
-    `fixed`: True if
-    only open axes can be set. `remarks`: a list to which effects are added that a user may not expect.
-    NetworkError if a size does not fit, or an axis stays open.
+    `fixed`: True if only open axes can be set. `remarks`: a list to which effects are added that a user may
+    not expect. NetworkError if a size does not fit, or an axis stays open.
     """
     made, fits = dict(inputs), True
     for numbers, names, is_length in _parts(inputs, size, network):

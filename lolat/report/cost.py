@@ -420,8 +420,10 @@ def _loading_lines(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
 
 
 def _no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
-    """A line on the devices with too little memory with which the same would fit: for each batch size the
-    most of them, as fewer lack it too. Of several ways to checkpoint each is named; it is no advice.
+    """Lines on devices with too little memory; those that would fit with the same remedy share a line.
+
+    For each batch size the largest number of them is told, as fewer lack memory too. A way to checkpoint
+    that was asked for is no remedy.
     """
     asked = {f"--checkpointing {cost.checkpointing}" for cost in costs}
     several = len(asked) > 1

@@ -242,7 +242,7 @@ def most_line(rows: Sequence[CostRow]) -> str:
 
 
 def update_lines(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
-    """A line on updates of different sizes, and the largest size that each number of devices can share."""
+    """A line that the updates differ in size, and the --global-batch-size that makes them equal."""
     sizes, most = (
         {Choice.of(*row).in_all for row in listed},
         max((o.devices for _, o in listed), default=1),

@@ -56,7 +56,7 @@ def describe(device: Device) -> Iterator[str]:
 
 
 def models_lines(listed: Models) -> Iterator[Part]:
-    """The lines of `lolat models`: those that answer for the same together."""
+    """The lines of `lolat models`: devices grouped by what they answer for."""
     models = listed.models
     if not models:
         yield "no models yet: learn one with `lolat learn cpu`"

@@ -81,7 +81,7 @@ def cheapest_word(row: ServingConfig) -> str:
 
 
 def row_words(row: ServingConfig, best: str = "") -> str:
-    """The reason why a row is not good, else `best`; if requests wait, or times are extrapolated."""
+    """Why a row cannot be chosen, else `best`; also if requests wait, and if times are extrapolated."""
     if row.tpot_ms is None:
         return "does not fit"
     if row.saturated:
@@ -314,7 +314,7 @@ def _surely_words(
             price = f", {a_month(surer)}, {more}"
         yield f"Surely: {surer.gpus_words}{surer.split_words}{price} (ask with --sure)."
     elif asked.gpus:
-        yield f"Surely: none of up to {plural(asked.gpus, 'GPU')}; --sure without --gpus asks for more."
+        yield f"Surely: no number of GPUs up to {asked.gpus}; --sure without --gpus tries more."
     else:
         yield "Surely: no number of these GPUs."
 

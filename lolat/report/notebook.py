@@ -47,7 +47,7 @@ def report(answer: Result) -> str:
 
 
 def write_page(answer: Prediction, path: str | PathLike[str], depth: int | None = None) -> None:
-    """Write the page of `lolat report --html`, folded `depth` names deep."""
+    """Write the page of `lolat report --html`; blocks are folded below `depth` parts of their names."""
     write_text(path, bottlenecks.page(answer, depth, Path(path).name))
 
 
@@ -187,7 +187,7 @@ def _shown(answer: Result) -> list[str] | None:
 
 
 def _served(answer: Any) -> list[dict[str, Any]]:
-    """A row for each configuration; its remark as in the terminal, with why it does not fit."""
+    """A row for each configuration, with the terminal's remark and the reason why it does not fit."""
     bests = {id(answer.served[n]) for n in answer.bests}
     best = llm.called(answer)
     why = f": {answer.warnings[0]}" if answer.warnings else ""  # that on weights comes first
@@ -200,8 +200,9 @@ def _served(answer: Any) -> list[dict[str, Any]]:
 
 
 def _compared(found: Any) -> list[dict[str, Any]]:
-    """The best row of each device under each load; its remark: the cheapest or fastest of that load. Then
-    the devices without an answer, and why.
+    """The best row of each device under each load, with a remark on the cheapest and the fastest of a load.
+
+    Then a row for each device without an answer, with the reason.
     """
     rows = []
     for load, best in found.loads.items():

@@ -135,8 +135,8 @@ def _curves(
 ) -> Any:
     """A curve with the intervals of its points for each name, on logarithmic axes.
 
-    A single curve has them as a band; several have bars, as bands over each other are told apart by none.
-    More than MOST_INTERVALS curves have none, and the legend says so.
+    A single curve has a band; several have bars, as overlapping bands cannot be told apart.
+    More than MOST_INTERVALS curves have no intervals, and the legend says so.
     `places`: the numbers of the color and the style of each; by default each has a color of its own.
     """
     earlier = [*ax.get_xticks()] if ax.lines and ax.get_xscale() == "log" else []

@@ -348,8 +348,9 @@ def cheapest_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS
 
 
 def _with_one_host(best: str, priced: Mapping[str, tuple[Prediction, float]]) -> str:
-    """The remark that hosts are assumed, and on another device that is the cheapest if all have the slowest
-    of them.
+    """A clause that hosts are assumed; "" if none is.
+
+    It names the device that would be the cheapest if all had the slowest assumed host.
     """
     waits = {name: p.host_ms for name, (p, _) in priced.items() if p.host_ms and by_assumed_host(p)}
     slowest = max(waits.values(), default=0.0)

@@ -113,9 +113,9 @@ def family_of(name: str) -> str:
 def blocks_of(points: Sequence[Point]) -> list[str]:
     """(points,) the name of each point's block; points of one block are left out of a fit together.
 
-    A block is the points of one name at all batch sizes; for whole networks, of one family. Rows of a table
-    with the same counts are one block too, else the same counts would be in both the fit and the test.
-    Points that LoLat measured, with kinds of operations, go by name alone.
+    A block is the points of one name at all batch sizes; of whole networks, those of one family. Rows of
+    a table with the same counts are one block too, else the same counts would be in both the fit and the
+    test. Points that LoLat measured have kinds of operations: their blocks are by name alone.
     """
     block: dict[str, str] = {}
 

@@ -40,7 +40,7 @@ MODEL = Content("models", "models")
 
 
 def content_of(path: str | Path) -> Content:
-    """Return the content of a file: of a table the likeliest one, which its reader then checks."""
+    """Return what a file contains; for a table the likeliest content, which its reader then checks."""
     if is_table(path):
         return content_of_columns(read_table(path).names)
     # A server's benchmark is JSON too; of any other file the reader of model files says what is wrong.

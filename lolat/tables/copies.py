@@ -22,12 +22,12 @@ def row_key(name: str, ms: float, *sizes: float) -> str:
 
 
 def copies_words(copies: int, rows: int) -> str:
-    """The remark on `copies` among `rows`."""
+    """The remark that `copies` of `rows` rows are left out; both are numbers."""
     return f"{copies} of {rows} rows are copies of others, and count once"
 
 
 def once(keyed: Sequence[tuple[Hashable, T]], warn: Warn) -> list[T]:
-    """The last value of each key, in the order of the keys; `warn` is told how many others there are."""
+    """The last value of each key, in the order of the keys; `warn` gets a remark on the number left out."""
     found = dict(keyed)
     if copies := len(keyed) - len(found):
         warn(copies_words(copies, len(keyed)))

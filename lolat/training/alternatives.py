@@ -18,7 +18,7 @@ MUCH_SHORTER = 0.8
 SHORTER = 0.9
 """Another launch, or no checkpointing, is offered if it takes at most this share of the time or price."""
 AskAbout = Callable[..., Cost | None]
-"""Answers about a choice, with some arguments changed; None if the question is refused."""
+"""Answers the question of a choice with some arguments changed; None if it is refused."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,9 @@ def ask_about(again: Again | None, one: Choice, **changed: Any) -> Cost | None:
 
 
 def uncheckpointed(one: Choice, asked: AskAbout) -> Cost | None:
-    """Answer about a choice without checkpointing: with updates of the same size, in the largest batch
-    that fits, at most the choice's own; None without one.
+    """Answer about a choice without checkpointing; None if no batch fits.
+
+    The updates keep their size. The batch is the largest that fits, at most the choice's own.
     """
     of_each, size = one.in_all // one.devices, one.batch_size
     while size:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Choice:
-    """An option of a comparison: so many devices of one kind, in one precision, with one batch size.
+    """An option of a comparison: a number of devices of one kind, in one precision, with one batch size.
 
     `in_all`: samples of all devices in an update.
     """

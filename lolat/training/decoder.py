@@ -33,9 +33,9 @@ from lolat.training.passes import CONSTANTS, Constants, DecoderPasses
 from lolat.training.tuning import Tuning
 
 LOGIT_BYTES = {True: 12.0, False: 4.0}
-"""Bytes of a logit at the peak, by whether a decoder is gated as Llama: of PyTorch's loss its log-softmax
-and the gradients of that and of the logit, in float32; MPT's trainer has the loss in one kernel, which
-needs the logit and its gradient in half precision."""
+"""Bytes of a logit at the peak; True for a decoder that is gated as Llama. PyTorch's loss has three numbers
+in float32: the log-softmax, its gradient and that of the logit. The loss of MPT's trainer is one kernel,
+with two numbers in half precision: the logit and its gradient."""
 FRAGMENTED = 0.05
 """Memory that the allocator holds and cannot hand out, over that of tensors that come and go."""
 GATHERED_LAYERS = 2  # whole at the same time: one is gathered in advance
@@ -63,7 +63,7 @@ def tuned_recipe(precision: str, optimizer: Optimizer, tuning: Tuning) -> Precis
 
 @dataclass(frozen=True)
 class DecoderStep:
-    """A micro-batch of a decoder's training by a recipe."""
+    """One micro-batch in training a decoder, with the bytes of its parameters (`recipe`)."""
 
     passes: DecoderPasses
     recipe: PrecisionRecipe

@@ -77,9 +77,9 @@ def half_width(
 ) -> float:
     """Return half of the width of a time's interval, as a logarithm.
 
-    At the level of n own runs it is that of one more: Student's t times their spread times
-    sqrt(1 + 1 / n), and at least the usual width with that factor. Another kind of run than theirs may not
-    share their level, which is added.
+    With n runs of the user's own it is the interval of one more run: Student's t times their spread, at
+    least the usual width, times sqrt(1 + 1 / n). A run of another kind may not share their level, whose
+    logarithm is added as an independent error.
     """
     half, usual = (conformal_quantile(DECODER_ERRORS, c) for c in (coverage, COVERAGE))
     if not is_known(section, device, step, parallel):
@@ -94,7 +94,7 @@ def half_width(
 
 
 def card_gib(card: str, section: ServingSection) -> float:
-    """Return the GiB of a GPU that the driver tells, or without a data sheet those of the section."""
+    """Return a GPU's GiB: those that the driver tells, or the section's if no data sheet is known."""
     gib = section.sheet.memory_gib
     gpu = find_gpu(f"{card} {gib:.0f}gb")
     return gpu.memory_gib if gpu and gpu.memory_gib else gib
@@ -106,7 +106,7 @@ MUCH_LESS = 0.95
 
 @dataclass(frozen=True)
 class DecoderPlan:
-    """Training a decoder on a GPU, on any number of it; methods as of a NetworkPlan.
+    """Training a decoder on any number of GPUs of one kind; methods as of a NetworkPlan.
 
     `available`: bytes of its memory; `gib`: GiB that a rented one must have; `useful`: tokens of a sequence
     that are no padding; `machine`: GPUs of each of several machines.

@@ -209,7 +209,7 @@ def _fitted(
 
 
 def fit_update(points: Sequence[UpdatePoint]) -> dict[str, dict[str, float]]:
-    """Fit the coefficients of each `UpdateTimes`, by optimizer; the constant belongs to the call.
+    """Fit the coefficients of each `UpdateTimes`, by optimizer, without the constant: the time of a call.
 
     An optimizer with fewer than LEAST_UPDATES points is left out.
     """
@@ -359,7 +359,7 @@ class MeasuredTraining(TrainingPredictor):
         return prediction.latency_ms - prediction.call_ms + self._step_ms(graph, batch_size)
 
     def startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
-        """See `TrainingPredictor`; tracing the operations and making the variables of the optimizer."""
+        """Predict the s to trace operations and make the optimizer's variables; None if not measured."""
         start = self.section.start_ms
         if start is None or optimizer.name not in start.variable:
             return None

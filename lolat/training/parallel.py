@@ -92,12 +92,12 @@ GATHER_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Parallel:
-    """So many devices that train together, and what they divide.
+    """Devices that train together, and what they divide.
 
     `sharding`: none (every device has all), zero1 (optimizer states are divided), zero2 (gradients too),
     fsdp (parameters too: ZeRO 3), hybrid (as fsdp inside a machine, whole in each machine). `link`: that of
-    all devices; None for one device. `within`: that inside a machine of `machine` devices. InputError for a
-    hybrid on a part of a machine beside whole ones.
+    all devices; None for one device. `within`: that inside a machine of `machine` devices. InputError if
+    hybrid sharding gets whole machines and a part of one.
     """
 
     devices: int = 1

@@ -218,7 +218,7 @@ def _training(
 
 
 def _title_or_refusal(form: Form, cost: Cost | Costs, title: str) -> tuple[str, list[str]]:
-    """A title and no words; where no option keeps the limits, or has room in memory, others, and why."""
+    """`title` and no words; if no option fits or keeps the limits, a title that says so, and why."""
     try:
         if isinstance(cost, Costs):
             check_room(cost)
@@ -231,9 +231,10 @@ def _title_or_refusal(form: Form, cost: Cost | Costs, title: str) -> tuple[str, 
 def beside(
     form: Form, question: Values, cards: Sequence[Card], left_out: Mapping[str, str]
 ) -> SideBySide | None:
-    """Several devices of a training or of serving beside each other; None of others, or fewer than two.
+    """Several devices of a training or of serving beside each other.
 
-    `left_out`: reasons why others are not asked.
+    None for other tabs, and for fewer than two devices.
+    `left_out`: reasons why other devices are not asked.
     """
     if len(cards) < 2 or form.view not in COMPARING:
         return None
@@ -450,7 +451,7 @@ def latency_comparison(
 def block_table(cards: Sequence[LatencyCard]) -> BlockTable:
     """The blocks at the shown batch size: a row for each that takes time.
 
-    The call, the last row, is in a GPU's launches: only a CPU may have it.
+    Only a CPU has a last row for the call; a GPU's launches contain it.
     """
     of_devices = [c.shown for c in cards]
     lines = list[BlockLine]()

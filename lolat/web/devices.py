@@ -43,7 +43,7 @@ class ListedDevice:
         return known_as(self.key, self.model)
 
     def answered_by(self, model: Device) -> str:
-        """The device of another profile that answers for this one, after that profile's name."""
+        """The device that answers for this one; the name of its profile in front, if that is another."""
         known = known_as(self.key, model)
         return known if model.label == self.model.label else f"{plain(model.label)}: {known}"
 

@@ -26,11 +26,11 @@ from lolat.web.values import EVERY, batch_on_each, language_model, numbers, spec
 
 @dataclass(frozen=True)
 class Field:
-    """A field; `default`: its first text; `may_be_empty`: True if an empty text counts though there is
-    a default.
+    """A field of the form.
 
-    `most`: the most numbers, or choices; `choices`: value -> words of a list; `parse`: reads a text
-    that is no number. `may_be_sent`: True if a file may be sent in place of a choice.
+    `default`: the text shown at first. `may_be_empty`: True if the user may clear it. `most`: the largest
+    count of numbers or choices. `choices`: value -> label, of a list. `parse`: reads a text that is no
+    number. `may_be_sent`: True if a file may be sent in place of a choice.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Field:
     may_be_sent: bool = False
 
     def value(self, text: str) -> Any:
-        """The value of a text. InputError if it has none or is none of `choices`."""
+        """Parse a text. InputError if it has no value or is none of `choices`."""
         if self.may_be_sent and text.startswith(UPLOAD):
             return text
         words = re.split(r"\s*,\s*", text) if self.most > 1 else [text]
@@ -135,12 +135,12 @@ class Tab:
 
 
 def _of(choices: Iterable[str], first: str = "") -> dict[str, str]:
-    """Choices of a field, each its own words; `first`: the words of the empty choice."""
+    """Choices of a field, each with itself as the label; `first`: the label of the empty choice."""
     return ({"": first} if first else {}) | {choice: choice for choice in choices}
 
 
 def _words(name: str, first: str = "") -> dict[str, str]:
-    """The choices of a parameter, with `first` for the empty one."""
+    """The choices of a parameter; `first`: the label of the empty one."""
     return _of(EVERY[name].choices, first)
 
 
@@ -157,6 +157,7 @@ MODE = (
 FASTEST = Field("precision", "Precision", BEST,
                 choices={BEST: "each device's fastest"} | _words("precision", "as measured"),
                 may_be_empty=True)  # fmt: skip
+OF_INFERENCE = replace(FASTEST, hint="fastest: of tf32, amp, fp16, bf16 and the measured precision")
 LIMITS = (Field("max_hours", "Limit of hours"), Field("max_dollars", "Limit of US$"))
 """The fields of the limits of a training."""
 RENTED = (
@@ -187,7 +188,7 @@ SHARDED = {
 TABS = {
     "latency": Tab("Latency", (
         Field("batch_size", "Batch sizes", "1,128", "samples in one pass; several with commas", 8),
-        replace(FASTEST, hint="of tf32, amp, fp16, bf16, and that measured; or one for all"),
+        OF_INFERENCE,
         *MODE[1:],
     )),
     "budget": Tab("What fits", (
@@ -197,7 +198,7 @@ TABS = {
         Field("max_ms", "Time limit, ms", "100"),
         SURE,
         Field("batch_size", "Batch size", "1", "samples in one pass; where it may change, that of now"),
-        replace(FASTEST, hint="of tf32, amp, fp16, bf16, and that measured; or one for all"),
+        OF_INFERENCE,
         *MODE[1:],
     )),
     "training": Tab("Training and cost", (
@@ -207,7 +208,7 @@ TABS = {
         BATCH,
         *UPDATE,
         replace(CHECKPOINTING, default="", choices={"": "as the network says"} | AGAIN),
-        replace(FASTEST, hint="of fp32, tf32 and amp, and of both layouts; or one for all"),
+        replace(FASTEST, hint="fastest: of fp32, tf32 and amp, in both layouts"),
         *MODE[1:],
         Field("optimizer", "Optimizer", "sgd", choices=_words("optimizer")),
         Field("tune", "What is trained", "", "empty: as the network says; full, lora:16 (adapters), "
@@ -276,14 +277,14 @@ TABS = {
 """Each tab by its view."""
 RARE = frozenset(["launch", "host_us", "channels_last", "accumulate", "mean_tokens", "link_gbps",
                   "memory_gib", "price_per_hour"])  # fmt: skip
-"""Fields that are folded until one of them is used."""
+"""Fields that are folded away until one of them has a value."""
 SELDOM_SERVED = frozenset(["kv_dtype", "gpus", "cached_tokens", "expert_parallel",
                            "attention_data_parallel", "arrivals", "draft_tokens", "accepted",
                            "max_num_seqs", "max_num_batched_tokens", "min_tokens_per_s", "sure",
                            ])  # fmt: skip
-"""The fields of the tab on serving, where a price comes first."""
+"""Fields that are folded away in the tab on serving, which shows the price."""
 COMPARING = frozenset(["training", "decoder", "llm"])
-"""Tabs with a box that compares all devices of a command's `all`."""
+"""Tabs with a box that compares all devices, as `all` does in a command."""
 EXAMPLES = ("rtx-3090-amp", "rtx-4090-amp", "h100-vllm")
 """Bundled devices that are ticked at first if no device was named or learned here: two GPUs, on which the
 network that is asked first was timed, and one that serves language models."""

@@ -80,7 +80,7 @@ class Answers:
         return _page(self.pages.page(request.query_params.multi_items()))
 
     def report(self, request: Request) -> Response:
-        """A page that is one file, with its own policy, as its script and its style are in it."""
+        """A page in one file; its content policy allows the script and the style inside it."""
         if _asked_elsewhere(request):
             return PlainTextResponse(ELSEWHERE, 403)
         page = self.pages.report(request.query_params.multi_items())

@@ -23,10 +23,10 @@ EVERY = PARAMETERS | parameters_of(ServingQuestion)
 
 
 def numbers(text: str, parameter: Parameter, most: int = 1) -> Any:
-    """The numbers of a parameter in a text, with , ; or spaces between; 5k is 5,000 of what is counted.
+    """Parse the numbers of a parameter, with commas, semicolons or spaces between them.
 
-    Of several, 1,000 is one number, as no number begins with 0, and 100,200 are two.
-    A tuple if `most` of them are more than one, else a number, None in an empty text.
+    5k is 5,000 if the parameter is a count. 1,000 is one number, as no number begins with 0; 100,200 are
+    two. Returns a tuple if `most` is above one, else a number; None for an empty text.
     """
     if parameter.is_count:
         text = re.sub(r"(?<=\d),(?=0\d\d(?!\d))", "", text)

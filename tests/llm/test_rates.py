@@ -245,7 +245,7 @@ def test_gpus_that_surely_keep_the_limits_are_those_of_sure(
     most = row.gpus - 1
     few = MODEL.llm(LARGE, **ask, gpus=most)
     assert few.surer == ()
-    assert f"Surely: none of up to {most} GPUs; sure without gpus asks" in few.report()
+    assert f"Surely: no number of GPUs up to {most}; sure without gpus tries" in few.report()
     with pytest.raises(AnswerIsNo):
         MODEL.llm(LARGE, **ask, gpus=most, sure=90)
 

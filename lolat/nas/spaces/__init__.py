@@ -13,4 +13,4 @@ SPACES: dict[str, Callable[[], Space]] = {
     "fbnet": cache(fbnet.space),
     "fbnet-cifar": cache(fbnet.cifar),
 }
-"""Name -> the function that makes the space once, as it keeps what is worked out about its networks."""
+"""Name -> the function that makes the space. It makes it once, so that its tables are computed once."""

@@ -106,7 +106,7 @@ class KerasReader:
         return self.writer.write(Call(op, inputs, shapes, name, path, parameters, dtype))
 
     def mark(self, node: Any, start: int) -> None:
-        """Mark the operations of a call, from position `start` on, unless all their parameters train."""
+        """Note on a call's operations, from position `start`, how many parameters train, unless all do."""
         every = self.builder.operations
         trained, total = remarks.trained_parameters(node.operation)
         own = [i for i in range(start, len(every)) if every[i].kind in COMPUTE | NORMALIZATIONS]

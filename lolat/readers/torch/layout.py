@@ -122,7 +122,7 @@ def free_turns(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> li
 
 
 def in_channels_last(what: str, formats: Collection[Any]) -> Iterator[str]:
-    """Yield a remark if `what` is in a memory format of PyTorch that a graph does not tell."""
+    """Yield a remark if `what` is in channels last, as a graph does not store the memory format."""
     import torch
 
     if torch.channels_last in formats:

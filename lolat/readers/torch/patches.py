@@ -46,9 +46,9 @@ def _is_causal(mask: Any, hint: bool | None = None, size: int | None = None) -> 
 
 
 def _masks_as_run() -> Any:
-    """Let transformers' decoders do without a mask, and copies of keys for each head, as they do when run.
+    """Let transformers' decoders make no mask and no copies of keys for each head, as when they are run.
 
-    Told that they are compiled, they look neither for padding nor for several texts in a sequence.
+    They would make both while they are exported, and if they looked for several texts in a sequence.
     """
     masks: Any = sys.modules.get("transformers.masking_utils")
     without = {"is_torchdynamo_exporting": bool, "find_packed_sequence_indices": lambda _: None}

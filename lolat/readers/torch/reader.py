@@ -56,9 +56,9 @@ def read_model(
     """Read an `nn.Module` into a Graph.
 
     `input_size`: None for what the module says; H for H x H (or H steps) with the module's own channels; a
-    whole shape without the batch; several shapes. `example`: inputs to call it with (a tensor, a tuple or
-    a dict of them; the first axis is the batch, or the second where the module's layers have their steps in
-    front), of the size if one is given. The module is read as in evaluation mode, with the parameters that
+    whole shape without the batch; several shapes. `example`: inputs to call it with: a tensor, a tuple or
+    a dict of them, of `input_size` if that is given. Their first axis is the batch; the second one, if the
+    module's layers take steps first. The module is read as in evaluation mode, with the parameters that
     it trains after `train()`, and stays as it is. Raises NetworkError.
     """
     import_torch()

@@ -28,12 +28,12 @@ class Tensors:
         self.constants: list[Any] = []
 
     def learn(self, tensor: Any, index: int) -> None:
-        """Remember the graph's tensor of a tensor of PyTorch."""
+        """Remember that a tensor of PyTorch is the graph's tensor `index`."""
         self.known[tensor] = index
         self.lifetimes.note(tensor, index)
 
     def constant(self, value: Any) -> int:
-        """Add the graph's tensor of a tensor that no operation wrote."""
+        """Add to the graph a tensor that no operation wrote; return its index."""
         made = self.writer.constant(tuple(value.shape), dtype_name(value))
         self.constants.append(value)
         self.lifetimes.own(value)
