@@ -16,7 +16,7 @@ from lolat.io.progress import Progress
 from lolat.nas.estimators import LatencyEstimator, by_formula
 from lolat.nas.fewshot import FewShotModel, from_model
 from lolat.nas.space import Space
-from lolat.nas.user_code import space_and_device
+from lolat.nas.user_objects import space_and_device
 from lolat.parameters import COVERAGE
 
 

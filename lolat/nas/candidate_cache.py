@@ -9,9 +9,9 @@ from typing import Any
 from lolat.graph import Graph
 from lolat.parameters import InputSize
 from lolat.readers.cache import Cache, keras_settings, key_of
-from lolat.readers.opened import Stamps
+from lolat.readers.opened_files import Stamps
 from lolat.readers.size import as_size
-from lolat.readers.sources import UnknownCodeError, facts_of, modules_of, sources_of
+from lolat.readers.source_hashes import UnknownCodeError, facts_of, modules_of, sources_of
 
 
 class CandidateCache:

@@ -17,13 +17,13 @@ from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS
 from lolat.io.progress import Progress
 from lolat.nas.candidate_cache import CandidateCache
-from lolat.nas.tables import times_ms, totals
+from lolat.nas.count_tables import times_ms, totals
 from lolat.parameters import InputSize
 from lolat.readers import read
-from lolat.readers.code import brief
-from lolat.readers.opened import watched
+from lolat.readers.opened_files import watched
 from lolat.readers.reading import call_without_weights
 from lolat.readers.user_modules import quietly
+from lolat.readers.user_objects import brief
 
 MOST_NETWORKS = 3000  # that a function is called for
 FEW = 10  # networks that are built in a moment

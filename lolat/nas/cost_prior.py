@@ -20,7 +20,7 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph.counts import COLUMNS
-from lolat.nas.tables import CountTable, along
+from lolat.nas.count_tables import CountTable, along
 
 COST_TERMS = ("macs", "depthwise", "traffic", "weights", "ops")
 MACS, DEPTHWISE, TRAFFIC, WEIGHTS, OPS = range(len(COST_TERMS))

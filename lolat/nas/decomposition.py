@@ -25,7 +25,7 @@ from lolat.errors import InputError
 from lolat.graph.counts import COLUMNS, MEANINGS
 from lolat.io.progress import Progress
 from lolat.nas.candidates import MOST_NETWORKS, Candidate, CandidateNetworks
-from lolat.nas.tables import CountTable
+from lolat.nas.count_tables import CountTable
 from lolat.units import percent
 
 MOST_TOGETHER = 4  # positions of one table: two widths, kernel, resolution

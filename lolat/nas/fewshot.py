@@ -27,7 +27,7 @@ from lolat.nas.cost_fit import FREEDOM, WeightedFit, outlying, spreads, weighted
 from lolat.nas.cost_prior import Pieces
 from lolat.nas.estimators import LatencyEstimator
 from lolat.nas.space import Space
-from lolat.nas.user_code import find_space
+from lolat.nas.user_objects import find_space
 from lolat.tables.copies import once
 from lolat.tables.devices import of_devices
 from lolat.units import plural

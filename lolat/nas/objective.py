@@ -22,9 +22,9 @@ from lolat.io.progress import Progress
 from lolat.io.tables import Row, Table, is_table, read_table, to_csv
 from lolat.io.writing import encoded, not_written
 from lolat.nas.space import Space
-from lolat.nas.user_code import user_code, user_object
-from lolat.readers.opened import Stamps, Watch, stamp
-from lolat.readers.sources import code_of
+from lolat.nas.user_objects import user_code, user_object
+from lolat.readers.opened_files import Stamps, Watch, stamp
+from lolat.readers.source_hashes import code_of
 from lolat.units import plural
 
 OF_A_CANDIDATE = ("arch", "candidate", "choices")

@@ -23,7 +23,7 @@ from lolat.nas.estimators import DECODED, LatencyEstimator
 from lolat.nas.fewshot import FewShotModel
 from lolat.nas.limits import none_within
 from lolat.nas.space import Space
-from lolat.nas.user_code import space_and_device
+from lolat.nas.user_objects import space_and_device
 from lolat.parameters import COVERAGE, check_given
 from lolat.units import plain
 

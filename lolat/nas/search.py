@@ -34,7 +34,7 @@ from lolat.nas.limits import (
 )
 from lolat.nas.objective import Objective
 from lolat.nas.space import Grid, Space
-from lolat.nas.user_code import space_and_device
+from lolat.nas.user_objects import space_and_device
 from lolat.parameters import CANDIDATES, check_given, surely
 from lolat.units import milliseconds, plain
 

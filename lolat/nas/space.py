@@ -31,8 +31,8 @@ from lolat.io.progress import Progress
 from lolat.io.tables import Row, Table, column_name, read_table
 from lolat.nas.candidates import CandidateNetworks
 from lolat.nas.cost_prior import Pieces, of_tables
+from lolat.nas.count_tables import CountTable, Part, chain, totals
 from lolat.nas.decomposition import Decomposer, Decomposition
-from lolat.nas.tables import CountTable, Part, chain, totals
 from lolat.parameters import InputSize
 from lolat.units import as_number, plural, shortened
 

@@ -25,7 +25,7 @@ from lolat.graph import FORMAT_VERSION, Graph
 from lolat.io.forms import FRAMEWORK_FILES, KERAS_FILE, PACKAGES, TRANSFORMERS, config_name, is_file
 from lolat.io.paths import cache_folder
 from lolat.io.writing import write_bytes
-from lolat.readers.opened import Stamps, stamp
+from lolat.readers.opened_files import Stamps, stamp
 from lolat.readers.size import AnySize, as_size
 
 READERS = 71

@@ -22,7 +22,9 @@ from lolat.io.forms import is_file, is_function
 from lolat.parameters import LENGTH, SIZE, InputSize
 from lolat.readers.bundled import bundled_as, bundled_graph, with_bundled_hint
 from lolat.readers.cache import Cache
-from lolat.readers.code import (
+from lolat.readers.size import AnySize, Size, as_size, is_of_size
+from lolat.readers.user_modules import quietly
+from lolat.readers.user_objects import (
     attribute_of,
     brief,
     failed,
@@ -30,8 +32,6 @@ from lolat.readers.code import (
     missing_arguments,
     without_arguments,
 )
-from lolat.readers.size import AnySize, Size, as_size, is_of_size
-from lolat.readers.user_modules import quietly
 from lolat.units import shapes_text, shortened
 
 OF_TRANSFORMERS = "configuration"

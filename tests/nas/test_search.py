@@ -22,7 +22,7 @@ from lolat.nas import Space, search, spaces
 from lolat.nas.answers import Answer
 from lolat.nas.objective import Objective
 from lolat.nas.search import FrontCandidate, SearchResult, front
-from lolat.nas.user_code import find_space
+from lolat.nas.user_objects import find_space
 from lolat.units import between, milliseconds
 from tests import synthetic
 from tests.nas.test_space import small

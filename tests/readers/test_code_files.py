@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import lolat
-from lolat.readers.code import attribute_of
+from lolat.readers.user_objects import attribute_of
 from tests.readers.torch_networks import total
 
 

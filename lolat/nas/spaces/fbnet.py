@@ -24,8 +24,8 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.graph.layers import Layers
 from lolat.nas.cost_prior import Pieces, occurrences, relative, work
+from lolat.nas.count_tables import Part
 from lolat.nas.space import AnyCandidate, Codec, Position, Space
-from lolat.nas.tables import Part
 from lolat.units import shortened
 
 BLOCKS = {

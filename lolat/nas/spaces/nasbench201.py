@@ -24,8 +24,8 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.graph.layers import Layers
 from lolat.nas.cost_prior import Pieces, relative, work
+from lolat.nas.count_tables import CellTable, CountTable, Part
 from lolat.nas.space import AnyCandidate, Codec, Position, Space
-from lolat.nas.tables import CellTable, CountTable, Part
 from lolat.units import shortened
 
 CHOICES = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")

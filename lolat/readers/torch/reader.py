@@ -21,8 +21,8 @@ from lolat.graph import Graph
 from lolat.readers.batch import with_remarks
 from lolat.readers.remarks import AS_COMPILED
 from lolat.readers.size import AnySize, Size, as_size
-from lolat.readers.torch.causes import PRODUCT, most_positions, reading_error
 from lolat.readers.torch.inputs import calls, first_layer, tensors_in
+from lolat.readers.torch.reading_errors import PRODUCT, most_positions, reading_error
 from lolat.readers.user_modules import READING
 from lolat.units import plural, shapes_text
 

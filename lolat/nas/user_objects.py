@@ -13,8 +13,8 @@ from lolat.io.forms import is_function
 from lolat.io.paths import AnyPath
 from lolat.nas.space import Space
 from lolat.nas.spaces import SPACES
-from lolat.readers.code import attribute_of, brief, meant_here, missing_arguments
 from lolat.readers.user_modules import quietly
+from lolat.readers.user_objects import attribute_of, brief, meant_here, missing_arguments
 from lolat.units import user_line
 
 
