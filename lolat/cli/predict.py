@@ -15,6 +15,7 @@ from lolat.cli.main import words_of
 from lolat.device.question import BudgetQuestion, ExplainQuestion, LatencyQuestion
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.io.forms import is_file, looks_like_network
+from lolat.io.results import answers_of
 from lolat.io.writing import write_text
 from lolat.units import names_in
 
@@ -30,11 +31,6 @@ def fail(errors: Mapping[str, LolatError]) -> NoReturn:
     for error in others:
         common.say(words_of(error))
     raise last
-
-
-def each(answer: Any) -> Sequence[Any]:
-    """The answers of several batch sizes, or the only one."""
-    return getattr(answer, "answers", (answer,))
 
 
 def check_room(predictions: Sequence[Prediction]) -> None:
@@ -220,7 +216,7 @@ def report(
     from lolat.report.tables import one_by_one, write_csv
 
     found = model.predict(network, **question)
-    several = each(found)
+    several = answers_of(found)
     if html is not None and len(several) > 1:
         raise InputError(
             f"{arg('html')}: the page is of one batch size; expected one, or `lolat predict`, whose page "
@@ -258,7 +254,7 @@ def explain(model: Model, network: str, **question: Any) -> None:
 
     answer = model.explain(network, **question)
     common.answer(answer, one_by_one(answer, explanation_lines))
-    check_room([one.prediction for one in each(answer)])
+    check_room([one.prediction for one in answers_of(answer)])
 
 
 @common.command(

@@ -125,6 +125,11 @@ def of(prefix: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{key}{sign}{prefix}.{path}" for key, sign, path in parts)
 
 
+def answers_of(found: Any) -> Sequence[Any]:
+    """The answers of `Several`, or the only one."""
+    return getattr(found, "answers", (found,))
+
+
 def dict_of(value: Any) -> dict[str, Any]:
     """A dataclass as plain data by `keys`, without UNSET attributes."""
     values = {key: operator.attrgetter(path)(value) for key, path in keys(type(value)).items()}

@@ -16,7 +16,6 @@ from lolat.io.writing import write_text
 from lolat.mlp.layer_model import Errors, evaluate, read_layer_model, write_layer_model
 from lolat.mlp.recipes import RECIPES, data_sheets
 from lolat.mlp.table import TIME, layers_of
-from lolat.tables.copies import copies_words
 
 SEED = 0
 """The seed of random numbers: the held-out rows, the first weights."""
@@ -58,10 +57,8 @@ def fit_table(
     from lolat.mlp.training import learn, split
 
     text = read_table(table)
-    rows = layers_of(text).once()
     remarks: list[str] = []
-    if copies := len(text) - len(rows):
-        remarks.append(copies_words(copies, len(text)))
+    rows = layers_of(text).once(remarks.append)
     text.say_unread(remarks.append)
     devices = data_sheets(dict.fromkeys(rows["gpu"].tolist()))
     train, test = split(len(rows), SEED)

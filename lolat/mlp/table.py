@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lolat.io import tables
+from lolat.io.progress import Warn
+from lolat.tables.copies import once
 
 LAYER_OPTIMIZERS = ("none", "sgd", "adadelta", "adagrad", "momentum", "adam", "rmsprop")
 ACTIVATIONS = ("none", "relu", "tanh", "sigmoid")
@@ -54,11 +56,10 @@ class LayerTable:
         """The rows of a mask (n,) or of indices (m,), in their order."""
         return LayerTable(self.layer, {name: values[rows] for name, values in self.columns.items()})
 
-    def once(self) -> LayerTable:
-        """The rows without the copies of others, in their order."""
+    def once(self, warn: Warn) -> LayerTable:
+        """The rows without the copies of others, in their order; `warn` gets a remark on these."""
         rows = zip(*(values.tolist() for values in self.columns.values()), strict=True)
-        first = {row: at for at, row in reversed([*enumerate(rows)])}
-        return self.select(np.array(sorted(first.values())))
+        return self.select(np.array(once([(row, at) for at, row in enumerate(rows)], warn)))
 
 
 def layers_of(text: tables.Table, layer: str | None = None, times: bool = True) -> LayerTable:

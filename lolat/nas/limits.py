@@ -21,7 +21,7 @@ from lolat.nas.estimators import LatencyEstimator, fastest
 from lolat.nas.fewshot import FewShotModel
 from lolat.nas.space import Space
 from lolat.parameters import COVERAGE, check_given
-from lolat.units import between, plain
+from lolat.units import plain
 
 RATIOS = 16  # candidates whose intervals are looked at before a search
 
@@ -156,22 +156,14 @@ def surely_best(front: Sequence[Sequence[Answer]], longest: Sequence[float | Non
     return max((n for n, answers in enumerate(front) if keeps(answers)), default=None)
 
 
-def none_within(
-    result: Any,
-    fastest_ms: float,
-    table: object = None,
-    interval: tuple[float, float] | None = None,
-) -> AnswerIsNo:
+def none_within(result: Any, takes: str, table: object = None, within: str = "") -> AnswerIsNo:
     """Return the error if no candidate of a search or a ranking is within the time.
 
-    `table`: the candidates' table, None if all of the space are meant; `interval`: the fastest one's.
+    `takes`: the time of the fastest one, in words. `table`: the candidates' table, None if all of the space
+    are meant. `within`: the limits of several devices, in words.
     """
     of = result.space if table is None else f"{table}, a table of {result.space},"
     size = "" if result.batch_size == 1 else f" at batch size {result.batch_size}"
-    surely, most = (" for sure", "up to ") if getattr(result, "sure", False) else ("", "")
-    ends = "" if interval is None or most else f" ({between(*interval)})"
-    return AnswerIsNo(
-        f"no candidate of {of} is within {result.max_ms:g} ms{size}{surely}; the fastest takes "
-        f"{most}{fastest_ms:.3g} ms{ends}",
-        result.to_dict(),
-    )
+    surely = " for sure" if getattr(result, "sure", False) else ""
+    within = within or f" within {result.max_ms:g} ms{size}"
+    return AnswerIsNo(f"no candidate of {of} is{within}{surely}; {takes}", result.to_dict())

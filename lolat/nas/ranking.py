@@ -167,7 +167,7 @@ def rank(
             count, within, None if output is None else str(output), (), warnings=tuple(remarks),
         )  # fmt: skip
         if not within and max_ms is not None:
-            raise none_within(result, fastest, among)
+            raise none_within(result, f"the fastest takes {fastest:.3g} ms", among)
         decode = of_space.decode if rows is None else rows.__getitem__
         found.append(Ranked(result, latencies, decode(kept.indices), kept.times))
     if output is not None:
@@ -229,8 +229,7 @@ def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Rankin
     first = whole[order[0]]
     order += range(len(whole), len(rows))
     rows, times = rows[order], times[order]
-    named = map(BestCandidate, map(space.arch, rows), map(space.named, rows), times.tolist())
-    result = replace(found.result, best=tuple(named))
+    result = replace(found.result, best=_candidates(space, rows, times))
     of_first = {k: v for k, v in vars(first).items() if k not in ("latency_ms", "inside_share")}
     of_slowest = {"memory_bytes": slowest.memory_bytes, "fits": slowest.fits}
     told = {"warnings": (*result.warnings, *first.warnings)}
@@ -241,11 +240,11 @@ def _with_nearest(result: Ranking, space: Space, found: Ranked) -> Ranking:
     """Return the ranking with its slowest candidates within the time: at most as many as the best ones."""
     count = min(len(result.best), len(found.rows) - len(result.best))
     last = np.argsort(-found.times, kind="stable")[:count]
-    rows = found.rows[last]
-    named = map(
-        BestCandidate, map(space.arch, rows), map(space.named, rows), found.times[last].tolist()
-    )
-    return replace(result, nearest=tuple(named))
+    return replace(result, nearest=_candidates(space, found.rows[last], found.times[last]))
+
+
+def _candidates(space: Space, rows: np.ndarray, times: np.ndarray) -> tuple[BestCandidate, ...]:
+    return tuple(map(BestCandidate, map(space.arch, rows), map(space.named, rows), times.tolist()))
 
 
 def _read(

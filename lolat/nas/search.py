@@ -36,7 +36,7 @@ from lolat.nas.objective import Objective
 from lolat.nas.space import Grid, Space
 from lolat.nas.user_objects import space_and_device
 from lolat.parameters import CANDIDATES, check_given, surely
-from lolat.units import milliseconds, plain
+from lolat.units import between, milliseconds, plain
 
 DRAWN_AT_RANDOM = 2000  # candidates of a large space that are compared with the limits
 EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
@@ -301,17 +301,16 @@ def _none_within(
 ) -> AnswerIsNo:
     """Return the error if no candidate keeps every limit; `near`: the answers of the nearest one."""
     ends = [end_ms(one, limit.sure) for one, limit in zip(near, limits, strict=True)]
+    most, interval = "up to " * bool(result.sure), near[0].interval_ms
     if len(limits) == 1:
+        sure = "" if interval is None or most else f" ({between(*interval)})"
         least = replace(result, fastest_ms=ends[0])
-        return none_within(least, ends[0], table, near[0].interval_ms)
-    of = result.space if table is None else f"{table}, a table of {result.space},"
-    surely, most = (" for sure", "up to ") if result.sure else ("", "")
+        return none_within(least, f"the fastest takes {most}{ends[0]:.3g} ms{sure}", table)
     takes = " and ".join(
         f"{most}{milliseconds(end)} on {limit.device}"
         for end, limit in zip(ends, limits, strict=True)
     )
-    words = f"no candidate of {of} is{result.budget_words()}{surely}; the nearest takes {takes}"
-    return AnswerIsNo(words, result.to_dict())
+    return none_within(result, f"the nearest takes {takes}", table, result.budget_words())
 
 
 # ---- The candidates that were scored, and those that are scored next.

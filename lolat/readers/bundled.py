@@ -36,7 +36,7 @@ def bundled_graph(spec: str, size: Size = OWN_SIZE) -> Graph | None:
         return None
     header, lines = _bundled()
     known = f"keras:{name.lower()}" if package == "keras" else header["tags"].get(spec, spec)
-    if known not in lines or installed_version(package) not in ("", header["packages"][package]):
+    if known not in lines or not _is_bundled_version(package):
         return None
     graph = Graph.from_dict(json.loads(lines[known]))
     return replace(graph, name=name) if is_of_size(graph, size) else None
@@ -48,16 +48,18 @@ def bundled_networks() -> list[str]:
     return networks
 
 
+def _is_bundled_version(package: str) -> bool:
+    """True unless a package is installed in another version than that of its bundled networks."""
+    return installed_version(package) in ("", _bundled()[0]["packages"][package])
+
+
 def check_name(spec: str) -> None:
     """NetworkError for a network that keras.applications lacks, told without Keras.
 
     All of its networks are bundled; nothing is refused if another version is installed.
     """
     package, _, name = spec.partition(":")
-    if package != "keras" or installed_version(package) not in (
-        "",
-        _bundled()[0]["packages"][package],
-    ):
+    if package != "keras" or not _is_bundled_version(package):
         return
     names = [n.partition(":")[2] for n in bundled_networks() if n.startswith("keras:")]
     if name.lower() not in map(str.lower, names):

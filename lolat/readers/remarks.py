@@ -8,12 +8,27 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from lolat.errors import NetworkError
+
 ALWAYS_DROPS = (
     "its dropouts drop elements at inference too: a CPU may take longer for their random numbers than for "
     "the network, and runs attention as single operations"
 )
 AS_COMPILED = "add --launch compiled, unless the answer says compiled"
 _DROPS = re.compile(r"\.\w*drop|(StochasticDepth|PatchDropout)\w*\.p")
+
+
+def fixed_words(what: str, size: object) -> str:
+    """The remark on a batch that a network fixes."""
+    return f"{what} is fixed at {size}: taken as the batch size and read at 1"
+
+
+def quantized_error(what: str, expected: str) -> NetworkError:
+    """The error for a network that a framework has quantized; `expected`: the network in float."""
+    return NetworkError(
+        f"{what} is quantized, which is not read; expected {expected}, or a quantized ONNX file",
+        code="quantized",
+    )
 
 
 def drop_rates(layer: Any) -> list[float]:

@@ -12,7 +12,7 @@ from lolat.device.attribution import Explanation
 from lolat.device.prediction import Prediction
 from lolat.errors import MissingPackageError
 from lolat.graph.counts import GROUPS
-from lolat.io.results import Result, plain_data
+from lolat.io.results import Result, answers_of, plain_data
 from lolat.io.writing import write_text
 from lolat.parameters import in_python
 from lolat.report import (
@@ -248,8 +248,7 @@ def _names(profile: str) -> dict[str, str]:
 
 def _costs(costs: Any) -> list[dict[str, Any]]:
     """A row for each device and number of them; modes and rented machines as the table names them."""
-    answers = getattr(costs, "answers", (costs,))
-    every = [(cost, option) for cost in answers for option in cost.options]
+    every = [(cost, option) for cost in answers_of(costs) for option in cost.options]
     return [
         row
         | _names(cost.device)
@@ -265,7 +264,7 @@ def _costs(costs: Any) -> list[dict[str, Any]]:
 def _budgets(answer: Any) -> list[dict[str, Any]]:
     """A row for each asked batch size: the largest value within the time, its own value, the next one."""
     rows = []
-    for one in getattr(answer, "answers", (answer,)):
+    for one in answers_of(answer):
         best, after = one.best.prediction, one.next
         low, high = best.interval_ms or (None, None)
         rows.append(

@@ -8,7 +8,7 @@ from typing import Any
 
 from lolat.device.prediction import Prediction
 from lolat.errors import InputError, MissingPackageError, arg
-from lolat.io.results import Result
+from lolat.io.results import Result, answers_of
 from lolat.report import prediction
 from lolat.report.cost_table import SAMPLE, way_words
 from lolat.report.ranked import cards, device_words
@@ -346,7 +346,7 @@ def _draw_serving(answer: Any, axes: Axes) -> Any:
 def _draw_costs(found: Any, axes: Axes) -> Any:
     """US$ over hours with their intervals: a curve over the numbers of devices of each device, batch."""
     dots: dict[str, list[Any]] = defaultdict(list)
-    for of in getattr(found, "answers", (found,)):
+    for of in answers_of(found):
         name = f"{short_name(of.device)}, {way_words(of)}, batch {of.batch_size:,}"
         dots[name] += [o for o in of.timed if o.dollars is not None]
     if not any(dots.values()):

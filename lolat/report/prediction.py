@@ -179,16 +179,26 @@ def range_words(answer: Any) -> str:
     return ", ".join("not known" if place == "unknown" else place for place in places)
 
 
+def mostly(answer: Any) -> str:
+    """ "mostly ", if a part of the time is outside the measured range."""
+    share = answer.inside_share
+    is_part = share is not None and share <= 1.0 - NEGLIGIBLE_SHARE
+    return "mostly " * (answer.in_domain is True and is_part and not answer.host_bound)
+
+
+def memory_cell(answer: Any) -> str | None:
+    """The memory that an answer needs, and whether it does not fit; None if it is not known."""
+    needed, is_short = answer.memory_bytes, answer.fits is False
+    return None if needed is None else byte_size(needed) + " DOES NOT FIT" * is_short
+
+
 def _range(prediction: Prediction) -> str:
     """`range_words` with reasons (small network, large batch), or "by batch alone"."""
     topics = {topic(remark) for remark in prediction.warnings}
     why = ": small" * (SMALLER in topics) + ": large" * (LARGER in topics)
     if prediction.in_domain is None and prediction.query.model.file.timed_batches:
         return "by batch alone"
-    share, waits = prediction.inside_share or 0.0, prediction.host_bound
-    is_part = prediction.in_domain is True and share <= 1.0 - NEGLIGIBLE_SHARE and not waits
-    mostly = "mostly " * is_part
-    return mostly + range_words(prediction) + why * (not waits)
+    return mostly(prediction) + range_words(prediction) + why * (not prediction.host_bound)
 
 
 def _runs_as(prediction: Prediction) -> str:
@@ -225,9 +235,6 @@ def table_of_predictions(
 
     has_others = any(relative(p) for p in predictions if p is not by_size.get(p.batch_size))
 
-    def memory(p: Prediction) -> str:
-        return byte_size(p.memory.total_bytes) + " DOES NOT FIT" * (p.fits is False)
-
     columns = [
         Column("network", lambda p: plain(p.query.network), is_text=True, page="varied"),
         Column("device", device_words, is_text=True, is_whole=True),
@@ -240,7 +247,7 @@ def table_of_predictions(
         Column("$ a million", lambda p: (is_priced and p.dollars_per_million) or None, digits),
         Column(limits.heading, lambda p: limits.kept(p) if limits else None, is_text=True),
         Column("measured range", _range, is_text=True),
-        Column("memory", memory, is_text=True),
+        Column("memory", memory_cell, is_text=True),
     ]  # fmt: skip
     yield ReportTable(columns, predictions, stacked=True)
     yield from filter(None, [differ, assumed_hosts(predictions)])
@@ -363,25 +370,26 @@ def _with_one_host(best: str, priced: Mapping[str, tuple[Prediction, float]]) ->
 
 def _rented(predictions: Sequence[Prediction]) -> Iterator[str]:
     """A line on the prices an hour, if a device has one and room."""
-    rented = dict.fromkeys(
-        f"{device_words(p)}: {p.instance}, ${digits(p.price_per_hour)}"
-        for p in predictions
-        if p.price_per_hour is not None and p.fits is not False
-    )
+    rented = [
+        f"{name}: {p.instance}, ${digits(p.price_per_hour)}"
+        for name, p in _with_price(predictions).items()
+    ]
     if len(rented) > MOST_RENTED:
-        rented = dict.fromkeys(f"{name} ${digits(price)}" for name, price in by_hour(predictions))
+        rented = [f"{name} ${digits(price)}" for name, price in by_hour(predictions)]
     if rented:
         yield f"Prices per hour, device always busy: {'; '.join(rented)} (yours: --prices FILE)"
 
 
 def by_hour(predictions: Sequence[Prediction]) -> list[tuple[str, float]]:
     """(device, US$ an hour) of the devices with a price and room, the lowest price first."""
-    prices = {
-        device_words(p): p.price_per_hour
-        for p in predictions
-        if p.price_per_hour is not None and p.fits is not False
-    }
+    prices = {name: p.price_per_hour or 0.0 for name, p in _with_price(predictions).items()}
     return sorted(prices.items(), key=lambda one: one[1])
+
+
+def _with_price(predictions: Sequence[Prediction]) -> dict[str, Prediction]:
+    """A prediction of each device with a price and room."""
+    rented = (p for p in predictions if p.price_per_hour is not None and p.fits is not False)
+    return {device_words(p): p for p in rented}
 
 
 def _lowest_rent(predictions: Sequence[Prediction], limits: Limits) -> Iterator[str]:

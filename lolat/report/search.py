@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from lolat.device.domain import NEGLIGIBLE_SHARE, Place, range_of
+from lolat.device.domain import Place, range_of
 from lolat.nas.fewshot import SAMPLES
 from lolat.nas.limits import surely_best
-from lolat.report.prediction import note_lines
+from lolat.report.prediction import memory_cell, mostly, note_lines, range_words
 from lolat.report.ranked import MOST_NOTES, grouped_notes
 from lolat.report.tables import Column, Part, ReportTable
 from lolat.units import between, byte_size, milliseconds, plain
@@ -89,10 +89,10 @@ def _of_device(result: SearchResult, place: int) -> Iterator[Column]:
     sure = "" if coverage is None else f"{100 * coverage:g} % sure of"
     yield Column(f"latency{_on(result, place)}", lambda c: of(c).latency_ms, milliseconds)
     yield Column(sure, lambda c: of(c).interval_ms, lambda ends: between(*ends))
-    yield Column("measured range", lambda c: _range(of(c)), is_text=True)
+    yield Column("measured range", lambda c: mostly(of(c)) + range_words(of(c)), is_text=True)
     if any(one.host_bound for one in each):
         yield Column("host-bound", lambda c: "yes" if of(c).host_bound else "no", is_text=True)
-    yield Column("memory", lambda c: _memory(of(c)), is_text=True)
+    yield Column("memory", lambda c: memory_cell(of(c)), is_text=True)
 
 
 def _summary(result: SearchResult) -> Iterator[str]:
@@ -153,21 +153,6 @@ def _heading(result: SearchResult | Ranking) -> Iterator[str]:
     for other in getattr(result, "others", ()):
         yield f"on {plain(other.device)} by {other.source}"
     yield ""
-
-
-def _range(candidate: FrontCandidate | OnDevice) -> str:
-    """The place of a candidate to the measured range, in words."""
-    share = candidate.inside_share
-    mostly = share is not None and share <= 1.0 - NEGLIGIBLE_SHARE
-    inside = "mostly inside" if mostly else "inside"
-    return {True: inside, False: "outside", None: "not known"}[candidate.in_domain]
-
-
-def _memory(candidate: FrontCandidate | OnDevice) -> str | None:
-    needed = candidate.memory_bytes
-    return (
-        None if needed is None else byte_size(needed) + " DOES NOT FIT" * (candidate.fits is False)
-    )
 
 
 def _named(candidate: FrontCandidate | BestCandidate) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from lolat.io.results import answers_of
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.units import plain
@@ -205,7 +206,7 @@ Part = str | ReportTable
 
 def one_by_one(found: Any, parts: Callable[[Any], Iterable[Part]]) -> Iterator[Part]:
     """The parts of an answer; of several, an empty line between two."""
-    for number, answer in enumerate(getattr(found, "answers", (found,))):
+    for number, answer in enumerate(answers_of(found)):
         yield from [""] * (number > 0)
         yield from parts(answer)
 

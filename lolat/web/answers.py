@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import zip_longest
@@ -16,6 +16,7 @@ from lolat.api.fastest import largest_within
 from lolat.api.model import Model
 from lolat.api.predicting import ask
 from lolat.api.profile_names import ALL
+from lolat.device.attribution import AtSize
 from lolat.device.budget import budget, value_words
 from lolat.device.domain import Place, range_of
 from lolat.device.prediction import Prediction
@@ -23,6 +24,7 @@ from lolat.device.question import LatencyQuestion, Question
 from lolat.device.summary import called, not_alike
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
+from lolat.io.results import answers_of
 from lolat.llm.answer import BREAKDOWN, ServingConfig
 from lolat.llm.compare import side_by_side
 from lolat.llm.decoder import Decoder
@@ -74,8 +76,6 @@ ROUNDED = 5e-4
 """A share that is written as 0.0 %."""
 OTHERS = "offer", "without_checkpointing"
 """Choices of `Costs` that are not among its rows."""
-AtSize = Callable[[int], Graph]
-"""Reads the network again at another resolution."""
 
 
 def card(
@@ -189,7 +189,7 @@ def _training(
 ) -> Card:
     asked = TrainingQuestion(**_training_question(form, question))
     cost = costs_of(device.model, trained, asked)
-    ran = dict.fromkeys(plain(one.model) for one in _each(cost))
+    ran = dict.fromkeys(plain(one.model) for one in answers_of(cost))
     is_own = form.subject.is_decoder or [*ran] == [plain(device.model.file.device)]
     known = device.name if is_own else "; ".join(ran)
     about = TrainingCard(
@@ -242,13 +242,9 @@ def beside(
         served = [card for card in cards if isinstance(card, ServingCard)]
         return _served_beside(form, question, served, left_out)
     trained = [card for card in cards if isinstance(card, TrainingCard)]
-    costs = [one for card in trained for one in _each(card.cost)]
+    costs = [one for card in trained for one in answers_of(card.cost)]
     on = ",".join(card.device.argument for card in cards)
     return _costs(form, with_modes(joined(costs, {}, question["precision"])), on)
-
-
-def _each(cost: Cost | Costs) -> Sequence[Cost]:
-    return cost.answers if isinstance(cost, Costs) else [cost]
 
 
 def trained_on_all(form: Form, question: Values, trained: Any) -> SideBySide:

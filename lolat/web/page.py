@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lolat import __version__
+from lolat.device.attribution import AtSize
 from lolat.device.prediction import domain_words, interval_words
 from lolat.errors import LolatError
 from lolat.readers.size import Size
@@ -100,7 +101,7 @@ class Pages:
         except LolatError:
             return None
 
-    def _at_size(self, spec: str) -> answers.AtSize:
+    def _at_size(self, spec: str) -> AtSize:
         """Reads a network at another resolution."""
         return lambda side: self.networks.get(spec, Size((side,)))
 

@@ -22,6 +22,7 @@ from lolat.readers.keras.layers import rule_of
 from lolat.readers.keras.named import without_weights
 from lolat.readers.keras.trace import KerasReader, calling, functional_of, inference
 from lolat.readers.ops import einsum_terms
+from lolat.readers.remarks import fixed_words, quantized_error
 from lolat.readers.size import AnySize, InputForm, Size, as_size, filled
 from lolat.readers.user_modules import quietly
 
@@ -40,11 +41,8 @@ def read_model(model: Any, name: str = "", input_size: AnySize = None) -> Graph:
                 "expected the network before that"
             )
         if getattr(layer, "quantization_mode", None):
-            raise NetworkError(
-                f"{layer.name} of {model.name!r} is quantized, which is not read; expected the network "
-                "from before quantize(), or a quantized ONNX file",
-                code="quantized",
-            )
+            what = f"{layer.name} of {model.name!r}"
+            raise quantized_error(what, "the network from before quantize()")
     reader = KerasReader(name or model.name, model, rule_of)
     with quietly(), _known_shapes(reader):
         sizes = as_size(input_size)
@@ -141,7 +139,7 @@ def _example(model: Any, size: Size, batch_size: int | None, said: list[str] | N
     ]
     fixed = (tensors[0].shape[0] or 1) if functional_of(model) is not None else 1
     if said is not None and fixed > 1:
-        said.append(f"its batch is fixed at {fixed}: taken as the batch size and read at 1")
+        said.append(fixed_words("its batch", fixed))
     return keras.tree.pack_sequence_as(structure, made)
 
 

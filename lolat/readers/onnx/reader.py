@@ -22,6 +22,7 @@ from lolat.graph import Graph
 from lolat.readers.batch import for_one_batch, with_remarks
 from lolat.readers.onnx.inputs import Input, inputs_of, set_sizes
 from lolat.readers.onnx.patterns import node_name
+from lolat.readers.remarks import fixed_words
 from lolat.readers.size import AnySize, as_size
 from lolat.units import one_line, shortened
 
@@ -90,7 +91,7 @@ def _graph(model: Any, name: str, input_size: AnySize) -> Graph:
             "with a batch that is open (dynamic_axes or dynamic_shapes of torch.onnx.export)"
         ) from None
     remarks += [
-        f"input {name!r} is fixed at {one.fixed} x ...: taken as the batch size and read at 1"
+        fixed_words(f"input {name!r}", f"{one.fixed} x ...")
         for name, one in inputs.items() if one.fixed > 1
     ]  # fmt: skip
     graph = replace(graph, warnings=(*remarks, *graph.warnings))

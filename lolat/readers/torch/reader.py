@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from lolat.errors import LolatError, MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.readers.batch import with_remarks
-from lolat.readers.remarks import AS_COMPILED
+from lolat.readers.remarks import AS_COMPILED, quantized_error
 from lolat.readers.size import AnySize, Size, as_size
 from lolat.readers.torch.inputs import calls, first_layer, tensors_in
 from lolat.readers.torch.reading_errors import PRODUCT, most_positions, reading_error
@@ -103,11 +103,8 @@ def _refuse(model: Any) -> None:
     parts = itertools.chain(model.named_modules(), model.named_parameters())
     for path, kind in ((path, type(part)) for path, part in parts):
         if _QUANTIZED.match(f"{kind.__module__}.{kind.__name__}"):
-            raise NetworkError(
-                f"{path or 'it'} is quantized (a {kind.__name__} of {kind.__module__.partition('.')[0]}), "
-                "which is not read; expected the network in float that it was made from, or a quantized "
-                "ONNX file", code="quantized",
-            )  # fmt: skip
+            what = f"{path or 'it'}, a {kind.__name__} of {kind.__module__.partition('.')[0]},"
+            raise quantized_error(what, "the network in float that it was made from")
 
 
 def _run_as(model: Any, example: Any) -> Iterator[str]:
