@@ -35,6 +35,7 @@ SHARDINGS = ("none", "zero1", "zero2", "fsdp", "hybrid")
 OPTIMIZERS = (
     "sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw", "adadelta", "lion", "adamw8bit"
 )  # fmt: skip
+NETWORK_OPTIMIZER, DECODER_OPTIMIZER = "sgd", "adamw"  # if none is given
 OTHER_OPTIMIZERS = {  # in transformers' TrainingArguments
     "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw", "adamw_8bit": "adamw8bit",
     "adamw_bnb_8bit": "adamw8bit", "lion_32bit": "lion",

@@ -24,7 +24,15 @@ from lolat.hardware.prices import Offer, price_list
 from lolat.hardware.rental import Rental, instances_of, rental_of, slower_words
 from lolat.io.results import Remark, plain_data
 from lolat.llm.names import find_decoder, is_decoder
-from lolat.parameters import COVERAGE, LENGTH, PARAMETERS, SIZE, InputSize
+from lolat.parameters import (
+    COVERAGE,
+    DECODER_OPTIMIZER,
+    LENGTH,
+    NETWORK_OPTIMIZER,
+    PARAMETERS,
+    SIZE,
+    InputSize,
+)
 from lolat.readers.size import as_size
 from lolat.training.auto_batch import CLOSE, At, Plan, auto_batch, with_batch
 from lolat.training.best import best_of
@@ -309,7 +317,7 @@ def cost_on(
     samples, length, useful = _data(trained, asked)
     run = TrainingRun(
         batch_size=1 if largest else as_whole(asked.batch_size), samples=samples, epochs=asked.epochs,
-        optimizer=asked.optimizer or ("adamw" if is_decoder else "sgd"),
+        optimizer=asked.optimizer or (DECODER_OPTIMIZER if is_decoder else NETWORK_OPTIMIZER),
         coverage=COVERAGE if asked.coverage is None else asked.coverage,
         validation=asked.validation_samples,
         accumulate=1 if asked.accumulate is None else asked.accumulate,

@@ -19,7 +19,7 @@ from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.llm.gpu import GPU, ServingSection, TrainingLevel, short
 from lolat.llm.names import find_decoder
 from lolat.optimizers import optimizer_named
-from lolat.parameters import CHECKPOINTING, LAUNCHES, PARAMETERS, SHARDINGS
+from lolat.parameters import CHECKPOINTING, DECODER_OPTIMIZER, LAUNCHES, PARAMETERS, SHARDINGS
 from lolat.tables.devices import of_devices
 from lolat.tables.networks import accumulated
 from lolat.tables.trainer_log import logged_rate
@@ -117,7 +117,7 @@ def _run_of(row: Row, folder: Path, hardware: Hardware) -> TrainedRow:
             why = f"{column} {row[column]} is not predicted; expected 1"
             raise InputError(why, code="not-predicted")
     precision, sharding, checkpointing, launch = (_word(row, column) for column in WORDS)
-    updates = optimizer_named(row.get("optimizer") or "adamw")
+    updates = optimizer_named(row.get("optimizer") or DECODER_OPTIMIZER)
     try:
         decoder = find_decoder(row["model"])
     except InputError as error:

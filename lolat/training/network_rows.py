@@ -6,6 +6,7 @@ from lolat.device.file import DeviceFile
 from lolat.fitting.refined import TrainingParts
 from lolat.graph import Graph
 from lolat.graph.edits import as_trained
+from lolat.parameters import NETWORK_OPTIMIZER
 from lolat.readers import read
 from lolat.tables.networks import TimedNetwork
 from lolat.training.decoder_rows import row_link
@@ -18,8 +19,8 @@ from lolat.units import percent
 
 
 def step_run(row: TimedNetwork) -> TrainingRun:
-    """Return the run of a timed step, with the row's optimizer, or sgd if it has none or is silent."""
-    optimizer = "sgd" if row.optimizer in ("", "none") else row.optimizer
+    """Return the run of a timed step, with the row's optimizer, else with NETWORK_OPTIMIZER."""
+    optimizer = NETWORK_OPTIMIZER if row.optimizer in ("", "none") else row.optimizer
     return TrainingRun(row.batch_size, optimizer=optimizer, accumulate=row.accumulate)
 
 

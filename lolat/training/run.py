@@ -10,7 +10,7 @@ from lolat.device.question import as_whole
 from lolat.errors import InputError, arg
 from lolat.hardware.links import OFF_BETWEEN, Link, given_link
 from lolat.io.results import Remark
-from lolat.parameters import COVERAGE, PARAMETERS, check_given
+from lolat.parameters import COVERAGE, NETWORK_OPTIMIZER, PARAMETERS, check_given
 from lolat.training.parallel import NONE
 from lolat.units import plural
 
@@ -30,7 +30,7 @@ class TrainingRun:
     batch_size: int
     samples: int | None = None
     epochs: int = 1
-    optimizer: str = "sgd"
+    optimizer: str = NETWORK_OPTIMIZER
     coverage: float = COVERAGE
     validation: int | None = None
     accumulate: int = 1

@@ -13,7 +13,16 @@ from lolat.errors import InputError, LolatError, without_options
 from lolat.io.forms import FILES
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.llm.names import published
-from lolat.parameters import BEST, COVERAGE, EVEN, LENGTH, SIZE, TRACE
+from lolat.parameters import (
+    BEST,
+    COVERAGE,
+    DECODER_OPTIMIZER,
+    EVEN,
+    LENGTH,
+    NETWORK_OPTIMIZER,
+    SIZE,
+    TRACE,
+)
 from lolat.readers.bundled import bundled_networks
 from lolat.readers.size import OWN_SIZE, Size, as_size
 from lolat.units import plain, shortened
@@ -210,7 +219,7 @@ TABS = {
         replace(CHECKPOINTING, default="", choices={"": "as the network says"} | AGAIN),
         replace(FASTEST, hint="fastest: of fp32, tf32 and amp, in both layouts"),
         *MODE[1:],
-        Field("optimizer", "Optimizer", "sgd", choices=_words("optimizer")),
+        Field("optimizer", "Optimizer", NETWORK_OPTIMIZER, choices=_words("optimizer")),
         Field("tune", "What is trained", "", "empty: as the network says; full, lora:16 (adapters), "
               "frozen (all but the last layer)", parse=what_is_tuned),
         Field("sharding", "Divided among the devices", "none",
@@ -231,7 +240,7 @@ TABS = {
         CHECKPOINTING,
         Field("precision", "Precision", "", choices=_of(("amp", "bf16"), "mixed (amp)")),
         MODE[1],
-        Field("optimizer", "Optimizer", "adamw", choices=_words("optimizer")),
+        Field("optimizer", "Optimizer", DECODER_OPTIMIZER, choices=_words("optimizer")),
         Field("sharding", "Divided among the GPUs", "fsdp", choices=SHARDED),
         replace(REPLICAS, default="8"),
         *RENTED,

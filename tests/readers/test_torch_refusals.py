@@ -392,7 +392,7 @@ def test_causal_attention_is_told_where_it_takes_less_time(steps: int, causal: b
 def test_other_quantized_layers_are_refused_by_name() -> None:
     """A float network with the operations that a quantizer wants is read."""
     recurrent = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.LSTM(3, 4)), {nn.LSTM})
-    with pytest.raises(NetworkError, match=r"^0 is quantized .a LSTM of torch.*network in float"):
+    with pytest.raises(NetworkError, match=r"^0, a LSTM of torch, is quantized.*network in float"):
         lolat.read((recurrent, torch.zeros(1, 5, 3)))
     ready = Does(lambda m, x: m.sum.add(m.layer(x), x))
     ready.layer, ready.sum = nn.Linear(8, 8), torch.ao.nn.quantized.FloatFunctional()
