@@ -53,10 +53,10 @@ class BatchLimits(NamedTuple):
 class Framework(msgspec.Struct, frozen=True):
     """A framework's defaults.
 
-    `option`: its option that limits sequences. `polls`: that of the steps until the scheduler looks for
-    requests, 1 if not given; "" if it has none. `limits`: by memory, the largest cards first; `fp8_limits`:
-    cards without FP8 have the last of them. `overheads`: those assumed for a GPU without served rows.
-    `memory_share`: the fraction of a GPU's memory that it uses. `cache_share`: the fraction of the memory
+    `option`: its option that limits sequences. `polls`: its option for the steps between two looks
+    for new requests, 1 if not given; "" without one. `limits`: by memory, the largest cards first;
+    `fp8_limits`: cards without FP8 have the last of them. `overheads`: those assumed for a GPU without
+    served rows. `memory_share`: the fraction of a GPU's memory that it uses. `cache_share`: the fraction of the memory
     beside the weights that caches get. `own_gib`, `token_gib`: GiB that it reserves for itself, and for
     each token of a step. `fp8_cache`: quantized weights go with an FP8 cache on any GPU, else only on GPUs
     with FP4. `token_each`: a step must have a token for each request that it may hold. `mixes`, `reserves`:

@@ -141,9 +141,10 @@ class ServedRow:
 
 
 class ServedFit(FrameworkFit, frozen=True, kw_only=True, omit_defaults=True):
-    """A fit to served rows that can go on.
+    """A fit to served rows, to which later rows can be added.
 
-    `own`: the rows that `lolat fit` was given. `before`: the fit without them, so that each counts once.
+    `own`: the rows that `lolat fit` was given. `before`: the fit without them, from which a later fit
+    starts, so that each row counts once.
     `own_error`: median relative errors of `own` held out, per output token and, if known, to the first one;
     `was_error`: those before the fit.
     """

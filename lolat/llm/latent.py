@@ -146,7 +146,7 @@ def convolution_ms(
 
 
 def delta_ms(t: Terms, rows: Sizes, specs: GpuRates, dtype: str, variant: str, alone: bool) -> Any:
-    """(rows,) ms of the gated delta rule; `variant` "one": of a token, which moves each state."""
+    """(rows,) ms of the gated delta rule; `variant` "one": of one token, for which each state is moved."""
     b, n, k, k_dim, v, v_dim = (rows[c] for c in DELTA)
     moved = HALF * b * n * (2.0 * k * k_dim + 2.0 * v * v_dim)
     if variant == "one":

@@ -118,7 +118,7 @@ def _grouped(config: Config) -> str:
 
 
 def group_of(config: Config) -> float:
-    """Return the number of elements that share a scale in weights of 4 bits; inf: those of an output."""
+    """Return the number of elements that share a scale in weights of 4 bits; inf: all of an output."""
     quantized = config.part(KEYS)
     if config.given.get("model_type") == "kimi_k2":
         return KIMI_GROUP

@@ -49,7 +49,7 @@ class RequestTimes(NamedTuple):
 
     @classmethod
     def together(cls, several: Sequence[RequestTimes]) -> RequestTimes:
-        """Return the times of replicas' requests as those of one."""
+        """Join the times of the requests of several replicas."""
         arrays = (np.concatenate(each) for each in zip(*(one[:4] for one in several), strict=True))
         rest = (np.mean(each, axis=0) for each in zip(*(one[4:] for one in several), strict=True))
         return cls._make([*arrays, *rest])

@@ -108,7 +108,7 @@ class Objective:
         return networks
 
     def _refuse_other(self, row: Row) -> None:
-        """Raise InputError unless the score is by this function; no `code` may be any."""
+        """Raise InputError unless the score is by this function; an empty `code` is not compared."""
         remedy = REMEDY.format(arg("accuracy"))
         if row["objective"] != self._name:
             of, expected = f"a score by {row['objective']}", f"scores by {self._name}"

@@ -253,9 +253,10 @@ def _compared(result: SearchResult, limits: Sequence[Limit], rows: np.ndarray) -
 def _to_score(
     limits: Sequence[Limit], most: int, given: np.ndarray | None
 ) -> tuple[np.ndarray, str, np.ndarray]:
-    """Return the candidates within the time, or a fast one if they are more than `most`; and the method.
+    """Return the candidates to score first, the search's method, and the candidates that it compares.
 
-    The third result is all candidates; of a large space some, drawn at random. `given`: those of a table.
+    The first are all within the time, or a fast one if these are more than `most`. The last are all of the
+    space, of a large one a random sample. `given`: those of a table.
     """
     if given is not None:
         return given, EXHAUSTIVE, given

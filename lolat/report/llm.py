@@ -143,8 +143,9 @@ def breakdown(row: ServingConfig) -> list[tuple[str, str, float]]:
 
 
 def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column]:
-    """The columns of a configuration; without times if it does not fit or is overloaded. The tokens/s in
-    all are those of the load if that is a rate.
+    """The columns of a configuration; without times if it does not fit or is overloaded.
+
+    If the load is a rate, the tokens/s in all are those of the requests that arrive.
     """
     at = answer.asked.percentile
     experts, groups = (any(row.split[n] > 1 for row in rows) for n in (1, 2))

@@ -342,7 +342,7 @@ def with_modes(costs: Costs) -> Costs:
 
 
 def _cheaper_without_checkpointing(costs: Costs, asked: AskAbout) -> Choice | None:
-    """The cheapest choice without checkpointing, `asked` with as large updates; None if not cheaper."""
+    """The cheapest choice without checkpointing, with updates of the same size; None if not cheaper."""
     best, tried = costs.cheapest, {c.checkpointing for c in costs.answers}
     if best is None or best.checkpointing is None or NONE in tried:
         return None

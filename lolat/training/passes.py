@@ -114,7 +114,7 @@ class DecoderPasses:
         return self.sequences * self.length
 
     def kind(self, parallel: Parallel) -> str:
-        """Return what runs share if one tells the time of another: trained part, shards, checkpoints."""
+        """Return what two runs of one kind have in common: trained part, sharding, checkpointing."""
         sharding = parallel.sharding if parallel.devices > 1 else "one GPU"
         return f"{self.tuning.part}, {sharding}, {self.checkpointing}"
 

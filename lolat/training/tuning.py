@@ -57,7 +57,7 @@ class Tuning:
 
     @classmethod
     def named(cls, text: str, layers: int = HEAD) -> Tuning:
-        """Read full, lora:RANK, lora:RANK:bf16, frozen:LAYERS or frozen, which is all of the `layers`."""
+        """Read full, lora:RANK, lora:RANK:bf16, frozen:LAYERS, or frozen, which means all `layers`."""
         found = re.fullmatch(
             r"(full)|(frozen)|(?:(lora)|frozen):([1-9]\d{0,5})((?(3)(?::bf16)?|))",
             text.strip().lower(),

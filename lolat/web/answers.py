@@ -127,7 +127,7 @@ def _latency(
 
 
 def named_apart(cards: Sequence[Card]) -> list[Card]:
-    """The cards; those of one name are called by the keys of their devices."""
+    """The cards; several of one name get the keys of their devices for names."""
     names = [card.name for card in cards]
     return [
         card if names.count(card.name) == 1 else replace(card, name=plain(card.device.key))

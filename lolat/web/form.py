@@ -462,8 +462,7 @@ class Form:
     def link(self, **changes: str) -> str:
         """The query string that gives this view again, with some fields changed.
 
-        It names what each field holds, though it is as at first, so that a link keeps its meaning when the
-        first texts change.
+        It also has the fields that hold their defaults, so that it keeps its meaning when these change.
         """
         held = {name: text for name in self.fields if (text := self.text(name))}
         more = self.refused or [""] * (not self.ticked)

@@ -101,7 +101,7 @@ class NetworkCache:
         return graph if ending == "json" else replace(graph, name=stem)
 
     def _in_turn(self, key: Key, read: Callable[[], Graph]) -> Graph:
-        """Read a network, or take the result of who read the same one meanwhile."""
+        """Read a network, or take what another request has read of it meanwhile."""
         with self._turn:
             if key not in self._graphs:
                 _keep(self._graphs, key, read())
