@@ -154,8 +154,8 @@ def fit_overheads(
 ) -> FrameworkOverheads:
     """Fit the overheads to served rows; they shrink toward `start`.
 
-    If the rows of one server share a level, it is fitted too. Overheads that move far could imitate that level
-    within the loads of the rows, but not beyond; so a move then costs its square.
+    If the rows of one server share a level, it is fitted too. Overheads that move far could imitate
+    that level within the loads of the rows, but not beyond; so a move then costs its square.
     """
     names, numbers = np.unique(timed.group, return_inverse=True)
     weight = np.sqrt(np.minimum(1.0, A_GROUP / np.bincount(numbers, minlength=len(names))))[numbers]

@@ -53,16 +53,17 @@ class BatchLimits(NamedTuple):
 class Framework(msgspec.Struct, frozen=True):
     """A framework's defaults.
 
-    `option`: its option that limits sequences. `polls`: its option for the steps between two looks
-    for new requests, 1 if not given; "" without one. `limits`: by memory, the largest cards first;
+    `option`: its option that limits sequences. `polls`: its option for the steps between two looks for
+    new requests, 1 if not given; "" without one. `limits`: by memory, the largest cards first;
     `fp8_limits`: cards without FP8 have the last of them. `overheads`: those assumed for a GPU without
-    served rows. `memory_share`: the fraction of a GPU's memory that it uses. `cache_share`: the fraction of the memory
-    beside the weights that caches get. `own_gib`, `token_gib`: GiB that it reserves for itself, and for
-    each token of a step. `fp8_cache`: quantized weights go with an FP8 cache on any GPU, else only on GPUs
-    with FP4. `token_each`: a step must have a token for each request that it may hold. `mixes`, `reserves`:
-    as in Rule. `rounds`, `range_ratio`: requests for each concurrent one, and their lengths, where
-    published rows do not state them. `is_rate_checked`: its requests at a rate were compared with served
-    ones. `asks_for_fp8_cache`: the option without which its cache is in bfloat16.
+    served rows. `memory_share`: the fraction of a GPU's memory that it uses. `cache_share`: the
+    fraction of the memory beside the weights that caches get. `own_gib`, `token_gib`: GiB that it
+    reserves for itself, and for each token of a step. `fp8_cache`: quantized weights go with an FP8
+    cache on any GPU, else only on GPUs with FP4. `token_each`: a step must have a token for each
+    request that it may hold. `mixes`, `reserves`: as in Rule. `rounds`, `range_ratio`: requests for
+    each concurrent one, and their lengths, where published rows do not state them. `is_rate_checked`:
+    its requests at a rate were compared with served ones. `asks_for_fp8_cache`: the option without
+    which its cache is in bfloat16.
     """
 
     title: str

@@ -27,7 +27,7 @@ from lolat.readers.opened_files import Stamps, Watch, stamp
 from lolat.readers.source_hashes import code_of
 from lolat.units import plural
 
-OF_A_CANDIDATE = ("arch", "candidate", "choices")
+CANDIDATE_ARGUMENTS = ("arch", "candidate", "choices")
 """Names of a function's parameter: the text, the integers, or the values by position."""
 
 SYNCED_EVERY_S = 1.0
@@ -71,7 +71,7 @@ class Objective:
         )
         with user_code("reading the parameters of the objective", f"expected {expected}"):
             signature = inspect.signature(self.function)
-        self._named = [p for p in signature.parameters if p in OF_A_CANDIDATE]
+        self._named = [p for p in signature.parameters if p in CANDIDATE_ARGUMENTS]
         if not self._named:
             raise InputError(
                 f"{arg('objective')} has the parameters {signature}; expected one: name it arch (the "

@@ -51,22 +51,23 @@ RATE_COLUMNS = (
 )  # fmt: skip
 """Columns of samples a second, for tables without times."""
 TIMED_COLUMNS = (*TIME_COLUMNS, *IN_MS, *RATE_COLUMNS)
-WAYS = {False: "infer_", True: "train_"}
+PREFIXES = {False: "infer_", True: "train_"}
 """True for training -> the beginning of timm's columns of times; one table may have both passes."""
-OF_TIMM = "momentum"
+TIMM_OPTIMIZER = "momentum"
 """The optimizer of timm's benchmark.py: create_optimizer_v2's "sgd" has a momentum of 0.9."""
-OF_TRAINER = "adamw"
+TRAINER_OPTIMIZER = "adamw"
 """The optimizer that transformers' Trainer takes if none is given, for rows with its log."""
-SEVERAL = (
+DEVICES = (
     "parallel", "gpus", "num_gpus", "n_gpus", "gpu_count", "num_devices", "device_count",
     "replicas", "world_size", "num_processes",
 )  # fmt: skip
 """Columns with the number of devices of a row, or with the way in which they split the network."""
 ACCUMULATED = ("gradient_accumulation", "gradient_accumulation_steps", "accumulate")
 """Columns with the number of batches that each device adds up for an update."""
-ONE = ("", "1", "no")
+SINGLE = ("", "1", "no")
 """Cells of such columns that mean one device."""
-MILLIONS = ("params_millions", "param_count")  # columns of millions of parameters, in timm's tables
+PARAMETERS = ("params_millions", "param_count")
+"""Columns of millions of parameters, in tables of timm."""
 LARGEST_SIZE = 2**20
 EXPECTED_NETWORKS = (
     "expected the columns network (or model), batch_size and latency_ms (or latency_s, latency_us, "
@@ -118,8 +119,8 @@ class TimedNetwork:
     @property
     def optimizer(self) -> str:
         """The optimizer whose update is part of the training step; "none", or "" if the table is silent."""
-        is_timm = self.mode.training and any(name.startswith(WAYS[True]) for name in self.row)
-        usual = OF_TRAINER if is_logged(self.row) else OF_TIMM if is_timm else ""
+        is_timm = self.mode.training and any(name.startswith(PREFIXES[True]) for name in self.row)
+        usual = TRAINER_OPTIMIZER if is_logged(self.row) else TIMM_OPTIMIZER if is_timm else ""
         return self.row.get("optimizer") or usual
 
 
@@ -140,7 +141,7 @@ class NetworkTable:
     def say_assumed(self, warn: Warn) -> None:
         """Warn of columns that are not read, and of an assumed execution mode or batch size."""
         if len(_ways(self.columns)) > 1:
-            for way in {*WAYS.values()} - {WAYS[row.mode.training] for row in self.rows}:
+            for way in {*PREFIXES.values()} - {PREFIXES[row.mode.training] for row in self.rows}:
                 warn(
                     f"{self.path} has times of inference and of training: the columns {way}... are left "
                     "out; a column pass says which are read"
@@ -224,30 +225,30 @@ def read_networks(
 
 def on_several(row: Row) -> bool:
     """True for a row that ran on more than one device."""
-    return any(row.get(column, "") not in ONE for column in SEVERAL)
+    return any(row.get(column, "") not in SINGLE for column in DEVICES)
 
 
 def _is_split(row: Row) -> bool:
     """True if a word of the row, for example tp2, says that devices split the network."""
-    return (text := row.get("parallel", "")) not in ONE and not text.isdigit()
+    return (text := row.get("parallel", "")) not in SINGLE and not text.isdigit()
 
 
 def _ways(columns: Collection[str]) -> list[bool]:
     """Return the passes whose times a table of timm has: False for inference, True for training."""
     timed = [name for name in columns if name in (*TIME_COLUMNS, *RATE_COLUMNS)]
-    return [way for way, begin in WAYS.items() if any(n.startswith(begin) for n in timed)]
+    return [way for way, begin in PREFIXES.items() if any(n.startswith(begin) for n in timed)]
 
 
 def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
     mode = mode_of_row(row, usual)
     if is_logged(row):
         mode = replace(mode, training=True)
-    gpus = next((row.whole(c, 1, LARGEST_SIZE) for c in SEVERAL if row.get(c, "") not in ONE), 1)
+    gpus = next((row.whole(c, 1, LARGEST_SIZE) for c in DEVICES if row.get(c, "") not in SINGLE), 1)
     accumulate = accumulated(row)
-    other = WAYS[not mode.training]
+    other = PREFIXES[not mode.training]
     columns = [
         next((name for name in names if row.get(name) and not name.startswith(other)), "")
-        for names in (NETWORK_COLUMNS, BATCH_COLUMNS, TIMED_COLUMNS, MILLIONS)
+        for names in (NETWORK_COLUMNS, BATCH_COLUMNS, TIMED_COLUMNS, PARAMETERS)
     ]
     name, batch, time, millions = columns
     if not (name and time):
@@ -293,7 +294,7 @@ def size_of(row: Row, network: str, training: bool) -> int | None:
 
     InputError for tokens of a network from a package of images.
     """
-    package, other = network.partition(":")[0], WAYS[not training]
+    package, other = network.partition(":")[0], PREFIXES[not training]
     of_images = package in BY_NAME
     columns = (*PIXELS, *TOKENS) if of_images else (*TOKENS, *PIXELS)
     column = next((c for c in columns if row.get(c) and not c.startswith(other)), None)

@@ -240,13 +240,13 @@ def _traced(model: Any, name: str, size: Size, example: Any, axis: int) -> tuple
     # The first call is of floating-point numbers and guessed channels; where they are wrong, it says less.
     is_wrong = any(words in str(errors[0]) for words in ("indices", "channels, but got"))
     cause, fits = errors[-1 if is_wrong else 0], ""
-    by_side = PRODUCT.search(str(cause)) or any(words in str(cause) for words in OF_SHAPES)
+    by_side = PRODUCT.search(str(cause)) or any(words in str(cause) for words in SHAPES_DIFFER)
     if by_side and example is None and first_layer(model)[0] == "Conv2d":
         fits = _size_that_fits(model, name, size.numbers)
     raise reading_error(model, name, cause, size.numbers, fits, example)
 
 
-OF_SHAPES = ("must match", "Attempting to broadcast")
+SHAPES_DIFFER = ("must match", "Attempting to broadcast")
 """PyTorch's words where an operation's tensors have different shapes."""
 
 
