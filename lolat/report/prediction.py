@@ -371,7 +371,7 @@ def _with_one_host(best: str, priced: Mapping[str, tuple[Prediction, float]]) ->
 def _rented(predictions: Sequence[Prediction]) -> Iterator[str]:
     """A line on the prices an hour, if a device has one and room."""
     rented = [
-        f"{name}: {p.instance}, ${digits(p.price_per_hour)}"
+        f"{name}: {p.instance}, ${digits(p.price_per_hour or 0.0)}"
         for name, p in _with_price(predictions).items()
     ]
     if len(rented) > MOST_RENTED:
