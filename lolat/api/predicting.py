@@ -120,7 +120,6 @@ def predict_all(
     """Predict each network at each batch size on each device, in this order.
 
     Each device is in the execution mode asked for.
-
     `networks`: a mapping has the names that they are called by.
     Several cards answer in their fastest precisions if none is asked for: several precisions do not compare
     devices. `ranked`: the fastest device first, GPUs eager if no launch is asked for, as nobody chose the
