@@ -314,7 +314,7 @@ def test_python_compares_as_the_command_does(lolat: Command) -> None:
     assert json.loads(json.dumps(found)) == {k: printed[k] for k in found}
     costs = package.compare("eight.json", 1, files, samples=8, input_size=64, tune="lora:8")
     assert isinstance(costs, Costs)
-    with pytest.raises(InputError, match="batch_size 1: of training"):
+    with pytest.raises(InputError, match="batch_size 1 is for training"):
         package.compare("eight.json", 1, files, concurrency=8)
     with pytest.raises(
         InputError, match=r"batch_size: none; .*expected a number.* ask lolat\.predict"
