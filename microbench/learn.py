@@ -235,7 +235,7 @@ def wait_until_calm(
 
 
 WAITING = (
-    "start again (--wait waits for them; --threads 1 takes much less long beside them, for a "
+    "start again (--wait waits for them; --threads 1 is much faster beside them, for a "
     "profile of one thread), or the times include them"
 )
 

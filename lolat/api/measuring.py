@@ -39,6 +39,8 @@ DEFAULT_NETWORKS = (
 """Ten architectures, as whole networks not measured when learning; four of them share a block with the
 predefined ones."""
 GOOD, FAIR = 0.08, 0.15  # median errors up to which a model is good, and fair
+BUSY = "start again (--wait waits for them), or the times include them"
+"""The remedies on a busy machine; a profile of fewer threads would be another one."""
 FRESH = timedelta(minutes=10)
 """The age of a model, since its learning began, up to which its machine is not probed."""
 OK, DRIFTED, OTHER = "ok", "drifted", "another machine"
@@ -222,7 +224,7 @@ def evaluate(
         networks or DEFAULT_NETWORKS, batch_sizes or EVALUATED_BATCHES, as_size(input_size)
     )
     references = check.references_of(points_of(model.latencies_file.document), backend)
-    remark = None if wait else learn.busy(here | {"others_at_start": environment.others()})
+    remark = None if wait else learn.busy(here | {"others_at_start": environment.others()}, BUSY)
     with runners.Runner(backend, device, progress) as runner:
         if wait:
             learn.wait_until_calm(progress)

@@ -110,7 +110,8 @@ class Auto(click.ParamType):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Text into a value."""
-        return value if value == "auto" else self.item.convert(value, param, ctx)
+        is_auto = isinstance(value, str) and value.lower() == "auto"
+        return "auto" if is_auto else self.item.convert(value, param, ctx)
 
 
 class Word(click.Choice):
