@@ -121,7 +121,7 @@ class Word(click.Choice):
         super().__init__((*of.choices, *more), case_sensitive=False)
         self.of = of
         compared = "; `lolat predict NETWORK --on DEVICE --precision fp32,amp` compares several"
-        self.one_at_a_time = compared if of.name == "precision" and not more else "; one at a time"
+        self.one_at_a_time = compared if of.name == "precision" else "; one at a time"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Text into a choice."""

@@ -108,7 +108,7 @@ def test_the_numbers_are_the_models(opened: Any, model: Model, predictor: str) -
     assert f"{quantity(counts['flops'], 'MACs')} · {quantity(own)} parameters" in answer
     assert f"{quantity(counts['acts'])} convolution activations" in answer
     assert wanted.memory is not None
-    assert f"{byte_size(wanted.memory.total_bytes)} of the device's " in answer
+    assert f"{byte_size(wanted.memory.total_bytes)} of memory: " in answer
     assert ("outside the measured range" in answer.lower()) == (wanted.in_domain is False)
     assert f"Batch size {wanted.batch_size}: " in answer
     told = page.run("[...document.querySelectorAll('#doubts li')].map(l => l.textContent)")

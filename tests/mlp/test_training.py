@@ -132,7 +132,7 @@ class Filled:
 
 
 def test_a_loss_that_is_no_number_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "compiled", Filled(np.nan))
+    monkeypatch.setattr(training, "build_network", Filled(np.nan))
     with pytest.raises(LolatError, match="diverged in epoch 1"):
         trained(replace(STEPS, is_log=True), 2)
 
@@ -140,9 +140,9 @@ def test_a_loss_that_is_no_number_is_an_error(monkeypatch: pytest.MonkeyPatch) -
 def test_an_output_that_is_0_everywhere_is_dead_behind_a_relu_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(training, "compiled", Filled(-1.0))
+    monkeypatch.setattr(training, "build_network", Filled(-1.0))
     assert trained(STEPS, 3)[0] == []
-    monkeypatch.setattr(training, "compiled", Filled(0.0))
+    monkeypatch.setattr(training, "build_network", Filled(0.0))
     assert len(trained(replace(STEPS, is_log=True), 3)[1]) == 3
 
 
@@ -206,7 +206,7 @@ def test_a_network_whose_output_died_begins_again_from_other_weights(
     rows: LayerTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dying = Filled(-1.0, well=3)
-    monkeypatch.setattr(training, "compiled", dying)
+    monkeypatch.setattr(training, "build_network", dying)
     model = learn(rows, SMALL, ONE, epochs=4)
     assert len(set(dying.seeds)) == 3
     assert (model.training["tries"], len(model.training["losses"])) == (3, 4)
