@@ -219,14 +219,15 @@ def plural(count: int, word: str) -> str:
 
 INSTALLED = f"-packages{os.sep}"
 """A part of the path of each file of an installed package: site-packages, or Debian's dist-packages."""
+PYTHON = os.path.dirname(os.__file__) + os.sep
+"""The folder of Python's own library, with a separator at its end."""
 
 
 def user_line(error: BaseException) -> str:
     """ " at net.py:12": the last line of the user's own code, of a notebook's cell with its code; "" where
     there is none.
     """
-    python = os.path.dirname(os.__file__) + os.sep
-    others = (os.path.dirname(__file__) + os.sep, python, INSTALLED, "<frozen ")
+    others = (os.path.dirname(__file__) + os.sep, PYTHON, INSTALLED, "<frozen ")
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f for f in frames if not any(part in f.filename for part in others)]
     if not lines:

@@ -12,14 +12,14 @@ from typing import Any
 
 from lolat.io.forms import CODE_FILE
 from lolat.io.paths import cache_folder
-from lolat.units import INSTALLED
+from lolat.units import INSTALLED, PYTHON
 
 Stamps = dict[str, list[int] | None]
 """Path -> time of the last change (ns) and size of a file, None where there is none."""
 
 _CODE = (CODE_FILE, ".pyc", ".so")
 _ELSEWHERE = (
-    os.path.dirname(os.__file__) + os.sep,
+    PYTHON,
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
     "/dev/", "/proc/", "/sys/",
 )  # fmt: skip

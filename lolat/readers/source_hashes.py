@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 
 from lolat.io.forms import CODE_FILE
-from lolat.units import INSTALLED
+from lolat.units import INSTALLED, PYTHON
 
 _BEGAN = time.time()
 """Seconds; of a file that was written later, an older text may run."""
 MOST_MODULES = 1000  # that are looked at; more take too long to parse
-_PYTHON = os.path.dirname(os.__file__) + os.sep
 
 
 class UnknownCodeError(Exception):
@@ -89,7 +88,7 @@ def sources_of(modules: Iterable[str]) -> list[list[str]]:
         if len(found) > MOST_MODULES:
             raise UnknownCodeError
         top, path = name.partition(".")[0], _path(name.partition(".")[0])
-        if path.startswith(_PYTHON) or INSTALLED in path:
+        if path.startswith(PYTHON) or INSTALLED in path:
             if INSTALLED in path:
                 found[top] = f"{os.stat(path).st_mtime_ns} {os.stat(path).st_size}"
             continue
@@ -124,14 +123,14 @@ def _text(path: str) -> bytes:
 
 
 def _path(name: str) -> str:
-    """The file of a module; _PYTHON for one that Python has built in, "" for a folder and what is none.
+    """The file of a module; PYTHON for one that Python has built in, "" for a folder and what is none.
 
     UnknownCodeError for a module that no file has.
     """
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None) or _spec(name)
     if spec is not None and spec.origin in ("built-in", "frozen"):
-        return _PYTHON
+        return PYTHON
     if spec is not None and spec.origin and os.path.isfile(spec.origin):
         return spec.origin
     if module is not None and not hasattr(module, "__path__"):

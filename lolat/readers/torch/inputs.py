@@ -146,9 +146,8 @@ def _of_one(
     """
     from torch.utils import _pytree as pytree
 
-    example = (
-        dict(example) if isinstance(example, Mapping) else example
-    )  # a tokenizer's is of another class
+    if isinstance(example, Mapping):  # a tokenizer's is of another class
+        example = dict(example)
     if not tensors_in(example):
         raise NetworkError(
             f"the inputs of {name!r} are {value_words(example)}; expected tensors (of token ids "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import os
 import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator, Set
@@ -20,12 +19,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lolat.readers.remarks import LIBRARIES
 from lolat.readers.user_modules import quietly
-from lolat.units import INSTALLED, one_line
+from lolat.units import INSTALLED, PYTHON, one_line
 
 _HOLDERS = (dict, list, set, OrderedDict, defaultdict, deque)
 _WITHOUT = (torch.Tensor, type, ModuleType)
 _NOT_OWN = ("builtins", "lolat", "numpy")
-_PYTHON = os.path.dirname(os.__file__) + os.sep
 _MOST_STORED = 10_000
 """Entries of a global list or dictionary that is looked at; longer ones are data."""
 _DATA: Any = torch._C.TensorBase.data
@@ -138,7 +136,7 @@ def _files_of(model: Any) -> list[ModuleType]:
         path = getattr(file, "__file__", None) or ""
         if file is None or name in found or name.partition(".")[0] in (*LIBRARIES, *_NOT_OWN):
             continue
-        if INSTALLED in path or path.startswith(_PYTHON):
+        if INSTALLED in path or path.startswith(PYTHON):
             continue
         found[name] = file
         for value in [*vars(file).values()]:
