@@ -13,7 +13,8 @@ from functools import partial
 
 from msgspec import structs
 
-from lolat.graph import Graph, Operation
+from lolat.graph import Graph
+from lolat.graph.edits import folded
 from lolat.graph.layers import Layers
 from lolat.graph.quantized import SCHEMES, as_quantized
 
@@ -148,9 +149,6 @@ BLOCKS: tuple[Predefined, ...] = (
     row("mlp 2 x 4096", (1,), f.mlp, 4096, 4096, 2),
 )  # fmt: skip
 
-FOLDED_INTO = ("conv", "grouped_conv", "depthwise_conv")
-"""Kinds into which ONNX files fold the batch norm behind them."""
-
 MOBILE = (
     (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 32, 3, 2, 3), (6, 64, 4, 2, 3), (6, 96, 3, 1, 3),
     (6, 160, 3, 2, 3), (6, 320, 1, 1, 3),
@@ -233,7 +231,9 @@ def as_known(backend: str, graph: Graph) -> Graph:
         for o in graph.operations
     )
     known = structs.replace(graph, operations=operations)
-    return without_batch_norms(known) if name == "onnxruntime" else known
+    if name == "torch":
+        return known
+    return folded(known, range(len(operations))) or known
 
 
 def known_graphs(
@@ -241,21 +241,3 @@ def known_graphs(
 ) -> dict[str, Graph]:
     """The graph of each block by name, with the operations that a backend's measurements have."""
     return {b.name: as_known(backend, b.make()) for b in blocks}
-
-
-def without_batch_norms(graph: Graph) -> Graph:
-    """`graph` without the batch norms that are the only reader of a convolution's output."""
-    readers = graph.consumers()
-    operations: dict[int, Operation] = {}  # by the tensor that is written
-    for operation in graph.operations:
-        source = operation.inputs[0] if operation.kind == "batch_norm" else -1
-        before = operations.get(source)
-        if (
-            before is not None and before.kind in FOLDED_INTO
-            and len(readers[source]) == 1 and source not in graph.outputs
-        ):  # fmt: skip
-            attributes = {**before.attributes, "bias": True}
-            operation = structs.replace(before, outputs=operation.outputs, attributes=attributes)
-            del operations[source]
-        operations[operation.outputs[0]] = operation
-    return structs.replace(graph, operations=tuple(operations.values()))

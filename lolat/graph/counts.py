@@ -5,7 +5,7 @@ An operation whose kind has no formula is reported by name and counted as memory
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -425,9 +425,7 @@ def count(graph: Graph) -> GraphCounts:
         "traffic of its inputs and outputs" + ", without its products" * (kind in hiding)
         for kind, number in Counter(o.kind for o in unknown).items()
     )
-    macs = one.reshape(shape)[:, COLUMNS.index("flops")]
-    quantized = macs[[i for i, o in enumerate(graph.operations) if "bits" in o.attributes]]
-    share = float(quantized.sum()) / max(float(macs.sum()), 1.0)
+    share = share_of_macs(one.reshape(shape), ["bits" in o.attributes for o in graph.operations])
     told = (quantized_remark(share),) if share else ()
     return GraphCounts(fixed, scaled, graph.warnings + remarks + told, share)
 
@@ -444,9 +442,13 @@ def quantized_remark(share: float) -> str:
 @once
 def wide_share(graph: Graph) -> float:
     """The share of the multiply-accumulates that amp leaves in float32 (torch.autocast(enabled=False))."""
-    macs = count(graph).at(1)[:, COLUMNS.index("flops")]
-    wide = [i for i, o in enumerate(graph.operations) if kinds.WIDE in o.attributes]
-    return float(macs[wide].sum()) / max(float(macs.sum()), 1.0)
+    return share_of_macs(count(graph).at(1), [kinds.WIDE in o.attributes for o in graph.operations])
+
+
+def share_of_macs(counts: "np.ndarray", chosen: Sequence[bool]) -> float:
+    """The share of the multiply-accumulates in the chosen operations; `counts`: (operations, COLUMNS)."""
+    macs = counts[:, COLUMNS.index("flops")]
+    return float(macs[[*chosen]].sum()) / max(float(macs.sum()), 1.0)
 
 
 def _operation_counts(graph: Graph, operation: Operation, batch_size: int) -> Count:

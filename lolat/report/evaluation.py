@@ -46,7 +46,10 @@ def evaluation_lines(result: Evaluation) -> Iterator[Part]:
     yield ReportTable(columns, result.networks)
     yield ""
     kept = result.intervals
-    inside = "" if kept is None else f", {kept.inside} of {kept.of} inside {_intervals(kept.of)}"
+    inside = ""
+    if kept is not None:
+        which = "its interval" if kept.of == 1 else "their intervals"
+        inside = f", {kept.inside} of {kept.of} inside {which}"
     yield f"as predicted: {_errors(result.summary)}{inside}"
     if result.ratio is not None and result.ratio_taken_out is not None:
         ratio = f"{result.ratio:.2f} times as long as learned"
@@ -61,10 +64,6 @@ def evaluation_lines(result: Evaluation) -> Iterator[Part]:
         floor = percent(result.noise_floor)
         yield f"noise floor {floor}: repeated measurements of a block differ by this much"
     yield from (f"not measured: {key}: {reason}" for key, reason in result.failures.items())
-
-
-def _intervals(number: int) -> str:
-    return "its interval" if number == 1 else "their intervals"
 
 
 def _errors(figures: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from lolat.arrays import np
 from lolat.device.intervals import t_quantile
-from lolat.graph.counts import COLUMNS
+from lolat.graph.counts import share_of_macs
 from lolat.graph.quantized import (
     CONVERSION,
     DYNAMIC,
@@ -89,14 +89,13 @@ def in_int8(known: Mapping[str, Factors], analysis: Analysis, of_parts: np.ndarr
 
 def untimed_in_int8(known: Mapping[str, Factors], analysis: Analysis) -> float:
     """The share of multiply-accumulates that are quantized in a way that is not `known`."""
-    macs = analysis.counts.at(1)[:, COLUMNS.index("flops")]
     steps = int8_steps(analysis.graph)
     is_untimed = [
         "bits" in o.attributes
         and not (o.attributes.get(INT8) in known and (step.name or step.scheme != DYNAMIC))
         for o, step in zip(analysis.graph.operations, steps, strict=True)
     ]
-    return float(macs[is_untimed].sum()) / max(float(macs.sum()), 1.0)
+    return share_of_macs(analysis.counts.at(1), is_untimed)
 
 
 def int8_half_width(known: Mapping[str, Factors], graph: Graph, coverage: float) -> float:
