@@ -26,6 +26,7 @@ from lolat.device.question import DEFAULT, Question, RunAs
 from lolat.errors import InputError, arg
 from lolat.graph import Graph, Operation
 from lolat.graph.analysis import Analysis, analyze
+from lolat.graph.blocks import BlockName
 from lolat.graph.edits import (
     SMALL,
     bypassed,
@@ -77,11 +78,16 @@ class Attribution:
 
     KEYS = ("name", "latency_ms", "share", "terms=by_term", "kind")
 
-    name: str
+    named: BlockName
     latency_ms: float
     share: float
     terms: tuple[Term, ...]
     kind: str | UnsetType = UNSET
+
+    @property
+    def name(self) -> str:
+        """The name of the network or operation; of a block also the kinds of operations in it."""
+        return str(self.named)
 
     @property
     def by_term(self) -> dict[str, Term]:
@@ -195,7 +201,9 @@ def explain(
     counts = formula.counts_of(analysis, now.batch_size)
     of_blocks = np.zeros((len(analysis.blocks), counts.shape[1]), counts.dtype)
     np.add.at(of_blocks, analysis.owner, counts)
-    total = _attribution(now, now.network, counts.sum(axis=0), now.block_terms.sum(axis=0))
+    total = _attribution(
+        now, BlockName(now.network), counts.sum(axis=0), now.block_terms.sum(axis=0)
+    )
     blocks = tuple(map(partial(_attribution, now), now.names, of_blocks, now.block_terms))
     if position is None:
         side = image_side(analysis.graph)
@@ -207,7 +215,9 @@ def explain(
     terms = formula.of_operations(analysis, now.batch_size)
     inside, operations = analysis.blocks[position].operations, analysis.graph.operations
     parts = tuple(
-        _attribution(now, operations[p].full_name, counts[p], terms[p], operations[p].kind)
+        _attribution(
+            now, BlockName(operations[p].full_name), counts[p], terms[p], operations[p].kind
+        )
         for p in inside
     )
     changes = _changes_of_block(analysis.graph, inside)
@@ -219,7 +229,7 @@ def explain(
 
 def _attribution(
     prediction: Prediction,
-    name: str,
+    named: BlockName,
     counts: np.ndarray,
     terms: np.ndarray,
     kind: str | UnsetType = UNSET,
@@ -231,12 +241,12 @@ def _attribution(
         Term(f, int(n), float(ms) / int(n) if n else 0.0, float(ms))
         for f, n, ms in zip(prediction.features, numbers, terms, strict=True)
     )
-    return Attribution(name, latency, latency / (prediction.latency_ms or 1.0), lines, kind)
+    return Attribution(named, latency, latency / (prediction.latency_ms or 1.0), lines, kind)
 
 
 def find_block(analysis: Analysis, name: str) -> int:
     """The position of a block by its label or its name; InputError if there is none."""
-    labels, names = [b.label for b in analysis.blocks], [b.name for b in analysis.blocks]
+    labels, names = [b.label for b in analysis.blocks], [str(b.name) for b in analysis.blocks]
     for known in (labels, names):
         if name in known:
             return known.index(name)

@@ -70,7 +70,7 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
         learned=where.date,
         state=model.state,
         warnings=tuple(dict.fromkeys(remarks)),
-        names=analysis.names,
+        names=tuple(block.name for block in analysis.blocks),
         features=formula.features,
         block_counts=counts,
         block_terms=terms,

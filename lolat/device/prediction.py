@@ -20,6 +20,7 @@ from lolat.device.summary import mode_words, span
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
+from lolat.graph.blocks import BlockName
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
 from lolat.graph.memory import Memory
 from lolat.graph.modes import layout_of
@@ -90,14 +91,15 @@ class Query:
 class BlockPrediction:
     """A block of a network: its time, its share of the network's, its main cost, ms of each term.
 
-    `name`: the `block` and its `description`, the kinds of operations in it; of a module the block alone.
+    `block`: its label, as `--block` takes it; `description`: the kinds of operations in it, "" of a module.
     """
 
     KEYS = (
         "name", "latency_ms", "share", "bound_by", "counts", "terms_ms", "block", "description",
     )  # fmt: skip
 
-    name: str
+    block: str
+    description: str
     latency_ms: float
     share: float
     bound_by: str
@@ -105,14 +107,9 @@ class BlockPrediction:
     terms_ms: Mapping[str, float]
 
     @property
-    def block(self) -> str:
-        """The name alone, as `--block` takes it."""
-        return self.name.partition(" · ")[0]
-
-    @property
-    def description(self) -> str:
-        """The kinds of operations in it; "" of a module."""
-        return self.name.partition(" · ")[2]
+    def name(self) -> str:
+        """The `block` and its `description`."""
+        return str(BlockName(self.block, self.description))
 
 
 @dataclass(frozen=True, repr=False)
@@ -147,7 +144,7 @@ class Prediction(Result):
     in_domain: bool | None
     inside_share: float | None
     warnings: tuple[str, ...]
-    names: tuple[str, ...]
+    names: tuple[BlockName, ...]
     features: tuple[str, ...]
     block_counts: np.ndarray  # (blocks, COLUMNS)
     block_terms: np.ndarray  # (blocks, features), ms
@@ -194,9 +191,10 @@ class Prediction(Result):
             terms_ms = dict(zip(self.features, map(float, terms), strict=True))
             bound = bound_by(terms_ms) if terms_ms else CALL
             counts = dict(zip(COLUMNS, row.tolist(), strict=True))
-            parts.append(BlockPrediction(name, ms, ms / total, bound, counts, terms_ms))
+            parts.append(BlockPrediction(*name, ms, ms / total, bound, counts, terms_ms))
         nothing = dict.fromkeys(COLUMNS, 0)
-        return *parts, BlockPrediction(CALL, self.call_ms, self.call_ms / total, CALL, nothing, {})
+        share = self.call_ms / total
+        return *parts, BlockPrediction(CALL, "", self.call_ms, share, CALL, nothing, {})
 
     @property
     def device(self) -> str:

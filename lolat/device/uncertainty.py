@@ -277,7 +277,7 @@ def extrapolation_of(
     if extrapolation.share < NEGLIGIBLE_SHARE:
         return extrapolation
     remarks = [
-        *beyond_remarks(beyond, analysis.names, shares),
+        *beyond_remarks(beyond, [str(b.name) for b in analysis.blocks], shares),
         *domain.unmeasured_remarks(kinds, dtypes, operations),
     ]
     # Only known data types and kinds of operations can be learned.

@@ -29,7 +29,7 @@ MOST_COUNT = 2.0**53  # largest count of an operation: larger integers are not e
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """The `counts` of a graph, its `blocks` in network order and their `names`.
+    """The `counts` of a graph, and its `blocks` in network order.
 
     `owner`: (operations,) index of the block that each operation is in.
     """
@@ -37,7 +37,6 @@ class Analysis:
     graph: Graph
     counts: GraphCounts
     blocks: tuple[Block, ...]
-    names: tuple[str, ...]
     owner: np.ndarray
     _sums: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
     _bytes: dict[tuple[str, str], tuple[int, Any, Any]] = field(default_factory=dict, repr=False)
@@ -90,4 +89,4 @@ def _analysis(graph: Graph) -> Analysis:
     blocks, owner = cut(graph), np.empty(len(graph.operations), np.intp)
     for i, block in enumerate(blocks):
         owner[list(block.operations)] = i
-    return Analysis(graph, count(graph), blocks, tuple(block.name for block in blocks), owner)
+    return Analysis(graph, count(graph), blocks, owner)

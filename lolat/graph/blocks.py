@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -127,14 +127,29 @@ def segments(flow: Flow) -> list[list[int]]:
     return done
 
 
+class BlockName(NamedTuple):
+    """The name of a block, or of a module: a `label`, unique in the network, such as "conv3_block2", and a
+    `summary` of the operations, "3 convs, add"; "" of a module.
+    """
+
+    label: str
+    summary: str = ""
+
+    def __str__(self) -> str:
+        return " · ".join(filter(None, self))
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """A part of a network: `operations` are positions in `graph.operations`, increasing."""
 
-    name: str  # unique in the network: "conv3_block2 · 3 convs, add"
-    label: str  # "conv3_block2", unique too
-    summary: str  # "3 convs, add"
+    name: BlockName
     operations: tuple[int, ...]
+
+    @property
+    def label(self) -> str:
+        """The label of its name."""
+        return self.name.label
 
 
 @once
@@ -154,8 +169,8 @@ def cut(graph: Graph) -> tuple[Block, ...]:
             label = item_label(label, operations)
         seen[label] += 1
         label += f" ({seen[label]})" * (seen[label] > 1)
-        summary, own = summarize(operations), tuple(sorted(order[p] for p in positions))
-        blocks.append(Block(f"{label} · {summary}", label, summary, own))
+        name, own = BlockName(label, summarize(operations)), sorted(order[p] for p in positions)
+        blocks.append(Block(name, tuple(own)))
     return tuple(blocks)
 
 

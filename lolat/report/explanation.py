@@ -12,7 +12,7 @@ from lolat.device.prediction import CALL, Prediction, bound_by, end_ms
 from lolat.device.predictors.roofline import Roofline
 from lolat.graph.counts import GROUPS, MEANINGS, MEMBERS
 from lolat.report.prediction import clipped, further, latency, note_lines, room_lines, totals
-from lolat.report.rows import TERMS, color_of, named_parts
+from lolat.report.rows import TERMS, color_of
 from lolat.report.tables import Column, Part, ReportTable
 from lolat.units import digits, milliseconds, percent, plain, plural, quantity
 
@@ -65,7 +65,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[Part]:
         yield f"Next: {further(prediction)}"
     elif explanation.blocks:
         longest = min(explanation.blocks, key=attrgetter("order"))
-        yield f"Next: {further(prediction, named_parts(longest.name)[0])}"
+        yield f"Next: {further(prediction, plain(longest.named.label))}"
 
 
 def rate(term: Term) -> tuple[str, str]:
@@ -122,7 +122,7 @@ def _block_table(blocks: Sequence[Attribution]) -> ReportTable:
         most = (
             f"{TERMS[cause]} {percent(ms / block.latency_ms)}" if block.latency_ms else TERMS[cause]
         )
-        label, summary = named_parts(block.name)
+        label, summary = map(plain, block.named)
         name = f"{label} · {clipped(summary)}" if summary else label
         rows.append((name, block.latency_ms, block.share, most))
     if rest := ordered[TOP_BLOCKS:]:
@@ -139,7 +139,7 @@ def _block_table(blocks: Sequence[Attribution]) -> ReportTable:
 
 def operation_table(block: Attribution, operations: Sequence[Attribution]) -> ReportTable:
     """A row for each operation that costs something, without the block's label in front of its name."""
-    label = named_parts(block.name)[0]
+    label = plain(block.named.label)
 
     def count_of(names: Sequence[str]) -> Callable[[Attribution], float | None]:
         return lambda o: sum(term.count for term in o.terms if term.name in names) or None

@@ -11,6 +11,7 @@ import numpy as np
 
 from lolat.device.bottlenecks import MOST_BOTTLENECKS, SLOW, WHOLE, bottlenecks
 from lolat.device.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Prediction, bound_by
+from lolat.graph.blocks import BlockName
 from lolat.graph.counts import GROUPS, MEANINGS
 from lolat.parameters import COVERAGE
 from lolat.units import digits, milliseconds, percent, plain, plural
@@ -120,7 +121,7 @@ def _macs(blocks: Sequence[BlockPrediction], prediction: Prediction) -> str:
 
 def _label(block: BlockPrediction) -> str:
     """A block's label in a sentence; in quotes if it is a number or has several words."""
-    label = named_parts(block.name)[0]
+    label = plain(block.block)
     return f'{"block " * label.isdigit()}"{label}"' if label.isdigit() or " " in label else label
 
 
@@ -167,7 +168,7 @@ def modules(prediction: Prediction) -> list[tuple[str, ...]]:
 
     Each is written with what is around it: ("conv2", "conv2_block1"). What all blocks are in is left out.
     """
-    names = [_around(named_parts(name)[0]) for name in prediction.names]
+    names = [_around(plain(name.label)) for name in prediction.names]
     while names and len({n[0] for n in names}) == 1 and min(map(len, names)) > 1:
         names = [n[1:] for n in names]
     return names
@@ -246,7 +247,7 @@ def folded(prediction: Prediction, depth: int | None) -> Prediction:
     if depth is None:
         return prediction
     named = [(r.label, [*r.blocks]) for r in block_rows(prediction, depth) if r.label != CALL]
-    names = [prediction.names[i[0]] if len(i) == 1 else label for label, i in named]
+    names = [prediction.names[i[0]] if len(i) == 1 else BlockName(label) for label, i in named]
     counts, terms = (
         np.array([table[members].sum(axis=0) for _, members in named])
         for table in (prediction.block_counts, prediction.block_terms)
@@ -257,21 +258,15 @@ def folded(prediction: Prediction, depth: int | None) -> Prediction:
 def _row(prediction: Prediction, members: Sequence[int], key: object) -> BlockRow:
     """The row of some blocks; `key`: the name of their module in a tuple."""
     chosen = [prediction.blocks[i] for i in members]
-    label, summary = named_parts(chosen[0].name)
+    label, summary = plain(chosen[0].block), plain(chosen[0].description)
     if len(chosen) > 1:
         label = plain(
             str(key[-1] if isinstance(key, tuple) and key else prediction.query.graph.name)
         )
-        spanning = (named_parts(name)[0].partition(TO) for name in prediction.names)
+        spanning = (plain(name.label).partition(TO) for name in prediction.names)
         if any(to and (label in prefixes(a)) != (label in prefixes(b)) for a, to, b in spanning):
-            first, last = (named_parts(b.name)[0] for b in (chosen[0], chosen[-1]))
+            first, last = (plain(b.block) for b in (chosen[0], chosen[-1]))
             label = first.partition(TO)[0] + TO + last.rpartition(TO)[2]
         summary = f"{len(chosen)} blocks"
     time, share = sum(b.latency_ms for b in chosen), sum(b.share for b in chosen)
     return BlockRow(label, summary, time, share, terms_of(chosen), tuple(members))
-
-
-def named_parts(name: str) -> tuple[str, str]:
-    """A block's label, and the summary of what is in it."""
-    label, _, summary = plain(name).partition(" · ")
-    return label, summary

@@ -71,7 +71,7 @@ def explained(model: Model, graph: Graph) -> None:
     blocks = sum(b.latency_ms for b in whole.blocks)
     assert blocks + found.call_ms == pytest.approx(found.latency_ms, rel=1e-9)
     for block in whole.blocks[::7]:
-        label = next(b.label for b in analyze(graph).blocks if b.name == block.name)
+        label = next(b.label for b in analyze(graph).blocks if b.name == block.named)
         parts = model.explain(graph, 8, block=label)
         assert parts.blocks == (block,)
         assert sum(p.latency_ms for p in parts.operations) == pytest.approx(

@@ -76,7 +76,7 @@ def test_the_receipts_add_up(predictor: str, batch_size: int) -> None:
         assert parts.blocks == (found.blocks[i],)
         assert whole(parts.operations) == close(whole(parts.blocks), rel=1e-12)
         assert len(parts.operations) == len(block.operations)
-        assert find_block(analyze(NETWORK), block.name) == i
+        assert find_block(analyze(NETWORK), str(block.name)) == i
 
 
 def test_a_module_that_is_no_block_is_found_in_those_that_hold_it() -> None:

@@ -49,9 +49,9 @@ def assert_partition(graph: Graph) -> None:
     for block in blocks:
         assert block.operations == tuple(sorted(block.operations))
         assert block.operations
-        assert block.name == f"{block.label} · {block.summary}"
-        assert "..." not in block.summary
-        assert block.summary
+        assert str(block.name) == f"{block.label} · {block.name.summary}"
+        assert "..." not in block.name.summary
+        assert block.name.summary
     assert len({block.name for block in blocks}) == len(blocks)
     assert len({block.label for block in blocks}) == len(blocks)
 
@@ -199,7 +199,7 @@ def test_the_same_network_under_the_names_of_several_frameworks(style: str) -> N
     assert_partition(graph)
     blocks = [label.format(s, b) for s in (1, 2, 3) for b in (0, 1)]
     assert labels(graph) == ["stem", *blocks, "head"]
-    assert cut(graph)[2].summary == "2 convs 3x3, add"
+    assert cut(graph)[2].name.summary == "2 convs 3x3, add"
 
 
 def test_a_network_without_names_is_cut_at_the_same_points() -> None:
@@ -372,7 +372,7 @@ def test_networks_of_keras_applications(network: str) -> None:
     assert_partition(graph)
     names, summaries = APPLICATIONS[network]
     assert labels(graph) == names
-    assert {i: cut(graph)[i].summary for i in summaries} == summaries
+    assert {i: cut(graph)[i].name.summary for i in summaries} == summaries
 
 
 def transformer() -> Any:
@@ -390,7 +390,7 @@ def transformer() -> Any:
 
 
 def test_a_network_whose_layers_nobody_named() -> None:
-    assert [block.name for block in cut(read(transformer))] == [
+    assert [str(block.name) for block in cut(read(transformer))] == [
         "stem · embedding 48", "multi_head_attention · 4 dense 48, attention, add",
         "dense · 2 dense, add", "multi_head_attention_1 · 4 dense 48, attention, add",
         "dense_2 · 2 dense, add", "lstm · lstm 64", "dense_4 · dense 1, sigmoid",

@@ -16,7 +16,7 @@ import lolat
 from lolat.api.model import Model
 from lolat.device.prediction import Prediction
 from lolat.device.summary import IN_TF32
-from lolat.graph.blocks import cut
+from lolat.graph.blocks import BlockName, cut
 from lolat.graph.counts import COLUMNS, GROUPS
 from lolat.report.bottlenecks import page
 from lolat.report.prediction import report_lines
@@ -116,7 +116,7 @@ def evil() -> Prediction:
     graph = synthetic.network(name=EVIL)
     names = ("</script><b>x", "\u2028\u2029", "\x00\x1b[2J", "\ud800", EVIL)
     blocks = [
-        replace(block, name=f"{name} · {name}", label=name)
+        replace(block, name=BlockName(name, name))
         for block, name in zip(cut(graph), names, strict=True)
     ]
     vars(graph)["cut"] = tuple(blocks)

@@ -10,7 +10,7 @@ import lolat
 from lolat.api.model import Model
 from lolat.device.attribution import Term, explain
 from lolat.graph import GraphBuilder
-from lolat.graph.blocks import cut
+from lolat.graph.blocks import BlockName, cut
 from lolat.graph.width import NOTE
 from lolat.report.explanation import budget_lines, explanation_lines, rate
 from lolat.report.rows import TERMS
@@ -81,7 +81,9 @@ def test_most_of_a_block_is_what_the_report_says() -> None:
 def test_blocks_that_differ_by_rounding_stay_in_order() -> None:
     found = explain(MODEL, NETWORK)
     one, shortest = found.blocks[0], min(found.blocks, key=lambda block: block.latency_ms)
-    alike = [replace(one, name=n, latency_ms=3.0 + 1e-9 * i) for i, n in enumerate("abc")]
+    alike = [
+        replace(one, named=BlockName(n), latency_ms=3.0 + 1e-9 * i) for i, n in enumerate("abc")
+    ]
     shown = list(lines_of(explanation_lines(replace(found, blocks=(shortest, *alike)))))
     start = shown.index("the longest of 4 blocks") + 2
     assert [line.split()[0] for line in shown[start : start + 3]] == ["a", "b", "c"]

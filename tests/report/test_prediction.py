@@ -19,6 +19,7 @@ from lolat.device.attribution import find_block
 from lolat.device.prediction import Limits, memory_words
 from lolat.errors import InputError
 from lolat.graph.analysis import analyze
+from lolat.graph.blocks import BlockName
 from lolat.io.results import Remark
 from lolat.report import prediction as report
 from lolat.report.ranked import apart_words, device_words, grouped_notes
@@ -55,7 +56,7 @@ def test_the_report_has_every_block_and_its_share() -> None:
     assert lines[0] == "hand made · batch 4 · 56x56x3 · fp32, TensorFlow"
     assert lines[1].startswith("desk: a desk, 2 threads")
     for block in PREDICTION.blocks:
-        (line,) = (x for x in lines if x.startswith(f"{block.name.partition(' ·')[0]} "))
+        (line,) = (x for x in lines if x.startswith(f"{block.block} "))
         assert f"{100 * block.share:.1f} %" in line
     command = "'my models/cpu.json' keras:X --batch-size 4"
     assert lines[-1] == (
@@ -64,7 +65,12 @@ def test_the_report_has_every_block_and_its_share() -> None:
 
 
 def test_names_are_shown_as_text() -> None:
-    names = ("[red]x[/]", "[/] · :smile:", "\x1b[2J\x07", "a\nb: c")
+    names = (
+        BlockName("[red]x[/]"),
+        BlockName("[/]", ":smile:"),
+        BlockName("\x1b[2J\x07"),
+        BlockName("a\nb: c"),
+    )
     graph = msgspec.structs.replace(PREDICTION.query.graph, name="[b]net[/b]: \x1b]0;x")
     strange = replace(
         PREDICTION, names=(*names, *PREDICTION.names[len(names) :]),

@@ -12,6 +12,7 @@ from lolat.api.model import Model
 from lolat.device.bottlenecks import bottlenecks
 from lolat.device.prediction import Prediction
 from lolat.graph import Graph
+from lolat.graph.blocks import BlockName
 from lolat.graph.counts import COLUMNS, FEATURES
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, modules, prefixes
 from tests import synthetic
@@ -96,12 +97,13 @@ def prediction(blocks: dict[str, dict[str, float]], call_ms: float = 0.1,
     """Blocks by name, each with the milliseconds of its terms."""
     terms = np.array([[b.get(f, 0.0) for f in FEATURES] for b in blocks.values()])
     counts = np.zeros((len(blocks), len(COLUMNS)), np.int64)
+    names = tuple(BlockName(*name.split(" · ")) for name in blocks)
     for i, name in enumerate(blocks):
         counts[i, COLUMNS.index("flops")] = (flops or {}).get(name, 100)
     return dataclasses.replace(
         Model(synthetic.document()).predict(synthetic.network()),
         network="net", batch_size=1, predictor="extended", interval_ms=(1.0, 2.0), coverage=0.9,
-        latency_ms=float(terms.sum()) + call_ms, in_domain=True, warnings=(), names=tuple(blocks),
+        latency_ms=float(terms.sum()) + call_ms, in_domain=True, warnings=(), names=names,
         features=FEATURES, block_counts=counts, block_terms=terms.reshape(len(blocks), len(FEATURES)),
         call_ms=call_ms,
     )  # fmt: skip

@@ -207,7 +207,9 @@ def _detail(answer: Prediction, row: BlockRow) -> str:
     """The terms of a block, its operations, and the savings by changes of it."""
     query, label = answer.query, row.label
     question = Question(answer.batch_size, answer.predictor)
-    explanation = explain(query.model, query.graph, question, block=answer.names[row.blocks[0]])
+    explanation = explain(
+        query.model, query.graph, question, block=answer.blocks[row.blocks[0]].name
+    )
     (block,) = explanation.blocks
     terms = term_table(answer, block.terms, block.latency_ms)
     operations = operation_table(block, explanation.operations)
