@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, ClassVar, Self
@@ -190,3 +191,26 @@ class Remark(str):
 def topic(remark: str) -> str:
     """The topic of a remark; a text without figures is its own topic."""
     return remark.topic if isinstance(remark, Remark) else remark
+
+
+NUMBER = re.compile(r"(?<![\w-])\d[\d,]*(?:\.\d+)?(?: to \d[\d,]*(?:\.\d+)?)?(?![\w-])")
+"""A number, or a range of them, in a text; one in a name, such as "bf16", is none."""
+
+
+def in_one(remarks: Iterable[str]) -> list[str]:
+    """Return the remarks with those that differ in numbers alone as one: "0.91 to 0.94 times"."""
+    each: dict[tuple[str, str], list[str]] = {}
+    for remark in remarks:
+        figures = remark.figures if isinstance(remark, Remark) else ""
+        each.setdefault((topic(remark), NUMBER.sub("#", figures)), []).append(remark)
+    return [_ranged(alike) if len({*alike}) > 1 else alike[0] for alike in each.values()]
+
+
+def _ranged(alike: Sequence[str]) -> Remark:
+    """The remark on several answers, each number that differs as its least and its most."""
+    figures = [one.figures for one in alike if isinstance(one, Remark)]
+    columns = zip(*map(NUMBER.findall, figures), strict=True)
+    ends = ([end for text in texts for end in text.split(" to ")] for texts in columns)
+    ordered = (sorted({*each}, key=lambda end: float(end.replace(",", ""))) for each in ends)
+    ranges = (each[0] + f" to {each[-1]}" * (len(each) > 1) for each in ordered)
+    return Remark(topic(alike[0]), NUMBER.sub(lambda _: next(ranges), figures[0]))

@@ -7,6 +7,7 @@ from typing import Any
 
 from lolat.device.summary import IN_TF32, LAYOUTS
 from lolat.graph.modes import COMPILED, EAGER
+from lolat.parameters import BEST
 from lolat.report.cost_table import (
     SAMPLE,
     across,
@@ -19,19 +20,28 @@ from lolat.report.cost_table import (
     links_of,
     most_line,
     nearly_words,
+    no_room_lines,
     recipe_words,
+    recomputed_words,
     uncheckpointed_words,
     update_lines,
     way_words,
 )
-from lolat.report.ranked import Sentence, apart_words, grouped_notes, left_out_lines, levels_words
+from lolat.report.ranked import (
+    MOST_NOTES,
+    Sentence,
+    apart_words,
+    grouped_notes,
+    left_out_lines,
+    levels_words,
+)
 from lolat.report.tables import Part, ReportTable
 from lolat.training.alternatives import faster, without_checkpointing
 from lolat.training.auto_batch import NEAR_SPEED
 from lolat.training.best import by_price, by_time, surest, verdict_on
 from lolat.training.choice import Choice, choice_words, short_name
 from lolat.training.compare import Costs
-from lolat.training.cost import Cost, CostRow, close_words, no_room, would_words
+from lolat.training.cost import Cost, CostRow, close_words, no_room
 from lolat.training.listing import Listing, larger_update, listing_of, on_one_machine, ranked
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
@@ -60,19 +70,24 @@ def cost_lines(cost: Cost) -> Iterator[Part]:
         yield from ("", table)
     if after:
         yield from ("", *after)
-    if cost.fits is not False:
-        yield from _alternative_lines(cost)
 
 
 def _alternative_lines(cost: Cost) -> Iterator[str]:
     """Lines on shorter iterations without checkpointing, and in another execution mode."""
+    if cost.fits is False:
+        return
     if other := without_checkpointing(cost):
         best = Choice.of(other.cost, other.cost.best)
         total = f" ({best.words})" * bool(best.total_s)
         yield f"Without checkpointing it takes {other.share:.2f} times as long: {other.options}{total}"
     if other := faster(cost):
-        way = Choice.of(other.cost, other.cost.options[0]).way
-        yield f"In {way} it takes {other.share:.2f} times as long: {other.options}"
+        way, share = Choice.of(other.cost, other.cost.options[0]).way, f"{other.share:.2f}"
+        if BEST in other.options:
+            same = other.cost.precision == cost.precision
+            what = "execution mode" if same else "precision"
+            yield f"Not its fastest {what}: {other.options} takes {share} times as long ({way})"
+        else:
+            yield f"In {way} it takes {share} times as long: {other.options}"
 
 
 def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
@@ -90,8 +105,10 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
         f"{byte_size(cost.memory_bytes)} of memory on each device{of_best}, {fit_words(cost)}",
         *_memory_lines(cost),
         *_iteration_lines(cost),
+        *_alternative_lines(cost),
         *_auto_lines(cost),
         *_padding_lines(cost),
+        *update_lines([(cost, option) for option in cost.timed]),
         *_link_lines(cost),
         *([] if is_asked else [no_data_words(cost)]),
         *_card_lines(cost.options),
@@ -318,16 +335,24 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     yield from ("", table) if table.rows else ()
     yield from ("", *after)
     yield from left_out_lines(costs.left_out)
+    yield from noted_lines(costs)
+
+
+def noted_lines(costs: Costs, most: float = MOST_NOTES) -> Iterator[str]:
+    """Lines of notes, those on the network first, then those on the cheapest and the fastest device."""
     several = len({c.checkpointing for c in costs.answers}) > 1
     told = [
-        (short_name(c.device) + _recomputed(c) * several, c.warnings, c.options[0].interval_ms)
+        (short_name(c.device) + recomputed_words(c) * several, c.warnings, c.options[0].interval_ms)
         for c in costs.answers
     ]
     of_all = [note for note in told[0][1] if all(note in notes for _, notes, _ in told)]
-    yield from (f"note: {plain(note)}" for note in of_all)  # on the network, not on a device
+    yield from (f"note: {plain(note)}" for note in of_all)
+    chosen = {Choice.of(cost, option): name for cost, (name, *_) in zip(costs.answers, told, strict=True)
+              for option in cost.options}  # fmt: skip
     yield from grouped_notes(
-        [(name, [n for n in notes if n not in of_all], ends) for name, notes, ends in told]
-    )
+        [(name, [n for n in notes if n not in of_all], ends) for name, notes, ends in told], most,
+        {chosen[best] for _, best, _ in _bests(costs) if best},
+    )  # fmt: skip
 
 
 def costs_parts(costs: Costs) -> tuple[str, ReportTable, list[Sentence], list[str]]:
@@ -386,7 +411,7 @@ def _after(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
                 f"Convolutions run channels first: channels last takes {share:.2f} times as long on "
                 f"{short_name(device)} (--channels-last, or --precision best)"
             )
-    yield from _no_room_lines(costs.answers)
+    yield from no_room_lines(costs.answers)
     unpriced = (c for c in costs.answers if c.prices is None and c.fits is not False)
     lists = by_text((short_name(c.device), c.price_list or "") for c in unpriced)
     yield from (no_price_words([*dict.fromkeys(names)], name) for name, names in lists.items())
@@ -419,46 +444,11 @@ def _loading_lines(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
         yield f"Your input pipeline must deliver {', '.join(each)}."
 
 
-def _no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
-    """Lines on devices with too little memory; those that would fit with the same remedy share a line.
-
-    For each batch size the largest number of them is told, as fewer lack memory too. A way to checkpoint
-    that was asked for is no remedy.
-    """
-    asked = {f"--checkpointing {cost.checkpointing}" for cost in costs}
-    several = len(asked) > 1
-    each, alike = (
-        dict[tuple[str, str], list[CostRow]](),
-        dict[tuple[str, tuple[str, ...]], list[str]](),
-    )
-    for cost in (c for c in costs if c.fits is False):
-        is_told = several or cost.checkpointing not in (None, "none")
-        name = f"{short_name(cost.device)} batch {cost.batch_size:,}"
-        key = _recomputed(cost) * is_told, name
-        each.setdefault(key, []).extend((cost, option) for option in cost.options)
-    for (again, name), rows in each.items():
-        cost, option = max(rows, key=lambda row: row[1].devices)
-        devices = "up to " * (len({o.devices for _, o in rows}) > 1) + f"{option.devices} x {name}"
-        room, most = cost.available_bytes or 0, cost.largest_batch
-        words = f"{byte_size(cost.memory_bytes)} of {byte_size(room)}"
-        words += f", batch {most:,} fits" * bool(most) + close_words(cost.memory_bytes, room)
-        ways = tuple(w for w in cost.would_fit if not (several and any(a in w for a in asked)))
-        alike.setdefault((again, ways), []).append(f"{devices} ({words})")
-    for (again, ways), names in alike.items():
-        yield f"DOES NOT FIT{again}: {', '.join(names)}{would_words(ways)}"
-
-
-def _recomputed(cost: Cost) -> str:
-    """A clause on the way to checkpoint."""
-    way = cost.checkpointing or "none"
-    return " without checkpointing" if way == "none" else f" with {way} checkpointing"
-
-
 def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
     """Sentences on updates that differ, on the cheapest and the fastest within the limits, with those that
     may be as good, and on the best that is sure.
     """
-    yield from map(Sentence, update_lines(costs, listed))
+    yield from map(Sentence, update_lines(listed))
     if listed and listed[0][1].within_limits is not None:
         yield Sentence(most_line(listed))
     for name, choice, limits in _bests(costs):

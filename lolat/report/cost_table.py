@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lolat.device.summary import IN_TF32, LAYOUTS
@@ -11,9 +12,9 @@ from lolat.report.llm import LEGEND
 from lolat.report.tables import Column, ends_of
 from lolat.training.auto_batch import CLOSE
 from lolat.training.best import Worth, by_time, verdict_on
-from lolat.training.choice import Choice, short_name, way_of
-from lolat.training.compare import Costs
-from lolat.training.cost import Cost, CostRow, close_words, is_close
+from lolat.training.choice import Choice, choice_words, short_name, way_of
+from lolat.training.compare import WORTH, Costs
+from lolat.training.cost import Cost, CostRow, close_words, is_close, would_words
 from lolat.training.parallel import BY_LAYER, GATHER_SHARE, NONE
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
@@ -241,14 +242,14 @@ def most_line(rows: Sequence[CostRow]) -> str:
     return f"Most{cost.limits.words()}: {words}{across(option)}"
 
 
-def update_lines(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
+def update_lines(listed: Sequence[CostRow]) -> Iterator[str]:
     """A line that the updates differ in size, and the --global-batch-size that makes them equal."""
     sizes, most = (
         {Choice.of(*row).in_all for row in listed},
         max((o.devices for _, o in listed), default=1),
     )
     if len(sizes) > 1:
-        ends = f"{min(sizes):,} to {max(sizes):,} {SAMPLE[costs.data]}s"
+        ends = f"{min(sizes):,} to {max(sizes):,} {SAMPLE[listed[0][0].data]}s"
         one = max((n for n in sizes if n % most == 0), default=max(sizes))
         yield f"Updates differ, {ends}; for equal ones --global-batch-size {one}"
 
@@ -269,12 +270,51 @@ def launch_words(costs: Costs, name: str) -> str:
     best, one = getattr(costs, name), costs.in_launch.get(name)
     if one is None or best is None or (name == "fastest" and best == costs.cheapest):
         return ""
+    is_alike = (short_name(one.device), one.devices) == (short_name(best.device), best.devices)
+    is_alike &= one.batch_size == best.batch_size
+    told = choice_words(replace(one, precision=None), costs.batches > 1 and not is_alike)
+    told = told.partition(", ")[2] if is_alike else told
     words = f"with --launch {one.launch}" + f" in {one.precision}" * (
         one.precision != best.precision
     )
-    price = "" if one.dollars is None else f", {dollars(one.dollars)}"
-    less = percent(1.0 - one.total_s / best.total_s)
-    return f"{words}: {duration(one.total_s)}{price}, {less} less"
+    value = WORTH[name]
+    less = f"{percent(1.0 - value(one) / value(best))} {'cheaper' if name == 'cheapest' else 'less time'}"
+    return f"{words}: {told}, {less}"
+
+
+def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
+    """Lines on devices with too little memory; those that would fit with the same remedy share a line.
+
+    For each batch size the largest number of them is told, as fewer lack memory too. A way to checkpoint
+    that was asked for is no remedy.
+    """
+    asked = {f"--checkpointing {cost.checkpointing}" for cost in costs}
+    several = len(asked) > 1
+    each, alike = (
+        dict[tuple[str, str], list[CostRow]](),
+        dict[tuple[str, tuple[str, ...]], list[str]](),
+    )
+    for cost in (c for c in costs if c.fits is False):
+        is_told = several or cost.checkpointing not in (None, "none")
+        name = f"{short_name(cost.device)} batch {cost.batch_size:,}"
+        key = recomputed_words(cost) * is_told, name
+        each.setdefault(key, []).extend((cost, option) for option in cost.options)
+    for (again, name), rows in each.items():
+        cost, option = max(rows, key=lambda row: row[1].devices)
+        devices = "up to " * (len({o.devices for _, o in rows}) > 1) + f"{option.devices} x {name}"
+        room, most = cost.available_bytes or 0, cost.largest_batch
+        words = f"{byte_size(cost.memory_bytes)} of {byte_size(room)}"
+        words += f", batch {most:,} fits" * bool(most) + close_words(cost.memory_bytes, room)
+        ways = tuple(w for w in cost.would_fit if not (several and any(a in w for a in asked)))
+        alike.setdefault((again, ways), []).append(f"{devices} ({words})")
+    for (again, ways), names in alike.items():
+        yield f"DOES NOT FIT{again}: {', '.join(names)}{would_words(ways)}"
+
+
+def recomputed_words(cost: Cost) -> str:
+    """A clause on the way to checkpoint."""
+    way = cost.checkpointing or "none"
+    return " without checkpointing" if way == "none" else f" with {way} checkpointing"
 
 
 def link_words(row: CostRow, is_told: bool = True, is_given: bool = False) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lolat.device.ranking import by_assumed_host, hosts_decide
 from lolat.device.summary import called
-from lolat.io.results import topic
+from lolat.io.results import in_one, topic
 from lolat.units import by_text, percent, plain
 
 if TYPE_CHECKING:
@@ -156,41 +156,48 @@ def scaled(interval: tuple[float, float] | None, factor: float) -> tuple[float, 
 def grouped_notes(
     answers: Sequence[tuple[str, Sequence[str], tuple[float, float] | None]],
     most: float = MOST_NOTES,
+    chosen: Collection[str] = (),
 ) -> Iterator[str]:
     """The notes on several answers, each once with the names of its answers, in at most `most` lines.
 
-    The notes of the answer with the widest interval come first. If there are more lines, only its first
-    note is told, and the number of the others with their commonest kinds. It is called the least sure
-    answer unless another interval is as wide.
+    The notes of the `chosen` answers, such as the cheapest, come first, then those of the widest interval.
+    If there are more lines, only those of the chosen answers are told, and the number of the others with
+    their commonest kinds. If none of them has one, the first note of the widest interval is told. It is
+    called the least sure answer unless another interval is as wide.
     """
 
     def width(interval: tuple[float, float] | None) -> float:
         low, high = interval or (0.0, 1.0)
         return high / max(low, 1e-9)
 
-    answers = sorted(answers, key=lambda answer: -width(answer[2]))
-    notes: dict[str, dict[str, str]] = {}
+    first_told = {name for name, remarks, _ in answers if name in chosen and remarks}
+    answers = sorted(answers, key=lambda answer: (answer[0] not in first_told, -width(answer[2])))
+    notes: dict[str, dict[str, list[str]]] = {}
     for name, remarks, _ in answers:
         for remark in remarks:
-            notes.setdefault(topic(remark), {}).setdefault(name, plain(remark))
+            notes.setdefault(topic(remark), {}).setdefault(name, []).append(remark)
     names, lines = {name for name, *_ in answers}, []
     for each in notes.values():
-        whose = "" if len(each) == len(names) else f" ({_few(list(each))})"
-        first, note = next(iter(each.items()))
-        of_first = f" (the figures of {first})" if len({*each.values()}) > 1 else ""
-        lines.append(f"note{whose}: {note}{of_first}")
-    if len(lines) <= most:
+        whose = "" if len(each) == len(names) else f" ({_few([*each])})"
+        alike = in_one(note for of_one in each.values() for note in of_one)
+        of_first = f" (the figures of {next(iter(each))})" * (len(alike) > 1)
+        lines.append(f"note{whose}: {plain(alike[0])}{of_first}")
+    taken = sum(not first_told.isdisjoint(each) for each in notes.values())
+    if len(lines) <= max(most, taken):
         yield from lines
         return
     widths = [width(interval) for *_, interval in answers]
-    if len(names) > 1 and widths[0] > widths[1]:
+    if taken:
+        yield from lines[:taken]
+    elif len(names) > 1 and widths[0] > widths[1]:
         each = next(iter(notes.values()))
         more = len(each) - 1
-        alike = f" ({more} more {'has' if more == 1 else 'have'} the like)" * bool(more)
-        yield f"note on {answers[0][0]}, the least sure answer{alike}: {next(iter(each.values()))}"
+        alike_words = f" ({more} more {'has' if more == 1 else 'have'} the like)" * bool(more)
+        first = plain(next(iter(each.values()))[0])
+        yield f"note on {answers[0][0]}, the least sure answer{alike_words}: {first}"
     else:
         yield lines[0]
-    kinds = sorted([*notes][1:], key=lambda kind: -len(notes[kind]))
+    kinds = sorted([*notes][taken or 1 :], key=lambda kind: -len(notes[kind]))
     heads = dict.fromkeys(re.split("[:;]", plain(kind))[0] for kind in kinds)
     among = _few([*heads], MOST_KINDS).replace(" more", " more kinds")
     yield f"{len(kinds)} more notes ({among}): --json has them, or ask about one network on one device"

@@ -90,8 +90,8 @@ def faster(cost: Cost) -> Alternative | None:
     if cost.again is None or other is None:
         return None
     asked, share = cost.again.asked, cost.options[0].samples_per_s / other.options[0].samples_per_s
-    options = [f"--precision {other.precision}"] * (not asked.precision)
-    options += ["--channels-last"] * bool(other.channels_last and not asked.channels_last)
+    is_last = other.channels_last and not asked.channels_last
+    options = ["--channels-last"] * bool(is_last) if asked.precision else [f"--precision {BEST}"]
     options += [f"--launch {GRAPH}"] * cost.host_bound
     return Alternative(other, share, " ".join(options)) if share < MUCH_SHORTER else None
 

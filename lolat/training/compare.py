@@ -41,8 +41,8 @@ class Costs(Limited):
     `answers`: the cost on each device that can answer; `left_out`: reasons why others cannot, by device.
     `cheapest`, `fastest`, `frontier`: choices, as in `Cost`. `precision`: as asked for; "best": each device
     runs in its fastest precision and layout of images. `in_launch`: the "cheapest" and the "fastest" choice
-    in another launch than eager, if it is at least a tenth cheaper, or faster, and keeps the limits where
-    no choice does. `offer`: where no choice keeps the limits, one that does so in another execution mode.
+    within the limits if all devices run in another launch than eager, and it is at least a tenth cheaper,
+    or faster. `offer`: where no choice keeps the limits, one that does so in another execution mode.
     `without_checkpointing`: the cheapest choice so, with the same updates, if it is a tenth cheaper.
     `channels_last`: the time of images channels last by that of channels first, on the first device that
     runs in the latter by the user's precision.
@@ -176,7 +176,8 @@ def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
 
 def _shared(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) -> Cost:
     """Answer a question as `_of_part` does, so that it can be asked again with other arguments."""
-    return replace(_of_part(ask, asked), again=Again(asked, ask))
+    answer = partial(_of_part, ask)
+    return replace(answer(asked), again=Again(asked, answer))
 
 
 def _of_part(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) -> Cost:
@@ -300,6 +301,13 @@ def choices_of(costs: Iterable[Cost | None]) -> list[Choice]:
     return [Choice.of(cost, option) for cost in costs if cost for option in cost.timed]
 
 
+WORTH: dict[str, Callable[[Choice], float]] = {
+    "cheapest": lambda choice: inf if choice.dollars is None else choice.dollars,
+    "fastest": lambda choice: choice.total_s,
+}
+"""The best of a comparison -> what makes it the best: US$ or seconds."""
+
+
 def with_modes(costs: Costs) -> Costs:
     """Ask each device again to add `in_launch`, `offer`, `without_checkpointing`, `channels_last`."""
     devices = {cost.device: cost.again for cost in costs.answers}
@@ -307,28 +315,25 @@ def with_modes(costs: Costs) -> Costs:
     def asked(one: Choice, **changed: Any) -> Cost | None:
         return ask_about(devices[one.device], one, **changed)
 
-    values = {"cheapest": "dollars", "fastest": "total_s"}
-    bests = {name: getattr(costs, name) for name in values}
-    if costs.missed:  # another launch may keep the limits
-        every = choices_of(costs.answers)
-        bests["cheapest"] = min(every, key=lambda c: c.dollars or inf)
-        bests["fastest"] = min(every, key=lambda c: c.total_s)
-    eager = {c for c in bests.values() if c and c.launch == EAGER}
-    others = {c: choices_of(asked(c, launch=launch) for launch in (COMPILED, GRAPH)) for c in eager}
+    def all_asked(**changed: Any) -> Costs | None:
+        eager = (cost.again for cost in costs.answers if cost.launch == EAGER and cost.again)
+        found = [*filter(None, (again.ask(**changed) for again in eager))]
+        return joined(found, {}, costs.precision) if found else None
+
+    every = choices_of(costs.answers)
+    launched = [all_asked(launch=way) for way in (COMPILED, GRAPH)] if every else []
     in_launch = dict[str, Choice]()
-    for name, value in values.items():
-        best = bests[name]
+    for name, value in WORTH.items() if every else ():
+        # Beyond the limits, another launch may keep them.
+        least = getattr(costs, name) or min(every, key=value)
         # A graph is more work than a compiler: it has to gain on that.
-        for one in others.get(best, ()):
-            if costs.missed and not costs.limits.keeps(one.total_s or inf, one.dollars):
-                continue
-            if (getattr(one, value) or inf) <= SHORTER * getattr(in_launch.get(name, best), value):
-                in_launch[name] = one
-    ways = [*others.values()]
-    if costs.missed and costs.precision != BEST:
-        tried = filter(None, dict.fromkeys(bests.values()))
-        ways.insert(0, choices_of(asked(c, channels_last=True) for c in tried))
-    kept = (c for way in ways for c in way if costs.limits.keeps(c.total_s or inf, c.dollars))
+        for one in (getattr(found, name) for found in launched if found):
+            if one and value(one) < SHORTER * value(least):
+                in_launch[name] = least = one
+    ways = [all_asked(channels_last=True)] * bool(
+        costs.missed and costs.precision != BEST
+    ) + launched
+    kept = (one for found in ways if found if (one := found.cheapest or found.fastest))
     offer = next(kept, None) if costs.missed else None
     lasts = dict[str, float]()
     firsts = (c for c in costs.answers if c.channels_last is False and c.fits is not False)

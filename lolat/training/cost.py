@@ -22,7 +22,7 @@ from lolat.hardware.card_names import form_of, has_several_chips
 from lolat.hardware.links import MACHINE, Link
 from lolat.hardware.prices import Offer, price_list
 from lolat.hardware.rental import Rental, instances_of, rental_of, slower_words
-from lolat.io.results import Remark, plain_data
+from lolat.io.results import Remark, in_one, plain_data
 from lolat.llm.names import find_decoder, is_decoder
 from lolat.parameters import (
     COVERAGE,
@@ -441,7 +441,7 @@ def _answer(
         fits=None if available is None else bool(able), largest_batch=most,
         would_fit=() if able else tuple(plan.would_fit(numbers)),
         prices=rental.basis if rental else None, price_list=price_list,
-        warnings=tuple(dict.fromkeys(warnings)),
+        warnings=tuple(in_one(warnings)),
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import zip_longest
+from math import inf
 from shlex import join
 from typing import Any
 from urllib.parse import urlencode
@@ -30,7 +31,7 @@ from lolat.llm.compare import side_by_side
 from lolat.llm.decoder import Decoder
 from lolat.llm.question import ServingQuestion
 from lolat.parameters import BEST
-from lolat.report.cost import cost_parts, costs_parts
+from lolat.report.cost import cost_parts, costs_parts, noted_lines
 from lolat.report.cost_table import facts_of_training, likely_words
 from lolat.report.explanation import budget_lines
 from lolat.report.llm import breakdown, facts, llm_parts, load_line, priced_gpus, row_words
@@ -47,7 +48,7 @@ from lolat.report.prediction import cheapest_lines, fastest_lines
 from lolat.report.ranked import assumed_hosts, left_out_lines
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
 from lolat.training.alternatives import offered
-from lolat.training.choice import Choice, short_name
+from lolat.training.choice import Choice
 from lolat.training.compare import Costs, check_room, costs_of, joined, with_modes
 from lolat.training.cost import Cost, no_room
 from lolat.training.listing import best_row
@@ -252,11 +253,10 @@ def trained_on_all(form: Form, question: Values, trained: Any) -> SideBySide:
     asked = _training_question(form, question)
     on = ALL, *(device.argument for device in form.beside_all)
     costs = compare(trained, asked.pop("batch_size"), on, **asked)
-    notes = by_text(
-        (short_name(cost.device), note) for cost in costs.answers for note in cost.warnings
-    )
     found = _costs(form, costs, ",".join(on))
-    return replace(found, notes=[f"{', '.join(names)}: {note}" for note, names in notes.items()])
+    return replace(
+        found, notes=[line.removeprefix("note").lstrip(": ") for line in noted_lines(costs, inf)]
+    )
 
 
 def _costs(form: Form, costs: Costs, on: str) -> SideBySide:

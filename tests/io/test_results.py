@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from benchmarks import schema
-from lolat.io.results import Remark, Result, dict_of, keys, of, topic
+from lolat.io.results import Remark, Result, dict_of, in_one, keys, of, topic
 
 
 @dataclass(frozen=True)
@@ -95,3 +95,21 @@ def test_a_remark_is_a_text_that_keeps_its_topic() -> None:
     assert remark == again == "host-bound: the host takes 2 ms"
     assert topic(remark) == topic(again) == "host-bound"
     assert topic("a text: of a file") == "a text: of a file"
+
+
+def test_remarks_that_differ_in_numbers_alone_are_one() -> None:
+    def remark(figures: str, topic: str = "adapters in float32") -> Remark:
+        return Remark(topic, figures)
+
+    times = [
+        remark(f"bf16 takes {t} times as long, {n}") for t, n in (("0.91", "1,030"), ("0.9", 400))
+    ]
+    assert in_one(times) == [
+        "adapters in float32: bf16 takes 0.9 to 0.91 times as long, 400 to 1,030"
+    ]
+    assert in_one([*in_one(times), remark("bf16 takes 0.95 times as long, 500")]) == [
+        "adapters in float32: bf16 takes 0.9 to 0.95 times as long, 400 to 1,030"
+    ]
+    others = [remark("h200 has 3"), remark("h100 has 3"), "no figures of 2", "no figures of 3"]
+    others += [remark("h200 has 3", "another")]
+    assert in_one([*others, *others]) == others

@@ -113,6 +113,10 @@ def test_a_note_of_some_predictions_names_them() -> None:
 def test_notes_that_differ_in_their_figures_are_one() -> None:
     larger = [Remark("larger than any block", f"{n} blocks") for n in (3, 7)]
     assert noted(*((remark,) for remark in larger)) == [
+        "note: larger than any block: 3 to 7 blocks"
+    ]
+    other = Remark("larger than any block", "no block")
+    assert noted((larger[0],), (other,)) == [
         "note: larger than any block: 3 blocks (the figures of keras:n0 on my models/cpu.json)"
     ]
     other = Remark("no interval", "3 blocks")
@@ -135,6 +139,15 @@ def test_the_least_sure_answer_has_the_widest_interval() -> None:
     told = [("w", ("c",), (1.0, 2.0)), *told]
     assert next(grouped_notes(told)) == "note on y, the least sure answer (1 more has the like): c"
     assert next(grouped_notes(told, 4)) == "note (y, w): c"
+
+
+def test_the_notes_of_chosen_answers_come_first_and_are_all_told() -> None:
+    told = [("x", ("a", "b"), (1.0, 2.0)), ("y", ("c", "d"), (1.0, 4.0)), ("z", (), (9.0, 9.0))]
+    lines = [*grouped_notes(told, 3, {"x"})]
+    assert lines[:2] == ["note (x): a", "note (x): b"]
+    assert lines[2].startswith("2 more notes (c, d)")
+    assert [*grouped_notes(told, 4, {"x"})][2:] == ["note (y): c", "note (y): d"]
+    assert [*grouped_notes(told, 3, {"z"})] == [*grouped_notes(told, 3)]
 
 
 APART = [

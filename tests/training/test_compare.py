@@ -283,33 +283,75 @@ def test_a_row_is_host_bound_if_a_faster_host_shortens_it(prices: str, batch_siz
 
 @pytest.mark.parametrize("batch_size", [1, 64, 512])
 def test_another_launch_is_offered_where_it_saves_a_tenth(prices: str, batch_size: int) -> None:
-    """By the device asked alone; a graph has to save a tenth of what compiled code leaves, too."""
+    """The best of all devices and numbers of them, each asked alone in each launch, by brute force.
+
+    A graph has to save a tenth of what compiled code leaves, too. What is named the cheapest in a launch
+    costs no more than what is named the fastest in it.
+    """
     found = asked(prices, "fp32", batch_size)
     printed = [*lines_of(costs_lines(found))]
+    every: dict[str, list[tuple[str, Any]]] = {
+        launch: [
+            (cost.device, option)
+            for cost in found.answers
+            for option in package.load(cost.device)
+            .run_as("fp32", launch)
+            .cost(
+                network(),
+                batch_size,
+                10_000,
+                replicas=[o.devices for o in cost.options],
+                prices=prices,
+            )
+            .options
+        ]
+        for launch in ("compiled", "graph")
+    }
     for name, value in ("cheapest", "dollars"), ("fastest", "total_s"):
         best = getattr(found, name)
-        alone: dict[str, Any] = {
-            launch: package.load(best.device)
-            .run_as("fp32", launch)
-            .cost(network(), batch_size, 10_000, replicas=best.devices, prices=prices)
-            .options[0]
-            for launch in ("compiled", "graph")
-        }
         expected, least = None, getattr(best, value)
-        for launch, option in alone.items():
-            if getattr(option, value) <= 0.9 * least:
-                expected, least = launch, getattr(option, value)
+        for launch, options in every.items():
+            known = [o for o in options if getattr(o[1], value) is not None]
+            first = min(known, key=lambda one: getattr(one[1], value))
+            if getattr(first[1], value) < 0.9 * least:
+                expected, least = (launch, *first), getattr(first[1], value)
         one = found.in_launch.get(name)
-        assert (one and one.launch) == expected
         (at,) = (n for n, x in enumerate(printed) if x.startswith(f"{name.title()}: "))
         line = printed[at + 1]
         is_told = one is not None and (name == "cheapest" or best != found.cheapest)
         assert line.startswith("  with --launch") == is_told
+        assert (one is None) == (expected is None)
+        if one is None or expected is None:
+            continue
+        launch, device, option = expected
+        assert (one.launch, one.device, one.devices) == (launch, device, option.devices)
+        assert getattr(one, value) == pytest.approx(least)
         if is_told:
-            share = 1 - alone[one.launch].total_s / best.total_s
-            words = f"with --launch {one.launch}: {duration(alone[one.launch].total_s)}"
-            assert words in line
-            assert f", {100 * share:.2g} % less" in line
+            is_other = (device, option.devices) != (best.device, best.devices)
+            which = f"{option.devices} x {device.removesuffix('-fp32')}, " * is_other
+            saved = f"{100 * (1 - least / getattr(best, value)):.2g} %"
+            less = f"{saved} cheaper" if name == "cheapest" else f"{saved} less time"
+            assert f"with --launch {launch}: {which}{duration(option.total_s)}" in line
+            assert line.endswith(f", {less}")
+
+
+@pytest.mark.parametrize(
+    "about", [{"batch_size": 64}, {"batch_size": 32, "global_batch_size": 512}]
+)
+def test_the_best_in_another_launch_is_that_of_the_question_with_this_launch(
+    about: dict[str, Any],
+) -> None:
+    """Compiled, an RTX 4090 is cheaper than the RTX 3090 that is the cheapest of the eager ones."""
+    size, own = about["batch_size"], {k: v for k, v in about.items() if k != "batch_size"}
+    own |= {"on": ["rtx-3090", "rtx-4090"], "samples": 10**6, "replicas": [1, 4]}
+    prices = Prices("list", (Offer("a", "RTX3090", 1, 0.5), Offer("b", "RTX4090", 1, 0.74)))
+    found = package.compare("timm:resnet50", size, prices=prices, **own)
+    compiled = package.compare("timm:resnet50", size, prices=prices, launch="compiled", **own)
+    told = found.in_launch["cheapest"]
+    assert found.cheapest is not None is not compiled.cheapest
+    assert (found.cheapest.device[:8], told.device[:8]) == ("rtx-3090", "rtx-4090")
+    assert told.dollars == pytest.approx(compiled.cheapest.dollars)
+    assert told.devices == compiled.cheapest.devices
 
 
 def test_a_layout_that_changes_little_is_neither_chosen_nor_offered() -> None:
