@@ -48,7 +48,7 @@ def python_page() -> str:
     from lolat.llm import answer
     from lolat.llm.compare import ComparedModels
     from lolat.nas.ranking import Ranking
-    from lolat.nas.search import SearchResult
+    from lolat.nas.search_result import SearchResult
     from lolat.training import cost
     from lolat.training.compare import Costs
 

@@ -102,7 +102,7 @@ class Score(click.ParamType):
     "lolat nas search nasbench201 epyc-2t --objective scores.csv --max-ms 15",
     "lolat nas search fbnet local --objective package.module:score --output front.csv",
     "lolat nas search nasbench201 epyc-2t,rtx-4090 --objective scores.csv --max-ms 14,6 --batch-size 1,64",
-    answers={"nas-search": "lolat.nas.search:SearchResult"},
+    answers={"nas-search": "lolat.nas.search_result:SearchResult"},
 )
 @common.space_argument
 @common.model_argument

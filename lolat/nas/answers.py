@@ -27,7 +27,7 @@ def estimator(
     predictor: str | None = None,
     progress: Progress | None = None,
 ) -> LatencyEstimator:
-    """Return a space's latency estimator on a device; it can be sent to other processes.
+    """A space's latency estimator on a device; it can be sent to other processes.
 
     `space`, `model`: as for `search`. Measured samples of the space answer if the device has them and no
     predictor, batch size, precision or launch is given; otherwise the formula for inference does.
@@ -51,7 +51,7 @@ def estimator(
 
 
 def samples_only(argument: str, model: Device) -> InputError:
-    """Return the error for an argument that samples of a space cannot answer."""
+    """The error for an argument that samples of a space cannot answer."""
     return InputError(
         f"{arg(argument)}: {model.source} knows only networks measured at batch size 1; leave "
         f"{arg(argument)} out, or add latencies of inference (lolat learn)"

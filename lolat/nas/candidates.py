@@ -114,7 +114,7 @@ class CandidateNetworks:
         return self._number[candidate]
 
     def graph(self, candidate: Candidate) -> Graph:
-        """Return a candidate's network: one that has a number, a cached one, or one that is built now."""
+        """A candidate's network: one that has a number, a cached one, or one that is built now."""
         if candidate in self._number:
             return self._graphs[self._number[candidate]]
         found = self._cache.find(candidate)

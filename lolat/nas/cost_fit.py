@@ -49,7 +49,7 @@ class _Problem:
     noise: float
 
     def cost(self, parameters: np.ndarray) -> float:
-        """Return -log(prior * likelihood), without constants."""
+        """-log(prior * likelihood), without constants."""
         times = self.counts @ self.pieces.costs(parameters)[0]
         variance = self.noise**2 + self.rounding / times**2
         error = self.log_times - np.log(times)
@@ -58,7 +58,7 @@ class _Problem:
         return float(np.sum(likelihood + 0.5 * np.log(variance)) + prior)
 
     def slopes(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the gradient and the Gauss-Newton curvature, with the weights of Student's t."""
+        """The gradient and the Gauss-Newton curvature, with the weights of Student's t."""
         times, jacobian = self.pieces.latency(self.counts, parameters)
         variance = self.noise**2 + self.rounding / times**2
         error = self.log_times - np.log(times)
@@ -68,7 +68,7 @@ class _Problem:
         return jacobian.T @ (weight * error) - precision * parameters, curvature
 
     def most_probable(self, parameters: np.ndarray) -> np.ndarray:
-        """Return the nearest most probable parameters, by Levenberg-Marquardt from `parameters`."""
+        """The nearest most probable parameters, by Levenberg-Marquardt from `parameters`."""
         cost, damping = self.cost(parameters), 1e-3
         for _ in range(_ROUNDS):
             ascent, curvature = self.slopes(parameters)
@@ -127,7 +127,7 @@ def outlying(
 
 
 def spreads(fits: Sequence[WeightedFit]) -> dict[str, np.ndarray]:
-    """Return the principal directions of the costs' covariance by assumption: (directions, pieces)."""
+    """The principal directions of the costs' covariance by assumption: (directions, pieces)."""
     directions_of = {}
     for name in dict.fromkeys(e.pieces.name for e in fits):
         same = [e for e in fits if e.pieces.name == name]

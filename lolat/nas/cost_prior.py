@@ -76,7 +76,7 @@ class Pieces:
         return len(self.prior_spread)
 
     def costs(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (pieces,) costs, and (pieces, size) derivatives by the parameters."""
+        """(pieces,) costs, and (pieces, size) derivatives by the parameters."""
         terms = self.terms * np.exp(parameters[1 : 1 + len(COST_TERMS)])
         base, parts = _overlapped(terms) if self.overlap else (terms.sum(axis=1), terms)
         scale = np.exp(parameters[0] + self.factors @ parameters[1 + len(COST_TERMS) :])
@@ -85,14 +85,14 @@ class Pieces:
         return costs, np.column_stack(slopes)
 
     def latency(self, counts: np.ndarray, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (networks,) latencies, and (networks, size) derivatives of their logarithms."""
+        """(networks,) latencies, and (networks, size) derivatives of their logarithms."""
         costs, slopes = self.costs(parameters)
         times = counts @ costs
         return times, (counts @ slopes) / times[:, None]
 
 
 def _overlapped(terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the soft maximum of the ops term and the rest: (pieces,), and by term (pieces, COST_TERMS)."""
+    """The soft maximum of the ops term and the rest: (pieces,), and by term (pieces, COST_TERMS)."""
     start = terms[:, OPS]
     work = terms.sum(axis=1) - start
     largest = np.maximum(np.maximum(start, work), 1e-300)
@@ -123,7 +123,7 @@ CountsBy = Mapping[tuple[int, ...], np.ndarray]
 
 
 def of_tables(name: str, tables: Sequence[CountTable]) -> list[Pieces]:
-    """Return two assumptions for a space without a prior of its own; InputError for too many pieces.
+    """Two assumptions for a space without a prior of its own; InputError for too many pieces.
 
     In the first one a piece is a combination of a table's choices. In the second one each choice is a piece
     too, and a combination has only the rest of the counts.

@@ -61,7 +61,7 @@ class Part:
     def table(
         self, choices: Sequence[Sequence[Any]], first: bool = False, last: bool = False
     ) -> CountTable:
-        """Return its table; `choices`: the values at each of its positions; `first`, `last`: its place."""
+        """Its table; `choices`: the values at each of its positions; `first`, `last`: its place."""
         return FragmentTable(self, tuple(map(tuple, choices)), first, last)
 
 

@@ -71,7 +71,7 @@ class Decomposition:
         return f"{self.built} networks built{before * bool(self.cached)}"
 
     def words(self) -> str:
-        """Return the text; a short one where all networks are exact, or an earlier command said more."""
+        """The text; a short one where all networks are exact, or an earlier command said more."""
         idle = f"; no count changes by {', '.join(self.idle)}: does the function use it?" * bool(
             self.idle
         )
@@ -153,7 +153,7 @@ class Decomposer:
         return self.found
 
     def _is_idle(self, position: int) -> bool:
-        """Return whether the choices at a position change no count."""
+        """True if the choices at a position change no count."""
         changes = (
             self._counts(key, size) - self._counts(key, size).take([0], key.index(position))
             for key in self.tables if position in key for size in CHECKED_AT
@@ -245,17 +245,17 @@ class Decomposer:
         self.networks.require(more, f"a table of {' with '.join(self.names[p] for p in key)}")
 
     def _number(self, row: Candidate) -> int:
-        """Return the number of a row's network."""
+        """The number of a row's network."""
         return self.networks.number(tuple(p[c] for p, c in zip(self.picks, row, strict=True)))
 
     def _counts(self, key: tuple[int, ...], batch_size: int) -> np.ndarray:
-        """Return the counts of a table, computed once."""
+        """The counts of a table, computed once."""
         if (key, batch_size) not in self._made:
             self._made[key, batch_size] = self.tables[key].at(batch_size)
         return self._made[key, batch_size]
 
     def _deviation(self, row: Candidate) -> tuple[float, str]:
-        """Return the largest relative error of a candidate's sum, and the count that has it."""
+        """The largest relative error of a candidate's sum, and the count that has it."""
         number = self._number(row)
         worst = (0.0, "")
         for batch_size in CHECKED_AT:
@@ -267,11 +267,11 @@ class Decomposer:
         return worst
 
     def _worst(self) -> tuple[float, str]:
-        """Return the largest deviation of all checks."""
+        """The largest deviation of all checks."""
         return max(map(self._deviation, self._checks), key=lambda deviation: deviation[0])
 
     def _reduced(self, row: Candidate) -> tuple[int, ...]:
-        """Return the fewest positions whose choices in `row` deviate; InputError for too many."""
+        """The fewest positions whose choices in `row` deviate; InputError for too many."""
         changed = [p for p, choice in enumerate(row) if choice]
         for position in list(changed):
             fewer = [p for p in changed if p != position]

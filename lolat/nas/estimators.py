@@ -172,7 +172,7 @@ def fastest(grid: Grid, needed: Callable[[np.ndarray], np.ndarray]) -> np.ndarra
 def by_formula(
     space: Space, model: Device, batch_size: int = 1, predictor: str | None = None
 ) -> LatencyEstimator:
-    """Return the estimator by a device's formula for inference, even if it has samples of the space."""
+    """The estimator by a device's formula for inference, even if it has samples of the space."""
     first = space.network(np.zeros(len(space.positions), int))
     model = as_written(model, first)
     formula, size, off = model.predictor(predictor), as_whole(batch_size), ""
@@ -187,7 +187,7 @@ def by_formula(
 
 
 def _nearest(space: Space, formula: Roofline, size: int) -> tuple[LatencyEstimator, str]:
-    """Return the estimator that whole networks confirm best, and its error for them in words."""
+    """The estimator that whole networks confirm best, and its error for them in words."""
     estimators, errors, _ = _judged(space, formula, size)
     best = min(range(len(estimators)), key=lambda n: float((errors[n] ** 2).mean()))
     off = float(errors[best].max())
@@ -198,7 +198,7 @@ def _nearest(space: Space, formula: Roofline, size: int) -> tuple[LatencyEstimat
 def _judged(
     space: Space, formula: Roofline, size: int
 ) -> tuple[list[LatencyEstimator], list[np.ndarray], list[Times]]:
-    """Return estimators, the relative errors of each for the same whole networks, and the first's tables.
+    """Estimators, the relative errors of each for the same whole networks, and the first's tables.
 
     The first is the sum of latencies alone. The networks are some at random and the fastest, where a host
     may decide.
@@ -222,7 +222,7 @@ def _judged(
 
 
 def _within(errors: np.ndarray) -> str:
-    """Return the largest of the errors for whole networks in words."""
+    """The largest of the errors for whole networks in words."""
     percent = float(f"{100 * errors.max():.2g}")
     return (
         f"within {percent:g} % of the formula's answers for {len(errors)} whole "
@@ -233,7 +233,7 @@ def _within(errors: np.ndarray) -> str:
 def latency_tables(
     space: str | Space, model: AnyPath | Device, batch_size: int = 1, predictor: str | None = None
 ) -> tuple[Formula, list[Times]]:
-    """Return the formula, and tables of ms that add up, with its constant, to a latency.
+    """The formula, and tables of ms that add up, with its constant, to a latency.
 
     The formula may bend the sum. A Python warning tells how far sums are from the latencies of whole
     networks, if that is far, as where a host decides some of them. `space`, `model`: as for `search`.
@@ -256,7 +256,7 @@ def latency_tables(
 def _by_operation(
     space: Space, formula: Roofline, batch_size: int
 ) -> tuple[np.ndarray, np.ndarray, list[list[Times]]]:
-    """Return a few candidates, (n,) ms of their whole networks, and the tables of each kind of `times_ms`.
+    """A few candidates, (n,) ms of their whole networks, and the tables of each kind of `times_ms`.
 
     LATENCY alone if the formula has no host. Parts affect each other: a compiler fuses operations of two
     parts, half precision converts between them. So a line is fitted to the times of whole candidates over

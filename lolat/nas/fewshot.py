@@ -103,7 +103,7 @@ class FewShotModel(LatencyEstimator):
         return np.exp(self._logarithms(rows, None if len(self._costs) == 1 else 0.5))
 
     def interval(self, candidates: Any, coverage: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return (n,) lower and upper ends in ms, which hold a reading with probability `coverage`."""
+        """(n,) lower and upper ends in ms, which hold a reading with probability `coverage`."""
         rows, middle = np.asarray(candidates), np.log(self.latency(candidates))
         ends = (self._logarithms(rows, 0.5 + side * coverage / 2.0) for side in (-1.0, 1.0))
         low, high = (np.exp(middle + np.clip(end - middle, -WIDEST, WIDEST)) for end in ends)
@@ -116,7 +116,7 @@ class FewShotModel(LatencyEstimator):
         return {n: [c for c in self.section.costs if c.assumption == n] for n in names}
 
     def _logarithms(self, rows: np.ndarray, chance: float | np.ndarray | None) -> np.ndarray:
-        """Return (n,) logarithms of ms that a reading stays below with probability `chance`.
+        """(n,) logarithms of ms that a reading stays below with probability `chance`.
 
         `chance` None: the mean under the first assumption. Assumptions may disagree by far, such as on an
         operation that nothing reads: a mean over them is a time that none of them expects.
@@ -135,7 +135,7 @@ class FewShotModel(LatencyEstimator):
     def _assumed(
         self, name: str, rows: np.ndarray, middle_only: bool
     ) -> tuple[float, np.ndarray, np.ndarray]:
-        """Return an assumption's weight, and (n,) means and deviations of the latency's logarithm.
+        """An assumption's weight, and (n,) means and deviations of the latency's logarithm.
 
         The variance has three parts: fits disagree, costs are uncertain, times are noisy and rounded.
         """
@@ -173,7 +173,7 @@ class FewShotModel(LatencyEstimator):
         return math.sqrt(sum(c.weight * c.noise**2 for c in self.section.costs))
 
     def error_of(self, share: float) -> float:
-        """Return the relative error that is not exceeded by this share of the space's networks."""
+        """The relative error that is not exceeded by this share of the space's networks."""
         rows = self.space.sample(2000)
         chances = (np.random.default_rng(0).permutation(len(rows)) + 0.5) / len(rows)
         errors = np.abs(self._logarithms(rows, chances) - np.log(self.latency(rows)))
@@ -190,7 +190,7 @@ HALVINGS = 30  # of the interval between the quantiles of all parts; it is 28 wi
 def mixed_quantile(
     weights: np.ndarray, middles: np.ndarray, spreads: np.ndarray, chance: float | np.ndarray
 ) -> np.ndarray:
-    """Return (n,) quantiles of mixtures of Student's t distributions with FREEDOM degrees of freedom.
+    """(n,) quantiles of mixtures of Student's t distributions with FREEDOM degrees of freedom.
 
     `weights`: (parts,), their sum is 1; `middles`, `spreads`: (parts, n).
     """
@@ -271,7 +271,7 @@ def read_samples(path: AnyPath, space: Space, device: str | None = None) -> Samp
 
 
 def rounding(texts: Sequence[str]) -> float:
-    """Return the unit of rounding in ms: 1, 0.1 or 0.01 if all times have so few digits, else 0."""
+    """The unit of rounding in ms: 1, 0.1 or 0.01 if all times have so few digits, else 0."""
     times = [float(t) for t in texts]
     for digits in (0, 1, 2):
         step = 10.0**-digits
@@ -330,7 +330,7 @@ def _shortened(values: np.ndarray) -> list[float]:
 
 
 def _warnings(samples: Samples, best: WeightedFit, space: Space) -> list[str]:
-    """Return remarks on the samples, by the likeliest fit."""
+    """Remarks on the samples, by the likeliest fit."""
     warnings = [*samples.remarks]
     count = len(samples.times)
     ops = space.counts(samples.rows)[:, COLUMNS.index("ops")]

@@ -68,15 +68,15 @@ class Limit:
         return self.estimator.exact and (not self.sure or isinstance(self.estimator, FewShotModel))
 
     def answers(self, rows: np.ndarray) -> list[Answer]:
-        """Return the device's answers for whole networks."""
+        """The device's answers for whole networks."""
         return answers(self.estimator, self.space, self.model, rows, self.coverage)
 
     def is_late(self, answer: Answer) -> bool:
-        """Return whether a whole network does not keep the limit."""
+        """True if a whole network does not keep the limit."""
         return end_ms(answer, self.sure) > self.max_ms + 1e-9
 
     def share(self, answer: Answer) -> float:
-        """Return the part of the limit that a whole network takes; without a limit, 0."""
+        """The part of the limit that a whole network takes; without a limit, 0."""
         return end_ms(answer, self.sure) / self.max_ms
 
     @property
@@ -86,7 +86,7 @@ class Limit:
 
 
 def devices_of(model: Any) -> list[Any]:
-    """Return the devices of a list, or of their names with commas between; InputError for none."""
+    """The devices of a list, or of their names with commas between; InputError for none."""
     found = [model] if isinstance(model, os.PathLike | Device) else [*several(model)]
     if isinstance(model, str) and "," in model and not os.path.exists(model):
         found = [*filter(None, map(str.strip, model.split(",")))]
@@ -96,7 +96,7 @@ def devices_of(model: Any) -> list[Any]:
 
 
 def of_each(devices: Sequence[Any], **given: Any) -> dict[str, list[Any]]:
-    """Return a value of each argument for each device; one value is for all of them.
+    """A value of each argument for each device; one value is for all of them.
 
     InputError for another number of values than of devices, and for a wrong value.
     """
@@ -119,7 +119,7 @@ def limits_of(
     space: Space, models: Sequence[Device], asked: Mapping[str, Sequence[Any]], predictor: str | None,
     sure: bool, coverage: float | None, progress: Progress | None,
 ) -> list[Limit]:  # fmt: skip
-    """Return the limit of each device; `asked`: `max_ms` and `batch_size` of each."""
+    """The limit of each device; `asked`: `max_ms` and `batch_size` of each."""
     found = []
     for model, max_ms, size in zip(models, asked["max_ms"], asked["batch_size"], strict=True):
         latencies = estimator(space, model, size, predictor, progress)
@@ -128,7 +128,7 @@ def limits_of(
 
 
 def rows_within(limits: Sequence[Limit], rows: np.ndarray) -> np.ndarray:
-    """Return those of `rows` that keep every limit."""
+    """The `rows` that keep every limit."""
     for limit in limits:
         rows = rows[limit.ends(rows) <= limit.max_ms]
     return rows
@@ -143,7 +143,7 @@ def largest_share(limits: Sequence[Limit], rows: np.ndarray) -> np.ndarray:
 
 
 def surely_best(front: Sequence[Sequence[Answer]], longest: Sequence[float | None]) -> int | None:
-    """Return the position of the last network that keeps every limit with the upper end of its interval.
+    """The position of the last network that keeps every limit with the upper end of its interval.
 
     `front`: each network's answers on the devices; `longest`: ms of each device, None without a limit.
     None if no network does.
@@ -157,7 +157,7 @@ def surely_best(front: Sequence[Sequence[Answer]], longest: Sequence[float | Non
 
 
 def none_within(result: Any, takes: str, table: object = None, within: str = "") -> AnswerIsNo:
-    """Return the error if no candidate of a search or a ranking is within the time.
+    """The error if no candidate of a search or a ranking is within the time.
 
     `takes`: the time of the fastest one, in words. `table`: the candidates' table, None if all of the space
     are meant. `within`: the limits of several devices, in words.

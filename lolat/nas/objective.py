@@ -144,7 +144,7 @@ class Objective:
             self.progress.start("scoring", total, known)
 
     def score(self, row: np.ndarray) -> float:
-        """Return a candidate's score, NaN without one; InputError if the function fails."""
+        """A candidate's score, NaN without one; InputError if the function fails."""
         arch = self.space.arch(row)
         if self.rows is None and arch not in self.known:
             self.known[arch] = self._compute(row, arch)
@@ -195,7 +195,7 @@ class Objective:
 
 
 def _changed(row: Row) -> str:
-    """Return a file that has another stamp than the row has for it; "" if all are gone or the same."""
+    """A file that has another stamp than the row has for it; "" if all are gone or the same."""
     try:
         stamps: Stamps = dict(json.loads(row["files"] or "{}"))
     except ValueError:

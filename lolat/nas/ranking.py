@@ -72,13 +72,13 @@ class Ranking(Result):
     warnings: tuple[str, ...] = ()
 
     def words(self) -> str:
-        """Return the number of candidates, and of those within the time, in words."""
+        """The number of candidates, and of those within the time, in words."""
         budget = "" if self.max_ms is None else f", {self.within:,} within {self.max_ms:g} ms"
         of = f"{self.space} on {plain(self.device)}, batch {self.batch_size}"
         return f"{of}: {self.scored:,} candidates{budget}"
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each of the fastest: arch, latency_ms, and its choice at each position."""
+        """A row for each of the fastest: arch, latency_ms, and its choice at each position."""
         rows = [dict_of(candidate) for candidate in self.best]
         return [row | row.pop("choices") | row for row in rows]
 
@@ -90,7 +90,7 @@ class Rankings(Several):
     answers: tuple[Ranking, ...]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the rows of each ranking, with its batch size in front."""
+        """The rows of each ranking, with its batch size in front."""
         return [{"batch_size": one.batch_size} | row for one in self.answers for row in one.rows()]
 
 
@@ -109,7 +109,7 @@ class Candidates(NamedTuple):
 
 
 def best_of(best: Candidates, part: Candidates, k: int) -> Candidates:
-    """Return the `k` fastest of `best` and `part`, of equal ones the smaller index."""
+    """The `k` fastest of `best` and `part`, of equal ones the smaller index."""
     longest = best.times[-1] if len(best.times) == k else math.inf
     able = part.times <= longest
     both = Candidates.joined([best, Candidates(*(column[able] for column in part))])
@@ -182,7 +182,7 @@ def _kept(
     latencies: LatencyEstimator, rows: np.ndarray | None, count: int, max_ms: float | None,
     best: int | None, progress: Progress,
 ) -> tuple[Candidates, int, float]:  # fmt: skip
-    """Return the candidates to write, the number of those within the time, and the shortest latency.
+    """The candidates to write, the number of those within the time, and the shortest latency.
 
     `rows`: (count, positions) integers of candidates, None: all of the space.
     """
@@ -211,7 +211,7 @@ def _kept(
 
 
 def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Ranking:
-    """Return the ranking with its `count` best candidates, and the device's answer for the best one.
+    """The ranking with its `count` best candidates, and the device's answer for the best one.
 
     The first PREDICTED of them get the latency of their whole network, and are sorted by it.
     """
@@ -237,7 +237,7 @@ def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Rankin
 
 
 def _with_nearest(result: Ranking, space: Space, found: Ranked) -> Ranking:
-    """Return the ranking with its slowest candidates within the time: at most as many as the best ones."""
+    """The ranking with its slowest candidates within the time: at most as many as the best ones."""
     count = min(len(result.best), len(found.rows) - len(result.best))
     last = np.argsort(-found.times, kind="stable")[:count]
     return replace(result, nearest=_candidates(space, found.rows[last], found.times[last]))
@@ -250,7 +250,7 @@ def _candidates(space: Space, rows: np.ndarray, times: np.ndarray) -> tuple[Best
 def _read(
     space: Space, among: AnyPath, sizes: Sequence[int], remarks: list[str]
 ) -> dict[int, np.ndarray]:
-    """Return (n, positions) integers of a table's networks by batch size; one without its own is at each.
+    """(n, positions) integers of a table's networks by batch size; one without its own is at each.
 
     InputError for a batch size in the table that is not asked for, and for one that it lacks.
     """

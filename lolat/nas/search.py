@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-from msgspec import UNSET, UnsetType
 
 from lolat.device.device import Device
 from lolat.device.prediction import end_ms
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
-from lolat.io.results import Result
 from lolat.io.writing import check_file
 from lolat.nas.answers import Answer
+from lolat.nas.archive import Archive
 from lolat.nas.estimators import DECODED, fastest
 from lolat.nas.limits import (
     Limit,
@@ -33,145 +32,13 @@ from lolat.nas.limits import (
     rows_within,
 )
 from lolat.nas.objective import Objective
+from lolat.nas.search_result import EVOLUTIONARY, EXHAUSTIVE, OtherDevice, SearchResult
 from lolat.nas.space import Grid, Space
 from lolat.nas.user_objects import space_and_device
 from lolat.parameters import CANDIDATES, check_given, surely
-from lolat.units import between, milliseconds, plain
+from lolat.units import between, milliseconds
 
 DRAWN_AT_RANDOM = 2000  # candidates of a large space that are compared with the limits
-EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
-
-
-@dataclass(frozen=True)
-class OtherDevice:
-    """A device of a search beside the first one."""
-
-    device: str
-    batch_size: int
-    predictor: str
-    source: str
-    max_ms: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class OnDevice(Answer):
-    """A network's latency and memory on another device than the first one; see `FrontCandidate`."""
-
-    device: str
-    batch_size: int
-
-    def column(self, name: str) -> str:
-        """The name of a column of the front's table, of this device: latency_ms_rtx-4090-amp_batch_64."""
-        return f"{name}_{'-'.join(self.device.split())}_batch_{self.batch_size}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class FrontCandidate(Answer):
-    """A network on the front: its score, and its latency and memory as `predict` answers.
-
-    `inside_share`: share of the time inside the measured range. `fits`: true if the device's memory
-    suffices. If samples answer, memory is not known, and a network is
-    `in_domain` between their fastest and slowest. `others`: its answers on the other devices.
-    """
-
-    KEYS = ("arch", "candidate", "choices", "latency_ms", "score", "interval_ms", "coverage", "in_domain",
-            "inside_share", "host_bound", "memory_bytes", "fits", "warnings", "others")  # fmt: skip
-
-    arch: str
-    candidate: tuple[int, ...]
-    choices: dict[str, Any]
-    score: float
-    others: tuple[OnDevice, ...] = ()
-
-
-@dataclass(frozen=True, repr=False)
-class SearchResult(Result):
-    """The Pareto front of a space with `size` candidates, the fastest first.
-
-    `source` tells where the latencies are from, `device` is the model. `scored`, `unscored`: candidates
-    with and without a score. `sure`: the upper ends of the intervals keep `max_ms`. `improving`: the last
-    tenth of an evolutionary search's candidates had the best score. `within`: how many of `compared`
-    candidates keep all limits by the estimator, None without a limit; of a large space they are random.
-    `exact`: true if its times, with `sure` the upper ends, are those of whole networks; None as `within`.
-    """
-
-    space: str
-    size: int
-    batch_size: int
-    predictor: str
-    source: str
-    device: str
-    method: str
-    max_ms: float | None
-    scored: int
-    unscored: int
-    front: tuple[FrontCandidate, ...]
-    sure: bool = False
-    improving: bool = False
-    fastest_ms: float | UnsetType = UNSET
-    others: tuple[OtherDevice, ...] = ()
-    within: int | None = None
-    compared: int | None = None
-    exact: bool | None = None
-
-    def words(self) -> str:
-        """Return the number of scored candidates, and of those on the front, in words."""
-        without = f" ({self.unscored} more have no score)" if self.unscored else ""
-        size = f"{self.size:,}" if self.size < 10**7 else f"{self.size:.2g}"
-        others = "".join(f", and {plain(o.device)}, batch {o.batch_size}" for o in self.others)
-        on = f"{plain(self.device)}, batch {self.batch_size}{others}"
-        of = f"{self.space} on {on}: {size} candidates"
-        scored = f"{self.method} search: {self.scored:,} scored{self.budget_words()}"
-        if self.method == EXHAUSTIVE and not self.unscored:
-            scored = f"all {self.scored:,}{self.budget_words()} scored"
-        return f"{of}, {scored}{without}, {len(self.front)} on the front{self._outside()}"
-
-    def budget_words(self) -> str:
-        """Return the times that candidates keep, and how surely, in words; "" without one."""
-        every = [(self.max_ms, self.device), *((o.max_ms, o.device) for o in self.others)]
-        limits = [(ms, device) for ms, device in every if ms is not None]
-        if not limits:
-            return ""
-        coverage = next((c.coverage for c in self.front if c.coverage), None)
-        surely = f" ({100 * coverage:g} % sure)" if self.sure and coverage else ""
-        on = (f"{ms:g} ms" + f" on {plain(device)}" * bool(self.others) for ms, device in limits)
-        return f" within {' and '.join(on)}{surely}"
-
-    def within_words(self) -> str:
-        """Return how many candidates keep the limits, exactly or of a random sample; "" without a limit."""
-        if self.within is None or self.compared is None:
-            return ""
-        drawn = " drawn at random" * (self.method == EVOLUTIONARY and self.compared < self.size)
-        several = sum(ms is not None for ms in (self.max_ms, *(o.max_ms for o in self.others))) > 1
-        kept = f"{self.within:,} of {self.compared:,} candidates{drawn}"
-        return f"{'' if self.exact else 'about '}{kept} keep the limit{'s' * several}"
-
-    def _outside(self) -> str:
-        """Return how many of the front are outside the measured range, in words."""
-        devices, words = [self.device, *(o.device for o in self.others)], ""
-        for place, device in enumerate(devices):
-            ranges = [(c, *c.others)[place].in_domain for c in self.front]
-            outside = ranges.count(False)
-            how_many = "all" if outside == len(ranges) else outside
-            on = f" on {plain(device)}" * bool(self.others)
-            words += f", {how_many} of them outside the measured range{on}" * bool(outside)
-        return words
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each network on the front, with its interval and its choice at each position."""
-        rows = []
-        for c in self.front:
-            low, high = c.interval_ms or (None, None)
-            names = ("in_domain", "host_bound", "memory_bytes", "fits")
-            bounds = {"low_ms": low, "high_ms": high, **{name: getattr(c, name) for name in names}}
-            for other in c.others:
-                low, high = other.interval_ms or (None, None)
-                its = {"latency_ms": other.latency_ms, "low_ms": low, "high_ms": high}
-                its |= {name: getattr(other, name) for name in names}
-                bounds |= {other.column(name): value for name, value in its.items()}
-            row = {"arch": c.arch, "latency_ms": c.latency_ms, **bounds, "score": c.score}
-            rows.append(row | c.choices | row)  # a position of such a name gives way
-        return rows
 
 
 def search(
@@ -237,13 +104,13 @@ def search(
 
 
 def _asked(limit: Limit) -> OtherDevice:
-    """Return a device as the search asks it."""
+    """A device as the search asks it."""
     by, longest = limit.estimator, limit.max_ms if math.isfinite(limit.max_ms) else None
     return OtherDevice(limit.model.name, by.batch_size, by.predictor, by.source, longest)
 
 
 def _compared(result: SearchResult, limits: Sequence[Limit], rows: np.ndarray) -> SearchResult:
-    """Return the result with the number of `rows` that keep the limits."""
+    """The result with the number of `rows` that keep the limits."""
     if not (given := [limit for limit in limits if math.isfinite(limit.max_ms)]):
         return result
     exact = all(limit.is_exact for limit in given)
@@ -253,7 +120,7 @@ def _compared(result: SearchResult, limits: Sequence[Limit], rows: np.ndarray) -
 def _to_score(
     limits: Sequence[Limit], most: int, given: np.ndarray | None
 ) -> tuple[np.ndarray, str, np.ndarray]:
-    """Return the candidates to score first, the search's method, and the candidates that it compares.
+    """The candidates to score first, the search's method, and the candidates that it compares.
 
     The first are all within the time, or a fast one if these are more than `most`. The last are all of the
     space, of a large one a random sample. `given`: those of a table.
@@ -273,7 +140,7 @@ def _to_score(
 
 
 def _of_archive(result: SearchResult, archive: Archive) -> SearchResult:
-    """Return the result of a search whose candidates are scored; AnswerIsNo if none is good."""
+    """The result of a search whose candidates are scored; AnswerIsNo if none is good."""
     unscored = int(np.isnan(archive.scores).sum())
     result = replace(result, scored=len(archive) - unscored, unscored=unscored)
     if not result.scored:
@@ -300,7 +167,7 @@ def _refuse_beside_table(table: Any, **given: Any) -> None:
 def _none_within(
     result: SearchResult, limits: Sequence[Limit], near: Sequence[Answer], table: object = None
 ) -> AnswerIsNo:
-    """Return the error if no candidate keeps every limit; `near`: the answers of the nearest one."""
+    """The error if no candidate keeps every limit; `near`: the answers of the nearest one."""
     ends = [end_ms(one, limit.sure) for one, limit in zip(near, limits, strict=True)]
     most, interval = "up to " * bool(result.sure), near[0].interval_ms
     if len(limits) == 1:
@@ -314,106 +181,7 @@ def _none_within(
     return none_within(result, f"the nearest takes {takes}", table, result.budget_words())
 
 
-# ---- The candidates that were scored, and those that are scored next.
-
-
-def front(latencies: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Return the indices of candidates that no other dominates, by latency; of equal ones the first.
-
-    `latencies`: (n,), small is good; `scores`: (n,), large is good; a candidate with a NaN is skipped.
-    """
-    known = np.flatnonzero(~(np.isnan(latencies) | np.isnan(scores)))
-    best: list[int] = []
-    for i in known[np.lexsort((known, -scores[known], latencies[known]))]:
-        if not best or scores[i] > scores[best[-1]]:
-            best.append(int(i))
-    return np.array(best, np.intp)
-
-
-class Archive:
-    """All scored candidates: `rows`, `latencies` in ms, `scores` times `sign` (large is good)."""
-
-    def __init__(self, limits: Sequence[Limit], objective: Objective, sign: float) -> None:
-        self.limits, self.objective, self.sign = limits, objective, sign
-        self.estimator = limits[0].estimator
-        self.rows: list[np.ndarray] = []
-        self.latencies: list[float] = []
-        self.scores: list[float] = []
-        self._known: set[bytes] = set()
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __contains__(self, row: np.ndarray) -> bool:
-        return row.tobytes() in self._known
-
-    def add(self, rows: np.ndarray) -> None:
-        """Score the candidates that are new."""
-        for row, latency in zip(rows, self.estimator.latency(rows), strict=True):
-            if row in self:
-                continue
-            self.scores.append(float(f"{self.sign * self.objective.score(row):.9g}"))  # likewise
-            self.latencies.append(round(float(latency), 9))  # whatever the order of its sum
-            self.rows.append(row)
-            self._known.add(row.tobytes())
-
-    def front(self) -> list[int]:
-        """Return the indices of candidates that no other dominates."""
-        return front(np.array(self.latencies), np.array(self.scores)).tolist()
-
-    def within(self, rows: np.ndarray) -> np.ndarray:
-        """Return those of `rows` that keep every limit."""
-        return rows_within(self.limits, rows)
-
-    def known(self) -> np.ndarray:
-        """Return the candidates with a known score that keep every limit, in the order of their scoring."""
-        return self.within(self.objective.space.parse(list(self.objective.known)))
-
-    def announce(self, total: int) -> None:
-        """Show how many of `total` candidates a function has yet to score."""
-        if self.objective.rows is None:
-            self.objective.announce(total, len(self.known()))
-
-    def improving(self) -> bool:
-        """Return whether the best score is of the last tenth."""
-        before = np.array(self.scores[: -(-9 * len(self) // 10)])
-        return bool(np.nanmax(self.scores) > np.nanmax(before, initial=-np.inf))
-
-    def whole_front(self) -> tuple[tuple[FrontCandidate, ...], Sequence[Answer]]:
-        """Return the front by the devices' answers for whole networks, and those of the nearest one seen.
-
-        These may differ from the estimates: one that does not keep a limit leaves its place to others.
-        Of latencies that are equal as printed the front has the best score alone.
-        """
-        whole: dict[int, tuple[Answer, ...]] = {}
-        times, scores = np.array(self.latencies), np.array(self.scores)
-        while new := [n for n in front(times, scores).tolist() if n not in whole]:
-            rows = np.array([self.rows[n] for n in new])
-            of_each = (limit.answers(rows) for limit in self.limits)
-            whole |= zip(new, zip(*of_each, strict=True), strict=True)
-            for n in new:
-                late = any(map(Limit.is_late, self.limits, whole[n]))
-                times[n] = math.nan if late else round(whole[n][0].latency_ms, 9)
-        order = front(times, scores).tolist()
-        # Latencies that are printed alike are no choice: the last of them has the best score.
-        last = {milliseconds(times[n]): n for n in order}.values()
-        found = tuple(self._candidate(n, float(times[n]), whole[n]) for n in last)
-        return found, min(
-            whole.values(), key=lambda found: max(map(Limit.share, self.limits, found))
-        )
-
-    def _candidate(self, n: int, ms: float, whole: Sequence[Answer]) -> FrontCandidate:
-        """Return a candidate of the front, with its answers on each device."""
-        space, row = self.objective.space, self.rows[n]
-        others = zip(self.limits[1:], whole[1:], strict=True)
-        return FrontCandidate(
-            arch=space.arch(row), candidate=tuple(row.tolist()), choices=space.named(row),
-            score=self.sign * self.scores[n], **{**vars(whole[0]), "latency_ms": ms},
-            others=tuple(
-                OnDevice(device=o.model.name, batch_size=o.estimator.batch_size, **vars(one))
-                for o, one in others
-            ),
-        )  # fmt: skip
+# ---- The candidates that an evolutionary search scores next.
 
 
 SPREAD = 0.3  # of a generation, drawn evenly over the latencies; others are the front's neighbors
@@ -463,7 +231,7 @@ def climb(archive: Archive, count: int) -> None:
 
 
 def _neighbors(archive: Archive, rows: np.ndarray) -> np.ndarray:
-    """Return unscored candidates within the time that differ from one of `rows` in one choice."""
+    """Unscored candidates within the time that differ from one of `rows` in one choice."""
     sizes = archive.estimator.grid.sizes
     near = np.repeat(rows[None], sum(sizes), axis=0)
     positions = np.repeat(np.arange(len(sizes)), sizes)
@@ -482,7 +250,7 @@ def _one_hot(grid: Grid, rows: np.ndarray) -> np.ndarray:
 def _spread(
     archive: Archive, fast: np.ndarray, count: int, random: np.random.Generator
 ) -> np.ndarray:
-    """Return candidates within the time, spread evenly over the latencies.
+    """Candidates within the time, spread evenly over the latencies.
 
     Random candidates have similar latencies, so many are drawn, and some are moved toward the fast one.
     """

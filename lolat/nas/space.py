@@ -68,7 +68,7 @@ class Grid:
         return np.min_scalar_type(-max(self.sizes))
 
     def countable(self) -> int:
-        """Return `size`; InputError if an int64 cannot index so many."""
+        """The `size`; InputError if an int64 cannot index so many."""
         if self.size > MOST_INDEX:
             raise InputError(
                 f"{len(self.sizes)} positions make {float(self.size):.2g} candidates, too many to go "
@@ -144,7 +144,7 @@ class Codec(NamedTuple):
 
 
 def dashes(sizes: Sequence[int]) -> Codec:
-    """Return the codec that writes integers below `sizes` with "-" between them: 0-3-1."""
+    """The codec that writes integers below `sizes` with "-" between them: 0-3-1."""
 
     def parse(arch: str) -> list[int]:
         numbers = [int(n) if re.fullmatch("[0-9]{1,9}", n) else -1 for n in arch.strip().split("-")]
@@ -180,7 +180,7 @@ class Position:
         return ["" if value is None else str(value) for value in map(_plain, self.choices)]
 
     def index(self, row: Row) -> int:
-        """Return the index of the choice in a row's column; InputError for none, or for several.
+        """The index of the choice in a row's column; InputError for none, or for several.
 
         The exact text comes first, then one in other case, or another form of the number.
         """
@@ -408,24 +408,24 @@ class Space:
         return rows
 
     def arch(self, candidate: AnyCandidate) -> str:
-        """Return a candidate as text; `parse` is the inverse."""
+        """A candidate as text; `parse` is the inverse."""
         return self._codec.write(candidate)
 
     def values(self, candidate: AnyCandidate) -> dict[str, Any]:
-        """Return a candidate's choices: name of the position -> value. InputError if it is no candidate."""
+        """A candidate's choices: name of the position -> value. InputError if it is no candidate."""
         row = self.grid.checked(np.asarray(candidate)[None])[0]
         return {p.name: p.choices[c] for p, c in zip(self.positions, row, strict=True)}
 
     def named(self, candidate: AnyCandidate) -> dict[str, Any]:
-        """Return `values` for JSON: numbers and text, and the names of other values."""
+        """`values` for JSON: numbers and text, and the names of other values."""
         return {name: _plain(value) for name, value in self.values(candidate).items()}
 
     def assumptions(self) -> list[Pieces]:
-        """Return the prior for a fit to measured networks: assumptions on how a device runs them."""
+        """The prior for a fit to measured networks: assumptions on how a device runs them."""
         return self.prior(self) if self.prior else of_tables(self.name, self.tables)
 
     def network(self, candidate: AnyCandidate, name: str = "") -> Graph:
-        """Return a candidate's whole network; InputError if it is no candidate."""
+        """A candidate's whole network; InputError if it is no candidate."""
         chosen = tuple(self.values(candidate).values())
         if self.decomposer:
             return self.decomposer.networks.graph(tuple(map(int, candidate)))
@@ -441,7 +441,7 @@ class Space:
 
 
 def _plain(value: Any) -> Any:
-    """Return a choice for JSON: a number, a text or None as it is, else its name."""
+    """A choice for JSON: a number, a text or None as it is, else its name."""
     value = value.item() if isinstance(value, np.generic) else value
     if value is None or isinstance(value, int | str):
         return value

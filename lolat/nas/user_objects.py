@@ -19,7 +19,7 @@ from lolat.units import user_line
 
 
 def find_space(spec: str | Space) -> Space:
-    """Return the space of a name in `SPACES`, or of `package.module:callable`; InputError without one."""
+    """The space of a name in `SPACES`, or of `package.module:callable`; InputError without one."""
     if isinstance(spec, Space):
         return spec
     if spec in SPACES:
@@ -59,19 +59,19 @@ def check_order(space: str | Space, model: AnyPath | Device) -> None:
 
 
 def looks_like_space(name: str) -> bool:
-    """Return whether this is a known space, or may be a function that returns one."""
+    """True if this is a known space, or may be a function that returns one."""
     return name in SPACES or is_function(name)
 
 
 def space_and_device(space: str | Space, model: AnyPath | Device) -> tuple[Space, Device]:
-    """Return a space as of `find_space`, and the device that a file or the name of a profile has."""
+    """A space as of `find_space`, and the device that a file or the name of a profile has."""
     check_order(space, model)
     device = model if isinstance(model, Device) else Device.load(model)
     return find_space(space), device
 
 
 def user_object(spec: str, argument: str, expected: str) -> Any:
-    """Return the object that `package.module:attribute` names; InputError if there is none."""
+    """The object that `package.module:attribute` names; InputError if there is none."""
     if not is_function(spec):
         raise InputError(f"no {argument} {spec!r}; {meant_here(spec) or f'expected {expected}'}")
     with quietly():

@@ -18,7 +18,7 @@ LISTED = 20
 
 if TYPE_CHECKING:
     from lolat.nas.ranking import BestCandidate, Ranking
-    from lolat.nas.search import FrontCandidate, OnDevice, SearchResult
+    from lolat.nas.search_result import FrontCandidate, OnDevice, SearchResult
 
 
 def front_lines(result: SearchResult) -> Iterator[Part]:

@@ -12,7 +12,7 @@ from lolat import nas
 from lolat.api.model import Model
 from lolat.nas import search
 from lolat.nas.answers import Answer
-from lolat.nas.search import FrontCandidate, SearchResult
+from lolat.nas.search_result import FrontCandidate, SearchResult
 from lolat.report.search import LISTED
 from tests import synthetic
 from tests.nas.test_space import small

@@ -19,8 +19,8 @@ from lolat import nas
 from lolat.errors import AnswerIsNo, InputError
 from lolat.io.progress import Progress
 from lolat.nas import Space, search
+from lolat.nas.archive import front
 from lolat.nas.objective import Objective
-from lolat.nas.search import front
 from tests.nas.test_search import (
     CELLS,
     MODEL,

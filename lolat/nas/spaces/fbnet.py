@@ -42,7 +42,7 @@ STEM = 16
 
 
 def parse(arch: str) -> list[int]:
-    """Return the 22 blocks of a network as indices of CHOICES; InputError for other text."""
+    """The 22 blocks of a network as indices of CHOICES; InputError for other text."""
     text = arch.strip()
     last = len(CHOICES) - 1
     if not re.fullmatch(f"[0-{last}]{{{LAYERS}}}", text):
@@ -54,7 +54,7 @@ def parse(arch: str) -> list[int]:
 
 
 def write(row: AnyCandidate) -> str:
-    """Return the text of a network from its 22 integers."""
+    """The text of a network from its 22 integers."""
     return "".join(str(int(block)) for block in row)
 
 
@@ -80,7 +80,7 @@ class Variant:
     stages: tuple[tuple[int, int, int], ...]
 
     def layers(self) -> list[SearchedLayer]:
-        """Return the layers behind the stem."""
+        """The layers behind the stem."""
         layers, side, inside = [], -(-self.size // self.stem_stride), STEM
         for stage, (filters, count, first) in enumerate(self.stages):
             for index in range(count):
@@ -151,7 +151,7 @@ _KIND, _STAGE, _OTHER = 0.12, 0.10, 0.7
 
 
 def assumptions(variant: Variant, space: Space) -> list[Pieces]:
-    """Return two assumptions: launching operations overlaps with running others, or does not."""
+    """Two assumptions: launching operations overlaps with running others, or does not."""
     same = np.sum([work(table) for table in space.tables if not table.positions], axis=0)
     each = np.concatenate([work(table) for table in space.tables if table.positions])
     terms = relative(np.vstack([same, each]), each.mean(axis=0) * LAYERS + same)

@@ -40,7 +40,7 @@ _PATTERN = re.compile(re.escape(_TEXT).replace(r"\{\}", f"({'|'.join(CHOICES)})"
 
 
 def parse(arch: str) -> list[int]:
-    """Return the six operations of a cell as indices of CHOICES; InputError for other text."""
+    """The six operations of a cell as indices of CHOICES; InputError for other text."""
     match = _PATTERN.fullmatch(arch.strip())
     if match is None:
         raise InputError(
@@ -51,7 +51,7 @@ def parse(arch: str) -> list[int]:
 
 
 def write(row: AnyCandidate) -> str:
-    """Return the text of a cell from its six integers."""
+    """The text of a cell from its six integers."""
     return _TEXT.format(*(CHOICES[operation] for operation in row))
 
 
@@ -78,7 +78,7 @@ class Cells(Part):
     def table(
         self, choices: Sequence[Sequence[Any]], first: bool = False, last: bool = False
     ) -> CountTable:
-        """Return the table of the cells, for every combination of operations."""
+        """The table of the cells, for every combination of operations."""
         edges = tuple(
             Part(self.name, (p,), self.shape, _operation).table([values])
             for p, values in zip(self.positions, choices, strict=True)
@@ -167,7 +167,7 @@ def _often(rows: np.ndarray, live: np.ndarray, operations: Sequence[int]) -> np.
 
 
 def needed_edges(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (networks, 6): edges that the output needs; (networks,): whether it needs the input."""
+    """(networks, 6): edges that the output needs; (networks,): whether it needs the input."""
     open_ = rows != _NONE
     leads = np.zeros((len(rows), _LAST + 1), dtype=bool)
     leads[:, _LAST] = True
@@ -211,7 +211,7 @@ def _needed_run(rows: np.ndarray) -> np.ndarray:
 
 
 def assumptions(space: Space) -> list[Pieces]:
-    """Return two assumptions: a device runs all operations, or those that the cell's output needs."""
+    """Two assumptions: a device runs all operations, or those that the cell's output needs."""
     cells = [t for t in space.tables if isinstance(t, CellTable)]
     costs = np.sum([t.repeat * work(t.tables[0]) for t in cells], axis=0)
     addition = np.sum([t.repeat * work(t.addition) for t in cells], axis=0)

@@ -1,0 +1,113 @@
+"""The candidates that a search has scored, and those of them on the Pareto front."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from lolat.nas.answers import Answer
+from lolat.nas.limits import Limit, rows_within
+from lolat.nas.objective import Objective
+from lolat.nas.search_result import FrontCandidate, OnDevice
+from lolat.units import milliseconds
+
+
+def front(latencies: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """The indices of candidates that no other dominates, by latency; of equal ones the first.
+
+    `latencies`: (n,), small is good; `scores`: (n,), large is good; a candidate with a NaN is skipped.
+    """
+    known = np.flatnonzero(~(np.isnan(latencies) | np.isnan(scores)))
+    best: list[int] = []
+    for i in known[np.lexsort((known, -scores[known], latencies[known]))]:
+        if not best or scores[i] > scores[best[-1]]:
+            best.append(int(i))
+    return np.array(best, np.intp)
+
+
+class Archive:
+    """All scored candidates: `rows`, `latencies` in ms, `scores` times `sign` (large is good)."""
+
+    def __init__(self, limits: Sequence[Limit], objective: Objective, sign: float) -> None:
+        self.limits, self.objective, self.sign = limits, objective, sign
+        self.estimator = limits[0].estimator
+        self.rows: list[np.ndarray] = []
+        self.latencies: list[float] = []
+        self.scores: list[float] = []
+        self._known: set[bytes] = set()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __contains__(self, row: np.ndarray) -> bool:
+        return row.tobytes() in self._known
+
+    def add(self, rows: np.ndarray) -> None:
+        """Score the candidates that are new."""
+        for row, latency in zip(rows, self.estimator.latency(rows), strict=True):
+            if row in self:
+                continue
+            self.scores.append(float(f"{self.sign * self.objective.score(row):.9g}"))  # likewise
+            self.latencies.append(round(float(latency), 9))  # whatever the order of its sum
+            self.rows.append(row)
+            self._known.add(row.tobytes())
+
+    def front(self) -> list[int]:
+        """The indices of candidates that no other dominates."""
+        return front(np.array(self.latencies), np.array(self.scores)).tolist()
+
+    def within(self, rows: np.ndarray) -> np.ndarray:
+        """The `rows` that keep every limit."""
+        return rows_within(self.limits, rows)
+
+    def known(self) -> np.ndarray:
+        """The candidates with a known score that keep every limit, in the order of their scoring."""
+        return self.within(self.objective.space.parse(list(self.objective.known)))
+
+    def announce(self, total: int) -> None:
+        """Show how many of `total` candidates a function has yet to score."""
+        if self.objective.rows is None:
+            self.objective.announce(total, len(self.known()))
+
+    def improving(self) -> bool:
+        """True if the best score is of the last tenth."""
+        before = np.array(self.scores[: -(-9 * len(self) // 10)])
+        return bool(np.nanmax(self.scores) > np.nanmax(before, initial=-np.inf))
+
+    def whole_front(self) -> tuple[tuple[FrontCandidate, ...], Sequence[Answer]]:
+        """The front by the devices' answers for whole networks, and those of the nearest one seen.
+
+        These may differ from the estimates: one that does not keep a limit leaves its place to others.
+        Of latencies that are equal as printed the front has the best score alone.
+        """
+        whole: dict[int, tuple[Answer, ...]] = {}
+        times, scores = np.array(self.latencies), np.array(self.scores)
+        while new := [n for n in front(times, scores).tolist() if n not in whole]:
+            rows = np.array([self.rows[n] for n in new])
+            of_each = (limit.answers(rows) for limit in self.limits)
+            whole |= zip(new, zip(*of_each, strict=True), strict=True)
+            for n in new:
+                late = any(map(Limit.is_late, self.limits, whole[n]))
+                times[n] = math.nan if late else round(whole[n][0].latency_ms, 9)
+        order = front(times, scores).tolist()
+        # Latencies that are printed alike are no choice: the last of them has the best score.
+        last = {milliseconds(times[n]): n for n in order}.values()
+        found = tuple(self._candidate(n, float(times[n]), whole[n]) for n in last)
+        return found, min(
+            whole.values(), key=lambda found: max(map(Limit.share, self.limits, found))
+        )
+
+    def _candidate(self, n: int, ms: float, whole: Sequence[Answer]) -> FrontCandidate:
+        """A candidate of the front, with its answers on each device."""
+        space, row = self.objective.space, self.rows[n]
+        others = zip(self.limits[1:], whole[1:], strict=True)
+        return FrontCandidate(
+            arch=space.arch(row), candidate=tuple(row.tolist()), choices=space.named(row),
+            score=self.sign * self.scores[n], **{**vars(whole[0]), "latency_ms": ms},
+            others=tuple(
+                OnDevice(device=o.model.name, batch_size=o.estimator.batch_size, **vars(one))
+                for o, one in others
+            ),
+        )  # fmt: skip

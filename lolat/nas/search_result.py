@@ -1,0 +1,146 @@
+"""The answer of a search: its Pareto front, and the devices that it asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from lolat.io.results import Result
+from lolat.nas.answers import Answer
+from lolat.units import plain
+
+EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
+
+
+@dataclass(frozen=True)
+class OtherDevice:
+    """A device of a search beside the first one."""
+
+    device: str
+    batch_size: int
+    predictor: str
+    source: str
+    max_ms: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnDevice(Answer):
+    """A network's latency and memory on another device than the first one; see `FrontCandidate`."""
+
+    device: str
+    batch_size: int
+
+    def column(self, name: str) -> str:
+        """The name of a column of the front's table, of this device: latency_ms_rtx-4090-amp_batch_64."""
+        return f"{name}_{'-'.join(self.device.split())}_batch_{self.batch_size}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontCandidate(Answer):
+    """A network on the front: its score, and its latency and memory as `predict` answers.
+
+    `inside_share`: share of the time inside the measured range. `fits`: true if the device's memory
+    suffices. If samples answer, memory is not known, and a network is
+    `in_domain` between their fastest and slowest. `others`: its answers on the other devices.
+    """
+
+    KEYS = ("arch", "candidate", "choices", "latency_ms", "score", "interval_ms", "coverage", "in_domain",
+            "inside_share", "host_bound", "memory_bytes", "fits", "warnings", "others")  # fmt: skip
+
+    arch: str
+    candidate: tuple[int, ...]
+    choices: dict[str, Any]
+    score: float
+    others: tuple[OnDevice, ...] = ()
+
+
+@dataclass(frozen=True, repr=False)
+class SearchResult(Result):
+    """The Pareto front of a space with `size` candidates, the fastest first.
+
+    `source` tells where the latencies are from, `device` is the model. `scored`, `unscored`: candidates
+    with and without a score. `sure`: the upper ends of the intervals keep `max_ms`. `improving`: the last
+    tenth of an evolutionary search's candidates had the best score. `within`: how many of `compared`
+    candidates keep all limits by the estimator, None without a limit; of a large space they are random.
+    `exact`: true if its times, with `sure` the upper ends, are those of whole networks; None as `within`.
+    """
+
+    space: str
+    size: int
+    batch_size: int
+    predictor: str
+    source: str
+    device: str
+    method: str
+    max_ms: float | None
+    scored: int
+    unscored: int
+    front: tuple[FrontCandidate, ...]
+    sure: bool = False
+    improving: bool = False
+    fastest_ms: float | UnsetType = UNSET
+    others: tuple[OtherDevice, ...] = ()
+    within: int | None = None
+    compared: int | None = None
+    exact: bool | None = None
+
+    def words(self) -> str:
+        """The number of scored candidates, and of those on the front, in words."""
+        without = f" ({self.unscored} more have no score)" if self.unscored else ""
+        size = f"{self.size:,}" if self.size < 10**7 else f"{self.size:.2g}"
+        others = "".join(f", and {plain(o.device)}, batch {o.batch_size}" for o in self.others)
+        on = f"{plain(self.device)}, batch {self.batch_size}{others}"
+        of = f"{self.space} on {on}: {size} candidates"
+        scored = f"{self.method} search: {self.scored:,} scored{self.budget_words()}"
+        if self.method == EXHAUSTIVE and not self.unscored:
+            scored = f"all {self.scored:,}{self.budget_words()} scored"
+        return f"{of}, {scored}{without}, {len(self.front)} on the front{self._outside()}"
+
+    def budget_words(self) -> str:
+        """The times that candidates keep, and how surely, in words; "" without one."""
+        every = [(self.max_ms, self.device), *((o.max_ms, o.device) for o in self.others)]
+        limits = [(ms, device) for ms, device in every if ms is not None]
+        if not limits:
+            return ""
+        coverage = next((c.coverage for c in self.front if c.coverage), None)
+        surely = f" ({100 * coverage:g} % sure)" if self.sure and coverage else ""
+        on = (f"{ms:g} ms" + f" on {plain(device)}" * bool(self.others) for ms, device in limits)
+        return f" within {' and '.join(on)}{surely}"
+
+    def within_words(self) -> str:
+        """The number of candidates that keep the limits, in words; "" without a limit."""
+        if self.within is None or self.compared is None:
+            return ""
+        drawn = " drawn at random" * (self.method == EVOLUTIONARY and self.compared < self.size)
+        several = sum(ms is not None for ms in (self.max_ms, *(o.max_ms for o in self.others))) > 1
+        kept = f"{self.within:,} of {self.compared:,} candidates{drawn}"
+        return f"{'' if self.exact else 'about '}{kept} keep the limit{'s' * several}"
+
+    def _outside(self) -> str:
+        """The number of networks on the front outside the measured range, in words."""
+        devices, words = [self.device, *(o.device for o in self.others)], ""
+        for place, device in enumerate(devices):
+            ranges = [(c, *c.others)[place].in_domain for c in self.front]
+            outside = ranges.count(False)
+            how_many = "all" if outside == len(ranges) else outside
+            on = f" on {plain(device)}" * bool(self.others)
+            words += f", {how_many} of them outside the measured range{on}" * bool(outside)
+        return words
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each network on the front, with its interval and its choice at each position."""
+        rows = []
+        for c in self.front:
+            low, high = c.interval_ms or (None, None)
+            names = ("in_domain", "host_bound", "memory_bytes", "fits")
+            bounds = {"low_ms": low, "high_ms": high, **{name: getattr(c, name) for name in names}}
+            for other in c.others:
+                low, high = other.interval_ms or (None, None)
+                its = {"latency_ms": other.latency_ms, "low_ms": low, "high_ms": high}
+                its |= {name: getattr(other, name) for name in names}
+                bounds |= {other.column(name): value for name, value in its.items()}
+            row = {"arch": c.arch, "latency_ms": c.latency_ms, **bounds, "score": c.score}
+            rows.append(row | c.choices | row)  # a position of such a name gives way
+        return rows
