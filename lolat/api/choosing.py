@@ -98,7 +98,7 @@ def run_beside(model: Model, asked: LatencyQuestion | None) -> Model:
     if asked.host_us is None or model.has_host:
         return asked.device(model)
     alone = replace(asked, host_us=None).device(model)
-    made = Model(alone.file.but(no_host=NO_HOST), alone.source, alone.label)
+    made = Model(alone.file.changed(NO_HOST), alone.source, alone.label)
     made.asked = alone.asked
     return made
 

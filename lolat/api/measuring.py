@@ -14,7 +14,7 @@ from lolat.device import execution_modes
 from lolat.device.file import UNKNOWN
 from lolat.device.remedies import bundled_of
 from lolat.device.schema import OTHERS
-from lolat.device.state import CHECKED, LIMIT, age_of, check_now, limit_of, write_check
+from lolat.device.state import LIMIT, age_of, check_now, limit_of, write_check
 from lolat.errors import DeviceError, InputError, MeasuringError, ModelFileError, arg
 from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
 from lolat.hardware.environment import ANY_GPU
@@ -404,9 +404,7 @@ def as_probed(model: Model) -> Model:
         f"by a probe, threads take {abs(1e3 * waking_ms):.0f} µs {'more' if waking_ms > 0 else 'less'} to "
         f"start an operation{beside}; `--now` measures networks and answers for that",
     )
-    made = execution_modes.as_now(model, spread, remark)
-    made.file = made.file.but(**{CHECKED: check_now("probe", ratio, LIMIT)})
-    return made
+    return execution_modes.as_now(model, spread, remark, check=check_now("probe", ratio, LIMIT))
 
 
 def diagnosis(

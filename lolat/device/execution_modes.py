@@ -26,6 +26,7 @@ from lolat.io.results import Remark
 
 if TYPE_CHECKING:
     from lolat.device.device import Device
+    from lolat.device.state import Check
 
 D = TypeVar("D", bound="Device")
 MODE_WORDS = ("half", "mode", "compile", "own_networks")
@@ -95,11 +96,14 @@ def run_as(model: D, asked: RunAs) -> D:
     return _asked(model, file, asked)
 
 
-def as_now(model: D, spread: float, remark: Remark, ratio: float = 1.0) -> D:
+def as_now(
+    model: D, spread: float, remark: Remark, ratio: float = 1.0, check: Check | None = None
+) -> D:
     """The device of a machine that now takes `ratio` times as long as learned; `remark`: on that.
 
     `spread`: standard deviation, a logarithm, of the change from network to network; it takes the place of
-    the machine's repeatability in intervals. Training, measured at another time, is left out.
+    the machine's repeatability in intervals. `check`: the probe that tells the ratio. Training, measured at
+    another time, is left out.
     """
     formulas = [formula.scaled(ratio) for formula in model.predictors.values()]
     for place, formula in enumerate(formulas):
@@ -107,8 +111,8 @@ def as_now(model: D, spread: float, remark: Remark, ratio: float = 1.0) -> D:
             slower = replaced(host, start_ms=ratio * host.start_ms, call_ms=ratio * host.call_ms)
             formulas[place] = replaced(formula, host=slower)
     noise = model.latencies_file.document["noise"] | {"repeatability": math.expm1(spread)}
-    file = model.file.with_formulas(*formulas)
-    return _asked(model, file.but(epochs=None, training=None, noise=noise, as_now=remark), RunAs())
+    file = model.file.with_formulas(*formulas).but(epochs=None, training=None, noise=noise)
+    return _asked(model, file.changed(remark, check), RunAs())
 
 
 def on_card(model: D, name: str, gpu: Gpu) -> D:

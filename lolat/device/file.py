@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -36,6 +36,9 @@ from lolat.io.documents import read_json, to_json
 from lolat.io.paths import AnyPath, list_models, relative_path, shown_path
 from lolat.io.results import Remark
 from lolat.io.writing import write_bytes
+
+if TYPE_CHECKING:
+    from lolat.device.state import Check
 
 OF_INFERENCE = "latencies of inference"
 OF_TRAINING = "training"
@@ -106,11 +109,19 @@ class DeviceFile(Hardware):
     without their section: `training` (`lolat.training.measured`), `epochs` of training
     (`lolat.training.epochs`), `llm`, language models (`lolat.llm.gpu`). `spaces`: search spaces by name.
     `recorded`: the environment as it is written, for `lolat.microbench.environment`.
+
+    In memory alone: `changes`: remarks on times that were changed after reading the file; `check`: the
+    probe of its machine.
     """
 
-    def __init__(self, document: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        document: Mapping[str, Any],
+        changes: tuple[Remark, ...] = (),
+        check: Check | None = None,
+    ) -> None:
         """`document`: of a valid file."""
-        self.document = document
+        self.document, self.changes, self.check = document, changes, check
         self.name: str = document["name"]
         self.has_latencies = "predictors" in document
         self.formulas: dict[str, Formula] = {
@@ -136,7 +147,12 @@ class DeviceFile(Hardware):
     def but(self, **parts: Any) -> DeviceFile:
         """The file with other parts; those that are None are left out."""
         every = {**self.document, **parts}
-        return DeviceFile({name: part for name, part in every.items() if part is not None})
+        parts = {name: part for name, part in every.items() if part is not None}
+        return DeviceFile(parts, self.changes, self.check)
+
+    def changed(self, remark: Remark, check: Check | None = None) -> DeviceFile:
+        """The file with a further remark in `changes`, and with the check that it is from, if any."""
+        return DeviceFile(self.document, (*self.changes, remark), check or self.check)
 
     def called(self, product: str | None) -> str:
         """The device's name with another product in it, None keeps its own; the brackets stay."""

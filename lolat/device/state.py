@@ -19,8 +19,6 @@ from lolat.units import off, percent, plural
 
 LIMIT = 0.1
 """The largest change of a machine's times, relative, at which its model still holds; see `limit_of`."""
-CHECKED = "checked"
-"""Key of a document in memory, never in a file: the Check that a probe made for its answers."""
 OLD_AGE = timedelta(days=1)
 """The age, since it was learned or its last check, at which a model gets a remark."""
 
@@ -74,7 +72,7 @@ def state_of(file: DeviceFile, source: str) -> State | None:
     learned = _learned_here(file, source)
     if learned is None:
         return None
-    check, remark = file.document.get(CHECKED), None
+    check, remark = file.check, None
     if check is None:
         with contextlib.suppress(LolatError, msgspec.ValidationError, KeyError):
             stored = read_json(_state_file(source), "expected a state")

@@ -138,7 +138,8 @@ class Writer:
         self.builder = builder
         self.constants: set[int] = set()
         self.held: set[int] = set()  # tensors through which no gradient goes
-        self.ahead = [0, 0]  # results computed of constants, and views of these, for an operation
+        # Results computed of constants, and views of these, ahead of the next operation.
+        self.computed, self.viewed = 0, 0
         self.scalars = set[int]()  # constants without axes that are trained
         # Parameter -> the positions of its first use's operations, the kinds of all that have it.
         self._owned: dict[Any, tuple[list[int], set[str]]] = {}
@@ -194,8 +195,8 @@ class Writer:
         kind = kind if any(map(prod, call.shapes)) else "identity"
         label = call.label(kind.rpartition(".")[2])
         parts = (kind, inputs, call.shapes, label, call.path, call.dtype)
-        if any(self.ahead):
-            attributes[AHEAD], self.ahead = tuple(self.ahead), [0, 0]
+        if self.computed or self.viewed:
+            attributes[AHEAD], self.computed, self.viewed = (self.computed, self.viewed), 0, 0
         return self.builder.add_several(*parts, **attributes)
 
     def parameters(self, start: int) -> int:

@@ -59,11 +59,17 @@ class WithoutValues(TorchDispatchMode):
         return without_values(self.fake, func, args, kwargs or {})
 
 
+class DataError(RuntimeError):
+    """A parameter or buffer that gets another shape or data type by `.data`; `remedy` for the user."""
+
+    remedy = "expected parameters of their final shape and data type"
+
+
 @contextlib.contextmanager
 def data_copied() -> Iterator[None]:
     """Copy a tensor that code assigns to another one's `.data`: it would take the values of a real one.
 
-    Raises RuntimeError if the shapes or data types differ.
+    Raises DataError if the shapes or data types differ.
     """
 
     def assign(tensor: Any, value: Any) -> None:
@@ -74,7 +80,7 @@ def data_copied() -> Iterator[None]:
             _DATA.__set__(tensor, value)
         else:
             before, after = (f"{[*t.shape]}, {t.dtype}" for t in (tensor, value))
-            raise RuntimeError(
+            raise DataError(
                 f"its forward changes the shape or data type of a parameter or buffer by .data ({before} "
                 f"to {after}), which is not read"
             )

@@ -8,9 +8,18 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from lolat.errors import arg
+from lolat.parameters import LENGTH
+
 _SAME = {"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "expand", "repeat", "t", "transpose",
          "permute", "clone", "_to_copy", "detach", "alias"}  # fmt: skip
 """Operations whose result has the largest value of their first operand."""
+
+
+class PositionError(IndexError):
+    """A table of positions with fewer rows than are looked up; `remedy` for the user."""
+
+    remedy = f"expected {arg(LENGTH)} or a table for as many positions"
 
 
 class Positions:
@@ -20,13 +29,13 @@ class Positions:
         self.largest: Any = WeakTensorKeyDictionary()
 
     def follow(self, op: str, named: Mapping[str, Any], result: Any) -> None:
-        """Note the largest value of an operation's result; IndexError if a table has no such row."""
+        """Note the largest value of an operation's result; PositionError if a table has no such row."""
         for rows, positions in _looked_up(op, named):
             if (
                 isinstance(positions, torch.Tensor)
                 and (most := self.largest.get(positions, 0)) >= rows
             ):
-                raise IndexError(f"position {most:,} of a table of {rows} rows")
+                raise PositionError(f"position {most:,} of a table of {rows} rows")
         source, other, found = named.get("self"), named.get("other"), None
         if isinstance(source, torch.Tensor) and op.endswith("_"):  # it is overwritten
             self.largest.pop(source, None)

@@ -25,7 +25,6 @@ _CAUSES = {
         "its forward computes gradients (torch.autograd.grad, torch.func), which are not counted",
         "expected the network that they are of, for which cost counts both passes",
     ),
-    " by .data (": ("", "expected parameters of their final shape and data type"),
     'missing the required "forward"': ("", "write the method forward(self, x) in its class"),
     "metadata mutating ops": (
         "its forward changes the shape of a parameter or buffer in place, which is not read",
@@ -103,8 +102,7 @@ def reading_error(
         remedy = ""
     if known := _known_cause(cause):
         why, remedy = known[0] or why, known[1]
-    if why.startswith("position "):
-        remedy = f"expected {arg(LENGTH)} or a table for as many positions"
+    remedy = getattr(cause, "remedy", remedy)  # of the reader's own errors
     most = most_positions(model)
     if 0 < most < max(numbers, default=most + 1) and str(most) in str(cause):
         remedy = f"expected {arg(LENGTH)} at most {most} (max_position_embeddings)"

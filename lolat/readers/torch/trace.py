@@ -165,7 +165,10 @@ class Tracer(TorchDispatchMode):
         # new_zeros(x) is of the type of x, not of its values
         if op.startswith("new_") or (constant and op not in operations.NEVER_FOLDED):
             written = []
-            self.writer.ahead[is_view] += "empty" not in op
+            if "empty" not in op and is_view:
+                self.writer.viewed += 1
+            elif "empty" not in op:
+                self.writer.computed += 1
         else:
             shapes, dtype = [tuple(t.shape) for t in results], dtype_name(results[0])
             call = AtenOperation(
