@@ -19,7 +19,7 @@ from lolat.io.results import Result, Several, dict_of
 from lolat.io.tables import to_csv
 from lolat.io.writing import check_file, check_inputs_stay, write_text
 from lolat.nas.answers import answers, estimator
-from lolat.nas.estimators import DECODED, LatencyEstimator
+from lolat.nas.estimators import DECODED, FAR, LatencyEstimator
 from lolat.nas.fewshot import FewShotModel
 from lolat.nas.limits import none_within
 from lolat.nas.space import Space
@@ -223,6 +223,7 @@ def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Rankin
     slow = found.rows[[int(np.argmax(found.times))]]
     asked = np.concatenate([rows[:PREDICTED], slow])
     *whole, slowest = answers(found.latencies, space, model, asked)
+    of_sums = [*_of_sums(times[: len(whole)], [answer.latency_ms for answer in whole])]
     times[: len(whole)] = [answer.latency_ms for answer in whole]
     # Equal sums differ in their last digits.
     order = sorted(range(len(whole)), key=lambda n: float(f"{times[n]:.9g}"))
@@ -232,8 +233,19 @@ def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Rankin
     result = replace(found.result, best=_candidates(space, rows, times))
     of_first = {k: v for k, v in vars(first).items() if k not in ("latency_ms", "inside_share")}
     of_slowest = {"memory_bytes": slowest.memory_bytes, "fits": slowest.fits}
-    told = {"warnings": (*result.warnings, *first.warnings)}
+    told = {"warnings": (*result.warnings, *of_sums, *first.warnings)}
     return replace(result, **of_first | of_slowest | told)
+
+
+def _of_sums(sums: np.ndarray, whole: Sequence[float]) -> Iterator[str]:
+    """Yield a remark if sums over parts are far from the latencies of the same whole networks."""
+    ratios = sums / np.maximum(whole, 1e-9)
+    if np.abs(ratios - 1.0).max() > FAR:
+        least, most = (f"{ratio:.2f}" for ratio in (ratios.min(), ratios.max()))
+        yield (
+            f"the fastest are listed as whole networks; the other latencies and the file's are sums "
+            f"over parts, which for these {len(whole)} are {least} to {most} times as long"
+        )
 
 
 def _with_nearest(result: Ranking, space: Space, found: Ranked) -> Ranking:

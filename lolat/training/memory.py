@@ -489,8 +489,11 @@ def memory_at_peak(
         each = (2 * recipe.weight + recipe.gradient) * trained + 2 * recipe.frozen * frozen
         parts[GATHERED] = float(each.max())
     elif several:
-        copied = trained.max() if shards.gradients > 1 else numbers.trained
-        parts[BUCKETS] = recipe.gradient * float(copied)
+        is_divided = shards.gradients > 1
+        parts[BUCKETS] = recipe.gradient * float(trained.max() if is_divided else numbers.trained)
+        if is_divided:  # FSDP's SHARD_GRAD_OP keeps its shard beside the weights that it gathers
+            weights = recipe.weight * numbers.trained + recipe.frozen * numbers.frozen
+            parts[WEIGHTS] += weights / shards.gradients
     return PeakMemory(moment, {name: int(size) for name, size in parts.items() if size >= 1})
 
 

@@ -63,6 +63,22 @@ def test_the_listed_times_are_those_of_whole_networks() -> None:
     assert float(off[1]) >= 100 * abs(summed[0] / found[0] - 1) - 0.5
 
 
+def test_the_file_is_said_to_have_sums_where_these_are_off_for_whole_networks(
+    tmp_path: Path,
+) -> None:
+    model, path = lolat.load("rtx-4090").run_as(launch="compiled"), tmp_path / "scores.csv"
+    result = rank(SPACE, model, path, best=10)
+    with open(path, newline="") as file:
+        written = {row["arch"]: float(row["latency_ms"]) for row in csv.DictReader(file)}
+    ratios = [
+        written[c.arch] / model.predict(SPACE.network(SPACE.parse([c.arch])[0])).latency_ms
+        for c in result.best
+    ]
+    (told,) = (w for w in result.warnings if "sums over parts" in w)
+    assert told.endswith(f"for these 10 are {min(ratios):.2f} to {max(ratios):.2f} times as long")
+    assert not [w for w in rank(SPACE, MODEL, best=10).warnings if "sums over parts" in w]
+
+
 def archs(indices: Any) -> list[str]:
     return [SPACE.arch(ROWS[i]) for i in indices]
 
