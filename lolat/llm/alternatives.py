@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -60,23 +60,39 @@ def in_other_dtypes(sizing: Sizing, bests: Sequence[ServingConfig]) -> list[Serv
     """Return the best rows at rates in other data types of the weights that cost less than CHEAPER times
     `bests`, which have one row of each rate; those of a rate by their price.
     """
-    asked, decoder, found = sizing.asked, sizing.deployment.decoder, list[ServingConfig]()
-    if not asked.request_rate or decoder.has_mxfp4:
+    if not sizing.asked.request_rate:
         return []
-    for dtype in {*DTYPES} - ({"fp8_block"} if published_fp8(decoder) != "fp8_block" else set()):
-        with suppress(InputError):  # a type that this GPU lacks, a number that does not divide
-            other = replace(asked, dtype=dtype)
-            several = deployments_of(sizing.gpu.section, decoder, other)
-            if several[0].called == sizing.deployment.called:
-                continue
-            each = [replace(sizing, deployment=one, asked=other) for one in several]
-            rows = ((row, _cheapest(each, sizing.load_of(row), _cheaper(row))) for row in bests)
-            found += [one for row, one in rows if one and _cost(one) < CHEAPER * _cost(row)]
+    rows = (
+        (row, _cheapest(each, sizing.load_of(row), _cheaper(row)))
+        for each in _of_other_dtypes(sizing)
+        for row in bests
+    )
+    found = [one for row, one in rows if one and _cost(one) < CHEAPER * _cost(row)]
     # fp8 may become fp8_block, so that a type occurs twice.
     of_type = {(row.request_rate, row.dtype): row for row in found}
     return sorted(
         of_type.values(), key=lambda row: (row.request_rate or 0.0, _cost(row), row.dtype)
     )
+
+
+def enough_in_other_dtype(sizing: Sizing) -> ServingConfig | None:
+    """Return the best row that keeps the limits in another data type of the weights; None without one."""
+    load, asked = sizing.asked.loads()[0], sizing.asked
+    rows = (_cheapest(each, load, None) for each in _of_other_dtypes(sizing))
+    return best_of([row for row in rows if row], asked)
+
+
+def _of_other_dtypes(sizing: Sizing) -> Iterator[list[Sizing]]:
+    """Yield the deployments in each other data type of the weights that the GPU computes."""
+    asked, decoder = sizing.asked, sizing.deployment.decoder
+    if decoder.has_mxfp4:
+        return
+    for dtype in {*DTYPES} - ({"fp8_block"} if published_fp8(decoder) != "fp8_block" else set()):
+        with suppress(InputError):  # a type that this GPU lacks, a number that does not divide
+            other = replace(asked, dtype=dtype)
+            several = deployments_of(sizing.gpu.section, decoder, other)
+            if several[0].called != sizing.deployment.called:
+                yield [replace(sizing, deployment=one, asked=other) for one in several]
 
 
 def _cheaper(row: ServingConfig) -> ServingConfig:

@@ -397,25 +397,29 @@ def requests_words(load: float, is_rate: bool) -> str:
 
 
 def best_of(rows: Sequence[ServingConfig], asked: ServingQuestion) -> ServingConfig | None:
-    """Return the row with the cheapest tokens; without prices the row with the most tokens/s a GPU.
+    """Return the best of the rows, by `rank`."""
+    return min(rows, key=lambda row: rank(row, asked), default=None)
 
-    Of equal rows it is one that surely keeps the limits, then one whose load and operations were timed,
-    then the one that keeps them up to the highest rate, then the fastest, then the one on the fewest GPUs.
+
+def rank(
+    row: ServingConfig, asked: ServingQuestion, is_rate_unchecked: bool = False
+) -> tuple[Any, ...]:
+    """Return a key, least for the row with the cheapest tokens; without prices for the one with the most
+    tokens/s a GPU.
+
+    Of equal rows it is one of a framework whose rates were checked, then one that surely keeps the limits,
+    then one whose load and operations were timed, then the one that keeps them up to the highest rate, then
+    the fastest, then the one on the fewest GPUs.
     """
-
-    def worth(row: ServingConfig) -> tuple[Any, ...]:
-        dollars = row.dollars_per_million or None  # GPUs of price 0 are as those without a price
-        cost = -(row.tokens_per_s_gpu or 0.0) if dollars is None else dollars
-        cost = float(f"{cost:.9g}")  # so that equal ones are
-        times = [ms for ms, _ in row.judged(asked.percentile)]
-        return (
-            dollars is None,
-            cost,
-            not row.is_sure(asked),
-            row.in_domain is False,
-            -(row.headroom_rate or 0.0),
-            times,
-            row.gpus,
-        )
-
-    return min(rows, key=worth, default=None)
+    dollars = row.dollars_per_million or None  # GPUs of price 0 are as those without a price
+    cost = -(row.tokens_per_s_gpu or 0.0) if dollars is None else dollars
+    return (
+        dollars is None,
+        float(f"{cost:.9g}"),  # so that equal ones are
+        is_rate_unchecked,
+        not row.is_sure(asked),
+        row.in_domain is False,
+        -(row.headroom_rate or 0.0),
+        [ms for ms, _ in row.judged(asked.percentile)],
+        row.gpus,
+    )

@@ -13,7 +13,7 @@ from lolat.errors import AnswerIsNo, InputError
 from lolat.hardware.rental import given_list
 from lolat.io import results
 from lolat.io.results import Result
-from lolat.llm.answer import LIMITS, ServingAnswer, ServingConfig, best_of, requests_words
+from lolat.llm.answer import LIMITS, ServingAnswer, ServingConfig, best_of, rank, requests_words
 from lolat.llm.names import find_decoders
 from lolat.llm.question import ServingQuestion
 from lolat.llm.remarks import links_words
@@ -87,19 +87,20 @@ class ComparedModels(Result):
 
     def leaders(self, rows: Mapping[str, ServingConfig]) -> dict[str, str | None]:
         """Return the cheapest and the fastest device of rows under one load; None where there is none."""
-        priced = self.priced(rows)
-        best = best_of([*priced.values()], self.asked)
+        unchecked = {n: of.is_rate_unchecked for n, of in self.full.items()}
+        usd = {n: rank(row, self.asked, unchecked[n]) for n, row in self.priced(rows).items()}
         ms = {n: row.time("tpot", self.asked.percentile) or math.inf for n, row in rows.items()}
-        cheapest = next((n for n, row in priced.items() if row is best), None)
-        return {"cheapest": cheapest, "fastest": min(ms, key=ms.__getitem__, default=None)}
+        cheapest, fastest = (min(of, key=of.__getitem__, default=None) for of in (usd, ms))
+        return {"cheapest": cheapest, "fastest": fastest}
 
     def least_a_month(self, priced: Mapping[str, ServingConfig]) -> str:
-        """Return the device with the least price a month, of equal ones the surest, then the fastest."""
+        """Return the device with the least price a month, of equal ones as `rank` says."""
 
         def worth(name: str) -> tuple[Any, ...]:
             row = priced[name]
             times = [ms for ms, _ in row.judged(self.asked.percentile)]
-            return row.dollars_per_hour or 0.0, not row.is_sure(self.asked), times
+            unchecked = self.full[name].is_rate_unchecked
+            return row.dollars_per_hour or 0.0, unchecked, not row.is_sure(self.asked), times
 
         return min(priced, key=worth)
 

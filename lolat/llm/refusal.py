@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 def no_row(
     made: ServingAnswer, asked: ServingQuestion, links: tuple[str, str], copies: str,
-    enough: ServingConfig | None,
+    enough: ServingConfig | None, in_other_dtype: ServingConfig | None,
 ) -> AnswerIsNo:  # fmt: skip
-    """Return the error for limits that no row keeps; it names the nearest row, one with `enough` GPUs,
-    `slower_links` and `own_copies`. Its data: `told`, the remarks of the answer that the message has.
+    """Return the error for limits that no row keeps; it names the nearest row, one with `enough` GPUs, one
+    with weights of another data type, `slower_links` and `own_copies`.
+
+    Its data: `told`, the remarks of the answer that the message has.
     """
 
     def distance(row: ServingConfig) -> tuple[float, ...]:
@@ -39,10 +41,9 @@ def no_row(
         under, on = "", f"on any number of replicas of {_tried(made, near)}"
         helps = "; try higher limits, shorter prompts, or a faster GPU"
     elif enough:
-        month, keep = enough.dollars_per_month, "keep" if enough.is_sure(asked) else "likely keep"
-        price = f", {dollars(month)} a month" if month is not None else ""
         given = "" if asked.request_rate else f" (ask with {arg('gpus')} {enough.gpus})"
-        helps = f"; {enough.gpus_words}{enough.split_words} {keep} them{price}{given}"
+        helps = f"; {_keeping(enough, asked)}{given}"
+    helps += (with_type := _in_dtype(in_other_dtype, asked))
     if all(row.gpus > (asked.gpus or row.gpus) for row in made.served):
         keeps = f"is asked for ({arg('tensor_parallel')}, {arg('attention_data_parallel')})"
         short = f"{on}: {times}"
@@ -63,10 +64,11 @@ def no_row(
         )
     name, load = f"{plain(made.model)} on {plain(made.device)}", near.requests_words
     message = f"{name}, {load}: no configuration {gpus} {keeps}; nearest: {nearest or short}{helps}"
-    short += helps * (enough is not None)
+    short += helps * bool(enough or in_other_dtype)
     if near.tpot_ms is None:  # however many replicas
         most = max(row.gpus // row.replicas for row in made.served)
-        message = f"{name} does not fit on {plural(most, 'GPU')} a replica; {made.warnings[0]}"
+        why = f"{made.warnings[0]}{with_type}"
+        message = f"{name} does not fit on {plural(most, 'GPU')} a replica; {why}"
     told = [*filter(None, [links_words(*links), copies])]
     message = "; ".join([message, *told])
     told += made.warnings[: near.tpot_ms is None]
@@ -74,6 +76,21 @@ def no_row(
         message, made.to_dict(), made=made, told=told, short=short, off=near.off(asked),
         links=links[0] * (links[0] != made.device),
     )  # fmt: skip
+
+
+def _in_dtype(row: ServingConfig | None, asked: ServingQuestion) -> str:
+    """Return a clause that GPUs keep the limits in a row's data type; "" without a row."""
+    if row is None:
+        return ""
+    return f"; with {arg('dtype')} {row.dtype} (another checkpoint) {_keeping(row, asked)}"
+
+
+def _keeping(row: ServingConfig, asked: ServingQuestion) -> str:
+    """Return words that GPUs keep the limits, with their price: "2 GPUs keep them, $4,000 a month"."""
+    month = row.dollars_per_month
+    price = f", {dollars(month)} a month" if month is not None else ""
+    keep = ("keep" if row.is_sure(asked) else "likely keep") + "s" * (row.gpus == 1)
+    return f"{row.gpus_words}{row.split_words} {keep} them{price}"
 
 
 def _tried(made: ServingAnswer, near: ServingConfig) -> str:

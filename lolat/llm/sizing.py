@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lolat.arrays import np
 from lolat.device.intervals import normal_quantile
 from lolat.errors import AnswerIsNo
-from lolat.llm.alternatives import in_other_dtypes, near_miss, surely_row
+from lolat.llm.alternatives import enough_in_other_dtype, in_other_dtypes, near_miss, surely_row
 from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig, best_of
 from lolat.llm.decoder import Decoder
 from lolat.llm.domain import interval, tail
@@ -103,7 +103,8 @@ def answer(
     )  # fmt: skip
     if asked.has_limits and best is None:
         links, copies = slower_links(sizings.values()), own_copies(sizings[row.split], rows)
-        raise no_row(made, asked, links, copies, _enough(given, device, decoder, asked, rental))
+        enough = _enough(given, device, decoder, asked, rental)
+        raise no_row(made, asked, links, copies, enough, enough_in_other_dtype(sizings[row.split]))
     return made
 
 

@@ -41,15 +41,14 @@ EXTRAPOLATED = " (extrapolated, with a wider interval)"
 
 
 def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
-    """The title, the table, what the time of the chosen row goes to, remarks, and the best row last."""
+    """The title, the table, what the time of the chosen row goes to, and remarks; the best row first."""
     before, table, notes, best = llm_parts(answer)
-    yield from before
+    yield from (*before, *best)
     yield from ("", table, "")
     parts = [f"{words} {percent(share)}" for _, words, share in breakdown(answer.chosen)]
     if parts:
         yield f"An output token with {answer.chosen.load_words}: {', '.join(parts)}."
     yield from notes
-    yield from ("", *best) if best else ()
 
 
 def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str], list[str]]:

@@ -53,7 +53,7 @@ EACH_LOAD = "The best row of each under each load:"
 
 
 def compared_lines(found: ComparedModels) -> Iterator[Part]:
-    """The question, a row a model, remarks and who cannot answer; the cheapest and the fastest last."""
+    """The question, the cheapest and the fastest, a row a model, remarks, and who cannot answer."""
     first, *_ = found.full.values()
     several = len({of.model for of in found.full.values()}) > 1
     rows = [row for some in found.loads.values() for row in some.values()]
@@ -61,11 +61,10 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
     of = tokens(first) if several else subject(first, *types if len(types) == 1 else ())
     yield f"{of} · {load_line(rows)}"
     yield from arrival_lines(found.asked)
+    yield from verdict_lines(found)
     yield from ["", EACH_LOAD] if found.by_load else [""]
     yield from (compared_table(found), "")
     yield from after_lines(found)
-    verdict = [*verdict_lines(found)]
-    yield from ("", *verdict) if verdict else ()
 
 
 def after_lines(found: ComparedModels) -> Iterator[str]:

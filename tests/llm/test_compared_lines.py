@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -78,6 +80,38 @@ def test_rates_that_no_served_rate_checked_are_marked(monkeypatch: pytest.Monkey
     checked = msgspec.structs.replace(FRAMEWORKS["trtllm"], is_rate_checked=True)
     monkeypatch.setitem(FRAMEWORKS, "trtllm", checked)
     assert "rate unchecked" not in "\n".join(lines_of(compared_lines(found)))
+
+
+def test_of_equal_prices_a_framework_with_checked_rates_is_the_cheapest() -> None:
+    """Although the other keeps the limits up to a higher rate; the answer is above the table."""
+    assert not FRAMEWORKS["trtllm"].is_rate_checked
+    assert FRAMEWORKS["vllm"].is_rate_checked
+    for price, best in ((1.0, "b"), (1.1, "a")):
+        full = {"a": replace(ANSWER.alone(row(1.0, 5.0)), framework="trtllm"),
+                "b": replace(ANSWER.alone(row(price, 2.0)), framework="vllm")}  # fmt: skip
+        found = ComparedModels(full, {}, ANSWER.asked)
+        assert found.cheapest == best
+        lines = [*lines_of(compared_lines(found))]
+        assert lines[1].startswith(f"Cheapest: {best}, ")
+        assert lines.index("") > 1
+
+
+def test_a_data_type_that_keeps_the_limits_on_the_asked_gpus_is_named() -> None:
+    """The type is answered if asked for, and bfloat16 on as many GPUs is not."""
+    model = lolat.load("b200-vllm")
+    about: dict[str, Any] = {"gpus": 1, "request_rate": 6.0, "max_tpot_ms": 30.0}
+    with pytest.raises(AnswerIsNo) as no:
+        model.llm("llama-3.1-70b", **about)
+    (dtype,) = re.findall(
+        r"; with dtype[ =](\w+) \(another checkpoint\) 1 GPU (?:likely )?keeps", str(no.value)
+    )
+    kept = model.llm("llama-3.1-70b", dtype=dtype, **about).compared
+    assert kept is not None
+    month = kept.dollars_per_month or 0.0
+    assert f"1 GPU keeps them, ${month:,.0f} a month" in str(no.value)
+    with pytest.raises(AnswerIsNo) as none:
+        model.llm("llama-3.1-70b", **about | {"max_tpot_ms": 0.5})
+    assert "another checkpoint" not in str(none.value)
 
 
 def test_a_gpu_that_is_too_slow_in_any_number_names_the_splits_that_were_tried() -> None:
