@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lolat.device.predictors.additive import TERMS
-from lolat.fitting.blocks import model_document
+from lolat.fitting.blocks import fitted_file
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES, MEMBERS, behaviors, count
 from lolat.tables.blocks import Point
@@ -91,7 +91,7 @@ def document(points: Sequence[Point] | None = None, **changes: Any) -> dict[str,
         return copy.deepcopy(_usual()) | changes
     where = {"framework": "tensorflow", "framework_version": "2.21.0", "device": "cpu"}
     noise = {"floor": 0.03}
-    made = model_document("desk", "a desk, 2 threads", points, where, noise)
+    made = fitted_file("desk", "a desk, 2 threads", points, where, noise)
     return {**made.document, **changes}
 
 

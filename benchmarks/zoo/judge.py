@@ -20,7 +20,7 @@ from benchmarks.runner import Errors, Table, Tables, benchmark, joined, percent
 from benchmarks.zoo import measure
 from benchmarks.zoo.networks import CHOSEN, REPORTED
 from lolat.api.model import Model
-from lolat.fitting.blocks import model_document
+from lolat.fitting.blocks import fitted_file
 from lolat.graph import Graph
 from lolat.microbench.timing import Latencies, Visit, latencies
 from lolat.tables.blocks import Point
@@ -79,7 +79,7 @@ def learn(path: Path) -> Device:
             if kept is networks or not entry["name"].startswith(measure.RECUT):
                 kept.append((entry, graph, job.latency_ms))
     name = document["device"]
-    made = model_document(name, name, points, document["environment"], {"floor": found.floor})
+    made = fitted_file(name, name, points, document["environment"], {"floor": found.floor})
     return Device(name, Model(made), found, networks, cut)
 
 

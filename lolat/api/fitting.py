@@ -23,15 +23,15 @@ from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import several
 from lolat.device.summary import fitted_on_words
 from lolat.errors import InputError, LolatError, arg
-from lolat.fitting.blocks import model_document
+from lolat.fitting.blocks import fitted_file
 from lolat.fitting.int8 import with_int8
 from lolat.fitting.measured_gpu import with_operations, with_training
 from lolat.fitting.reading import (
     Contents,
-    blocks_document,
+    blocks_file,
     device_document,
     points_of_networks,
-    refined_document,
+    refined_file,
 )
 from lolat.graph import Graph
 from lolat.graph.modes import BFLOAT16
@@ -211,7 +211,7 @@ def _document(asked: FitQuestion) -> DeviceFile:
             document["device"] = UNKNOWN  # it is the file's
         return DeviceFile(document)
     if facts is None and asked.kinds == [BLOCKS]:
-        return blocks_document(path, asked.stem, name, asked.warn)
+        return blocks_file(path, asked.stem, name, asked.warn)
     if facts is None and asked.kinds.count(MODEL) == 1 and kinds <= {MODEL, NETWORKS}:
         return _of_model(asked)
     raise asked.refused()
@@ -426,9 +426,7 @@ def _of_model(asked: FitQuestion) -> DeviceFile:
     points = points_of(file.document)
     paths = asked.paths(NETWORKS)
     if paths and not points and file.default == Roofline.name:
-        made = refined_document(
-            model, paths, training_parts, asked.name, asked.on_progress, asked.warn
-        )
+        made = refined_file(model, paths, training_parts, asked.name, asked.on_progress, asked.warn)
         where = _under_name(made, asked)
         return made.but(name=asked.stem, device=asked.name or made.device, environment=where)
     if not points and file.training is None:
@@ -455,7 +453,7 @@ def _of_model(asked: FitQuestion) -> DeviceFile:
             f"of {shown}, run as the other points were"
         )
     noise = file.document.get("noise", {})
-    fitted = model_document(asked.stem, shown, points, where, noise, remarks)
+    fitted = fitted_file(asked.stem, shown, points, where, noise, remarks)
     if file.kernels:
         fitted = with_operations(fitted, points, graphs)
         if not fitted.kernels:

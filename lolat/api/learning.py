@@ -108,7 +108,7 @@ def _learn_latencies(old: DeviceFile | None, target: Path, run: learn_blocks.Run
             )
         label = environment.label_of(run.device, where)
         where["seconds"] = round(time.monotonic() - started, 1)
-        file = fitting.model_document(target.stem, label, points, where, noise, warnings)
+        file = fitting.fitted_file(target.stem, label, points, where, noise, warnings)
         graphs = blocks.known_graphs(run.backend) if quantized or run.device == "gpu" else {}
         if run.device == "gpu":
             file = with_operations(file, points, graphs)

@@ -35,7 +35,7 @@ DIRECTIONS = 3
 Refit = Callable[[np.ndarray], Formula]  # fits to the points of a mask, (points,)
 
 
-def model_document(
+def fitted_file(
     name: str,
     device: str,
     points: Sequence[Point],

@@ -13,7 +13,7 @@ from lolat.device.device import Device
 from lolat.device.execution_modes import before_fit
 from lolat.device.file import DeviceFile
 from lolat.errors import InputError, LolatError
-from lolat.fitting.blocks import model_document
+from lolat.fitting.blocks import fitted_file
 from lolat.fitting.from_tables import TimedRows, specs_document, tables_document, usual_mode
 from lolat.fitting.outliers import odd_time, tell_other_units, warn_of_contradictions
 from lolat.fitting.refined import TrainingParts, refined
@@ -42,7 +42,7 @@ T = TypeVar("T")
 Contents = Sequence[tuple[str, Content]]  # (file, its content)
 
 
-def blocks_document(path: str, stem: str, device: str | None, warn: Warn) -> DeviceFile:
+def blocks_file(path: str, stem: str, device: str | None, warn: Warn) -> DeviceFile:
     """Fit a model file to a table of blocks; `warn` is told of missing counts and odd times."""
     of_rows = read_points(path, [device] if device else ())
     if lacking := lacking_counts([point for point, _ in of_rows]):
@@ -55,7 +55,7 @@ def blocks_document(path: str, stem: str, device: str | None, warn: Warn) -> Dev
     source = {"device": "unknown", "source": Path(path).name, **_precision_of(of_rows)}
     say_unread((row for _, row in of_rows), warn)
     shown = device or "unknown (from a table)"
-    file = model_document(stem, shown, [p for _, p, _ in times], source, {})
+    file = fitted_file(stem, shown, [p for _, p, _ in times], source, {})
     off = file.formulas[file.default].residuals
     if off and not in_other_units:
         odd_time([(row, p.name, p.latency_ms) for _, p, row in times], np.array(off), warn)
@@ -168,7 +168,7 @@ def _counted(
     return once([((row.same, row.latency_ms), (row, counts)) for row, counts in networks], warn)
 
 
-def refined_document(
+def refined_file(
     model: Device,
     paths: Sequence[str],
     training_parts: Callable[[DeviceFile], TrainingParts],

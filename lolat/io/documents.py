@@ -16,8 +16,7 @@ from typing import Annotated, Any
 import msgspec
 
 from lolat.errors import ModelFileError
-from lolat.io.paths import shown_path
-from lolat.io.writing import reason_of
+from lolat.io.paths import reason_of, shown_path
 from lolat.units import one_line
 
 _LINE = 100

@@ -7,6 +7,7 @@ package's own data, and the user's data folder.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import sys
@@ -23,6 +24,7 @@ OFF = "off"
 STATE = ".state.json"
 """The ending of a file with the time of the last check; see `lolat.device.state`."""
 JOURNAL = ".journal.jsonl"
+_FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 
 _XDG = {"data": ("XDG_DATA_HOME", ".local/share"), "cache": ("XDG_CACHE_HOME", ".cache")}
 _FOLDERS = {
@@ -124,3 +126,12 @@ def _user_folder(kind: str) -> Path:
             "no home folder is known for this user; expected one to keep models in: set HOME, or "
             "name a profile's file"
         ) from None
+
+
+def reason_of(error: Exception) -> str:
+    """The reason why the system refused a file, for messages."""
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return f"the disk is full: {error.strerror}"
+    return " ".join(str(getattr(error, "strerror", None) or error).split())

@@ -18,8 +18,8 @@ from typing import Any
 
 from lolat.errors import InputError
 from lolat.io.documents import LEAST, MOST
+from lolat.io.paths import reason_of
 from lolat.io.progress import Warn
-from lolat.io.writing import reason_of
 from lolat.units import as_number, did_you_mean, plain, shortened
 
 MOST_WHOLE = 2**53

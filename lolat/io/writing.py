@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from lolat.errors import InputError, LolatError, arg
-from lolat.io.paths import AnyPath, shown_path
+from lolat.io.paths import AnyPath, reason_of, shown_path
 
 _MISTAKES = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST,
     errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL,
 }  # fmt: skip
 """Errors of the system that another file name avoids; others, such as a full disk, are the machine's."""
-_FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 
 
 def write_bytes(path: AnyPath, content: bytes) -> None:
@@ -61,15 +60,6 @@ def encoded(path: AnyPath, text: str) -> bytes:
     content = text.encode()
     is_compressed = os.fspath(path).lower().endswith(".gz")
     return gzip.compress(content, mtime=0) if is_compressed else content
-
-
-def reason_of(error: Exception) -> str:
-    """The reason why the system refused a file, for messages."""
-    if isinstance(error, FileNotFoundError):
-        return "no such file"
-    if isinstance(error, OSError) and error.errno in _FULL:
-        return f"the disk is full: {error.strerror}"
-    return " ".join(str(getattr(error, "strerror", None) or error).split())
 
 
 def check_file(path: AnyPath | None, argument: str, make_folder: bool = False) -> None:

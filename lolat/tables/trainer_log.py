@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from lolat.io.paths import reason_of
 from lolat.io.tables import Row
-from lolat.io.writing import reason_of
 
 SAME_STEP, ROUNDED = 0.1, 0.0005
 """Largest relative difference between the samples of a step by a log and by its row; largest rounding of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lolat.errors import DeviceError
-from lolat.fitting.blocks import model_document
+from lolat.fitting.blocks import fitted_file
 from lolat.graph.counts import count
 from lolat.microbench import environment
 from lolat.microbench.blocks import BLOCKS, NETWORKS
@@ -128,7 +128,7 @@ def test_from_the_file_to_the_verdict(
     ]
     noise = {"floor": 0.01, "quiet": 0.9, "busy": 1.2}
     path = tmp_path / "m.json"
-    made = model_document("desk", "a desk, 2 threads", points, desk.environment, noise)
+    made = fitted_file("desk", "a desk, 2 threads", points, desk.environment, noise)
     path.write_text(json.dumps(made.document))
     desk.others = others
     desk.ms = {f"{name} x1": now_ms for name in REFERENCES}

@@ -110,7 +110,7 @@ def test_the_device_and_the_backend_in_the_model_file_and_its_name(
     monkeypatch.setattr("lolat.microbench.environment.cpu_model", lambda: "EPYC")
     monkeypatch.setattr("lolat.microbench.environment.cpu_count", lambda: 2)
     monkeypatch.setattr("lolat.microbench.environment.processor_facts", dict)
-    monkeypatch.setattr("lolat.fitting.blocks.model_document", document)
+    monkeypatch.setattr("lolat.fitting.blocks.fitted_file", document)
     monkeypatch.setattr("lolat.microbench.backends.cpu_count", lambda: 2)
     monkeypatch.setattr("lolat.microbench.learn.measure_blocks", measure)
     assert learn.main(arguments) == 1

@@ -14,7 +14,7 @@ import pytest
 import lolat
 from lolat.api.model import Model
 from lolat.device.file import DeviceFile
-from lolat.fitting.blocks import model_document
+from lolat.fitting.blocks import fitted_file
 from lolat.fitting.measured_gpu import with_operations, with_training
 from lolat.graph import Graph
 from lolat.graph.edits import as_trained
@@ -61,7 +61,7 @@ def document(graphs: Mapping[str, Graph]) -> dict[str, Any]:
             ms = latency_ms(graph, n)
             points.append(Point.of(block.name, graph, n, ms, samples_ms=(ms,), whole=block.whole))
     where = {"device": "gpu", "framework": "torch"}
-    made = model_document("desk", "a GPU without a sheet", points, where, {"floor": 0.01})
+    made = fitted_file("desk", "a GPU without a sheet", points, where, {"floor": 0.01})
     return dict(with_operations(made, points, graphs).document)
 
 
