@@ -8,13 +8,15 @@ operation from 50 and 10 networks drawn at random five times, judged on all othe
 
 from __future__ import annotations
 
+from collections import defaultdict
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import spearmanr
 
 from benchmarks.runner import Errors, Tables, benchmark, percent
-from lolat.device.intervals import conformal_quantile
+from lolat.device.intervals import conformal_quantile, ratio_half_width
 from lolat.fitting.from_tables import FOLDS, TimedRows, held_out_of_folds, linear_entry
 from lolat.fitting.roofline import fit_roofline, predicted
 from lolat.fitting.times import Times, seen_specs
@@ -60,13 +62,24 @@ def intervals(log_off: np.ndarray, fold: np.ndarray) -> tuple[float, float]:
     return float(np.mean(inside)), float(np.mean(widths))
 
 
+def held_out(timed: TimedRows, gpu: Gpu | None) -> np.ndarray:
+    """(networks,) log(measured / predicted), each family predicted by a fit without its fold."""
+    times = timed.times
+    ms = held_out_of_folds(times, timed.folds(), seen_specs(times, gpu), timed.mode)
+    return np.log(times.latency_ms / ms)
+
+
+def gpu_of(path: Path) -> Gpu | None:
+    """The GPU of a table, by its name."""
+    return find_gpu(path.name.replace("pro6000maxq", "rtx pro 6000 max-q"))
+
+
 def row(path: Path) -> list[str]:
     """The row of a table."""
     timed, number = read_timed(path)
     times, fold = timed.times, timed.folds()
-    gpu = find_gpu(path.name.replace("pro6000maxq", "rtx pro 6000 max-q"))
-    facts = seen_specs(times, gpu)
-    off = held_out_of_folds(times, fold, facts, timed.mode) / times.latency_ms
+    gpu = gpu_of(path)
+    off = np.exp(-held_out(timed, gpu))
     linear = linear_entry(timed, times, fold)
     errors = Errors(off - 1)
     plain = Errors(np.full(len(off), np.nan) if linear is None else np.exp(-linear[1]) - 1)
@@ -83,3 +96,42 @@ def row(path: Path) -> list[str]:
 def networks(data: Path, table: str = "*") -> Tables:
     """GPUs and CPUs from whole networks of timm, families left out."""
     return {"networks": (HEADER, [row(path) for path in sorted(data.glob(f"{table}.csv.gz"))])}
+
+
+@benchmark("ratios", "gpus", "kernels", data="timm's tables")
+def ratios(data: Path) -> Tables:
+    """Ratios of two GPUs' times of one network: the shares inside their 90 % intervals."""
+    off: dict[str, dict[str, float]] = {}
+    modes: dict[str, tuple[bool, bool]] = {}
+    for path in sorted(data.glob("infer-*amp*.csv.gz")) + sorted(data.glob("infer-bf16*.csv.gz")):
+        timed, _ = read_timed(path)
+        of_network = zip(timed.networks, held_out(timed, gpu_of(path)), strict=True)
+        off[path.name] = {one.network[0]: float(value) for (one, _), value in of_network}
+        modes[path.name] = timed.mode.fused, timed.mode.channels_last
+    found = defaultdict(list)
+    for one, other in combinations(off, 2):
+        both = np.array([[off[one][n], off[other][n]] for n in off[one].keys() & off[other].keys()])
+        a, b = (float(np.quantile(np.abs(both[:, i]), 0.9)) for i in (0, 1))
+        far = np.abs(both[:, 0] - both[:, 1])
+        inside = [float(np.mean(far <= ratio_half_width(a, b, alike))) for alike in (False, True)]
+        kinds = sorted({modes[one], modes[other]})
+        found[" and ".join(map(kind_words, kinds))].append((len(both), *inside))
+    rows: list[list[str]] = []
+    for kinds, pairs in sorted(found.items()):
+        least = [percent(min(pair[i] for pair in pairs), 0) for i in (1, 2)]
+        middle = [percent(float(np.median([pair[i] for pair in pairs])), 0) for i in (1, 2)]
+        span = f"{min(p[0] for p in pairs):,} .. {max(p[0] for p in pairs):,}"
+        rows.append([kinds, str(len(pairs)), span, middle[0], least[0], middle[1], least[1]])
+    return {"ratios": (OF_RATIOS, rows)}
+
+
+OF_RATIOS = (
+    "modes", "pairs of tables", "networks", "independent: inside 90 %", "the lowest",
+    "with a shared part: inside 90 %", "its lowest",
+)  # fmt: skip
+
+
+def kind_words(kind: tuple[bool, bool]) -> str:
+    """A mode (fused, channels last) in words."""
+    fused, last = kind
+    return "compiled" if fused else f"eager, channels {'last' if last else 'first'}"

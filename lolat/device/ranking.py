@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from lolat.device.summary import not_alike
@@ -25,6 +25,20 @@ def hosts_decide(predictions: Sequence[Prediction]) -> bool:
     """True for several devices if the time of one is that of an assumed host."""
     devices = {p.query.model.label for p in predictions}
     return len(devices) > 1 and any(map(by_assumed_host, predictions))
+
+
+def errors_of(prediction: Prediction) -> Hashable:
+    """The kind of a prediction's errors: those of one network and kind are alike on all GPUs.
+
+    The formula misjudges a network in a similar way on each GPU that was timed in half precision, but in
+    another way if a compiler fuses operations, and in another layout. None for errors like no other's:
+    of a CPU, a host, a precision that was not timed, and in float32, where errors of GPUs differ.
+    """
+    file = prediction.query.model.file
+    is_timed = file.mode.half and file.estimated is None and file.of_form is None
+    if prediction.host_bound is not False or not is_timed:
+        return None
+    return file.mode.fused, prediction.channels_last
 
 
 def fastest(predictions: Sequence[Prediction]) -> Prediction | None:

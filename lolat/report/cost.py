@@ -29,6 +29,7 @@ from lolat.report.cost_table import (
 )
 from lolat.report.ranked import (
     MOST_NOTES,
+    Rated,
     Sentence,
     apart_words,
     grouped_notes,
@@ -457,7 +458,7 @@ def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
         best = next(row for row in listed if Choice.of(*row) == choice)
         rivals = [row for row in listed if row[0].device != choice.device]
         rivals = [best, *(r for r in rivals if verdict_on(r[1], limits) in ("", "yes", "likely"))]
-        values: dict[str, tuple[float, tuple[float, float] | None]] = {}
+        values: dict[str, Rated] = {}
         numbers: dict[str, int] = {}
         for cost, o in rivals:
             is_price = name == "Cheapest"
@@ -466,8 +467,8 @@ def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
             # The interval of an assumed network is too wide to tell anything.
             if value is None or (o.machines != 1 and o.link is not None):
                 continue
-            if device not in values or value < values[device][0]:
-                values[device], numbers[device] = (value, ends), o.devices
+            if device not in values or value < values[device].value:
+                values[device], numbers[device] = Rated(value, ends), o.devices
         words = choice_words(choice, costs.batches > 1)
         more = _faster_words(costs.cheapest, choice) if costs.cheapest else ""
         of = short_name(choice.device)

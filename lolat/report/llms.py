@@ -44,7 +44,7 @@ from lolat.report.llm import (
     tokens,
     types_words,
 )
-from lolat.report.ranked import apart_words, left_out_lines, scaled
+from lolat.report.ranked import Rated, apart_words, left_out_lines, scaled
 from lolat.report.tables import Column, Page, Part, ReportTable, Screen
 from lolat.units import by_text, dollars, milliseconds, percent, plain
 
@@ -136,7 +136,7 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
         row, tied = rows[name], ""
         if row.request_rate is None:
             prices = {
-                plain(n): (usd, scaled(r.tpot_interval_ms, usd / (r.tpot_ms or 1.0)))
+                plain(n): Rated(usd, scaled(r.tpot_interval_ms, usd / (r.tpot_ms or 1.0)))
                 for n, r in priced.items()
                 if (usd := r.dollars_per_million) is not None
             }
@@ -156,7 +156,7 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
             yield _surely_cheapest(found, rows)
     if asked.has_limits:
         return
-    times = {plain(n): r.judged(found.asked.percentile)[0] for n, r in rows.items()}
+    times = {plain(n): Rated(*r.judged(found.asked.percentile)[0]) for n, r in rows.items()}
     fastest = leaders["fastest"]
     leading = {fastest: "", found.leaders(priced)["fastest"]: known}
     for one, of in {**leading, fastest: ""}.items():  # of all, then of those with a price

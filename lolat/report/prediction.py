@@ -17,12 +17,13 @@ from lolat.device.prediction import (
     memory_words,
     no_room_words,
 )
-from lolat.device.ranking import by_assumed_host, fastest
+from lolat.device.ranking import by_assumed_host, errors_of, fastest
 from lolat.device.summary import headline, known_by, not_alike
 from lolat.graph.memory import parameters
 from lolat.io.results import topic
 from lolat.report.ranked import (
     MOST_NOTES,
+    Rated,
     apart_words,
     assumed_hosts,
     device_words,
@@ -298,7 +299,7 @@ def fastest_lines(predictions: Sequence[Prediction]) -> Iterator[str]:
     networks, sizes = ({key[n] for key in groups} for n in (0, 1))
     found = dict[tuple[str, str, str], dict[int, str]]()
     for (network, size), its in groups.items():
-        times = {device_words(p): (p.latency_ms, p.interval_ms) for p in its}
+        times = {device_words(p): Rated(p.latency_ms, p.interval_ms, errors_of(p)) for p in its}
         if len(times) < 2 or (first := fastest(its)) is None:
             continue
         of, best = f" for {network}" * (len(networks) > 1), device_words(first)
@@ -333,18 +334,18 @@ def cheapest_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS
             and (not limits or limits.kept(p) in ("yes", "likely"))
         }
         ranked = {
-            name: (price, scaled(p.interval_ms, price / (p.latency_ms or 1.0)))
+            name: Rated(price, scaled(p.interval_ms, price / (p.latency_ms or 1.0)), errors_of(p))
             for name, (p, price) in priced.items()
         }
         if ranked:
-            best = min(ranked, key=lambda name: ranked[name][0])
+            best = min(ranked, key=lambda name: ranked[name].value)
             of = f" for {network}" if len(networks) > 1 else ""
             device = device_words(priced[best][0])  # its own batch sizes share its errors
             rivals = {
                 n: r for n, r in ranked.items() if n == best or device_words(priced[n][0]) != device
             }
             alike = _with_one_host(best, priced) + apart_words(best, rivals, "; ")
-            found.setdefault((of, best, alike), {})[size] = f"${digits(ranked[best][0])}"
+            found.setdefault((of, best, alike), {})[size] = f"${digits(ranked[best].value)}"
     for (of, best, alike), prices in found.items():
         among = at.format(", ".join(map(str, prices))) * by_size
         within = f" {limits.words}" if limits else among

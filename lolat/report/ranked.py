@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from lolat.device.intervals import ratio_half_width
 from lolat.device.ranking import by_assumed_host, hosts_decide
 from lolat.device.summary import called
 from lolat.io.results import in_one, topic
@@ -40,36 +41,50 @@ class Sentence:
         return "; ".join((self.first, *self.clauses))
 
 
-Ranked = Mapping[str, tuple[float, tuple[float, float] | None]]
-"""Name -> a time or a price, and its interval, None if not known."""
+class Rated(NamedTuple):
+    """A time or a price with its interval, None if not known.
+
+    `errors`: equal for those with errors alike, see `errors_of`; None: with those of no other.
+    """
+
+    value: float
+    interval: tuple[float, float] | None
+    errors: Hashable = None
+
+
+Ranked = Mapping[str, Rated]
+"""Name -> a time or a price."""
 
 
 def apart_words(best: str, ranked: Ranked, before: str = "") -> str:
     """The words "too close to call against ..." on the best of a ranking, behind the words `before`, with
     the differences of the others, the cheapest or fastest first; "" if none is that close.
 
-    Two are too close to call if their logarithms differ by no more than the root of the sum of the squares
-    of their intervals' half widths; with an unknown interval always.
+    Two are too close to call if their logarithms differ by no more than `ratio_half_width`; with an unknown
+    interval always.
     """
 
     def half(interval: tuple[float, float] | None) -> float:
         return math.log(interval[1] / interval[0]) / 2 if interval and interval[0] > 0 else math.inf
 
-    value, ends = ranked[best]
-    alike = {
-        name: f"{name} ({_difference(other / value)})"
-        for name, (other, its) in sorted(ranked.items(), key=lambda one: one[1][0])
-        if name != best
-        and max(value, other) <= min(value, other) * math.exp(math.hypot(half(ends), half(its)))
+    def is_close(other: Rated) -> bool:
+        are_alike = first.errors is not None and first.errors == other.errors
+        width = ratio_half_width(half(first.interval), half(other.interval), are_alike)
+        return max(value, other.value) <= min(value, other.value) * math.exp(width)
+
+    first = ranked[best]
+    value = first.value
+    close = {
+        name: other
+        for name, other in sorted(ranked.items(), key=lambda one: one[1].value)
+        if name != best and is_close(other)
     }
-    others = _few([*alike.values()], MOST_APART)
-    is_wide = any(
-        max(v, value) > WIDE * min(v, value) for n, (v, _) in ranked.items() if n in alike
-    )
-    is_known = all(ranked[n][1] for n in (best, *alike))
+    others = _few([f"{n} ({_difference(o.value / value)})" for n, o in close.items()], MOST_APART)
+    is_wide = any(max(o.value, value) > WIDE * min(o.value, value) for o in close.values())
+    is_known = all(one.interval for one in (first, *close.values()))
     because = "" if is_known else ": not all have an interval"
     wide = ", as the intervals are wide," * (is_wide and not because)
-    return f"{before}too close to call{wide} against {others}{because}" if alike else ""
+    return f"{before}too close to call{wide} against {others}{because}" if close else ""
 
 
 def _difference(ratio: float) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import msgspec
+import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -17,6 +18,7 @@ from lolat.device.intervals import (
     Interval,
     NetworkErrors,
     conformal_quantile,
+    ratio_half_width,
     t_quantile,
 )
 from lolat.device.schema import Noise
@@ -165,3 +167,21 @@ def test_the_deviation_of_a_network_by_hand() -> None:
     assert errors.deviation() == NetworkErrors(100.0, 0.1, 12).deviation(shares) == 0.1
     half = Calibration(residuals=RESIDUALS, networks=errors).half_width(100, 0.9, terms_ms=shares)
     assert half == pytest.approx(float(stats.t.ppf(0.95, 12)) * expected)
+
+
+@given(st.floats(0.05, 0.6), st.floats(0.05, 0.6), st.integers(0, 99))
+@settings(max_examples=10, deadline=None)
+def test_a_ratio_with_errors_in_common_is_what_drawn_errors_say(
+    one: float, other: float, seed: int
+) -> None:
+    """Errors are drawn as a common part, of 0.7 of the narrower one's variance, and parts of their own."""
+    draw = np.random.default_rng(seed)
+    common, *own = draw.standard_normal((3, 200_000)) / 1.6448536
+    narrow = min(one, other)
+    shared = math.sqrt(0.7) * narrow * common
+    first = shared + math.sqrt(one**2 - 0.7 * narrow**2) * own[0]
+    second = shared + math.sqrt(other**2 - 0.7 * narrow**2) * own[1]
+    half = ratio_half_width(one, other, True)
+    assert np.mean(np.abs(first - second) <= half) == pytest.approx(0.9, abs=0.005)
+    assert ratio_half_width(one, other, False) == pytest.approx(math.hypot(one, other))
+    assert math.isinf(ratio_half_width(one, math.inf, True))

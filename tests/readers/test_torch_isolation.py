@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import sys
 import threading
 from collections import deque
@@ -21,10 +22,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.checkpoint import checkpoint
 
 import lolat
 from lolat.graph.counts import count
 from lolat.readers.torch.named import without_weights
+from lolat.readers.torch.reader import read_model
 from tests.readers.torch_networks import total
 
 Code = Callable[[Any, Any], Any]
@@ -357,3 +360,69 @@ def test_a_cache_that_grows_is_that_of_the_first_call() -> None:
     graph = lolat.read((Grows(), torch.zeros(1, 4, 8)))
     assert count(graph).total(1).flops == 4 * 8 * 8 + 4 * 4 * 8
     assert not any("first call" in w for w in graph.warnings)
+
+
+def _in_another_thread() -> dict[str, Any]:
+    """What a thread of a user's own computes with gradients while a network is read."""
+    found: dict[str, Any] = {}
+
+    class Own(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, x: Any) -> Any:
+            return x * 2.0
+
+        @staticmethod
+        def backward(context: Any, gradient: Any) -> Any:
+            return gradient * 2.0
+
+    def run() -> None:
+        with torch.no_grad():
+            found["inside"] = torch.is_grad_enabled()
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+            found["autocast"] = torch.is_autocast_enabled("cpu")
+        x = torch.ones(3).requires_grad_()
+        y = checkpoint(Own.apply, x, use_reentrant=True)
+        y = checkpoint(torch.sin, y, use_reentrant=False)
+        y.sum().backward()
+        found["gradient"] = x.grad.tolist()
+        weight, other = torch.ones(2), torch.zeros(2)
+        weight.data = other
+        found["is_other"] = weight.data_ptr() == other.data_ptr()
+        found["compiling"] = bool(torch.compiler.is_compiling())
+        torch.set_grad_enabled(False)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return found
+
+
+def test_another_thread_has_pytorch_as_it_is_and_changes_nothing_of_the_network() -> None:
+    """The thread runs in the middle of the network's forward; without reading it finds the same."""
+
+    class Busy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.head = nn.Conv2d(3, 8, 3), nn.Linear(8, 10)
+            self.is_busy = False
+
+        def forward(self, x: Any) -> Any:
+            x = self.first(x)
+            if self.is_busy:
+                seen.append(_in_another_thread())
+            return self.head(x.mean((2, 3)))
+
+    seen: list[dict[str, Any]] = []
+    net = Busy()
+    alone = read_model(net, input_size=32)
+    net.is_busy = True
+    beside = read_model(net, input_size=32)
+    assert beside.operations == alone.operations
+    assert beside.warnings == alone.warnings
+    assert beside.training_only == alone.training_only
+    # By hand: d/dx sum(sin(2x)) at 1 is 2 cos 2.
+    expected = _in_another_thread()
+    assert expected["gradient"] == pytest.approx([2.0 * math.cos(2.0)] * 3)
+    assert (expected["inside"], expected["autocast"], expected["is_other"]) == (False, True, True)
+    assert seen == [expected] * len(seen)
+    assert seen

@@ -17,12 +17,13 @@ from lolat.api.model import Model
 from lolat.api.predicting import Predictions, exceeded
 from lolat.device.attribution import find_block
 from lolat.device.prediction import Limits, memory_words
+from lolat.device.ranking import errors_of
 from lolat.errors import InputError
 from lolat.graph.analysis import analyze
 from lolat.graph.blocks import BlockName
 from lolat.io.results import Remark
 from lolat.report import prediction as report
-from lolat.report.ranked import apart_words, device_words, grouped_notes
+from lolat.report.ranked import Rated, apart_words, device_words, grouped_notes
 from lolat.report.tables import lines_of
 from lolat.units import byte_size, milliseconds
 from tests import synthetic
@@ -167,12 +168,42 @@ APART = [
 
 @pytest.mark.parametrize(("best", "other", "alike"), APART)
 def test_what_is_too_close_to_the_best_to_call(best: Any, other: Any, alike: bool) -> None:
-    told = apart_words("a", {"a": best, "b": other})
+    told = apart_words("a", {"a": Rated(*best), "b": Rated(*other)})
     # By hand, of 10.0: 11.5 is 15 % more, 20.0 100 %, 10.2 2 %, 50.0 400 %.
     more = {11.5: "15 %", 20.0: "100 %", 10.2: "2.0 %", 50.0: "400 %"}.get(other[0])
     why = "" if other[1] else ": not all have an interval"
     wide = ", as the intervals are wide," * (other[0] > 15.0 and not why)
     assert told == (f"too close to call{wide} against b (+{more}){why}" if alike else "")
+
+
+def test_errors_in_common_leave_a_ratio_that_is_surer() -> None:
+    """By hand: with 1.2 both ways for each, the ratio is 1.2 ** sqrt(2), and 1.2 ** sqrt(0.6) with 0.7 of
+    the variance in common: 1.29 and 1.15.
+    """
+    fast, slow = (10.0, (10.0 / 1.2, 12.0)), (11.8, (11.8 / 1.2, 11.8 * 1.2))
+    for one, other, alike in (("x", "x", False), ("x", "y", True), (None, None, True)):
+        told = apart_words("a", {"a": Rated(*fast, one), "b": Rated(*slow, other)})
+        assert bool(told) == alike
+    nearer = Rated(11.4, (11.4 / 1.2, 11.4 * 1.2), "x")
+    assert apart_words("a", {"a": Rated(*fast, "x"), "b": nearer})
+
+
+def test_gpus_timed_in_half_precision_have_errors_in_common() -> None:
+    """As the tables of timm say: in one layout, and both eager or both compiled."""
+
+    def kind(name: str, precision: str | None = None, launch: Any = None) -> Any:
+        device = load(name).run_as(precision, launch)
+        return errors_of(device.predict("timm:convnext_tiny", 64))
+
+    eager, compiled = kind("rtx-4090-amp"), kind("rtx-4090-amp-compiled")
+    assert None not in (eager, compiled)
+    assert eager != compiled
+    assert eager == kind("rtx-3090-amp") == kind("rtx-5090-amp", "bf16") == kind("h100-fp16")
+    assert eager != kind("rtx-3090-amp-nhwc")
+    assert compiled == kind("rtx-pro-6000-bf16-compiled")
+    not_timed = [("t4", "fp16"), ("rtx-4090-amp", "fp32"), ("a100", None), ("gtx-1080", None)]
+    assert [kind(*one) for one in not_timed] == [None] * 4
+    assert errors_of(load("epyc-2t").predict("timm:resnet18")) is None
 
 
 def test_batches_of_one_device_are_no_rivals() -> None:
@@ -189,7 +220,7 @@ def test_batches_of_one_device_are_no_rivals() -> None:
 
 
 def test_a_rival_below_the_best_is_less() -> None:
-    told = apart_words("a", {"a": (10.0, (8.0, 12.5)), "b": (9.0, (8.0, 10.0))}, "; ")
+    told = apart_words("a", {"a": Rated(10.0, (8.0, 12.5)), "b": Rated(9.0, (8.0, 10.0))}, "; ")
     assert told == "; too close to call against b (-10 %)"
 
 

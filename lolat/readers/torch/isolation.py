@@ -6,8 +6,9 @@ import contextlib
 import copy
 import functools
 import sys
+import threading
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -65,6 +66,16 @@ class DataError(RuntimeError):
     remedy = "expected parameters of their final shape and data type"
 
 
+def in_this_thread(own: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    """A replacement of a framework's function that calls `own` in this thread, in others the original."""
+    thread = threading.get_ident()
+
+    def chosen(*args: Any, **named: Any) -> Any:
+        return (own if threading.get_ident() == thread else original)(*args, **named)
+
+    return chosen
+
+
 @contextlib.contextmanager
 def data_copied() -> Iterator[None]:
     """Copy a tensor that code assigns to another one's `.data`: it would take the values of a real one.
@@ -85,7 +96,8 @@ def data_copied() -> Iterator[None]:
                 f"to {after}), which is not read"
             )
 
-    with mock.patch.object(torch.Tensor, "data", property(_DATA.__get__, assign)):
+    assigned = in_this_thread(assign, _DATA.__set__)
+    with mock.patch.object(torch.Tensor, "data", property(_DATA.__get__, assigned)):
         yield
 
 

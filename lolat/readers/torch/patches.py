@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -19,6 +20,7 @@ from torch.utils import checkpoint
 
 from lolat.graph import GraphBuilder
 from lolat.readers.remarks import LIBRARIES
+from lolat.readers.torch.isolation import in_this_thread
 from lolat.readers.torch.parameters import Parameters
 from lolat.readers.torch.running import Running
 from lolat.readers.user_modules import quietly
@@ -54,6 +56,11 @@ def _masks_as_run() -> Any:
     without = {"is_torchdynamo_exporting": bool, "find_packed_sequence_indices": lambda _: None}
     usual: Any = {name: value for name, value in without.items() if hasattr(masks, name)}
     return mock.patch.multiple(masks, **usual) if usual else contextlib.nullcontext()
+
+
+def _replaced(holder: Any, name: str, own: Callable[..., Any]) -> Any:
+    """A context in which this thread calls `own` for a function of the framework."""
+    return mock.patch.object(holder, name, in_this_thread(own, getattr(holder, name)))
 
 
 @contextlib.contextmanager
@@ -96,10 +103,12 @@ def _backward_watched(parameters: Parameters) -> Iterator[None]:
         raise RuntimeError("element 0 of tensors does not require grad")
 
     with (
-        mock.patch.object(torch.autograd.Function, "apply", classmethod(applied)),
-        mock.patch.object(hooks, "__enter__", entered),
-        mock.patch.object(torch.Tensor, "requires_grad_", asked),
-        mock.patch.object(eager_transforms, "_autograd_grad", unrecorded),
+        mock.patch.object(
+            torch.autograd.Function, "apply", classmethod(in_this_thread(applied, apply.__func__))
+        ),
+        _replaced(hooks, "__enter__", entered),
+        _replaced(torch.Tensor, "requires_grad_", asked),
+        _replaced(eager_transforms, "_autograd_grad", unrecorded),
     ):
         yield
 
@@ -130,9 +139,9 @@ def _autocast_watched(builder: GraphBuilder, running: Running) -> Iterator[None]
         return leave(context, *error)
 
     with (
-        mock.patch.object(torch.autocast, "__init__", made),
-        mock.patch.object(torch.autocast, "__enter__", entered),
-        mock.patch.object(torch.autocast, "__exit__", left),
+        _replaced(torch.autocast, "__init__", made),
+        _replaced(torch.autocast, "__enter__", entered),
+        _replaced(torch.autocast, "__exit__", left),
     ):
         yield
 
@@ -172,18 +181,20 @@ def watched(parameters: Parameters) -> Iterator[None]:
             enable(yes)
 
     # Other callers are told the truth: gradients are off.
-    told = vars(torch) | {"is_grad_enabled": lambda: running.gradients}
+    is_enabled = in_this_thread(lambda: running.gradients, torch.is_grad_enabled)
+    told = vars(torch) | {"is_grad_enabled": is_enabled}
+    checkpointed = in_this_thread(reentrant, checkpoint.CheckpointFunction.apply)
     with (
         _masks_as_run(),
-        mock.patch.object(checkpoint, "_checkpoint_without_reentrant_generator", again),
-        mock.patch.object(checkpoint, "CheckpointFunction", SimpleNamespace(apply=reentrant)),
+        _replaced(checkpoint, "_checkpoint_without_reentrant_generator", again),
+        mock.patch.object(checkpoint, "CheckpointFunction", SimpleNamespace(apply=checkpointed)),
         mock.patch.object(transformer, "_detect_is_causal_mask", _is_causal),
-        mock.patch.object(torch.inference_mode, "__enter__", entered),
-        mock.patch.object(torch.inference_mode, "__exit__", left),
+        _replaced(torch.inference_mode, "__enter__", entered),
+        _replaced(torch.inference_mode, "__exit__", left),
         _backward_watched(parameters),
         _autocast_watched(builder, running),
         mock.patch.object(grad_mode, "torch", SimpleNamespace(**told)),
-        mock.patch.object(torch._C, "_set_grad_enabled", enabled),
+        _replaced(torch._C, "_set_grad_enabled", enabled),
     ):
         yield
 
@@ -195,7 +206,7 @@ class _Compiling:
     """
 
     def __init__(self, warnings: list[str]) -> None:
-        self.warnings = warnings
+        self.warnings, self.thread = warnings, threading.get_ident()
 
     def __bool__(self) -> bool:
         return self._for(sys._getframe(1).f_globals)
@@ -209,8 +220,9 @@ class _Compiling:
     __ror__, __rand__ = __or__, __and__
 
     def _for(self, asking: Mapping[str, Any]) -> bool:
-        """Return the flag for code of a module with these globals."""
-        return not _noted(READ_AS_EAGER, self.warnings, asking)
+        """Return the flag for code of a module with these globals; other threads are not read."""
+        is_read = threading.get_ident() == self.thread
+        return is_read and not _noted(READ_AS_EAGER, self.warnings, asking)
 
 
 def _noted(remark: str, warnings: list[str], asking: Mapping[str, Any]) -> bool:
@@ -241,10 +253,10 @@ def eagerly(builder: GraphBuilder) -> Iterator[None]:
         is_available = torch.cuda.is_available
 
         def has_gpu() -> bool:
-            _noted(READ_ON_CPU, builder.warnings, sys._getframe(1).f_globals)
+            _noted(READ_ON_CPU, builder.warnings, sys._getframe(2).f_globals)  # 1 chose this
             return is_available()
 
-        stack.enter_context(mock.patch.object(torch.cuda, "is_available", has_gpu))
+        stack.enter_context(_replaced(torch.cuda, "is_available", has_gpu))
         stack.enter_context(quietly())
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield
