@@ -108,20 +108,20 @@ def ratios(data: Path) -> Tables:
         of_network = zip(timed.networks, held_out(timed, gpu_of(path)), strict=True)
         off[path.name] = {one.network[0]: float(value) for (one, _), value in of_network}
         modes[path.name] = timed.mode.fused, timed.mode.channels_last
-    found = defaultdict(list)
+    found: dict[str, list[tuple[int, float, float]]] = defaultdict(list)
     for one, other in combinations(off, 2):
         both = np.array([[off[one][n], off[other][n]] for n in off[one].keys() & off[other].keys()])
         a, b = (float(np.quantile(np.abs(both[:, i]), 0.9)) for i in (0, 1))
         far = np.abs(both[:, 0] - both[:, 1])
         inside = [float(np.mean(far <= ratio_half_width(a, b, alike))) for alike in (False, True)]
         kinds = sorted({modes[one], modes[other]})
-        found[" and ".join(map(kind_words, kinds))].append((len(both), *inside))
+        found[" and ".join(map(kind_words, kinds))].append((len(both), inside[0], inside[1]))
     rows: list[list[str]] = []
-    for kinds, pairs in sorted(found.items()):
+    for words, pairs in sorted(found.items()):
         least = [percent(min(pair[i] for pair in pairs), 0) for i in (1, 2)]
         middle = [percent(float(np.median([pair[i] for pair in pairs])), 0) for i in (1, 2)]
         span = f"{min(p[0] for p in pairs):,} .. {max(p[0] for p in pairs):,}"
-        rows.append([kinds, str(len(pairs)), span, middle[0], least[0], middle[1], least[1]])
+        rows.append([words, str(len(pairs)), span, middle[0], least[0], middle[1], least[1]])
     return {"ratios": (OF_RATIOS, rows)}
 
 
