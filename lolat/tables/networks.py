@@ -259,6 +259,13 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
         raise row.wrong("optimizer", f"one of {', '.join(updates)}")
     of_step = samples * gpus * accumulate
     ms = _ms(row, time, of_step, path.parent)
+    stem = time.rpartition("_")[0]
+    for same in (c for c in (f"{stem}_{unit}" for unit in ("s", "us")) if c in IN_MS and c != time):
+        its = IN_MS[same] * as_number(row.get(same, ""))
+        if abs(its / ms - 1.0) > SAME_TIME:
+            raise row.refused(
+                f"{time} is {row[time]}, but {same} {row[same]}; expected one time", time
+            )
     for rate in (c for c in RATE_COLUMNS if time not in RATE_COLUMNS and not c.startswith(other)):
         per_s = as_number(row.get(rate, ""))
         if per_s and abs(1e3 * of_step / per_s / ms - 1.0) > SAME_TIME:

@@ -190,6 +190,16 @@ def test_a_rate_that_contradicts_the_time_of_its_row(tmp_path: Path) -> None:
     )
 
 
+def test_a_second_time_that_contradicts_the_first(tmp_path: Path) -> None:
+    """57.7 ms are 0.0577 s and 57,700 us; other columns of times may be of something else."""
+    text = "network,latency_ms,latency_s,latency_us,time_s\n"
+    rows = "a,57.7,0.2,,\nb,57.7,0.0577,57700,9\nc,,0.2,57.7,\nd,,0.2,,\ne,57.7,,0.0577,\n"
+    read = read_networks(table(tmp_path, text + rows))
+    assert [(row.name, row.latency_ms) for row in read.rows] == [("b", 57.7), ("d", 200.0)]
+    told = " ".join(read.left_out.told("T"))
+    assert "latency_ms is 57.7, but latency_s 0.2; expected one time" in told
+
+
 def test_how_it_ran_in_other_words(tmp_path: Path) -> None:
     text = "network,resolution,precision,launch,ms\na,160,fp16,graph,1\n"
     (row,) = read_networks(table(tmp_path, text)).rows
