@@ -24,7 +24,7 @@ _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: (\w+(?:[.:]\w+)*))?")
 
 _SIZES = re.compile("(\x01input_size\x01) (?:(\\d+) or )?(\\d+(?:,\\d+)+)")
 """A size, or a side and a size, as a value of the marked argument."""
-_LAUNCH = re.compile("(\x01launch\x01) (eager|compiled|graph)")
+_WORD = re.compile("(\x01(?:launch|precision)\x01) (eager|compiled|graph|best)\\b")
 
 
 def arg(name: str) -> str:
@@ -35,7 +35,7 @@ def arg(name: str) -> str:
 def worded(message: str, name: Callable[[str], str] = str) -> str:
     """A message with its marked arguments named by `name`; by default as Python has them, sizes too."""
     if name is str:
-        message = _LAUNCH.sub(r'\1="\2"', _SIZES.sub(_size_in_python, message))
+        message = _WORD.sub(r'\1="\2"', _SIZES.sub(_size_in_python, message))
     return _MARKED.sub(lambda match: name(match[1]), message)
 
 

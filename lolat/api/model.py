@@ -122,8 +122,8 @@ class Model(Device):
         list of batch sizes `Explanations`. Raises InputError where there is no such block. The other
         arguments are as for `predict`:
         """
-        from lolat.api.fastest import in_fastest
         from lolat.device.attribution import Explanations, explain
+        from lolat.device.fastest import in_fastest
         from lolat.device.prediction import at_size
 
         if not is_one(asked.batch_size):
@@ -159,8 +159,7 @@ class Model(Device):
         of a list of batch sizes `BudgetAnswers`. Raises AnswerIsNo where not even the smallest stays within
         the time. The other arguments are as for `predict`:
         """
-        from lolat.api.fastest import largest_within
-        from lolat.device.budget import BudgetAnswers, budget
+        from lolat.device.budget import BudgetAnswers, budget, largest_within
         from lolat.device.prediction import at_size
 
         if not is_one(asked.batch_size):

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lolat.api.fastest import in_fastest
+from lolat.device.fastest import faster_precision, in_fastest, remedy_words
 from lolat.device.predicting import predict
 from lolat.device.prediction import NO_LIMITS, Limits, Prediction, end_ms
 from lolat.device.question import (
     LatencyQuestion,
+    Question,
     ask_each,
     is_one,
     no_device,
@@ -28,7 +29,7 @@ from lolat.device.ranking import sample_ms
 from lolat.device.summary import called, not_alike
 from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
-from lolat.graph.analysis import Analysis, analyze
+from lolat.graph.analysis import Analysis
 from lolat.graph.modes import EAGER
 from lolat.hardware.prices import Prices, price_list
 from lolat.io.results import Several
@@ -88,8 +89,11 @@ class Predictions(Several):
         networks = {plain(p.query.network) for p in self.answers}
         devices = {name for _, name in cards(self.answers)}
         of = f" of {_one(networks, 'network')} on {_one(devices, 'device')}" * bool(times)
-        how = ", each in its fastest precision" * self.in_fastest
-        words = f"{plural(len(times), 'prediction')}{of}{how}{ends and f': {ends}'}"
+        precisions = ", ".join(dict.fromkeys(p.precision for p in self.answers))
+        how = "each in its fastest precision, " if self.in_fastest else "in "
+        words = (
+            f"{plural(len(times), 'prediction')}{of}{f', {how}{precisions}: {ends}' * bool(times)}"
+        )
         if not_fit := sum(p.fits is False for p in self.answers):
             words += f", {not_fit} of which {'does' if not_fit == 1 else 'do'} not fit into memory"
         lines = "; ".join([words, *lost]), differ, assumed_hosts(self.answers)
@@ -271,17 +275,45 @@ def priced(prediction: Prediction, listed: Prices) -> Prediction:
     return replace(found, warnings=(*found.warnings, remark))
 
 
-def _larger(prediction: Prediction) -> str:
-    """A clause on a larger batch; "" for the largest that fits."""
-    query, has = prediction.query, prediction.available_bytes
-    most = has and analyze(query.graph).largest_batch(query.model.file.mode, has)
-    if most is not None and prediction.batch_size >= most:
-        return ""
-    return f"; a larger {arg('batch_size')} may compute more"
+MOST_TRIED = 4096
+"""The largest batch that is tried where a smaller one computes too few samples a second."""
+
+
+def _larger(prediction: Prediction, limits: Limits) -> Prediction | None:
+    """The prediction at the first of the doubled batch sizes that keeps the limits; None if none does."""
+    query, size = prediction.query, prediction.batch_size
+    while (size := 2 * size) <= MOST_TRIED:
+        asked = Question(size, prediction.predictor, query.coverage)
+        found = predict(query.model, query.graph, asked)
+        if found.fits is False:
+            return None
+        if end_ms(found, limits.sure) <= limits.longest_ms(size):
+            return found
+    return None
+
+
+def _remedy(prediction: Prediction, limits: Limits) -> str:
+    """Clauses on the device's fastest precision, and on a larger batch that keeps the limits."""
+
+    def rate(p: Prediction) -> str:
+        return digits(1e3 * p.batch_size / end_ms(p, limits.sure))
+
+    words, better = "", faster_precision(prediction)
+    if better:
+        words = f"; {remedy_words(better, f'it computes {rate(better)}')}"
+    larger = _larger(prediction, limits)
+    if larger is None and better and limits.kept(better) == "NO":
+        larger = _larger(better, limits)
+    if larger:
+        of = f" in {larger.precision}" * (larger.precision != prediction.precision)
+        words += f"; with {arg('batch_size')} {larger.batch_size}{of} it computes {rate(larger)}"
+    return words
 
 
 def exceeded(predictions: Collection[Prediction], limits: Limits = NO_LIMITS) -> list[str]:
     """A line for each prediction beyond a limit, and for each that does not fit if none does.
+
+    The first line has a remedy.
 
     InputError if a sure one has no interval.
     """
@@ -302,14 +334,17 @@ def exceeded(predictions: Collection[Prediction], limits: Limits = NO_LIMITS) ->
                 lines.append(
                     f"{prediction.title}{on} {'may compute' if sure else 'computes'} {least} samples/s"
                     f"{end}, fewer than the {limits.min_samples_per_s:g} of {arg('min_samples_per_s')}"
-                    f"{_larger(prediction)}"
+                    f"{'' if lines else _remedy(prediction, limits)}"
                 )
                 continue
             over = f"{percent(ratio - 1.0)} more than" if ratio < 2.0 else f"{digits(ratio)} times"
             time = f" (predicted: {milliseconds(prediction.latency_ms)})" * sure
+            better = None if lines else faster_precision(prediction)
+            remedy = "`lolat report` says where the time goes"
+            if better is not None:
+                remedy = remedy_words(better, f"it takes {milliseconds(end_ms(better, sure))}")
             lines.append(
                 f"{prediction.title}{on} {'may take' if sure else 'takes'} {milliseconds(most_ms)}{end}, "
-                f"{over} the {longest:g} ms of {arg('max_ms')}{time}; "
-                "`lolat report` says where the time goes"
+                f"{over} the {longest:g} ms of {arg('max_ms')}{time}; {remedy}"
             )
     return lines

@@ -180,7 +180,9 @@ WHOLE = Whole(1)
 BATCHES = List(Auto(WHOLE), "N[,N]|auto", "256 or auto")
 SURE: dict[str, Any] = {"is_flag": False, "flag_value": 100 * COVERAGE, "default": None}
 PRECISION = Word(PARAMETERS["precision"], BEST)
-PRECISIONS = List(PRECISION, f"{'|'.join(PRECISION.choices)}[,...]", "fp32,amp")
+PRECISIONS = List(
+    PRECISION, f"{'|'.join(PARAMETERS['precision'].choices)}[,...]|{BEST}", "fp32,amp"
+)
 
 
 GIVEN = "given"

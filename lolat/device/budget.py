@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from lolat.device.attribution import AtSize
 from lolat.device.device import Device
+from lolat.device.fastest import faster_precision, in_each_precision, remedy_words
 from lolat.device.largest_batch import last_within
 from lolat.device.predicting import predict
 from lolat.device.prediction import Prediction, end_ms
@@ -166,6 +167,30 @@ def budget(
     raise _over_budget(BudgetAnswer(vary, max_ms, sure, now, larger, now), larger)
 
 
+def largest_within(
+    model: Device, network: Graph | Analysis, vary: str, question: Question, at_size: AtSize | None
+) -> BudgetAnswer:
+    """The largest answer of `budget` among the precisions of a device; of equal ones the fastest.
+
+    AnswerIsNo of the precision that takes the least time, if none has an answer.
+    """
+
+    def ask(device: Device) -> BudgetAnswer | AnswerIsNo:
+        try:
+            return budget(device, network, vary, question, at_size)
+        except AnswerIsNo as no:
+            return no
+
+    found = in_each_precision(model, network, ask)
+    kept = [answer for answer in found if isinstance(answer, BudgetAnswer)]
+    if not kept:
+        noes = [no for no in found if isinstance(no, AnswerIsNo)]
+        raise min(noes, key=lambda no: no.data.get("enough_ms", math.inf))
+    return max(
+        reversed(kept), key=lambda answer: (answer.best.value, -answer.best.prediction.latency_ms)
+    )
+
+
 def _values(network: Graph, vary: str, batch_size: int, at_size: AtSize | None) -> Values:
     """The widths, resolutions or batch sizes to try; InputError if the network has no others."""
     if vary == "batch":
@@ -215,12 +240,17 @@ def _over_budget(answer: BudgetAnswer, smallest: Candidate) -> AnswerIsNo:
         f"; the host takes that long to start the operations, whatever the {answer.vary}; "
         f"{arg('launch')} graph may help"
     )
+    better = faster_precision(smallest.prediction)
+    remedy = ""
+    if better is not None:
+        took = milliseconds(end_ms(better, answer.sure))
+        remedy = f"; {remedy_words(better, f'it takes {took}')}"
     last_digit = 10.0 ** (math.floor(math.log10(takes)) - 2)
     enough = f"{math.ceil(takes / last_digit) * last_digit:.3g}"
     return AnswerIsNo(
         f"even {value} of {answer.best.prediction.network!r} takes "
         f"{'up to ' * answer.sure}{milliseconds(takes)}, not {answer.budget_ms:g} ms"
-        f"{now * (smallest.value != answer.now.value)}; give {arg('max_ms')} {enough} or more"
+        f"{now * (smallest.value != answer.now.value)}; give {arg('max_ms')} {enough} or more{remedy}"
         + host
         * bool(smallest.prediction.host_bound),
         document,

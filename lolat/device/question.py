@@ -134,6 +134,12 @@ class LatencyQuestion(Question, RunAs):
     def __post_init__(self) -> None:
         given = self.precision if isinstance(self.precision, (list, tuple)) else (self.precision,)
         check = PARAMETERS["precision"].choice
+        if len(given) > 1 and BEST in given:
+            raise InputError(
+                f"{arg('precision')} {value_words([*given])}: best is one of the device's precisions; "
+                "expected best alone, or several without it",
+                code="precision",
+            )
         words = tuple(map(check, given)) if len(given) > 1 else None
         object.__setattr__(self, "precision", None if words else next(iter(given), []))
         RunAs.__post_init__(self)

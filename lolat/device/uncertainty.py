@@ -286,9 +286,9 @@ def extrapolation_of(
     if can_learn and model.file.environment.is_learned:
         remarks.append(
             Remark(
-                "to have the profile know it, time the whole network on its device and fit it in "
-                "(timed.csv: network,batch_size,latency_ms)",
-                fit_again(model.label),
+                "the profile can learn this network",
+                "time it on the device and fit it in (timed.csv: network,batch_size,latency_ms): "
+                f"{fit_again(model.label)}",
             )
         )
     return replace(extrapolation, remarks=tuple(remarks))

@@ -11,7 +11,15 @@ from lolat.device.budget import BudgetAnswer, value_words
 from lolat.device.prediction import CALL, Prediction, bound_by, end_ms
 from lolat.device.predictors.roofline import Roofline
 from lolat.graph.counts import GROUPS, MEANINGS, MEMBERS
-from lolat.report.prediction import clipped, further, latency, note_lines, room_lines, totals
+from lolat.report.prediction import (
+    clipped,
+    further,
+    latency,
+    note_lines,
+    precision_lines,
+    room_lines,
+    totals,
+)
 from lolat.report.rows import TERMS, color_of
 from lolat.report.tables import Column, Part, ReportTable
 from lolat.units import digits, milliseconds, percent, plain, plural, quantity
@@ -37,6 +45,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[Part]:
     yield prediction.title
     yield latency(prediction)
     yield totals(prediction)
+    yield from precision_lines([prediction])
     yield ""
     if explanation.block is not None:
         block = explanation.blocks[0]
@@ -197,6 +206,7 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
         split = "; one count becomes two where heads of attention, or groups, must divide it"
         yield f"  channels: {', '.join(changed[:MOST_COUNTS])}{more}{split * is_split}"
     yield f"  {best.prediction.runs_as} · {totals(best.prediction)}"
+    yield from precision_lines([best.prediction])
     if larger is not None and larger.prediction.fits is False:
         yield f"next: {value_words(answer.vary, larger.value)} does not fit into the device's memory"
     elif larger is not None:

@@ -8,6 +8,7 @@ from shlex import quote
 from typing import Any
 
 from lolat.device.domain import LARGER, NEGLIGIBLE_SHARE, SMALLER, range_of
+from lolat.device.fastest import faster_precision
 from lolat.device.prediction import (
     NO_LIMITS,
     Limits,
@@ -76,8 +77,18 @@ def summary(prediction: Prediction) -> Iterator[str]:
     model = prediction.query.model
     yield known_by(model.label, model.file)
     yield totals(prediction)
-    yield memory_words(prediction)
+    yield memory_line(prediction)
+    yield from precision_lines([prediction])
     yield from note_lines(prediction.warnings)
+
+
+def memory_line(prediction: Prediction) -> str:
+    """The memory of a forward pass; whether that is too close to the device's to be sure."""
+    from lolat.training.cost import close_words  # late: a table needs none
+
+    is_full = prediction.available_bytes and prediction.fits
+    close = close_words(prediction.memory_bytes, prediction.available_bytes or 0) if is_full else ""
+    return memory_words(prediction) + close.replace(", ", "; ", 1)
 
 
 def room_lines(prediction: Prediction) -> Iterator[str]:
@@ -87,6 +98,19 @@ def room_lines(prediction: Prediction) -> Iterator[str]:
         yield no_room_words(
             prediction.memory_bytes, prediction.available_bytes, prediction.largest_batch
         )
+
+
+def precision_lines(predictions: Sequence[Prediction]) -> Iterator[str]:
+    """A line if a device has a faster precision, and none was asked for; of several predictions, all of one
+    device, by that at the largest batch.
+    """
+    largest = max(predictions, key=lambda p: p.batch_size)
+    if any(p.query.model.asked.precision or p.device != largest.device for p in predictions):
+        return
+    if better := faster_precision(largest):
+        at = f" at batch {largest.batch_size}" * (len(predictions) > 1)
+        takes = f"{better.precision} takes {milliseconds(better.latency_ms)}{at}"
+        yield f"not its fastest precision: {takes} (--precision best)"
 
 
 def note_lines(remarks: Sequence[str]) -> Iterator[str]:
@@ -114,7 +138,8 @@ def report_lines(
     yield headline(prediction.query.model)
     yield latency(prediction)
     yield totals(prediction)
-    yield memory_words(prediction)
+    yield memory_line(prediction)
+    yield from precision_lines([prediction])
     yield ""
     yield block_table(prediction, depth)
     if depth is not None and all(len(row.blocks) == 1 for row in block_rows(prediction, depth)):
@@ -252,6 +277,7 @@ def table_of_predictions(
     ]  # fmt: skip
     yield ReportTable(columns, predictions, stacked=True)
     yield from filter(None, [differ, assumed_hosts(predictions)])
+    yield from precision_lines(predictions)
     yield from levels_words(
         {device_words(p): p.query.model.file.environment.own_networks for p in predictions}
     )

@@ -213,8 +213,8 @@ def grouped_notes(
     else:
         yield lines[0]
     kinds = sorted([*notes][taken or 1 :], key=lambda kind: -len(notes[kind]))
-    heads = dict.fromkeys(re.split("[:;]", plain(kind))[0] for kind in kinds)
-    among = _few([*heads], MOST_KINDS).replace(" more", " more kinds")
+    heads = dict.fromkeys(re.split("[:;(]|, so ", plain(kind))[0].strip() for kind in kinds)
+    among = _few([*heads], MOST_KINDS, "; ").replace(" more", " more kinds")
     yield f"{len(kinds)} more notes ({among}): --json has them, or ask about one network on one device"
 
 
@@ -227,6 +227,6 @@ def left_out_lines(left_out: Mapping[str, str], most: int | None = MOST_NOTES) -
         yield f"{_few(more, MOST_NAMES)}: no answer either (--json has why)"
 
 
-def _few(names: Sequence[str], most: int = 2) -> str:
+def _few(names: Sequence[str], most: int = 2, between: str = ", ") -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return between.join(names[:most]) + more

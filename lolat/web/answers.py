@@ -13,12 +13,11 @@ from urllib.parse import urlencode
 
 from lolat.api.asking import compare
 from lolat.api.choosing import run_beside
-from lolat.api.fastest import largest_within
 from lolat.api.model import Model
 from lolat.api.predicting import ask
 from lolat.api.profile_names import ALL
 from lolat.device.attribution import AtSize
-from lolat.device.budget import budget, value_words
+from lolat.device.budget import budget, largest_within, value_words
 from lolat.device.domain import Place, range_of
 from lolat.device.prediction import Prediction
 from lolat.device.question import LatencyQuestion, Question

@@ -13,7 +13,7 @@ from lolat.device.prediction import domain_words, interval_words
 from lolat.errors import LolatError
 from lolat.readers.size import Size
 from lolat.report.bottlenecks import page
-from lolat.report.prediction import counts_words, per_second, range_words
+from lolat.report.prediction import counts_words, per_second, precision_lines, range_words
 from lolat.units import (
     between,
     byte_size,
@@ -32,7 +32,7 @@ from lolat.web.form import Form
 from lolat.web.networks import UPLOAD, Decoders, NetworkCache
 
 WORDS = [between, byte_size, counts_words, digits, dollars, domain_words, interval_words, milliseconds,
-         per_second, percent, plain, range_words, shapes_text]  # fmt: skip
+         per_second, percent, plain, precision_lines, range_words, shapes_text]  # fmt: skip
 """The filters with which the templates write numbers."""
 
 Query = Iterable[tuple[str, str]]

@@ -18,7 +18,7 @@ from lolat.api.predicting import Predictions, exceeded
 from lolat.device.attribution import find_block
 from lolat.device.prediction import Limits, memory_words
 from lolat.device.ranking import errors_of
-from lolat.errors import InputError
+from lolat.errors import AnswerIsNo, InputError, worded
 from lolat.graph.analysis import analyze
 from lolat.graph.blocks import BlockName
 from lolat.io.results import Remark
@@ -129,7 +129,7 @@ def test_many_notes_are_two_lines() -> None:
     lines = noted(("a", "b"), ("c",), ("d",))
     assert len(lines) == 2
     assert lines[0] == "note (keras:n0 on my models/cpu.json): a"
-    assert lines[1].startswith("3 more notes (b, c, d): --json")
+    assert lines[1].startswith("3 more notes (b; c; d): --json")
 
 
 def test_the_least_sure_answer_has_the_widest_interval() -> None:
@@ -385,6 +385,50 @@ def test_with_a_rate_the_lowest_price_an_hour_comes_first() -> None:
     assert exceeded(found, Limits(max_ms=1e6)) == []
 
 
+def test_a_missed_limit_names_what_keeps_it() -> None:
+    """By asking the T4 in each precision, and at each doubled batch size."""
+    words, net = ("fp32", "amp", "fp16"), "timm:resnet50"
+    t4 = load("t4")
+    by_word = {w: t4.predict(net, input_size=512, precision=w).latency_ms for w in words}
+    word = min(by_word, key=by_word.__getitem__)
+    found, best = t4.predict(net, input_size=512), milliseconds(by_word[word])
+    assert (found.precision, word) == ("fp32", "fp16")
+    (line,) = exceeded([found], Limits(max_ms=1.1 * by_word[word]))
+    assert f"; in {word} it takes {best} (" in line
+    (line,) = exceeded([found], Limits(min_samples_per_s=900 / by_word[word]))
+    assert f"; in {word} it computes {1e3 / by_word[word]:.0f} (" in line
+    assert "batch_size" not in worded(line).partition(" it computes")[2]  # none computes as many
+    with pytest.raises(AnswerIsNo, match=f"in {word} it takes {best} .precision=.best"):
+        t4.budget(net, 0.5 * by_word["fp32"], "batch", input_size=512)
+    with pytest.raises(AnswerIsNo) as no:
+        t4.budget(net, 0.5 * by_word[word], "batch", input_size=512, precision="best")
+    assert "precision" not in str(no.value)
+
+    own = load("rtx-4090").run_as("bf16")
+    rates = {n: own.predict(net, n).samples_per_s or 0.0 for n in (1, 2, 4, 8)}
+    assert rates[1] < rates[2] < 0.99 * rates[4]
+    least = (rates[2] + rates[4]) / 2
+    (line,) = exceeded([own.predict(net)], Limits(min_samples_per_s=least))
+    assert worded(line).endswith(f"; with batch_size 4 it computes {rates[4]:.0f}")
+
+
+def test_an_answer_that_is_not_in_the_fastest_precision_says_so() -> None:
+    """Of a H100 measured in TF32; no word of it in its fastest, in one asked for, and on a CPU."""
+    h100, size = load("h100"), 64
+    found, best = (h100.predict("timm:convnext_tiny", size, precision=p) for p in (None, "best"))
+    takes = f"{best.precision} takes {milliseconds(best.latency_ms)}"
+    said = f'not its fastest precision: {takes} (precision="best")'
+    several = h100.predict("timm:convnext_tiny", [1, size])
+    assert said in found.report()
+    assert said.replace(" (", f" at batch {size} (") in several.report()
+    asked = h100.predict("timm:convnext_tiny", size, precision="tf32")
+    for other in (best, asked, PREDICTION):
+        assert "not its fastest" not in other.report()
+    assert f"in {found.precision}: " in repr(several)
+    both = predict("timm:convnext_tiny", ["h100", "rtx-4090"], size)
+    assert "each in its fastest precision, bf16: " in repr(both)
+
+
 def test_cards_run_in_their_fastest_precisions_unless_they_are_told() -> None:
     """By asking each in each; two profiles of one card are compared as they are named."""
     words, size = ("fp32", "tf32", "amp", "fp16", "bf16"), 64
@@ -427,3 +471,20 @@ def test_the_fastest_and_the_cheapest_are_told_and_given() -> None:
     assert host.fastest is None  # their hosts are assumed
     assert "by times of assumed hosts" in host.report() or "assuming different" in host.report()
     assert found[:1].words() == found[0].words()
+
+
+def test_a_batch_that_fills_the_memory_is_too_close_to_be_sure() -> None:
+    """Within a tenth of what there is, as a training's; with room there is no such word."""
+    card = load("rtx-4090")
+    full, half = card.predict("timm:resnet50", "auto"), card.predict("timm:resnet50", 1024)
+    assert 0.9 * (full.available_bytes or 0) < full.memory_bytes <= (full.available_bytes or 0)
+    assert ["too close to be sure" in p.report() for p in (full, half)] == [True, False]
+
+
+def test_titles_of_hidden_notes_are_not_cut_in_brackets() -> None:
+    whole = "kinds that were hardly timed, of which (two: a) are, so they are like others"
+    lines = noted(("a", whole, "larger, or of other proportions", "c"), ("d",))
+    assert (
+        "(kinds that were hardly timed, of which; larger, or of other proportions; c and"
+        in lines[1]
+    )

@@ -14,7 +14,7 @@ from string import Template
 
 from lolat import __version__
 from lolat.device.attribution import Explanation, explain
-from lolat.device.prediction import CALL, Prediction, domain_words, interval_words, memory_words
+from lolat.device.prediction import CALL, Prediction, domain_words, interval_words
 from lolat.device.question import Question
 from lolat.device.summary import headline
 from lolat.report.device import error_lines
@@ -27,7 +27,15 @@ from lolat.report.explanation import (
     operation_table,
     term_table,
 )
-from lolat.report.prediction import counts_words, page_options, per_second, room_lines, time_words
+from lolat.report.prediction import (
+    counts_words,
+    memory_line,
+    page_options,
+    per_second,
+    precision_lines,
+    room_lines,
+    time_words,
+)
 from lolat.report.ranked import device_words
 from lolat.report.rows import (
     COLORS,
@@ -115,13 +123,14 @@ def _answer(prediction: Prediction, sentence: str) -> str:
     per = f"{digits(ms / size)} ms a sample, " if size > 1 else ""
     lines = [
         f"Batch size {size}: {per}{per_second(prediction)}",
-        counts_words(prediction), memory_words(prediction),
+        counts_words(prediction), memory_line(prediction),
     ]  # fmt: skip
     domain = domain_words(prediction)
     domain = escape(domain[:1].upper() + domain[1:])
     is_outside = prediction.in_domain is False
     domain += ': <a href="#sure">see how sure this is</a>' * is_outside
     words = element("p", sentence)
+    lines += map(for_readers, precision_lines([prediction]))
     words += "".join(element("p", line, class_="dim") for line in lines)
     words += f'<p class="{"outside" if is_outside else "dim"}">{domain}</p>'
     shown = f'<data value="{ms!r}">{escape(amount)}</data> <small>{escape(unit)}</small>'
