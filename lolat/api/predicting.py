@@ -77,7 +77,8 @@ class Predictions(Several):
 
     def words(self) -> str:
         """The number of predictions, the shortest and the longest time, and who could not answer."""
-        from lolat.report.ranked import assumed_hosts, cards, left_out_lines
+        from lolat.report.ranked import assumed_hosts, left_out_lines
+        from lolat.training.choice import short_name  # late: a prediction needs none
 
         if len(self.answers) == 1 and not (self.failures or self.left_out):
             return self.answers[0].words()
@@ -87,7 +88,7 @@ class Predictions(Several):
         lost += left_out_lines(self.left_out)
         differ = not_alike(p.query.model for p in self.answers)
         networks = {plain(p.query.network) for p in self.answers}
-        devices = {name for _, name in cards(self.answers)}
+        devices = {short_name(p.device) for p in self.answers}
         of = f" of {_one(networks, 'network')} on {_one(devices, 'device')}" * bool(times)
         precisions = ", ".join(dict.fromkeys(p.precision for p in self.answers))
         how = "each in its fastest precision, " if self.in_fastest else "in "

@@ -50,7 +50,10 @@ def evaluate(
 
     With --table nothing is run: its times are compared, as `lolat fit` takes them. Without NETWORK, a
     profile of TensorFlow runs ten of keras.applications, in a few minutes.
+
+    Exit code 3 if the machine is too busy to judge MODEL.
     """
+    from lolat.api.measuring import UNSETTLED
     from lolat.io.writing import write_text
     from lolat.report.evaluation import evaluation_lines, table_lines
 
@@ -64,6 +67,8 @@ def evaluate(
                 networks, batch_size, input_size=input_size, wait=wait, progress=bar
             )
         common.answer(result, evaluation_lines(result))
+        if result.verdict == UNSETTLED:
+            raise click.exceptions.Exit(AnswerIsNo.exit_code)
         return
     if networks:
         raise InputError(f"{arg('networks')} beside {arg('table')}; expected one of them")

@@ -28,7 +28,7 @@ from lolat.io.forms import PACKAGES
 from lolat.io.results import Result
 from lolat.io.writing import check_file
 from lolat.parameters import InputSize
-from lolat.units import between, byte_size, milliseconds, plain, shapes_text
+from lolat.units import between, byte_size, milliseconds, percent, plain, shapes_text
 
 if TYPE_CHECKING:
     from lolat.device.attribution import AtSize
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 CALL = "call"
 MEMORY = "memory"
 NOTHING = "nothing"
+CLOSE = 0.1
+"""Estimated memory is off by up to this share, as of torchtitan (benchmarks/training_decoders.py)."""
 
 
 @dataclass(frozen=True)
@@ -390,9 +392,11 @@ def memory_words(prediction: Prediction) -> str:
     at = f", most at {plain(memory.at)}" if memory.at else ""
     has = prediction.available_bytes
     of = f"of the device's {byte_size(has)} of free memory" if has else "of memory"
+    is_full = has and (1.0 - CLOSE) * has <= memory.total_bytes <= has
+    close = f"; too close to be sure: within {percent(CLOSE)}" if is_full else ""
     return (
         f"{byte_size(memory.total_bytes)} {of}: {byte_size(memory.weights_bytes)} of weights{copies}, "
-        f"{byte_size(memory.activations_bytes)} of tensors at once{at}"
+        f"{byte_size(memory.activations_bytes)} of tensors at once{at}{close}"
     )
 
 

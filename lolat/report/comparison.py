@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lolat import __version__
 from lolat.device.prediction import NO_LIMITS, Limits, Prediction
-from lolat.device.summary import not_alike
+from lolat.device.summary import known_by, not_alike
 from lolat.hardware.prices import price_list
 from lolat.parameters import COVERAGE, in_python
 from lolat.report.bottlenecks import page_file
@@ -66,6 +66,8 @@ def page(found: Predictions, limits: Limits = NO_LIMITS, command: str = "") -> s
     if any(p.price_per_hour for p in answers):
         listed = {(p.prices or price_list()).prices: None for p in answers}
         lines.append(f"Prices: {', '.join(map(plain, listed))}")
+    known = {device_words(p): p.query.model.file for p in answers}
+    lines[:0] = [known_by(name, file, "profile fitted to") for name, file in known.items()]
     networks, devices = _each(answers, network_words), _each(answers, device_words)
     where = next(iter(devices)) if len(devices) == 1 else plural(len(devices), "device")
     sizes = ", ".join(_each(answers, lambda p: str(p.batch_size)))
@@ -89,7 +91,11 @@ def page(found: Predictions, limits: Limits = NO_LIMITS, command: str = "") -> s
         ticks="".join(element("span", f"{t:g}", style=f"left:{place(t):.2f}%") for t in ticks),
         spots="\n".join(_spots(drawn, place, ticks)),
         table=shown,
-        notes="".join(element("p", said(str(line))) for line in lines if line not in best),
+        notes="".join(
+            element("p", said(str(line).removeprefix("note: ")))
+            for line in lines
+            if line not in best
+        ),
         words="".join(
             element("dt", word) + element("dd", meaning)
             for word, meaning in WORDS.items()

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lolat.device.prediction import CLOSE
 from lolat.device.summary import IN_TF32, LAYOUTS
 from lolat.hardware.prices import provider_of
 from lolat.report.llm import LEGEND
 from lolat.report.tables import Column, ends_of
-from lolat.training.auto_batch import CLOSE
 from lolat.training.best import Worth, by_time, verdict_on
 from lolat.training.choice import Choice, choice_words, short_name, way_of
 from lolat.training.compare import WORTH, Costs

@@ -189,7 +189,7 @@ def change_table(
     return ReportTable(columns, changes)
 
 
-ANEW = "each counted anew; its time is predicted, its effect on the network's accuracy is not"
+ANEW = "each alone, as savings do not add up; its time is predicted, its effect on accuracy is not"
 STAR = "* the changed network is outside the measured range"
 NO_CHANGE = "nothing that LoLat knows to try"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from operator import attrgetter
 from shlex import quote
 from typing import Any
 
@@ -77,18 +78,9 @@ def summary(prediction: Prediction) -> Iterator[str]:
     model = prediction.query.model
     yield known_by(model.label, model.file)
     yield totals(prediction)
-    yield memory_line(prediction)
+    yield memory_words(prediction)
     yield from precision_lines([prediction])
     yield from note_lines(prediction.warnings)
-
-
-def memory_line(prediction: Prediction) -> str:
-    """The memory of a forward pass; whether that is too close to the device's to be sure."""
-    from lolat.training.cost import close_words  # late: a table needs none
-
-    is_full = prediction.available_bytes and prediction.fits
-    close = close_words(prediction.memory_bytes, prediction.available_bytes or 0) if is_full else ""
-    return memory_words(prediction) + close.replace(", ", "; ", 1)
 
 
 def room_lines(prediction: Prediction) -> Iterator[str]:
@@ -104,8 +96,10 @@ def precision_lines(predictions: Sequence[Prediction]) -> Iterator[str]:
     """A line if a device has a faster precision, and none was asked for; of several predictions, all of one
     device, by that at the largest batch.
     """
-    largest = max(predictions, key=lambda p: p.batch_size)
-    if any(p.query.model.asked.precision or p.device != largest.device for p in predictions):
+    largest = max(predictions, key=attrgetter("batch_size"))
+    has_others = len(predictions) > 1 and len({p.device for p in predictions}) > 1
+    has_one = largest.launch is None  # no GPU
+    if has_one or has_others or largest.query.model.asked.precision:
         return
     if better := faster_precision(largest):
         at = f" at batch {largest.batch_size}" * (len(predictions) > 1)
@@ -138,7 +132,7 @@ def report_lines(
     yield headline(prediction.query.model)
     yield latency(prediction)
     yield totals(prediction)
-    yield memory_line(prediction)
+    yield memory_words(prediction)
     yield from precision_lines([prediction])
     yield ""
     yield block_table(prediction, depth)
@@ -195,8 +189,6 @@ def bar(share: float, largest: float) -> str:
 
 
 # ---- Several predictions
-
-MOST_RENTED = 3
 
 
 def range_words(answer: Any) -> str:
@@ -284,7 +276,7 @@ def table_of_predictions(
     if limits and "likely" in {limits.kept(p) for p in predictions}:
         yield "likely: the time keeps the limit, perhaps barely; its whole interval does not (--sure 90)"
     yield from best_lines(predictions, limits)
-    yield from _rented(predictions if is_priced else [])
+    yield from _rented(predictions if is_priced else [], most_notes)
     yield from grouped_notes([*_noted(predictions)], most_notes)
 
 
@@ -389,19 +381,19 @@ def _with_one_host(best: str, priced: Mapping[str, tuple[Prediction, float]]) ->
     waits = {name: p.host_ms for name, (p, _) in priced.items() if p.host_ms and by_assumed_host(p)}
     slowest = max(waits.values(), default=0.0)
     other = min(priced, key=lambda n: priced[n][1] * slowest / waits.get(n, slowest or 1.0))
-    said = f", assuming different hosts (with the slowest host for all: {other})"
+    said = f", assuming different hosts (if all had the slowest of them: {other})"
     if waits and other == best and len({p.device for p, _ in priced.values()}) > 1:
         return ", by times of assumed hosts"
     return said * (other != best and bool(waits))
 
 
-def _rented(predictions: Sequence[Prediction]) -> Iterator[str]:
-    """A line on the prices an hour, if a device has one and room."""
+def _rented(predictions: Sequence[Prediction], most: float) -> Iterator[str]:
+    """A line on the prices an hour, if a device has one and room; of at most `most` with the instance."""
     rented = [
         f"{name}: {p.instance}, ${digits(p.price_per_hour or 0.0)}"
         for name, p in _with_price(predictions).items()
     ]
-    if len(rented) > MOST_RENTED:
+    if len(rented) > most:
         rented = [f"{name} ${digits(price)}" for name, price in by_hour(predictions)]
     if rented:
         yield f"Prices per hour, device always busy: {'; '.join(rented)} (yours: --prices FILE)"

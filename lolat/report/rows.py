@@ -41,6 +41,8 @@ GLOSSARY = {TERMS[term]: words for term, words in _OF_TERMS.items()} | {
     "passes on; "
     '"a to b" goes from one module into another.',
     "formula": "The rule that turns a network's counts into a time; profiles have one or several, by name.",
+    "most of it is": "The kind of work with the largest part of a block's time. On a GPU kinds of work "
+    "overlap: the parts divide the time, and none is the time that its work would take alone.",
     "latency": "The time of one forward pass whose input is already on the device.",
     f"{percent(COVERAGE)} sure": f"The true time of {percent(COVERAGE)} of networks like the measured ones "
     "lies in the interval. Its width comes from the errors on blocks, or networks, held out of the fit; "
@@ -93,7 +95,7 @@ def bottleneck_sentence(prediction: Prediction) -> str:
         work = _macs([longest], prediction) * (longest.share > 0.5)
         return (
             f"No block stands out: {_label(longest)}, {of} {100 * longest.share:.0f} % of the time{work}. "
-            f"Most of the network's time is {TERMS[most]}."
+            f"The network's time is {_parts(prediction)}."
         )
     one, most_named = len(top) == 1, MOST_BOTTLENECKS + (len(top) == MOST_BOTTLENECKS + 1)
     more = len(top) - most_named
@@ -110,6 +112,17 @@ def bottleneck_sentence(prediction: Prediction) -> str:
         f"{'Bottleneck' if one else 'Bottlenecks'}: {named} {'takes' if one else 'take'} "
         f"{100 * time:.0f} % of the time{_macs(top, prediction)}: {why}."
     )
+
+
+def _parts(prediction: Prediction) -> str:
+    """The two largest parts of a network's time in words: "53 % memory traffic, 47 % compute"."""
+    grouped: dict[str, float] = defaultdict(float)
+    for term, ms in terms_of(prediction.blocks).items():
+        grouped[GROUPS[term]] += ms
+    first = sorted(grouped.items(), key=lambda one: -one[1])[:2]
+    shares = ((ms / (prediction.latency_ms or 1.0), TERMS[group]) for group, ms in first)
+    told = ", ".join(f"{100 * share:.0f} % {words}" for share, words in shares if share >= 0.005)
+    return told
 
 
 def _macs(blocks: Sequence[BlockPrediction], prediction: Prediction) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from lolat.device.prediction import CLOSE
 from lolat.hardware.rental import Rental
 from lolat.training.decoder_plan import DecoderPlan
 from lolat.training.plan import NetworkPlan
@@ -14,8 +15,6 @@ Plan = NetworkPlan | DecoderPlan
 At = Callable[[Plan, Sequence[int], int], tuple[TrainingPrediction, Rental | None]]
 """Predicts for (a plan, the numbers of devices that share it, one of these), with offers to rent."""
 
-CLOSE = 0.1
-"""Estimated memory is off by up to this share, as of torchtitan (benchmarks/training_decoders.py)."""
 NEAR_SPEED = 0.98
 """The least share of the best speed that is as good."""
 FAR_SPEED = 0.8

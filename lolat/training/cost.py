@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lolat import readers
 from lolat.device.execution_modes import HALVES
 from lolat.device.largest_batch import no_memory
-from lolat.device.prediction import no_room_words
+from lolat.device.prediction import CLOSE, no_room_words
 from lolat.device.question import AUTO, as_whole, several
 from lolat.errors import InputError, LolatError, arg
 from lolat.graph import Graph
@@ -34,7 +34,7 @@ from lolat.parameters import (
     InputSize,
 )
 from lolat.readers.size import as_size
-from lolat.training.auto_batch import CLOSE, At, Plan, auto_batch, with_batch
+from lolat.training.auto_batch import At, Plan, auto_batch, with_batch
 from lolat.training.best import best_of
 from lolat.training.decoder import TrainedDecoder
 from lolat.training.decoder_plan import DecoderPlan

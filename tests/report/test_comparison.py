@@ -15,6 +15,7 @@ from lolat.api.predicting import Predictions
 from lolat.cli.main import lolat as commands
 from lolat.device.prediction import Prediction
 from lolat.report.comparison import page
+from lolat.report.ranked import device_words
 from tests.report.pages import Page
 
 HINTS = [
@@ -172,3 +173,11 @@ def test_a_name_does_not_become_markup(tmp_path: Path) -> None:
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
+
+
+def test_the_page_says_which_card_a_device_is_and_who_rents_it() -> None:
+    """Of four devices, whose prices a terminal has without their instances."""
+    found = lolat.predict("timm:resnet50", ["a100", "h100", "t4", "rtx-4090"], 64)
+    notes = html.unescape(page(found)).partition('id="notes"')[2]
+    assert "<p>a100: A100 PCIe 40 GB, profile fitted to " in notes
+    assert all(f"{device_words(p)}: {p.instance}, $" in notes for p in found)

@@ -194,7 +194,7 @@ def test_the_cheapest_by_hosts_that_differ_says_so(lolat: Command, prices: str, 
     }
     assert with_one == {"fast": "rtx-3090", "slow": "rtx-3090"}
     assert cheapest().startswith("Cheapest: rtx-4090, ")
-    assert "assuming different hosts (with the slowest host for all: rtx-3090)" in cheapest()
+    assert "assuming different hosts (if all had the slowest of them: rtx-3090)" in cheapest()
     assert "hosts" not in cheapest("--host-us", 20)
     assert "hosts" not in cheapest("--batch-size", 1024)
 

@@ -14,7 +14,7 @@ from string import Template
 
 from lolat import __version__
 from lolat.device.attribution import Explanation, explain
-from lolat.device.prediction import CALL, Prediction, domain_words, interval_words
+from lolat.device.prediction import CALL, Prediction, domain_words, interval_words, memory_words
 from lolat.device.question import Question
 from lolat.device.summary import headline
 from lolat.report.device import error_lines
@@ -29,7 +29,6 @@ from lolat.report.explanation import (
 )
 from lolat.report.prediction import (
     counts_words,
-    memory_line,
     page_options,
     per_second,
     precision_lines,
@@ -123,7 +122,7 @@ def _answer(prediction: Prediction, sentence: str) -> str:
     per = f"{digits(ms / size)} ms a sample, " if size > 1 else ""
     lines = [
         f"Batch size {size}: {per}{per_second(prediction)}",
-        counts_words(prediction), memory_line(prediction),
+        counts_words(prediction), memory_words(prediction),
     ]  # fmt: skip
     domain = domain_words(prediction)
     domain = escape(domain[:1].upper() + domain[1:])
