@@ -146,7 +146,7 @@ def test_the_notes_of_chosen_answers_come_first_and_are_all_told() -> None:
     told = [("x", ("a", "b"), (1.0, 2.0)), ("y", ("c", "d"), (1.0, 4.0)), ("z", (), (9.0, 9.0))]
     lines = [*grouped_notes(told, 3, {"x"})]
     assert lines[:2] == ["note (x): a", "note (x): b"]
-    assert lines[2].startswith("2 more notes (c, d)")
+    assert lines[2].startswith("2 more notes (c; d)")
     assert [*grouped_notes(told, 4, {"x"})][2:] == ["note (y): c", "note (y): d"]
     assert [*grouped_notes(told, 3, {"z"})] == [*grouped_notes(told, 3)]
 
