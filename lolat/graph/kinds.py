@@ -64,8 +64,9 @@ _TABLE = {
     _product("product", requires="queries keys head_size value_size", saves=BOTH): "attention",
     _product("recurrent", requires="in_features units timesteps bias"): "lstm gru simple_rnn",
     Kind("embedding", saves=INPUT): "embedding",
-    _clip(saves=INPUT): "leaky_relu prelu glu squareplus relu6 hard_tanh threshold clip hard_shrink "
+    _clip(saves=INPUT): "leaky_relu glu squareplus relu6 hard_tanh threshold clip hard_shrink "
         "soft_shrink sparse_plus sparse_sigmoid",
+    _clip(autocast=HALF, saves=INPUT): "prelu",
     _clip(saves=OUTPUT): "relu tanh_shrink sparsemax",
     _clip(saves=BOTH): "softsign",
     _clip(): "round sign cast bitwise one_hot",
@@ -91,8 +92,8 @@ _TABLE = {
     _norm(autocast=FLOAT32, vectors=2): "layer_norm",
     _norm(autocast=FLOAT32, vectors=1): "rms_norm",
     _norm(autocast=FLOAT32, like_memory=True): "unit_norm",
-    # PyTorch's documentation says float32. timm ran them in half, and its times are the only ones known.
-    _norm(work="group_norm", vectors=2): "group_norm instance_norm",
+    _norm(autocast=FLOAT32, work="group_norm", vectors=2): "group_norm",
+    _norm(work="group_norm", vectors=2): "instance_norm",  # which calls a batch norm
     _pool(requires="kernel", saves=BOTH): "max_pool",
     _pool(requires="kernel", saves=INPUT): "average_pool",
     _pool(saves=BOTH): "global_max_pool",
@@ -103,7 +104,7 @@ _TABLE = {
     Kind("move", work="sums", like_memory=True): "reduce",
     Kind("move", "joined_elements", work="joined", like_memory=True): "concatenate stack",
     # kinds that share no code with others
-    Kind("rearrange", work="resized"): "resize",
+    Kind("rearrange", work="resized", autocast=FLOAT32): "resize",
     Kind("rearrange", work="moves"): "roll sort scatter unfold",
     Kind("rearrange", work="moves", autocast=FLOAT32): "cumulative",
     # they read only the elements that they write
@@ -155,6 +156,13 @@ COMPUTED, REMADE, RECAST = "computed", "remade", "recast"
 CHECKPOINT, REENTRANT, SELECTIVE = "checkpoint", "reentrant", "selective"
 INDEXED = frozenset(["max_pool", "global_max_pool"])
 """Kinds for which eager PyTorch also writes the position of each maximum."""
+FITTED_AS_READ = frozenset(["group_norm", "resize", "prelu"])
+"""Kinds that the fits have in the widest type of their inputs, though autocast converts those.
+
+The fitted bandwidths are those of the measured times over these bytes: with the true bytes, and the same
+bandwidths, the times would be wrong. The attribute `autocast` is not in the fits either."""
+WIDENING = frozenset(["softmax", "log_softmax", "reduce"])
+"""Kinds whose CUDA kernels read half precision and write float32, without a copy by autocast."""
 INVERTIBLE = frozenset(["leaky_relu", "elu", "selu", "celu"])
 """Kinds whose result PyTorch saves if they run in place. Other kinds then save a copy of their input."""
 READ_IN_PART = _of("selection", "embedding")
@@ -199,6 +207,7 @@ ATTRIBUTES = {
     "wide": "True for a product in torch.autocast(enabled=False), which amp leaves in float32",
     "recast": "True for a kernel of which autocast keeps no copy: frozen, a buffer, part of a parameter",
     # others
+    "autocast": "the precision in which autocast runs it, if not its kind's; INPUT: its first input's",
     "vectors": "parameters per channel of a normalization, if not those of its kind",
     "stored": "True for a normalization that uses its stored statistics in training too",
     "of_batch": "True for a normalization by the statistics of the batch at inference too",

@@ -29,10 +29,12 @@ class Lowering:
     (tensors,) the tensor that a view shows; `readers`: tensor -> positions of the operations that read it;
     `written`: tensor -> position of the operation that writes it; `final`: the tensors that outputs show;
     `uncopied`: constants of which autocast keeps no copy; `groups`: positions of operations that are fused.
+    `fitted`: True for the data types that the fits of times have (`kinds.FITTED_AS_READ`), False for those
+    in memory.
     """
 
-    def __init__(self, graph: Graph, mode: Mode) -> None:
-        self.graph, self.mode = graph, mode
+    def __init__(self, graph: Graph, mode: Mode, fitted: bool = False) -> None:
+        self.graph, self.mode, self.fitted = graph, mode, fitted
         self.readers: dict[int, list[int]] = {}
         self.written: dict[int, int] = {}
         self.origin = list(range(len(graph.tensors)))
@@ -64,8 +66,9 @@ class Lowering:
         Trained parameters are left out: inside one context they are converted once. A compiler converts
         results where they are written.
         """
-        want = 2.0 if operation.kind in kinds.MULTIPLYING else 4.0
-        if self.mode.dtype != AMP or (want == 4.0 and not _in_float32(operation)):
+        want = {kinds.HALF: 2.0, kinds.FLOAT32: 4.0}.get(self._precision(operation))
+        widens = operation.kind in kinds.WIDENING and not self.fitted
+        if self.mode.dtype != AMP or want is None or widens:
             return []
         other = [t for t in operation.inputs if self.floats[t] and self.sizes[t] == 6.0 - want]
         return [(t, 6.0 - want, want) for t in other if self._is_converted(t)]
@@ -94,7 +97,7 @@ class Lowering:
             after = self._kinds_behind(self.origin[operation.outputs[0]])
             if after and kinds.SLICES.union(["matmul", "attention"]).issuperset(after):
                 return [], []  # its readers take any order of axes
-        wide = self.mode.dtype == AMP and _in_float32(operation)
+        wide = self.mode.dtype == AMP and self._precision(operation) == kinds.FLOAT32
         reads = operation.inputs
         if self._measures(operation):
             reads = (*reads, *reads[:1])  # for its statistics
@@ -242,11 +245,12 @@ class Lowering:
                 sizes[t] = of_float
         for o in self.graph.operations if amp else ():
             floats = [sizes[t] for t in o.inputs if self.floats[t]]
-            if o.kind in kinds.MULTIPLYING:
+            precision = self._precision(o)
+            if precision == kinds.HALF:
                 floats = [2.0]
-            elif _in_float32(o):
+            elif precision == kinds.FLOAT32:
                 floats = [4.0]
-            elif o.kind in kinds.VIEWS or o.kind in kinds.SLICES:
+            elif precision == kinds.INPUT or o.kind in kinds.VIEWS or o.kind in kinds.SLICES:
                 floats = floats[:1]
             elif o.kind == "cast":  # keeps the data type that the network asks for
                 floats = []
@@ -255,9 +259,12 @@ class Lowering:
                     sizes[t] = max(floats)
         return sizes
 
-
-def _in_float32(operation: Operation) -> bool:
-    return kind_of(operation.kind).autocast == kinds.FLOAT32
+    def _precision(self, operation: Operation) -> str:
+        """The precision that autocast gives an operation: HALF, FLOAT32, INPUT or ""."""
+        of_kind = kind_of(operation.kind).autocast
+        if self.fitted:
+            return "" if operation.kind in kinds.FITTED_AS_READ else of_kind
+        return str(operation.attributes.get("autocast", of_kind))
 
 
 @once

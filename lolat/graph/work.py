@@ -145,7 +145,7 @@ def step_table(graph: Graph, mode: Mode) -> np.ndarray:
 
     `lolat.tables` caches it on disk.
     """
-    lowering = Lowering(graph, mode)
+    lowering = Lowering(graph, mode, fitted=True)
     steps = _Steps(lowering)
     for position, operation in enumerate(graph.operations):
         steps.operation = position

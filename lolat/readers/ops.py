@@ -187,8 +187,10 @@ class Writer:
             for t in constants
         )
         computes = weights or call.parameters.get("hides") or _COMPUTES.search(call.op.lower())
-        hides = {"hides": True} if computes else {}
-        return self.append(call, call.op, call.inputs, **hides)
+        said = {"autocast": call.parameters.get("autocast"), "hides": computes and True}
+        return self.append(
+            call, call.op, call.inputs, **{name: value for name, value in said.items() if value}
+        )
 
     def append(self, call: Call, kind: str, inputs: Sequence[int], **attributes: Any) -> list[int]:
         """Append one operation, which writes all outputs of the call; one of no elements is a view."""

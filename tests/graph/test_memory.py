@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
 from bisect import bisect_right
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ from lolat.graph.memory import (
 from lolat.graph.modes import AMP, FLOAT16, Mode
 from lolat.training.memory import numbers_of
 from tests.allocations import most_bytes
+from tests.training.known import live_bytes
 
 CONV = {
     "kernel": (3, 3),
@@ -104,7 +103,7 @@ def test_autocast_has_the_memory_of_pytorchs_storages(stride: int, width: int) -
     x = torch.zeros(4, 3, 128, 128)
     held = [*network.parameters(), *(b for b in network.buffers() if b.dim())]
     with torch.autocast("cpu", torch.bfloat16):
-        most, _ = _live_bytes(lambda: network(x), x, held)
+        most, _ = live_bytes(lambda: network(x), x, held)
     assert analyze(lolat.read((network, x))).memory(4, Mode(AMP)).total_bytes == most
 
 
@@ -337,40 +336,9 @@ def test_the_padded_copy_lives_while_a_convolution_reads_it(name: str) -> None:
     network = torch.nn.Sequential(*PADDINGS[name](torch.nn)).eval()
     x = torch.randn(4, 16, 64, 64)
     with torch.no_grad():
-        most, _ = _live_bytes(lambda: network(x), x, *network.parameters())
+        most, _ = live_bytes(lambda: network(x), x, *network.parameters())
     counted = analyze(lolat.read((network, x[:1]))).memory(4)
     assert counted.total_bytes == pytest.approx(most, rel=1e-3)
-
-
-def _live_bytes(call: Callable[[], object], *held: object) -> tuple[int, object]:
-    """The largest sum of storages that live at once, with those of the tensors `held`; the result."""
-    import torch
-    from torch.utils import _pytree as pytree
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    alive: dict[int, int] = {}
-    most = 0
-
-    def note(tensor: object) -> None:
-        if (
-            isinstance(tensor, torch.Tensor)
-            and (it := tensor.untyped_storage())._cdata not in alive
-        ):
-            alive[it._cdata] = it.nbytes()
-            weakref.finalize(it, alive.pop, it._cdata)
-
-    class Live(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, f: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            nonlocal most
-            result = f(*args, **(kwargs or {}))
-            pytree.tree_map(note, result)
-            most = max(most, sum(alive.values()))
-            return result
-
-    pytree.tree_map(note, held)
-    with torch.no_grad(), Live():
-        made = call()
-    return most, made
 
 
 @pytest.mark.parametrize("code", ["rows", "queries", "keys"])
@@ -395,7 +363,7 @@ def test_an_expanded_tensor_takes_memory_where_it_is_copied(code: str) -> None:
 
     x = torch.zeros(8, 20, 64)
     weights = (*table.parameters(), queries)
-    most, _ = _live_bytes(lambda: Network()(x), x, weights)
+    most, _ = live_bytes(lambda: Network()(x), x, weights)
     most -= sum(p.nbytes for p in weights)
     assert analyze(lolat.read((Network(), x))).memory(8).activations_bytes == most
 
@@ -427,7 +395,7 @@ def test_memory_lasts_as_long_as_the_code_of_pytorch_holds_it(code: str) -> None
             return wide(last(one * two) @ mask if code == "constant" else last(one * two))
 
     weights = [*layers.parameters()]
-    most, _ = _live_bytes(lambda: Network()(x), x, weights)
+    most, _ = live_bytes(lambda: Network()(x), x, weights)
     most -= sum(p.nbytes for p in weights)
     assert analyze(lolat.read((Network(), x))).memory(4).activations_bytes == most
 
@@ -446,7 +414,7 @@ def test_what_the_code_has_in_float32_stays_so(dtype: str) -> None:
             weights = torch.softmax(q @ q.transpose(1, 2), -1, dtype=torch.float32)
             return layer(weights.to(q.dtype) @ q)
 
-    most, _ = _live_bytes(lambda: Network()(x), x, list(layer.parameters()))
+    most, _ = live_bytes(lambda: Network()(x), x, list(layer.parameters()))
     most -= sum(p.nbytes for p in layer.parameters())
     analysis = analyze(lolat.read((Network(), x)))
     assert analysis.memory(4, Mode("bfloat16" if dtype == "bfloat16" else "float32")) == (
@@ -519,7 +487,7 @@ def test_a_maximum_pool_writes_indices_by_pytorchs_storages(axes: int, first: st
     pool, last = (getattr(nn, f"{name}{axes}d") for name in (first, "AdaptiveMaxPool"))
     network = nn.Sequential(pool(2 if first == "MaxPool" else 8), last(1)).eval()
     x = torch.zeros(2, 8, *[16] * axes)
-    most, _ = _live_bytes(lambda: network(x), x)
+    most, _ = live_bytes(lambda: network(x), x)
     graph = lolat.read((network, x))
     assert analyze(graph).memory(2).activations_bytes == most
     results = 2 * 8 * 8**axes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,37 @@ def saved_by_pytorch(network: Any, *inputs: Any, **named: Any) -> int:
     saved = {s.data_ptr(): s.nbytes() for s in storages if s.data_ptr() not in own}
     del result  # until here it holds what is saved
     return sum(saved.values())
+
+
+def live_bytes(call: Callable[[], object], *held: object) -> tuple[int, object]:
+    """The largest sum of storages that live at once, with those of the tensors `held`; the result."""
+    import torch
+    from torch.utils import _pytree as pytree
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    alive: dict[int, int] = {}
+    most = 0
+
+    def note(tensor: object) -> None:
+        if (
+            isinstance(tensor, torch.Tensor)
+            and (it := tensor.untyped_storage())._cdata not in alive
+        ):
+            alive[it._cdata] = it.nbytes()
+            weakref.finalize(it, alive.pop, it._cdata)
+
+    class Live(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, f: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal most
+            result = f(*args, **(kwargs or {}))
+            pytree.tree_map(note, result)
+            most = max(most, sum(alive.values()))
+            return result
+
+    pytree.tree_map(note, held)
+    with torch.no_grad(), Live():
+        made = call()
+    return most, made
 
 
 def peak_by_pytorch(network: Any, *inputs: Any, loss: Any = None) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils._pytree import tree_leaves
 
-from lolat.graph.kinds import BOTH, INPUT, INTEGERS, OTHERS, POSITIONS, by_name
+from lolat.graph.kinds import BOTH, FLOAT32, INPUT, INTEGERS, OTHERS, POSITIONS, by_name
 from lolat.readers.ops import Call, Writer
 from lolat.readers.torch.layout import Layout
 
@@ -25,6 +25,17 @@ _SAVED = by_name(
 )
 """Operation -> the tensors that PyTorch's autograd keeps (derivatives.yaml), if they differ from its
 kind's."""
+_AUTOCAST = by_name(
+    {
+        FLOAT32: "sum prod logsumexp norm linalg_norm linalg_vector_norm linalg_matrix_norm frobenius_norm "
+        "nuclear_norm acos arccos asin arcsin cosh sinh tan erfinv square dist cdist _cdist_forward "
+        "_euclidean_dist pdist renorm",
+        "": "exp2 logaddexp logaddexp2 cummax cummin logcumsumexp",
+        INPUT: "lolat.roi_align torchvision.roi_align",  # converted, and its result back
+    }
+)
+"""Operation -> the precision that PyTorch's autocast gives it (aten/src/ATen/autocast_mode.h), if it is not
+its kind's."""
 _EXTREMES = frozenset(["max", "min", "median", "nanmedian"])
 
 
@@ -69,7 +80,7 @@ class AtenOperation:
     def write(self, op: str, inputs: Sequence[int] | None = None, **parameters: Any) -> list[int]:
         """Write the operation as a call; `inputs`: None for all operands."""
         inputs = self.operands if inputs is None else inputs
-        parameters |= _saved(self.op, self.arguments)
+        parameters |= _saved(self.op, self.arguments) | _autocast(self.op)
         return self.writer.write(self.call(op, inputs, self.shapes, **parameters))
 
     def call(
@@ -77,6 +88,11 @@ class AtenOperation:
     ) -> Call:
         """The operation as a Call."""
         return Call(op, inputs, shapes, self.name, self.path, parameters, self.dtype)
+
+
+def _autocast(op: str) -> dict[str, Any]:
+    """The attribute `autocast` of an operation; none if its kind says it."""
+    return {"autocast": _AUTOCAST[op]} if op in _AUTOCAST else {}
 
 
 def _saved(op: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
