@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, repeat
+from itertools import chain, repeat, starmap, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,11 +34,12 @@ MOST_ROWS = 10_000_000  # of the table
 
 @dataclass(frozen=True)
 class BestCandidate:
-    """One of the fastest candidates."""
+    """One of the fastest candidates; `interval_ms`: None where its latency is a sum over parts."""
 
     arch: str
     choices: dict[str, Any]
     latency_ms: float
+    interval_ms: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,8 +79,10 @@ class Ranking(Result):
         return f"{of}: {self.scored:,} candidates{budget}"
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each of the fastest: arch, latency_ms, and its choice at each position."""
+        """A row for each of the fastest: arch, latency_ms, low_ms, high_ms, and its choices."""
         rows = [dict_of(candidate) for candidate in self.best]
+        for row in rows:
+            row["low_ms"], row["high_ms"] = row.pop("interval_ms") or (None, None)
         return [row | row.pop("choices") | row for row in rows]
 
 
@@ -230,7 +233,8 @@ def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Rankin
     first = whole[order[0]]
     order += range(len(whole), len(rows))
     rows, times = rows[order], times[order]
-    result = replace(found.result, best=_candidates(space, rows, times))
+    intervals = [whole[n].interval_ms for n in order[: len(whole)]]
+    result = replace(found.result, best=_candidates(space, rows, times, intervals))
     of_first = {k: v for k, v in vars(first).items() if k not in ("latency_ms", "inside_share")}
     of_slowest = {"memory_bytes": slowest.memory_bytes, "fits": slowest.fits}
     told = {"warnings": (*result.warnings, *of_sums, *first.warnings)}
@@ -255,8 +259,13 @@ def _with_nearest(result: Ranking, space: Space, found: Ranked) -> Ranking:
     return replace(result, nearest=_candidates(space, found.rows[last], found.times[last]))
 
 
-def _candidates(space: Space, rows: np.ndarray, times: np.ndarray) -> tuple[BestCandidate, ...]:
-    return tuple(map(BestCandidate, map(space.arch, rows), map(space.named, rows), times.tolist()))
+def _candidates(
+    space: Space, rows: np.ndarray, times: np.ndarray,
+    intervals: Sequence[tuple[float, float] | None] = (),
+) -> tuple[BestCandidate, ...]:  # fmt: skip
+    """The candidates of `rows`; `intervals`: of the first ones."""
+    names = zip(map(space.arch, rows), map(space.named, rows), times.tolist(), strict=True)
+    return tuple(starmap(BestCandidate, ((*a, b) for a, b in zip_longest(names, intervals))))
 
 
 def _read(

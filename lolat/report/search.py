@@ -86,7 +86,7 @@ def _of_device(result: SearchResult, place: int) -> Iterator[Column]:
 
     each = [of(candidate) for candidate in result.front]
     coverage = each[0].coverage
-    sure = "" if coverage is None else f"{100 * coverage:g} % sure of"
+    sure = _sure_of(coverage)
     yield Column(f"latency{_on(result, place)}", lambda c: of(c).latency_ms, milliseconds)
     yield Column(sure, lambda c: of(c).interval_ms, lambda ends: between(*ends))
     yield Column("measured range", lambda c: mostly(of(c)) + range_words(of(c)), is_text=True)
@@ -155,6 +155,11 @@ def _heading(result: SearchResult | Ranking) -> Iterator[str]:
     yield ""
 
 
+def _sure_of(coverage: float | None) -> str:
+    """The head of a column of intervals; empty without a coverage."""
+    return "" if coverage is None else f"{100 * coverage:g} % sure of"
+
+
 def _named(candidate: FrontCandidate | BestCandidate) -> str:
     """A candidate's text, or its choices if the text has only their numbers."""
     numbers, choices = candidate.arch.split("-"), candidate.choices
@@ -176,6 +181,7 @@ def best_lines(result: Ranking) -> Iterator[Part]:
     yield from _heading(result)
     columns = [
         Column("latency", lambda c: c.latency_ms, milliseconds),
+        Column(_sure_of(result.coverage), lambda c: c.interval_ms, lambda ends: between(*ends)),
         Column("candidate", _named, is_text=True),
     ]
     listed = result.best[:LISTED]
@@ -188,7 +194,7 @@ def best_lines(result: Ranking) -> Iterator[Part]:
         yield ReportTable(columns, result.nearest)
         yield ""
     if result.interval_ms is not None and result.coverage is not None:
-        sure = f"{100 * result.coverage:g} % sure of {between(*result.interval_ms)}"
+        sure = f"{_sure_of(result.coverage)} {between(*result.interval_ms)}"
         first = milliseconds(result.best[0].latency_ms)
         outside = OUTSIDE.get(range_of(result.in_domain, result.host_bound), "")
         yield f"the fastest: {first}, {sure}{outside}"
