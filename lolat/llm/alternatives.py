@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from lolat.errors import InputError
 from lolat.llm.answer import ServingConfig, best_of
@@ -17,6 +17,7 @@ from lolat.llm.steps import deployments_of
 if TYPE_CHECKING:
     from lolat.llm.sizing import Sizing
 
+T = TypeVar("T")
 CHEAPER = 0.9
 """Another data type is offered if it costs less than this fraction."""
 
@@ -62,12 +63,16 @@ def in_other_dtypes(sizing: Sizing, bests: Sequence[ServingConfig]) -> list[Serv
     """
     if not sizing.asked.request_rate:
         return []
-    rows = (
-        (row, _cheapest(each, sizing.load_of(row), _cheaper(row)))
-        for each in _of_other_dtypes(sizing)
-        for row in bests
+    pairs = _in_each_dtype(
+        sizing,
+        lambda each: [(r, _cheapest(each, sizing.load_of(r), _cheaper(r))) for r in bests],
     )
-    found = [one for row, one in rows if one and _cost(one) < CHEAPER * _cost(row)]
+    found = [
+        one
+        for of_type in pairs
+        for row, one in of_type
+        if one and _cost(one) < CHEAPER * _cost(row)
+    ]
     # fp8 may become fp8_block, so that a type occurs twice.
     of_type = {(row.request_rate, row.dtype): row for row in found}
     return sorted(
@@ -78,12 +83,15 @@ def in_other_dtypes(sizing: Sizing, bests: Sequence[ServingConfig]) -> list[Serv
 def enough_in_other_dtype(sizing: Sizing) -> ServingConfig | None:
     """Return the best row that keeps the limits in another data type of the weights; None without one."""
     load, asked = sizing.asked.loads()[0], sizing.asked
-    rows = (_cheapest(each, load, None) for each in _of_other_dtypes(sizing))
+    rows = _in_each_dtype(sizing, lambda each: _cheapest(each, load, None))
     return best_of([row for row in rows if row], asked)
 
 
-def _of_other_dtypes(sizing: Sizing) -> Iterator[list[Sizing]]:
-    """Yield the deployments in each other data type of the weights that the GPU computes."""
+def _in_each_dtype(sizing: Sizing, ask: Callable[[list[Sizing]], T]) -> Iterator[T]:
+    """Yield what `ask` answers for the deployments in each other data type of the weights.
+
+    A type that raises InputError, such as one that was not timed, is left out.
+    """
     asked, decoder = sizing.asked, sizing.deployment.decoder
     if decoder.has_mxfp4:
         return
@@ -92,7 +100,7 @@ def _of_other_dtypes(sizing: Sizing) -> Iterator[list[Sizing]]:
             other = replace(asked, dtype=dtype)
             several = deployments_of(sizing.gpu.section, decoder, other)
             if several[0].called != sizing.deployment.called:
-                yield [replace(sizing, deployment=one, asked=other) for one in several]
+                yield ask([replace(sizing, deployment=one, asked=other) for one in several])
 
 
 def _cheaper(row: ServingConfig) -> ServingConfig:

@@ -189,7 +189,10 @@ def change_table(
     return ReportTable(columns, changes)
 
 
-ANEW = "each alone, as savings do not add up; its time is predicted, its effect on accuracy is not"
+ANEW = (
+    "each alone, as savings do not add up; the time is predicted, the effect on the network's accuracy is "
+    "not"
+)
 STAR = "* the changed network is outside the measured range"
 NO_CHANGE = "nothing that LoLat knows to try"
 

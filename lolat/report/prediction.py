@@ -19,7 +19,7 @@ from lolat.device.prediction import (
     memory_words,
     no_room_words,
 )
-from lolat.device.ranking import by_assumed_host, errors_of, fastest
+from lolat.device.ranking import by_assumed_host, cheapest, errors_of, fastest
 from lolat.device.summary import headline, known_by, not_alike
 from lolat.graph.memory import parameters
 from lolat.io.results import topic
@@ -277,7 +277,11 @@ def table_of_predictions(
         yield "likely: the time keeps the limit, perhaps barely; its whole interval does not (--sure 90)"
     yield from best_lines(predictions, limits)
     yield from _rented(predictions if is_priced else [], most_notes)
-    yield from grouped_notes([*_noted(predictions)], most_notes)
+    noted = [*_noted(predictions)]
+    able = [p for p in predictions if not limits or limits.kept(p) in ("yes", "likely")]
+    best = (fastest(able), cheapest(able)) if len({p.device for p in predictions}) > 1 else ()
+    chosen = {one[0] for one, p in zip(noted, predictions, strict=True) if p in best}
+    yield from grouped_notes(noted, most_notes, chosen)
 
 
 def _noted(

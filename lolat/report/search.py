@@ -54,7 +54,11 @@ def front_lines(result: SearchResult) -> Iterator[Part]:
             (f"row {n}{_on(result, place)}", one.warnings, one.interval_ms)
             for n, place, one in every
             if n in shown
-        ]
+        ],
+        chosen=[
+            f"row {len(result.front)}{_on(result, place)}"
+            for place, _ in enumerate(_each(result.front[-1]))
+        ],
     )
 
 

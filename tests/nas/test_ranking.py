@@ -208,3 +208,16 @@ def test_more_rows_than_a_table_should_have_are_refused(
     with pytest.raises(InputError):
         run()
     assert len(run(best=1000)[1]) == 1000
+
+
+def test_each_of_the_fastest_has_the_interval_of_its_own_prediction() -> None:
+    """Those beyond PREDICTED are sums over parts and have none."""
+    model = lolat.load("epyc-2t")
+    found = rank(SPACE, model, best=ranking.PREDICTED + 2)
+    networks = [SPACE.network(SPACE.parse([one.arch])[0]) for one in found.best[:3]]
+    for one, row, network in zip(found.best, found.rows(), networks, strict=False):
+        alone = model.predict(network)
+        assert one.latency_ms == pytest.approx(alone.latency_ms)
+        assert one.interval_ms == pytest.approx(alone.interval_ms)
+        assert (row["low_ms"], row["high_ms"]) == one.interval_ms
+    assert [one.interval_ms for one in found.best[ranking.PREDICTED :]] == [None] * 2

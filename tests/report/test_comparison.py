@@ -44,7 +44,7 @@ def test_the_page_has_the_lines_of_the_command(tmp_path: Path) -> None:
     assert all("".join(cell.split()) in shown for cell in cells)
     told = [line for line in notes if "least sure" not in line and "more notes" not in line]
     assert len(told) > 2
-    said = "\n".join(told)
+    said = "\n".join(line.removeprefix("note: ") for line in told)
     for hint in HINTS:
         said = said.replace(hint, "")
     assert [line for line in said.splitlines() if "".join(line.split()) not in shown] == []

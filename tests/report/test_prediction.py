@@ -481,6 +481,18 @@ def test_a_batch_that_fills_the_memory_is_too_close_to_be_sure() -> None:
     assert ["too close to be sure" in p.report() for p in (full, half)] == [True, False]
 
 
+def test_the_notes_of_the_fastest_device_are_not_hidden() -> None:
+    """They would be, as intervals of others are wider."""
+    on = ["v100", "t4", "l4"]
+    found = predict("timm:vit_base_patch16_224", on=on, batch_size=256)
+    best = found.fastest
+    assert best is not None
+    assert max(found, key=lambda p: p.interval_ms[1] / p.interval_ms[0]) is not best
+    _, *lines = report.table_of_predictions(found.answers, most_notes=0)
+    first, *_ = (str(line) for line in lines if str(line).startswith("note"))
+    assert device_words(best) in first.partition(":")[0]
+
+
 def test_titles_of_hidden_notes_are_not_cut_in_brackets() -> None:
     whole = "kinds that were hardly timed, of which (two: a) are, so they are like others"
     lines = noted(("a", whole, "larger, or of other proportions", "c"), ("d",))
