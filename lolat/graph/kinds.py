@@ -197,6 +197,7 @@ ATTRIBUTES = {
     "reshaped": "True for a quantized dense layer on several positions",
     # products of activations
     "contracted": "products that are summed for each result",
+    "joins": "True: all samples are one product, as the second operand does not grow with the batch",
     "heads": "heads of the queries",
     "key_heads": "heads of the keys and values",
     "queries": "positions of the queries",

@@ -335,6 +335,11 @@ class _Steps:
             high, wide = out.shape[-2:] if len(out.shape) > 1 else (1, written)
             product = (written / max(high * wide, 1), high, wide, a["contracted"])
             name, growing, kernels, reads = BATCHED, GROW_NUMBER, 0, operation.inputs
+            right = self.tensors[operation.inputs[-1]]
+            if not right.batched and (len(right.shape) < 3 or a.get("joins")):
+                # One product for all samples, as of a layer whose weights the network computes.
+                wide = right.elements() / max(a["contracted"], 1)
+                product, growing = (1, written / max(wide, 1), wide, a["contracted"]), GROW_ROWS
         elif kind == "dense":
             kernels = a.get("experts", 1)
             rows = written / a["out_features"] / kernels  # as if each expert got as many

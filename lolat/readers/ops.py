@@ -360,13 +360,16 @@ def product(writer: Writer, call: Call) -> list[int]:
         return writer.append(
             call, "dense", [left], in_features=contracted, out_features=features, bias=bias
         )
-    return writer.append(call, "matmul", [left, right], contracted=contracted)
+    more = {"joins": True} if call.parameters.get("joins") else {}
+    return writer.append(call, "matmul", [left, right], contracted=contracted, **more)
 
 
 def einsum(writer: Writer, call: Call) -> list[int]:
     """A product over the labels that the second operand has and the result has not.
 
-    Parameter: `equation`. One operand: a transposition or a reduction. More than two: unknown.
+    Parameter: `equation`. One operand: a transposition or a reduction. More than two: unknown. An operand
+    without the batch is the second one, as weights are; `joins`: it has no label of the result in common
+    with the first one, so that all samples are one product.
     """
     inputs, (labels, result) = list(call.inputs), einsum_terms(call.parameters["equation"])
     if len(inputs) == 1:
@@ -374,11 +377,15 @@ def einsum(writer: Writer, call: Call) -> list[int]:
         return writer.append(call, "transpose" if whole else "reduce", inputs)
     if len(inputs) > 2:
         return writer.unknown(replace(call, parameters={"hides": True}))
-    if inputs[0] in writer.constants and inputs[1] not in writer.constants:
+    grows = [writer.builder.tensors[i].batched for i in inputs]
+    is_first_constant = inputs[0] in writer.constants and inputs[1] not in writer.constants
+    if is_first_constant or (grows == [False, True] and inputs[1] not in writer.constants):
         inputs.reverse()
         labels.reverse()
     contracted, _ = einsum_features(labels[1], result, writer.shape(inputs[1]))
     parameters = call.parameters | {"contracted": contracted}
+    if grows[0] != grows[1] and {*labels[0]}.isdisjoint({*labels[1]} & {*result}):
+        parameters["joins"] = True
     return product(writer, replace(call, inputs=inputs, parameters=parameters))
 
 

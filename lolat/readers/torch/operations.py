@@ -261,6 +261,10 @@ def _repeated(o: AtenOperation, view: int, shape: tuple[int, ...]) -> int:
     return made
 
 
+FILLS = frozenset(["zeros", "ones", "full", "new_zeros", "new_ones", "new_full"])
+"""Operations that fill a tensor with one value. Such a tensor is a constant, so its time is not counted."""
+
+
 def for_batch(op: str, arguments: Mapping[str, Any], reads: bool = True) -> bool:
     """True if an operation makes a tensor as large as the batch; `reads`: True if it reads a tensor.
 

@@ -46,14 +46,15 @@ from lolat.readers.torch.remarks import (
 )
 from lolat.readers.torch.running import Running
 from lolat.readers.torch.tensors import Tensors, dtype_name
-from lolat.units import plural
+from lolat.units import byte_size, plural
 
 
 class Tracer(TorchDispatchMode):
     """Writes the operations that run while it lasts.
 
     `axis`: that of the batch in the inputs; `misread`: layers that have it elsewhere; `upcasts`: operations
-    that ask for float32 and have it already; `formats`: of memory, that operations ask for.
+    that ask for float32 and have it already; `filled`: elements of tensors that are filled for each sample;
+    `formats`: of memory, that operations ask for.
     """
 
     def __init__(self, builder: GraphBuilder, running: Running, axis: int) -> None:
@@ -65,7 +66,7 @@ class Tracer(TorchDispatchMode):
         self.parameters = Parameters(running.modules, self.tensors, running)
         self.misread: list[str] = []
         self.held: list[Any] = []
-        self.upcasts = 0
+        self.upcasts = self.filled = 0
         self.formats: set[Any] = set()
 
     def input(self, tensor: Any, grows: bool) -> None:
@@ -162,6 +163,8 @@ class Tracer(TorchDispatchMode):
         grows = for_batch or any(self.builder.tensors[i].batched for i in sources)
         constant = self.writer.constants.issuperset(sources) and not (sources and grows)
         before, start = len(self.builder.tensors), len(self.builder.operations)
+        if for_batch and op in operations.FILLS:
+            self.filled += sum(t.numel() for t in results)
         # new_zeros(x) is of the type of x, not of its values
         if op.startswith("new_") or (constant and op not in operations.NEVER_FOLDED):
             written = []
@@ -258,6 +261,11 @@ def traced(model: Any, name: str, call: ExampleCall, axis: int) -> tuple[Graph, 
     drops, builder.training_only_on_cpu = mark_dropouts(model, builder.operations, running.called)
     builder.training_only += [*drops, *in_training_only(model)]
     builder.warnings += anew_in_each_call(parameters, model)
+    if tracer.filled >= LEAST_FILLED:
+        builder.warnings.append(
+            f"its code fills tensors of the batch's size ({byte_size(4 * tracer.filled)} a sample in "
+            "float32, torch.zeros or the like), which takes time that is not counted"
+        )
     if any(o.kind in CONVOLUTIONS for o in builder.operations):
         builder.warnings += in_channels_last("its code puts tensors", tracer.formats)
     multiplying = sum(o.kind in KERNELS for o in builder.operations)
@@ -283,6 +291,9 @@ def read_with_several(model: Any, name: str, call: ExampleCall, axis: int, sampl
     tracer, outputs = _called_again(model, name, call, axis, samples)
     return tracer.builder.build(tracer.writer.prune(outputs))
 
+
+LEAST_FILLED = 1 << 18
+"""Elements that code fills for each sample from which on it is told, 1 MiB in float32."""
 
 LATER_CALL = (
     "its code stores tensors in its first call; this is the time of a later call, which reads them"
