@@ -14,6 +14,7 @@ from lolat.graph.work import BATCHED, DENSE
 from lolat.hardware.gpus import MACS_MS_OF_TFLOPS, Gpu, fastest_gpu
 from lolat.io.progress import Warn
 from lolat.io.tables import Row
+from lolat.units import digits
 
 CONTRADICTION = 2.0
 """Ratio of two times of the same work that shows an error, such as another device or unit."""
@@ -39,7 +40,7 @@ def warn_of_contradictions(timed: Iterable[KeyedTime], warn: Warn) -> None:
     more = f"; {others} more {'is' if others == 1 else 'are'} so, too" if others else ""
     warn(
         f"{first[2].where} and {second[2].where}: {first[1]} takes {first[0]:g} ms and {second[0]:g} ms, "
-        f"{high[0] / low[0]:.3g} times apart{more}; remove the wrong time, or measure it again"
+        f"{digits(high[0] / low[0])} times apart{more}; remove the wrong time, or measure it again"
     )
 
 
@@ -73,7 +74,7 @@ def odd_time(
     (row, name, ms), way = timed[worst], "longer" if relative[worst] > 0.0 else "shorter"
     then = "left out" if is_left_out else "it hardly counts in the fit, but makes the interval wide"
     warn(
-        f"{row.where}: {name} takes {ms:g} ms, {np.exp(far[worst]):.3g} times {way} than the other rows "
+        f"{row.where}: {name} takes {ms:g} ms, {digits(np.exp(far[worst]))} times {way} than the other rows "
         f"say{more}; {then}: measure it again, or remove it"
     )
     return worst if is_left_out else None

@@ -28,7 +28,7 @@ from lolat.graph.modes import GRAPH, PRECISION_OF
 from lolat.io.results import Remark
 from lolat.tables.counted import Counted, numbered
 from lolat.tables.networks import TimedNetwork
-from lolat.units import plural, rows_of
+from lolat.units import digits, plural, rows_of
 
 CountedRows = Sequence[tuple[TimedNetwork, Counted]]
 
@@ -101,7 +101,7 @@ def check_level(off: float, expected: str) -> None:
     timed."""
     if abs(off) > math.log(OTHER_GPU):
         raise InputError(
-            f"the runs take {math.exp(off):.2g} times as long as predicted at the median; expected "
+            f"the runs take {digits(math.exp(off))} times as long as predicted at the median; expected "
             f"{expected}",
             code="runs-unlike",
         )

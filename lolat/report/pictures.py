@@ -14,7 +14,7 @@ from lolat.report.cost_table import SAMPLE, way_words
 from lolat.report.ranked import cards, device_words
 from lolat.report.rows import COLORS, TERMS, block_rows
 from lolat.training.choice import short_name
-from lolat.units import milliseconds, percent, plain, plural
+from lolat.units import milliseconds, percent, plain, plural, value_words
 
 CAUSES = {color: TERMS[group] for group, color in COLORS.items()}
 """Color of a cause -> its words."""
@@ -60,7 +60,7 @@ def plot(answer: Result, ax: Any = None) -> Any:
         raise MissingPackageError("a plot needs matplotlib", "notebook") from None
     if ax is not None and not hasattr(ax, "barh"):
         raise InputError(
-            f"{arg('ax')}: a {type(ax).__name__}; expected one Axes of matplotlib, as plt.subplots()[1]",
+            f"{arg('ax')}: {value_words(ax)}; expected one Axes of matplotlib, as plt.subplots()[1]",
             code="no-axes",
         )
     cycle = {"axes.prop_cycle": pyplot.cycler(color=LINES)}
