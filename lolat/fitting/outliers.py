@@ -74,8 +74,8 @@ def odd_time(
     (row, name, ms), way = timed[worst], "longer" if relative[worst] > 0.0 else "shorter"
     then = "left out" if is_left_out else "it hardly counts in the fit, but makes the interval wide"
     warn(
-        f"{row.where}: {name} takes {ms:g} ms, {digits(np.exp(far[worst]))} times {way} than the other rows "
-        f"say{more}; {then}: measure it again, or remove it"
+        f"{row.where}: {name} takes {ms:g} ms, {digits(np.exp(far[worst]))} times {way} than the other "
+        f"rows say{more}; {then}: measure it again, or remove it"
     )
     return worst if is_left_out else None
 
