@@ -54,8 +54,8 @@ def remedy_words(better: Prediction, words: str) -> str:
 
 
 def in_each_precision(model: D, network: Graph | Analysis, ask: Callable[[D], A]) -> list[A]:
-    """The answers of a device as it was measured and in each precision that it has; of a network that is
-    in half precision itself, the one in that.
+    """The answers of a device as it was measured and in each precision that it has, with the layout that
+    was asked for; of a network that is in half precision itself, the one in that.
 
     InputError if there is none.
     """
@@ -67,7 +67,7 @@ def in_each_precision(model: D, network: Graph | Analysis, ask: Callable[[D], A]
         try:
             found.append(ask(device))
         except InputError as error:
-            if error.code != "no-precision":
+            if error.code not in ("no-precision", "no-layout"):
                 raise
             refused = error
     if not found and refused is not None:

@@ -280,7 +280,9 @@ def table_of_predictions(
     noted = [*_noted(predictions)]
     able = [p for p in predictions if not limits or limits.kept(p) in ("yes", "likely")]
     best = (fastest(able), cheapest(able)) if len({p.device for p in predictions}) > 1 else ()
-    chosen = {one[0] for one, p in zip(noted, predictions, strict=True) if p in best}
+    chosen = {
+        one[0] for one, p in zip(noted, predictions, strict=True) if any(p is b for b in best)
+    }
     yield from grouped_notes(noted, most_notes, chosen)
 
 

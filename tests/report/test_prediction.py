@@ -493,6 +493,27 @@ def test_the_notes_of_the_fastest_device_are_not_hidden() -> None:
     assert device_words(best) in first.partition(":")[0]
 
 
+def test_channels_last_on_several_cards_is_their_fastest_precision_that_has_the_layout() -> None:
+    """Brute force over the precisions; float32 and TF32 have no such layout."""
+    for one in predict(
+        "timm:resnet18", on=["rtx-3090", "a100", "h100"], batch_size=64, channels_last=True
+    ):
+        each = []
+        for precision in ("amp", "fp16", "bf16"):
+            device = load(one.device).run_as(precision, channels_last=True)
+            each.append(device.predict("timm:resnet18", 64).latency_ms)
+        assert one.latency_ms == pytest.approx(min(each), rel=0.03)
+        assert one.channels_last
+
+
+def test_rows_of_one_device_with_equal_times_are_printed() -> None:
+    """bfloat16 and float16 are equal on an RTX 4090; graphs of the rows cannot be compared."""
+    for on in (["rtx-4090"], ["rtx-3090", "h100"]):
+        found = predict("timm:resnet50", on=on, batch_size=64, precision=["bf16", "fp16"])
+        table, *_ = report.table_of_predictions(found.answers)
+        assert len(table.rows) == 2 * len(on)
+
+
 def test_titles_of_hidden_notes_are_not_cut_in_brackets() -> None:
     whole = "kinds that were hardly timed, of which (two: a) are, so they are like others"
     lines = noted(("a", whole, "larger, or of other proportions", "c"), ("d",))
