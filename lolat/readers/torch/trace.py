@@ -8,7 +8,6 @@ values, so nothing is computed, and weights need no memory.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -29,6 +28,7 @@ from lolat.readers.torch.isolation import (
     WithoutValues,
     data_copied,
     evaluated,
+    in_this_thread,
     without_values,
 )
 from lolat.readers.torch.layout import Layout, free_turns, in_channels_last
@@ -199,11 +199,8 @@ class Tracer(TorchDispatchMode):
 def following_modules(tracer: Tracer) -> Iterator[None]:
     """Keep the modules that this thread calls in the `stack`; the hooks are those of all threads."""
     running, entered = tracer.running, dict[Any, contextlib.ExitStack]()
-    thread = threading.get_ident()
 
     def enter(module: Any, args: Any) -> None:
-        if threading.get_ident() != thread:
-            return
         cls = type(module)
         running.called.add(module)
         path = running.modules.get(module, running.stack[-1][0])
@@ -219,16 +216,16 @@ def following_modules(tracer: Tracer) -> Iterator[None]:
             entered[module].enter_context(running.again(whole))
 
     def leave(module: Any, args: Any, output: Any) -> None:
-        if threading.get_ident() != thread:
-            return
         running.stack.pop()
         if module in entered:
             entered.pop(module).close()
 
+    def ignore(*_: Any) -> None: ...
+
     hooks = torch.nn.modules.module
     handles = [
-        hooks.register_module_forward_pre_hook(enter),
-        hooks.register_module_forward_hook(leave, always_call=True),
+        hooks.register_module_forward_pre_hook(in_this_thread(enter, ignore)),
+        hooks.register_module_forward_hook(in_this_thread(leave, ignore), always_call=True),
     ]
     try:
         yield
