@@ -77,6 +77,7 @@ class Predictions(Several):
 
     def words(self) -> str:
         """The number of predictions, the shortest and the longest time, and who could not answer."""
+        from lolat.report.prediction import precision_lines
         from lolat.report.ranked import assumed_hosts, left_out_lines
         from lolat.training.choice import short_name  # late: a prediction needs none
 
@@ -97,7 +98,8 @@ class Predictions(Several):
         )
         if not_fit := sum(p.fits is False for p in self.answers):
             words += f", {not_fit} of which {'does' if not_fit == 1 else 'do'} not fit into memory"
-        lines = "; ".join([words, *lost]), differ, assumed_hosts(self.answers)
+        slow = precision_lines(self.answers) if times else ()
+        lines = "; ".join([words, *slow, *lost]), differ, assumed_hosts(self.answers)
         return "\n".join(filter(None, lines))
 
     def write_html(self, path: str | os.PathLike[str]) -> None:

@@ -56,7 +56,7 @@ PREDICTIONS = {
     "predictions": "lolat.api.predicting:Predictions",
 }
 REQUIRED = {"required": True}
-OR_BEST = {"more": "best: the fastest.", "type": common.PRECISION}
+OR_BEST = {"more": "best: the fastest, in the layout asked for.", "type": common.PRECISION}
 
 
 # ---- `lolat predict`
@@ -78,7 +78,7 @@ OR_BEST = {"more": "best: the fastest.", "type": common.PRECISION}
         "type": common.BATCHES,
     },
     precision={
-        "more": "best: each device's fastest. Several compare them.",
+        "more": "best: each device's fastest, in the layout asked for. Several compare them.",
         "type": common.PRECISIONS,
     },
     max_ms={"more": "Exit code 3 where it takes longer."},

@@ -1,8 +1,11 @@
-"""The precisions of a device compared for one network."""
+"""The precisions and launches of a device compared for one network."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,8 +16,9 @@ from lolat.device.question import Question
 from lolat.device.ranking import sample_ms
 from lolat.errors import InputError, arg
 from lolat.graph.analysis import analyze
-from lolat.graph.modes import BFLOAT16, FLOAT16, own_dtype
+from lolat.graph.modes import BFLOAT16, COMPILED, EAGER, FLOAT16, GRAPH, own_dtype
 from lolat.parameters import PRECISIONS
+from lolat.units import milliseconds
 
 if TYPE_CHECKING:
     from lolat.device.device import Device
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 D = TypeVar("D", bound="Device")
+SHORTER = 0.9
+"""Another launch, or no checkpointing, is offered if it takes at most this share of the time or price."""
 
 
 def in_fastest(model: Device, network: Graph | Analysis, question: Question) -> Prediction:
@@ -35,7 +41,8 @@ def in_fastest(model: Device, network: Graph | Analysis, question: Question) -> 
     least = min(map(sample_ms, found))
     tied = [p for p in found if sample_ms(p) <= TIED * least]
     # Of equals the asked one.
-    return min(reversed(tied), key=lambda p: p.memory.total_bytes)
+    best = min(reversed(tied), key=lambda p: p.memory.total_bytes)
+    return replace(best, query=replace(best.query, fastest_of=model))
 
 
 def faster_precision(prediction: Prediction) -> Prediction | None:
@@ -46,6 +53,69 @@ def faster_precision(prediction: Prediction) -> Prediction | None:
     question = Question(prediction.batch_size, coverage=query.coverage)
     best = in_fastest(query.model, query.graph, question)
     return best if TIED * sample_ms(best) < sample_ms(prediction) else None
+
+
+def precision_words(prediction: Prediction, at: str = "") -> str:
+    """A remark that a GPU has a faster precision, if none was asked for; else "".
+
+    `at`: words on the batch size, behind the time.
+    """
+    query = prediction.query
+    if prediction.launch is None or query.model.asked.precision or query.fastest_of:
+        return ""
+    if (better := faster_precision(prediction)) is None:
+        return ""
+    takes = f"{better.precision} takes {milliseconds(better.latency_ms)}{at}"
+    return f"not its fastest precision: {takes} (--precision best)"
+
+
+def in_launches(predictions: Sequence[Prediction]) -> dict[str, list[Prediction]]:
+    """Launch -> the predictions of several devices in it, without GPUs that cannot run so.
+
+    Other devices are as they were. Empty unless all GPUs run eager, and there is one.
+    """
+    launches, devices = {p.launch for p in predictions}, {p.device for p in predictions}
+    if launches - {None} != {EAGER} or len(devices) < 2:
+        return {}
+    found: dict[str, list[Prediction]] = {}
+    for launch in (COMPILED, GRAPH):
+        each = found.setdefault(launch, [])
+        for p in predictions:
+            with suppress(InputError):
+                each.append(_in_launch(p, launch))
+    return found
+
+
+def _in_launch(prediction: Prediction, launch: str) -> Prediction:
+    """The prediction of a GPU in a launch, called as it was; another device as it was.
+
+    One in its fastest precision is in the fastest of this launch. InputError if it cannot run so.
+    """
+    query = prediction.query
+    if prediction.launch is None:
+        return prediction
+    question = Question(prediction.batch_size, coverage=query.coverage)
+    ask = in_fastest if query.fastest_of else predict
+    found = ask((query.fastest_of or query.model).run_as(launch=launch), query.graph, question)
+    model = copy(found.query.model)
+    model.label = prediction.device
+    return replace(
+        found,
+        network=prediction.network,
+        prices=prediction.prices,
+        query=replace(query, model=model, fastest_of=found.query.fastest_of),
+    )
+
+
+def clearly_least(found: Iterable[A | None], value: Callable[[A], float], most: float) -> A | None:
+    """The first of `found` whose value is clearly less than `most`, or a later one clearly less than it;
+    None without one.
+    """
+    best = None
+    for one in found:  # a graph is more work than a compiler: it has to gain on that
+        if one is not None and value(one) < SHORTER * most:
+            best, most = one, value(one)
+    return best
 
 
 def remedy_words(better: Prediction, words: str) -> str:

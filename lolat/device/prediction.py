@@ -47,6 +47,7 @@ CLOSE = 0.1
 class Query:
     """The question of a prediction: the latency of `graph` on the device `model`.
 
+    `fastest_of`: the device whose fastest precision `model` is in; None: `model` was asked.
     `spec`: the network as the user gave it, None for a graph; `coverage`: None for the default; `reader`:
     a function that reads the network at another resolution, None: `spec` tells how.
     """
@@ -57,6 +58,7 @@ class Query:
     spec: Any = None
     input_size: Size | None = None
     reader: AtSize | None = None
+    fastest_of: Device | None = None
 
     @property
     def network(self) -> str:
@@ -297,13 +299,14 @@ class Prediction(Result):
         return 1e3 * self.batch_size / self.latency_ms if self.latency_ms else None
 
     def words(self) -> str:
-        """The latency on the device, its interval, the part inside the measured range, a lack of memory."""
-        return (
-            f"{self.title} on {plain(self.device)}: {milliseconds(self.latency_ms)}"
-            f", {interval_words(self.interval_ms, self.coverage)}; {domain_words(self)}"
-            + "; does not fit into its memory"
-            * (self.fits is False)
-        )
+        """The latency on the device, its interval, the part inside the measured range, a lack of memory; a
+        faster precision.
+        """
+        time = f"{self.title} on {plain(self.device)}: {milliseconds(self.latency_ms)}"
+        interval = interval_words(self.interval_ms, self.coverage)
+        no_room = "does not fit into its memory" * (self.fits is False)
+        slow = self._shown().precision_lines([self])
+        return "; ".join(filter(None, (f"{time}, {interval}", domain_words(self), no_room, *slow)))
 
     def rows(self) -> list[dict[str, Any]]:
         """One row: network, device, precision, launch, batch_size, latency_ms, low_ms, high_ms, coverage,

@@ -38,8 +38,8 @@ WORDS = {
     "is smaller than nearly all timed ones; large: the batch is larger.",
     "host-bound": "The computer launches operations more slowly than its GPU runs them; a faster GPU does "
     "not help.",
-    "vs. first": "The time of a sample, as a multiple of that of the first row's network and device at the "
-    "same batch size; empty where an assumed host decides one of the two times.",
+    "vs. first": "The time of a sample, as a multiple of that of the network's first device at the same "
+    "batch size; empty where an assumed host decides one of the two times.",
     "$ a million": "US$ for a million samples on a device that is always busy.",
     "amp": "Automatic mixed precision: matrix products and convolutions in half precision, the rest in "
     "float32.",

@@ -11,11 +11,12 @@ from lolat.parameters import BEST
 from lolat.report.cost_table import (
     SAMPLE,
     across,
+    alike_words,
     batch_words,
     columns,
     compared_links,
     ends_words,
-    launch_words,
+    launched_words,
     legend,
     links_of,
     most_line,
@@ -23,15 +24,14 @@ from lolat.report.cost_table import (
     no_room_lines,
     recipe_words,
     recomputed_words,
+    rivals_of,
     uncheckpointed_words,
     update_lines,
     way_words,
 )
 from lolat.report.ranked import (
     MOST_NOTES,
-    Rated,
     Sentence,
-    apart_words,
     grouped_notes,
     left_out_lines,
     levels_words,
@@ -456,27 +456,16 @@ def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
         if choice is None:
             continue
         best = next(row for row in listed if Choice.of(*row) == choice)
-        rivals = [row for row in listed if row[0].device != choice.device]
-        rivals = [best, *(r for r in rivals if verdict_on(r[1], limits) in ("", "yes", "likely"))]
-        values: dict[str, Rated] = {}
-        numbers: dict[str, int] = {}
-        for cost, o in rivals:
-            is_price = name == "Cheapest"
-            value, ends = (o.dollars, o.dollars_interval) if is_price else (o.total_s, o.interval_s)
-            device = short_name(cost.device)
-            # The interval of an assumed network is too wide to tell anything.
-            if value is None or (o.machines != 1 and o.link is not None):
-                continue
-            if device not in values or value < values[device].value:
-                values[device], numbers[device] = Rated(value, ends), o.devices
+        rivals = rivals_of(best, listed, limits)
         words = choice_words(choice, costs.batches > 1)
         more = _faster_words(costs.cheapest, choice) if costs.cheapest else ""
-        of = short_name(choice.device)
         if one := on_one_machine(best, rivals, by_price if name == "Cheapest" else by_time):
             more += f"; on one machine: {choice_words(Choice.of(*one))}"
         if name == "Cheapest" and (larger := larger_update(choice, listed)):
             saved = percent(1.0 - (larger.dollars or 0.0) / (choice.dollars or 1.0))
-            more += f"; {larger.devices} in updates of {larger.in_all:,} cost {saved} less"
+            several = f"{larger.devices} x {short_name(larger.device)}"
+            size = f"{larger.in_all:,} {SAMPLE[best[0].data]}s"
+            more += f"; {saved} cheaper: {several} with updates of {size}"
         if best[0].is_auto and (most := best[1].largest_batch or 0) > best[1].batch_size:
             more += f"; batches up to {most:,} fit"
         needed, room = best[1].memory_bytes, best[0].available_bytes
@@ -490,10 +479,8 @@ def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
         more += nearly_words(best, listed, limits, worth, of_row)
         is_said = name == "Fastest" and choice == costs.cheapest
         line = "Fastest: the same" if is_said else _best_line(name, words, best, limits) + more
-        each = {d: f"{n} x " * (n > 1) + d for d, n in numbers.items()}  # as its row
-        named = {each[device]: value for device, value in values.items()}
-        alike = apart_words(each[of], named) if of in values else ""
+        alike = alike_words(name, best, rivals)
         without = uncheckpointed_words(costs) * (name == "Cheapest")
-        clauses = launch_words(costs, name.lower()), without, alike
+        clauses = alike, launched_words(costs, name, limits), without
         yield Sentence(line, tuple(filter(None, clauses)))
         yield from map(Sentence, _sure_line(name, best, listed, limits, of_row))

@@ -10,11 +10,13 @@ from lolat.device.prediction import CLOSE
 from lolat.device.summary import IN_TF32, LAYOUTS
 from lolat.hardware.prices import provider_of
 from lolat.report.llm import LEGEND
+from lolat.report.ranked import Rated, apart_words
 from lolat.report.tables import Column, ends_of
 from lolat.training.best import Worth, by_time, verdict_on
 from lolat.training.choice import Choice, choice_words, short_name, way_of
 from lolat.training.compare import WORTH, Costs
 from lolat.training.cost import Cost, CostRow, close_words, is_close, would_words
+from lolat.training.listing import ranked
 from lolat.training.parallel import BY_LAYER, GATHER_SHARE, NONE
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
@@ -280,6 +282,48 @@ def launch_words(costs: Costs, name: str) -> str:
     value = WORTH[name]
     less = f"{percent(1.0 - value(one) / value(best))} {'cheaper' if name == 'cheapest' else 'less time'}"
     return f"{words}: {told}, {less}"
+
+
+def rivals_of(best: CostRow, listed: Sequence[CostRow], limits: TrainingLimits) -> list[CostRow]:
+    """The best row, and those of other devices that keep the limits, perhaps barely."""
+    others = (row for row in listed if row[0].device != best[0].device)
+    return [best, *(r for r in others if verdict_on(r[1], limits) in ("", "yes", "likely"))]
+
+
+def alike_words(name: str, best: CostRow, rivals: Sequence[CostRow]) -> str:
+    """A clause on the rows of other devices that are too close to call with the best; "" without them.
+
+    `name`: "Cheapest" compares prices, "Fastest" times.
+    """
+    values: dict[str, Rated] = {}
+    numbers: dict[str, int] = {}
+    for cost, o in rivals:
+        is_price = name == "Cheapest"
+        value, ends = (o.dollars, o.dollars_interval) if is_price else (o.total_s, o.interval_s)
+        device = short_name(cost.device)
+        # The interval of an assumed network is too wide to tell anything.
+        if value is None or (o.machines != 1 and o.link is not None):
+            continue
+        if device not in values or value < values[device].value:
+            values[device], numbers[device] = Rated(value, ends), o.devices
+    each = {d: f"{n} x " * (n > 1) + d for d, n in numbers.items()}  # as its row
+    named = {each[device]: value for device, value in values.items()}
+    of = short_name(best[0].device)
+    return apart_words(each[of], named) if of in values else ""
+
+
+def launched_words(costs: Costs, name: str, limits: TrainingLimits) -> str:
+    """`launch_words`, with how likely that choice keeps the limits, and those that may be as good."""
+    words, choice = launch_words(costs, name.lower()), costs.in_launch.get(name.lower())
+    found = costs.launched.get(choice.launch or "") if choice else None
+    if not words or found is None:
+        return words
+    listed = ranked(found)
+    best = next(row for row in listed if Choice.of(*row) == choice)
+    likely = f"likely{limits.words()}{ends_words(best, limits)}"
+    is_likely = verdict_on(best[1], limits) == "likely"
+    alike = alike_words(name, best, rivals_of(best, listed, limits))
+    return "; ".join(filter(None, (words, likely * is_likely, alike)))
 
 
 def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:

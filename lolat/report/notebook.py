@@ -31,6 +31,7 @@ from lolat.report import (
 from lolat.report.cost_table import rented_words
 from lolat.report.pictures import CAUSES, of_class
 from lolat.report.pictures import plot as plot
+from lolat.report.prediction import precision_lines as precision_lines
 from lolat.report.rows import TERMS, block_rows
 from lolat.report.rows import folded as folded
 from lolat.report.tables import Part, ReportTable, element, lines_of, one_by_one

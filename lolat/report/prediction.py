@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
+from math import inf
 from operator import attrgetter
 from shlex import quote
 from typing import Any
 
 from lolat.device.domain import LARGER, NEGLIGIBLE_SHARE, SMALLER, range_of
-from lolat.device.fastest import faster_precision
+from lolat.device.fastest import clearly_least, in_launches, precision_words
 from lolat.device.prediction import (
     NO_LIMITS,
     Limits,
@@ -97,14 +98,9 @@ def precision_lines(predictions: Sequence[Prediction]) -> Iterator[str]:
     device, by that at the largest batch.
     """
     largest = max(predictions, key=attrgetter("batch_size"))
-    has_others = len(predictions) > 1 and len({p.device for p in predictions}) > 1
-    has_one = largest.launch is None  # no GPU
-    if has_one or has_others or largest.query.model.asked.precision:
-        return
-    if better := faster_precision(largest):
-        at = f" at batch {largest.batch_size}" * (len(predictions) > 1)
-        takes = f"{better.precision} takes {milliseconds(better.latency_ms)}{at}"
-        yield f"not its fastest precision: {takes} (--precision best)"
+    at = f" at batch {largest.batch_size}" * (len(predictions) > 1)
+    if len({p.device for p in predictions}) == 1 and (words := precision_words(largest, at)):
+        yield words
 
 
 def note_lines(remarks: Sequence[str]) -> Iterator[str]:
@@ -230,28 +226,15 @@ def table_of_predictions(
 ) -> Iterator[Part]:  # fmt: skip
     """A row for each prediction, then the notes, each once with the predictions that have it.
 
-    "vs. first": the time of a sample over that of the first network and device, at the same batch size if
-    it has that; "$ a million": for a million samples. GPUs in precisions or launches that
-    differ, or bound by assumed hosts, are not compared.
+    "vs. first": the time of a sample over that of the network's first device, at the same batch size if it
+    has that; "$ a million": for a million samples. GPUs in precisions or launches that differ, or bound by
+    assumed hosts, are not compared.
     `limits`: a column says which rows keep them. `most_notes`: see `grouped_notes`.
     """
-    differ, first = not_alike(p.query.model for p in predictions), predictions[0]
-    of_first = (first.query.network, device_words(first))
-    by_size = {
-        p.batch_size: p for p in predictions if (p.query.network, device_words(p)) == of_first
-    }
+    differ = not_alike(p.query.model for p in predictions)
     is_priced = _is_priced(predictions)
     coverages = {p.coverage for p in predictions} - {None}
     between = "".join(f"{100 * (c or 0.0):g} % sure of" for c in coverages)
-
-    def relative(p: Prediction) -> str | None:
-        other = by_size.get(p.batch_size, first)
-        are_hosts = device_words(other) != device_words(p) and any(map(by_assumed_host, (other, p)))
-        if differ or are_hosts or not (p.samples_per_s and other.samples_per_s):
-            return None
-        return f"{other.samples_per_s / p.samples_per_s:.2f}x"
-
-    has_others = any(relative(p) for p in predictions if p is not by_size.get(p.batch_size))
 
     columns = [
         Column("network", lambda p: plain(p.query.network), is_text=True, page="varied"),
@@ -261,7 +244,7 @@ def table_of_predictions(
         Column("ms", lambda p: p.latency_ms, digits),
         Column(between, lambda p: p.interval_ms, ends_of(digits)),
         Column("samples/s", lambda p: p.samples_per_s, digits),
-        Column("vs. first", lambda p: relative(p) if has_others else None),
+        Column("vs. first", _versus_first([] if differ else predictions)),
         Column("$ a million", lambda p: (is_priced and p.dollars_per_million) or None, digits),
         Column(limits.heading, lambda p: limits.kept(p) if limits else None, is_text=True),
         Column("measured range", _range, is_text=True),
@@ -286,6 +269,27 @@ def table_of_predictions(
     yield from grouped_notes(noted, most_notes, chosen)
 
 
+def _versus_first(predictions: Sequence[Prediction]) -> Callable[[Prediction], str | None]:
+    """The time of a sample over that of the network's first device; None for all if all are the first."""
+    firsts: dict[str, Prediction] = {}
+    by_size: dict[tuple[str, int], Prediction] = {}
+    for p in predictions:
+        network = p.query.network
+        if device_words(p) == device_words(firsts.setdefault(network, p)):
+            by_size[network, p.batch_size] = p
+
+    def relative(p: Prediction) -> str | None:
+        other = by_size.get((p.query.network, p.batch_size)) or firsts[p.query.network]
+        are_hosts = device_words(other) != device_words(p) and any(map(by_assumed_host, (other, p)))
+        if are_hosts or not (p.samples_per_s and other.samples_per_s):
+            return None
+        return f"{other.samples_per_s / p.samples_per_s:.2f}x"
+
+    each = {id(p) for p in by_size.values()}
+    has_others = any(relative(p) for p in predictions if id(p) not in each)
+    return relative if has_others else lambda _: None
+
+
 def _noted(
     predictions: Sequence[Prediction],
 ) -> Iterator[tuple[str, Sequence[str], tuple[float, float] | None]]:
@@ -307,38 +311,62 @@ def best_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) ->
     """
     if not_alike(p.query.model for p in predictions):
         return
-    yield from fastest_lines(predictions)
+    launched = in_launches(predictions)
+    yield from fastest_lines(predictions, launched)
     if not _is_priced(predictions):
         return
-    best = [*cheapest_lines(predictions, limits)], [*_lowest_rent(predictions, limits)]
+    cheapest = [*cheapest_lines(predictions, limits, launched)]
+    best = cheapest, [*_lowest_rent(predictions, limits)]
     for lines in best if limits.min_samples_per_s is None else reversed(best):
         yield from lines
 
 
-def fastest_lines(predictions: Sequence[Prediction]) -> Iterator[str]:
+InLaunches = Mapping[str, Sequence[Prediction]]
+"""Another launch -> the predictions in it; see `in_launches`."""
+
+
+def fastest_lines(
+    predictions: Sequence[Prediction], launched: InLaunches | None = None
+) -> Iterator[str]:
     """A sentence on the fastest of several devices for each network and batch size, one for sizes that are
-    alike; none where `fastest` is None.
+    alike; none where `fastest` is None. Another on the fastest in another launch if that is clearly faster.
     """
-    groups = groups_of(p for p in predictions if p.fits is not False)
+
+    def grouped(each: Iterable[Prediction]) -> dict[tuple[str, int], list[Prediction]]:
+        return groups_of(p for p in each if p.fits is not False)
+
+    groups = grouped(predictions)
+    others = {way: grouped(each) for way, each in (launched or {}).items()}
     networks, sizes = ({key[n] for key in groups} for n in (0, 1))
-    found = dict[tuple[str, str, str], dict[int, str]]()
-    for (network, size), its in groups.items():
-        times = {device_words(p): Rated(p.latency_ms, p.interval_ms, errors_of(p)) for p in its}
-        if len(times) < 2 or (first := fastest(its)) is None:
+    found = dict[tuple[str, str, str, str], dict[int, str]]()
+    for key, its in groups.items():
+        if len({*map(device_words, its)}) < 2 or (own := fastest(its)) is None:
             continue
-        of, best = f" for {network}" * (len(networks) > 1), device_words(first)
-        alike = apart_words(best, times, "; ")
-        found.setdefault((of, best, alike), {})[size] = milliseconds(first.latency_ms)
-    for (of, best, alike), each in found.items():
-        at = f" at batch {', '.join(map(str, each))}" * (len(sizes) > 1)
-        yield f"Fastest{at}{of}: {best}, {', '.join(each.values())}{alike}"
+        ways = ((w, one) for w, of in others.items() if (one := fastest(of.get(key, []))))
+        other = clearly_least(ways, lambda one: one[1].latency_ms, own.latency_ms)
+        for way, first in filter(None, (("", own), other)):
+            of, best = f" for {key[0]}" * (len(networks) > 1), device_words(first)
+            each = others[way][key] if way else its
+            times = {
+                device_words(p): Rated(p.latency_ms, p.interval_ms, errors_of(p)) for p in each
+            }
+            alike = apart_words(best, times, "; ")
+            found.setdefault((way, of, best, alike), {})[key[1]] = milliseconds(first.latency_ms)
+    for (way, of, best, alike), ms in found.items():
+        at = f" at batch {', '.join(map(str, ms))}" * (len(sizes) > 1)
+        launch = way and f" with --launch {way}"
+        yield f"Fastest{launch}{at}{of}: {best}, {', '.join(ms.values())}{alike}"
 
 
-def cheapest_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) -> Iterator[str]:
+def cheapest_lines(
+    predictions: Sequence[Prediction],
+    limits: Limits = NO_LIMITS,
+    launched: InLaunches | None = None,
+) -> Iterator[str]:
     """A sentence on the cheapest device for each network and batch size, one for sizes that are alike.
 
     Within limits, or if the devices have sizes of their own (auto): on the cheapest device and
-    size for each network.
+    size for each network. Another sentence on the cheapest in another launch if that is clearly cheaper.
     """
     networks = dict.fromkeys(plain(p.query.network) for p in predictions)
     sizes, devices = (
@@ -348,47 +376,70 @@ def cheapest_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS
     has_all = len(networks) * len(sizes) * len(devices) == len(predictions)
     by_size = len(sizes) > 1 and len(devices) > 1 and has_all and not limits
     at = "" if len(sizes) == 1 else " at batch {}"
-    found = dict[tuple[str, str, str], dict[int | None, str]]()
+    found = dict[tuple[str, str, str, str], dict[int | None, str]]()
     for network, size in product(networks, sizes if by_size else [None]):
-        priced = {
-            device_words(p) + at.format(p.batch_size) * (size is None): (p, price)
-            for p in predictions
-            if (price := p.dollars_per_million) is not None
-            and (plain(p.query.network), size or p.batch_size) == (network, p.batch_size)
-            and (not limits or limits.kept(p) in ("yes", "likely"))
-        }
-        ranked = {
-            name: Rated(price, scaled(p.interval_ms, price / (p.latency_ms or 1.0)), errors_of(p))
-            for name, (p, price) in priced.items()
-        }
-        if ranked:
-            best = min(ranked, key=lambda name: ranked[name].value)
-            of = f" for {network}" if len(networks) > 1 else ""
-            device = device_words(priced[best][0])  # its own batch sizes share its errors
-            rivals = {
-                n: r for n, r in ranked.items() if n == best or device_words(priced[n][0]) != device
-            }
-            alike = _with_one_host(best, priced) + apart_words(best, rivals, "; ")
-            found.setdefault((of, best, alike), {})[size] = f"${digits(ranked[best].value)}"
-    for (of, best, alike), prices in found.items():
+        ways = [
+            (
+                way,
+                {
+                    device_words(p) + at.format(p.batch_size) * (size is None): p
+                    for p in each
+                    if p.dollars_per_million is not None
+                    and (plain(p.query.network), size or p.batch_size) == (network, p.batch_size)
+                    and (not limits or limits.kept(p) in ("yes", "likely"))
+                },
+            )
+            for way, each in ({"": predictions} | dict(launched or {})).items()
+        ]
+        other = clearly_least(ways[1:], _least_dollars, _least_dollars(ways[0]))
+        for way, each in filter(None, (ways[0], other)):
+            if each:
+                best, price, alike = _cheapest_words(each)
+                of = f" for {network}" if len(networks) > 1 else ""
+                found.setdefault((way, of, best, alike), {})[size] = price
+    for (way, of, best, alike), prices in found.items():
         among = at.format(", ".join(map(str, prices))) * by_size
         within = f" {limits.words}" if limits else among
         different = {*prices.values()}
         busy = ", if always busy" * (limits.min_samples_per_s is not None)
-        each = ", ".join(different if len(different) == 1 else prices.values())
-        yield f"Cheapest{within}{of}: {best}, {each} a million samples{busy}{alike}"
+        each_price = ", ".join(different if len(different) == 1 else prices.values())
+        launch = way and f" with --launch {way}"
+        yield f"Cheapest{launch}{within}{of}: {best}, {each_price} a million samples{busy}{alike}"
 
 
-def _with_one_host(best: str, priced: Mapping[str, tuple[Prediction, float]]) -> str:
+def _least_dollars(way: tuple[str, Mapping[str, Prediction]]) -> float:
+    """The lowest price of a million samples in a launch; infinite without one."""
+    return min((p.dollars_per_million or 0.0 for p in way[1].values()), default=inf)
+
+
+def _cheapest_words(priced: Mapping[str, Prediction]) -> tuple[str, str, str]:
+    """The cheapest of predictions with a price; its price; a clause on those too close to call."""
+    ranked = dict[str, Rated]()
+    for name, p in priced.items():
+        price = p.dollars_per_million or 0.0
+        ends = scaled(p.interval_ms, price / (p.latency_ms or 1.0))
+        ranked[name] = Rated(price, ends, errors_of(p))
+    best = min(ranked, key=lambda name: ranked[name].value)
+    device = device_words(priced[best])  # its own batch sizes share its errors
+    rivals = {n: r for n, r in ranked.items() if n == best or device_words(priced[n]) != device}
+    alike = _with_one_host(best, priced) + apart_words(best, rivals, "; ")
+    return best, f"${digits(ranked[best].value)}", alike
+
+
+def _with_one_host(best: str, priced: Mapping[str, Prediction]) -> str:
     """A clause that hosts are assumed; "" if none is.
 
     It names the device that would be the cheapest if all had the slowest assumed host.
     """
-    waits = {name: p.host_ms for name, (p, _) in priced.items() if p.host_ms and by_assumed_host(p)}
+    waits = {name: p.host_ms for name, p in priced.items() if p.host_ms and by_assumed_host(p)}
     slowest = max(waits.values(), default=0.0)
-    other = min(priced, key=lambda n: priced[n][1] * slowest / waits.get(n, slowest or 1.0))
+
+    def dollars(name: str) -> float:
+        return (priced[name].dollars_per_million or 0.0) * slowest / waits.get(name, slowest or 1.0)
+
+    other = min(priced, key=dollars)
     said = f", assuming different hosts (if all had the slowest of them: {other})"
-    if waits and other == best and len({p.device for p, _ in priced.values()}) > 1:
+    if waits and other == best and len({p.device for p in priced.values()}) > 1:
         return ", by times of assumed hosts"
     return said * (other != best and bool(waits))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from lolat.device.fastest import SHORTER
 from lolat.graph.modes import COMPILED, GRAPH
 from lolat.parameters import BEST
 from lolat.training.choice import Choice, offer_words
@@ -15,8 +16,6 @@ from lolat.training.parallel import NONE
 
 MUCH_SHORTER = 0.8
 """Another execution mode is told if it takes at most this share of an iteration's time."""
-SHORTER = 0.9
-"""Another launch, or no checkpointing, is offered if it takes at most this share of the time or price."""
 AskAbout = Callable[..., Cost | None]
 """Answers the question of a choice with some arguments changed; None if it is refused."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from lolat.device.device import Device
 from lolat.device.execution_modes import TIED
+from lolat.device.fastest import SHORTER, clearly_least
 from lolat.device.question import AUTO, as_whole, ask_each, each_batch, is_one, no_device, several
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
@@ -22,7 +23,7 @@ from lolat.hardware.rental import ALMOST, rental_of
 from lolat.io.progress import OnProgress
 from lolat.io.results import Remark
 from lolat.parameters import BEST
-from lolat.training.alternatives import SHORTER, AskAbout, ask_about, uncheckpointed
+from lolat.training.alternatives import AskAbout, ask_about, uncheckpointed
 from lolat.training.auto_batch import NEAR_SPEED
 from lolat.training.best import best_of, smallest_update
 from lolat.training.choice import Choice, choice_words, offer_words, short_name
@@ -42,8 +43,9 @@ class Costs(Limited):
     `cheapest`, `fastest`, `frontier`: choices, as in `Cost`. `precision`: as asked for; "best": each device
     runs in its fastest precision and layout of images. `in_launch`: the "cheapest" and the "fastest" choice
     within the limits if all devices run in another launch than eager, and it is at least a tenth cheaper,
-    or faster. `offer`: where no choice keeps the limits, one that does so in another execution mode.
-    `without_checkpointing`: the cheapest choice so, with the same updates, if it is a tenth cheaper.
+    or faster; `launched`: the answers in each launch. `offer`: where no choice keeps the limits, one that
+    does so in another execution mode. `without_checkpointing`: the cheapest choice so, with the same
+    updates, if it is a tenth cheaper.
     `channels_last`: the time of images channels last by that of channels first, on the first device that
     runs in the latter by the user's precision.
     """
@@ -62,6 +64,7 @@ class Costs(Limited):
     frontier: tuple[Choice, ...]
     precision: str | None = None
     in_launch: Mapping[str, Choice] = field(default_factory=dict)
+    launched: Mapping[str, Costs] = field(default_factory=dict, repr=False)
     offer: Choice | None = None
     without_checkpointing: Choice | None = None
     channels_last: Mapping[str, float] = field(default_factory=dict)
@@ -321,18 +324,17 @@ def with_modes(costs: Costs) -> Costs:
         return joined(found, {}, costs.precision) if found else None
 
     every = choices_of(costs.answers)
-    launched = [all_asked(launch=way) for way in (COMPILED, GRAPH)] if every else []
+    each = {way: all_asked(launch=way) for way in (COMPILED, GRAPH) if every}
+    launched: dict[str, Costs] = {way: found for way, found in each.items() if found}
     in_launch = dict[str, Choice]()
     for name, value in WORTH.items() if every else ():
         # Beyond the limits, another launch may keep them.
         least = getattr(costs, name) or min(every, key=value)
-        # A graph is more work than a compiler: it has to gain on that.
-        for one in (getattr(found, name) for found in launched if found):
-            if one and value(one) < SHORTER * value(least):
-                in_launch[name] = least = one
-    ways = [all_asked(channels_last=True)] * bool(
-        costs.missed and costs.precision != BEST
-    ) + launched
+        bests = (getattr(found, name) for found in launched.values())
+        if one := clearly_least(bests, value, value(least)):
+            in_launch[name] = one
+    ways = [all_asked(channels_last=True)] * bool(costs.missed and costs.precision != BEST)
+    ways += launched.values()
     kept = (one for found in ways if found if (one := found.cheapest or found.fastest))
     offer = next(kept, None) if costs.missed else None
     lasts = dict[str, float]()
@@ -341,7 +343,7 @@ def with_modes(costs: Costs) -> Costs:
     if first and (last := asked(Choice.of(first, first.best), channels_last=True)):
         lasts[first.device] = last.best.iteration_ms / first.best.iteration_ms
     return replace(
-        costs, in_launch=in_launch, offer=offer, channels_last=lasts,
+        costs, in_launch=in_launch, launched=launched, offer=offer, channels_last=lasts,
         without_checkpointing=_cheaper_without_checkpointing(costs, asked),
     )  # fmt: skip
 

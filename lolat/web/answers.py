@@ -19,6 +19,7 @@ from lolat.api.profile_names import ALL
 from lolat.device.attribution import AtSize
 from lolat.device.budget import budget, largest_within, value_words
 from lolat.device.domain import Place, range_of
+from lolat.device.fastest import in_launches
 from lolat.device.prediction import Prediction
 from lolat.device.question import LatencyQuestion, Question
 from lolat.device.summary import called, not_alike
@@ -264,10 +265,13 @@ def _costs(form: Form, costs: Costs, on: str) -> SideBySide:
     def named(of: Any) -> Any:
         return replace(of, device=keys.get(of.device, of.device))
 
-    launched = {name: named(choice) for name, choice in costs.in_launch.items()}
-    made = joined([*map(named, costs.answers)], costs.left_out, costs.precision)
+    def joined_of(of: Costs) -> Costs:
+        return joined([*map(named, of.answers)], of.left_out, of.precision)
+
     others = {n: one and named(one) for n in OTHERS if [one := getattr(costs, n)]}
-    costs = replace(made, in_launch=launched, channels_last=costs.channels_last, **others)
+    others["in_launch"] = {name: named(choice) for name, choice in costs.in_launch.items()}
+    others["launched"] = {way: joined_of(one) for way, one in costs.launched.items()}
+    costs = replace(joined_of(costs), channels_last=costs.channels_last, **others)
     command = join(["lolat", "cost", form.network(), "--on", on, *form.options()])
     found = _several(form, costs, "The cheapest first")
     lines = [*found.lines, *left_out_lines(on_page(costs.left_out), None)]
@@ -424,7 +428,9 @@ def latency_comparison(
     every = [_labeled(p, n) for found in of_size for n, p in zip(names, found, strict=True)]
     sentences = [*filter(None, [assumed_hosts(every)])]
     if is_alike:
-        sentences += [*fastest_lines(every), *cheapest_lines(every)]
+        launched = in_launches(every)
+        sentences += fastest_lines(every, launched)
+        sentences += cheapest_lines(every, launched=launched)
     for predictions in of_size:
         lines = [(i, cards[i], p) for i, p in enumerate(predictions)]
         lines.sort(key=lambda line: (line[2].fits is False, line[2].latency_ms))

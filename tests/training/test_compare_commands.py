@@ -160,7 +160,7 @@ def test_several_gpus_are_ranked_in_their_fastest_precisions(
     ):
         lines = lolat.done(*same).out.splitlines()
         assert "vs. first" in lines[0]
-        assert [x.partition(":")[0] for x in lines if x.startswith("Cheapest")] == [
+        assert [x.partition(":")[0] for x in lines if x.startswith("Cheapest at")] == [
             "Cheapest at batch 1", "Cheapest at batch 64"
         ]  # fmt: skip
 
@@ -185,7 +185,7 @@ def test_the_cheapest_by_hosts_that_differ_says_so(lolat: Command, prices: str, 
     ask = ("predict", net, "--on", "rtx-4090,rtx-3090", "--prices", prices)
 
     def cheapest(*more: object) -> str:
-        (line,) = (x for x in lolat.done(*ask, *more).out.splitlines() if x.startswith("Cheapest"))
+        (line,) = (x for x in lolat.done(*ask, *more).out.splitlines() if x.startswith("Cheapest:"))
         return line
 
     with_one = {
@@ -341,7 +341,7 @@ def test_each_price_of_a_million_samples(lolat: Command, prices: str, net: str) 
     low, high = (ms / answers[other]["latency_ms"] for ms in answers[other]["interval_ms"])
     most = answers[cheapest]["interval_ms"][1] / answers[cheapest]["latency_ms"]
     alike = ratio <= most or ratio * low <= 1.0 <= ratio * high
-    (line,) = (x for x in lolat.done(*ask).out.splitlines() if x.startswith("Cheapest"))
+    (line,) = (x for x in lolat.done(*ask).out.splitlines() if x.startswith("Cheapest:"))
     told = f"; too close to call against {other.partition('-')[0]} (+{100 * (ratio - 1):.2g} %)"
     assert line.endswith(told) == alike
 
@@ -457,6 +457,6 @@ def test_one_machine_as_cheap_as_several_is_named(lolat: Command, tmp_path: Path
     v100, a100 = (c["options"][0]["dollars"] for c in lolat.json(*ask)["answers"])
     for factor, is_near in ((1.05, True), (1.15, False)):
         listed(tmp_path, "one,1,V100-32GB,1", f"four,{4 * factor * v100 / a100},A100,4")
-        (line,) = (x for x in lolat.done(*ask).out.splitlines() if x.startswith("Cheapest"))
+        (line,) = (x for x in lolat.done(*ask).out.splitlines() if x.startswith("Cheapest:"))
         assert "4 separate machines over 10 Gbit/s, assumed" in line
         assert ("; on one machine: 4 x a100 in fp32" in line) == is_near
