@@ -32,6 +32,8 @@ HEADROOM = ("headroom_rate", "headroom")
 """Attributes of the chosen row that an answer has in JSON."""
 LEAST_WAIT = 0.001
 """Least share of a token's time in waiting for memory that is reported."""
+RATE = "rate"
+"""The name of the rate, beside those of times with a limit."""
 SPLIT = ("tensor_parallel", "expert_parallel", "attention_data_parallel")
 """The numbers that say how a model is split over the GPUs of a replica."""
 
@@ -48,15 +50,16 @@ class ServingConfig(Result):
     that fit; 0 if the weights do not: then there are no times. `e2e_ms`: time of a whole request.
     `breakdown`: ms of an output token by part. `intervals_ms`: intervals of further times, by name, as
     "ttft_p90". `percentiles_ms`: times of the percentile that was asked for. `saturated`: True if more
-    requests arrive than the `largest_rate` a second that is served; `utilization`: the rate as a fraction
-    of it. `headroom_rate`: the most requests a second at which the best row of a rate keeps the limits;
-    `sure_rate`: those at which the ends of its intervals do, None if they do not at the rate asked for.
-    `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a million output tokens and
-    their prompts; `dollars_per_month`: for 730 hours. `rented`: the machines that cost `dollars_per_hour`;
-    `rented_gpus`: all of their GPUs. `within`: True if it fits and keeps the limits. `verdicts`: by limit,
-    "ttft" and "tpot", "yes" if the whole interval keeps it, "likely" if the time does, else "unlikely", or
-    "no" if no part of the interval does; of `sure` "yes" or "no". `in_domain`: True if such loads were
-    served and their operations timed; `extrapolated`: why not, in words.
+    requests arrive than the `largest_rate` a second that do not pile up; `largest_rate_interval`: its ends;
+    `utilization`: the rate as a fraction of it. `backlog_rate`: the requests a second that are served once
+    they have piled up. `headroom_rate`: the most requests a second at which the best row of a rate keeps
+    the limits; `sure_rate`: those at which the ends of its intervals do, None if they do not at the rate
+    asked for. `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a million output
+    tokens and their prompts; `dollars_per_month`: for 730 hours. `rented`: the machines that cost
+    `dollars_per_hour`; `rented_gpus`: all of their GPUs. `within`: True if it fits and keeps the limits.
+    `verdicts`: by limit, "ttft" and "tpot", "yes" if the whole interval keeps it, "likely" if the time
+    does, else "unlikely", or "no" if no part of the interval does; of `sure` "yes" or "no". `in_domain`:
+    True if such loads were served and their operations timed; `extrapolated`: why not, in words.
     """
 
     model: str
@@ -93,6 +96,8 @@ class ServingConfig(Result):
     request_rate: float | None = None
     requests_per_s: float | None = None
     largest_rate: float | None = None
+    largest_rate_interval: tuple[float, float] | None = None
+    backlog_rate: float | None = None
     saturated: bool | None = None
     utilization: float | None = None
     e2e_ms: float | None = None
@@ -156,19 +161,34 @@ class ServingConfig(Result):
     def _limited(
         self, asked: ServingQuestion
     ) -> list[tuple[str, float, tuple[float, float] | None, float]]:
-        """(name, ms, interval, limit) of each time that has a limit, at the percentile asked for."""
+        """(name, ms, interval, limit) of each time that has a limit, at the percentile asked for.
+
+        The last one is the rate, whose limit is the largest one; the error of that one is its own.
+        """
         limits = {"tpot": asked.max_tpot_ms, "ttft": asked.max_ttft_ms}
         both = zip(limits.items(), self.judged(asked.percentile), strict=True)
-        return [(n, ms, ends, limit) for (n, limit), (ms, ends) in both if limit and ms]
+        found = [(n, ms, ends, limit) for (n, limit), (ms, ends) in both if limit and ms]
+        if (rate := self.request_rate) and (most := self.largest_rate):
+            low, high = self.largest_rate_interval or (most, most)
+            found.append((RATE, rate, (rate * most / high, rate * most / low), most))
+        return found
 
     def _factors(self, asked: ServingQuestion) -> list[tuple[float, str, str]]:
         """(factor of each time to its limit, name of the time, limit in words)."""
         of = {"tpot": "a token", "ttft": "to the first token"}
         found = list[tuple[float, str, str]]()
-        for name, ms, ends, limit in self._limited(asked):
-            most = ms if asked.sure is None else ends[1] if ends else math.inf
-            found.append((most / limit, name, f"{milliseconds(limit)} {of[name]}"))
+        for name, value, ends, limit in self._limited(asked):
+            most = value if asked.sure is None else ends[1] if ends else math.inf
+            words = f"{milliseconds(limit)} {of[name]}" if name in of else self._served_words(asked)
+            found.append((most / limit, name, words))
         return found
+
+    def _served_words(self, asked: ServingQuestion) -> str:
+        """Return the rate that is served, surely if that is asked for, in words."""
+        most, ends = self.largest_rate or 0.0, self.largest_rate_interval
+        if asked.sure is None or not ends:
+            return f"{digits(most)} requests/s that are served"
+        return f"{digits(ends[0])} requests/s that are surely served"
 
     def judge(self, asked: ServingQuestion) -> dict[str, str]:
         """Return `verdicts`; {} for a row that is overloaded or has no times."""
@@ -176,24 +196,27 @@ class ServingConfig(Result):
         return {
             name: within_limit(ms, ends, limit, is_sure).lower()
             for name, ms, ends, limit in limited
+            if name != RATE
         }
 
     def is_sure(self, asked: ServingQuestion, end: int = 1) -> bool:
         """Return True if the intervals of the times end within the limits; `end` 0: if they begin there."""
         return all(ends[end] <= limit for _, _, ends, limit in self._limited(asked) if ends)
 
-    def chance(self, asked: ServingQuestion) -> int:
-        """Return the probability of the limit that is least sure to be kept, in steps of 5 %.
+    def chance(self, asked: ServingQuestion) -> tuple[int, bool]:
+        """Return the probability of the limit that is least sure to be kept, in steps of 5 %, and True if
+        that limit is the largest rate.
 
-        Logarithms of times are taken as normal, as their intervals are.
+        Logarithms are taken as normal, as the intervals are.
         """
-        chances = [1.0]
-        for _, ms, ends, limit in self._limited(asked):
-            if ends:
-                room = math.log(limit / ms) / math.log(ends[1] / ms)
+        chances = [(1.0, False)]
+        for name, value, ends, limit in self._limited(asked):
+            if ends and ends[1] > value:
+                room = math.log(limit / value) / math.log(ends[1] / value)
                 error = room * normal_quantile(asked.coverage) / math.sqrt(2.0)
-                chances.append((1.0 + math.erf(error)) / 2.0)
-        return 5 * round(20.0 * min(chances))
+                chances.append(((1.0 + math.erf(error)) / 2.0, name == RATE))
+        least, is_rate = min(chances)
+        return 5 * round(20.0 * least), is_rate
 
     def over_words(self, asked: ServingQuestion) -> str:
         """Return in words how far the row is over the limit that it misses most."""
@@ -242,7 +265,7 @@ class ServingConfig(Result):
     def shortage(self) -> str:
         """The part of its load that a row serves, in words; "" if it serves all."""
         if self.saturated:
-            served = digits(self.largest_rate or 0.0)
+            served = digits(self.requests_per_s or 0.0)
             return f"overloaded, serves {served} of {self.request_rate:g} requests/s"
         of = f"{self.largest_concurrency:,} of {self.concurrency:,g} requests"
         return "" if self.fits else f"room for {of} at once"
@@ -253,6 +276,12 @@ class ServingConfig(Result):
         is_rate, waiting = self.request_rate is not None, (self.breakdown or {}).get("waiting")
         is_long = (waiting or 0.0) > LEAST_WAIT * (self.tpot_ms or 0.0)
         return not self.saturated and (not self.fits or (is_rate and is_long))
+
+    @property
+    def may_pile_up(self) -> bool:
+        """True if only the ends of the largest rate miss limits that are to be kept surely."""
+        is_kept = self.fits and not self.saturated and {*(self.verdicts or {}).values()} <= {"yes"}
+        return self.within is False and is_kept and self.request_rate is not None
 
     @property
     def is_idle(self) -> bool:

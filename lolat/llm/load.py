@@ -192,10 +192,17 @@ class Load:
         """Tokens of a prompt that are computed."""
         return self.input_tokens - min(self.cached_tokens, self.input_tokens - 1.0)
 
-    def drawn(self, at_once: int, front_ms: float, running: int | None = None) -> Requests:
+    def drawn(
+        self,
+        at_once: int,
+        front_ms: float,
+        running: int | None = None,
+        counted_requests: int = REQUESTS,
+    ) -> Requests:
         """Return the requests, `at_once` of them at any time, at a rate on average.
 
         `running`: those of a steady load that decode from the start; None: all at once.
+        `counted_requests`: those of a steady load at a rate.
         """
         running = at_once if running is None else min(running, at_once)
         rng = np.random.default_rng(SEED)
@@ -208,7 +215,7 @@ class Load:
             is_steady = False
         elif is_steady:
             begin, blocks = at_once * (2 - is_closed), STRATA * -(-at_once // STRATA)
-            counted = slice(begin, begin + (blocks if is_closed else REQUESTS))
+            counted = slice(begin, begin + (blocks if is_closed else counted_requests))
             number = counted.stop + 2 * at_once + STRATA
         if arrivals is None and not is_closed:
             gaps = np.ones(number) if self.arrivals == EVEN else rng.exponential(1.0, number)

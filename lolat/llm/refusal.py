@@ -54,7 +54,10 @@ def no_row(
     elif asked.sure is not None:
         ends = (milliseconds(e[1]) for _, e in reversed(near.judged(asked.percentile)) if e)
         slow = "not surely fast enough" if near.keeps(replace(asked, sure=None)) else "too slow"
-        short = f"{slow} {under}{on}: {times} ({asked.sure:g} % sure: up to {' and '.join(ends)})"
+        sure = f"{asked.sure:g} % sure: up to {' and '.join(ends)}"
+        if near.may_pile_up:
+            slow, sure = "may be overloaded", near.over_words(asked)
+        short = f"{slow} {under}{on}: {times} ({sure})"
     else:
         is_near = near.may_keep(asked)
         likely, error = "likely " * is_near, ", less than the error of these times" * is_near

@@ -1,4 +1,4 @@
-"""A server of a language model under a load: the times of its requests, and the largest rate."""
+"""A server of a language model under a load: the times of its requests, and the largest rates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from lolat.arrays import np
 from lolat.llm.frameworks import BatchLimits, FrameworkOverheads
 from lolat.llm.gpu import GPU
-from lolat.llm.load import MOST_AT_ONCE, STRATA, Load, Trace
+from lolat.llm.load import MOST_AT_ONCE, REQUESTS, STRATA, Load, Trace
 from lolat.llm.scheduler import (
     Event,
     Requests,
@@ -23,8 +23,14 @@ from lolat.llm.scheduler import (
 )
 from lolat.llm.steps import STEP_PARTS, Deployment, StepParts, cache_room, each_ms, step_parts
 
-MORE_WAIT = 1.5
-"""Requests at once, for each that can run, among which some always wait."""
+MORE_WAIT, NEARLY = 1.5, 0.9
+"""Requests at once, for each that can run, among which some always wait; and among which none does."""
+ROOM_REQUESTS, SPARE = 4000, 5.0
+"""Requests at a rate that are simulated to see whether they pile up, and the standard deviations of their
+number at the server for which there is room above the mean. With room for 3 they piled up within 40,000
+requests in one of five deployments, with room for 4 in none."""
+RATE_STEP = 1.02
+"""Ratio of two rates that are not told apart."""
 STEADY = 20
 """Iterations towards the number of requests at once at a rate."""
 
@@ -90,14 +96,16 @@ class Server:
         tokens, sequences = max(self.rule.tokens, most), self.rule.sequences
         return step_parts(self.gpu, self.deployment, tokens, sequences, self.longest)
 
-    def simulate(self, load: Load, overheads: FrameworkOverheads) -> tuple[Requests, Simulated]:
-        """Simulate a load."""
+    def simulate(
+        self, load: Load, overheads: FrameworkOverheads, number: int = REQUESTS
+    ) -> tuple[Requests, Simulated]:
+        """Simulate a load; `number`: of the requests at a rate, if the load has none itself."""
         at_once = int(min(max(load.concurrency, 1.0), MOST_AT_ONCE))
         table = self._table(load, overheads, at_once)
         running = None if load.request_rate else self.most_running(load)
         if load.request_rate and not load.requests:
             at_once = self._steady(load, table)
-        requests = load.drawn(at_once, overheads.front_ms, running)
+        requests = load.drawn(at_once, overheads.front_ms, running, number)
         return requests, simulate(table, self.rule, requests)
 
     def _table(self, load: Load, overheads: FrameworkOverheads, at_once: int) -> StepTable:
@@ -188,6 +196,32 @@ class Server:
         return parts.of(np.array([each], float), rule)[0]
 
     def largest_rate(self, load: Load, overheads: FrameworkOverheads) -> float:
+        """Return the most requests a second, to RATE_STEP, that do not pile up as they arrive.
+
+        A server whose cache is full preempts requests and computes them again, so that fewer leave than of
+        one that is nearly full: between `backlog_rate` and this rate a queue that is there stays.
+        """
+        low = self.backlog_rate(load, overheads)
+        at_once = max(NEARLY * self.most_running(load), 1.0)
+        nearly = replace(load, request_rate=0.0, requests=0, concurrency=at_once)
+        high = self.times(nearly, overheads).requests_per_s
+        while high > RATE_STEP * low:
+            rate = math.sqrt(low * high)
+            low, high = (rate, high) if self._has_room(load, rate, overheads) else (low, rate)
+        return low
+
+    def _has_room(self, load: Load, rate: float, overheads: FrameworkOverheads) -> bool:
+        """Return True if requests at a rate can all run: SPARE more than on average, or all of a trace."""
+        arrivals = load.arrivals
+        trace = arrivals.at_rate(rate) if isinstance(arrivals, Trace) else None
+        one = replace(load, request_rate=rate, requests=0, arrivals=trace or arrivals)
+        requests, found = self.simulate(one, overheads, ROOM_REQUESTS)
+        left = np.searchsorted(np.sort(found.end_ms), found.arrival_ms)
+        there = (np.arange(1, len(left) + 1) - left)[requests.counted]
+        most = there.max() if trace else there.mean() + SPARE * there.std()
+        return bool(most <= self.most_running(load))
+
+    def backlog_rate(self, load: Load, overheads: FrameworkOverheads) -> float:
         """Return the requests a second that leave while others always wait for a place."""
         running, front_ms = self.most_running(load), overheads.front_ms
         at_once = min(math.ceil(MORE_WAIT * running), MOST_AT_ONCE) + 1

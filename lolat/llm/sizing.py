@@ -173,8 +173,14 @@ class Sizing:
 
     @cached_property
     def largest_rate(self) -> float:
-        """Requests a second that one replica serves."""
+        """The most requests a second that do not pile up at one replica."""
         each = self.server.largest_rate(self.asked.loads()[0], self.gpu.section.overheads)
+        return each * self.deployment.attention_data_parallel
+
+    @cached_property
+    def backlog_rate(self) -> float:
+        """Requests a second that one replica serves if they have piled up."""
+        each = self.server.backlog_rate(self.asked.loads()[0], self.gpu.section.overheads)
         return each * self.deployment.attention_data_parallel
 
     @cached_property
@@ -340,7 +346,7 @@ class Sizing:
         if rate is None and load.concurrency * groups != row.concurrency:
             done *= row.concurrency / (load.concurrency * groups)  # the last group has fewer
         is_saturated = rate is not None and rate > self.largest_rate * row.replicas
-        done = self.largest_rate * row.replicas if is_saturated else done
+        done = self.backlog_rate * row.replicas if is_saturated else done
         # Replicas of a trace have each nth request: the answers of one are not those of all.
         is_trace = isinstance(load.arrivals, Trace)
         speed = done * (load.output_tokens if is_trace else float(times.output_tokens.mean()))
@@ -358,10 +364,39 @@ class Sizing:
             "dollars_per_hour": dollars, "dollars_per_month": month, "rented": machines,
             "rented_gpus": rented,
             "breakdown": dict(zip(BREAKDOWN, self._breakdown(step, times), strict=True)),
-            "requests_per_s": done, "largest_rate": self.largest_rate * row.replicas if rate else None,
-            "utilization": min(rate / (self.largest_rate * row.replicas), 1.0) if rate else None,
-            "saturated": is_saturated if rate else None, "e2e_ms": float(times.e2e_ms.mean()),
+            "requests_per_s": done, "e2e_ms": float(times.e2e_ms.mean()),
+        } | self._capacity(row, load, times.step, prompt)  # fmt: skip
+
+    def _capacity(
+        self, row: ServingConfig, load: Load, step: np.ndarray, prompt: np.ndarray
+    ) -> dict[str, Any]:
+        """Return the fields of a row at a rate that compare it with the largest one.
+
+        The interval is that of the times in which a full server computes prompts and tokens.
+        """
+        if not (rate := row.request_rate):
+            return {}
+        most, each = self.largest_rate * row.replicas, each_ms(self.gpu.section.overheads)
+        prompts = min(1e-3 * most / row.groups * float(prompt @ each), 1.0)
+        sizes = self.server.most_running(load), load.input_tokens, load.output_tokens
+        of, computed = (self.gpu, self.deployment, sizes), load.new_tokens / load.input_tokens
+        both = interval(*of, step)[:2], interval(*of, prompt, computed)[:2]
+        low, high = (
+            (1.0 - prompts) * token + prompts * first for token, first in zip(*both, strict=True)
+        )
+        ends = self._widened(most, (most / high, most / low))
+        return {
+            "largest_rate": most, "largest_rate_interval": ends, "saturated": rate > most,
+            "backlog_rate": self.backlog_rate * row.replicas, "utilization": min(rate / most, 1.0),
         }  # fmt: skip
+
+    def _widened(self, value: float, ends: tuple[float, float]) -> tuple[float, float]:
+        """Return the ends of a value's interval with the coverage that is asked for, of a normal error."""
+        if self.asked.sure is None:
+            return ends
+        wider = normal_quantile(self.asked.coverage) / normal_quantile(COVERAGE)
+        low, high = (value * (end / value) ** wider for end in ends)
+        return low, high
 
     def _rented(self, replicas: int) -> tuple[float | None, str | None, int, int | None]:
         """Return US$ an hour and the name of the cheapest machines that hold each replica whole, None
@@ -417,10 +452,7 @@ class Sizing:
             here = times_ms[f"{time}_p{at}"] = float(np.interp(rank, ranks, ordered[time]))
             factors = tail([end / mean[time] for end in ends[time]], time, experts, at)
             ends[f"{time}_p{at}"] = here * factors[0], here * factors[1]
-        if self.asked.sure is not None:  # of a normal error
-            wider = normal_quantile(self.asked.coverage) / normal_quantile(COVERAGE)
-            ends = {n: (at * (low / at) ** wider, at * (high / at) ** wider)
-                    for n, (low, high) in ends.items() for at in [(mean | times_ms)[n]]}  # fmt: skip
+        ends = {name: self._widened((mean | times_ms)[name], both) for name, both in ends.items()}
         tpot, ttft = ends.pop("tpot"), ends.pop("ttft")
         asked = f"_p{self.asked.percentile}"
         usual = {f"{name}_p{at}" for name in ms for at in PERCENTILES}

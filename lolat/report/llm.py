@@ -86,6 +86,7 @@ def row_words(row: ServingConfig, best: str = "") -> str:
     if row.saturated:
         return row.shortage
     words = "beyond the limits" if row.fits and row.within is False else best
+    words = "may be overloaded" if row.may_pile_up else words
     outside = "extrapolated" if row.in_domain is False else ""
     waits = "waits for memory" if row.waits_for_memory else ""
     idle = (row.rented_gpus or row.gpus) - row.gpus
@@ -265,7 +266,8 @@ def _best_lines(answer: ServingAnswer) -> Iterator[str]:
             yield from holds_words(best, asked)
             yield from _surely_words(best, sure.get(load), asked)
         elif row.request_rate is not None:
-            yield f"No row keeps the limits{of}."
+            is_timed = asked.max_tpot_ms or asked.max_ttft_ms
+            yield f"No row {'keeps the limits' if is_timed else 'serves all requests'}{of}."
     yield from near_lines(answer.near, asked, len(loads) == 1)
     yield from other_dtype_lines(answer.other_dtypes, asked, len(loads) == 1)
 
@@ -324,6 +326,8 @@ def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Itera
     if any(row.tpot_interval_ms for row in rows):
         at = asked.percentile
         fast = "" if at is None else f"P{at}: {at} % of the requests are as fast or faster. "
+        if at is None and any(row.request_rate for row in rows):
+            fast = "Times are means over requests; --percentile 95 judges slow ones. "
         yield f"{fast}low .. high: the {percent(asked.coverage)} interval of the prediction."
     if asked.max_tpot_ms or asked.max_ttft_ms:
         is_sure = (
@@ -394,9 +398,8 @@ def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
     """The most requests a second within the limits, in words, and how surely."""
     is_limited = bool(asked.max_tpot_ms or asked.max_ttft_ms)
     is_sure = asked.sure is not None or bool(row.sure_rate)
-    holds = "the queue stays finite"
-    if is_limited:
-        holds = "the limits hold" if is_sure else "the limits likely hold"
+    what = ("the limits", "hold") if is_limited else ("the queue", "stays finite")
+    holds = f"{what[0]}{'' if is_sure else ' likely'} {what[1]}"
     if not has_more(row):
         words = f"{holds} at {room(row)} requests/s, with less than 2 % to spare"
         words += " in the bursts of these arrivals" * isinstance(asked.arrivals, Trace)
@@ -404,10 +407,6 @@ def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
         words = f"{holds} up to {room(row)} requests/s ({percent(row.headroom or 0.0)} more)"
     if asked.sure is not None:
         return words
-    if not is_limited:
-        (ms, ends), _ = row.judged(asked.percentile)
-        is_in_error = ends and has_more(row) and (row.headroom or 0.0) < ends[1] / ms - 1.0
-        return words + ", within the error of these times" * bool(is_in_error)
     if not has_more(row):
         return words if is_sure else f"{words}, but not surely: {_chance(row, asked)}"
     if not row.sure_rate:
@@ -418,8 +417,9 @@ def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
 def _chance(row: ServingConfig, asked: ServingQuestion) -> str:
     """The probability with which a row that does not surely keep the limits does, in words."""
     sure = round(50.0 * (1.0 + asked.coverage))  # of the upper end of an interval
-    chance = row.chance(asked)
-    return f"a chance of {f'about {chance}' if chance < sure else f'just under {sure}'} %"
+    chance, is_rate = row.chance(asked)
+    words = f"a chance of {f'about {chance}' if chance < sure else f'just under {sure}'} %"
+    return f"{words} that requests do not pile up" if is_rate else words
 
 
 def has_more(row: ServingConfig) -> bool:

@@ -53,16 +53,17 @@ def test_without_a_limit_of_times_the_queue_is_finite_up_to_a_rate_that_is_round
     answer = MODEL.llm(LARGE, 1000, 200, request_rate=2.0, tensor_parallel=1, gpus=1)
     most = answer.chosen.largest_rate
     assert 0.98 * most <= answer.chosen.headroom_rate <= most  # steps are of 2 % or less
-    error = answer.chosen.tpot_interval_ms[1] / answer.chosen.tpot_ms - 1.0
     alone = replace(answer.chosen, headroom_rate=2.0)
     full = replace(answer, chosen=alone, served=(alone,)).report()
     assert "The queue stays finite at 2 requests/s, with less than 2 % to spare." in full
+    assert answer.chosen.sure_rate == pytest.approx(
+        answer.chosen.largest_rate_interval[0], rel=0.02
+    )
     for rate, shown in ((2.04, "2.04"), (3.719, "3.71"), (28.99, "28.9"), (12345.0, "12,300")):
         told = replace(answer.chosen, headroom_rate=rate)
         found = replace(answer, chosen=told, served=(told,))
         text = "\n".join(lines_of(llm_lines(found)))
         assert f"The queue stays finite up to {shown} requests/s" in text
-        assert ("more), within the error of these times" in text) == (rate / 2.0 - 1.0 < error)
 
 
 def test_the_fewest_replicas_that_keep_the_limits() -> None:
@@ -97,7 +98,7 @@ def test_gpus_of_which_no_number_keeps_the_limits_are_left_out_with_their_time()
     assert f"{milliseconds(alone[0].tpot_ms)} per output token" in told
     with pytest.raises(AnswerIsNo) as caught:
         MODEL.llm(LARGE, 1000, 200, request_rate=1e5, gpus=8, **ask)
-    most = max(row["largest_rate"] for row in caught.value.answer["rows"])
+    most = max(row["backlog_rate"] for row in caught.value.answer["rows"])
     assert f"overloaded, serves {digits(most)} of 100000 requests/s" in str(caught.value)
 
 
@@ -164,7 +165,7 @@ def test_rates_of_which_each_replica_has_as_much_are_simulated_once(
 
 
 def test_a_load_that_saturates_is_told() -> None:
-    """Above the largest rate the tokens a second stay those of the largest rate."""
+    """Above the largest rate the tokens a second are those of requests that have piled up."""
     one = {"tensor_parallel": 1, "gpus": 1}
     most = MODEL.llm(LARGE, 1000, 200, request_rate=1.0, **one).chosen.largest_rate
     assert most is not None
@@ -176,7 +177,7 @@ def test_a_load_that_saturates_is_told() -> None:
         MODEL.llm(LARGE, 1000, 200, request_rate=2.0 * most, **one)
     [told] = caught.value.answer["rows"]
     assert (told["saturated"], told["within"], told["fits"]) == (True, False, True)
-    assert told["tokens_per_s"] == pytest.approx(200 * told["largest_rate"])
+    assert told["tokens_per_s"] == pytest.approx(200 * told["backlog_rate"])
     assert any("overloaded" in remark for remark in caught.value.answer["warnings"])
     assert "overloaded, serves " in str(caught.value)
     assert "first token" not in str(caught.value)  # which grows with the queue
@@ -353,8 +354,25 @@ def test_an_overloaded_row_has_no_times_in_the_table() -> None:
     lines = llm_parts(answer)[1].cells
     assert over.ttft_ms > 1e4
     assert not any(cell.endswith((" s", " ms")) for cell in lines[1])
-    assert lines[1][-1] == f"overloaded, serves {digits(over.largest_rate)} of 10000 requests/s"
+    assert lines[1][-1] == f"overloaded, serves {digits(over.backlog_rate)} of 10000 requests/s"
     assert sum(cell.endswith((" s", " ms")) for cell in lines[0]) == 3
+
+
+def test_a_rate_is_surely_served_up_to_the_lower_end_of_the_largest_one() -> None:
+    """Limits of times that are far away leave the rate to decide, for a row and for `sure`."""
+    one = {"tensor_parallel": 1, "gpus": 1, "max_tpot_ms": 1e4, "max_ttft_ms": 1e5}
+    low, high = MODEL.llm(LARGE, 1000, 200, request_rate=1.0, **one).chosen.largest_rate_interval
+    below, above = (MODEL.llm(LARGE, 1000, 200, request_rate=f * low, **one) for f in (0.99, 1.01))
+    assert (below.chosen.is_sure(below.asked), above.chosen.is_sure(above.asked)) == (True, False)
+    assert above.chosen.sure_rate is None
+    assert "a chance of just under 95 % that requests do not pile up" in above.report()
+    assert MODEL.llm(LARGE, 1000, 200, request_rate=0.99 * low, sure=90.0, **one).chosen.within
+    with pytest.raises(AnswerIsNo, match="may be overloaded on 1 GPU") as caught:
+        MODEL.llm(LARGE, 1000, 200, request_rate=1.1 * low, sure=90.0, **one)
+    words = f"10 % over the {digits(low)} requests/s that are surely served"
+    assert words in str(caught.value)
+    narrow = MODEL.llm(LARGE, 1000, 200, request_rate=0.99 * low, sure=50.0, **one).chosen
+    assert low < narrow.largest_rate_interval[0] < narrow.largest_rate < high
 
 
 @given(low=st.integers(-500, 500), data=st.data())

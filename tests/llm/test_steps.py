@@ -225,18 +225,36 @@ def test_requests_at_a_rate() -> None:
 
 
 @pytest.mark.parametrize(("gib", "framework"), [(80.0, "vllm"), (24.0, "vllm"), (24.0, "trtllm")])
-def test_the_largest_rate_is_that_of_a_server_that_too_many_requests_reach(
+def test_the_backlog_rate_is_that_of_a_server_that_too_many_requests_reach(
     gib: float, framework: str
 ) -> None:
     """Requests that leave a second while twice as many arrive, with a cache that fills up or does not."""
     sheet = msgspec.structs.replace(SHEET, memory_gib=gib)
     one = server(longest=1500.0, sheet=sheet, framework=framework)
-    most = one.largest_rate(Load(1000, 500), OVERHEADS)
+    most = one.backlog_rate(Load(1000, 500), OVERHEADS)
     many = Load(1000 / 0.91, 500 / 0.91, request_rate=2.0 * most, range_ratio=0.82)
     _, found = one.simulate(many, OVERHEADS)
     end = np.sort(found.end_ms[~np.isnan(found.end_ms)])
     end = end[len(end) // 3 : -50]
     assert 1e3 * (len(end) - 1) / (end[-1] - end[0]) == pytest.approx(most, rel=0.025)
+
+
+@pytest.mark.parametrize("framework", ["vllm", "trtllm"])
+def test_requests_at_the_largest_rate_do_not_pile_up_and_at_a_tenth_more_do(framework: str) -> None:
+    """20,000 requests, seven hours of them: those at the server when the last one comes have room.
+
+    Only a server that preempts serves fewer of those that have piled up than it can serve.
+    """
+    sheet = msgspec.structs.replace(SHEET, memory_gib=120.0)
+    one, load = server(longest=1500.0, sheet=sheet, framework=framework), Load(1000, 500)
+    most, backlog = (of(load, OVERHEADS) for of in (one.largest_rate, one.backlog_rate))
+    assert (most > 1.05 * backlog) == (framework == "vllm")
+    for factor in (0.99, 1.1):
+        at_rate = Load(1000, 500, request_rate=factor * most)
+        requests, found = one.simulate(at_rate, OVERHEADS, 20_000)
+        last = found.arrival_ms[requests.counted][-1]
+        there = np.sum(found.arrival_ms <= last) - np.sum(found.end_ms < last)
+        assert (there > 2 * one.most_running(load)) == (factor > 1.0)
 
 
 def test_long_prompts_fill_each_step_of_a_server() -> None:
@@ -274,9 +292,9 @@ def test_one_long_request_of_a_log_takes_no_more_memory_than_its_own() -> None:
         load = Load(*trace.mean_tokens, request_rate=1.0, arrivals=trace)
         one = Server(GPU(section(sheet=sheet)), Deployment(EIGHT, 1, 1, B, B, B), load.longest,
                      tokens=load.tokens)  # fmt: skip
-        rates.append(one.largest_rate(load, OVERHEADS))
+        rates.append(one.backlog_rate(load, OVERHEADS))
     # Requests of a load differ a little, and some are preempted; equal ones leave in turn.
-    assert rates[0] == pytest.approx(one.largest_rate(Load(1000, 500), OVERHEADS), rel=0.07)
+    assert rates[0] == pytest.approx(one.backlog_rate(Load(1000, 500), OVERHEADS), rel=0.07)
     assert 0.8 < rates[1] / rates[0] < 1.01
 
 
