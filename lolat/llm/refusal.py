@@ -52,12 +52,7 @@ def no_row(
     elif near.shortage:
         short = f"{near.shortage} {on}"
     elif asked.sure is not None:
-        ends = (milliseconds(e[1]) for _, e in reversed(near.judged(asked.percentile)) if e)
-        slow = "not surely fast enough" if near.keeps(replace(asked, sure=None)) else "too slow"
-        sure = f"{asked.sure:g} % sure: up to {' and '.join(ends)}"
-        if near.may_pile_up:
-            slow, sure = "may be overloaded", near.over_words(asked)
-        short = f"{slow} {under}{on}: {times} ({sure})"
+        short = _not_sure(near, asked, f"{under}{on}: {times}")
     else:
         is_near = near.may_keep(asked)
         likely, error = "likely " * is_near, ", less than the error of these times" * is_near
@@ -79,6 +74,15 @@ def no_row(
         message, made.to_dict(), made=made, told=told, short=short, off=near.off(asked),
         links=links[0] * (links[0] != made.device),
     )  # fmt: skip
+
+
+def _not_sure(near: ServingConfig, asked: ServingQuestion, times: str) -> str:
+    """Return why a row does not surely keep the limits, around its `times` in words."""
+    if near.may_pile_up:
+        return f"may be overloaded {times} ({near.over_words(asked)})"
+    ends = (milliseconds(e[1]) for _, e in reversed(near.judged(asked.percentile)) if e)
+    slow = "not surely fast enough" if near.keeps(replace(asked, sure=None)) else "too slow"
+    return f"{slow} {times} ({asked.sure:g} % sure: up to {' and '.join(ends)})"
 
 
 def _in_dtype(row: ServingConfig | None, asked: ServingQuestion) -> str:
