@@ -151,7 +151,7 @@ def step_table(graph: Graph, mode: Mode) -> np.ndarray:
         steps.operation = position
         for tensor, have, want in lowering.conversions(operation):  # a step each
             # The fits have none of results before a fused attention.
-            if operation.kind != "attention" or lowering.origin[tensor] in lowering.uncopied:
+            if operation.kind != "attention" or lowering.origin[tensor] not in lowering.written:
                 steps.moves(ELEMENTS, [(tensor, have)], [(tensor, want)])
         if operation.kind == "attention":
             steps.attention(operation)

@@ -31,7 +31,12 @@ CATALOG = re.compile(r"skypilot-catalog (?:v\d+/)?(\w+)")
 """A source in SkyPilot's catalog, with its provider."""
 PRICE_COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price")
 UNITS = ("priceunit", "price_unit", "unit", "unitofmeasure", "per", "period")
-HOURLY = re.compile(r"(\b|\d)(h|hr|hrs|hour|hours|hourly)\b", re.IGNORECASE)
+HOURLY = re.compile(
+    r"(\$|us\$|usd|dollars?)?[ /-]*(1|per|an?)?[ /-]*(instance|machine|vm)?[ /-]*"
+    r"(h|hr|hrs|hour|hours|hourly)",
+    re.IGNORECASE,
+)
+"""A unit of an hour of the whole machine: "Hrs", "1 Hour", "$/h", "USD per instance-hour"."""
 KNOWN = {
     *map(str.lower, PRICE_COLUMNS), *UNITS, "region", "vcpus", "memorygib", "arch", "currency", "source",
     "date", "availabilityzone", "gpuinfo", "spotprice", "devicememorygib", "generation", "capabilities",
@@ -151,8 +156,8 @@ def _offer(row: Row, file_name: str) -> Offer | str:
     name = row["acceleratorname"]
     if row.get("currency", "USD").upper() not in ("", "USD", "$"):
         raise row.wrong("currency", "USD: prices are in US dollars")
-    if (unit := next(filter(row.get, UNITS), "")) and not HOURLY.search(row[unit]):
-        raise row.wrong(unit, "hour: prices are of an hour")
+    if (unit := next(filter(row.get, UNITS), "")) and not HOURLY.fullmatch(row[unit]):
+        raise row.wrong(unit, "hour: prices are of an hour of the whole machine")
     reasons = {
         "of accelerators without an instance type": not row["instancetype"],
         "without a price": price is None,

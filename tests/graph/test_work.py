@@ -117,6 +117,17 @@ def test_autocast_converts_for_norms_and_back() -> None:
     ]
 
 
+def test_autocast_converts_inputs_of_a_fused_attention() -> None:
+    """It is in autocast_mode.h, in the list of half precision: so a cache of keys is converted."""
+    b = GraphBuilder("cache", "torch")
+    query, *cache = [b.input((1, 2, n, 32)) for n in (1, 50, 50)]
+    about = {"heads": 2, "key_heads": 2, "queries": 1, "keys": 50, "head_size": 32}
+    graph = b.build([b.add("attention", [query, *cache], (1, 2, 1, 32), value_size=32, **about)])
+    converted = [(c.ELEMENTS, (4 + 2) * 2 * n * 32) for n in (1, 50, 50)]
+    assert named(work_of(graph, 1, AMP))[:-1] == converted
+    assert not named(work_of(graph, 1, HALF))[:-1]
+
+
 def test_indices_and_masks_never_widen_floats() -> None:
     """Rows of a table by indices of 8 bytes are floats, of 4 bytes; a gathered half stays one."""
     b = GraphBuilder("text", "torch")

@@ -85,6 +85,34 @@ def test_a_wrong_cell_is_named(old: str, new: str, place: str, read: Read) -> No
     assert place in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "unit", ["Hour", "hrs", "1 Hour", "1h", "per hour", "$/h", "USD per VM-hour"]
+)
+def test_units_of_an_hour(unit: str, read: Read) -> None:
+    (found,) = read(
+        f"InstanceType,AcceleratorName,AcceleratorCount,Price,PriceUnit\na,A10,8,4,{unit}\n"
+    )
+    assert found.price == 4
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "per GPU hour",
+        "GPU-hour",
+        "per hour per GPU",
+        "24 hours",
+        "per 100 hours",
+        "half an hour",
+        "1/24 h",
+    ],
+)
+def test_other_units_with_an_hour_are_refused(unit: str, read: Read) -> None:
+    """Eight GPUs at $4 a GPU and hour are $32 an hour, not $4."""
+    with pytest.raises(InputError, match=f"line 2: priceunit is '{unit}'; expected hour"):
+        read(f"InstanceType,AcceleratorName,AcceleratorCount,Price,PriceUnit\na,A10,8,4,{unit}\n")
+
+
 def accelerator_of(device: str, prices: Prices) -> str | None:
     rental = rental_of(Hardware(device, Environment(device=device)), None, prices)
     return rental and (rental.offers[0].accelerator or "cpu")
