@@ -31,6 +31,7 @@ from lolat.graph import Graph, Operation
 from lolat.graph.analysis import Analysis
 from lolat.graph.counts import COLUMNS, FEATURES, FORMULAS, behavior, quantized_remark, wide_share
 from lolat.graph.kinds import GATES
+from lolat.graph.lowering import is_large_resize
 from lolat.graph.memory import copies
 from lolat.graph.modes import AMP, Mode, other_dtype
 from lolat.io.results import Remark
@@ -193,8 +194,9 @@ def widened_half_width(
 
 
 def tables_extrapolation(
-    model: Device, analysis: Analysis, batch_size: int, extrapolation: Extrapolation, steps: Steps
-) -> Extrapolation:
+    model: Device, analysis: Analysis, batch_size: int, extrapolation: Extrapolation, steps: Steps,
+    mode: Mode,
+) -> Extrapolation:  # fmt: skip
     """Add the causes that classes of operations do not tell to an `extrapolation`.
 
     They are operations that no table has (recurrent layers, three dimensions, those without a formula), and
@@ -224,14 +226,19 @@ def tables_extrapolation(
         )
         + time_of(lambda o: o.kind not in FORMULAS)
     )
+    large = time_of(
+        lambda o: not mode.fused and is_large_resize(analysis.graph, o),
+        "image resized to more than 96 x 96 pixels",
+        "such a step is predicted as a pool that moves as many bytes",
+    )
     unlike, of_kinds = model.file.domain.unlike(analysis.counts.at(batch_size).sum(axis=0))
-    unlike *= 1.0 - extrapolation.unlike - share
+    unlike *= 1.0 - extrapolation.unlike - share - large
     remarks += of_kinds
     known = extrapolation.known or share > NEGLIGIBLE_SHARE or bool(model.file.domain.shares)
     return replace(
         extrapolation,
         unmeasured=extrapolation.unmeasured + share,
-        unlike=extrapolation.unlike + max(unlike, 0.0),
+        unlike=extrapolation.unlike + max(unlike, 0.0) + large,
         remarks=tuple(remarks),
         known=known,
     )
@@ -245,7 +252,7 @@ def extrapolation_of(
     domain, shares = model.file.domain, terms.sum(axis=1)
     if steps is not None and isinstance(formula, Roofline):
         found = formula.extrapolation(steps, batch_size, domain.minimum)
-        return tables_extrapolation(model, analysis, batch_size, found, steps)
+        return tables_extrapolation(model, analysis, batch_size, found, steps, formula.mode)
     if not domain.ratios:
         if told := other_dtype(analysis.graph, model.file.mode.dtype):
             return Extrapolation(unmeasured=1.0, remarks=tuple(told))

@@ -161,6 +161,9 @@ FITTED_AS_READ = frozenset(["group_norm", "resize", "prelu"])
 
 The fitted bandwidths are those of the measured times over these bytes: with the true bytes, and the same
 bandwidths, the times would be wrong. The attribute `autocast` is not in the fits either."""
+LARGE_IMAGE = 96 * 96
+"""Pixels of a resized image beyond which no fit has any: those of HRNet, GhostNetV2 and CoaT have 7 to 72
+on a side, and their rate also has what autocast's float32 costs behind them."""
 WIDENING = frozenset(["softmax", "log_softmax", "reduce"])
 """Kinds whose CUDA kernels read half precision and write float32, without a copy by autocast."""
 INVERTIBLE = frozenset(["leaky_relu", "elu", "selu", "celu"])

@@ -9,6 +9,7 @@ Together they read each tensor once and write only the tensors that operations o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import prod
 
 from lolat.graph import Graph, Operation, kinds, once
 from lolat.graph.dtypes import SIZES
@@ -263,8 +264,18 @@ class Lowering:
         """The precision that autocast gives an operation: HALF, FLOAT32, INPUT or ""."""
         of_kind = kind_of(operation.kind).autocast
         if self.fitted:
-            return "" if operation.kind in kinds.FITTED_AS_READ else of_kind
+            is_as_read = operation.kind in kinds.FITTED_AS_READ
+            return "" if is_as_read and not is_large_resize(self.graph, operation) else of_kind
         return str(operation.attributes.get("autocast", of_kind))
+
+
+def is_large_resize(graph: Graph, operation: Operation) -> bool:
+    """Return True if an operation resizes images to more than LARGE_IMAGE pixels."""
+    if operation.kind != "resize":
+        return False
+    sizes = (graph.tensors[t].shape for t in (operation.inputs[0], operation.outputs[0]))
+    pairs = [*zip(*sizes, strict=False)]  # the regions of a detector are more than the images
+    return pairs[0][0] == pairs[0][1] and prod(b for a, b in pairs if a != b) > kinds.LARGE_IMAGE
 
 
 @once

@@ -15,7 +15,7 @@ from lolat.arrays import np
 from lolat.graph import Graph, Operation, kinds, once
 from lolat.graph.backward import Backward, backward_of, learns, open_outputs
 from lolat.graph.kinds import GATES, VIEWS, kind_of
-from lolat.graph.lowering import Lowering, Pairs
+from lolat.graph.lowering import Lowering, Pairs, is_large_resize
 from lolat.graph.modes import DEFAULT_MODE, Mode
 
 # ---- The classes of operations for which `predictors.roofline` has terms.
@@ -174,7 +174,10 @@ def step_table(graph: Graph, mode: Mode) -> np.ndarray:
                 reads, writes = (
                     [(t, max(size, 4.0)) for t, size in pairs] for pairs in (reads, writes)
                 )
-            steps.moves(kind.work, reads, writes, back)
+            # As fast as pools, which read and write images alike.
+            steps.moves(
+                POOLS if is_large_resize(graph, operation) else kind.work, reads, writes, back
+            )
     for group in lowering.groups:
         steps.operation = group[-1]
         working = (o for i in group if kinds.STORED not in (o := graph.operations[i]).attributes)

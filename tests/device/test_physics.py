@@ -15,9 +15,10 @@ from lolat.api.model import Model
 from lolat.device.predictors import roofline
 from lolat.device.predictors.roofline import Roofline
 from lolat.errors import InputError
-from lolat.graph import GraphBuilder
+from lolat.graph import Graph, GraphBuilder
 from lolat.graph import work as c
-from lolat.graph.work import CLASSES, PRODUCTS, Workload
+from lolat.graph.modes import Mode
+from lolat.graph.work import CLASSES, PRODUCTS, STEP_COLUMNS, Workload, step_table
 from lolat.io.paths import list_models
 
 SHEETS = {
@@ -111,3 +112,39 @@ def test_batch_norms_of_a_large_image_take_what_their_bytes_say() -> None:
     x = b.input((64, 1024, 1024))
     graph = b.build([b.add("batch_norm", [x], (64, 1024, 1024))])
     assert model.predict(graph, 8).latency_ms >= 8 * 64 * 1024**2 * 2 * 2 / 1.008e9
+
+
+def enlarged(side: int, times: int = 1) -> Graph:
+    """An image of 16 channels that is added to itself, then enlarged twice, so many times over."""
+    b = GraphBuilder("enlarged")
+    image = b.input((1, 16, side, side))
+    small = b.add("add", [image, image], (1, 16, side, side))
+    return b.build([b.add("resize", [small], (1, 16, 2 * side, 2 * side)) for _ in range(times)])
+
+
+@pytest.mark.parametrize(("batch", "side", "ms"), [(16, 512, 0.883), (16, 1024, 3.464)])
+def test_large_images_are_enlarged_as_fast_as_pytorch_was_timed(
+    batch: int, side: int, ms: float
+) -> None:
+    """Nearest neighbors in half precision, by FlagGems, pull request 1426 (the card is not named)."""
+    for name in ("h100-fp16", "a100-fp32", "rtx-4090-amp"):
+        device = lolat.load(name)
+        both = [
+            device.predict(enlarged(side, n), batch_size=batch, precision="fp16") for n in (1, 3)
+        ]
+        found = (both[1].latency_ms - both[0].latency_ms) / 2.0
+        assert ms / 2 < found < 2.5 * ms, name
+
+
+def test_autocast_enlarges_large_images_in_float32() -> None:
+    """Both images are float32, and the input is converted; small ones are as they were fitted."""
+    device = lolat.load("rtx-4090-amp")
+    steps = step_table(enlarged(512), Mode("amp"))
+    pools = steps[steps[:, 1] == CLASSES.index(c.POOLS)]
+    assert pools[:, STEP_COLUMNS.index("sample")].tolist() == [16 * (512**2 + 1024**2) * 4.0]
+    answer = device.predict(enlarged(512), batch_size=16)
+    assert not answer.in_domain
+    assert any("resized to more than 96 x 96 pixels" in told for told in answer.warnings)
+    assert not any(
+        "resized" in told for told in device.predict(enlarged(28), batch_size=16).warnings
+    )
