@@ -79,8 +79,8 @@ class Objective:
             )
         of = self.function if hasattr(self.function, "__qualname__") else type(self.function)
         self._name = given if isinstance(given, str) else f"{of.__module__}:{of.__qualname__}"
-        self._code = code_of(self.function)
-        self._is_unsure = not self._code
+        self._code, is_all = code_of(self.function)
+        self._is_unsure = not is_all
         if path is not None and os.path.exists(path) and os.path.getsize(path):
             self._read_own(path)
 

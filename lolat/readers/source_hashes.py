@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import importlib.util
 import json
@@ -11,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec, PathFinder
-from types import FunctionType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -64,13 +65,47 @@ def modules_of(value: Any) -> Iterator[str]:
         yield value.__module__
 
 
-def code_of(value: Any) -> str:
-    """A hash of a function or class, of its module's text, and of all that it imports; "" if unknown."""
+def code_of(value: Any) -> tuple[str, bool]:
+    """A hash of a callable, of its modules' text, and of all that they import, and if it says all; "" if
+    unknown.
+
+    Also of what a `functools.partial`, a method or a decorated function calls. Values of an instance or a
+    closure are not in it: they may change with each call.
+    """
+    waiting, seen, is_all = [value], list[Any](), True
+    facts, modules = list[Any](), set[str]()
     try:
-        facts = [facts_of(value), sources_of(modules_of(value))]
+        while waiting:
+            one = waiting.pop()
+            if any(one is other for other in seen):
+                continue
+            seen.append(one)
+            values = [one]
+            if isinstance(one, functools.partial):
+                waiting.append(one.func)
+                values = [one.args, one.keywords]
+            elif isinstance(one, MethodType):
+                waiting += [one.__func__, one.__self__]
+                values = []
+            elif isinstance(one, FunctionType) and one.__closure__:
+                held = [cell.cell_contents for cell in one.__closure__]
+                waiting += [*filter(callable, held)]
+                is_all &= all(map(callable, held))
+                modules.add(one.__globals__["__name__"])  # `wraps` gives it another `__module__`
+                values = [one.__qualname__, one.__defaults__, one.__kwdefaults__]
+            elif callable(one) and not isinstance(one, type | FunctionType):
+                waiting.append(type(one))
+                values, is_all = [], False
+            try:
+                facts.append(facts_of(values))
+                modules |= {*modules_of(values)}
+            except UnknownCodeError:
+                is_all = False
+        sources = sources_of(sorted(modules))
     except (UnknownCodeError, ImportError, OSError, SyntaxError, ValueError):
-        return ""
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
+        return "", False
+    hashed = hashlib.sha256(json.dumps([facts, sources]).encode()).hexdigest()[:12]
+    return (hashed, is_all) if modules else ("", False)
 
 
 def sources_of(modules: Iterable[str]) -> list[list[str]]:

@@ -83,6 +83,16 @@ def test_a_table_of_slow_candidates_says_that_it_is_the_table(tmp_path: Path) ->
         search(SPACE, MODEL, score, max_ms=0.9 * float(TIMES.min()))
 
 
+def as_by(path: Path, name: str) -> None:
+    """Make the scores of a file those of another function, whatever its code."""
+    with path.open(newline="") as file:
+        rows = [row | {"objective": name, "code": ""} for row in csv.DictReader(file)]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 @pytest.mark.parametrize("more", [60, 40, 15])
 def test_a_search_for_more_scores_as_many_as_are_missing(more: int, tmp_path: Path) -> None:
     """And none where there are more than that already; its front is of all that have a score."""
@@ -93,7 +103,7 @@ def test_a_search_for_more_scores_as_many_as_are_missing(more: int, tmp_path: Pa
         recorder(candidate)
         return smooth(candidate)
 
-    counted.__module__, counted.__qualname__ = smooth.__module__, smooth.__qualname__
+    as_by(path, f"{counted.__module__}:{counted.__qualname__}")
     result = search(CELLS, MODEL, counted, candidates=more, accuracy=path)
     assert len(recorder.rows) == max(more - 30, 0)
     assert result.scored == max(more, 30)
@@ -113,9 +123,7 @@ def test_a_candidate_without_a_score_is_not_scored_again(tmp_path: Path) -> None
     found = search(SPACE, MODEL, without_some, accuracy=path)
     assert found.unscored == 36
     assert search(SPACE, MODEL, without_some, accuracy=path) == found
-    path.write_text(
-        path.read_text().replace(f"{__name__}:without_some", f"{Recorder.__module__}:Recorder")
-    )
+    as_by(path, f"{Recorder.__module__}:Recorder")
     assert search(SPACE, MODEL, recorder, accuracy=path) == found
     assert recorder.rows == []
 
@@ -267,6 +275,68 @@ def test_scores_by_the_function_as_it_was_are_refused(
     ]
     path.unlink()
     assert best(rewritten(rated=rated)) == 3 * total
+
+
+RATED = """
+import functools, weighed
+
+def given(candidate, scale):
+    return scale * sum(candidate)
+
+class Scaled:
+    def __init__(self, scale):
+        self.scale = scale
+
+    def __call__(self, candidate):
+        return given(candidate, self.scale)
+
+"""
+WEIGHED = """
+import functools
+
+def plain(f):
+    @functools.wraps(f)
+    def called(candidate):
+        return f(candidate)
+    return called
+
+def times(scale):
+    def decorator(f):
+        @functools.wraps(f)
+        def called(candidate):
+            return scale * f(candidate)
+        return called
+    return decorator
+"""
+OBJECTIVES = {
+    "partial": "score = functools.partial(given, scale=2)\n",
+    "partial of another": "score = functools.partial(functools.partial(given), scale=2)\n",
+    "decorated": "@weighed.plain\ndef score(candidate):\n    return 2 * sum(candidate)\n",
+    "decorated with a value": "@weighed.times(2)\ndef score(candidate):\n    return sum(candidate)\n",
+    "instance": "score = Scaled(2)\n",
+    "method": "score = Scaled(2).__call__\n",
+}
+
+
+@pytest.mark.parametrize("changed", ["rated", "weighed"])
+@pytest.mark.parametrize("kind", OBJECTIVES)
+def test_scores_by_any_callable_as_it_was_are_refused(
+    kind: str, changed: str, rewritten: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A decorator may be in another file than what it decorates. An instance's values are not compared."""
+    texts = {"rated": RATED + OBJECTIVES[kind], "weighed": WEIGHED}
+    shown, total = Notes(), max(sum(row) for row in ROWS.tolist())
+
+    def best() -> float:
+        more: dict[str, Any] = {"accuracy": tmp_path / "scores.csv", "candidates": 72}
+        return search(SPACE, MODEL, rewritten(**texts), progress=shown, **more).front[-1].score
+
+    assert best() == best() == 2 * total
+    is_told = ["remove it if" in note for note in shown.notes]
+    assert any(is_told) == ("partial" not in kind and kind != "decorated")
+    texts[changed] += "more = 1\n"
+    with pytest.raises(InputError, match="or of what it imports, has changed since"):
+        best()
 
 
 def test_scores_of_a_file_that_has_changed_are_refused(
