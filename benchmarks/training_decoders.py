@@ -26,9 +26,9 @@ from lolat.optimizers import optimizer_named
 from lolat.training.decoder import DecoderStep, tuned_recipe
 from lolat.training.decoder_plan import card_gib
 from lolat.training.decoder_rows import TrainedRow, read_runs
-from lolat.training.memory import recipe_of
 from lolat.training.parallel import FSDP, Parallel
 from lolat.training.passes import CONSTANTS, Constants, DecoderPasses
+from lolat.training.recipe import recipe_of
 from lolat.training.tuning import Tuning
 from lolat.units import GIB
 

@@ -32,10 +32,11 @@ from lolat.api.model import Model
 from lolat.graph.modes import Mode
 from lolat.optimizers import optimizer_named
 from lolat.readers import open_network, read
-from lolat.training.memory import memory_at_peak, recipe_for
+from lolat.training.memory import memory_at_peak
 from lolat.training.plan import training_of
 from lolat.training.prediction import predict
 from lolat.training.predictor import TrainingPredictor
+from lolat.training.recipe import recipe_for
 from lolat.training.run import TrainingRun
 
 KEPT = Path("training-runs.json")

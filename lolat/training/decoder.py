@@ -18,18 +18,15 @@ from lolat.training.memory import (
     AGAIN,
     AT_LOSS,
     BUCKETS,
-    COPIES,
     GATHERED,
     LOSS,
     TEMPORARY,
     Moment,
-    PrecisionRecipe,
     at_peak,
-    recipe_of,
-    state_parts,
 )
 from lolat.training.parallel import Parallel
 from lolat.training.passes import CONSTANTS, Constants, DecoderPasses
+from lolat.training.recipe import COPIES, PrecisionRecipe, recipe_of, state_parts
 from lolat.training.tuning import Tuning
 
 LOGIT_BYTES = {True: 12.0, False: 4.0}

@@ -26,11 +26,12 @@ from lolat.llm.gpu import GPU, ServingSection, section_of
 from lolat.optimizers import optimizer_named
 from lolat.parameters import COVERAGE
 from lolat.training.decoder import DecoderStep, TrainedDecoder, tuned_recipe
-from lolat.training.memory import PeakMemory, PrecisionRecipe, mixed_remarks
+from lolat.training.memory import PeakMemory
 from lolat.training.parallel import FSDP, HYBRID, Parallel
 from lolat.training.passes import DecoderPasses
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.question import TrainingQuestion
+from lolat.training.recipe import PrecisionRecipe, mixed_remarks
 from lolat.training.run import TrainingRun
 from lolat.training.tuning import TIED, Tuning, check_rank
 from lolat.units import GIB, byte_size, plural

@@ -57,9 +57,10 @@ from lolat.graph.modes import DEFAULT_MODE, lost_upcasts
 from lolat.graph.work import ELEMENTS, work_of
 from lolat.io.results import Remark
 from lolat.optimizers import Optimizer, optimizer_named
-from lolat.training.memory import gradient_bytes, numbers_of, trained_parameters
+from lolat.training.memory import numbers_of, trained_parameters
 from lolat.training.pass_counts import PASS_TERMS, pass_rows, shares
 from lolat.training.predictor import Iteration, TrainedBatch, TrainingPredictor
+from lolat.training.recipe import gradient_bytes
 from lolat.units import milliseconds, plural
 
 # ---- From latencies.

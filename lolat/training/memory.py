@@ -1,9 +1,9 @@
-"""Memory of a device in training: bytes of each parameter by the recipe, and the peak of an iteration."""
+"""Memory of a device in training: the parameters of a network, what is kept for the backward pass, and the
+peak of an iteration."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from lolat.arrays import np
@@ -18,7 +18,7 @@ from lolat.graph.backward import (
     read_parameters,
     saves_positions,
 )
-from lolat.graph.dtypes import FLOAT_BYTES, HALF_BYTES, SIZES
+from lolat.graph.dtypes import FLOAT_BYTES, HALF_BYTES
 from lolat.graph.kinds import (
     CHECKPOINT,
     CONVOLUTIONS,
@@ -44,88 +44,17 @@ from lolat.graph.memory import (
     sliced_bytes,
 )
 from lolat.graph.modes import (
-    AMP,
-    BFLOAT16,
     DEFAULT_MODE,
-    DTYPES,
-    FLOAT32,
     Mode,
-    has_wide_adapters,
-    own_dtype,
 )
-from lolat.io.results import Remark
-from lolat.optimizers import Optimizer, optimizer_named
-from lolat.units import byte_size
-
-WEIGHTS, COPIES = "weights", "copies in half precision"
-GRADIENTS, STATES = "gradients", "optimizer states"
-
-
-@dataclass(frozen=True)
-class PrecisionRecipe:
-    """Bytes of a parameter in training.
-
-    `dtype`: a value of `lolat.graph.modes.DTYPES`; `optimizer`: its name. `weight`, `gradient`: of a
-    trained parameter; `copy`: in half precision, which autocast keeps for the backward pass; `states`: all
-    of the optimizer's together; `frozen`: of a parameter that is not trained, which has none of the others
-    but `copy`.
-    """
-
-    dtype: str
-    optimizer: str
-    weight: float
-    copy: float
-    gradient: float
-    states: float
-    frozen: float
-
-    @property
-    def trained(self) -> float:
-        """Bytes of a trained parameter, all together."""
-        return self.weight + self.copy + self.gradient + self.states
-
-    def words(self, frozen: bool = False) -> str:
-        """Return the recipe in words; `frozen`: with what a frozen parameter takes."""
-        plain = FLOAT32 if self.weight == FLOAT_BYTES else self.dtype
-        words = [f"{plain} weights and gradients"]
-        words += [COPIES] * bool(self.copy) + [STATES] * bool(self.states)
-        rest = f", {self.frozen:g} if it is frozen" * frozen
-        return f"{', '.join(words)}: {self.trained:g} bytes a parameter{rest}"
-
-
-def recipe_of(precision: str, optimizer: Optimizer, half_frozen: bool = False) -> PrecisionRecipe:
-    """Return the recipe of a precision, by any name of `lolat.graph.modes.DTYPES` or of another data type.
-
-    `amp`: parameters, gradients and states in float32, and the copies that autocast makes; `bf16`, `fp16`:
-    everything in half precision. `half_frozen`: frozen parameters are in bfloat16 and the others, adapters
-    of LoRA, in float32, as PEFT makes them, unless all is in float32.
-    """
-    dtype = DTYPES.get(precision.lower(), precision)
-    own = float(SIZES.get(dtype, FLOAT_BYTES))
-    half_frozen &= dtype == AMP or own == HALF_BYTES
-    weight = float(FLOAT_BYTES) if half_frozen else own
-    each = weight if optimizer.state_bytes is None else optimizer.state_bytes
-    copy = float(HALF_BYTES) if dtype == AMP else 0.0
-    frozen = SIZES[BFLOAT16] if half_frozen else weight
-    states = optimizer.states * float(each)
-    return PrecisionRecipe(dtype, optimizer.name, weight, copy, weight, states, frozen)
-
-
-class Shards(NamedTuple):
-    """Devices among which the parameters, their gradients, and the optimizer's states are divided."""
-
-    parameters: int = 1
-    gradients: int = 1
-    states: int = 1
-
-
-def state_parts(
-    recipe: PrecisionRecipe, trained: float, frozen: float, shards: Shards
-) -> dict[str, float]:
-    """Return the bytes on a device of so many parameters and of their states."""
-    weights = recipe.weight * trained + recipe.frozen * frozen
-    return {WEIGHTS: weights / shards.parameters, STATES: recipe.states * trained / shards.states}
-
+from lolat.training.recipe import (
+    COPIES,
+    GRADIENTS,
+    WEIGHTS,
+    PrecisionRecipe,
+    Shards,
+    state_parts,
+)
 
 # ---- The parameters of a network.
 
@@ -199,28 +128,6 @@ def copied_parameters(graph: Graph, frozen: bool) -> np.ndarray:
         kept = every[i] if passed else weights[i]
         found[:, at] += kept, frozen * (every[i] - kept)
     return found
-
-
-def recipe_for(
-    graph: Graph, optimizer: Optimizer, mode: Mode, half_frozen: bool = False
-) -> PrecisionRecipe:
-    """Return the recipe of a network in a mode: its own data type, if the mode is not in half precision."""
-    asked = mode.half and (mode.dtype == AMP or not has_wide_adapters(graph))
-    dtype = mode.dtype if asked else own_dtype(graph)
-    own = dtype if dtype in SIZES or asked else FLOAT32
-    recipe = recipe_of(own or FLOAT32, optimizer, half_frozen=half_frozen)
-    # As of a base in half precision, whose adapters are in float32.
-    of_base = {
-        SIZES.get(graph.tensors[o.outputs[0]].dtype, FLOAT_BYTES)
-        for o in graph.operations if o.kind in KERNELS and o.attributes.get(TRAINED) == 0
-    }  # fmt: skip
-    frozen = min(recipe.frozen, *of_base) if len(of_base) == 1 else recipe.frozen
-    return replace(recipe, frozen=frozen)
-
-
-def gradient_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> float:
-    """Return the bytes of a gradient, and of the weight and each state that an optimizer updates."""
-    return recipe_for(graph, optimizer_named("sgd"), mode).gradient
 
 
 # ---- Activations: tensors that are kept for the backward pass.
@@ -380,7 +287,9 @@ ACTIVATIONS, AGAIN, LOSS = "activations", "activations computed again", "loss"
 TEMPORARY, BUCKETS = "gradients of activations", "buckets of gradients"
 FORWARD = "tensors of the forward pass"
 GATHERED = "gathered"
+UPDATING = "temporaries of the update"
 AT_LOSS, AT_FORWARD, AT_END = "the loss", "the forward pass", "the end of the backward pass"
+AT_UPDATE = "the update"
 Moment = tuple[str, dict[str, float]]
 """The name of a moment of an iteration, and the bytes of it by name."""
 
@@ -441,6 +350,22 @@ def _moved(graph: Graph, batch_size: int, sizes: Sequence[float], slices: np.nda
     return found
 
 
+def _at_update(
+    graph: Graph, recipe: PrecisionRecipe, several: bool, shards: Shards
+) -> dict[str, float]:
+    """Return the bytes at the update of the weights, beside the inputs; nothing is gathered then.
+
+    It is below the end of the backward pass unless the update makes temporaries.
+    """
+    trained, frozen = numbers_of(graph)
+    parts = state_parts(recipe, trained, frozen, shards._replace(parameters=shards.gradients))
+    parts[WEIGHTS] += graph.extra_bytes.buffers
+    parts[GRADIENTS] = recipe.gradient * trained / shards.gradients
+    parts[UPDATING] = recipe.temporary * trained / shards.states
+    whole = several and shards.gradients == 1
+    return parts | {BUCKETS: recipe.gradient * trained * whole}
+
+
 @once
 def memory_at_peak(
     graph: Graph, batch_size: int, recipe: PrecisionRecipe, mode: Mode = DEFAULT_MODE,
@@ -452,7 +377,7 @@ def memory_at_peak(
     gradients so far, and what the backward pass of an operation reads and writes; or the tensors that
     are alive at once in the forward pass, if little is trained. `several`: devices exchange gradients, of
     which the buckets of DistributedDataParallel are a copy; divided ones leave operation by operation. If
-    `shards` divide the parameters, two operations have theirs whole.
+    `shards` divide the parameters, two operations have theirs whole. Or it is the update (`_at_update`).
     """
     of_element, part = element_bytes(graph, mode), backward_of(graph)
     numbers, learned = numbers_of(graph), gradients_by_use(graph, recipe.copy > 0)
@@ -494,22 +419,7 @@ def memory_at_peak(
         if is_divided:  # FSDP's SHARD_GRAD_OP keeps its shard beside the weights that it gathers
             weights = recipe.weight * numbers.trained + recipe.frozen * numbers.frozen
             parts[WEIGHTS] += weights / shards.gradients
+    held = sum(graph.tensors[t].elements(batch_size) * of_element[t] for t in graph.inputs)
+    updated = {ACTIVATIONS: held} | _at_update(graph, recipe, several, shards)
+    parts, moment = max((parts, moment), (updated, AT_UPDATE), key=lambda one: sum(one[0].values()))
     return PeakMemory(moment, {name: int(size) for name, size in parts.items() if size >= 1})
-
-
-def mixed_remarks(trained: float, needed: float, recipe: PrecisionRecipe) -> Iterator[str]:
-    """Remark on training in half precision alone, with the memory that master weights take besides.
-
-    `trained`: parameters of which a device has the states; `needed`: bytes of an iteration without these.
-    With masters, weights and states are in float32 too, as in mixed precision of Apex, DeepSpeed and
-    Megatron (Rajbhandari et al., "ZeRO", 2020). Other recipes have no remark.
-    """
-    if recipe.weight == HALF_BYTES:
-        states = recipe_of(FLOAT32, optimizer_named(recipe.optimizer)).states
-        mixed = recipe.trained - recipe.states + states + FLOAT_BYTES
-        yield Remark(
-            f"pure {recipe.dtype}: weights, gradients and optimizer states take "
-            f"{recipe.trained:g} bytes a parameter; autocast, as with bf16=True of transformers' Trainer, "
-            f"is amp; with weights and states in float32 besides, as is usual, {mixed:g} bytes",
-            byte_size(needed + trained * (mixed - recipe.trained)),
-        )

@@ -20,7 +20,8 @@ from lolat.graph.memory import operations_parameters
 from lolat.graph.modes import DEFAULT_MODE, Mode
 from lolat.hardware.links import MACHINE, Link
 from lolat.parameters import SHARDINGS
-from lolat.training.memory import Shards, gradient_bytes, trained_parameters
+from lolat.training.memory import trained_parameters
+from lolat.training.recipe import Shards, gradient_bytes
 
 BUCKET_BYTES = 25 * 2**20
 """The default `bucket_cap_mb` of DistributedDataParallel, 25 MiB."""

@@ -26,19 +26,13 @@ from lolat.optimizers import optimizer_named
 from lolat.training.epochs import EpochTraining
 from lolat.training.estimate import EstimatedTraining, ForwardTraining
 from lolat.training.measured import MeasuredTraining
-from lolat.training.memory import (
-    PeakMemory,
-    PrecisionRecipe,
-    memory_at_peak,
-    mixed_remarks,
-    numbers_of,
-    recipe_for,
-)
+from lolat.training.memory import PeakMemory, memory_at_peak, numbers_of
 from lolat.training.parallel import HYBRID, Parallel
 from lolat.training.pass_counts import flops
 from lolat.training.prediction import TrainingPrediction, predict
 from lolat.training.predictor import TrainingPredictor
 from lolat.training.question import TrainingQuestion
+from lolat.training.recipe import PrecisionRecipe, mixed_remarks, recipe_for
 from lolat.training.run import TrainingRun
 from lolat.training.tuning import Tuning, frozen_up_to, tuned
 
@@ -114,7 +108,8 @@ class NetworkPlan:
         """The bytes of a parameter."""
         optimizer = optimizer_named(self.run.optimizer)
         mode = self.training.mode or DEFAULT_MODE
-        return recipe_for(self.graph, optimizer, mode, half_frozen=self.tuning.rank > 0)
+        foreach = self.graph.framework != "keras" and not self.file.is_cpu
+        return recipe_for(self.graph, optimizer, mode, self.tuning.rank > 0, foreach)
 
     def memory(self, numbers: Sequence[int], batch_size: int) -> PeakMemory:
         """Return the moment of an iteration at which a device needs most memory, and its bytes by part.

@@ -10,7 +10,8 @@ import lolat
 from lolat.graph.memory import parameters, weights_bytes
 from lolat.graph.modes import DEFAULT_MODE, Mode
 from lolat.optimizers import OPTIMIZERS
-from lolat.training.memory import memory_at_peak, recipe_for
+from lolat.training.memory import memory_at_peak
+from lolat.training.recipe import recipe_for
 
 torch = pytest.importorskip("torch")
 nn, F = torch.nn, torch.nn.functional

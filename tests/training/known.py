@@ -15,8 +15,9 @@ from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.modes import DEFAULT_MODE, Mode
 from lolat.optimizers import Optimizer
-from lolat.training.memory import memory_at_peak, recipe_for, saved_parts
+from lolat.training.memory import memory_at_peak, saved_parts
 from lolat.training.predictor import Iteration, TrainedBatch, TrainingPredictor
+from lolat.training.recipe import recipe_for
 
 
 def memory_bytes(

@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 import lolat
+from lolat.graph import GraphBuilder
 from lolat.optimizers import optimizer_named
-from lolat.training.memory import Shards, memory_at_peak, mixed_remarks, recipe_of, state_parts
+from lolat.training.memory import memory_at_peak
+from lolat.training.recipe import Shards, mixed_remarks, recipe_of, state_parts
 from lolat.units import byte_size
 from tests.allocations import most_bytes
+from tests.training.known import live_bytes
 
 
 @pytest.mark.parametrize(
@@ -100,3 +103,69 @@ def test_the_gradient_of_an_indexed_parameter_is_there_once(how: str) -> None:
 
     x = torch.zeros(4, 9, dtype=torch.int64)
     assert peak(Network(), x) == pytest.approx(profiled_peak(Network(), x), rel=0.02)
+
+
+def updated_by_pytorch(network: Any, optimizer: str) -> int:
+    """Most bytes at once in a later update of torch.optim on a GPU, on tensors that are not computed."""
+    torch = pytest.importorskip("torch")
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    usual = {
+        "momentum": ("SGD", {"momentum": 0.9}),
+        "adamw": ("AdamW", {}),
+        "rmsprop": ("RMSprop", {}),
+    }
+    name, more = usual.get(optimizer, (optimizer.capitalize(), {}))
+    with FakeTensorMode():
+        weights = [
+            torch.nn.Parameter(torch.empty(p.shape, dtype=p.dtype, device="cuda"))
+            for p in network.parameters()
+        ]
+        for p in weights:
+            p.grad = torch.empty_like(p)
+        kind = getattr(torch.optim, name.replace("Sgd", "SGD"))
+        made = kind(
+            weights, lr=0.1, foreach=True, **more
+        )  # the default of tensors that are computed
+        made.step()
+        states = [[*state.values()] for state in made.state.values()]
+        return live_bytes(made.step, weights, [p.grad for p in weights], states)[0]
+
+
+@pytest.mark.parametrize(
+    "optimizer", ["sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw", "adadelta"]
+)
+def test_the_update_of_a_gpu_has_the_temporaries_of_pytorch(optimizer: str) -> None:
+    """They are most where weights outweigh activations; a CPU updates one tensor after the other."""
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+    network = nn.Sequential(
+        nn.Linear(64, 4096), nn.ReLU(), nn.Linear(4096, 1024), nn.Linear(1024, 8)
+    )
+    x = torch.rand(2, 64)
+    graph = lolat.read((network, (x,)))
+    cost = lolat.load("a100-fp32").cost(graph, 2, optimizer=optimizer, precision="fp32")
+    own = updated_by_pytorch(network, optimizer)
+    assert cost.memory_bytes == pytest.approx(own + x.nbytes, rel=2e-3)
+    has = optimizer not in ("sgd", "momentum")
+    assert (cost.peak == "the update") == has == ("temporaries of the update" in cost.memory)
+    least = (optimizer_named(optimizer).states + 2) * 4 * cost.parameters
+    assert (
+        lolat.load("epyc-2t-torch").cost(graph, 2, optimizer=optimizer).memory_bytes < 1.01 * least
+    )
+
+
+@pytest.mark.parametrize(
+    ("sharding", "each"),  # weights, gradients, states, temporaries, and a copy of the gradients
+    [("none", 4 + 4 + 8 + 4 + 4), ("zero1", 4 + 4 + 2 + 1 + 4), ("fsdp", 1 + 1 + 2 + 1)],
+)
+def test_an_update_in_shards_has_temporaries_of_its_own_part(sharding: str, each: int) -> None:
+    """Of four devices, in float32 with adam: nothing is gathered then."""
+    b = GraphBuilder("net", "torch")
+    at = b.input((1, 256))
+    for _ in range(32):
+        at = b.add("dense", [at], (1, 256), in_features=256, out_features=256, bias=False)
+    asked = {"optimizer": "adam", "replicas": 4, "sharding": sharding, "precision": "fp32"}
+    found = lolat.load("a100-fp32").cost(b.build([at]), 1, **asked)
+    assert found.peak == "the update"
+    assert found.memory_bytes == 32 * 256 * 256 * each + 4 * 256

@@ -15,8 +15,9 @@ from lolat.graph.memory import parameters
 from lolat.graph.modes import AMP, FLOAT16, Mode
 from lolat.graph.work import work_of
 from lolat.optimizers import OPTIMIZERS
-from lolat.training.memory import memory_at_peak, recipe_of
+from lolat.training.memory import memory_at_peak
 from lolat.training.pass_counts import PASS_TERMS, PLAIN, flops, pass_rows, started, variables
+from lolat.training.recipe import recipe_of
 from tests import synthetic
 from tests.training.known import memory_bytes, saved_bytes
 

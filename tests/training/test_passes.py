@@ -16,9 +16,9 @@ from lolat.llm.names import find_decoder
 from lolat.optimizers import optimizer_named
 from lolat.readers.torch.named import import_package
 from lolat.training.decoder import DecoderStep, tuned_recipe
-from lolat.training.memory import recipe_of
 from lolat.training.parallel import Parallel
 from lolat.training.passes import FLASH_BACKWARD, DecoderPasses
+from lolat.training.recipe import recipe_of
 from lolat.training.tuning import Tuning
 from tests.llm.known_gpu import EIGHT, LLAMA, SMALL, section
 from tests.training.known import saved_by_pytorch

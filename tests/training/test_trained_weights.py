@@ -16,8 +16,9 @@ from lolat.graph.edits import as_trained
 from lolat.graph.memory import copied_bytes, weights_bytes
 from lolat.graph.modes import Mode
 from lolat.optimizers import optimizer_named
-from lolat.training.memory import memory_at_peak, numbers_of, recipe_for, recipe_of
+from lolat.training.memory import memory_at_peak, numbers_of
 from lolat.training.pass_counts import variables
+from lolat.training.recipe import recipe_for, recipe_of
 from lolat.training.tuning import tuned
 from tests.training.known import saved_bytes
 from tests.training.steps_by_pytorch import (
