@@ -104,15 +104,26 @@ class DecoderStep:
             moved += batches * (HALF_BYTES + r.gradient) * learned / shards.gradients
         return moved / (gpu.specs.bandwidth * c.bandwidth)
 
+    def gathered_bytes(self, parallel: Parallel) -> np.ndarray:
+        """(2 + layers,) bytes of the weights that GPUs gather, as they are stored: zero1's updated ones.
+
+        FSDP gathers them in half precision if they are sharded, as its MixedPrecision casts them before.
+        """
+        trained, every = self.numbers()
+        if parallel.shards.parameters > 1:
+            return HALF_BYTES * every
+        fixed = every - trained * (not self.passes.tuning.rank)
+        fixed *= parallel.shards.gradients > 1
+        return self.recipe.weight * trained + self.recipe.frozen * fixed
+
     def iteration_ms(
         self, gpu: GPU, parallel: Parallel, batches: int = 1, c: Constants = CONSTANTS
     ) -> dict[str, float]:
         """Return the ms of the parts of an iteration of `batches` micro-batches; "hidden" is in no sum."""
         forward, backward = self.passes_on(parallel).parts_ms(gpu, c)
-        trained, every = self.numbers()
         exchange, hidden = parallel.exchange_ms(
-            (trained * self.recipe.gradient).tolist(), backward.tolist(),
-            (every * HALF_BYTES).tolist(), forward.tolist(), batches,
+            (self.numbers()[0] * self.recipe.gradient).tolist(), backward.tolist(),
+            self.gathered_bytes(parallel).tolist(), forward.tolist(), batches,
         )  # fmt: skip
         parts = {
             "forward": batches * float(forward.sum()), "backward": batches * float(backward.sum()),

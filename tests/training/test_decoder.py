@@ -161,6 +161,37 @@ def test_an_update_moves_what_the_recipe_has_in_memory() -> None:
     assert step().update_ms(gpu, Parallel(), 1) == pytest.approx(20 * BILLIONS / (0.85 * 2e9))
 
 
+@pytest.mark.parametrize(
+    ("precision", "tune", "sharding", "of_all", "of_adapters"),
+    [
+        ("amp", "full", "zero1", 4, 0), ("bf16", "full", "zero1", 2, 0), ("amp", "full", "zero2", 4, 0),
+        ("amp", "full", "fsdp", 2, 0), ("amp", "lora:16", "zero1", 0, 4),
+        ("amp", "lora:16:bf16", "zero1", 0, 2), ("amp", "lora:16", "zero2", 2, 4),
+    ],
+)  # fmt: skip
+def test_gpus_gather_what_torch_gathers(
+    precision: str, tune: str, sharding: str, of_all: int, of_adapters: int
+) -> None:
+    """ZeroRedundancyOptimizer broadcasts the parameters that it updates, as they are; FSDP gathers all."""
+    found = step(precision, tune).gathered_bytes(Parallel(8, LINK, sharding)).sum()
+    # Rank times inputs and outputs of query and output, key and value, gate, up and down.
+    adapters = 32 * 16 * (2 * 2 * 4096 + 2 * (4096 + 1024) + 3 * (4096 + 14336))
+    assert found == pytest.approx(of_all * BILLIONS + of_adapters * adapters, rel=1e-6)
+
+
+def test_zero1_sends_as_much_as_an_allreduce() -> None:
+    """As its paper says: scattered gradients, gathered weights of the same size; the order is another."""
+    for precision, tune in (("amp", "full"), ("amp", "lora:16"), ("bf16", "frozen:16")):
+        one, none = (
+            step(precision, tune).iteration_ms(GPU(section()), Parallel(8, LINK, sharding))
+            for sharding in ("zero1", "none")
+        )
+        # Each GPU waits for the slowest, the longer the longer it computes itself.
+        less = 0.0034 * 3 * (none["update"] - one["update"])
+        both = [parts["exchange"] + parts["hidden"] for parts in (one, none)]
+        assert both[0] + less == pytest.approx(both[1], rel=0.02, abs=0.5)
+
+
 def test_micro_batches_are_added_up_and_updated_once() -> None:
     gpu = GPU(section())
     one, four = (step("amp").iteration_ms(gpu, Parallel(8, LINK, "none"), n) for n in (1, 4))
