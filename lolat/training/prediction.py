@@ -14,7 +14,7 @@ from lolat.hardware.links import CLUSTER, UNKNOWN_NETWORK, Link
 from lolat.hardware.rental import Rented
 from lolat.io.results import Remark, Result
 from lolat.optimizers import optimizer_named
-from lolat.training.parallel import FSDP, Parallel, frozen_weights, gradients
+from lolat.training.parallel import FSDP, ZERO2, Parallel, frozen_weights, gradients
 from lolat.training.predictor import Iteration, TrainingPredictor
 from lolat.training.run import TrainingLimits, TrainingRun
 from lolat.units import dollars, duration
@@ -157,21 +157,20 @@ def predict(
 ) -> TrainingPrediction:
     """Predict training on `devices` devices; several need the `link` that joins them.
 
-    `frozen_bytes`: of a frozen parameter, which FSDP gathers as the others. Samples are divided among the
-    devices, rounded up. InputError for batches that together are larger than the data set, and for an
-    optimizer that was not measured.
+    `frozen_bytes`: of a frozen parameter, which FSDP (zero2, fsdp) gathers as the others. Samples are
+    divided among the devices, rounded up. InputError for batches that together are larger than the data
+    set, and for an optimizer that was not measured.
     """
     run.check_batch(devices)
     optimizer = optimizer_named(run.optimizer)
     batch = model.batch(graph, run.batch_size, optimizer)
     micro = batch.iteration
     parallel = Parallel(devices, link, run.sharding, machine=model.file.machine)
-    micro = replace(micro, update=micro.update / parallel.shards.states)
-    alone = micro.accumulated(run.accumulate, optimizer)
+    alone = micro.accumulated(run.accumulate, optimizer, parallel.shards)
     sizes, backward_ms = gradients(graph, micro.backward, model.mode or DEFAULT_MODE)
     share = micro.forward / max(sum(backward_ms), 1e-9)
     forward_ms, weights, again = [share * ms for ms in backward_ms], sizes, sizes
-    if run.sharding == FSDP:
+    if run.sharding in (ZERO2, FSDP):
         weights, again = (frozen_weights(graph, frozen_bytes, len(sizes)) + sizes).tolist()
     passes = sizes, backward_ms, weights, forward_ms, run.accumulate, again
     (waited_ms, hidden_ms), (short, _), (long, _) = (

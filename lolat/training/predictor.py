@@ -14,6 +14,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import behaviors
 from lolat.graph.modes import Mode
 from lolat.optimizers import Optimizer
+from lolat.training.recipe import Shards
 
 ACCUMULATED = 3  # elements read and written for each parameter as a gradient is added to another
 
@@ -32,15 +33,18 @@ class Iteration:
     update: float
     step: float = 0.0
 
-    def accumulated(self, number: int, optimizer: Optimizer) -> Iteration:
-        """Return the iteration of a number of such micro-batches with one update.
+    def accumulated(self, number: int, optimizer: Optimizer, shards: Shards) -> Iteration:
+        """Return the iteration of a number of such micro-batches with one update; `shards` divide it.
 
         Adding up a gradient reads and writes as much as an update without states, but for the first one.
         """
-        added = ACCUMULATED * (number - 1) / optimizer.accesses
+        added = ACCUMULATED * (number - 1) / optimizer.accesses / shards.gradients
         backward = None if self.backward is None else number * self.backward
         return Iteration(
-            number * self.forward, backward, self.update * (1 + added), number * self.step
+            number * self.forward,
+            backward,
+            self.update * (1 / shards.states + added),
+            number * self.step,
         )
 
     @property

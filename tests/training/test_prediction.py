@@ -157,3 +157,12 @@ def test_buckets_travel_during_the_backward_pass() -> None:
     assert found.iteration_ms == pytest.approx(118)
     assert found.epoch_s == pytest.approx(5 * 0.118)
     assert sum(ms or 0.0 for ms in found.parts_ms.values()) == pytest.approx(found.iteration_ms)
+
+
+@pytest.mark.parametrize(("sharding", "added"), [("none", 1), ("zero1", 1), ("zero2", 4)])
+def test_a_device_adds_up_the_gradients_that_it_has(sharding: str, added: int) -> None:
+    """Adam moves 7 elements a parameter, of those whose states are here; a sum of gradients 3."""
+    run = TrainingRun(8, None, 1, "adam", accumulate=5, sharding=sharding)
+    found = predict(known(passes=(1.0, 2.0)), GRAPH, run, 4, Link(100.0))
+    states = 1 if sharding == "none" else 4
+    assert found.parts_ms["update"] == pytest.approx(10.0 * (1 / states + 4 * 3 / 7 / added))
