@@ -309,8 +309,8 @@ class EstimatedTraining(TrainingPredictor):
         share = sum(self._steps(graph, batch_size)[1].values())
         forward, unlike = self._steps(graph, batch_size, training=False)
         found = Extrapolation(unlike=sum(unlike.values()))
-        of_pass = found, forward, self.formula.mode
-        found = tables_extrapolation(self.latency, analyze(graph), batch_size, *of_pass)
+        analysis, mode = analyze(graph), self.formula.mode
+        found = tables_extrapolation(self.latency, analysis, batch_size, found, forward, mode)
         minimum, number, smaller = self.file.domain.minimum, int(forward.moves.sum()), ""
         if self.estimated:
             of_pass = batch_size, forward.device_ms, number, "a forward pass"
