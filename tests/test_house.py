@@ -90,6 +90,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
         readers / "torch/aten.py",
         readers / "torch/parameters.py",
         readers / "torch/tensors.py",
+        readers / "torch/transfers.py",
         readers / "torch/trace.py",
         readers / "torch/isolation.py",
         readers / "torch/memory.py",

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 from msgspec.structs import replace
@@ -119,7 +119,7 @@ def open_network(spec: str, input_size: AnySize = None, weights: bool = False) -
         from lolat.readers.torch.named import named, with_transformers_remarks
 
         model, name = named(spec, size, weights)
-        network = _of_object(model, name, size)
+        network = _of_object(model, name, size, is_own=False)
         if prefix != forms.TRANSFORMERS:
             return network
         return Network(
@@ -229,10 +229,18 @@ def _packages(model: Any) -> set[str]:
     return {c.__module__.partition(".")[0] for c in kind.__mro__}
 
 
-def _of_object(model: Any, name: str, size: Size) -> Network:
-    """Open a framework's object; its base classes tell the framework."""
+def _of_object(model: Any, name: str, size: Size, is_own: bool = True) -> Network:
+    """Open a framework's object; its base classes tell the framework.
+
+    `is_own`: False for one that LoLat made, whatever the process sets.
+    """
     example, packages = None, _packages(model)
     if isinstance(model, tuple):
+        if len(model) == 2 and isinstance(model[0], MethodType):
+            raise NetworkError(
+                f"{model[0].__qualname__} is a method, no module; expected a module whose forward calls "
+                "it, and its inputs"
+            )
         of_torch = len(model) == 2 and "torch" in _packages(model[0])
         if not of_torch or hasattr(model[1], "parameters"):
             raise NetworkError(
@@ -254,7 +262,9 @@ def _of_object(model: Any, name: str, size: Size) -> Network:
 
         if torch.is_network(model):
             name = name or type(model).__name__
-            return Network(name, model, lambda: torch.read_model(model, name, size, example))
+            return Network(
+                name, model, lambda: torch.read_model(model, name, size, example, is_own)
+            )
     if "onnx" in packages and hasattr(model, "opset_import"):
         from lolat.readers import onnx
 

@@ -130,3 +130,91 @@ def test_a_copy_takes_time_where_eager_pytorch_makes_one(name: str) -> None:
         each = (gpu.predict((n, image), batch_size=256, launch="compiled").latency_ms
                 for n in (network, Does(lambda m, x: torch.sigmoid(torch.relu(x)))))  # fmt: skip
         assert next(each) == pytest.approx(next(each))
+
+
+PLACED: dict[str, tuple[Any, int, int]] = {
+    "nowhere": (lambda m, x: m.conv(x), 0, 0),
+    "where the input is": (lambda m, x: m.conv(x).to(x.device, non_blocking=True), 0, 0),
+    "on the GPU": (lambda m, x: m.conv(x.cuda()).to("cuda"), 0, 0),
+    "on the device of the module": (lambda m, x: m.conv(x.to(m.device)), 0, 0),
+    "where it is compared": (lambda m, x: m.conv(x.to(m.device)) * (m.device == "cpu"), 0, 0),
+    "cpu()": (lambda m, x: m.conv(x).cpu(), 1, 0),
+    "to": (lambda m, x: {"a": m.conv(x).to("cpu")}, 1, 0),
+    "by name": (lambda m, x: m.conv(x).to(device="cpu", non_blocking=True), 1, 0),
+    "each of two": (lambda m, x: [(y := m.conv(x)).cpu(), y.relu().cpu()], 2, 0),
+    "between": (lambda m, x: m.conv(x).cpu().relu().to(x.device), 1, 1),
+    "a second GPU": (lambda m, x: m.conv(x).to("cuda:1").relu(), 0, 1),
+    "two GPUs": (lambda m, x: m.conv(x).cuda(1).relu().cuda(0), 0, 2),
+}  # fmt: skip
+"""What is done -> the function; copies of a result to the CPU; copies back, or between GPUs."""
+
+
+@pytest.mark.parametrize("where", PLACED)
+def test_copies_between_devices_are_told(where: str) -> None:
+    """With the bytes of the tensors that are copied: a result of 8 x 256 x 256 has 2 MiB."""
+    function, to_cpu, others = PLACED[where]
+    network, image = Does(function, conv=nn.Conv2d(3, 8, 1)).eval(), torch.zeros(1, 3, 256, 256)
+    network.device = "cpu"
+    each = network.conv(image).nbytes // 2**20
+    graph = lolat.read((network, image))
+    told = [w for w in graph.warnings if "copies" in w]
+    assert len(told) == bool(to_cpu or others)
+    if to_cpu:
+        back = f" and {each * others}.00 MiB back" * bool(others)
+        assert f"copies {each * to_cpu}.00 MiB a sample to the CPU{back}: not counted" in told[0]
+    elif others:
+        assert (
+            f"(cuda:1): read as on one; copies between GPUs, of {each * others}.00 MiB" in told[0]
+        )
+
+
+def test_an_embedding_kept_on_the_cpu_is_told() -> None:
+    """It gets 512 indices of 8 bytes, and gives 512 rows of 64 numbers."""
+    network = Does(lambda m, x: m.head(m.table(x.cpu()).to("cuda")),
+                   table=nn.Embedding(9, 64), head=nn.Linear(64, 8))  # fmt: skip
+    said = lolat.read((network, torch.zeros(1, 512, dtype=torch.long))).warnings
+    assert any("copies 4.00 KiB a sample to the CPU and 128 KiB back" in w for w in said)
+
+
+def _block(how: str) -> nn.Module:
+    """A dense layer, compiled in one of the ways that users do."""
+    layer = nn.Linear(8, 8)
+    if how == "module":
+        return torch.compile(layer)  # type: ignore[return-value]
+    if how == "compile()":
+        layer.compile()
+    if how == "function":
+        relu = torch.compile(torch.relu)
+        return Does(lambda m, x: relu(m.layer(x)), layer=layer)
+    return layer
+
+
+@pytest.mark.parametrize("how", ["module", "compile()", "function", "not"])
+def test_compiled_parts_are_told(how: str) -> None:
+    """Three of three layers; each runs twice."""
+    blocks = [_block(how) for _ in range(3)]
+    graph = lolat.read((nn.Sequential(*blocks, *blocks), torch.zeros(1, 8)))
+    told = [w for w in graph.warnings if "torch.compile" in w]
+    assert len(told) == (how != "not")
+    assert all("it has 3 parts that PyTorch compiles" in w for w in told)
+    assert sum(o.kind == "dense" for o in graph.operations) == 6
+
+
+def test_a_network_that_is_compiled_as_a_whole_has_one_remark() -> None:
+    whole = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    whole.compile()
+    said = lolat.read((whole, torch.zeros(1, 8))).warnings
+    assert ["it is compiled" in w for w in said if "torch.compile" in w] == [True]
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_tf32_that_code_turns_on_is_told(precision: str) -> None:
+    """By PyTorch's own word on it."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        said = lolat.read((nn.Linear(8, 8), torch.zeros(1, 8))).warnings
+        is_on = torch.backends.cuda.matmul.allow_tf32
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert any("--precision tf32" in w for w in said) == is_on == (precision != "highest")

@@ -426,3 +426,21 @@ def test_another_thread_has_pytorch_as_it_is_and_changes_nothing_of_the_network(
     assert (expected["inside"], expected["autocast"], expected["is_other"]) == (False, True, True)
     assert seen == [expected] * len(seen)
     assert seen
+
+
+class _Missing:
+    """A stand-in for a package that is not installed, as MONAI has some."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ImportError(name)
+
+
+class _WithMissing:
+    reset = _Missing()
+
+
+def test_what_stands_for_a_missing_package_is_left_alone() -> None:
+    """It is in this file, of whose classes the functions are looked at."""
+    with pytest.raises(ImportError):
+        hasattr(_WithMissing.reset, "__func__")
+    assert lolat.read(Stores(lambda m: torch.ones(8)), (8,)).operations[0].kind == "dense"

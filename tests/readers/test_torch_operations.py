@@ -374,6 +374,14 @@ def test_attention_without_fused_kernels_is_single_operations() -> None:
         ["attention"],
     ]
     assert total(single).flops == total(fused).flops == 2 * 2 * 5 * 5 * 3
+    # In PyTorch's order the single operations come before cuDNN's kernel.
+    order = [SDPBackend(int(one)) for one in torch._C._get_sdp_priority_order()]
+    assert order.index(SDPBackend.MATH) < order.index(SDPBackend.CUDNN_ATTENTION)
+    for on in ([SDPBackend.MATH, SDPBackend.CUDNN_ATTENTION], [SDPBackend.CUDNN_ATTENTION]):
+        with sdpa_kernel(on):
+            found = does(forward, (10, 3))
+        assert (kinds(found) == kinds(single)) == (SDPBackend.MATH in on)
+        assert any("cuDNN" in said for said in found.warnings) == (SDPBackend.MATH in on)
     dropping = does(lambda m, x: forward(m, x, dropout_p=0.1), (10, 3))
     assert any("drop elements" in said for said in dropping.warnings)
 

@@ -492,6 +492,7 @@ def test_a_batch_of_several_is_of_the_inputs_that_the_module_takes() -> None:
         (_sparse(), r"0\.weight is sparse.*expected dense"),
         (Unread, r"a class, no network; call it: Unread\(\)"),
         ((nn.ReLU(), nn.ReLU()), "or a list of several networks"),
+        ((LAYER.forward, torch.zeros(1, 8)), r"Linear\.forward is a method, no module; expected"),
     ],
 )
 def test_modules_without_sizes_code_or_dense_weights_are_refused(network: Any, said: str) -> None:

@@ -167,7 +167,8 @@ def _methods(values: list[Any]) -> Iterator[Any]:
     """The functions of the classes among values."""
     for value in values:
         if isinstance(value, type):
-            yield from (getattr(v, "__func__", v) for v in vars(value).values())
+            bound = (classmethod, staticmethod)  # others may import a missing package when asked
+            yield from (v.__func__ if isinstance(v, bound) else v for v in vars(value).values())
 
 
 def _holders(values: list[Any], depth: int = 5) -> Iterator[Any]:

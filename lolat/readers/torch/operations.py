@@ -135,6 +135,10 @@ def _einsum(o: AtenOperation) -> list[int]:
     return made if back == sorted(back) else _transposed(turned)
 
 
+BY_CUDNN = (
+    "its code leaves on cuDNN's fused attention alone: read as single operations, as PyTorch runs it on "
+    "most GPUs; where it prefers cuDNN's (Hopper, Blackwell) this is faster"
+)
 _WHOLE = 1024
 """Most steps of a causal attention that takes about as long as a full attention."""
 
@@ -146,7 +150,12 @@ def _attention(o: AtenOperation) -> list[int]:
     """
     from torch.backends import cuda
 
-    fused = cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled() or cuda.cudnn_sdp_enabled()
+    fused = cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled()
+    if not fused and cuda.cudnn_sdp_enabled():
+        if cuda.math_sdp_enabled():  # which comes before cuDNN's in PyTorch's order
+            o.writer.builder.warnings.append(BY_CUDNN)
+        else:
+            fused = True
     if o.get("dropout_p"):
         o.writer.builder.warnings.append(ALWAYS_DROPS)
     query, key, value = (i for n in ("query", "key", "value") if (i := o.operand(n)) is not None)

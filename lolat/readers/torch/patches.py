@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import sys
 import threading
@@ -23,7 +24,9 @@ from lolat.readers.remarks import LIBRARIES
 from lolat.readers.torch.isolation import in_this_thread
 from lolat.readers.torch.parameters import Parameters
 from lolat.readers.torch.running import Running
+from lolat.readers.torch.transfers import Transfers
 from lolat.readers.user_modules import quietly
+from lolat.units import plural
 
 NO_AUTOCAST = (
     "its code uses torch.autocast of CUDA, which is off on this machine: the precision is the device's, or "
@@ -38,6 +41,11 @@ READ_AS_EAGER = (
 READ_ON_CPU = (
     "its code asks whether it runs on a GPU (is_cuda, torch.cuda.is_available): read as it runs on a CPU; "
     "on a GPU it may run other operations"
+)
+
+PARTS_COMPILED = (
+    "it has {} that PyTorch compiles (torch.compile): read as eager; --launch compiled is for all of "
+    "the network"
 )
 
 BY_POLICY = "a policy of its own chooses the activations that are computed again (context_fn)"
@@ -235,11 +243,29 @@ def _noted(remark: str, warnings: list[str], asking: Mapping[str, Any]) -> bool:
 
 
 @contextlib.contextmanager
-def eagerly(builder: GraphBuilder) -> Iterator[None]:
+def _compiled_watched(whole: Any, builder: GraphBuilder) -> Iterator[None]:
+    """Note how many functions and modules that run are compiled by torch.compile, but for the `whole`."""
+    wrapping: Any = importlib.import_module("torch._dynamo.eval_frame")
+    by_stance, parts = wrapping._callback_from_stance, dict[int, Any]()
+
+    def asked(compiler: Any) -> Any:
+        part = sys._getframe(2).f_locals.get("fn")  # 1 chose this
+        if compiler and part is not None and getattr(part, "__self__", None) is not whole:
+            parts[id(part)] = part
+        return by_stance(compiler)
+
+    with _replaced(wrapping, "_callback_from_stance", asked):
+        yield
+    if parts:
+        builder.warnings.append(PARTS_COMPILED.format(plural(len(parts), "part")))
+
+
+@contextlib.contextmanager
+def eagerly(model: Any, builder: GraphBuilder) -> Iterator[None]:
     """Silence PyTorch, and turn off its compiler and its fused encoder layer.
 
-    Output of the network goes to stderr. `builder`: of its graph, which gets a remark if it asks whether it
-    is compiled.
+    Output of the network goes to stderr. `builder`: of the model's graph, which gets a remark if its code
+    asks whether it is compiled, or if parts of it are.
     """
     attention = torch.backends.mha
     with contextlib.ExitStack() as stack:
@@ -259,31 +285,36 @@ def eagerly(builder: GraphBuilder) -> Iterator[None]:
         stack.enter_context(_replaced(torch.cuda, "is_available", has_gpu))
         stack.enter_context(quietly())
         stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(_compiled_watched(model, builder))
         yield
 
 
 class OnCpu(TorchFunctionMode):
     """Keeps on the CPU what code puts on a GPU (`.cuda()`): a network is read without one.
 
-    `warnings` get a remark if a user's code asks a tensor where it is.
+    `warnings` get a remark if a user's code asks a tensor where it is; `transfers` follows the copies.
     """
 
-    def __init__(self, warnings: list[str] | None = None) -> None:
+    def __init__(
+        self, warnings: list[str] | None = None, transfers: Transfers | None = None
+    ) -> None:
         super().__init__()
         self.warnings = [] if warnings is None else warnings
+        self.transfers = transfers
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a function of PyTorch with the CPU in place of a GPU."""
-        named = dict(kwargs or {})
+        given, named, asking = args, dict(kwargs or {}), sys._getframe(1)
         if func == torch.Tensor.is_cuda.__get__:
-            _noted(READ_ON_CPU, self.warnings, sys._getframe(1).f_globals)
-        if func is torch.Tensor.cuda:
-            return args[0]
+            _noted(READ_ON_CPU, self.warnings, asking.f_globals)
         if func is torch.Tensor.to:
             args = args[0], *map(_on_cpu, args[1:])
         if "device" in named:
             named["device"] = _on_cpu(named["device"])
-        return func(*args, **named)
+        result = args[0] if func is torch.Tensor.cuda else func(*args, **named)
+        if self.transfers is not None:
+            self.transfers.follow(func, given, kwargs or {}, result, asking)
+        return result
 
 
 def _on_cpu(value: Any) -> Any:

@@ -51,7 +51,7 @@ def is_network(model: Any) -> bool:
 
 
 def read_model(
-    model: Any, name: str = "", input_size: AnySize = None, example: Any = None
+    model: Any, name: str = "", input_size: AnySize = None, example: Any = None, is_own: bool = True
 ) -> Graph:
     """Read an `nn.Module` into a Graph.
 
@@ -59,12 +59,13 @@ def read_model(
     whole shape without the batch; several shapes. `example`: inputs to call it with: a tensor, a tuple or
     a dict of them, of `input_size` if that is given. Their first axis is the batch; the second one, if the
     module's layers take steps first. The module is read as in evaluation mode, with the parameters that
-    it trains after `train()`, and stays as it is. Raises NetworkError.
+    it trains after `train()`, and stays as it is. `is_own`: True for the user's, which run with what the
+    process sets. Raises NetworkError.
     """
     import_torch()
     size = as_size(input_size)
     _refuse(model)
-    how = tuple(_run_as(model, example))
+    how = (*_run_as(model, example), *(_in_tf32() if is_own else ()))
     model = getattr(model, "_orig_mod", model)  # inside torch.compile
     from lolat.readers.torch.detectors import Detector, is_detector
     from lolat.readers.torch.isolation import trained_as_by_its_code
@@ -123,6 +124,18 @@ def _run_as(model: Any, example: Any) -> Iterator[str]:
     yield from in_channels_last("its inputs are", formats_of(tensors_in(example)))
     if getattr(model, "aux_classifier", None) is not None:  # of torchvision's segmentation
         yield "its auxiliary head (aux_classifier) is counted: each call runs it, in evaluation mode too"
+
+
+def _in_tf32() -> Iterator[str]:
+    """A remark if the process lets PyTorch compute products of float32 in TF32."""
+    import torch
+
+    by_backend = getattr(torch.backends.cuda.matmul, "fp32_precision", "")  # since PyTorch 2.9
+    if by_backend == "tf32" or (not by_backend and torch.backends.cuda.matmul.allow_tf32):
+        yield (
+            "its code lets a GPU compute products of float32 in TF32 (set_float32_matmul_precision, "
+            "allow_tf32): add --precision tf32, unless the answer is in another precision than fp32"
+        )
 
 
 def _acts_in_training(module: Any) -> bool:

@@ -46,6 +46,7 @@ from lolat.readers.torch.remarks import (
 )
 from lolat.readers.torch.running import Running
 from lolat.readers.torch.tensors import Tensors, dtype_name
+from lolat.readers.torch.transfers import Transfers
 from lolat.units import byte_size, plural
 
 
@@ -339,10 +340,11 @@ def _called(
         return made
 
     weights = (*model.parameters(), *model.buffers())
+    transfers = Transfers()
     is_on_cpu = all(w.device.type == "cpu" for w in weights)
-    on_cpu = OnCpu(builder.warnings) if is_on_cpu else contextlib.nullcontext()
+    on_cpu = OnCpu(builder.warnings, transfers) if is_on_cpu else contextlib.nullcontext()
     with (
-        evaluated(model) as stored, eagerly(builder), data_copied(), torch.inference_mode(),
+        evaluated(model) as stored, eagerly(model, builder), data_copied(), torch.inference_mode(),
         watched(tracer.parameters), tracer.fake, on_cpu,
     ):  # fmt: skip
         arguments = [call.args, dict(call.kwargs)]
@@ -351,6 +353,7 @@ def _called(
             with WithoutValues(tracer.fake):
                 model(*args, **kwargs)
         tracer.held = tensors_of(model)
+        transfers.copied.clear()
         with following_modules(tracer), tracer:
             result = model(*args, **kwargs)
             tracer.tensors.lifetimes.end()
@@ -360,4 +363,5 @@ def _called(
             tracer.tensors.viewed(t)[-1] for t in held_by(leaves)
         )  # a window of keys keeps all of them
         builder.kept += [i for t in held if (i := tracer.tensors.known.get(t)) is not None]
+    builder.warnings += transfers.remarks()
     return tracer, outputs, bool(stored)
