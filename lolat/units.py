@@ -129,13 +129,14 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def one_line(error: BaseException) -> str:
-    """The first telling line of an exception, shortened.
+    """The first telling line of an exception, shortened; with the next one if it ends in a colon.
 
     Keras puts "Exception encountered when calling ..." before what was wrong, and prints it bold.
     """
     lines = [line.strip() for line in str(error).splitlines()]
     lines = [n for n in lines if n and not n.startswith("Exception encountered when calling")]
-    return shortened(lines[0]) if lines else type(error).__name__
+    told = lines[: 1 + lines[0].endswith(":")] if lines else [type(error).__name__]
+    return shortened(" ".join(told))
 
 
 def shortened(text: str) -> str:

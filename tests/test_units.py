@@ -100,6 +100,10 @@ def test_errors_and_shapes_in_a_line() -> None:
     bold = ValueError("Exception encountered when calling Dense\n\n\x1b[1mwrong size\x1b[0m\nmore")
     assert one_line(bold) == "wrong size"
     assert one_line(KeyError()) == "KeyError"
+    loading = RuntimeError(
+        "Error(s) in loading state_dict for Net:\n\tMissing key(s): 0.weight\n\tmore"
+    )
+    assert one_line(loading) == "Error(s) in loading state_dict for Net: Missing key(s): 0.weight"
     assert shapes_text([(224, None, 3), (8,)]) == "224x?x3, 8"
 
 

@@ -128,7 +128,8 @@ class Prediction(Result):
     `channels_last`: the execution mode. `host_us`: the host's time to launch an addition, if given;
     `host_ms`: that to launch all operations; `host_bound`: true if that is longer than running them.
     `available_bytes`: the device's memory; `fits`: true if that suffices. `device`: the name or
-    path of its profile. `price_per_hour`: US$ of one device of the cheapest `instance`.
+    path of its profile; of several precisions with the precision behind it. `price_per_hour`: US$ of one
+    device of the cheapest `instance`.
     """
 
     KEYS = (

@@ -43,7 +43,8 @@ class Result:
         """The main columns of the answer as a pandas DataFrame, in the report's words; `rows()` has all.
 
         A row for each block, device, batch size or load. `device`: the card's name, alike in all modes;
-        `profile`: the name that `load` takes. MissingPackageError without pandas.
+        `profile`: the name that `load` takes, of several precisions with the precision behind it.
+        MissingPackageError without pandas.
         """
         return self._shown().frame(self)
 

@@ -102,7 +102,7 @@ class Table:
 
     def say_unread(self, warn: Warn) -> None:
         """Name the columns that nobody has read: their cells change nothing; and what they resemble."""
-        lacks = {name: name for name in sorted(self.used.difference(self.names))}
+        lacks = {name: name for name in sorted(self.used.difference(["", *self.names]))}
         other = {n: {n: name} for n, name in OTHER_NAMES.items() if name in lacks}
         hints = ((n, did_you_mean(n, other.get(n, lacks), "")) for n in self.unread)
         near = (f"{n} ({hint})".removesuffix(" ()") for n, hint in hints)

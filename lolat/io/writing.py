@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gzip
+import itertools
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
@@ -88,7 +89,7 @@ def check_file(path: AnyPath | None, argument: str, make_folder: bool = False) -
 def check_inputs_stay(
     outputs: Mapping[str, AnyPath | None], inputs: Iterable[AnyPath], renews: bool = False
 ) -> None:
-    """Raise InputError if an output would be written over a file that is read.
+    """Raise InputError if an output would be written over a file that is read, or over another output.
 
     `outputs`: name of an argument -> file, None if not given; `inputs`: what is read; texts that are no
     file are passed over. `renews`: True if a JSON file may be written over itself.
@@ -100,6 +101,11 @@ def check_inputs_stay(
             words = (
                 f"{arg(name)} {shown_path(path)}: this file is read here too; expected another name"
             )
+            raise InputError(words, code="not-written", path=shown_path(path))
+    given = {name: path for name, path in outputs.items() if path is not None}
+    for (one, path), (other, its) in itertools.combinations(given.items(), 2):
+        if os.path.realpath(path) == os.path.realpath(its):
+            words = f"{arg(one)} and {arg(other)} are one file, {shown_path(path)}; expected two"
             raise InputError(words, code="not-written", path=shown_path(path))
 
 

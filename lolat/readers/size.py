@@ -286,7 +286,7 @@ def _remarks(
         same = len(made) > 1 and form.shape == inputs[name].shape and all(form.shape)
         if len(size.images) == 1 and form.is_image and len(form.inner) > 2:
             yield f"{name} is read as {_text(form.shape)}: its frames, or its depth, stay"
-        elif same and (form.is_index or len(form.shape) > 1):
+        elif same and (form.is_index or len(form.shape) > 1) and form.shape:
             yield f"{name} stays {_text(form.shape)}"
 
 

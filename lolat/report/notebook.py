@@ -243,7 +243,7 @@ def _predictions(answers: Any) -> list[dict[str, Any]]:
 
 
 def _names(profile: str) -> dict[str, str]:
-    """The name of a device, alike in all modes, and that of its profile, as `load` takes it."""
+    """The name of a device, alike in all modes, and that of its profile or its row."""
     return {"device": short_name(profile), "profile": profile}
 
 

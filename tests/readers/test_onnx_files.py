@@ -433,3 +433,20 @@ def test_modules_in_the_metadata_of_nodes(tmp_path: Path) -> None:
 def test_an_empty_file_is_called_so(tmp_path: Path) -> None:
     (tmp_path / "e.onnx").touch()
     refused(str(tmp_path / "e.onnx"), "e.onnx' cannot be read: it is empty; expected")
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_old_file_lists_its_constants_among_the_inputs(tmp_path: Path, first: bool) -> None:
+    """Before version 4 of the format it had to; those of any size are constants all the same."""
+    old = model(PAIR, ("N", 64), w=(64, 64), b=(64,), c=(64,))
+    listed = [
+        helper.make_tensor_value_info(i.name, i.data_type, i.dims) for i in old.graph.initializer
+    ]
+    inputs = [*old.graph.input]
+    del old.graph.input[:]
+    old.graph.input.extend([*listed, *inputs] if first else [*inputs, *listed])
+    new = graph_of(tmp_path, old)
+    old.ir_version = 3
+    graph = graph_of(tmp_path, old)
+    assert total(graph) == total(new)
+    assert parameters(graph) == 64 * 64 + 2 * 64

@@ -83,3 +83,15 @@ def test_sizes_that_do_not_fit(inputs: Any, size: Any, fixed: bool) -> None:
     with pytest.raises(NetworkError) as caught:
         filled(named, as_size(size), "net", fixed=fixed)
     assert caught.value.code == "input-size"
+
+
+def test_an_input_of_one_number_a_sample_has_no_size_to_keep() -> None:
+    """As the lengths of sequences of an ONNX recurrent layer; a mask that keeps its own is told."""
+    x, lengths, mask = (
+        InputForm((None, 32), -1),
+        InputForm((), is_index=True),
+        InputForm((7, 7), -1),
+    )
+    told: list[str] = []
+    filled({"x": x, "lengths": lengths, "mask": mask}, as_size(50), "net", remarks=told)
+    assert told == ["mask stays 7x7"]

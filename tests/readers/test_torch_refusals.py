@@ -194,6 +194,8 @@ def test_an_error_of_a_networks_code_is_answered_by_its_kind() -> None:
         NetworkError, match=r"\.numpy\(\) fails at [^;]*; expected PyTorch's operations"
     ):
         lolat.read(Does(lambda m, x: torch.from_numpy(x.numpy())), 8)
+    with pytest.raises(NetworkError, match="pins memory of the CPU"):
+        lolat.read(Does(lambda m, x: LAYER(x).pin_memory()), 8)
 
 
 @pytest.mark.parametrize(

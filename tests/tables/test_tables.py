@@ -214,6 +214,9 @@ def test_columns_that_are_not_read(tmp_path: Path) -> None:
     assert len(said) == 2
     assert "columns that are not read: batchsize (did you mean batch_size" in said[0]
     assert said[0].endswith(", note")
+    read_networks(table(tmp_path, "network,n,ms\na,8,1\n")).say_assumed(said.append)
+    assert "read: n" in said[2]
+    assert "mean ," not in said[2]
     assert said[1].endswith("in 1 of 1 rows: these are taken to be of a batch of 1")
 
 

@@ -156,7 +156,8 @@ def _without_large_constants(model: Any, name: str) -> set[str]:
         tensor.elem_type = tensor.elem_type or onnx.TensorProto.FLOAT
         tensor.shape.SetInParent()
     parameters = {i.name for i in graph.initializer}
-    _take(graph.input, lambda i: i.name in parameters)  # as before version 4 of the format
+    if _take(graph.input, lambda i: i.name in parameters):  # as before version 4 of the format
+        model.ir_version = max(model.ir_version, 4)
     large = [_as_input(t, t.name) for t in _take(graph.initializer, _is_large)]
     try:
         if model.functions:

@@ -33,6 +33,9 @@ _CAUSES = {
     "cuda": (
         "", "take the device from an input (device=x.device): the network is read without a GPU"
     ),
+    "_pin_memory": (
+        "its forward pins memory of the CPU (pin_memory), which is not read", "leave it to the data loader"
+    ),
     ".numpy() ": (
         "tensors have no values here, so .numpy() fails",
         "expected PyTorch's operations in place of NumPy's",
