@@ -72,13 +72,20 @@ class Lowering:
         if self.mode.dtype != AMP or want is None or widens:
             return []
         other = [t for t in operation.inputs if self.floats[t] and self.sizes[t] == 6.0 - want]
-        return [(t, 6.0 - want, want) for t in other if self._is_converted(t)]
+        return [(t, 6.0 - want, want) for t in other if self._is_converted(t, operation)]
 
-    def _is_converted(self, tensor: int) -> bool:
-        """True if autocast converts a tensor in each pass by a separate step."""
-        origin = self.origin[tensor]
-        is_result = origin in self.written or self.graph.tensors[tensor].batched
-        return origin in self.uncopied or (is_result and not self.mode.fused)
+    def _is_converted(self, tensor: int, operation: Operation) -> bool:
+        """True if autocast converts a tensor for an operation in each pass by a separate step.
+
+        Of compiled networks the fits have none of an image, which a layer with weights reads.
+        """
+        origin, is_batched = self.origin[tensor], self.graph.tensors[tensor].batched
+        if origin in self.uncopied:
+            return True
+        if self.mode.fused:
+            is_of_two = operation.kind in ("attention", "matmul")
+            return is_of_two and is_batched and origin not in self.written
+        return origin in self.written or is_batched
 
     def recasts(self, operation: Operation) -> bool:
         """True if autocast converts the kernel of an operation in each pass, which no fit had."""

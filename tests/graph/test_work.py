@@ -125,6 +125,7 @@ def test_autocast_converts_inputs_of_a_fused_attention() -> None:
     graph = b.build([b.add("attention", [query, *cache], (1, 2, 1, 32), value_size=32, **about)])
     converted = [(c.ELEMENTS, (4 + 2) * 2 * n * 32) for n in (1, 50, 50)]
     assert named(work_of(graph, 1, AMP))[:-1] == converted
+    assert named(work_of(graph, 1, COMPILED))[:-1] == converted  # no operation writes them in half
     assert not named(work_of(graph, 1, HALF))[:-1]
 
 
