@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -75,12 +75,13 @@ class Evaluation(Result):
     if it has none. `ratio_taken_out`: the errors of predictions times that ratio. `limit`: how far the
     ratio may be from 1. `verdict`: good (a median error up to 8 %), fair (up to 15 %), poor, or unsettled:
     the machine is busy or unsteady, and its speed is not the learned one. `cause`: machine, domain, level,
-    noise or formula (docs/how-to/measure.md).
+    noise or formula (docs/how-to/measure.md). `differences`: those that make this machine another than the
+    profile's.
     """
 
     KEYS = (
         "model", "device", "predictor", "ratio", "limit", "ratio_taken_out", "verdict", "cause", "networks",
-        "summary", "intervals", "noise_floor", "failures", "noise",
+        "summary", "intervals", "noise_floor", "failures", "noise", "differences",
     )  # fmt: skip
 
     model: str
@@ -95,6 +96,7 @@ class Evaluation(Result):
     noise_floor: float | None
     failures: Mapping[str, str]
     noise: Mapping[str, Any]
+    differences: tuple[environment.Difference, ...] = ()
 
     @property
     def median_error(self) -> float:
@@ -236,7 +238,7 @@ def evaluate(
                 progress.note(f"warning: {difference}")
         measured = check.measure(runner, backend, wanted, references)
     ratio = check.median_ratio(measured.again)
-    result = compared(model, measured, ratio)
+    result = replace(compared(model, measured, ratio), differences=other)
     if ratio is not None and not any(d.of_device for d in found):
         _write_state(model, "evaluate", ratio, not result._is_unsettled)
     return result

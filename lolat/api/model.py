@@ -160,7 +160,8 @@ class Model(Device):
         the time. The other arguments are as for `predict`:
         """
         from lolat.device.budget import BudgetAnswers, budget, largest_within
-        from lolat.device.prediction import at_size
+        from lolat.device.prediction import at_size, titled
+        from lolat.graph.analysis import analyze
 
         if not is_one(asked.batch_size):
             answers = []
@@ -177,7 +178,8 @@ class Model(Device):
             max_ms=asked.max_ms, sure=asked.sure,
         )  # fmt: skip
         within = largest_within if asked.precision == BEST else budget
-        return within(model, model._read(network, question), asked.vary, question, at_size(network))
+        graph = analyze(model._read(network, question)).graph
+        return within(model, titled(graph, network), asked.vary, question, at_size(network))
 
     # ---- Training
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+import msgspec
 import numpy as np
 
 from lolat.device.domain import NEGLIGIBLE_SHARE
@@ -24,7 +25,7 @@ from lolat.graph.blocks import BlockName
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
 from lolat.graph.memory import Memory
 from lolat.graph.modes import layout_of
-from lolat.io.forms import PACKAGES
+from lolat.io.forms import title_of
 from lolat.io.results import Result
 from lolat.io.writing import check_file
 from lolat.parameters import InputSize
@@ -69,12 +70,8 @@ class Query:
 
     @property
     def title(self) -> str:
-        """The network's name for a heading; of a function with its file: "own:net"."""
-        name = self.graph.name
-        file, colon, function = self.network.rpartition(":")
-        if not colon or function != name or file in PACKAGES:
-            return name
-        return f"{os.path.basename(file).removesuffix('.py')}:{name}"
+        """The network's name for a heading; of a function with its file: "own.py:net"."""
+        return title_of(self.network, self.graph.name)
 
     @property
     def at_size(self) -> AtSize | None:
@@ -352,7 +349,12 @@ def at_size(network: Any) -> AtSize | None:
 
     if isinstance(network, (Graph, Analysis)):
         return None
-    return lambda side: read(network, (side,))
+    return lambda side: titled(read(network, (side,)), network)
+
+
+def titled(graph: Graph, spec: Any) -> Graph:
+    """The graph of a network by its name for a heading; `spec`: the network as the user gave it."""
+    return msgspec.structs.replace(graph, name=title_of(spec, graph.name))
 
 
 def domain_words(prediction: Prediction) -> str:

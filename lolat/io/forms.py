@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from lolat.errors import NetworkError
 from lolat.units import did_you_mean, shortened
@@ -48,6 +49,15 @@ def is_function(spec: str) -> bool:
     names = ("" if module.endswith(CODE_FILE) else f"{module}.") + attribute
     is_named = bool(colon) and module not in PACKAGES
     return is_named and all(map(str.isidentifier, names.split("."))) and not os.path.exists(spec)
+
+
+def title_of(spec: Any, name: str) -> str:
+    """The name of a network for a heading: of a function with its file, "own.py:net"; of others `name`."""
+    if not isinstance(spec, (str, os.PathLike)):
+        return name
+    file, colon, function = os.fspath(spec).rpartition(":")
+    is_own = colon and function == name and file not in PACKAGES
+    return f"{os.path.basename(file)}:{name}" if is_own else name
 
 
 def is_file(spec: str, endings: str | tuple[str, ...] = FILES) -> bool:

@@ -84,6 +84,14 @@ class Several(Result):
     def __getitem__(self, index: int | slice) -> Any:
         return self._of(self.answers[index]) if isinstance(index, slice) else self.answers[index]
 
+    def __getattr__(self, name: str) -> Any:
+        """AttributeError, with the way to the attribute of each answer if they have it."""
+        answers = () if name.startswith("_") or name == "answers" else self.answers
+        if any(hasattr(type(one), name) or name in vars(one) for one in answers):
+            own = f"several answers; expected [one.{name} for one in found]"
+            raise AttributeError(f"{type(self).__name__} has no {name!r}: it has {own}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def filter(self, keep: Callable[[Any], Any]) -> Self:
         """A result with the answers for which `keep` is true: `found.filter(lambda one: one.fits)`."""
         return self._of(filter(keep, self.answers))

@@ -56,6 +56,7 @@ def evaluation_lines(result: Evaluation) -> Iterator[Part]:
         yield f"machine meanwhile: {ratio}; with that taken out {_errors(result.ratio_taken_out)}"
     if not is_unsettled:
         yield verdict(result)
+    yield from (f"not the machine of this profile: {plain(str(one))}" for one in result.differences)
     yield ""
     rank = result.summary["spearman"]
     if rank is not None and len(result.networks) >= FEWEST_RANKED:
@@ -95,9 +96,13 @@ def verdict(result: Evaluation) -> str:
         else ", which was in a slow spell then: learn again"
     )
     fit = f"write their times into timed.csv and fit them in: {fit_again(result.model)}"
+    became = f"the machine has become {changed(ratio)} since it was learned (up to {limit} is usual){moved}"
+    if result.differences:
+        became = (
+            f"this is another machine, {changed(ratio)} than that of the profile: learn this one"
+        )
     cause = {
-        "machine": f"the machine has become {changed(ratio)} since it was learned (up to {limit} "
-        f"is usual){moved}",
+        "machine": became,
         "domain": f"most of these networks ({outside} ...) hold what was never measured: {fit}",
         "noise": "half of that or more is noise of the measurements that it was learned from: close other "
         "programs and learn again",

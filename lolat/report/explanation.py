@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
@@ -10,6 +10,7 @@ from lolat.device.attribution import Attribution, Counterfactual, Explanation, T
 from lolat.device.budget import BudgetAnswer, value_words
 from lolat.device.prediction import CALL, Prediction, bound_by, end_ms
 from lolat.device.predictors.roofline import Roofline
+from lolat.device.ranking import errors_of
 from lolat.graph.counts import GROUPS, MEANINGS, MEMBERS
 from lolat.report.prediction import (
     clipped,
@@ -17,11 +18,13 @@ from lolat.report.prediction import (
     latency,
     note_lines,
     precision_lines,
+    range_words,
     room_lines,
     totals,
 )
+from lolat.report.ranked import Rated, apart_words, scaled
 from lolat.report.rows import TERMS, color_of
-from lolat.report.tables import Column, Part, ReportTable
+from lolat.report.tables import Column, Part, ReportTable, ends_of
 from lolat.units import digits, milliseconds, percent, plain, plural, quantity
 
 STARTED = {name for name, meaning in MEANINGS.items() if meaning.group == "ops"}
@@ -214,10 +217,53 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
         yield f"next: {value_words(answer.vary, larger.value)} does not fit into the device's memory"
     elif larger is not None:
         over = end_ms(larger.prediction, answer.sure) - answer.budget_ms
-        beyond = f": {over:.1g} ms too long" if 0.0 < over < 0.01 * answer.budget_ms else ""
-        yield f"next: {value_words(answer.vary, larger.value)} takes {latency(larger.prediction)}{beyond}"
+        takes = f"takes {latency(larger.prediction)}"
+        if 0.0 < over < 0.01 * answer.budget_ms:
+            more = f"{over:.1g} ms more than {budget}"
+            takes = f"takes {'up to ' * answer.sure}{more}: {latency(larger.prediction)}"
+        yield f"next: {value_words(answer.vary, larger.value)} {takes}"
     else:
         most = value_words(answer.vary, best.value)
         yield f"next: nothing, {most} is the largest that is tried, and it keeps {budget}"
     yield f"now: {value_words(answer.vary, now.value)} takes {latency(now.prediction)}"
     yield from note_lines(answer.warnings)
+
+
+def budgets_beside(answers: Mapping[str, BudgetAnswer]) -> tuple[str, ReportTable]:
+    """A sentence on the device with the largest answer, and a table of devices, that one first.
+
+    `answers`: by device. Batch sizes that time limits are too close to call as the times of a sample are.
+    """
+    order = sorted(answers, key=lambda name: -answers[name].best.value)
+    first, value = answers[order[0]], attrgetter("best.value")
+    alike = [name for name in order if value(answers[name]) == value(first)]
+    words = f"Largest: {', '.join(alike)}, {value_words(first.vary, first.best.value)}"
+    by_time = {
+        name: Rated(p.latency_ms / n, scaled(p.interval_ms, 1.0 / n), errors_of(p))
+        for name, a in answers.items()
+        if a.vary == "batch" and a.next and a.next.prediction.fits is not False
+        for p, n in [(a.best.prediction, a.best.prediction.batch_size)]
+    }
+    close = apart_words(order[0], by_time, "; ") if order[0] in by_time and not alike[1:] else ""
+    coverages = {a.best.prediction.coverage for a in answers.values()} - {None}
+    between = "".join(f"{percent(c or 0.0)} sure of" for c in coverages)
+
+    def next_words(answer: BudgetAnswer) -> str:
+        larger = answer.next
+        return "memory" if larger and larger.prediction.fits is False else "time" if larger else ""
+
+    def of(name: str) -> Prediction:
+        return answers[name].best.prediction
+
+    columns = [
+        Column("device", str, is_text=True, is_whole=True),
+        Column("as it runs", lambda name: of(name).runs_as, is_text=True, page="varied"),
+        Column(
+            "largest", lambda name: value_words(first.vary, answers[name].best.value), is_text=True
+        ),
+        Column("ms", lambda name: of(name).latency_ms, digits),
+        Column(between, lambda name: of(name).interval_ms, ends_of(digits)),
+        Column("limited by", lambda name: next_words(answers[name]), is_text=True),
+        Column("measured range", lambda name: range_words(of(name)), is_text=True),
+    ]
+    return words + close, ReportTable(columns, order, stacked=True)

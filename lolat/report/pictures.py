@@ -165,7 +165,7 @@ def _curves(
     ax.set_xticks(every, [f"{value:g}" for value in every])
     ax.minorticks_off()
     _label_ticks(ax.yaxis)
-    ax.set(xlabel=x, ylabel=y)
+    ax.set(xlabel=x, ylabel=f"{y}, logarithmic")
     if len(points) > 1:
         _add_legend(ax, [f"no intervals: more than {MOST_INTERVALS} curves"] * lacking)
     return ax
@@ -367,7 +367,13 @@ def _draw_costs(found: Any, axes: Axes) -> Any:
                 ax.vlines(x, *o.dollars_interval, **about)
     run = f"{plural(found.epochs, 'epoch')} of {plural(found.samples or 0, SAMPLE[found.data])}"
     title = f"{plain(found.network)}, {run} (numbers: devices)"
-    ax.set(xlabel="hours", ylabel="US$", title=title, xscale="log", yscale="log")
+    ax.set(
+        xlabel="hours, logarithmic",
+        ylabel="US$, logarithmic",
+        title=title,
+        xscale="log",
+        yscale="log",
+    )
     for axis in (ax.xaxis, ax.yaxis):
         _label_ticks(axis)
     ax.minorticks_off()

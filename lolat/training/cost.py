@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lolat import readers
 from lolat.device.execution_modes import HALVES
 from lolat.device.largest_batch import no_memory
-from lolat.device.prediction import CLOSE, no_room_words
+from lolat.device.prediction import CLOSE, no_room_words, titled
 from lolat.device.question import AUTO, as_whole, several
 from lolat.errors import InputError, LolatError, arg
 from lolat.graph import Graph
@@ -247,7 +247,7 @@ Trained = Graph | TrainedDecoder
 def read_question(network: Any, input_size: InputSize) -> Trained:
     """Read what is trained: a network, or a decoder with the length of its sequences."""
     if not is_decoder(network):
-        return as_trained(readers.read(network, input_size))
+        return as_trained(titled(readers.read(network, input_size), network))
     size, decoder = as_size(input_size), find_decoder(network)
     if decoder.dtype != "bfloat16":
         raise InputError(

@@ -33,7 +33,7 @@ from lolat.llm.question import ServingQuestion
 from lolat.parameters import BEST
 from lolat.report.cost import cost_parts, costs_parts, noted_lines
 from lolat.report.cost_table import facts_of_training, likely_words
-from lolat.report.explanation import budget_lines
+from lolat.report.explanation import budget_lines, budgets_beside
 from lolat.report.llm import breakdown, facts, llm_parts, load_line, priced_gpus, row_words
 from lolat.report.llms import (
     EACH_LOAD,
@@ -58,6 +58,7 @@ from lolat.units import by_text, milliseconds, plain
 from lolat.web.cards import (
     BlockLine,
     BlockTable,
+    BudgetCard,
     Card,
     LatencyCard,
     LatencyComparison,
@@ -161,7 +162,7 @@ def _budget(
     vary, limit, sure = question["vary"], question["max_ms"], question["sure"]
     asked = Question(question["batch_size"], max_ms=limit, sure=sure)
     model = model_as_asked(form, device, question)
-    about = Card(
+    about = BudgetCard(
         device=device, name=plain(device.key), known=device.answered_by(model),
         command=_command("budget", form, device),
     )  # fmt: skip
@@ -175,8 +176,24 @@ def _budget(
     best = answer.best.prediction.query.model
     return replace(
         about, title=value_words(vary, answer.best.value), lines=[*budget_lines(answer)],
-        name=called(best, device.key), known=device.answered_by(best),
+        name=called(best, device.key), known=device.answered_by(best), answer=answer,
     )  # fmt: skip
+
+
+def _budgets_beside(cards: Sequence[BudgetCard]) -> SideBySide | None:
+    """What fits on several devices as a table, the largest first; None where fewer than two have room."""
+    found = {card.name: card.answer for card in cards if card.answer}
+    if len(found) < 2:
+        return None
+    words, table = budgets_beside(found)
+    best = next(card for card in cards if card.name == table.rows[0])
+    noes = by_text((card.name, card.title) for card in cards if not card.answer)
+    return SideBySide(
+        bests=[(best.title, best.name)],
+        sentences=[words],
+        table=table.html("The largest first"),
+        lines=[f"{', '.join(names)}: {why}, as said below" for why, names in noes.items()],
+    )
 
 
 def _training_question(form: Form, question: Values) -> dict[str, Any]:
@@ -232,11 +249,13 @@ def _title_or_refusal(form: Form, cost: Cost | Costs, title: str) -> tuple[str, 
 def beside(
     form: Form, question: Values, cards: Sequence[Card], left_out: Mapping[str, str]
 ) -> SideBySide | None:
-    """Several devices of a training or of serving beside each other.
+    """Several devices of What fits, a training or serving beside each other.
 
     None for other tabs, and for fewer than two devices.
     `left_out`: reasons why other devices are not asked.
     """
+    if form.view == "budget":
+        return _budgets_beside([card for card in cards if isinstance(card, BudgetCard)])
     if len(cards) < 2 or form.view not in COMPARING:
         return None
     if form.view == "llm":

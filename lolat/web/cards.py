@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lolat.device.budget import BudgetAnswer
 from lolat.device.prediction import Prediction
 from lolat.llm.answer import ServingAnswer, ServingConfig
 from lolat.training.compare import Costs
@@ -47,6 +48,13 @@ class LatencyCard(Card):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BudgetCard(Card):
+    """The largest width, input or batch within a time; `answer`: None where nothing fits."""
+
+    answer: BudgetAnswer | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingCard(Card):
     """The cost of a training."""
 
@@ -73,7 +81,7 @@ class ServingCard(Card):
 
 @dataclass(frozen=True, kw_only=True)
 class SideBySide:
-    """Several trainings or served models beside each other.
+    """Several answers of What fits, trainings or served models beside each other.
 
     `bests`: (title, name) of the best under each load; `sentences` stand before the `table`, which is
     HTML, `lines` behind it; `cards`: the devices' cards, the best first.

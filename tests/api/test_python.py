@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
+import pickle
 import re
 import shutil
 import subprocess
@@ -272,3 +274,13 @@ def test_a_lack_of_memory_is_in_the_words_of_a_prediction() -> None:
     found = lolat.load("t4-fp32").predict("timm:resnet50", [1, 8192])
     assert ["does not fit" in p.words() for p in found] == [False, True]
     assert [row["fits"] for row in found.rows()] == [True, False]
+
+
+def test_an_attribute_of_several_answers_names_the_way_to_each() -> None:
+    found = lolat.predict("timm:resnet18", "rtx-4090", batch_size=[1, 8])
+    with pytest.raises(AttributeError, match=r"expected \[one.latency_ms for one in found\]"):
+        found.latency_ms  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'latency'"):
+        found.latency  # noqa: B018
+    for same in (copy.copy(found), pickle.loads(pickle.dumps(found))):
+        assert [p.latency_ms for p in same] == [p.latency_ms for p in found]

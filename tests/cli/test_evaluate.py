@@ -87,7 +87,13 @@ def test_another_machine_or_version_is_a_warning(
     monkeypatch.setattr("lolat.microbench.environment.cpu_model", lambda: "a rack")
     device.versions = {"framework_version": "3"}
     found = lolat.done("evaluate", model, "keras:A", "--json")
-    json.loads(found.out)
+    (told,) = json.loads(found.out)["differences"]
+    assert (told["field"], told["learned"], told["now"]) == ("processor", "a desk", "a rack")
+    device.ratio = 1.5
+    text = lolat.done("evaluate", model, "keras:A").out
+    assert "not the machine of this profile: this is another processor: learned on a desk" in text
+    assert "this is another machine, 50 % slower than that of the profile: learn this one." in text
+    assert "has become" not in text
     processor, version = found.err.splitlines()
     assert "this is another processor: learned on a desk, here a rack" in processor
     assert "`lolat learn cpu --backend tensorflow` learns this one" in processor

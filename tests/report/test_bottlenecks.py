@@ -83,7 +83,7 @@ def test_the_page_names_the_function_with_its_file_and_the_file_asked_for(tmp_pa
     found = MODEL.predict(structs.replace(synthetic.network(), name="net"))
     for given, shown in (
         ("own:net", "own:net"),
-        ("a/b/own.py:net", "own:net"),
+        ("a/b/own.py:net", "own.py:net"),
         ("timm:net", "net"),
     ):
         named = found.named(given, ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +13,10 @@ from lolat.device.attribution import Term, explain
 from lolat.graph import GraphBuilder
 from lolat.graph.blocks import BlockName, cut
 from lolat.graph.width import NOTE
-from lolat.report.explanation import budget_lines, explanation_lines, rate
+from lolat.report.explanation import budget_lines, budgets_beside, explanation_lines, rate
 from lolat.report.rows import TERMS
 from lolat.report.tables import lines_of
-from lolat.units import digits
+from lolat.units import digits, percent
 from tests import synthetic
 
 MODEL = Model(synthetic.document(), "desk.json")
@@ -153,3 +154,53 @@ def test_outside_the_range_itself_no_change_is_starred() -> None:
     text = found.report()
     assert "outside the measured range" in text
     assert " *" not in text
+
+
+def test_a_value_just_beyond_the_limit_tells_by_how_much() -> None:
+    """Both times are rounded to the limit's digits: the words have the difference itself."""
+    model = lolat.load("rtx-4090")
+    times = {n: model.predict("timm:resnet50", n).latency_ms for n in (443, 444)}
+    limit = 100.0
+    assert times[443] < limit < times[444] < 100.5
+    lines = [*lines_of(budget_lines(model.budget("timm:resnet50", limit, "batch")))]
+    (line,) = (x for x in lines if x.startswith("next: "))
+    assert line.startswith(f"next: batch 444 takes {times[444] - limit:.1g} ms more than 100 ms: ")
+
+
+@pytest.mark.parametrize(("vary", "limit"), [("batch", 100), ("resolution", 20)])
+def test_devices_beside_each_other_begin_with_the_largest_answer(vary: str, limit: int) -> None:
+    """Those of which a sample takes as long, within the intervals, are too close to call."""
+    answers = {
+        name: lolat.load(name).budget("timm:resnet50", limit, vary, 4, precision="amp")
+        for name in ("a100", "rtx-4090", "l4", "rtx-3090")
+    }
+    words, table = budgets_beside(answers)
+    assert table.rows == sorted(answers, key=lambda name: -answers[name].best.value)
+    first, *others = table.rows
+    assert words.startswith(f"Largest: {first}, {answers[first].verdict.partition(' is ')[0]}")
+    per_sample = {
+        name: a.best.prediction.latency_ms / a.best.prediction.batch_size
+        for name, a in answers.items()
+    }
+    close = words.partition("against ")[2]
+    assert bool(close) == (vary == "batch")
+    for name in others if close else ():
+        low, high = answers[name].best.prediction.interval_ms or (0.0, 0.0)
+        ratio = per_sample[name] / per_sample[first]
+        if ratio < (high / low) ** 0.5:  # in half of its own interval
+            assert f"{name} (+{percent(ratio - 1)})" in close
+        assert (name in close) <= (ratio < high / low)
+
+
+def test_a_function_has_the_name_of_its_file_in_every_answer(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    layers = "nn.Conv2d(3, 8, 3), nn.Conv2d(8, 3, 3)"
+    code = f"from torch import nn\ndef net():\n    return nn.Sequential({layers})\n"
+    (tmp_path / "own.py").write_text(code)
+    asked = f"{tmp_path}/own.py:net"
+    model = lolat.load("rtx-4090")
+    assert model.predict(asked, input_size=32).title.startswith("own.py:net · ")
+    for vary in ("batch", "resolution", "width"):
+        found = model.budget(asked, 5, vary, input_size=32)
+        assert found.report().startswith("own.py:net: ")
+    assert model.cost(asked, 8, input_size=32).report().startswith("own.py:net · batch 8")

@@ -165,6 +165,7 @@ def test_curves_of_networks_on_devices_differ_in_color_or_style(axes: Any) -> No
     assert len(lines) == 9
     looks = {name: (line.get_color(), line.get_linestyle()) for name, line in lines.items()}
     assert len({*looks.values()}) == 9
+    assert axes.get_ylabel().endswith(", logarithmic")
     for part, n in ((0, 1), (1, 0)):
         of = {name.split(" on ")[n]: look[part] for name, look in looks.items()}
         assert len({*of.values()}) == 3
@@ -281,7 +282,7 @@ def test_a_served_model_is_shown_at_the_percentile_and_the_limit_asked_for(axes:
         assert [(r.request_rate, r.tpot_p90_ms) for r in of] == [
             *map(tuple, curve.get_xydata().tolist())
         ]
-    assert axes.get_ylabel() == "ms per output token at P90"
+    assert axes.get_ylabel() == "ms per output token at P90, logarithmic"
     found = compare({"h100-vllm": SERVER.llm}, "qwen3-8b", request_rate=4, percentile=90)
     (row,) = found.answers.values()
     (cells,) = found.frame().to_dict("records")

@@ -619,3 +619,20 @@ def test_a_gpu_is_offered_once_for_training_and_by_each_framework_for_serving(
     assert h100 & {*form.devices} == {"h100-vllm"}
     assert form.ticked == ["h100-vllm"]
     assert not form.refused
+
+
+def test_what_fits_on_several_devices_is_side_by_side(page: Site) -> None:
+    """The board takes three times as long; a device on which nothing fits is told, and one is no table."""
+    page.get(BOTH, view="budget", vary="batch", max_ms="200")
+    beside = page.raw.partition('id="beside"')[2].partition("</section>")[0]
+    answers = {n: page.raw.partition(f'aria-label="{n}"')[2] for n in ("laptop", "board")}
+    largest = {
+        n: int(re.findall(r'class="big">batch ([\d,]+)<', text)[0].replace(",", ""))
+        for n, text in answers.items()
+    }
+    assert largest["laptop"] > 2 * largest["board"] > 0
+    rows = re.findall(r"batch ([\d,]+)</td>", beside)
+    assert [int(row.replace(",", "")) for row in rows] == [largest["laptop"], largest["board"]]
+    assert f"Largest: laptop, batch {largest['laptop']:,}" in html.unescape(beside)
+    page.get(MINE, view="budget", vary="batch", max_ms="200")
+    assert 'id="beside"' not in page.raw
