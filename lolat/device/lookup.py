@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lolat.errors import LolatError, ModelFileError
 from lolat.io import paths
-from lolat.io.forms import looks_like_network
+from lolat.io.forms import CODE_FILE, FRAMEWORK_FILES, looks_like_network
 from lolat.io.paths import (
     JOURNAL,
     LOCAL,
@@ -37,7 +37,8 @@ def find_model(name: str, others: Callable[[], Iterable[str]] = tuple) -> Path:
     """
     if name == LOCAL:
         return _newest_local()
-    if os.path.exists(name) and not os.path.isdir(name):
+    is_network = name.endswith((*FRAMEWORK_FILES, CODE_FILE))
+    if os.path.exists(name) and not os.path.isdir(name) and not is_network:
         return Path(name)
     models = list_models()
     for as_is in (str, str.casefold):

@@ -71,7 +71,8 @@ class Query:
     @property
     def title(self) -> str:
         """The network's name for a heading; of a function with its file: "own.py:net"."""
-        return title_of(self.network, self.graph.name)
+        name = self.graph.name
+        return title_of(self.network, name) if ":" in self.network else name
 
     @property
     def at_size(self) -> AtSize | None:

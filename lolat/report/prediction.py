@@ -98,8 +98,11 @@ def precision_lines(predictions: Sequence[Prediction]) -> Iterator[str]:
     device, by that at the largest batch.
     """
     largest = max(predictions, key=attrgetter("batch_size"))
+    has_others = len(predictions) > 1 and len({p.device for p in predictions}) > 1
+    if largest.launch is None or has_others:  # no GPU, or a comparison
+        return
     at = f" at batch {largest.batch_size}" * (len(predictions) > 1)
-    if len({p.device for p in predictions}) == 1 and (words := precision_words(largest, at)):
+    if words := precision_words(largest, at):
         yield words
 
 

@@ -181,7 +181,7 @@ def _budget(
 
 
 def _budgets_beside(cards: Sequence[BudgetCard]) -> SideBySide | None:
-    """What fits on several devices as a table, the largest first; None where fewer than two have room."""
+    """A table of the largest answer of each device, the first the largest; None for fewer than two."""
     found = {card.name: card.answer for card in cards if card.answer}
     if len(found) < 2:
         return None

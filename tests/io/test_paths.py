@@ -100,7 +100,8 @@ def test_what_is_not_there_names_what_is(folders: tuple[Path, Path]) -> None:
     put(shipped / "rtx-4090-amp.json")
     assert "did you mean rtx-4090, in precision fp16?" in refusal("RTX-4090-fp16")
     assert "is a folder" in refusal(str(local))
-    for network in ("keras:ResNet50", "net.onnx"):
+    put(local / "net.py")
+    for network in ("keras:ResNet50", "net.onnx", str(local / "net.py")):
         assert "looks like a network, which comes after the device" in refusal(network)
     assert "network" not in message
     assert "did you mean desk?" in refusal("models/dsk.json")
