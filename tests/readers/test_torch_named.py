@@ -150,6 +150,26 @@ class TestTransformers:
             told = sum("longer than the 64 positions" in text for text in remarks)
             assert told == (steps > 64)
 
+    @pytest.mark.parametrize("kind", ["roberta", "xlm-roberta", "mpnet", "esm"])
+    def test_positions_behind_the_one_of_padding_are_fewer(self, tmp_path: Path, kind: str) -> None:
+        """transformers numbers the tokens from 2 on, and its own run fails at one more than 32."""
+        import torch
+        import transformers
+
+        sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+        sizes |= {"intermediate_size": 32, "vocab_size": 40, "max_position_embeddings": 34}
+        settings = transformers.AutoConfig.for_model(kind, pad_token_id=1, **sizes)
+        made = transformers.AutoModel.from_config(settings).eval()
+        made(torch.zeros(1, 32, dtype=torch.int64))
+        with pytest.raises((IndexError, RuntimeError)):
+            made(torch.zeros(1, 33, dtype=torch.int64))
+        file = config(tmp_path, settings.to_dict() | {"architectures": [type(made).__name__]})
+        assert read(file).input_sizes[0] == (32,)
+        assert read(file, 32).warnings == read(file).warnings
+        for length in (33, 34, 35):
+            with pytest.raises(NetworkError, match="expected sequence_length at most 32"):
+                read(file, length)
+
     def test_an_adapter_beside_it_is_not_left_out_in_silence(self, tmp_path: Path) -> None:
         file = config(tmp_path, BERT)
         (tmp_path / "adapter_config.json").write_text("{}")

@@ -197,7 +197,10 @@ def _inputs_of(model: Any) -> dict[str, Any]:
     name, dtype = model.main_input_name, model.dtype
     text, vision = (getattr(settings, f"{n}_config", None) for n in ("text", "vision"))
     most = int(getattr(text or settings, "max_position_embeddings", None) or 512)
-    tokens = torch.zeros((1, min(most, 512)), dtype=torch.int64)
+    # Of RoBERTa and its like, the first rows of the table are of padding.
+    tables = (m for n, m in model.named_modules() if n.endswith("position_embeddings"))
+    rows = (m.num_embeddings - p - 1 for m in tables if (p := getattr(m, "padding_idx", None)))
+    tokens = torch.zeros((1, min(most, 512, *rows)), dtype=torch.int64)
     compares = hasattr(model, "get_image_features") and not model.can_generate()
     if name == "pixel_values" or compares:
         about = vision or settings

@@ -12,18 +12,24 @@ from lolat.errors import arg
 from lolat.parameters import LENGTH
 
 _SAME = {"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "expand", "repeat", "t", "transpose",
-         "permute", "clone", "_to_copy", "detach", "alias"}  # fmt: skip
+         "permute", "clone", "_to_copy", "to", "detach", "alias"}  # fmt: skip
 """Operations whose result has the largest value of their first operand."""
 
 
 class PositionError(IndexError):
-    """A table of positions with fewer rows than are looked up; `remedy` for the user."""
+    """A table of positions lacks `rows` that are looked up; `remedy` for the user."""
 
     remedy = f"expected {arg(LENGTH)} or a table for as many positions"
 
+    def __init__(self, words: str, rows: int) -> None:
+        super().__init__(words)
+        self.rows = rows
+
 
 class Positions:
-    """The largest values of whole numbers from torch.arange, by tensor; tensors that are read have none."""
+    """The largest values of whole numbers by tensor: those from torch.arange, and the numbers that RoBERTa
+    and its like give to tokens, which are counted as no padding; tensors that are read have none.
+    """
 
     def __init__(self) -> None:
         self.largest: Any = WeakTensorKeyDictionary()
@@ -33,19 +39,28 @@ class Positions:
         for rows, positions in _looked_up(op, named):
             if (
                 isinstance(positions, torch.Tensor)
+                and positions.dtype != torch.bool  # a mask
                 and (most := self.largest.get(positions, 0)) >= rows
             ):
-                raise PositionError(f"position {most:,} of a table of {rows} rows")
+                words = f"position {most:,} of a table of {rows} rows"
+                raise PositionError(words, most + 1 - rows)
         source, other, found = named.get("self"), named.get("other"), None
         if isinstance(source, torch.Tensor) and op.endswith("_"):  # it is overwritten
             self.largest.pop(source, None)
         elif op == "arange" and not result.is_floating_point():
             start, step = named.get("start", 0), named.get("step", 1)
             found = start + max(result.numel() - 1, 0) * step if step > 0 else None
+        elif op == "ne" and isinstance(other, int):
+            found = 1
         elif isinstance(source, torch.Tensor):
             found = self.largest.get(source)
             if op == "add" and found is not None and isinstance(other, int):
                 found += other * named.get("alpha", 1)
+            elif op == "cumsum" and found is not None:
+                found *= source.shape[named["dim"]]
+            elif op == "mul" and found is not None and isinstance(other, torch.Tensor):
+                its = self.largest.get(other)
+                found = None if its is None else found * its
             elif op not in _SAME:
                 found = None
         if found is not None and not result.is_floating_point():

@@ -11,7 +11,7 @@ from typing import Any
 from lolat.errors import NetworkError, arg
 from lolat.parameters import LENGTH
 from lolat.readers.torch.inputs import channels_from, first_layer, tensors_in
-from lolat.units import INSTALLED, one_line, shortened, user_line
+from lolat.units import INSTALLED, one_line, plural, shortened, user_line
 
 PRODUCT = re.compile(r"\[\d+, (\d+)\] X \[(\d+), \d+\]")
 """PyTorch's words where a product's rows and columns differ in length: "[1, 400] X [120, 10]"."""
@@ -106,8 +106,12 @@ def reading_error(
     if known := _known_cause(cause):
         why, remedy = known[0] or why, known[1]
     remedy = getattr(cause, "remedy", remedy)  # of the reader's own errors
-    most = most_positions(model)
-    if 0 < most < max(numbers, default=most + 1) and str(most) in str(cause):
+    most, lacking = most_positions(model), getattr(cause, "rows", 0)
+    if most and lacking:
+        remedy = f"expected {plural(lacking, 'token')} fewer"
+        if lacking < max(numbers, default=0):
+            remedy = f"expected {arg(LENGTH)} at most {max(numbers) - lacking}"
+    elif 0 < most < max(numbers, default=most + 1) and str(most) in str(cause):
         remedy = f"expected {arg(LENGTH)} at most {most} (max_position_embeddings)"
     if type(cause).__name__ in _OF_VALUES or "data-dependent" in str(cause):
         code, why = "data-dependent", "what it does depends on the values of a tensor"
