@@ -30,6 +30,7 @@ from lolat.nas.space import Space
 from lolat.nas.user_objects import find_space
 from lolat.tables.copies import once
 from lolat.tables.devices import of_devices
+from lolat.tables.networks import IN_MS, milliseconds
 from lolat.units import plural
 
 SAMPLES = "samples"
@@ -248,23 +249,27 @@ class Samples:
 def read_samples(path: AnyPath, space: Space, device: str | None = None) -> Samples:
     """Read samples from a CSV table with columns arch and latency_ms; InputError names a wrong line.
 
-    `device`: the device whose rows are taken, if the table has a column device. Equal rows count once.
+    Times may be in latency_s or latency_us instead. `device`: the device whose rows are taken, if the table
+    has a column device. Equal rows count once.
     """
-    table = space.read_table(path, ("latency_ms",), rows="measured network")
+    table = space.read_table(path, named="arch,latency_ms (or latency_s, latency_us)")
+    column = next((c for c in ("latency_ms", *IN_MS) if c in table.names), "latency_ms")
+    table.require([column], "measured network")
     table = of_devices(table, [device] if device else ())
     remarks: list[str] = []
     for row in table:
         row.whole("batch_size", 1, 1, "1, the batch size of a space's samples", default=1)
     rows = space.parse_table(table)
-    keyed = [((row["arch"], row.milliseconds()), at) for at, row in enumerate(table)]
+    times = [milliseconds(row, column) for row in table]
+    keyed = [((row["arch"], ms), at) for at, (row, ms) in enumerate(zip(table, times, strict=True))]
     places = once(keyed, remarks.append)
     table.say_unread(remarks.append)
     kept = [table.row(at) for at in places]
     return Samples(
         tuple(row["arch"] for row in kept),
         rows[places],
-        np.array([row.milliseconds() for row in kept]),
-        rounding([row["latency_ms"] for row in kept]),
+        np.array([times[at] for at in places]),
+        rounding([f"{times[at]:.12g}" for at in places]),
         tuple(remarks),
         next((row.get("device", "") for row in kept), ""),
     )
@@ -289,8 +294,9 @@ def fit(
 ) -> FewShotModel:
     """Fit a space's latency on a device to a few measured networks; ten rank a space well.
 
-    `space`: as for `search`. `samples`: a CSV table with the columns arch and latency_ms. `output`: the
-    device's model file, made or added to; None writes none. `name`: the device's, if the file is new.
+    `space`: as for `search`. `samples`: a CSV table with the columns arch and latency_ms (or latency_s,
+    latency_us). `output`: the device's model file, made or added to; None writes none. `name`: the
+    device's, if the file is new.
     Returns a `FewShotModel`, with its `warnings`. Raises InputError for a table that cannot be used.
     """
     check_file(output, "output")

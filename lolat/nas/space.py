@@ -363,13 +363,14 @@ class Space:
         return rows.astype(self.grid.dtype)
 
     def read_table(
-        self, path: AnyPath, others: Sequence[str] = (), rows: str | None = None
+        self, path: AnyPath, others: Sequence[str] = (), rows: str | None = None, named: str = ""
     ) -> Table:
         """Read a CSV table with the column arch and `others`; errors as of `lolat.io.tables.read_table`.
 
-        Instead of arch it may have a column of choices for each position; then arch is added.
+        `named`: these columns, for messages. Instead of arch it may have a column of choices for each
+        position; then arch is added.
         """
-        expected = f"expected a CSV table with the columns {','.join(['arch', *others])}"
+        expected = f"expected a CSV table with the columns {named or ','.join(['arch', *others])}"
         table = read_table(os.fspath(path), others, expected, rows)
         if "arch" in table.names:
             return table

@@ -328,13 +328,25 @@ def is_logged(row: Row) -> bool:
 
 def _ms(row: Row, column: str, samples: int, folder: Path) -> float:
     """The time of a row, from its time, its samples a second, or the log that it names."""
-    if column in TIME_COLUMNS:
-        return row.milliseconds(column)
+    if column not in RATE_COLUMNS:
+        return milliseconds(row, column)
     if row[column].endswith(".json"):
         value = logged_rate(row, column, folder, samples)
     else:
         value = row.number(column, ABOVE_ZERO, expected="a number above 0")
-    ms = 1e3 * samples / value if column in RATE_COLUMNS else IN_MS[column] * value
+    return _in_range(row, column, 1e3 * samples / value)
+
+
+def milliseconds(row: Row, column: str) -> float:
+    """The time in a cell of a column in ms, or of `IN_MS`; InputError outside SHORTEST_MS to LONGEST_MS."""
+    if column not in IN_MS:
+        return row.milliseconds(column)
+    value = row.number(column, ABOVE_ZERO, expected="a number above 0")
+    return _in_range(row, column, IN_MS[column] * value)
+
+
+def _in_range(row: Row, column: str, ms: float) -> float:
+    """The ms that a cell stands for; InputError outside SHORTEST_MS to LONGEST_MS."""
     if not SHORTEST_MS <= ms <= LONGEST_MS:
         raise row.refused(f"{column} is {row[column]!r}, {ms:g} ms; expected {EXPECTED_MS}", column)
     return ms

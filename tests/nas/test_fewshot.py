@@ -244,6 +244,22 @@ def test_a_table_of_samples(tmp_path: Path, packed: bool) -> None:
     assert found.rows.tolist() == CELLS.parse([A, B]).tolist()
 
 
+@pytest.mark.parametrize(
+    ("unit", "times"), [("s", ("0.00125", "2.5e-3")), ("us", ("1250", "2500"))]
+)
+def test_samples_may_be_in_other_units(tmp_path: Path, unit: str, times: tuple[str, str]) -> None:
+    path = tmp_path / "samples.csv"
+    path.write_text(f"arch,latency_{unit}\n{A},{times[0]}\n{B},{times[1]}\n")
+    found = read_samples(path, CELLS)
+    assert (found.times.tolist(), found.step) == (pytest.approx([1.25, 2.5]), 0.01)
+    path.write_text(f"arch,latency_{unit}\n{A},1e20\n")
+    with pytest.raises(InputError, match=f"line 2: latency_{unit} is '1e20', 1e.* ms; expected"):
+        read_samples(path, CELLS)
+    path.write_text(f"arch,latency\n{A},1\n")
+    with pytest.raises(InputError, match=r"lacks .* latency_ms; .* \(or latency_s, latency_us\)"):
+        read_samples(path, CELLS)
+
+
 def test_a_sample_counts_once_and_is_of_one_device_at_batch_size_1(tmp_path: Path) -> None:
     path = tmp_path / "samples.csv"
     rows = [f"{A},1.25,t4,x", f"{A},1.25,t4,x", f"{B},2.5,t4,x", f"{B},2.6,t4,x", f"{A},9,v100,x"]
