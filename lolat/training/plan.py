@@ -213,6 +213,9 @@ class NetworkPlan:
             yield f"in training only, and not counted: {', '.join(found)}"
         if self.asked.channels_last and self.training.mode and self.training.mode.fused:
             yield LAID_BY_COMPILER
+        if self.training.mode and self.training.mode.fused:
+            why = "a compiler keeps other tensors for the backward pass"
+            yield Remark("the memory is that of eager code", why)
         if self.tuning.rank:
             yield Remark(
                 "each adapter adds four operations that read and write its layer's output",

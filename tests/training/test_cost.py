@@ -378,6 +378,16 @@ def test_memory() -> None:
     assert asked(cpu).largest_batch == 0
 
 
+def test_memory_of_compiled_code_is_told_to_be_that_of_eager_code() -> None:
+    eager, compiled = (
+        package.load("v100-fp32").cost(network(), 8, launch=launch)
+        for launch in ("eager", "compiled")
+    )
+    assert eager.memory == compiled.memory
+    said = ["memory is that of eager" in " ".join(cost.warnings) for cost in (eager, compiled)]
+    assert said == [False, True]
+
+
 def test_rows_have_the_built_in_prices_and_both_ends_of_an_interval() -> None:
     sheet = package.Model(known_device.document())
     found = sheet.cost(network(), 32, 1000, 3, replicas=[1, 4])
