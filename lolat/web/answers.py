@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 from math import inf
 from shlex import join
@@ -34,7 +35,16 @@ from lolat.parameters import BEST
 from lolat.report.cost import cost_parts, costs_parts, noted_lines
 from lolat.report.cost_table import facts_of_training, likely_words
 from lolat.report.explanation import budget_lines, budgets_beside
-from lolat.report.llm import breakdown, facts, llm_parts, load_line, priced_gpus, row_words
+from lolat.report.llm import (
+    PRICE,
+    at_load,
+    breakdown,
+    facts,
+    llm_parts,
+    load_line,
+    priced_gpus,
+    row_words,
+)
 from lolat.report.llms import (
     EACH_LOAD,
     after_lines,
@@ -47,6 +57,7 @@ from lolat.report.llms import (
 from lolat.report.prediction import cheapest_lines, fastest_lines
 from lolat.report.ranked import assumed_hosts, left_out_lines
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
+from lolat.report.tables import Column, ReportTable
 from lolat.training.alternatives import offered
 from lolat.training.choice import Choice
 from lolat.training.compare import Costs, check_room, costs_of, joined, with_modes
@@ -327,9 +338,10 @@ def _llm(form: Form, question: Values, device: ListedDevice, decoder: Decoder) -
         answer = device.model.llm(decoder, **asked)
     except AnswerIsNo as error:
         no, answer, told = [form.words(error)], error.data["made"], error.data["told"]
-    # Of several rates the largest, so that the rows of devices are of one load.
-    row = answer.chosen
-    row = answer.served[answer.bests[-1]] if answer.bests and row.request_rate else row
+    # Of several rates the last is the largest, so that the rows of devices are of one load.
+    row, bests = answer.chosen, list[ServingConfig]()
+    if row.request_rate and answer.bests:
+        *_, row = bests = [answer.served[n] for n in answer.bests]
     before, configurations, notes, best = llm_parts(answer)
     title = BEYOND if no else "does not fit"
     is_answer = not no and row.tpot_ms is not None
@@ -339,14 +351,31 @@ def _llm(form: Form, question: Values, device: ListedDevice, decoder: Decoder) -
         device=device, name=plain(device.key), known=device.name,
         command=_command("llm", form, device), title=title,
         then=_token_words(row, answer.asked.percentile) if is_answer else "",
-        lines=[*no, *before],
-        table=configurations.html(f"On {plain(device.key)}, {load_line(answer.served)}"),
+        bests=[(priced_gpus(of), at_load(of, False).strip()) for of in bests] if bests[1:] else [],
+        sentences=best if is_answer else [], lines=[*no, *before],
+        table=_on_page(configurations).html(f"On {plain(device.key)}, {load_line(answer.served)}"),
         load=row.load_words, parts=_parts(row) if is_answer else [], row=row,
-        facts=[*facts(row, answer)] if is_answer else [], answer=None if no else answer,
-        after=[*best, *notes] if is_answer else [],
+        facts=[fact for fact in facts(row, answer) if not (best and fact[0] == "Headroom")]
+        if is_answer else [],
+        answer=None if no else answer, after=notes if is_answer else [],
         remarks=[note for note in answer.warnings if note not in told],
         loads=[] if is_crowded(form) else loads_of(device.model, decoder, asked, answer),
     )  # fmt: skip
+
+
+def _on_page(table: ReportTable) -> ReportTable:
+    """The rows of one device for a card: whole requests in one unit, and under a rate the price of tokens
+    below that of a month.
+    """
+    columns = list[Column]()
+    for column in table.columns:
+        if column.head.startswith("whole request"):
+            longest = max((column.value(row) or 0.0 for row in table.rows), default=0.0)
+            column = replace(column, form=partial(milliseconds, longest=longest))
+        elif column.head == PRICE and table.rows[0].request_rate is not None:
+            column = replace(column, page="below")
+        columns.append(column)
+    return replace(table, columns=columns)
 
 
 def _parts(row: ServingConfig) -> list[tuple[int, str, float]]:

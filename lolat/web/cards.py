@@ -19,8 +19,9 @@ class Card:
     """The answer of one device.
 
     `name`: the device's, without a precision that it does not run in; `known`: the profile that answers;
-    `title`: in large letters, `then` below it; `facts`: (name, words) of the row in the title; `lines`
-    stand before the `table`, which is HTML, `after` behind it.
+    `title`: in large letters, `then` below it; `bests`: in its place (title, load) of several loads;
+    `facts`: (name, words) of the row in the last title; `sentences` and `lines` stand before the `table`,
+    which is HTML, `after` behind it.
     """
 
     device: ListedDevice
@@ -29,7 +30,9 @@ class Card:
     known: str | None
     title: str = ""
     then: str = ""
+    bests: Sequence[tuple[str, str]] = ()
     facts: Sequence[tuple[str, str]] = ()
+    sentences: Sequence[str] = ()
     lines: Sequence[str] = ()
     table: str = ""
     after: Sequence[str] = ()

@@ -247,15 +247,16 @@ TABS = {
     ), OF_TRAINED),
     "llm": Tab("Serving language models", (
         Field("request_rate", "Requests a second", "",
-              "that arrive at random; several with commas; with a limit, on as few GPUs as keep it", 8),
+              "that arrive at random; several with commas", 8),
         Field("concurrency", "Or concurrent requests", "32",
-              "in progress at all times; several with commas; a rate takes their place", 8,
+              "in progress at all times; a rate takes their place", 8,
               may_be_empty=True),
         Field("input_tokens", "Tokens of a prompt", "1024", may_be_empty=True),
         Field("output_tokens", "Tokens of an answer", "512", may_be_empty=True),
         Field("dtype", "Data type of the weights", choices=_of(DTYPES, "as published")),
         Field("max_ttft_ms", "Limit to the first token, ms", "",
-              "with a limit, the configuration with the cheapest tokens within it is chosen"),
+              "with a limit, the configuration with the cheapest tokens within it is chosen; for a "
+              "rate, on as few GPUs as keep it"),
         Field("max_tpot_ms", "Limit per token, ms", "", "33 ms are 30 tokens/s"),
         Field("min_tokens_per_s", "Or tokens/s of a request, at least", "",
               "the speed that a user sees"),
@@ -292,6 +293,8 @@ SELDOM_SERVED = frozenset(["kv_dtype", "gpus", "cached_tokens", "expert_parallel
                            "max_num_seqs", "max_num_batched_tokens", "min_tokens_per_s", "sure",
                            ])  # fmt: skip
 """Fields that are folded away in the tab on serving, which shows the price."""
+FIRST = 4
+"""The number of fields of a tab that a narrow window does not fold away."""
 COMPARING = frozenset(["training", "decoder", "llm"])
 """Tabs with a box that compares all devices, as `all` does in a command."""
 EXAMPLES = ("rtx-3090-amp", "rtx-4090-amp", "h100-vllm")
@@ -334,6 +337,8 @@ class Form:
         self.fields, self.keys = TABS[self.view].every, KEYS[self.view]
         rare = SELDOM_SERVED if self.view == "llm" else RARE
         self.rare = [field for field in self.own_fields if field.name in rare]
+        seen = [field for field in self.own_fields if field.name not in rare]
+        self.first, self.others = seen[:FIRST], seen[FIRST:]
         given = texts | {key: texts[name] for name, key in self.keys.items() if name in texts}
         self.typed = {
             k: given[k] for k, f in FIELDS.items() if given.get(k, f.default) != f.default
@@ -407,6 +412,11 @@ class Form:
     def rare_is_used(self) -> bool:
         """Return True if a folded field differs from its first text, or has an error."""
         return any(f.name in self.errors or self.text(f.name) != f.default for f in self.rare)
+
+    def folded_words(self) -> str:
+        """The fields that a narrow window folds away and that differ from their first texts."""
+        fields = (f for f in (*self.others, *self.rare) if self.text(f.name) != f.default)
+        return ", ".join(f"{f.label}: {self.text(f.name) or 'empty'}" for f in fields)
 
     def words(self, error: LolatError) -> str:
         """An error with the labels of fields in place of arguments and options."""

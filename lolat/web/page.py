@@ -147,7 +147,11 @@ class Pages:
         if latencies:
             latencies = answers.show_largest(form, latencies)
             cards = [*latencies]
-        briefs = [(c.title, c.name) for c in _fastest_first(cards)]
+        briefs = [
+            (title, f"{c.name} {load}".rstrip())
+            for c in _fastest_first(cards)
+            for title, load in c.bests or [(c.title, "")]
+        ]
         return PageAnswer(
             subject=subject, cards=cards, failed=[(device, form.words(why)) for device, why in failed],
             is_file=any(one.startswith(UPLOAD) for one in (spec, arrivals)), differ=differ,

@@ -29,6 +29,8 @@ VIEWS = {
     "each way": "?view=decoder&model=h100-vllm&model=h200&replicas=2,8&batch_size=1,2"
     "&global_batch_size=64&checkpointing=none,full,selective",
     "llm": "?view=llm&model=gpu&model=h100-vllm&concurrency=4,16&max_tpot_ms=30",
+    "rates": "?view=llm&model=h100-vllm&config=llama-3.1-70b&dtype=fp8&request_rate=6.5,13"
+    "&input_tokens=1800&output_tokens=350&max_ttft_ms=1000&max_tpot_ms=60&percentile=95",
     "wrong": "?batch_size=x&input_size=y&model=laptop",
 }
 BIG = "document.querySelector('.big').textContent"
@@ -158,6 +160,13 @@ def test_in_a_narrow_window_the_answer_follows_what_is_often_changed(
     assert page.text("#ticked") == ", ".join(
         page.run("[...document.querySelectorAll('[name=model]:checked')].map(box => box.value)")
     )
+    for view in ("no", "training", "decoder", "llm", "rates"):
+        page.visit(address + VIEWS[view])
+        page.wait(DONE)
+        assert page.run("document.getElementById('answer').getBoundingClientRect().top") < 960
+    assert "Limit per token, ms: 60" in page.text("#folded")
+    page.visit(address)
+    page.wait(DONE)
     page.size(1280, 800)  # a tablet that is turned: nothing there opens them
     page.wait(f"{seen}.every(Boolean)")
     page.visit(address)
@@ -254,6 +263,29 @@ def test_the_table_of_a_training_run_is_seen_whole(page: Chromium, address: str,
     title = page.run("document.querySelector('.cards .big').textContent")
     # The dollars, or without a price the time.
     assert title.split(", ")[-1].removeprefix("$") in seen
+
+
+def test_at_several_rates_the_table_is_seen_whole_and_no_word_covers_another(
+    page: Chromium, address: str
+) -> None:
+    page.visit(address + VIEWS["rates"])
+    page.wait(DONE)
+    for width in (390, 1300):
+        page.size(width)
+        page.do("")
+        cut = "(t => t.scrollWidth - t.clientWidth)(document.querySelector('.card .wide'))"
+        assert page.run(cut) == 0
+        boxes = page.run("""[...document.querySelectorAll('.front text')].map(t => {
+          const box = t.getBoundingClientRect();
+          return [t.textContent, box.left, box.right, box.top + 2, box.bottom - 2]; // its letters
+        })""")
+        for n, (name, left, right, top, bottom) in enumerate(boxes):
+            over = [
+                b[0]
+                for b in boxes[:n]
+                if left < b[2] and b[1] < right and top < b[4] and b[3] < bottom
+            ]
+            assert (name, over) == (name, [])
 
 
 def test_on_paper_there_is_the_answer_alone(page: Chromium, address: str) -> None:

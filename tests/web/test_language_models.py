@@ -84,10 +84,9 @@ def test_cards_follow_the_table_and_a_device_that_cannot_has_no_price(
     beside = page.raw.partition('id="beside"')[2].partition("</section>")[0]
     assert beside.index("Cheapest tokens: quick, ") < beside.index("<table>")
     assert "slow: not within the limits, as said below" in beside
-    chart = page.raw.partition('class="front"')[2].partition("</svg>")[0]
-    assert "limit: 200 tokens/s" in chart  # 1000 / 5
-    names = re.findall('class="chosen [^>]*>([^<]*)', chart)
-    assert sorted(name for name in names if "limit" not in name) == ["gpu", "quick"]
+    chart, _, below = page.raw.partition('class="front"')[2].partition("</svg>")
+    assert "limit: 200 tokens/s</li>" in below  # 1000 / 5
+    assert sorted(re.findall('class="chosen [^>]*>([^<]*)', chart)) == ["gpu", "quick"]
 
 
 def test_devices_stand_side_by_side_under_one_load(gpu: Path, tmp_path: Path) -> None:
@@ -180,12 +179,43 @@ def test_the_answer_names_gpus_machines_prices_and_headroom(page: Site) -> None:
     hour, month, tokens = re.findall(r"\$([\d,.]+)", told["Price"])
     assert (float(hour), float(month.replace(",", ""))) == (usd, 730 * usd)
     assert float(tokens) == pytest.approx(million, rel=0.02)
-    rate = float(re.findall(r"up to ([\d.]+) requests/s", told["Headroom"])[0])
+    rate = float(re.findall(r"<p>The limits[^<]* up to ([\d.]+) requests/s", page.raw)[0])
     command = command_json(page.commands()[0])
     assert rate == pytest.approx(command["headroom_rate"], rel=0.01)
     title = f"{plural(int(gpus), 'GPU')}, {dollars(730 * usd)} a month"
     assert f'<p class="big">{title}</p>' in page.raw
     assert page.raw.partition('id="brief"')[2].partition("<b>")[2].startswith(title)
+
+
+def test_a_card_has_a_headline_for_each_rate_and_says_nothing_twice(page: Site, gpu: Path) -> None:
+    asked: dict[str, Any] = {"request_rate": (4, 40), "max_tpot_ms": 40.0, "price_per_hour": 2.0}
+    found = lolat.load(gpu).llm("llama-3.1-8b", **asked)
+    page.get(TAB + SMALL, **asked | {"request_rate": "4,40"})
+    best = [found.served[n] for n in found.bests]
+    assert [row.request_rate for row in best] == [4, 40]
+    assert re.findall(r'<p class="big of-load">([^<]*) <span>([^<]*)</span>', page.raw) == [
+        (f"{plural(r.gpus, 'GPU')}, {dollars(1460 * r.gpus)} a month", f"at {r.requests_words}")
+        for r in best
+    ]
+    card, _, after = page.raw.partition('<section class="card"')[2].partition("<table>")
+    sentences = re.findall("<p>([^<]*)</p>", card + after.partition("</section>")[0])
+    assert len([*filter(re.compile("Cheapest within the limits").match, sentences)]) == 2
+    assert len({*sentences}) == len(sentences)
+    assert "<dt>Headroom</dt>" not in card
+    assert "Cheapest within the limits" in card
+
+
+def test_whole_requests_have_one_unit(page: Site, gpu: Path) -> None:
+    """Some take more than ten seconds, others less: all are in seconds."""
+    page.get(TAB + SMALL, request_rate="4", max_tpot_ms="80", output_tokens="800")
+    rows = lolat.load(gpu).llm("llama-3.1-8b", request_rate=4, max_tpot_ms=80.0, output_tokens=800)
+    times = [row.e2e_ms or 0.0 for row in rows.served]
+    assert min(times) < 10_000 < max(times)
+    body = page.raw.partition("<tbody>")[2].partition("</tbody>")[0]
+    told = re.findall(r'data-head="whole request">([^<]*)<', body)
+    assert [float(text.removesuffix(" s")) for text in told] == [
+        pytest.approx(ms / 1e3, rel=6e-3) for ms in times
+    ]
 
 
 def test_all_devices_are_compared_by_one_name(gpu: Path, tmp_path: Path) -> None:
@@ -469,7 +499,7 @@ def test_each_load_has_a_headline_and_stands_beside_the_device(gpu: Path, tmp_pa
         page.get(f"{TAB}{SMALL}&model=gpu&model=other&request_rate=1,9&price_per_hour=2")
     rows = lolat.load(gpu).llm("llama-3.1-8b", request_rate=(1, 9), price_per_hour=2.0).served
     best = [min((r for r in rows if r.request_rate == n), key=lambda r: r.gpus) for n in (1, 9)]
-    beside = page.raw.partition('id="beside"')[2]
+    beside = page.raw.partition('id="beside"')[2].partition("</section>")[0]
     assert re.findall(r'<p class="big of-load">([^<]*) <span>([^<]*)</span>', beside) == [
         (
             f"{plural(r.gpus, 'GPU')}, {dollars(2 * 730 * r.gpus)} a month",

@@ -76,7 +76,7 @@
       return;
     }
     answer.replaceChildren(...found.childNodes);
-    for (const id of ["tabs", "brief", "ticked"]) byId(id).replaceChildren(...page.getElementById(id).childNodes);
+    for (const id of ["tabs", "brief", "ticked", "folded"]) byId(id)?.replaceChildren(...page.getElementById(id).childNodes);
     answer.dataset.link = found.dataset.link;
     document.title = page.title;
     for (const line of form.querySelectorAll(".error")) {
