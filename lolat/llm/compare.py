@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -37,10 +37,11 @@ class ComparedModels(Result):
     each device, as "qwen3-8b on h100-vllm", and of several data types that of each, as "qwen3-8b in fp8 on
     h100-vllm"; such a name stands for the device then. `cheapest`: the device with the lowest price of a
     million tokens, None without prices. `fastest`: that with the shortest time per output token of these
-    rows, at the percentile asked for. `by_load`: the best rows of each device, one for each load asked for,
-    if these are several. `left_out`: reasons why other devices have no answer, by device, the nearest to
-    the limits first. `surer`, `near`, `other_dtypes`, `price_lists`: those of the answers, by device.
-    `warnings`: what a reader of the rows must know.
+    rows, at the percentile asked for. Of several loads these three are of the largest that the most
+    devices serve, and `by_load` has the best rows of each device, one for each load; `words` tells of all.
+    `left_out`: reasons why other devices have no answer, by device, the nearest to the limits first.
+    `surer`, `near`, `other_dtypes`, `price_lists`: those of the answers, by device. `warnings`: what a
+    reader of the rows must know.
 
     The limits, `percentile`, `sure` and `coverage` of the question are keys in JSON.
     """
@@ -175,15 +176,17 @@ class ComparedModels(Result):
         return (*self.remarks, *each)
 
     def words(self) -> str:
-        """Return the cheapest and the fastest device in words."""
-        priced, number = len(self.priced(self.answers)), len(self.answers)
-        of = f"of {plural(number, 'answer')}"
-        with_price = of if priced == number else f"of {plural(priced, 'answer')} with a price"
-        return "\n".join(
-            f"{word} {with_price if word == 'cheapest' else of}: {self.full[name].words()}"
-            for word, name in self.leaders(self.answers).items()
-            if name
-        )
+        """Return the cheapest and the fastest device under each load in words."""
+        return "\n".join(line for rows in self.loads.values() for line in self._words_of(rows))
+
+    def _words_of(self, rows: Mapping[str, ServingConfig]) -> Iterator[str]:
+        """Lines on the cheapest and the fastest device of rows under one load."""
+        priced, of = len(self.priced(rows)), f"of {plural(len(rows), 'answer')}"
+        with_price = of if priced == len(rows) else f"of {plural(priced, 'answer')} with a price"
+        for word, name in self.leaders(rows).items():
+            if name:
+                words = [rows[name].words(self.asked.percentile), *self.asked.unusual]
+                yield f"{word} {with_price if word == 'cheapest' else of}: {'; '.join(words)}"
 
 
 def compare(

@@ -92,6 +92,11 @@ def test_the_cheapest_and_the_fastest(tmp_path: Path) -> None:
     for rate in (0.1, 0.2):
         assert re.search(f"Cheapest at {rate} requests/s: slow, .*\nThe limits hold up to ", text)
     assert text.count("$365.00  ") == 2  # 730 hours
+    assert {row.request_rate for row in rates.answers.values()} == {0.2}
+    told = re.findall(
+        r"^cheapest of 2 answers: .* \(a100-sxm\), (.*?) requests/s:", rates.words(), re.M
+    )
+    assert told == ["0.1", "0.2"]
 
 
 def test_the_fastest_may_have_no_price() -> None:
