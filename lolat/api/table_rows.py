@@ -335,6 +335,11 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
                 of = server.gpu, server.deployment, sizes, parts
                 low, high, _ = interval(*of, at_rate=bool(at_rate))
                 ends = float(ms * low), float(ms * high)
+                if at_rate:  # as `Sizing` has it
+                    factors = server.work_factors(load, parts, load.request_rate, at_once, True)
+                    slowed = (server.slowed(load, section.overheads, factor) for factor in factors)
+                    least, most = (times.mean_tpot_ms for times in slowed)
+                    ends = min(ends[0], least), max(ends[1], most)
                 name = f"{row.model} {row.dtype}".strip()
                 one = TimedRow(name, row.tpot_ms, row.row, key_of_served(row), row.ttft_ms)
                 tails = percentiles_of(server, row, section.overheads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CHEAPER = 0.9
 """Another data type is offered if it costs less than this fraction."""
+NEARLY = math.log(1.25)
+"""Rows that miss a limit by more are not told, however large their error."""
 
 
 def near_miss(
@@ -34,7 +37,8 @@ def near_miss(
         if fewer:
             near.append(sizing.row(sizing.load_of(one), fewer))
     near = [one for one in near if not one.within and _is_cheaper(one, best)]
-    return best_of([one for one in near if one.may_keep(asked)], asked)
+    near = [one for one in near if one.may_keep(asked) and one.off(asked) < NEARLY]
+    return best_of(near, asked)
 
 
 def _is_cheaper(row: ServingConfig, other: ServingConfig) -> bool:

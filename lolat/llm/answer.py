@@ -275,7 +275,8 @@ class ServingConfig(Result):
         """True if requests of a row that is not overloaded wait for room in the caches."""
         is_rate, waiting = self.request_rate is not None, (self.breakdown or {}).get("waiting")
         is_long = (waiting or 0.0) > LEAST_WAIT * (self.tpot_ms or 0.0)
-        return not self.saturated and (not self.fits or (is_rate and is_long))
+        is_full = not self.fits or (is_rate and is_long)
+        return bool(self.largest_concurrency) and not self.saturated and is_full
 
     @property
     def may_pile_up(self) -> bool:
@@ -436,9 +437,9 @@ def rank(
     """Return a key, least for the row with the cheapest tokens; without prices for the one with the most
     tokens/s a GPU.
 
-    Of equal rows it is one of a framework whose rates were checked, then one that surely keeps the limits,
-    then one whose load and operations were timed, then the one that keeps them up to the highest rate, then
-    the fastest, then the one on the fewest GPUs.
+    Of equal rows it is one of a framework whose rates were checked, then the one that most surely keeps the
+    limits, then one whose load and operations were timed, then the one that keeps them up to the highest
+    rate, then the fastest, then the one on the fewest GPUs.
     """
     dollars = row.dollars_per_million or None  # GPUs of price 0 are as those without a price
     cost = -(row.tokens_per_s_gpu or 0.0) if dollars is None else dollars
@@ -447,6 +448,7 @@ def rank(
         float(f"{cost:.9g}"),  # so that equal ones are
         is_rate_unchecked,
         not row.is_sure(asked),
+        -row.chance(asked)[0],
         row.in_domain is False,
         -(row.headroom_rate or 0.0),
         [ms for ms, _ in row.judged(asked.percentile)],

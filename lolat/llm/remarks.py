@@ -111,18 +111,6 @@ def remarks_on(
     if isinstance(asked.arrivals, Trace):
         yield from _arrivals(asked.arrivals, asked, chosen)
     yield from _beyond(sizing, rows)
-    yield from _backlog(chosen)
-
-
-def _backlog(row: ServingConfig) -> list[str]:
-    """Remark on a rate, that of the row or its headroom, at which requests stay once they have piled up."""
-    most = max(row.headroom_rate or 0.0, row.request_rate or 0.0)
-    if row.saturated or most <= (row.backlog_rate or math.inf):
-        return []
-    return [
-        f"above {row.backlog_rate:.3g} requests/s a queue that a burst leaves does not shrink: the caches "
-        "are full then, and requests that lose theirs are computed again"
-    ]
 
 
 def _published(dtype: str, decoder: Decoder) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
 from lolat.arrays import np
+from lolat.llm.domain import interval
 from lolat.llm.frameworks import BatchLimits, FrameworkOverheads
 from lolat.llm.gpu import GPU
 from lolat.llm.load import MOST_AT_ONCE, REQUESTS, STRATA, Load, Trace
@@ -65,6 +66,19 @@ class RequestTimes(NamedTuple):
         """Mean time between tokens, over all tokens."""
         after = self.output_tokens[self.output_tokens > 1] - 1.0
         return float(np.sum(self.tpot_ms * after) / np.sum(after))
+
+    def by_name(self, percentiles: Iterable[int]) -> dict[str, float]:
+        """Return ms by name: "tpot", "ttft" and "e2e" of the means, "tpot_p90" and so on."""
+        ms = {"tpot": self.tpot_ms, "ttft": self.ttft_ms, "e2e": self.e2e_ms}
+        found = {time: float(each.mean()) for time, each in ms.items()} | {
+            "tpot": self.mean_tpot_ms
+        }
+        for time, each in ms.items():
+            ordered, ranks = np.sort(each), np.arange(len(each))  # np.percentile imports much
+            for at in percentiles:
+                rank = at / 100.0 * (len(each) - 1.0)
+                found[f"{time}_p{at}"] = float(np.interp(rank, ranks, ordered))
+        return found
 
 
 class Server:
@@ -176,6 +190,40 @@ class Server:
         return RequestTimes(
             ttft_ms=ttft, tpot_ms=tpot, e2e_ms=e2e, output_tokens=outputs, requests_per_s=rate,
             concurrency=concurrency, step=step, waited_ms=waited,
+        )  # fmt: skip
+
+    def work_factors(
+        self, load: Load, step: np.ndarray, rate: float, at_once: float, at_rate: bool = False
+    ) -> tuple[float, float]:
+        """Return factors of the lower and upper end of the time that a server takes for all of its work.
+
+        They are between those of an output token and of a prompt, by the fraction of the time that prompts
+        take at `rate` requests a second. `step`: (STEP_PARTS + STARTS,) of a step; `at_once`: requests;
+        `at_rate`: as in `interval`.
+        """
+        new, gpu = load.new_tokens, self.gpu
+        prompt = self.prompt_parts(new, load.input_tokens - new)
+        share = min(1e-3 * rate * float(prompt @ each_ms(gpu.section.overheads)), 1.0)
+        of = gpu, self.deployment, (at_once, load.input_tokens, load.output_tokens)
+        token = interval(*of, step, None, at_rate)
+        first = interval(*of, prompt, new / load.input_tokens)
+        low, high = (
+            (1.0 - share) * a + share * b for a, b in zip(token[:2], first[:2], strict=True)
+        )
+        return low, high
+
+    def slowed(self, load: Load, overheads: FrameworkOverheads, factor: float) -> RequestTimes:
+        """Return the times of a load at a rate if all that the server does takes `factor` times as long.
+
+        They are as many times those at so many times the rate. Where requests then pile up, they are those
+        of the requests that are simulated.
+        """
+        faster = replace(load, request_rate=factor * load.request_rate)
+        times = self.times(faster, overheads)
+        ttft, tpot, e2e = (factor * ms for ms in times[:3])
+        return times._replace(
+            ttft_ms=ttft, tpot_ms=tpot, e2e_ms=e2e, requests_per_s=times.requests_per_s / factor,
+            step=factor * times.step, waited_ms=factor * times.waited_ms,
         )  # fmt: skip
 
     def mean_step(self, events: np.ndarray) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -154,6 +153,8 @@ class Sizing:
     """Rows by their load and number of replicas."""
     simulated: dict[Load, RequestTimes] = field(default_factory=dict, init=False)
     """Times by the load of a group, which several numbers of replicas share."""
+    slowed: dict[Load, list[dict[str, float]]] = field(default_factory=dict, init=False)
+    """The ends of these times, by the same load."""
 
     @cached_property
     def server(self) -> Server:
@@ -187,6 +188,11 @@ class Sizing:
     def surely(self) -> ServingQuestion:
         """The question whose limits hold for the ends of the intervals."""
         return replace(self.asked, sure=100.0 * self.asked.coverage)
+
+    @property
+    def percentiles(self) -> set[int]:
+        """The percentiles of a row."""
+        return {*PERCENTILES, self.asked.percentile or PERCENTILES[0]}
 
     @property
     def most_gpus(self) -> int:
@@ -365,30 +371,37 @@ class Sizing:
             "rented_gpus": rented,
             "breakdown": dict(zip(BREAKDOWN, self._breakdown(step, times), strict=True)),
             "requests_per_s": done, "e2e_ms": float(times.e2e_ms.mean()),
-        } | self._capacity(row, load, times.step, prompt)  # fmt: skip
+        } | self._capacity(row, load, times.step)  # fmt: skip
 
-    def _capacity(
-        self, row: ServingConfig, load: Load, step: np.ndarray, prompt: np.ndarray
-    ) -> dict[str, Any]:
+    def _capacity(self, row: ServingConfig, load: Load, step: np.ndarray) -> dict[str, Any]:
         """Return the fields of a row at a rate that compare it with the largest one.
 
         The interval is that of the times in which a full server computes prompts and tokens.
         """
         if not (rate := row.request_rate):
             return {}
-        most, each = self.largest_rate * row.replicas, each_ms(self.gpu.section.overheads)
-        prompts = min(1e-3 * most / row.groups * float(prompt @ each), 1.0)
-        sizes = self.server.most_running(load), load.input_tokens, load.output_tokens
-        of, computed = (self.gpu, self.deployment, sizes), load.new_tokens / load.input_tokens
-        both = interval(*of, step)[:2], interval(*of, prompt, computed)[:2]
-        low, high = (
-            (1.0 - prompts) * token + prompts * first for token, first in zip(*both, strict=True)
-        )
+        most = self.largest_rate * row.replicas
+        at_once = self.server.most_running(load)
+        low, high = self.server.work_factors(load, step, most / row.groups, at_once)
         ends = self._widened(most, (most / high, most / low))
         return {
             "largest_rate": most, "largest_rate_interval": ends, "saturated": rate > most,
             "backlog_rate": self.backlog_rate * row.replicas, "utilization": min(rate / most, 1.0),
         }  # fmt: skip
+
+    def _if_slower(self, load: Load, step: np.ndarray, at_once: float) -> list[dict[str, float]]:
+        """Return the times by name, at the lower and upper end of the time that a group takes for its work.
+
+        A server that is a little slower is busier, too: near the largest rate requests wait far longer.
+        """
+        if load not in self.slowed:
+            overheads, server = self.gpu.section.overheads, self.server
+            factors = self._widened(
+                1.0, server.work_factors(load, step, load.request_rate, at_once, True)
+            )
+            slowed = (server.slowed(load, overheads, factor) for factor in factors)
+            self.slowed[load] = [times.by_name(self.percentiles) for times in slowed]
+        return self.slowed[load]
 
     def _widened(self, value: float, ends: tuple[float, float]) -> tuple[float, float]:
         """Return the ends of a value's interval with the coverage that is asked for, of a normal error."""
@@ -432,32 +445,29 @@ class Sizing:
         """Return the percentiles of a row, and the intervals of these and of the means."""
         at_once = min(times.concurrency, self.server.rule.sequences, self.fit)
         sizes = at_once, load.input_tokens, load.output_tokens
-        ms = {"tpot": times.tpot_ms, "ttft": times.ttft_ms, "e2e": times.e2e_ms}
-        mean = {time: float(each.mean()) for time, each in ms.items()}
-        mean["tpot"] = times.mean_tpot_ms
+        ms, experts = times.by_name(self.percentiles), self.deployment.decoder.experts
         ends, why = dict[str, tuple[float, float]](), list[str]()
         computed = 1.0 - min(load.cached_tokens / load.input_tokens, 1.0)
         for time, parts, part in (("tpot", times.step, None), ("ttft", prompt, computed)):
             low, high, reasons = interval(self.gpu, self.deployment, sizes, parts, part, at_rate)
-            ends[time] = mean[time] * low, mean[time] * high
+            ends[time] = ms[time] * low, ms[time] * high
             why += reasons
-        after = (mean["e2e"] - mean["ttft"]) / mean["tpot"]  # tokens behind the first one
+        after = (ms["e2e"] - ms["ttft"]) / ms["tpot"]  # tokens behind the first one
         low, high = (a + after * b for a, b in zip(ends["ttft"], ends["tpot"], strict=True))
         ends["e2e"] = low, high
-        times_ms, experts = dict[str, float](), self.deployment.decoder.experts
-        ordered = {time: np.sort(each) for time, each in ms.items()}  # np.percentile imports much
-        percentiles = {*PERCENTILES, self.asked.percentile or PERCENTILES[0]}
-        for time, at in itertools.product(ms, percentiles):
-            rank, ranks = at / 100.0 * (len(ms[time]) - 1.0), np.arange(len(ms[time]))
-            here = times_ms[f"{time}_p{at}"] = float(np.interp(rank, ranks, ordered[time]))
-            factors = tail([end / mean[time] for end in ends[time]], time, experts, at)
-            ends[f"{time}_p{at}"] = here * factors[0], here * factors[1]
-        ends = {name: self._widened((mean | times_ms)[name], both) for name, both in ends.items()}
+        for name in (name for name in ms if name not in ends):
+            time, _, at = name.partition("_p")
+            factors = tail([end / ms[time] for end in ends[time]], time, experts, int(at))
+            ends[name] = ms[name] * factors[0], ms[name] * factors[1]
+        ends = {name: self._widened(ms[name], both) for name, both in ends.items()}
+        if at_rate:
+            least, most = self._if_slower(load, times.step, at_once)
+            ends = {n: (min(a, least[n]), max(b, most[n])) for n, (a, b) in ends.items()}
         tpot, ttft = ends.pop("tpot"), ends.pop("ttft")
         asked = f"_p{self.asked.percentile}"
-        usual = {f"{name}_p{at}" for name in ms for at in PERCENTILES}
-        return {f"{n}_ms": at for n, at in times_ms.items() if n in usual} | {
-            "percentiles_ms": {n: at for n, at in times_ms.items() if n.endswith(asked)} or None,
+        usual = tuple(f"_p{at}" for at in PERCENTILES)
+        return {f"{n}_ms": at for n, at in ms.items() if n.endswith(usual)} | {
+            "percentiles_ms": {n: at for n, at in ms.items() if n.endswith(asked)} or None,
             "tpot_interval_ms": tpot, "ttft_interval_ms": ttft, "intervals_ms": ends,
             "in_domain": not why, "extrapolated": tuple(dict.fromkeys(why)),
         }  # fmt: skip

@@ -126,7 +126,12 @@ def subject(answer: ServingAnswer, *more: str) -> str:
 
 def tokens(answer: ServingAnswer) -> str:
     """The tokens of a request, and what is unusual in the question."""
-    tokens = f"{answer.chosen.input_tokens:,} tokens in, {answer.chosen.output_tokens:,} out"
+    asked, row = answer.asked, answer.chosen
+    is_usual = (asked.input_tokens, asked.output_tokens) == (None, None) and not isinstance(
+        asked.arrivals, Trace
+    )
+    usual = " (as none are given)" * is_usual
+    tokens = f"{row.input_tokens:,} tokens in, {row.output_tokens:,} out{usual}"
     return " · ".join([tokens, *answer.asked.unusual])
 
 
@@ -296,6 +301,12 @@ def holds_words(best: ServingConfig, asked: ServingQuestion) -> Iterator[str]:
     if best.headroom_rate is not None:
         words = _room_words(best, asked)
         yield f"{words[0].upper()}{words[1:]}."
+        if best.headroom_rate > (best.backlog_rate or math.inf):
+            most = rounded_down(best.backlog_rate or 0.0)
+            yield (
+                f"Above {most} requests/s a queue that a burst leaves stays: the caches are full then, and "
+                "requests that lose theirs are computed again."
+            )
     elif asked.has_limits and asked.sure is None and not best.is_sure(asked):
         yield f"The limits likely hold, but not surely: {_chance(best, asked)}."
 
@@ -333,7 +344,8 @@ def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Itera
         is_sure = (
             f"yes / NO: the whole {asked.sure or 0.0:g} % interval keeps the limit / does not."
         )
-        yield LEGEND if asked.sure is None else is_sure
+        chance = round(50.0 * (1.0 + asked.coverage))
+        yield f"{LEGEND if asked.sure is None else is_sure} Surely: with a chance of {chance} %."
     splits = (("EP: expert parallel", 1), ("DP: attention data parallel, in groups", 2))
     if told := [words for words, n in splits if any(row.split[n] > 1 for row in rows)]:
         yield f"{'; '.join(told)}."

@@ -159,6 +159,7 @@ def test_rates_of_which_each_replica_has_as_much_are_simulated_once(
 
     whole = Server.times
     monkeypatch.setattr(Server, "times", times)
+    monkeypatch.setattr(Server, "slowed", lambda self, load, of, _: whole(self, load, of))
     asked = {"max_tpot_ms": 20.0, "max_ttft_ms": 500.0, "tensor_parallel": 1, "dtype": "bfloat16"}
     MODEL.llm(LARGE, 2000, 500, request_rate=(2, 4, 8, 16), **asked)
     assert sorted(set(simulated)) == sorted(simulated)
