@@ -61,27 +61,35 @@ def surely_row(
     return _cheapest(sizings.values(), sizing.load_of(best), known, surely=True)
 
 
-def in_other_dtypes(sizing: Sizing, bests: Sequence[ServingConfig]) -> list[ServingConfig]:
+def in_other_dtypes(
+    sizing: Sizing, bests: Sequence[ServingConfig], surer: Sequence[ServingConfig]
+) -> tuple[list[ServingConfig], list[ServingConfig]]:
     """Return the best rows at rates in other data types of the weights that cost less than CHEAPER times
-    `bests`, which have one row of each rate; those of a rate by their price.
+    `bests`, and those that surely keep the limits for less than CHEAPER times `surer`.
+
+    `bests` and `surer` have at most one row of each rate. Those of a rate are ordered by their price.
     """
-    if not sizing.asked.request_rate:
-        return []
-    pairs = _in_each_dtype(
-        sizing,
-        lambda each: [(r, _cheapest(each, sizing.load_of(r), _cheaper(r))) for r in bests],
+    if not sizing.asked.request_rate or not bests:
+        return [], []
+    every = [(row, False) for row in bests] + [(row, True) for row in surer]
+
+    def cheapest(each: list[Sizing]) -> list[ServingConfig | None]:
+        return [
+            _cheapest(each, sizing.load_of(row), _cheaper(row), surely=surely)
+            for row, surely in every
+        ]
+
+    found: dict[bool, dict[tuple[float | None, str], ServingConfig]] = {False: {}, True: {}}
+    for of_type in _in_each_dtype(sizing, cheapest):
+        for (row, surely), one in zip(every, of_type, strict=True):
+            if one and _cost(one) < CHEAPER * _cost(row):
+                # fp8 may become fp8_block, so that a type occurs twice.
+                found[surely][one.request_rate, one.dtype] = one
+    likely, sure = (
+        sorted(rows.values(), key=lambda row: (row.request_rate or 0.0, _cost(row), row.dtype))
+        for rows in found.values()
     )
-    found = [
-        one
-        for of_type in pairs
-        for row, one in of_type
-        if one and _cost(one) < CHEAPER * _cost(row)
-    ]
-    # fp8 may become fp8_block, so that a type occurs twice.
-    of_type = {(row.request_rate, row.dtype): row for row in found}
-    return sorted(
-        of_type.values(), key=lambda row: (row.request_rate or 0.0, _cost(row), row.dtype)
-    )
+    return likely, sure
 
 
 def enough_in_other_dtype(sizing: Sizing) -> ServingConfig | None:

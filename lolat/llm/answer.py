@@ -346,9 +346,9 @@ class ServingAnswer(Result):
     that keeps the limits by its times alone, the cheapest row of its load that does with its whole
     intervals. `other_dtypes`: rows that keep the limits for at least a tenth less than the best one of
     their rate, with weights of another data type, which are another checkpoint: the best of each type, the
-    cheapest first. `price_list`: the name of the list of `prices`, and what is taken for granted of it.
-    `needs`: the GPUs that hold a language model that does not fit, in words.
-    `largest_machine`: the most GPUs of one machine in `prices`.
+    cheapest first; `surer_other_dtypes`: those beside `surer`. `price_list`: the name of the list of
+    `prices`, and what is taken for granted of it. `needs`: the GPUs that hold a language model that does
+    not fit, in words. `largest_machine`: the most GPUs of one machine in `prices`.
     """
 
     model: str
@@ -366,6 +366,7 @@ class ServingAnswer(Result):
     near: tuple[ServingConfig, ...] = ()
     surer: tuple[ServingConfig, ...] = ()
     other_dtypes: tuple[ServingConfig, ...] = ()
+    surer_other_dtypes: tuple[ServingConfig, ...] = ()
     price_list: str = ""
     needs: str = ""
     largest_machine: int = 0
@@ -377,7 +378,7 @@ class ServingAnswer(Result):
     """The device as `lolat.load` takes it."""
     KEYS = ("model", "device", "framework", "parameters", "active",
             *of("asked", *LIMITS), "rows=served", "best", "bests", *of("chosen", *HEADROOM), "near",
-            "surer", "other_dtypes", "prices", "price_list", "warnings")  # fmt: skip
+            "surer", "other_dtypes", "surer_other_dtypes", "prices", "price_list", "warnings")  # fmt: skip
 
     def alone(self, row: ServingConfig) -> ServingAnswer:
         """Return the answer to the question of one of its rows alone."""

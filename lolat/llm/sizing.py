@@ -83,7 +83,8 @@ def answer(
         for n in bests:
             rows[n] = sizings[rows[n].split].with_headroom(rows[n])
         near += filter(None, (near_miss(sizings, rows, rows[n]) for n in bests))
-    others = in_other_dtypes(sizings[rows[0].split], [rows[n] for n in bests if asked.has_limits])
+    here = sizings[rows[0].split]
+    cheaper = in_other_dtypes(here, [rows[n] for n in bests if asked.has_limits], surer)
     best = best_of([rows[n] for n in bests], asked)
     row = best or max(rows, key=lambda row: row.tpot_ms is not None)
     none = next((one for one in rows if not one.largest_concurrency), None)
@@ -92,7 +93,8 @@ def answer(
         model=decoder.name, device=device, framework=section.framework,
         parameters=decoder.parameters, active=decoder.active_parameters, asked=asked,
         served=tuple(rows), best=rows.index(best) if best else None, bests=tuple(bests), chosen=row,
-        near=tuple(near), surer=tuple(surer), other_dtypes=tuple(others),
+        near=tuple(near), surer=tuple(surer), other_dtypes=tuple(cheaper[0]),
+        surer_other_dtypes=tuple(cheaper[1]),
         prices=rental.basis if rental else None,
         price_list=rental.listed + rental.note if rental else "",
         largest_machine=max((offer.devices for offer in rental.offers), default=0) if rental else 0,

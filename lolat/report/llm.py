@@ -130,7 +130,7 @@ def tokens(answer: ServingAnswer) -> str:
     is_usual = (asked.input_tokens, asked.output_tokens) == (None, None) and not isinstance(
         asked.arrivals, Trace
     )
-    usual = " (as none are given)" * is_usual
+    usual = " (defaults)" * is_usual
     tokens = f"{row.input_tokens:,} tokens in, {row.output_tokens:,} out{usual}"
     return " · ".join([tokens, *answer.asked.unusual])
 
@@ -264,12 +264,13 @@ def _best_lines(answer: ServingAnswer) -> Iterator[str]:
     asked, loads = answer.asked, {row.load: row for row in answer.served}
     bests = {row.load: row for row in (answer.served[n] for n in answer.bests)}
     sure = {row.load: row for row in answer.surer}
+    cheaper = {row.load: row for row in reversed(answer.surer_other_dtypes)}
     for load, row in loads.items():
         of = at_load(row, len(loads) == 1)
         if best := bests.get(load):
             yield _best_words(best, asked, of)
             yield from holds_words(best, asked)
-            yield from _surely_words(best, sure.get(load), asked)
+            yield from _surely_words(best, sure.get(load), cheaper.get(load), asked)
         elif row.request_rate is not None:
             is_timed = asked.max_tpot_ms or asked.max_ttft_ms
             yield f"No row {'keeps the limits' if is_timed else 'serves all requests'}{of}."
@@ -312,20 +313,21 @@ def holds_words(best: ServingConfig, asked: ServingQuestion) -> Iterator[str]:
 
 
 def _surely_words(
-    best: ServingConfig, surer: ServingConfig | None, asked: ServingQuestion
-) -> Iterator[str]:
-    """The row that surely keeps the limits, if the best one does so by its times alone."""
+    best: ServingConfig, surer: ServingConfig | None, cheaper: ServingConfig | None, asked: ServingQuestion
+) -> Iterator[str]:  # fmt: skip
+    """The row that surely keeps the limits, if the best one does so by its times alone, and a `cheaper` one
+    of another data type.
+    """
     if asked.sure is not None or best.is_sure(asked):
         return
     if surer is not None:
         price = ""
         if surer.dollars_per_hour and best.dollars_per_hour:
             factor = surer.dollars_per_hour / best.dollars_per_hour
-            more = (
-                f"{percent(factor - 1.0)} more" if factor < 2.0 else f"{factor:.2g} times as much"
-            )
-            price = f", {a_month(surer)}, {more}"
-        yield f"Surely: {surer.gpus_words}{surer.split_words}{price} (ask with --sure)."
+            more = "twice as much" if factor == 2.0 else f"{factor:.2g} times as much"
+            price = f", {percent(factor - 1.0)} more" if factor < 2.0 else f", {more}"
+        other = cheaper and f"; in {cheaper.dtype}, another checkpoint, {_offer(cheaper)}"
+        yield f"Surely: {_offer(surer)}{price}{other or ''} (ask with --sure)."
     elif asked.gpus:
         yield f"Surely: no number of GPUs up to {asked.gpus}; --sure without --gpus tries more."
     else:

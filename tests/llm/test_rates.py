@@ -208,7 +208,8 @@ def test_gpus_that_surely_keep_the_limits_are_told_with_their_price() -> None:
     assert row.replicas == 2
     assert row.tpot_interval_ms[1] <= (ms + high) / 2.0
     told = answer.report().splitlines()
-    assert "Surely: 2 x 1 GPUs, $4,380 a month, 2 times as much (ask with sure)." in told
+    [surely] = [line for line in told if line.startswith("Surely: ")]
+    assert surely.startswith("Surely: 2 x 1 GPUs, $4,380 a month, twice as much; in fp8, another")
     assert any(line.startswith("The limits likely hold up to ") for line in told)
     assert MODEL.llm(LARGE, **ask, max_tpot_ms=1.01 * high).surer == ()
     assert MODEL.llm(LARGE, **ask, max_tpot_ms=(ms + high) / 2.0, sure=90).chosen.replicas == 2
@@ -244,6 +245,12 @@ def test_gpus_that_surely_keep_the_limits_are_those_of_sure(
     assert not likely.chosen.is_sure(likely.asked)
     [row] = likely.surer
     assert (row.split, row.replicas) == (surely.chosen.split, surely.chosen.replicas)
+    for other in likely.surer_other_dtypes:
+        alone = MODEL.llm(LARGE, **ask, sure=90, dtype=other.dtype).chosen
+        assert (other.split, other.replicas) == (alone.split, alone.replicas)
+        assert other.gpus < 0.9 * row.gpus
+    words = f"; in {likely.surer_other_dtypes[0].dtype}, another checkpoint, "
+    assert words in likely.report()
     most = row.gpus - 1
     few = MODEL.llm(LARGE, **ask, gpus=most)
     assert few.surer == ()
