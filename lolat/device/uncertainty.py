@@ -34,6 +34,7 @@ from lolat.graph.kinds import GATES
 from lolat.graph.lowering import is_large_resize
 from lolat.graph.memory import copies
 from lolat.graph.modes import AMP, Mode, other_dtype
+from lolat.graph.work import BATCHED
 from lolat.io.results import Remark
 from lolat.parameters import COVERAGE
 from lolat.units import milliseconds, percent
@@ -105,6 +106,8 @@ def with_copies(
     return wider, (*remarks, told)
 
 
+LARGE_PRODUCT = 1_000_000
+"""Results of a product of two tensors that no timed network has; 785 x 785 tokens of CaiT are the most."""
 ROWS_FOR_ALL = 4
 """Rows for each expert of a mixture from which nearly all of them, 1 - exp(-4), have one."""
 
@@ -195,15 +198,18 @@ def widened_half_width(
 
 def tables_extrapolation(
     model: Device, analysis: Analysis, batch_size: int, extrapolation: Extrapolation, steps: Steps,
-    mode: Mode,
+    formula: Roofline,
 ) -> Extrapolation:  # fmt: skip
     """Add the causes that classes of operations do not tell to an `extrapolation`.
 
-    They are operations that no table has (recurrent layers, three dimensions, those without a formula), and
-    other kinds of products than in timed networks.
+    They are operations that no table has (recurrent layers, three dimensions, those without a formula),
+    other kinds of products than in timed networks, and larger images and products than in those.
     """
     remarks, operations = [*extrapolation.remarks], analysis.graph.operations
     times = np.bincount(steps.operation, steps.ms, len(operations)) / (steps.latency_ms or 1.0)
+
+    def results_of(operation: Operation) -> int:
+        return math.prod(analysis.graph.tensors[operation.outputs[0]].shape[-2:])
 
     def time_of(is_untimed: Callable[[Operation], bool], what: str = "", how: str = "") -> float:
         part = float(times[[is_untimed(o) for o in operations]].sum())
@@ -227,10 +233,16 @@ def tables_extrapolation(
         + time_of(lambda o: o.kind not in FORMULAS)
     )
     large = time_of(
-        lambda o: not mode.fused and is_large_resize(analysis.graph, o),
+        lambda o: not formula.mode.fused and is_large_resize(analysis.graph, o),
         "image resized to more than 96 x 96 pixels",
         "such a step is predicted as a pool that moves as many bytes",
     )
+    if BATCHED in formula.measured and BATCHED not in formula.shape_residuals:
+        large += time_of(
+            lambda o: o.kind == "matmul" and results_of(o) > LARGE_PRODUCT,
+            "product of two tensors with more than 1,000,000 results each",
+            "its rate is that of small ones, such as of windows, and large ones may be faster",
+        )
     unlike, of_kinds = model.file.domain.unlike(analysis.counts.at(batch_size).sum(axis=0))
     unlike *= 1.0 - extrapolation.unlike - share - large
     remarks += of_kinds
@@ -252,7 +264,7 @@ def extrapolation_of(
     domain, shares = model.file.domain, terms.sum(axis=1)
     if steps is not None and isinstance(formula, Roofline):
         found = formula.extrapolation(steps, batch_size, domain.minimum)
-        return tables_extrapolation(model, analysis, batch_size, found, steps, formula.mode)
+        return tables_extrapolation(model, analysis, batch_size, found, steps, formula)
     if not domain.ratios:
         if told := other_dtype(analysis.graph, model.file.mode.dtype):
             return Extrapolation(unmeasured=1.0, remarks=tuple(told))

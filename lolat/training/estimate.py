@@ -309,12 +309,13 @@ class EstimatedTraining(TrainingPredictor):
         share = sum(self._steps(graph, batch_size)[1].values())
         forward, unlike = self._steps(graph, batch_size, training=False)
         found = Extrapolation(unlike=sum(unlike.values()))
-        analysis, mode = analyze(graph), self.formula.mode
-        found = tables_extrapolation(self.latency, analysis, batch_size, found, forward, mode)
+        of_pass = found, forward, self.formula
+        found = tables_extrapolation(self.latency, analyze(graph), batch_size, *of_pass)
         minimum, number, smaller = self.file.domain.minimum, int(forward.moves.sum()), ""
         if self.estimated:
-            of_pass = batch_size, forward.device_ms, number, "a forward pass"
-            smaller = minimum.remark(*of_pass, forward.latency_ms)
+            smaller = minimum.remark(
+                batch_size, forward.device_ms, number, "a forward pass", forward.latency_ms
+            )
         reasons = [smaller, self.formula.launched_otherwise]
         unlike_share = 1.0 - found.unmeasured if any(reasons) else max(share, found.unlike)
         remarks = *found.remarks, *filter(None, reasons)

@@ -148,3 +148,18 @@ def test_autocast_enlarges_large_images_in_float32() -> None:
     assert not any(
         "resized" in told for told in device.predict(enlarged(28), batch_size=16).warnings
     )
+
+
+@pytest.mark.parametrize(("tokens", "told"), [(512, False), (2048, True)])
+def test_large_products_of_two_tensors_are_outside_where_only_networks_were_timed(
+    tokens: int, told: bool
+) -> None:
+    """An RTX 4090 was fitted to networks of at most 785 tokens; of an H100 products were timed alone."""
+    b = GraphBuilder("scores")
+    query, key = b.input((1, 8, tokens, 64)), b.input((1, 8, 64, tokens))
+    graph = b.build([b.add("matmul", [query, key], (1, 8, tokens, tokens), contracted=64)])
+    words = "product of two tensors with more than 1,000,000 results each was timed"
+    for name, is_told in (("rtx-4090-amp", told), ("h100-fp32", False)):
+        answer = lolat.load(name).predict(graph, batch_size=32)
+        assert any(words in warning for warning in answer.warnings) == is_told, name
+        assert not (is_told and answer.in_domain)

@@ -201,7 +201,8 @@ def trained_as_by_its_code(model: Any, published: Set[str]) -> Iterator[list[str
     A copy without values runs it, as it may merge weights. Yields a remark if that fails. `published`:
     packages whose `train()` freezes nothing.
     """
-    before, failed = [(p, p.requires_grad) for p in model.parameters()], list[str]()
+    every = (p for p in model.parameters() if not p.is_inference())  # which never learn
+    before, failed = [(p, p.requires_grad) for p in every], list[str]()
     trains = {type(m): getattr(type(m).train, "__module__", "") for m in model.modules()}
     without = {"torch", *published}
     if own := [c for c, home in trains.items() if home.partition(".")[0] not in without]:
