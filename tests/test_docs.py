@@ -225,10 +225,14 @@ def test_the_readme_is_one_page_with_its_questions() -> None:
 
 
 def cut(shown: list[str], printed: list[str]) -> list[str]:
-    """The lines of `printed` that begin like those shown; one that ends in ... after as many commas."""
+    """The lines of `printed` that begin like those shown; one that ends in ... after as many commas.
+
+    A line begins with two words, or with the option behind "with".
+    """
     found = []
     for line in shown:
-        whole = next(p.rstrip() for p in printed if p.split()[:2] == line.split()[:2])
+        first = line.split()[: 3 if " with --" in line else 2]
+        whole = next(p.rstrip() for p in printed if p.split()[: len(first)] == first)
         parts = whole.split(", ")[: line.count(", ")]
         found.append(f"{', '.join(parts)}, ..." if line.endswith(", ...") else whole)
     return found

@@ -1,13 +1,13 @@
-"""The precisions and launches of a device compared for one network."""
+"""The precisions, launches and layouts of a device compared for one network."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lolat.device.execution_modes import TIED, in_precisions
 from lolat.device.predicting import predict
@@ -29,7 +29,14 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 D = TypeVar("D", bound="Device")
 SHORTER = 0.9
-"""Another launch, or no checkpointing, is offered if it takes at most this share of the time or price."""
+"""Another launch or layout, or no checkpointing, is offered if it takes less than this share of the time or
+price."""
+OTHER_MODES: dict[str, dict[str, Any]] = {
+    "--channels-last": {"channels_last": True},
+    "--launch compiled": {"launch": COMPILED},
+    "--launch graph": {"launch": GRAPH},
+}
+"""Option -> the arguments of `Device.run_as`; of one option, what is least work to use comes first."""
 
 
 def in_fastest(model: Device, network: Graph | Analysis, question: Question) -> Prediction:
@@ -69,8 +76,8 @@ def precision_words(prediction: Prediction, at: str = "") -> str:
     return f"not its fastest precision: {takes} (--precision best)"
 
 
-def in_launches(predictions: Sequence[Prediction]) -> dict[str, list[Prediction]]:
-    """Launch -> the predictions of several devices in it, without GPUs that cannot run so.
+def in_other_modes(predictions: Sequence[Prediction]) -> dict[str, list[Prediction]]:
+    """Option of OTHER_MODES -> the predictions of several devices with it, without GPUs that cannot run so.
 
     Other devices are as they were. Empty unless all GPUs run eager, and there is one.
     """
@@ -78,25 +85,25 @@ def in_launches(predictions: Sequence[Prediction]) -> dict[str, list[Prediction]
     if launches - {None} != {EAGER} or len(devices) < 2:
         return {}
     found: dict[str, list[Prediction]] = {}
-    for launch in (COMPILED, GRAPH):
-        each = found.setdefault(launch, [])
+    for option, asked in OTHER_MODES.items():
+        each = found.setdefault(option, [])
         for p in predictions:
             with suppress(InputError):
-                each.append(_in_launch(p, launch))
+                each.append(_in_mode(p, asked))
     return found
 
 
-def _in_launch(prediction: Prediction, launch: str) -> Prediction:
-    """The prediction of a GPU in a launch, called as it was; another device as it was.
+def _in_mode(prediction: Prediction, asked: dict[str, Any]) -> Prediction:
+    """The prediction of a GPU in another launch or layout, called as it was; another device as it was.
 
-    One in its fastest precision is in the fastest of this launch. InputError if it cannot run so.
+    One in its fastest precision is in the fastest of this mode. InputError if it cannot run so.
     """
     query = prediction.query
     if prediction.launch is None:
         return prediction
     question = Question(prediction.batch_size, coverage=query.coverage)
     ask = in_fastest if query.fastest_of else predict
-    found = ask((query.fastest_of or query.model).run_as(launch=launch), query.graph, question)
+    found = ask((query.fastest_of or query.model).run_as(**asked), query.graph, question)
     model = copy(found.query.model)
     model.label = prediction.device
     return replace(
@@ -116,6 +123,16 @@ def clearly_least(found: Iterable[A | None], value: Callable[[A], float], most: 
         if one is not None and value(one) < SHORTER * most:
             best, most = one, value(one)
     return best
+
+
+def in_better_modes(
+    found: Sequence[tuple[str, A]], value: Callable[[tuple[str, A]], float], most: float
+) -> Iterator[tuple[str, A]]:
+    """The clearly least of `found`, with a layout and with a launch; see `OTHER_MODES`, `clearly_least`."""
+    for option in dict.fromkeys(mode.split()[0] for mode in OTHER_MODES):
+        best = clearly_least((one for one in found if one[0].startswith(option)), value, most)
+        if best is not None:
+            yield best
 
 
 def remedy_words(better: Prediction, words: str) -> str:

@@ -385,7 +385,7 @@ def _left_words(listing: Listing) -> list[str]:
         (listing.beyond, "surely beyond the limits" + f" (all of {lost})" * bool(lost)),
     )
     words = [f"{plural(number, 'row')} {why}" for number, why in each if number]
-    more = "a question about one device has all of its rows"
+    more = "--on DEVICE tells all of its rows"
     return [f"Left out: {', '.join(words)}; {more}"] if words else []
 
 

@@ -10,7 +10,7 @@ from shlex import quote
 from typing import Any
 
 from lolat.device.domain import LARGER, NEGLIGIBLE_SHARE, SMALLER, range_of
-from lolat.device.fastest import clearly_least, in_launches, precision_words
+from lolat.device.fastest import in_better_modes, in_other_modes, precision_words
 from lolat.device.prediction import (
     NO_LIMITS,
     Limits,
@@ -314,40 +314,41 @@ def best_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) ->
     """
     if not_alike(p.query.model for p in predictions):
         return
-    launched = in_launches(predictions)
-    yield from fastest_lines(predictions, launched)
+    others = in_other_modes(predictions)
+    yield from fastest_lines(predictions, others)
     if not _is_priced(predictions):
         return
-    cheapest = [*cheapest_lines(predictions, limits, launched)]
+    cheapest = [*cheapest_lines(predictions, limits, others)]
     best = cheapest, [*_lowest_rent(predictions, limits)]
     for lines in best if limits.min_samples_per_s is None else reversed(best):
         yield from lines
 
 
-InLaunches = Mapping[str, Sequence[Prediction]]
-"""Another launch -> the predictions in it; see `in_launches`."""
+InModes = Mapping[str, Sequence[Prediction]]
+"""An option -> the predictions with it; see `in_other_modes`."""
 
 
 def fastest_lines(
-    predictions: Sequence[Prediction], launched: InLaunches | None = None
+    predictions: Sequence[Prediction], in_modes: InModes | None = None
 ) -> Iterator[str]:
     """A sentence on the fastest of several devices for each network and batch size, one for sizes that are
-    alike; none where `fastest` is None. Another on the fastest in another launch if that is clearly faster.
+    alike; none where `fastest` is None. More on the fastest in another layout and in another
+    launch, each if that is clearly faster.
     """
 
     def grouped(each: Iterable[Prediction]) -> dict[tuple[str, int], list[Prediction]]:
         return groups_of(p for p in each if p.fits is not False)
 
     groups = grouped(predictions)
-    others = {way: grouped(each) for way, each in (launched or {}).items()}
+    others = {way: grouped(each) for way, each in (in_modes or {}).items()}
     networks, sizes = ({key[n] for key in groups} for n in (0, 1))
     found = dict[tuple[str, str, str, str], dict[int, str]]()
     for key, its in groups.items():
         if len({*map(device_words, its)}) < 2 or (own := fastest(its)) is None:
             continue
-        ways = ((w, one) for w, of in others.items() if (one := fastest(of.get(key, []))))
-        other = clearly_least(ways, lambda one: one[1].latency_ms, own.latency_ms)
-        for way, first in filter(None, (("", own), other)):
+        ways = [(w, one) for w, of in others.items() if (one := fastest(of.get(key, [])))]
+        better = in_better_modes(ways, lambda one: one[1].latency_ms, own.latency_ms)
+        for way, first in (("", own), *better):
             of, best = f" for {key[0]}" * (len(networks) > 1), device_words(first)
             each = others[way][key] if way else its
             times = {
@@ -357,19 +358,20 @@ def fastest_lines(
             found.setdefault((way, of, best, alike), {})[key[1]] = milliseconds(first.latency_ms)
     for (way, of, best, alike), ms in found.items():
         at = f" at batch {', '.join(map(str, ms))}" * (len(sizes) > 1)
-        launch = way and f" with --launch {way}"
-        yield f"Fastest{launch}{at}{of}: {best}, {', '.join(ms.values())}{alike}"
+        option = way and f" with {way}"
+        yield f"Fastest{option}{at}{of}: {best}, {', '.join(ms.values())}{alike}"
 
 
 def cheapest_lines(
     predictions: Sequence[Prediction],
     limits: Limits = NO_LIMITS,
-    launched: InLaunches | None = None,
+    in_modes: InModes | None = None,
 ) -> Iterator[str]:
     """A sentence on the cheapest device for each network and batch size, one for sizes that are alike.
 
     Within limits, or if the devices have sizes of their own (auto): on the cheapest device and
-    size for each network. Another sentence on the cheapest in another launch if that is clearly cheaper.
+    size for each network. More sentences on the cheapest in another layout and in another launch, each if
+    that is clearly cheaper.
     """
     networks = dict.fromkeys(plain(p.query.network) for p in predictions)
     sizes, devices = (
@@ -392,10 +394,10 @@ def cheapest_lines(
                     and (not limits or limits.kept(p) in ("yes", "likely"))
                 },
             )
-            for way, each in ({"": predictions} | dict(launched or {})).items()
+            for way, each in ({"": predictions} | dict(in_modes or {})).items()
         ]
-        other = clearly_least(ways[1:], _least_dollars, _least_dollars(ways[0]))
-        for way, each in filter(None, (ways[0], other)):
+        better = in_better_modes(ways[1:], _least_dollars, _least_dollars(ways[0]))
+        for way, each in (ways[0], *better):
             if each:
                 best, price, alike = _cheapest_words(each)
                 of = f" for {network}" if len(networks) > 1 else ""
@@ -406,12 +408,12 @@ def cheapest_lines(
         different = {*prices.values()}
         busy = ", if always busy" * (limits.min_samples_per_s is not None)
         each_price = ", ".join(different if len(different) == 1 else prices.values())
-        launch = way and f" with --launch {way}"
-        yield f"Cheapest{launch}{within}{of}: {best}, {each_price} a million samples{busy}{alike}"
+        option = way and f" with {way}"
+        yield f"Cheapest{option}{within}{of}: {best}, {each_price} a million samples{busy}{alike}"
 
 
 def _least_dollars(way: tuple[str, Mapping[str, Prediction]]) -> float:
-    """The lowest price of a million samples in a launch; infinite without one."""
+    """The lowest price of a million samples in a mode; infinite without one."""
     return min((p.dollars_per_million or 0.0 for p in way[1].values()), default=inf)
 
 

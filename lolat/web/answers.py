@@ -20,7 +20,7 @@ from lolat.api.profile_names import ALL
 from lolat.device.attribution import AtSize
 from lolat.device.budget import budget, largest_within, value_words
 from lolat.device.domain import Place, range_of
-from lolat.device.fastest import in_launches
+from lolat.device.fastest import in_other_modes
 from lolat.device.prediction import Prediction
 from lolat.device.question import LatencyQuestion, Question
 from lolat.device.summary import called, not_alike
@@ -476,9 +476,9 @@ def latency_comparison(
     every = [_labeled(p, n) for found in of_size for n, p in zip(names, found, strict=True)]
     sentences = [*filter(None, [assumed_hosts(every)])]
     if is_alike:
-        launched = in_launches(every)
-        sentences += fastest_lines(every, launched)
-        sentences += cheapest_lines(every, launched=launched)
+        in_modes = in_other_modes(every)
+        sentences += fastest_lines(every, in_modes)
+        sentences += cheapest_lines(every, in_modes=in_modes)
     for predictions in of_size:
         lines = [(i, cards[i], p) for i, p in enumerate(predictions)]
         lines.sort(key=lambda line: (line[2].fits is False, line[2].latency_ms))

@@ -426,7 +426,8 @@ class Form:
         """A line of an answer with the labels of fields in place of options; a line with a command
         stays.
 
-        A placeholder such as N is left out; a choice is put into the quotation marks of the label.
+        A placeholder such as N is left out; a choice, and that of a flag, is put into the quotation marks
+        of the label.
         """
 
         def label(name: str, word: str) -> str:
@@ -435,6 +436,8 @@ class Form:
             of = self.fields[name]
             if word and word in (of.choices or ()):
                 return f'"{of.label}: {word}"'
+            if of.parse is bool and of.choices:
+                return f'"{of.label}: {[*of.choices.values()][-1]}" {word}'.rstrip()
             return f"{self._label(name)} {'' if word.isupper() else word}".rstrip()
 
         return plain(without_options(text, label))

@@ -1,4 +1,4 @@
-"""The best of several devices in another launch: every device asked alone in each launch."""
+"""The best of several devices in another layout and launch: every device asked alone in each of them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from lolat.device.prediction import Prediction
 from lolat.report.prediction import table_of_predictions
 from lolat.report.tables import lines_of
 from lolat.units import digits, milliseconds
+from tests.synthetic import one
 
 CARDS = ["rtx-3090", "rtx-4090", "rtx-5090"]
 Worth = Callable[[Prediction], float]
@@ -23,11 +24,15 @@ def dollars(p: Prediction) -> float:
     return p.dollars_per_million or math.inf
 
 
+MODES: dict[str, dict[str, dict[str, Any]]] = {
+    "--channels-last": {"--channels-last": {"channels_last": True}},
+    "--launch": {f"--launch {way}": {"launch": way} for way in ("compiled", "graph")},
+}
 WORTH: dict[str, Worth] = {"Fastest": lambda p: p.latency_ms, "Cheapest": dollars}
 
 
 def told_of(found: Any) -> dict[str, list[str]]:
-    """The sentences on the fastest and the cheapest, without those on a launch: name -> their words."""
+    """The sentences on the fastest and the cheapest: name -> their words."""
     lines = [*lines_of(table_of_predictions(found.answers))]
     return {name: [x for x in lines if x.startswith(name)] for name in WORTH}
 
@@ -37,49 +42,64 @@ def told_of(found: Any) -> dict[str, list[str]]:
     [(CARDS, {}), (CARDS, {"precision": "amp"}), ([*CARDS, "epyc-2t"], {}), (["h100", "a100"], {})],
 )
 @pytest.mark.parametrize("size", [64, 1024])
-def test_the_best_in_another_launch_is_that_of_all_devices(
+def test_the_best_in_another_layout_or_launch_is_that_of_all_devices(
     on: list[str], about: dict[str, Any], size: int
 ) -> None:
     """If it saves a tenth; a graph has to save a tenth of what compiled code takes, too."""
     found = lolat.predict("timm:resnet50", on, size, **about)
     for name, worth in WORTH.items():
         own = min(found, key=worth)
-        expected, least = None, worth(own)
-        for launch in ("compiled", "graph"):
-            alone = [
-                lolat.load(device).predict(
-                    "timm:resnet50", size,
-                    **({} if device == "epyc-2t" else {"launch": launch, "precision": "best"} | about),
-                )
-                for device in on
-            ]  # fmt: skip
-            best = min(alone, key=worth)
-            if worth(best) < 0.9 * least and not (name == "Fastest" and best.host_bound):
-                expected, least = (launch, on[alone.index(best)]), worth(best)
         _, *others = told_of(found)[name]
-        assert len(others) == (expected is not None)
-        if expected:
-            launch, device = expected
-            value = milliseconds(least) if name == "Fastest" else f"${digits(least)}"
-            said = rf"{name} with --launch {launch}: {device}(-amp)?, {re.escape(value)}\b"
-            assert re.match(said, others[0]), others
+        expected = []
+        for modes in MODES.values():
+            said, least = "", worth(own)
+            for option, asked in modes.items():
+                alone = [
+                    lolat.load(device).predict(
+                        "timm:resnet50", size,
+                        **({} if device == "epyc-2t" else {"precision": "best"} | asked | about),
+                    )
+                    for device in on
+                ]  # fmt: skip
+                best = min(alone, key=worth)
+                if worth(best) < 0.9 * least and not (name == "Fastest" and best.host_bound):
+                    least = worth(best)
+                    value = milliseconds(least) if name == "Fastest" else f"${digits(least)}"
+                    said = f"{name} with {option}: {on[alone.index(best)]}, {value}"
+            expected += [said] * bool(said)
+        bare = [line.replace("-amp", "") for line in others]
+        assert len(bare) == len(expected), (bare, expected)
+        for line, said in zip(bare, expected, strict=True):
+            assert re.match(rf"{re.escape(said)}\b", line), (line, said)
 
 
-def test_its_verdict_is_that_of_the_question_with_this_launch() -> None:
-    """The same rivals are too close to call; a launch that was asked for offers none."""
+@pytest.mark.parametrize("option", ["--launch compiled", "--channels-last"])
+def test_its_verdict_is_that_of_the_question_with_this_option(option: str) -> None:
+    """The same rivals are too close to call; a launch or layout that was asked for is not offered."""
     ask = "timm:resnet50", CARDS, 1024
+    about = MODES[option.split()[0]][option]
     for name in WORTH:
-        _, told = told_of(lolat.predict(*ask, precision="amp"))[name]
-        (asked,) = told_of(lolat.predict(*ask, precision="amp", launch="compiled"))[name]
+        (told,) = (x for x in told_of(lolat.predict(*ask, precision="amp"))[name] if option in x)
+        asked, *others = told_of(lolat.predict(*ask, precision="amp", **about))[name]
+        assert not [x for x in others if option in x]
+        assert len(others) == (option == "--channels-last")  # the launch
         bare, plain = (re.sub(r"(rtx-\d+)[-a-z]+", r"\1", words) for words in (told, asked))
-        assert bare.replace(" with --launch compiled", "") == plain
+        assert bare.replace(f" with {option}", "") == plain
+
+
+def test_a_network_without_images_and_one_in_float32_have_no_layout() -> None:
+    """torch.channels_last lies images of two dimensions; no layout was timed in float32."""
+    product = one("dense", [[1, 512]], [[1, 512]], in_features=512, out_features=512, bias=True)
+    for network, about in ((product, {}), ("timm:resnet50", {"precision": "fp32"})):
+        found = lolat.predict(network, CARDS, 64, **about)
+        assert not [x for lines in told_of(found).values() for x in lines if "--channels" in x]
 
 
 def test_one_device_and_its_modes_are_offered_no_launch() -> None:
     """One device compares no devices; of CPUs there is no launch to choose."""
     for on in (["rtx-4090"], ["epyc-2t", "epyc-2t-torch"]):
         found = lolat.predict("timm:resnet18", on, [1, 64])
-        assert not [x for lines in told_of(found).values() for x in lines if "--launch" in x]
+        assert not [x for lines in told_of(found).values() for x in lines if " with --" in x]
 
 
 def test_the_first_device_is_that_of_the_same_network() -> None:
