@@ -53,8 +53,8 @@ class ServingConfig(Result):
     requests arrive than the `largest_rate` a second that do not pile up; `largest_rate_interval`: its ends;
     `utilization`: the rate as a fraction of it. `backlog_rate`: the requests a second that are served once
     they have piled up. `headroom_rate`: the most requests a second at which the best row of a rate keeps
-    the limits; `sure_rate`: those at which the ends of its intervals do, None if they do not at the rate
-    asked for. `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a million output
+    the limits; `sure_rate`: those at which the ends of its intervals do, None if they do not at a sixteenth
+    of the rate. `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a million output
     tokens and their prompts; `dollars_per_month`: for 730 hours. `rented`: the machines that cost
     `dollars_per_hour`; `rented_gpus`: all of their GPUs. `within`: True if it fits and keeps the limits.
     `verdicts`: by limit, "ttft" and "tpot", "yes" if the whole interval keeps it, "likely" if the time

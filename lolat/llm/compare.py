@@ -22,9 +22,9 @@ from lolat.units import by_text, dollars, names_in, plural
 
 MOST_TOLD = 4
 """The most devices of a comparison whose rows, headroom and warnings are all told."""
-LITTLE_MORE, MUCH_MORE = 1.1, 1.25
+LITTLE_MORE, MUCH_MORE, MORE = 1.1, 1.25, 1.1
 """Another row is roomier if it costs at most the first factor more than the cheapest, and bears at least
-the second factor more requests."""
+the second factor more requests; the third one for the same price."""
 OF_SPLITS = frozenset(["tensor-parallel", "expert-parallel", "attention-data-parallel"])
 """Codes of the errors of a language model in a data type that cannot be split so."""
 
@@ -122,8 +122,9 @@ class ComparedModels(Result):
         able = {
             name: row.headroom_rate
             for name, row in self.priced(rows).items()
-            if (row.dollars_per_hour or math.inf) <= most
-            and (row.headroom_rate or 0.0) >= MUCH_MORE * best.headroom_rate
+            if (usd := row.dollars_per_hour or math.inf) <= most
+            and (row.headroom_rate or 0.0)
+            >= (MUCH_MORE if usd > best.dollars_per_hour else MORE) * best.headroom_rate
         }
         return max(able, key=lambda name: able[name] or 0.0, default=None)
 

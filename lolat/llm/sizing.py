@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -20,6 +20,7 @@ from lolat.llm.domain import interval, tail
 from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.load import Load, Trace
 from lolat.llm.question import PERCENTILES, ServingQuestion
+from lolat.llm.rates import least, rate_at, step_of
 from lolat.llm.refusal import no_row
 from lolat.llm.remarks import (
     Split,
@@ -46,9 +47,8 @@ from lolat.units import GIB, MONTH_HOURS
 if TYPE_CHECKING:
     from lolat.hardware.rental import Rental
 
-FIRST_RATES, STEPS = (1.0, 2.5, 5.0, 10.0), (0, 75, 125, 175)
-"""Rates from 1 to 10 in steps of .02, .05 and .1, of 2 % or less, as simulated times are no smoother; and
-the number of steps to each."""
+SLOWEST = 1.0 / 16.0
+"""The fraction of a rate down to which one is looked for that surely keeps the limits."""
 MOST_REPLICATED = 64
 """The most GPUs that are tried for a closed loop if those of a node do not suffice."""
 
@@ -263,16 +263,16 @@ class Sizing:
         """Return a row with the most requests a second at which its GPUs keep the limits, and at which
         the ends of its intervals keep them.
 
-        The latter is None if the ends miss the limits at the row's own rate, or if the limits apply to
-        the ends.
+        The latter is None if the ends miss the limits at a SLOWEST of the row's own rate, too, or if the
+        limits apply to the ends.
         """
         most, surely = self._most_within(row, self.asked), None
-        if self.asked.sure is None and row.is_sure(self.asked):
+        if self.asked.sure is None:
             surely = self._most_within(row, self.surely)
         return replace(row, headroom_rate=most, sure_rate=surely)
 
-    def _most_within(self, row: ServingConfig, asked: ServingQuestion) -> float:
-        """Return the most requests a second at which the GPUs of a row keep the limits.
+    def _most_within(self, row: ServingConfig, asked: ServingQuestion) -> float | None:
+        """Return the most requests a second at which the GPUs of a row keep the limits, None without one.
 
         It is one of `rate_at`, or the rate of the row.
         """
@@ -282,8 +282,11 @@ class Sizing:
             return self.row(replace(load, request_rate=rate_at(-step)), number).keeps(asked)
 
         low = math.ceil(-step_of(self.largest_rate * number)) - 1
-        high = math.floor(-step_of(own)) + 1  # such rates keep them
-        return max(rate_at(-least(low, high, keeps)), own)
+        high = math.floor(-step_of(own)) + 1
+        if row.keeps(asked):  # such rates keep them
+            return max(rate_at(-least(low, high, keeps)), own)
+        slow = math.floor(-step_of(SLOWEST * own)) + 1
+        return rate_at(-least(high - 2, slow, keeps)) if keeps(slow) else None
 
     def row(self, load: Load, replicas: int) -> ServingConfig:
         """Return the row of a load that `replicas` share."""
@@ -489,30 +492,3 @@ class Sizing:
         rest = max(tpot - sum(parts), 0.0)
         waiting = min(times.waited_ms, rest)
         return [*parts, rest - waiting, waiting]
-
-
-# ---- Rates in steps, and the search for the least number.
-
-
-def step_of(rate: float) -> float:
-    """Return the number of steps from 1 to a rate."""
-    exponent = math.floor(math.log10(rate))
-    return STEPS[-1] * exponent + float(np.interp(rate / 10.0**exponent, FIRST_RATES, STEPS))
-
-
-def rate_at(step: int) -> float:
-    """Return the rate that is so many steps from 1."""
-    exponent, more = divmod(step, STEPS[-1])
-    return float(f"{np.interp(more, STEPS, FIRST_RATES):.2f}e{exponent}")
-
-
-def least(low: int, high: int, keeps: Callable[[int], bool]) -> int:
-    """Return the least number above `low`, which is too small, that keeps the limits; `high` does.
-
-    It is looked for in equal ratios: of many replicas most are far too many.
-    """
-    while high - low > 1:
-        middle = math.isqrt(low * high) if low > 0 else (low + high) // 2
-        middle = min(max(middle, low + 1), high - 1)
-        low, high = (low, middle) if keeps(middle) else (middle, high)
-    return high

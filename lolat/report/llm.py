@@ -303,9 +303,10 @@ def holds_words(best: ServingConfig, asked: ServingQuestion) -> Iterator[str]:
         words = _room_words(best, asked)
         yield f"{words[0].upper()}{words[1:]}."
         if best.headroom_rate > (best.backlog_rate or math.inf):
-            most = rounded_down(best.backlog_rate or 0.0)
+            most, own = rounded_down(best.backlog_rate or 0.0), best.request_rate or 0.0
+            above = f"At {own:g} requests/s, as" if own > (best.backlog_rate or 0.0) else "At those"
             yield (
-                f"Above {most} requests/s a queue that a burst leaves stays: the caches are full then, and "
+                f"{above} above {most}, a queue that a burst leaves stays: the caches are full then, and "
                 "requests that lose theirs are computed again."
             )
     elif asked.has_limits and asked.sure is None and not best.is_sure(asked):
@@ -411,7 +412,7 @@ def _offer(row: ServingConfig) -> str:
 def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
     """The most requests a second within the limits, in words, and how surely."""
     is_limited = bool(asked.max_tpot_ms or asked.max_ttft_ms)
-    is_sure = asked.sure is not None or bool(row.sure_rate)
+    is_sure = asked.sure is not None or row.is_sure(asked)
     what = ("the limits", "hold") if is_limited else ("the queue", "stays finite")
     holds = f"{what[0]}{'' if is_sure else ' likely'} {what[1]}"
     if not has_more(row):
@@ -421,11 +422,10 @@ def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
         words = f"{holds} up to {room(row)} requests/s ({percent(row.headroom or 0.0)} more)"
     if asked.sure is not None:
         return words
-    if not has_more(row):
-        return words if is_sure else f"{words}, but not surely: {_chance(row, asked)}"
-    if not row.sure_rate:
-        return f"{words}, but not surely: {_chance(row, asked)} at {row.request_rate:g}"
-    return f"{words}, surely up to {rounded_down(row.sure_rate)}"
+    surely = f", surely up to {rounded_down(row.sure_rate)}" if row.sure_rate else ""
+    if not is_sure:
+        return f"{words}{surely}; at {row.request_rate:g} with {_chance(row, asked)}"
+    return words + surely * has_more(row)
 
 
 def _chance(row: ServingConfig, asked: ServingQuestion) -> str:

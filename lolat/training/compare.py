@@ -335,7 +335,8 @@ def with_modes(costs: Costs) -> Costs:
             in_launch[name] = one
     ways = [all_asked(channels_last=True)] * bool(costs.missed and costs.precision != BEST)
     ways += launched.values()
-    kept = (one for found in ways if found if (one := found.cheapest or found.fastest))
+    keeping = (found for found in ways if found and not found.missed)
+    kept = (one for found in keeping if (one := found.cheapest or found.fastest))
     offer = next(kept, None) if costs.missed else None
     lasts = dict[str, float]()
     firsts = (c for c in costs.answers if c.channels_last is False and c.fits is not False)

@@ -83,6 +83,20 @@ def test_a_launch_that_keeps_the_money_is_told_where_none_does_without(prices: s
         assert bool(told) == is_told == bool(found.offer)
 
 
+def test_a_launch_that_misses_the_time_too_is_not_told_to_keep_it(prices: str) -> None:
+    """Of all launches, asked alone, the shortest takes longer than the limit, or not."""
+    hours = min(
+        (package.load("a100-fp32").run_as("fp32", launch)
+         .cost(network(), 8, 10**6, prices=prices, replicas=1).options[0].total_s or 0.0) / 3600.0
+        for launch in ("compiled", "graph")
+    )  # fmt: skip
+    for limit, is_told in ((1.05 * hours, True), (0.9 * hours, False)):
+        found = compared(("a100-fp32",), "fp32", 8, prices=prices, replicas=1, samples=10**6,
+                         max_hours=limit)  # fmt: skip
+        assert [*lines_of(costs_lines(found))]
+        assert bool(found.offer) == is_told
+
+
 def test_a_layout_that_keeps_the_money_is_told_where_the_default_does_not(lolat: Command) -> None:
     """On one device and on several: with the options that the refusal names the same command succeeds."""
     about = "timm:resnet50 --batch-size 64 --samples 1000000 --replicas 1 --price-per-hour 1"
