@@ -140,9 +140,9 @@ cell, state), as PyTorch's saved_tensors_hooks show; oneDNN's LSTM keeps two to 
 def _turned(graph: Graph) -> tuple[set[int], set[int]]:
     """Return the positions of views of turned tensors, and of copies of them, in PyTorch.
 
-    Its kernels take transpositions as they are, but products, dense layers and reshapes do so only if these
-    turn back the result of an attention, or are of the matrices of a batch for its product; slices of other
-    transpositions are copied for that product, and a turned image for a dense layer.
+    Its kernels take transpositions as they are if an attention reads them, if these turn back its result, or
+    are of the matrices of a batch for its product; slices of other transpositions are copied for that
+    product, and a turned image for a dense layer.
     """
     views, copies, turned, of_attention = set[int](), set[int](), set[int](), set[int]()
     readers = graph.consumers()
@@ -153,8 +153,7 @@ def _turned(graph: Graph) -> tuple[set[int], set[int]]:
         elif o.kind == "transpose":
             turned.update(o.outputs)
             is_batch = len(graph.tensors[o.outputs[0]].shape) == 3
-            is_taken = bool(kinds) and kinds.isdisjoint({"matmul", "dense", "reshape"})
-            is_taken |= kinds == {"matmul"} and is_batch
+            is_taken = kinds == {"attention"} or (kinds == {"matmul"} and is_batch)
             if is_taken or not of_attention.isdisjoint(o.inputs):
                 views.add(i)
         elif o.kind in SLICES:
