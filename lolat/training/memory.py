@@ -140,8 +140,8 @@ cell, state), as PyTorch's saved_tensors_hooks show; oneDNN's LSTM keeps two to 
 def _turned(graph: Graph) -> tuple[set[int], set[int]]:
     """Return the positions of views of turned tensors, and of copies of them, in PyTorch.
 
-    Its kernels take transpositions as they are if an attention reads them, if these turn back its result, or
-    are of the matrices of a batch for its product; slices of other transpositions are copied for that
+    Its kernels take transpositions as they are if an attention reads them, if these turn back its result,
+    or are of the matrices of a batch for its product; slices of other transpositions are copied for that
     product, and a turned image for a dense layer.
     """
     views, copies, turned, of_attention = set[int](), set[int](), set[int](), set[int]()
