@@ -356,8 +356,9 @@ class Sizing:
         done = times.requests_per_s * groups
         if rate is None and load.concurrency * groups != row.concurrency:
             done *= row.concurrency / (load.concurrency * groups)  # the last group has fewer
-        is_saturated = rate is not None and rate > self.largest_rate * row.replicas
-        done = self.backlog_rate * row.replicas if is_saturated else done
+        capacity = self._capacity(row, load, times.step)
+        is_saturated = bool(capacity.get("saturated"))
+        done = capacity["backlog_rate"] if is_saturated else done
         # Replicas of a trace have each nth request: the answers of one are not those of all.
         is_trace = isinstance(load.arrivals, Trace)
         speed = done * (load.output_tokens if is_trace else float(times.output_tokens.mean()))
@@ -376,7 +377,7 @@ class Sizing:
             "rented_gpus": rented,
             "breakdown": dict(zip(BREAKDOWN, self._breakdown(step, times), strict=True)),
             "requests_per_s": done, "e2e_ms": float(times.e2e_ms.mean()),
-        } | self._capacity(row, load, times.step)  # fmt: skip
+        } | capacity  # fmt: skip
 
     def _capacity(self, row: ServingConfig, load: Load, step: np.ndarray) -> dict[str, Any]:
         """Return the fields of a row at a rate that compare it with the largest one.
