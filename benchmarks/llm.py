@@ -19,14 +19,7 @@ from lolat.device.intervals import normal_quantile
 from lolat.io.paths import list_models
 from lolat.llm import calibration, fit, operation_tables
 from lolat.llm.frameworks import FrameworkOverheads
-from lolat.llm.gpu import (
-    GPU,
-    ServedRow,
-    ServingSection,
-    operation_ms,
-    section_of,
-    specs_of,
-)
+from lolat.llm.gpu import GPU, ServedRow, ServingSection, operation_ms, section_of, specs_of
 from lolat.llm.load import Load
 from lolat.llm.names import find_decoder
 from lolat.llm.question import ServingQuestion

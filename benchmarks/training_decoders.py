@@ -22,7 +22,7 @@ from lolat.hardware.hardware import Hardware
 from lolat.hardware.links import MACHINE, assumed_link
 from lolat.llm.gpu import GPU
 from lolat.llm.names import find_decoder
-from lolat.optimizers import optimizer_named
+from lolat.optimizers import OPTIMIZERS
 from lolat.training.decoder import DecoderStep, tuned_recipe
 from lolat.training.decoder_plan import card_gib
 from lolat.training.decoder_rows import TrainedRow, read_runs
@@ -134,7 +134,7 @@ def _memory(runs: Runs) -> Table:
 def _others() -> Table:
     """Torchtitan's Llama 3.1 8B on 8 H100 (its docs/performance.md), and LoRA against full."""
     gpu, decoder = GPU(lolat.load("h100-vllm").language_models), find_decoder("llama-3.1-8b")
-    link, adamw, rows = assumed_link("H100 SXM", 8), optimizer_named("adamw"), []
+    link, adamw, rows = assumed_link("H100 SXM", 8), OPTIMIZERS["adamw"], []
     for launch, published in (("eager", 5762.0), ("compiled", 6667.0)):
         step = DecoderStep(
             DecoderPasses(decoder, 8192, 2, "selective", launch=launch), recipe_of("amp", adamw)
@@ -150,7 +150,7 @@ def _others() -> Table:
     full = None
     for tune, optimizer, ms, measured in MEASURED:
         tuning = Tuning.named(tune)
-        recipe = tuned_recipe("bf16", optimizer_named(optimizer), tuning)
+        recipe = tuned_recipe("bf16", OPTIMIZERS[optimizer], tuning)
         step = DecoderStep(DecoderPasses(decoder, 2048, 1, tuning=tuning), recipe)
         its = ms, sum(step.iteration_ms(gpu, Parallel()).values())
         if full is None:

@@ -13,7 +13,7 @@ from benchmarks.zoo.measure import graphs
 from lolat.api.model import Model
 from lolat.fitting.least_squares import fit_relative
 from lolat.graph import Graph
-from lolat.optimizers import optimizer_named
+from lolat.optimizers import OPTIMIZERS
 from lolat.training.estimate import RATIOS, ForwardTraining, Ratios, operation_work
 from lolat.training.plan import training_of
 
@@ -23,7 +23,7 @@ QUANTILES = 39
 
 def ratios(device: str, networks: dict[str, Graph]) -> Ratios:
     """Fit forward and backward over inference, each as a constant and a slope in work per operation."""
-    latency, sgd = Model.load(device), optimizer_named("sgd")
+    latency, sgd = Model.load(device), OPTIMIZERS["sgd"]
     trained = training_of(latency)
     rows, passes = [], []
     for graph in networks.values():
@@ -41,7 +41,7 @@ def errors(device: str, networks: dict[str, Graph], used: list[Ratios]) -> list[
     """log(training / estimate) of a device's iterations, estimated by the ratios of others."""
     known = Model.load(device)
     estimate = ForwardTraining(known.file, known.source, used)
-    trained, sgd = training_of(known), optimizer_named("sgd")
+    trained, sgd = training_of(known), OPTIMIZERS["sgd"]
     return [
         float(
             np.log(

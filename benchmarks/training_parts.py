@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.runner import Tables, benchmark, percent
 from lolat.api.model import Model
 from lolat.graph.edits import as_trained
-from lolat.optimizers import optimizer_named
+from lolat.optimizers import OPTIMIZERS
 from lolat.readers import read
 from lolat.readers.torch.named import load_torchvision
 from lolat.training.plan import training_of
@@ -83,7 +83,7 @@ def training_parts(model: str = "epyc-2t-torch", rounds: str = str(ROUNDS)) -> T
     load_torchvision()
     torch.set_num_threads(2)
     device = Model.load(model)
-    rows, errors, sgd = [], dict[str, list[float]](), optimizer_named("sgd")
+    rows, errors, sgd = [], dict[str, list[float]](), OPTIMIZERS["sgd"]
     for name, (size, batch_size, _, _) in NETWORKS.items():
         networks = {way: network for way in WAYS if (network := made(name, way)) is not None}
         steps = {way: step_of(network, size, batch_size) for way, network in networks.items()}

@@ -30,7 +30,7 @@ from benchmarks import generated
 from benchmarks.runner import Errors, Table, Tables, benchmark, percent
 from lolat.api.model import Model
 from lolat.graph.modes import Mode
-from lolat.optimizers import optimizer_named
+from lolat.optimizers import OPTIMIZERS
 from lolat.readers import open_network, read
 from lolat.training.memory import memory_at_peak
 from lolat.training.plan import training_of
@@ -159,7 +159,7 @@ def judge(model: TrainingPredictor, run: Run, found: dict[str, Any]) -> Row:
     graph = read(generated.build(run.network) if is_generated else run.network, run.size)
     asked = TrainingRun(run.batch_size, run.samples, 1, run.optimizer, validation=run.samples)
     told: Any = predict(model, graph, asked)
-    recipe = recipe_for(graph, optimizer_named(run.optimizer), Mode())
+    recipe = recipe_for(graph, OPTIMIZERS[run.optimizer], Mode())
     whole, quarter = (
         sum(memory_at_peak(graph, n, recipe)[1].values())
         for n in (run.batch_size, run.batch_size // 4)

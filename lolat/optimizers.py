@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lolat.parameters import PARAMETERS
-
 
 @dataclass(frozen=True)
 class Optimizer:
@@ -39,8 +37,3 @@ OPTIMIZERS = {
 }  # fmt: skip
 """Optimizers by name. AdamW is Adam: its decay reads and writes nothing more. States in 8 bits
 (Dettmers et al. 2022) have a byte each; a float32 for each block of 256 besides is not counted."""
-
-
-def optimizer_named(name: str) -> Optimizer:
-    """Return the optimizer of a name, in capitals or not; InputError for an unknown one."""
-    return OPTIMIZERS[PARAMETERS["optimizer"].choice(name)]

@@ -18,6 +18,7 @@ from numbers import Integral, Real
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from lolat.errors import InputError, arg, without_options
+from lolat.optimizers import OPTIMIZERS
 from lolat.units import value_words
 
 COVERAGE = 0.9  # share of true values inside an interval, if not given
@@ -32,9 +33,6 @@ EVALUATED_BATCHES = (1, 4)  # at which networks are measured, if not given
 SERVING = ("vllm", "sglang", "trtllm")
 CHECKPOINTING = ("none", "full", "selective")
 SHARDINGS = ("none", "zero1", "zero2", "fsdp", "hybrid")
-OPTIMIZERS = (
-    "sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw", "adadelta", "lion", "adamw8bit"
-)  # fmt: skip
 NETWORK_OPTIMIZER, DECODER_OPTIMIZER = "sgd", "adamw"  # if none is given
 OTHER_OPTIMIZERS = {  # in transformers' TrainingArguments
     "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw", "adamw_8bit": "adamw8bit",
@@ -128,11 +126,7 @@ class Parameter:
         to = " and below" if self.is_open else " to"
         most = f"{to} {self.most:,}" if math.isfinite(self.most) else ""
         expected = f"expected {what} {least}{most}{self.unknown}"
-        raise InputError(
-            f"{shown}: {expected}",
-            given=[*values],
-            most=self.most,
-        )
+        raise InputError(f"{shown}: {expected}", given=[*values], most=self.most)
 
     def _holds(self, value: Any) -> bool:
         if self.kind in (bool, str):
@@ -198,7 +192,7 @@ _EVERY = (
     Parameter("samples", "Samples in the data set. If not given, the answer is for one iteration.",
               most=10**12),
     Parameter("epochs", "Times through the data set.", most=10**12),
-    _word("optimizer", OPTIMIZERS, "Optimizer that updates the weights. If not given, sgd; for a "
+    _word("optimizer", tuple(OPTIMIZERS), "Optimizer that updates the weights. If not given, sgd; for a "
           "decoder adamw.", OTHER_OPTIMIZERS, "; others, such as lamb, are not predicted"),
     Parameter("accumulate", "Batches that each device computes before an update; 1 if not given.",
               most=10**6),

@@ -26,7 +26,7 @@ from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import Table, is_table, read_table
-from lolat.optimizers import optimizer_named
+from lolat.optimizers import OPTIMIZERS
 from lolat.parameters import COVERAGE
 from lolat.readers import read
 from lolat.tables.blocks import matrix, point_of, read_blocks
@@ -251,7 +251,7 @@ def _predicted(timed: TimedNetwork | TimedOperation, found: Prediction) -> Compa
 def _trained(row: TimedNetwork, training: TrainingPredictor, graph: Graph) -> Compared:
     """A training step as `Model.cost` has an iteration."""
     found = predicted_step(training, graph, row)
-    batch = training.batch(graph, row.batch_size, optimizer_named(step_run(row).optimizer))
+    batch = training.batch(graph, row.batch_size, OPTIMIZERS[step_run(row).optimizer])
     return Compared(row, found.iteration_ms, found.interval_ms, batch.in_domain)
 
 

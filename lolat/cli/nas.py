@@ -191,10 +191,7 @@ def _opened(space: str, names: Sequence[str], question: dict[str, Any]) -> list[
 @common.command(
     "lolat nas score nasbench201 epyc-2t --output best.csv --best 100",
     "lolat nas score fbnet phone.json --among archs.csv --output latencies.csv",
-    answers={
-        "nas-score": "lolat.nas.ranking:Ranking",
-        "nas-scores": "lolat.nas.ranking:Rankings",
-    },
+    answers={"nas-score": "lolat.nas.ranking:Ranking", "nas-scores": "lolat.nas.ranking:Rankings"},
 )
 @common.space_argument
 @common.model_argument

@@ -14,12 +14,7 @@ from lolat.graph.modes import BFLOAT16
 from lolat.hardware.links import MACHINE
 from lolat.io.documents import NotNegative, Number, Positive, converted
 from lolat.llm.decoder import DTYPES
-from lolat.llm.frameworks import (
-    BatchLimits,
-    Framework,
-    FrameworkOverheads,
-    framework_row,
-)
+from lolat.llm.frameworks import BatchLimits, Framework, FrameworkOverheads, framework_row
 from lolat.llm.kernel_models import KERNEL_MODELS
 from lolat.llm.kernels import RATES, GpuRates, Sizes
 

@@ -23,7 +23,7 @@ from lolat.hardware.rental import Rental
 from lolat.io.results import Remark
 from lolat.llm.domain import UNTIMED
 from lolat.llm.gpu import GPU, ServingSection, section_of
-from lolat.optimizers import optimizer_named
+from lolat.optimizers import OPTIMIZERS
 from lolat.parameters import COVERAGE
 from lolat.training.decoder import DecoderStep, TrainedDecoder, tuned_recipe
 from lolat.training.memory import PeakMemory
@@ -156,7 +156,7 @@ class DecoderPlan:
     @cached_property
     def recipe(self) -> PrecisionRecipe:
         """The bytes of a parameter; InputError for a precision that is not predicted."""
-        return tuned_recipe(self.precision, optimizer_named(self.run.optimizer), self.tuning)
+        return tuned_recipe(self.precision, OPTIMIZERS[self.run.optimizer], self.tuning)
 
     def step(self, batch_size: int | None = None) -> DecoderStep:
         """Return a micro-batch of the run, or one of another size."""

@@ -18,7 +18,7 @@ from lolat.hardware.links import Link, given_link
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.llm.gpu import GPU, ServingSection, TrainingLevel, short
 from lolat.llm.names import find_decoder
-from lolat.optimizers import optimizer_named
+from lolat.optimizers import OPTIMIZERS
 from lolat.parameters import CHECKPOINTING, DECODER_OPTIMIZER, LAUNCHES, PARAMETERS, SHARDINGS
 from lolat.tables.devices import of_devices
 from lolat.tables.networks import accumulated
@@ -117,7 +117,7 @@ def _run_of(row: Row, folder: Path, hardware: Hardware) -> TrainedRow:
             why = f"{column} {row[column]} is not predicted; expected 1"
             raise InputError(why, code="not-predicted")
     precision, sharding, checkpointing, launch = (_word(row, column) for column in WORDS)
-    updates = optimizer_named(row.get("optimizer") or DECODER_OPTIMIZER)
+    optimizer = PARAMETERS["optimizer"].choice(row.get("optimizer") or DECODER_OPTIMIZER)
     try:
         decoder = find_decoder(row["model"])
     except InputError as error:
@@ -129,7 +129,7 @@ def _run_of(row: Row, folder: Path, hardware: Hardware) -> TrainedRow:
         ) from None
     tuning = Tuning.named(row.get("tune") or "full", decoder.layers)
     passes = DecoderPasses(decoder, length, batch, checkpointing, tuning, launch)  # type: ignore[arg-type]
-    step = DecoderStep(passes, tuned_recipe(precision, updates, tuning))
+    step = DecoderStep(passes, tuned_recipe(precision, OPTIMIZERS[optimizer], tuning))
     link = row_link(hardware, gpus, row.number("link_gbps", ABOVE_ZERO, default=0.0))
     parallel = Parallel(gpus, link, sharding, hardware.link, hardware.machine)
     column, sequences = RUN_COLUMNS[-1], batch * batches

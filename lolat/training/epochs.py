@@ -23,7 +23,7 @@ from lolat.graph.modes import Mode, other_dtype
 from lolat.io.documents import NotNegative, Number, converted
 from lolat.io.progress import Warn
 from lolat.io.tables import Table, read_table
-from lolat.optimizers import Optimizer, optimizer_named
+from lolat.optimizers import OPTIMIZERS, Optimizer
 from lolat.tables.copies import copies_words
 from lolat.tables.devices import of_devices
 from lolat.tables.modes import MODE_COLUMNS, mode_of_row
@@ -206,7 +206,7 @@ def _timed_epochs(
                 graphs[network] = as_trained(read(*network))
         except InputError as error:
             raise error.reworded(f"{row.where}: {error.message}") from error
-        optimizer = optimizer_named(run.optimizer)
+        optimizer = OPTIMIZERS[run.optimizer]
         values = (network[0], batch_size, samples, optimizer.name, seconds)
         point = dict(zip(EPOCH_COLUMNS, values, strict=True))
         point |= {"input_size": network[1]} if network[1] else {}

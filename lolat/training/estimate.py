@@ -56,7 +56,7 @@ from lolat.graph.counts import count
 from lolat.graph.modes import DEFAULT_MODE, lost_upcasts
 from lolat.graph.work import ELEMENTS, work_of
 from lolat.io.results import Remark
-from lolat.optimizers import Optimizer, optimizer_named
+from lolat.optimizers import OPTIMIZERS, Optimizer
 from lolat.training.memory import numbers_of, trained_parameters
 from lolat.training.pass_counts import PASS_TERMS, pass_rows, shares
 from lolat.training.predictor import Iteration, TrainedBatch, TrainingPredictor
@@ -175,7 +175,7 @@ class EstimatedTraining(TrainingPredictor):
         self.estimated = self.measured_steps < LEAST_TRAINING_STEPS
         self.own_runs = len(formula.own_steps) + file.environment.own_networks
         optimizer = "" if self.estimated else self.formula.training_optimizer
-        self.within = optimizer_named(optimizer) if optimizer not in ("", "none") else None
+        self.within = OPTIMIZERS.get(optimizer)  # none: the steps were timed without an update
         self._last: tuple[Graph | None, dict[tuple[int, bool | Optimizer], Any]] = None, {}
         self.calibration: Calibration = self.formula
         if not self.estimated:

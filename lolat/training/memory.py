@@ -43,18 +43,8 @@ from lolat.graph.memory import (
     parameters,
     sliced_bytes,
 )
-from lolat.graph.modes import (
-    DEFAULT_MODE,
-    Mode,
-)
-from lolat.training.recipe import (
-    COPIES,
-    GRADIENTS,
-    WEIGHTS,
-    PrecisionRecipe,
-    Shards,
-    state_parts,
-)
+from lolat.graph.modes import DEFAULT_MODE, Mode
+from lolat.training.recipe import COPIES, GRADIENTS, WEIGHTS, PrecisionRecipe, Shards, state_parts
 
 # ---- The parameters of a network.
 

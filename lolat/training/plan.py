@@ -22,7 +22,7 @@ from lolat.hardware.gpus import usable_bytes
 from lolat.hardware.links import Link
 from lolat.hardware.rental import Rental
 from lolat.io.results import Remark
-from lolat.optimizers import optimizer_named
+from lolat.optimizers import OPTIMIZERS
 from lolat.training.epochs import EpochTraining
 from lolat.training.estimate import EstimatedTraining, ForwardTraining
 from lolat.training.measured import MeasuredTraining
@@ -106,7 +106,7 @@ class NetworkPlan:
     @cached_property
     def recipe(self) -> PrecisionRecipe:
         """The bytes of a parameter."""
-        optimizer = optimizer_named(self.run.optimizer)
+        optimizer = OPTIMIZERS[self.run.optimizer]
         mode = self.training.mode or DEFAULT_MODE
         foreach = self.graph.framework != "keras" and not self.file.is_cpu
         return recipe_for(self.graph, optimizer, mode, self.tuning.rank > 0, foreach)
@@ -178,7 +178,7 @@ class NetworkPlan:
     def about(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Return the fields of a Cost about what is trained, and the execution mode."""
         learned, mode = numbers_of(self.graph), self.training.mode
-        optimizer = optimizer_named(self.run.optimizer)
+        optimizer = OPTIMIZERS[self.run.optimizer]
         batch = self.training.batch(self.graph, self.run.batch_size, optimizer)
         return {
             "network": self.graph.name,

@@ -13,7 +13,7 @@ from lolat.graph.modes import DEFAULT_MODE
 from lolat.hardware.links import CLUSTER, UNKNOWN_NETWORK, Link
 from lolat.hardware.rental import Rented
 from lolat.io.results import Remark, Result
-from lolat.optimizers import optimizer_named
+from lolat.optimizers import OPTIMIZERS
 from lolat.training.parallel import FSDP, ZERO2, Parallel, frozen_weights, gradients
 from lolat.training.predictor import Iteration, TrainingPredictor
 from lolat.training.run import TrainingLimits, TrainingRun
@@ -162,7 +162,7 @@ def predict(
     set, and for an optimizer that was not measured.
     """
     run.check_batch(devices)
-    optimizer = optimizer_named(run.optimizer)
+    optimizer = OPTIMIZERS[run.optimizer]
     batch = model.batch(graph, run.batch_size, optimizer)
     micro = batch.iteration
     parallel = Parallel(devices, link, run.sharding, machine=model.file.machine)
@@ -207,7 +207,7 @@ def _with_epochs(
     so are the upper ends: a sum of squares would be narrower, as a ratio, than either part alone.
     """
     assert run.samples is not None
-    optimizer = optimizer_named(run.optimizer)
+    optimizer = OPTIMIZERS[run.optimizer]
 
     def trained_ms(size: int) -> float:
         found = micro if size == run.batch_size else model.batch(graph, size, optimizer).iteration

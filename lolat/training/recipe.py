@@ -20,7 +20,7 @@ from lolat.graph.modes import (
     own_dtype,
 )
 from lolat.io.results import Remark
-from lolat.optimizers import Optimizer, optimizer_named
+from lolat.optimizers import OPTIMIZERS, Optimizer
 from lolat.units import byte_size
 
 WEIGHTS, COPIES = "weights", "copies in half precision"
@@ -117,7 +117,7 @@ def recipe_for(
 
 def gradient_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> float:
     """Return the bytes of a gradient, and of the weight and each state that an optimizer updates."""
-    return recipe_for(graph, optimizer_named("sgd"), mode).gradient
+    return recipe_for(graph, OPTIMIZERS["sgd"], mode).gradient
 
 
 def mixed_remarks(trained: float, needed: float, recipe: PrecisionRecipe) -> Iterator[str]:
@@ -128,7 +128,7 @@ def mixed_remarks(trained: float, needed: float, recipe: PrecisionRecipe) -> Ite
     Megatron (Rajbhandari et al., "ZeRO", 2020). Other recipes have no remark.
     """
     if recipe.weight == HALF_BYTES:
-        states = recipe_of(FLOAT32, optimizer_named(recipe.optimizer)).states
+        states = recipe_of(FLOAT32, OPTIMIZERS[recipe.optimizer]).states
         mixed = recipe.trained - recipe.states + states + FLOAT_BYTES
         yield Remark(
             f"pure {recipe.dtype}: weights, gradients and optimizer states take "

@@ -261,10 +261,7 @@ def test_a_narrow_window_is_still_a_table(opened: Any) -> None:
     assert all(bar >= words - 1 for bar, words in zip(top, text, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("width", "kind"),
-    [(320, ""), (672, "print"), (740, ""), (1030, "")],
-)
+@pytest.mark.parametrize(("width", "kind"), [(320, ""), (672, "print"), (740, ""), (1030, "")])
 def test_there_is_room_for_names_and_bars(opened: Any, width: int, kind: str) -> None:
     """672 pixels are a sheet of A4 within its margins."""
     page = opened(PLAIN.predict(network()))

@@ -15,7 +15,7 @@ from lolat.device.file import read
 from lolat.errors import InputError
 from lolat.graph import GraphBuilder
 from lolat.graph.counts import FEATURES
-from lolat.optimizers import optimizer_named
+from lolat.optimizers import OPTIMIZERS
 from lolat.training.plan import training_of
 from tests import synthetic
 from tests.cli.commands import Command
@@ -73,7 +73,7 @@ def table(folder: Path, *more: str) -> Path:
 def passes_ms(model: Path, name: str, batch_size: int) -> tuple[float, float]:
     """Forward and backward pass of an iteration, by the model in a file."""
     training = training_of(library.load(model))
-    parts = training.batch(library.read(name), batch_size, optimizer_named("sgd")).iteration.parts()
+    parts = training.batch(library.read(name), batch_size, OPTIMIZERS["sgd"]).iteration.parts()
     assert parts["forward"] is not None
     assert parts["backward"] is not None
     return parts["forward"], parts["backward"]

@@ -83,11 +83,7 @@ def test_an_estimate_is_less_sure() -> None:
 @pytest.mark.parametrize(
     ("dtype", "gpu", "said"),
     [
-        (
-            BFLOAT16,
-            V100,
-            "V100 PCIe 16 GB has no units for bf16; expected fp32 or amp or fp16$",
-        ),
+        (BFLOAT16, V100, "V100 PCIe 16 GB has no units for bf16; expected fp32 or amp or fp16$"),
         (TF32, V100, "V100 PCIe 16 GB has no units for tf32"),
         (AMP, None, "has no data sheet here"),
     ],

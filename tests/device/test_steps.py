@@ -14,7 +14,7 @@ from lolat.device.predictors.host import Host
 from lolat.device.predictors.roofline import Roofline
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
-from lolat.optimizers import optimizer_named
+from lolat.optimizers import OPTIMIZERS
 from lolat.report.prediction import summary
 from lolat.training.plan import training_of
 from tests.device.test_roofline import MOVING_BANDWIDTH, classes
@@ -114,7 +114,7 @@ def test_launched_in_another_way() -> None:
 def test_an_iteration_too_waits_for_the_host() -> None:
     """Forward, loss and backward: steps of the backward pass take twice as long to start."""
     training = training_of(model())
-    found = training.batch(chain(20, 8), 1, optimizer_named("sgd")).iteration.parts()
+    found = training.batch(chain(20, 8), 1, OPTIMIZERS["sgd"]).iteration.parts()
     assert found["forward"] == pytest.approx((20.3 + 1.7) * START_MS, rel=0.05)
     assert found["backward"] == pytest.approx((20 + 2 * 1.7) * 2 * START_MS, rel=0.1)
 

@@ -22,7 +22,7 @@ from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, work_of
 from lolat.microbench import learn_training
 from lolat.microbench.blocks import for_device, known_graphs
-from lolat.optimizers import optimizer_named
+from lolat.optimizers import OPTIMIZERS
 from lolat.tables.blocks import Point
 from lolat.training.estimate import EstimatedTraining
 
@@ -126,7 +126,7 @@ def test_passes_of_training_tell_what_the_host_takes_in_it(document: Mapping[str
     for name in OTHERS:
         graph = lolat.read(name)
         for batch_size in (2, 64):
-            found = training.batch(graph, batch_size, optimizer_named("sgd"))
+            found = training.batch(graph, batch_size, OPTIMIZERS["sgd"])
             ms = found.iteration.forward + found.iteration.backward.sum()
             assert ms == pytest.approx(step_ms(graph, batch_size), rel=0.2)
     assert not any("no training step" in w for w in found.warnings)

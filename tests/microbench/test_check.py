@@ -81,8 +81,7 @@ def test_a_network_that_fails_is_said_and_the_others_are_measured(device: FakeDe
 
 
 @pytest.mark.parametrize(
-    ("backend", "dtypes"),
-    [("torch+half", {"float16", "int64"}), ("torch", {"float32", "int64"})],
+    ("backend", "dtypes"), [("torch+half", {"float16", "int64"}), ("torch", {"float32", "int64"})]
 )
 def test_a_network_is_of_the_type_that_it_was_run_in(
     device: FakeDevice, monkeypatch: pytest.MonkeyPatch, backend: str, dtypes: set[str]

@@ -146,9 +146,7 @@ def test_what_others_use_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert environment.others_s((7, 8), tmp_path) is None
 
 
-def test_the_name_of_a_device(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_name_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "cpu_model", lambda: "Xeon")
     monkeypatch.setattr(environment, "processor_facts", lambda: {"family": 6, "model": 143})
     monkeypatch.setattr(environment, "cpu_count", lambda: 2)

@@ -81,8 +81,7 @@ def test_warming_up(
 
 
 @pytest.mark.parametrize(
-    ("estimate_ms", "calls"),
-    [(1e-3, 3), (0, 3), (33.3, 3), (33.4, 2), (50, 2), (51, 1), (500, 1)],
+    ("estimate_ms", "calls"), [(1e-3, 3), (0, 3), (33.3, 3), (33.4, 2), (50, 2), (51, 1), (500, 1)]
 )
 def test_calls_that_fit_into_a_tenth_of_a_second(estimate_ms: float, calls: int) -> None:
     assert loops(estimate_ms) == calls

@@ -21,17 +21,7 @@ from lolat.io.progress import Progress
 from lolat.nas import Space, search
 from lolat.nas.archive import front
 from lolat.nas.objective import Objective
-from tests.nas.test_search import (
-    CELLS,
-    MODEL,
-    ROWS,
-    SPACE,
-    TIMES,
-    Recorder,
-    choices,
-    score,
-    smooth,
-)
+from tests.nas.test_search import CELLS, MODEL, ROWS, SPACE, TIMES, Recorder, choices, score, smooth
 
 
 def test_a_function_gets_the_arguments_that_its_parameters_name() -> None:

@@ -8,12 +8,7 @@ import pytest
 
 from lolat.readers.keras import read_model
 from tests.readers.counting import refused
-from tests.readers.keras_networks import (
-    graph_of,
-    keras,
-    kinds,
-    layers,
-)
+from tests.readers.keras_networks import graph_of, keras, kinds, layers
 
 
 @pytest.mark.parametrize(

@@ -59,14 +59,7 @@ def theirs(analyzed: Any) -> Counter[str]:
     return counter
 
 
-LARGE = (
-    nets.resnet,
-    nets.mobilenet,
-    nets.shufflenet,
-    nets.convnext,
-    nets.vit,
-    nets.swin,
-)
+LARGE = (nets.resnet, nets.mobilenet, nets.shufflenet, nets.convnext, nets.vit, nets.swin)
 
 
 @pytest.mark.parametrize(

@@ -149,10 +149,7 @@ def test_tokens_are_no_pixels(tmp_path: Path, asked: list[tuple[str, Any]]) -> N
         ("network,latency_s\na,1e13\n", "latency_s is '1e13', 1e+16 ms"),
         ("network,samples_per_s\na,0\n", "samples_per_s is '0'; expected a number above 0"),
         ("network,latency_ms,dtype\na,1,fp8\n", "dtype is 'fp8'"),
-        (
-            "network,latency_ms\nbad,1\nbad,2\n",
-            "(2 x bad: no network 'bad')",
-        ),
+        ("network,latency_ms\nbad,1\nbad,2\n", "(2 x bad: no network 'bad')"),
     ],
 )
 def test_a_table_that_cannot_be_compared(tmp_path: Path, text: str, words: str) -> None:

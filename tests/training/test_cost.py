@@ -116,12 +116,7 @@ def prices(tmp_path: Path) -> str:
 
 
 def asked(model: KnownTraining, *replicas: int, **more: Any) -> Cost:
-    device: Any = SimpleNamespace(
-        file=model.file,
-        source="desk.json",
-        label="desk",
-        asked=RunAs(),
-    )
+    device: Any = SimpleNamespace(file=model.file, source="desk.json", label="desk", asked=RunAs())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "training_of", lambda device: model)
         patch.setattr(plan, "as_written", lambda device, graph: device)

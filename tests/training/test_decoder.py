@@ -18,7 +18,7 @@ from lolat.errors import InputError
 from lolat.hardware.links import Link
 from lolat.llm.config import read_decoder
 from lolat.llm.gpu import GPU
-from lolat.optimizers import optimizer_named
+from lolat.optimizers import OPTIMIZERS
 from lolat.readers.torch.named import import_package
 from lolat.report.cost import cost_lines, costs_lines
 from lolat.report.tables import lines_of
@@ -43,7 +43,7 @@ def gpu() -> Model:
 
 def step(precision: str = "bf16", tune: str = "full", checkpointing: str = "none") -> DecoderStep:
     tuning = Tuning.named(tune, 32)
-    recipe = tuned_recipe(precision, optimizer_named("adamw"), tuning)
+    recipe = tuned_recipe(precision, OPTIMIZERS["adamw"], tuning)
     return DecoderStep(DecoderPasses(EIGHT, 2048, 1, checkpointing, tuning), recipe)
 
 
@@ -92,7 +92,7 @@ def test_limited_scores_and_logits_are_kept_as_by_transformers(tmp_path: Path, g
     decoder = read_decoder(json.loads(config.to_json_string()))
     passes = DecoderPasses(decoder, 48, 1)
     assert passes.eager_bytes == sum(n for shape, n in shapes if shape == (48, 48))
-    recipe, alone = tuned_recipe("bf16", optimizer_named("adamw"), Tuning()), []
+    recipe, alone = tuned_recipe("bf16", OPTIMIZERS["adamw"], Tuning()), []
     for d in (decoder, replace(decoder, logit_cap=False)):
         alone.append(DecoderStep(DecoderPasses(d, 48, 1), recipe).memory(Parallel())[1]["loss"])
     assert alone[0] - alone[1] == pytest.approx(sum(n for shape, n in shapes if shape == (48, 512)))
@@ -128,7 +128,7 @@ def test_a_step_has_the_time_and_the_memory_that_were_measured(
 ) -> None:
     """Weights with activations and the loss, or with gradients: not all of these at once."""
     tuning = Tuning.named(tune, 32)
-    recipe = tuned_recipe("bf16", optimizer_named(optimizer), tuning)
+    recipe = tuned_recipe("bf16", OPTIMIZERS[optimizer], tuning)
     passes = DecoderPasses(EIGHT, 2048, 1, checkpointing, tuning)
     one = DecoderStep(passes, recipe)
     parts = one.memory(Parallel())[1]

@@ -29,7 +29,7 @@ from lolat.graph.modes import dtype_named
 from lolat.graph.work import CLASSES
 from lolat.io.documents import read_json
 from lolat.microbench.backends import check_trains
-from lolat.optimizers import OPTIMIZERS, optimizer_named
+from lolat.optimizers import OPTIMIZERS
 from lolat.training.estimate import RATIOS, ForwardTraining, Ratios
 from lolat.training.plan import training_of
 from lolat.training.prediction import TrainingPrediction, predict
@@ -301,7 +301,7 @@ def test_parts_by_hand(batch_size: int) -> None:
     latency = predicting.predict(trained.latency, GRAPH, Question(batch_size)).latency_ms
     share = norm_share(GRAPH, batch_size)
     assert 0.1 < share < 0.9
-    parts = trained.batch(GRAPH, batch_size, optimizer_named("adam")).iteration.parts()
+    parts = trained.batch(GRAPH, batch_size, OPTIMIZERS["adam"]).iteration.parts()
     assert parts["forward"] == pytest.approx(latency * (1 + 2 * share))
     assert parts["backward"] == pytest.approx(latency * (3 + 4 * share))
     element_ms = trained.file.document["predictors"]["extended"]["coefficients"]["pair_elements"]

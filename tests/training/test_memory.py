@@ -8,7 +8,7 @@ import pytest
 
 import lolat
 from lolat.graph import GraphBuilder
-from lolat.optimizers import optimizer_named
+from lolat.optimizers import OPTIMIZERS
 from lolat.training.memory import memory_at_peak
 from lolat.training.recipe import Shards, mixed_remarks, recipe_of, state_parts
 from lolat.units import byte_size
@@ -29,7 +29,7 @@ def test_a_recipe_has_the_bytes_counted_by_hand(
     precision: str, optimizer: str, weight: int, copy: int, states: int, mixed: int | None
 ) -> None:
     """A gradient has the bytes of its weight."""
-    found = recipe_of(precision, optimizer_named(optimizer))
+    found = recipe_of(precision, OPTIMIZERS[optimizer])
     every = weight, copy, weight, states
     assert (found.weight, found.copy, found.gradient, found.states) == every
     assert f"{sum(every):g} bytes a parameter" in found.words()
@@ -42,7 +42,7 @@ def test_a_recipe_has_the_bytes_counted_by_hand(
 
 def test_a_frozen_base_of_an_adapter_is_in_bfloat16_and_shards_divide_each_part() -> None:
     """100 parameters of an adapter train, in float32; 1000 of the base rest in two bytes."""
-    recipe = recipe_of("amp", optimizer_named("adamw"), half_frozen=True)
+    recipe = recipe_of("amp", OPTIMIZERS["adamw"], half_frozen=True)
     parts = state_parts(recipe, 100, 1000, Shards(1, 4, 4))
     assert parts == {"weights": 4 * 100 + 2 * 1000, "optimizer states": 8 * 100 / 4}
 
@@ -76,7 +76,7 @@ def profiled_peak(network: Any, x: Any) -> int:
 
 def peak(network: Any, x: Any) -> float:
     """The same by LoLat."""
-    recipe = recipe_of("fp32", optimizer_named("sgd"))
+    recipe = recipe_of("fp32", OPTIMIZERS["sgd"])
     _, parts = memory_at_peak(lolat.read((network, x[:1])), len(x), recipe)
     return sum(parts.values()) - parts["weights"] - x.nbytes
 
@@ -149,7 +149,7 @@ def test_the_update_of_a_gpu_has_the_temporaries_of_pytorch(optimizer: str) -> N
     assert cost.memory_bytes == pytest.approx(own + x.nbytes, rel=2e-3)
     has = optimizer not in ("sgd", "momentum")
     assert (cost.peak == "the update") == has == ("temporaries of the update" in cost.memory)
-    least = (optimizer_named(optimizer).states + 2) * 4 * cost.parameters
+    least = (OPTIMIZERS[optimizer].states + 2) * 4 * cost.parameters
     assert (
         lolat.load("epyc-2t-torch").cost(graph, 2, optimizer=optimizer).memory_bytes < 1.01 * least
     )

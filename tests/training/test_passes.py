@@ -13,7 +13,7 @@ from lolat.llm.config import read_decoder
 from lolat.llm.decoder import LayerGroup
 from lolat.llm.gpu import GPU
 from lolat.llm.names import find_decoder
-from lolat.optimizers import optimizer_named
+from lolat.optimizers import OPTIMIZERS
 from lolat.readers.torch.named import import_package
 from lolat.training.decoder import DecoderStep, tuned_recipe
 from lolat.training.parallel import Parallel
@@ -86,7 +86,7 @@ def test_autocast_keeps_float32_and_copies_of_what_a_gradient_runs_through(
         found = saved_by_pytorch(model, inputs_embeds=tokens)
     tuning = Tuning(frozen=frozen)
     passes = DecoderPasses(read_decoder(sizes), length, batch, tuning=tuning)
-    recipe = recipe_of("amp", optimizer_named("sgd"))
+    recipe = recipe_of("amp", OPTIMIZERS["sgd"])
     parts = DecoderStep(passes, recipe).memory(Parallel(), 2)[1]
     norm = 4 * 2 * passes.tokens * hidden  # the last one, behind all layers
     head = 2 * SIZES["vocab_size"] * hidden  # which a LlamaModel does not have
@@ -112,7 +112,7 @@ def test_adapters_keep_what_those_of_peft_keep(
     passes = DecoderPasses(read_decoder(sizes), length, batch, tuning=tuning)
     adapters = 4 * passes.decoder.layers * sum(n + k for n, k in passes.products)
     assert adapters == model.get_nb_trainable_parameters()[0]
-    recipe = tuned_recipe(precision, optimizer_named("sgd"), tuning)
+    recipe = tuned_recipe(precision, OPTIMIZERS["sgd"], tuning)
     parts = DecoderStep(passes, recipe).memory(Parallel(), 2)[1]
     norm = 4 * passes.tokens * hidden  # the last one, behind all layers
     expected = parts["activations"] + parts.get("copies in half precision", 0) + norm

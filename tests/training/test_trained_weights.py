@@ -15,20 +15,13 @@ from lolat.graph import Graph
 from lolat.graph.edits import as_trained
 from lolat.graph.memory import copied_bytes, weights_bytes
 from lolat.graph.modes import Mode
-from lolat.optimizers import optimizer_named
+from lolat.optimizers import OPTIMIZERS
 from lolat.training.memory import memory_at_peak, numbers_of
 from lolat.training.pass_counts import variables
 from lolat.training.recipe import recipe_for, recipe_of
 from lolat.training.tuning import tuned
 from tests.training.known import saved_bytes
-from tests.training.steps_by_pytorch import (
-    Blocks,
-    agree,
-    by_pytorch,
-    by_us,
-    read,
-    trained_only,
-)
+from tests.training.steps_by_pytorch import Blocks, agree, by_pytorch, by_us, read, trained_only
 
 torch = pytest.importorskip("torch")
 nn, F = torch.nn, torch.nn.functional
@@ -142,7 +135,7 @@ def test_a_table_of_the_heads_size_has_no_copy_in_half_precision() -> None:
     of_table, of_kernel = 50 * 8, 8 * 8 + 8
     assert copied_bytes(same)[-1] == copied_bytes(other)[-1] == 2 * (of_table + of_kernel)
     held = [
-        sum(memory_at_peak(g, 1, recipe_of("amp", optimizer_named("sgd")))[1].values())
+        sum(memory_at_peak(g, 1, recipe_of("amp", OPTIMIZERS["sgd"]))[1].values())
         for g in (same, other)
     ]
     assert (
@@ -170,7 +163,7 @@ def test_a_base_in_half_precision_has_adapters_in_float32(peft: Any) -> None:
     assert (memory["weights"], memory["gradients"]) == (sum(every), sum(trained))
     # Asked for in bfloat16 it is the same network: what it keeps, and its adapters, are in float32.
     graph, half = as_trained(lolat.read((network, torch.rand(1, 64).bfloat16()))), Mode("bfloat16")
-    assert recipe_for(graph, optimizer_named("sgd"), half).weight == 4
+    assert recipe_for(graph, OPTIMIZERS["sgd"], half).weight == 4
     assert saved_bytes(graph, 4, half) == by_pytorch(network, torch.rand(4, 64).bfloat16()).saved
 
 
