@@ -44,7 +44,6 @@ def row(
 
 
 def _chain(name: str, batch_sizes: tuple[int, ...], /, *a: object, **k: object) -> Predefined:
-    """A chain of steps."""
     return row(name, batch_sizes, f.chain, *a, **k)
 
 

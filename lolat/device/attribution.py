@@ -24,22 +24,9 @@ from lolat.device.predicting import predict
 from lolat.device.prediction import Prediction
 from lolat.device.question import DEFAULT, Question, RunAs
 from lolat.errors import InputError, arg
-from lolat.graph import Graph, Operation
+from lolat.graph import Graph, Operation, edits
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.blocks import BlockName
-from lolat.graph.edits import (
-    SMALL,
-    bypassed,
-    folded,
-    has_large_kernel,
-    image_side,
-    is_separable,
-    separated,
-    takes_images,
-    with_fewer_heads,
-    with_fused_attention,
-    with_small_kernels,
-)
 from lolat.graph.modes import AMP, BFLOAT16, COMPILED, FLOAT16, GRAPH, has_images
 from lolat.graph.width import NOTE, Widths, widths
 from lolat.io.paths import LOCAL, SHIPPED
@@ -206,11 +193,11 @@ def explain(
     )
     blocks = tuple(map(partial(_attribution, now), now.names, of_blocks, now.block_terms))
     if position is None:
-        side = image_side(analysis.graph)
+        side = edits.image_side(analysis.graph)
         smaller = _at_half(side, at_size)
         of_network = _changes_of_network(analysis, blocks, smaller)
         judged = _judged(model, now, [*_changes_of_mode(model, now), *of_network])
-        has_one_size = smaller is None and takes_images(analysis.graph)
+        has_one_size = smaller is None and edits.takes_images(analysis.graph)
         return Explanation(now, total, blocks, (), judged, has_one_size)
     terms = formula.of_operations(analysis, now.batch_size)
     inside, operations = analysis.blocks[position].operations, analysis.graph.operations
@@ -347,12 +334,12 @@ def _changes_of_network(
         block = analysis.blocks[position]
         inside = (f"{block.label}.", f"{block.label}/")  # without a last norm beside the module
         own = [p for p in block.operations if graph.operations[p].full_name.startswith(inside)]
-        if changed := bypassed(graph, own or block.operations):
+        if changed := edits.bypassed(graph, own or block.operations):
             words = f"drop {block.label} (input and output shapes match)"
             yield ("drop", words, changed)
             break
     if smaller is not None:
-        words = f"an input of {image_side(smaller)} px instead of {image_side(graph)}"
+        words = f"an input of {edits.image_side(smaller)} px instead of {edits.image_side(graph)}"
         yield ("resolution", words, smaller)
     yield from _changes_of_operations(graph, range(len(graph.operations)))
 
@@ -364,24 +351,24 @@ def _changes_of_operations(graph: Graph, positions: Sequence[int]) -> Iterator[C
         found = (o for o in (graph.operations[p] for p in positions) if able(o))
         return " and ".join(sorted({"x".join(map(str, o.attributes["kernel"])) for o in found}))
 
-    if changed := separated(graph, positions):
-        words = f"depthwise-separable instead of full {kernels(is_separable)} convolutions"
+    if changed := edits.separated(graph, positions):
+        words = f"depthwise-separable instead of full {kernels(edits.is_separable)} convolutions"
         yield ("separable", words, changed)
-    if changed := with_small_kernels(graph, positions):
-        words = f"kernels of {SMALL} in place of {kernels(has_large_kernel)}"
+    if changed := edits.with_small_kernels(graph, positions):
+        words = f"kernels of {edits.SMALL} in place of {kernels(edits.has_large_kernel)}"
         yield ("kernel", words, changed)
-    if changed := folded(graph, positions):
+    if changed := edits.folded(graph, positions):
         words = "batch normalization folded into the layers before it"
         yield ("fold", words, changed)
-    if changed := with_fused_attention(graph, positions):
+    if changed := edits.with_fused_attention(graph, positions):
         yield ("attention", "attention fused (F.scaled_dot_product_attention)", changed)
-    if changed := with_fewer_heads(graph, positions):
+    if changed := edits.with_fewer_heads(graph, positions):
         yield ("heads", "attention with half the heads, each twice as wide", changed)
 
 
 def _changes_of_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
     """No block, other operations in it, half of the channels inside, if possible."""
-    if changed := bypassed(graph, positions):
+    if changed := edits.bypassed(graph, positions):
         words = "drop this block (input and output shapes match)"
         yield ("drop", words, changed)
     yield from _changes_of_operations(graph, positions)

@@ -15,18 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from lolat.device import schema
 from lolat.device.domain import Domain
 from lolat.device.predictors import PREDICTORS, Roofline
 from lolat.device.predictors.formula import Formula
-from lolat.device.schema import (
-    FORMAT_VERSION,
-    OTHERS,
-    SCHEMA,
-    SECTIONS,
-    Noise,
-    StoredPoint,
-    validate,
-)
 from lolat.errors import InputError, LolatError, arg
 from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, Mode
 from lolat.hardware.environment import Environment
@@ -68,7 +60,7 @@ def _read_once(path: str, mark: tuple[int, int, int]) -> DeviceFile:
     """See `read`; `mark`: tells the file as it is now from what it was before."""
     hint = "`lolat learn cpu` makes one, `lolat models` lists those there are"
     document: dict[str, Any] = read_json(path, "expected a device profile", hint=hint)
-    validate(document, shown_path(relative_path(path)))
+    schema.validate(document, shown_path(relative_path(path)))
     return DeviceFile(document)
 
 
@@ -89,7 +81,7 @@ def readable_models(
 def write(path: AnyPath, document: Mapping[str, Any]) -> None:
     """`validate` a document and write it whole or not at all; raises as these and `write_bytes` do."""
     source = shown_path(path)
-    validate(document, source)
+    schema.validate(document, source)
     write_bytes(path, to_json(document, source).encode("ascii"))
 
 
@@ -131,7 +123,7 @@ class DeviceFile(Hardware):
         }
         kernels = self.formulas.get(Roofline.name)
         self.kernels = kernels if isinstance(kernels, Roofline) else None
-        self.noise = msgspec.convert(document.get("noise", {}), Noise)
+        self.noise = msgspec.convert(document.get("noise", {}), schema.Noise)
         self.domain = msgspec.convert(document.get("domain", {}), Domain)
         self.default: str = document.get("default", "")
         self.of_form = Remark(*document["of_form"]) if "of_form" in document else None
@@ -166,9 +158,9 @@ class DeviceFile(Hardware):
     # ---- Latencies of inference
 
     @cached_property
-    def points(self) -> list[StoredPoint]:
+    def points(self) -> list[schema.StoredPoint]:
         """The measured blocks and networks."""
-        return msgspec.convert(self.document.get("points", []), list[StoredPoint])
+        return msgspec.convert(self.document.get("points", []), list[schema.StoredPoint])
 
     @cached_property
     def mode(self) -> Mode:
@@ -217,7 +209,7 @@ class DeviceFile(Hardware):
     def loaded(self) -> Remark | None:
         """A remark on times that include the load of other programs; None if the machine was idle."""
         others = self.noise.others
-        if others <= OTHERS:
+        if others <= schema.OTHERS:
             return None
         able = (self.environment.processor or {}).get("threads")
         return Remark(
@@ -235,7 +227,7 @@ class DeviceFile(Hardware):
     @property
     def sections(self) -> dict[str, Any]:
         """The sections besides the latencies of inference."""
-        return {name: self.document[name] for name in SECTIONS if name in self.document}
+        return {name: self.document[name] for name in schema.SECTIONS if name in self.document}
 
     @property
     def epochs_mode(self) -> Mode | None:
@@ -279,8 +271,8 @@ class DeviceFile(Hardware):
 def new_document(name: str, device: str, environment: Mapping[str, Any]) -> dict[str, Any]:
     """A model file of a device, without sections."""
     return {
-        "schema": SCHEMA,
-        "version": FORMAT_VERSION,
+        "schema": schema.SCHEMA,
+        "version": schema.FORMAT_VERSION,
         "name": name,
         "device": device,
         "environment": dict(environment),

@@ -12,21 +12,13 @@ from lolat.arrays import np
 from lolat.errors import InputError
 from lolat.hardware.card_names import find_gpu
 from lolat.io.results import Remark
+from lolat.llm import steps
 from lolat.llm.decoder import DTYPES, Decoder
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfitted
 from lolat.llm.frameworks import CHECKED_RATES
 from lolat.llm.gpu import IN_GENERAL, LINK_GB_S, OWN_FITS, OWN_IN_BFLOAT16
 from lolat.llm.load import REQUESTS, Trace
 from lolat.llm.names import named
-from lolat.llm.steps import (
-    FP8,
-    STEP_PARTS,
-    deployment_of,
-    each_ms,
-    operations_of,
-    product_words,
-    requests_that_fit,
-)
 from lolat.parameters import MOST_GPUS
 from lolat.units import GIB, duration, milliseconds, percent, plural
 
@@ -74,7 +66,8 @@ def remarks_on(
         types = asked.dtype, asked.kv_dtype
         yield _room(
             replace(
-                sizing, deployment=deployment_of(gpu.section, here.decoder, *none.split, *types)
+                sizing,
+                deployment=steps.deployment_of(gpu.section, here.decoder, *none.split, *types),
             )
         )
     yield from _published(asked.dtype, here.decoder)
@@ -199,16 +192,16 @@ def _types(sizing: Sizing, row: ServingConfig) -> dict[str, float]:
     """
     here, load, found = sizing.deployment, sizing.load_of(row), dict[str, float]()
     others = {"bfloat16" if here.dtype == here.decoder.dtype else here.decoder.dtype}
-    if here.dtype in FP8:
-        others.update(FP8 if sizing.asked.dtype else (*FP8, SMALLER))
+    if here.dtype in steps.FP8:
+        others.update(steps.FP8 if sizing.asked.dtype else (*steps.FP8, SMALLER))
     for dtype in others - {here.dtype}:
         with suppress(InputError):  # a type that this GPU or framework lacks
-            other = deployment_of(
+            other = steps.deployment_of(
                 sizing.gpu.section, here.decoder, *here.split, dtype, sizing.asked.kv_dtype
             )
             used = [
-                *operations_of(sizing.gpu, here).items(),
-                *operations_of(sizing.gpu, other).items(),
+                *steps.operations_of(sizing.gpu, here).items(),
+                *steps.operations_of(sizing.gpu, other).items(),
             ]
             sources = {operation.like for (name, _), operation in used if name in CALLED}
             its = replace(sizing, deployment=other)
@@ -271,8 +264,8 @@ def slower_links(every: Iterable[Sizing]) -> tuple[str, str]:
     slow, host = list[str](), ""
     for sizing in (one for one in every if one.fit and one.deployment.gpus > 1):
         exchange = sizing.gpu.operation("all_reduce", "bfloat16")
-        parts = sizing.prompt(sizing.asked.loads()[0]) * each_ms(sizing.gpu.section.overheads)
-        share = parts[STEP_PARTS.index("all_reduce")] / parts.sum()
+        parts = sizing.prompt(sizing.asked.loads()[0]) * steps.each_ms(sizing.gpu.section.overheads)
+        share = parts[steps.STEP_PARTS.index("all_reduce")] / parts.sum()
         host = exchange.like or sizing.device
         if share > MOST_EXCHANGE and exchange.like != IN_GENERAL:
             slow.append(f"{percent(share)} on {sizing.deployment.gpus}")
@@ -295,8 +288,8 @@ def _least(sizing: Sizing, dtype: str, requests: float) -> int:
     tokens = asked.loads()[0].longest
     for n in (1 << power for power in range(MOST_GPUS.bit_length())):
         with suppress(InputError):  # a number that does not divide the decoder, a missing type
-            one = deployment_of(section, decoder, n, dtype=dtype, kv_dtype=asked.kv_dtype)
-            if requests_that_fit(section, one, tokens) >= requests:
+            one = steps.deployment_of(section, decoder, n, dtype=dtype, kv_dtype=asked.kv_dtype)
+            if steps.requests_that_fit(section, one, tokens) >= requests:
                 return n
     return 0
 
@@ -337,7 +330,7 @@ def needed_words(sizing: Sizing) -> str:
 def _not_timed(sizing: Sizing) -> Iterator[str]:
     """Remark on operations that were not timed on this GPU, by the source of their times."""
     told: dict[str, dict[str, list[str]]] = {}
-    for (name, dtype), operation in operations_of(sizing.gpu, sizing.deployment).items():
+    for (name, dtype), operation in steps.operations_of(sizing.gpu, sizing.deployment).items():
         if operation.like:
             called = CALLED.get(name, name.replace("_", "-"))
             told.setdefault(operation.like, {}).setdefault(called, []).append(dtype)
@@ -373,7 +366,7 @@ def _beyond(sizing: Sizing, rows: Sequence[ServingConfig]) -> list[str]:
          f"those of the first {REQUESTS:,} requests"),
         (many, f"{plural(many, 'row')}: {section.server.title} runs at most {limits.sequences:,} requests "
          f"at once on this card, and the others wait, unless {section.server.option} allows these numbers"),
-        (words := product_words(here.tensor_parallel, groups), words),
+        (words := steps.product_words(here.tensor_parallel, groups), words),
         (groups > 1, "extrapolating: groups with attention of their own wait for each other in ways that "
          "no fit knows; the interval is wider"),
         (what, f"{plural(number, 'row')} extrapolating: outside what was served on any GPU, with more "

@@ -100,7 +100,6 @@ class Archive:
         )
 
     def _candidate(self, n: int, ms: float, whole: Sequence[Answer]) -> FrontCandidate:
-        """A candidate of the front, with its answers on each device."""
         space, row = self.objective.space, self.rows[n]
         others = zip(self.limits[1:], whole[1:], strict=True)
         return FrontCandidate(

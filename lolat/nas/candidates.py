@@ -168,7 +168,6 @@ class CandidateNetworks:
         self.stages.begin(f"building candidates of {self.name}{purpose}", more, progress)
 
     def _values(self, candidate: Candidate) -> list[Any]:
-        """The values of a candidate's choices."""
         return [v[c] for v, c in zip(self.choices.values(), candidate, strict=True)]
 
     def _words(self, values: Sequence[Any]) -> str:

@@ -245,7 +245,6 @@ class Decomposer:
         self.networks.require(more, f"a table of {' with '.join(self.names[p] for p in key)}")
 
     def _number(self, row: Candidate) -> int:
-        """The number of a row's network."""
         return self.networks.number(tuple(p[c] for p, c in zip(self.picks, row, strict=True)))
 
     def _counts(self, key: tuple[int, ...], batch_size: int) -> np.ndarray:

@@ -20,18 +20,11 @@ from lolat.io import forms
 from lolat.io.documents import read_json
 from lolat.io.forms import is_file, is_function
 from lolat.parameters import LENGTH, SIZE, InputSize
+from lolat.readers import user_objects
 from lolat.readers.bundled import bundled_as, bundled_graph, with_bundled_hint
 from lolat.readers.cache import Cache
 from lolat.readers.size import AnySize, Size, as_size, is_of_size
 from lolat.readers.user_modules import quietly
-from lolat.readers.user_objects import (
-    attribute_of,
-    brief,
-    failed,
-    meant_here,
-    missing_arguments,
-    without_arguments,
-)
 from lolat.units import shapes_text, shortened
 
 OF_TRANSFORMERS = "configuration"
@@ -102,9 +95,9 @@ def read_now(spec: str, size: Size) -> Graph:
         raise
     except (Exception, SystemExit) as error:
         on_cpu = "; build it on the CPU, since it is never executed" * bool(
-            _NO_GPU.search(brief(error))
+            _NO_GPU.search(user_objects.brief(error))
         )
-        raise failed(f"{shortened(spec)} cannot be read", error, on_cpu) from error
+        raise user_objects.failed(f"{shortened(spec)} cannot be read", error, on_cpu) from error
 
 
 def open_network(spec: str, input_size: AnySize = None, weights: bool = False) -> Network:
@@ -140,7 +133,7 @@ def open_network(spec: str, input_size: AnySize = None, weights: bool = False) -
         return Network(graph.name, graph, lambda: graph)
     if is_function(spec):
         return _of_object(_of_function(spec, weights), spec.rpartition(":")[2], size)
-    if meant := meant_here(spec):
+    if meant := user_objects.meant_here(spec):
         words = f"no network {shortened(spec)!r}: {meant}"
         raise NetworkError(words, code="unknown-network", network=spec)
     raise forms.not_a_network(spec, bundled_as(spec))
@@ -204,12 +197,12 @@ def _of_its_size(graph: Graph, size: Size, name: str, is_file: bool = True) -> G
 def _of_function(spec: str, weights: bool) -> Any:
     """The network that the user's code has or returns; PyTorch's has no weights unless asked for."""
     with quietly():
-        value = attribute_of(spec, "network", forms.FUNCTION)
+        value = user_objects.attribute_of(spec, "network", forms.FUNCTION)
         if {"keras", "torch"} & _packages(value) and not isinstance(value, type):
             return value  # a network itself, not a function that makes one
-        if needed := missing_arguments(value):
+        if needed := user_objects.missing_arguments(value):
             given = ", ".join(f"{name}=..." for name in needed)
-            remedy = without_arguments(f"{spec.rpartition(':')[2]}({given})")
+            remedy = user_objects.without_arguments(f"{spec.rpartition(':')[2]}({given})")
             raise NetworkError(f"{shortened(spec)} needs {', '.join(needed)}; {remedy}")
         return value() if weights else call_without_weights(value)
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 
 import lolat
 from lolat.api.model import Model
-from lolat.device import file as model_file
+from lolat.device import schema
 from lolat.device.file import (
     OF_INFERENCE,
     OF_TRAINING,
@@ -88,7 +88,7 @@ def unchanged(path: Path) -> bool:
 
 def refusal(document: Any) -> LolatError:
     with pytest.raises(ModelFileError) as caught:
-        model_file.validate(document, "here")
+        schema.validate(document, "here")
     message = str(caught.value)
     assert message.isprintable(), "one line, and nothing that a terminal would act on"
     assert message.startswith("here: ")
@@ -206,7 +206,7 @@ def test_a_field_that_is_missing_is_refused_or_changes_nothing(place: Place, val
     """A file without it predicts as before, or an error names what lacks."""
     document = changed(place, ...)
     try:
-        model_file.validate(document, "here")
+        schema.validate(document, "here")
         model = Model(document)
     except ModelFileError:
         return

@@ -12,16 +12,8 @@ from typing import Any
 
 from lolat.errors import NetworkError
 from lolat.graph.kinds import STORED, by_name
+from lolat.readers import ops
 from lolat.readers.keras.trace import KerasReader, LayerCall, Rule
-from lolat.readers.ops import (
-    KIND_OF,
-    affine,
-    einsum_features,
-    einsum_terms,
-    keeps_channels,
-    normalized,
-    sizes_of,
-)
 
 _SAFE = {"__init__", "build", "get_config", "from_config", "__dict__", "__weakref__"}
 """Methods that a user's subclass may define and still compute the same as its Keras layer."""
@@ -42,7 +34,7 @@ def rule_of(layer: Any) -> Rule | None:
             if name.startswith("Random"):
                 return _augmentation
             op = LAYERS.get(name, name)
-            return RULES.get(name) or (_plain(op) if normalized(op) in KIND_OF else None)
+            return RULES.get(name) or (_plain(op) if ops.normalized(op) in ops.KIND_OF else None)
         defined = {n for n, v in vars(cls).items() if callable(v) or hasattr(v, "__get__")}
         if defined - _SAFE:
             return None
@@ -53,7 +45,7 @@ def _plain(op: str, is_operation: bool = False) -> Rule:
     """The rule of a single operation; `is_operation`: of keras.ops, whose constants are operands too."""
 
     def rule(r: KerasReader, call: LayerCall) -> list[int]:
-        if is_operation and KIND_OF.get(normalized(op)) == "identity":
+        if is_operation and ops.KIND_OF.get(ops.normalized(op)) == "identity":
             return call.inputs[:1]  # such as the conversion of a model's inputs to tensors
         return r.write(call, op, r.operands(call) if is_operation else call.inputs)
 
@@ -73,7 +65,7 @@ def _activation_kind(function: Any) -> str:
         return "identity"
     if not str(getattr(function, "__module__", "keras")).startswith("keras"):
         return name
-    kind = KIND_OF.get(normalized(name), name)
+    kind = ops.KIND_OF.get(ops.normalized(name), name)
     if kind == "relu" and getattr(function, "max_value", None) == 6:
         return "relu6"
     return "leaky_relu" if kind == "relu" and getattr(function, "negative_slope", None) else kind
@@ -123,7 +115,7 @@ def _conv(r: KerasReader, call: LayerCall) -> list[int]:
     elif groups > 1:
         kind = "grouped_conv"
     shape[axis], ones, separable = out_channels, (1,) * len(kernel), "Separable" in names
-    padding, dilation = str(layer.padding), sizes_of(layer.dilation_rate, len(kernel))
+    padding, dilation = str(layer.padding), ops.sizes_of(layer.dilation_rate, len(kernel))
     if padding == "causal":  # Keras pads the signal, then convolves it without padding
         before, steps = dilation[0] * (kernel[0] - 1), list(r.shape(inputs[0]))
         steps[1 if axis == -1 else 2] += before
@@ -131,7 +123,7 @@ def _conv(r: KerasReader, call: LayerCall) -> list[int]:
         padding = "valid"
     written = r.write(
         call, kind, inputs, [tuple(shape)], "depthwise" if separable else "",
-        kernel=kernel, strides=sizes_of(layer.strides, len(kernel)), kind=kind,
+        kernel=kernel, strides=ops.sizes_of(layer.strides, len(kernel)), kind=kind,
         dilation=dilation, padding=padding,
         in_channels=in_channels, out_channels=out_channels, groups=groups, bias=bias and not separable,
     )  # fmt: skip
@@ -146,9 +138,9 @@ def _conv(r: KerasReader, call: LayerCall) -> list[int]:
 
 def _pool(r: KerasReader, call: LayerCall) -> list[int]:
     layer, spatial = call.layer, len(call.shapes[0]) - 2
-    kernel = sizes_of(layer.pool_size, spatial)
+    kernel = ops.sizes_of(layer.pool_size, spatial)
     kind = "max_pool" if "Max" in type(layer).__name__ else "average_pool"
-    strides = sizes_of(layer.strides or kernel, spatial)
+    strides = ops.sizes_of(layer.strides or kernel, spatial)
     return r.write(call, kind, call.inputs, kernel=kernel, strides=strides, padding=layer.padding)
 
 
@@ -164,7 +156,7 @@ def _mean(r: KerasReader, call: LayerCall) -> list[int]:
     """A mean; over all positions of an image it is a global average pooling, as in other frameworks."""
     axes, rank = call.layer.axis, len(r.shape(call.inputs[0]))
     axes = range(rank) if axes is None else axes if isinstance(axes, (tuple, list)) else (axes,)
-    kind = "global_average_pool" if keeps_channels(rank, axes) else "reduce"
+    kind = "global_average_pool" if ops.keeps_channels(rank, axes) else "reduce"
     return r.write(call, kind, call.inputs[:1])
 
 
@@ -172,7 +164,7 @@ def _pad(r: KerasReader, call: LayerCall) -> list[int]:
     amounts = call.layer.padding
     if not isinstance(amounts[0], (tuple, list)):  # the layer pads one axis
         amounts = (amounts,)
-    return r.write(call, "pad", call.inputs, padding=tuple(sizes_of(p, 2) for p in amounts))
+    return r.write(call, "pad", call.inputs, padding=tuple(ops.sizes_of(p, 2) for p in amounts))
 
 
 def _pad_operation(r: KerasReader, call: LayerCall) -> list[int]:
@@ -186,9 +178,9 @@ def _normalization(r: KerasReader, call: LayerCall) -> list[int]:
     layer, inputs = call.layer, call.inputs[:1]
     if type(layer).__name__ == "Normalization":
         return r.write(call, "batch_norm", inputs, stored=True, vectors=0)
-    names = (normalized(cls.__name__) for cls in type(layer).__mro__)
-    kind = next(KIND_OF[name] for name in names if name in KIND_OF)
-    more = affine(kind, bool(layer.center) + bool(layer.scale))
+    names = (ops.normalized(cls.__name__) for cls in type(layer).__mro__)
+    kind = next(ops.KIND_OF[name] for name in names if name in ops.KIND_OF)
+    more = ops.affine(kind, bool(layer.center) + bool(layer.scale))
     if kind == "batch_norm" and not layer.trainable:
         more[STORED] = True
     return r.write(call, kind, inputs, **more)
@@ -208,8 +200,10 @@ def _dense(r: KerasReader, call: LayerCall) -> list[int]:
     layer, inputs = call.layer, call.inputs[:1]
     in_features, out_features = r.shape(inputs[0])[-1], call.shapes[0][-1]
     if hasattr(layer, "equation"):
-        labels, result = einsum_terms(layer.equation)
-        in_features, out_features = einsum_features(labels[1], result, tuple(layer.kernel.shape))
+        labels, result = ops.einsum_terms(layer.equation)
+        in_features, out_features = ops.einsum_features(
+            labels[1], result, tuple(layer.kernel.shape)
+        )
     biases = 0 if layer.bias is None else prod(layer.bias.shape)
     # An EinsumDense may have a bias for some of its axes.
     bias: Any = bool(biases) if biases in (0, out_features) else biases / out_features

@@ -9,23 +9,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from lolat.graph import Operation
+from lolat.graph import Operation, kinds
 from lolat.graph.backward import learns
-from lolat.graph.kinds import (
-    ASKED,
-    CHECKPOINT,
-    COMPUTED,
-    GATES,
-    KERNELS,
-    MULTIPLYING,
-    PACKED,
-    RECAST,
-    REENTRANT,
-    REMADE,
-    TRAINED,
-    WIDE,
-    kind_of,
-)
 from lolat.readers.torch.running import Running
 from lolat.readers.torch.tensors import Tensors
 
@@ -175,17 +160,17 @@ class Parameters:
         found = self.trained.take(inside, rest, every[-1].outputs[0]) if is_first else 0
         made: dict[str, Any] = {"owns": number} if number is not None and not is_tied else {}
         if is_fixed or found < rest:
-            made |= {TRAINED: trained + found} | ({COMPUTED: True} if inside else {})
+            made |= {kinds.TRAINED: trained + found} | ({kinds.COMPUTED: True} if inside else {})
         if any(key[-1] in self._packed for key, _ in owned):
-            made |= {PACKED: True}
-        made |= {REMADE: sum(map(self.writer.elements, computed))} if computed else {}
+            made |= {kinds.PACKED: True}
+        made |= {kinds.REMADE: sum(map(self.writer.elements, computed))} if computed else {}
         if part is not None:
-            made |= {CHECKPOINT: part[0]} | ({REENTRANT: True} if part[1] else {})
+            made |= {kinds.CHECKPOINT: part[0]} | ({kinds.REENTRANT: True} if part[1] else {})
         for i in range(start, len(every)) if made else ():
             every[i] = every[i].changed(**made)
         if not owned:
             self._bare.update(
-                t for o in every[start:] for t in o.outputs if kind_of(o.kind).vectors
+                t for o in every[start:] for t in o.outputs if kinds.kind_of(o.kind).vectors
             )
 
     def _count(self, owned: Sequence[tuple[Key, bool]], computed: Set[int]) -> int | None:
@@ -203,7 +188,7 @@ class Parameters:
     def _weights(self, sources: Sequence[int], start: int) -> list[int]:
         """The constant matrices, kernels and tables that the operations from position `start` on read."""
         every, tensors = self.writer.builder.operations, self.writer.builder.tensors
-        written = [o for o in every[start:] if o.kind in (*KERNELS, "embedding")]
+        written = [o for o in every[start:] if o.kind in (*kinds.KERNELS, "embedding")]
         if any(o.attributes.get("in_features") == 1 for o in written):
             return []  # sums nothing, such as the angles of positions
         read = {i for o in written for i in o.inputs}
@@ -243,10 +228,10 @@ class Parameters:
         for i, o in enumerate(operations[start:], start):
             if all(self.running.autocasts[-1:]):
                 if self._is_recast(o, named):
-                    operations[i] = o.changed(**{RECAST: True})
-            elif o.kind in MULTIPLYING:
+                    operations[i] = o.changed(**{kinds.RECAST: True})
+            elif o.kind in kinds.MULTIPLYING:
                 terms = o.attributes.get("contracted", o.attributes.get("in_features"))
-                operations[i] = o.changed(**{WIDE: terms != 1 or None})
+                operations[i] = o.changed(**{kinds.WIDE: terms != 1 or None})
 
     def _is_recast(self, operation: Operation, named: Mapping[str, Any]) -> bool:
         """True if autocast keeps no copy in half precision of an operation's kernel.
@@ -255,7 +240,10 @@ class Parameters:
         Passed over are kernels that each call computes, as their computation is, and those of recurrent
         layers, which cuDNN copies in any case.
         """
-        if operation.kind not in KERNELS - GATES.keys() or "bits" in operation.attributes:
+        if (
+            operation.kind not in kinds.KERNELS - kinds.GATES.keys()
+            or "bits" in operation.attributes
+        ):
             return False
         read = [t for t in pytree.tree_leaves(dict(named)) if isinstance(t, torch.Tensor)]
         weights = self.writer.constants - self.computed - {*operation.inputs}
@@ -311,6 +299,6 @@ class Parameters:
         every = self.writer.builder.operations
         for i, o in enumerate(every):
             if not self._bare.isdisjoint(o.outputs):
-                every[i] = o.changed(**{TRAINED: 0})
+                every[i] = o.changed(**{kinds.TRAINED: 0})
             if not self.asked.isdisjoint(o.outputs):
-                every[i] = every[i].changed(**{ASKED: True})
+                every[i] = every[i].changed(**{kinds.ASKED: True})
