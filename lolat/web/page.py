@@ -7,23 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from lolat import __version__
+from lolat import __version__, units
 from lolat.device.attribution import AtSize
 from lolat.device.prediction import domain_words, interval_words
 from lolat.errors import LolatError
 from lolat.readers.size import Size
 from lolat.report.bottlenecks import page
 from lolat.report.prediction import counts_words, per_second, precision_lines, range_words
-from lolat.units import (
-    between,
-    byte_size,
-    digits,
-    dollars,
-    milliseconds,
-    percent,
-    plain,
-    shapes_text,
-)
 from lolat.web import answers
 from lolat.web.cards import Card, LatencyCard, PageAnswer
 from lolat.web.chart import chart
@@ -31,8 +21,11 @@ from lolat.web.devices import ListedDevice, devices, every_device
 from lolat.web.form import Form
 from lolat.web.networks import UPLOAD, Decoders, NetworkCache
 
-WORDS = [between, byte_size, counts_words, digits, dollars, domain_words, interval_words, milliseconds,
-         per_second, percent, plain, precision_lines, range_words, shapes_text]  # fmt: skip
+WORDS = [
+    counts_words, domain_words, interval_words, per_second, precision_lines, range_words,
+    units.between, units.byte_size, units.digits, units.dollars, units.milliseconds, units.percent,
+    units.plain, units.shapes_text,
+]  # fmt: skip
 """The filters with which the templates write numbers."""
 
 Query = Iterable[tuple[str, str]]
@@ -140,7 +133,7 @@ class Pages:
         cards = [*found.cards] or cards if found else cards
         if not (cards or found):
             for device, why in failed:
-                form.refuse(why, "model", f"{plain(device.key)}: ")
+                form.refuse(why, "model", f"{units.plain(device.key)}: ")
             return None
         differ = answers.unlike_remark(form, question, cards)
         latencies = [card for card in cards if isinstance(card, LatencyCard)]
