@@ -81,6 +81,9 @@ class LolatError(Exception):
     def __str__(self) -> str:
         return self.worded()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.worded()!r})"
+
     def _render_traceback_(self) -> list[str]:
         """The lines that IPython and Jupyter show: the one that called LoLat, and the message.
 

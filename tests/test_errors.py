@@ -121,6 +121,11 @@ def test_an_error_is_pickled_and_copied_with_all_it_has(kind: type[errors.LolatE
     assert re.fullmatch(r"[a-z]+(-[a-z]+)*", kind("some words").code)
 
 
+def test_an_error_shows_its_arguments_without_marks() -> None:
+    error = errors.InputError(f"{errors.arg('batch_size')} 0: expected 1 or more")
+    assert repr(error) == "InputError('batch_size 0: expected 1 or more')"
+
+
 def test_python_the_command_line_and_the_page_name_an_argument_each_in_their_way(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,8 @@ from lolat.graph import Graph
 from lolat.parameters import LENGTH, SIZE, InputSize
 from lolat.units import value_words
 
+RGB = 3
+"""Channels of a color image."""
 Shape = tuple[int | None, ...]
 SIDE = 224
 """Height and width of the images of a network that tells none."""
@@ -167,10 +169,14 @@ class InputForm:
     def sized(self, numbers: tuple[int, ...]) -> InputForm | None:
         """The input at a size; None if the size does not fit.
 
-        `numbers`: a whole shape; one number; or a number for each axis of `open`, `inner` or `sides`.
+        `numbers`: a whole shape; one number; or a number for each axis of `open`, `inner` or `sides`. The
+        channels and a single side are neither.
         """
         if len(numbers) == len(self.shape) > 1:
             return replace(self, shape=numbers)
+        channels = {self.shape[0], self.shape[-1]} & {RGB} if self.is_image else ()
+        if len(numbers) == 2 and numbers[0] in channels:  # not an image of 3 x 224 pixels
+            return None
         for axes in (self.open, self.inner, self.sides):
             if len(numbers) == len(axes) > 1:
                 return self.with_sizes(axes, numbers)

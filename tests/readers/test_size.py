@@ -30,7 +30,7 @@ def test_sizes_as_tuples() -> None:
     [([(1, 9)] * 2, (9,), True), ([(1, 9)] * 2, ((9,), (9,)), True), ([(1, 9)] * 2, (6,), False),
      ([(1, 8, 8, 3), (1, 7)], (8,), True), ([(1, 3, 16, 8, 8)], (8,), True),
      ([(1, 9)], {"sequence_length": 9}, True), ([(1, 8, 8, 3)], {"sequence_length": 8}, False),
-     ([(1, 3, 8, 8)], (8, 8), True), ([(1, 3, 8, 8)], (9,), False)],
+     ([(1, 3, 8, 8)], (8, 8), True), ([(1, 3, 8, 8)], (9,), False), ([(1, 3, 8, 8)], (3, 8), False)],
 )  # fmt: skip
 def test_a_network_is_of_a_size(shapes: Any, size: Any, fits: bool) -> None:
     builder = GraphBuilder("net")
@@ -76,7 +76,7 @@ def test_sizes_that_fit(inputs: Any, size: Any, fixed: bool, shapes: Any) -> Non
 @pytest.mark.parametrize(
     ("inputs", "size", "fixed"),
     [([OPEN], (), False), ([IMAGE], (9,), True), ([OPEN], (9, 5, 4), True), ([IMAGE], (1, 2, 3, 4), False),
-     ([IMAGE, FACTS], ((9, 9, 3),), False)],
+     ([IMAGE, FACTS], ((9, 9, 3),), False), ([IMAGE], (3, 9), False), ([OPEN], (3, 9), False)],
 )  # fmt: skip
 def test_sizes_that_do_not_fit(inputs: Any, size: Any, fixed: bool) -> None:
     named = {f"x{i}": InputForm(shape, -1) for i, shape in enumerate(inputs)}
