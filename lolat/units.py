@@ -18,6 +18,8 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 LONGEST_MS = 9999.5
 """Longer times are shown in seconds."""
+LONGEST_SECONDS_MS = 99_950.0
+"""Longer times are shown in minutes and seconds."""
 
 
 def milliseconds(value: float, longest: float = 0.0) -> str:
@@ -29,13 +31,14 @@ def milliseconds(value: float, longest: float = 0.0) -> str:
     return duration(value / 1e3)
 
 
-def between(low: float, high: float) -> str:
-    """A range of times given in ms, in one unit, without the unit if ms: 26.4 .. 31.9, 9.09 s .. 16.1 s."""
-    if high < LONGEST_MS:
-        return f"{digits(low)} .. {digits(high)}"
-    if low < LONGEST_MS:
-        return f"{digits(low / 1e3)} s .. {milliseconds(high)}"
-    return f"{milliseconds(low)} .. {milliseconds(high)}"
+def between(low: float, high: float, value: float, longest: float = 0.0) -> str:
+    """The ends of the interval of a time, all given in ms, in the unit in which `milliseconds` writes the
+    time, without it: 26.4 .. 31.9 beside 29.1 ms, 9.09 .. 16.1 beside 12.3 s; minutes have theirs.
+    """
+    if value >= LONGEST_SECONDS_MS:
+        return f"{milliseconds(low)} .. {milliseconds(high)}"
+    factor = 1.0 if max(value, longest) < LONGEST_MS else 1e-3
+    return f"{digits(factor * low)} .. {digits(factor * high)}"
 
 
 def quantity(value: float, unit: str = "") -> str:
@@ -110,7 +113,7 @@ def duration(seconds: float) -> str:
     """A time for people: 250 ms, 12.3 s, 4 min 10 s, 3 h 05 min, 12 days 4 h."""
     if seconds < 1.0:
         return milliseconds(1e3 * seconds)
-    if seconds < 99.95:
+    if 1e3 * seconds < LONGEST_SECONDS_MS:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:

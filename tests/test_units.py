@@ -64,11 +64,13 @@ def test_what_is_no_number(text: str) -> None:
     assert [as_number(t) for t in ("+1", "-.5", "1.", "1e-3")] == [1.0, -0.5, 1.0, 0.001]
 
 
-def test_an_interval_has_the_units_of_its_ends() -> None:
-    assert between(26.41, 31.94) == "26.4 .. 31.9"
-    assert between(9000, 9999) == "9000 .. 9999"
-    assert between(9000, 13_000) == "9.00 s .. 13.0 s"
-    assert between(3_130_000, 3_870_000) == "52 min 10 s .. 1 h 04 min"
+def test_an_interval_has_the_unit_of_its_time() -> None:
+    assert between(26.41, 31.94, 29.1) == "26.4 .. 31.9"
+    assert between(122, 86_712, 240) == "122 .. 86,712"
+    assert between(9000, 13_000, 9600) == "9000 .. 13,000"
+    assert between(9000, 13_000, 11_000) == "9.00 .. 13.0"
+    assert between(120, 106_000, 240, longest=11_000) == "0.120 .. 106"
+    assert between(3_130_000, 3_870_000, 3_500_000) == "52 min 10 s .. 1 h 04 min"
 
 
 @given(st.floats(1e-3, 1e6))

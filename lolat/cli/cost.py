@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         "required": True,
     },
     replicas={"default": (), "show_default": False},
+    sure=common.SURE,
 )
 def cost(
     arguments: tuple[str, ...], on: tuple[str, ...], batch_size: tuple[int | str, ...],

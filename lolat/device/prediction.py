@@ -302,7 +302,7 @@ class Prediction(Result):
         faster precision.
         """
         time = f"{self.title} on {plain(self.device)}: {milliseconds(self.latency_ms)}"
-        interval = interval_words(self.interval_ms, self.coverage)
+        interval = interval_words(self.interval_ms, self.coverage, self.latency_ms)
         no_room = "does not fit into its memory" * (self.fits is False)
         slow = self._shown().precision_lines([self])
         return "; ".join(filter(None, (f"{time}, {interval}", domain_words(self), no_room, *slow)))
@@ -407,11 +407,13 @@ def memory_words(prediction: Prediction) -> str:
     )
 
 
-def interval_words(interval_ms: tuple[float, float] | None, coverage: float | None) -> str:
-    """An interval with its coverage: "90 % sure of 26.4 .. 31.9"."""
+def interval_words(
+    interval_ms: tuple[float, float] | None, coverage: float | None, latency_ms: float
+) -> str:
+    """An interval with its coverage, in the unit of the latency: "90 % sure of 26.4 .. 31.9"."""
     if interval_ms is None or coverage is None:
         return "how sure that is, is not known"
-    return f"{100 * coverage:g} % sure of {between(*interval_ms)}"
+    return f"{100 * coverage:g} % sure of {between(*interval_ms, latency_ms)}"
 
 
 def bound_by(terms_ms: Mapping[str, float]) -> str:

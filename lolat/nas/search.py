@@ -171,7 +171,7 @@ def _none_within(
     ends = [end_ms(one, limit.sure) for one, limit in zip(near, limits, strict=True)]
     most, interval = "up to " * bool(result.sure), near[0].interval_ms
     if len(limits) == 1:
-        sure = "" if interval is None or most else f" ({between(*interval)})"
+        sure = "" if interval is None or most else f" ({between(*interval, near[0].latency_ms)})"
         least = replace(result, fastest_ms=ends[0])
         return none_within(least, f"the fastest takes {most}{ends[0]:.3g} ms{sure}", table)
     takes = " and ".join(

@@ -24,6 +24,7 @@ from lolat.report.cost_table import (
     no_room_lines,
     recipe_words,
     recomputed_words,
+    rented_line,
     rivals_of,
     uncheckpointed_words,
     update_lines,
@@ -43,12 +44,11 @@ from lolat.training.best import by_price, by_time, surest, verdict_on
 from lolat.training.choice import Choice, choice_words, short_name
 from lolat.training.compare import Costs
 from lolat.training.cost import Cost, CostRow, close_words, no_room
-from lolat.training.listing import Listing, larger_update, listing_of, on_one_machine, ranked
+from lolat.training.listing import DEAR, Listing, larger_update, listing_of, on_one_machine, ranked
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
 from lolat.training.tuning import Tuning
 from lolat.units import (
-    LONGEST_MS,
     between,
     by_text,
     byte_size,
@@ -69,7 +69,7 @@ def cost_lines(cost: Cost) -> Iterator[Part]:
     yield from before
     if table.rows:
         yield from ("", table)
-    if after:
+    if after := [*rented_line(table.rows), *after]:
         yield from ("", *after)
 
 
@@ -177,10 +177,10 @@ def _iteration_lines(cost: Cost) -> Iterator[str]:
     best = cost.best
     parts = [f"{name} {milliseconds(ms)}" for name, ms in best.parts_ms.items() if ms]
     where = f" on {plural(best.devices, 'device')}" if cost.options[1:] else ""
-    sure, iteration = "", milliseconds(best.iteration_ms, (best.interval_ms or (0.0, 0.0))[1])
+    sure, iteration = "", milliseconds(best.iteration_ms)
     if best.interval_ms:
-        unit = " ms" * (best.interval_ms[1] < LONGEST_MS)
-        sure = f" ({percent(cost.coverage)} between {between(*best.interval_ms)}{unit})"
+        ends = between(*best.interval_ms, best.iteration_ms)
+        sure = f" ({percent(cost.coverage)} between {ends})"
     more = "with more memory: " * (cost.fits is False)
     yield (
         f"{more}{iteration} an iteration{where}{sure}, {digits(best.samples_per_s)} "
@@ -334,7 +334,7 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     yield title
     yield from (line for best in bests for line in best.lines)
     yield from ("", table) if table.rows else ()
-    yield from ("", *after)
+    yield from ("", *rented_line(table.rows), *after)
     yield from left_out_lines(costs.left_out)
     yield from noted_lines(costs)
 
@@ -382,6 +382,7 @@ def _left_words(listing: Listing) -> list[str]:
     each = (
         (listing.less, "with less data than the device's best"),
         (listing.beaten, "slower and dearer than another and not the cheapest of their device"),
+        (listing.dear, f"at over {DEAR:g} times the price of the cheapest"),
         (listing.beyond, "surely beyond the limits" + f" (all of {lost})" * bool(lost)),
     )
     words = [f"{plural(number, 'row')} {why}" for number, why in each if number]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from math import lcm
 from typing import Any
 
 from lolat.device.prediction import CLOSE
@@ -11,7 +12,7 @@ from lolat.device.summary import IN_TF32, LAYOUTS
 from lolat.hardware.prices import provider_of
 from lolat.report.llm import LEGEND
 from lolat.report.ranked import Rated, apart_words
-from lolat.report.tables import Column, ends_of
+from lolat.report.tables import Column, Screen, ends_of
 from lolat.training.best import Worth, by_time, verdict_on
 from lolat.training.choice import Choice, choice_words, short_name, way_of
 from lolat.training.compare import WORTH, Costs
@@ -36,6 +37,8 @@ MARKS = {
 }
 """The marks of the last column."""
 NO_ROOM = "-"
+USUAL_UPDATE = 256
+"""Samples of an update in many recipes, such as that of ResNet-50 on ImageNet (Goyal et al. 2017)."""
 UNSURE = {"likely", "unlikely"}
 """The verdicts by which an interval reaches over a limit."""
 SAMPLE = {"samples": "sample", "tokens": "sequence"}
@@ -45,8 +48,7 @@ def rented_words(cost: Cost, option: TrainingPrediction) -> str:
     """The rented instances, their provider, their accelerator if unnamed; or that nothing fits."""
     rented = option.rented
     if option.fits is False:
-        needed = option.memory_bytes or cost.memory_bytes
-        return f"does not fit: {byte_size(needed)} of {byte_size(cost.available_bytes or 0)}"
+        return "does not fit"
     if rented is None or not rented.instance_type:
         return ""
     name, facts = plain(rented.instance_type), [provider_of(rented.source)]
@@ -56,6 +58,25 @@ def rented_words(cost: Cost, option: TrainingPrediction) -> str:
         name += f" ({plain(', '.join(filter(None, facts)))})"
     idle = f", {rented.idle_devices} idle" if rented.idle_devices else ""
     return f"{rented.instances} x {name}{idle}" if rented.instances > 1 else f"{name}{idle}"
+
+
+def rented_line(rows: Sequence[CostRow]) -> Iterator[str]:
+    """A line on what is rented for rows, and what it costs an hour; none without a known instance."""
+    told = {
+        rented_words(cost, option): f" {dollars(option.rented.price_per_hour)}"
+        for cost, option in rows
+        if option.rented and option.rented.instance_type and option.fits is not False
+    }
+    if told:
+        yield f"Rented, an hour: {'; '.join(name + price for name, price in told.items())}"
+
+
+def _memory_words(cost: Cost, option: TrainingPrediction) -> str | None:
+    """The memory of a row, and what the device has if it does not fit."""
+    if option.memory_bytes is None:
+        return None
+    of = f" of {byte_size(cost.available_bytes or 0)}" * (option.fits is False)
+    return byte_size(option.memory_bytes) + of
 
 
 def _marks(answer: Cost | Costs, row: CostRow, has_memory: bool) -> Collection[str]:
@@ -106,9 +127,13 @@ def batch_words(costs: Sequence[Cost]) -> str:
 
 
 def recipe_words(cost: Cost) -> str:
-    """The optimizer, what of the network is trained unless all of it is, and what devices divide."""
+    """The optimizer, or that it is the default; the part of the network that is trained, unless all of it
+    is; what devices divide.
+    """
     tune = None if cost.tune in (None, "full") else cost.tune
-    return " · ".join(filter(None, (cost.optimizer, tune, cost.sharding.removeprefix(NONE))))
+    usual = " (default)" * (cost.again is not None and cost.again.asked.optimizer is None)
+    sharding = cost.sharding.removeprefix(NONE)
+    return " · ".join(filter(None, (cost.optimizer + usual, tune, sharding)))
 
 
 def way_words(cost: Cost) -> str:
@@ -119,26 +144,14 @@ def way_words(cost: Cost) -> str:
 
 def columns(answer: Cost | Costs) -> list[Column]:
     """The columns of a table of one device or of several."""
-    is_one, limits = isinstance(answer, Cost), answer.limits
+    is_one = isinstance(answer, Cost)
     costs = [answer] if isinstance(answer, Cost) else answer.answers
     has_memory = _has_memory(answer)
     has_batch = len({(o.batch_size, c.accumulate) for c in costs for o in c.options}) > 1
     accumulates = len({c.accumulate for c in costs}) > 1
-    has_amount = any(o.within_limits is not None for c in costs for o in c.options)
     is_alike = len({Choice.of(c, o).way for c in costs for o in c.options}) == 1
-
-    longest = max((o.total_s or 0.0 for c in costs for o in c.options), default=0.0)
-    unit, unit_s = ("hours", 3600.0) if longest >= 3600.0 else ("minutes", 60.0)
-
-    def time(seconds: float) -> str:
-        return duration(seconds) if is_one else digits(seconds / unit_s)
-
-    def limit_column(its: TrainingLimits) -> Column:
-        return Column(
-            its.words("within" if has_amount else "<="),
-            lambda row: amount_words(row[1]) or verdict_on(row[1], its),
-            is_text=True,
-        )
+    # A comparison of one data set tells speeds by their times.
+    speed: Screen = "hidden" if not is_one and answer.samples else "shown"
 
     def marks(row: CostRow) -> str:
         found = _marks(answer, row, has_memory)
@@ -153,30 +166,59 @@ def columns(answer: Cost | Costs) -> list[Column]:
                is_whole=True),
         Column("precision", lambda row: None if is_one else Choice.of(*row).way, is_text=True,
                page="varied" if is_alike else "below"),
-        Column("devices", lambda row: row[1].devices),
+        Column("devices", lambda row: row[1].devices, page="shown" if is_one else "varied"),
         Column("batch", lambda row: row[1].batch_size if has_batch else None, "{:,}".format, page="below"),
-        Column("accumulate", lambda row: row[0].accumulate if accumulates else None, page="spare"),
+        Column("accumulate", lambda row: row[0].accumulate if accumulates else None, "x {}".format,
+               page="spare", screen="brackets"),
         Column("in all", lambda row: Choice.of(*row).in_all if has_batch else None, "{:,}".format,
                page="spare"),
-        Column("rented", lambda row: rented_words(*row), is_text=True, page="spare"),
-        Column("$/hour", one(lambda o: o.rented and o.rented.price_per_hour), _money, page="spare"),
+        Column("rented", lambda row: rented_words(*row), is_text=True, page="spare", screen="hidden"),
+        Column("$/hour", one(lambda o: o.rented and o.rented.price_per_hour), _money, page="spare",
+               screen="hidden"),
         Column("iteration", lambda row: row[1].iteration_ms if is_one or not answer.samples else None,
                milliseconds, page="hidden"),
         Column("exchange", one(lambda o: o.parts_ms["exchange"] or None), milliseconds, page="hidden"),
         Column("samples/s", lambda row: None if is_one or row[1].tokens_per_s else row[1].samples_per_s,
-               digits, page="spare"),
-        Column("tokens/s", lambda row: row[1].tokens_per_s, digits, page="spare"),
+               digits, page="spare", screen=speed),
+        Column("tokens/s", lambda row: row[1].tokens_per_s, digits, page="spare", screen=speed),
         Column("MFU", lambda row: row[1].mfu if row[1].tokens_per_s else None, percent, page="hidden"),
-        Column("memory", lambda row: row[1].memory_bytes if has_memory else None, byte_size, page="spare"),
-        Column("epoch", one(lambda o: o.epoch_s), duration, page="hidden"),
-        Column("total" if is_one else unit, lambda row: row[1].total_s, time),
-        Column(f"{percent(answer.coverage or 0.0)} between", lambda row: row[1].interval_s, ends_of(time),
-               page="below"),
+        Column("memory", lambda row: _memory_words(*row) if has_memory else None, page="spare"),
+        Column("epoch", one(lambda o: o.epoch_s if o.epoch_s != o.total_s else None), duration,
+               page="hidden"),
+        *_total_columns(answer, [o for c in costs for o in c.options]),
         Column("$", lambda row: row[1].dollars, _money if is_one else _money_of(costs)),
         Column("$ between", one(lambda o: o.dollars_interval), ends_of(_money), page="below"),
-        *(limit_column(one) for one in ([limits] if has_amount else limits.each())),
+        *_limit_columns(answer.limits, [o for c in costs for o in c.options]),
         Column("marks", marks, is_text=True),
     ]  # fmt: skip
+
+
+def _total_columns(answer: Cost | Costs, options: Sequence[TrainingPrediction]) -> Iterator[Column]:
+    """The time of the data and its interval: of several rows in one unit, which is the head."""
+    longest = max((o.total_s or 0.0 for o in options), default=0.0)
+    units = ("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0)
+    unit, unit_s = next(one for one in units if longest >= one[1] or one is units[-1])
+    is_single = isinstance(answer, Cost) and not options[1:]
+
+    def time(seconds: float) -> str:
+        return duration(seconds) if is_single else digits(seconds / unit_s)
+
+    between = f"{percent(answer.coverage or 0.0)} between"
+    yield Column("total" if is_single else unit, lambda row: row[1].total_s, time)
+    yield Column(between, lambda row: row[1].interval_s, ends_of(time), page="below")
+
+
+def _limit_columns(
+    limits: TrainingLimits, options: Sequence[TrainingPrediction]
+) -> Iterator[Column]:
+    """The verdict on each limit; without data, how much of it is within all limits."""
+    has_amount = any(option.within_limits is not None for option in options)
+    for its in [limits] if has_amount else limits.each():
+
+        def words(row: CostRow, its: TrainingLimits = its) -> str:
+            return amount_words(row[1]) or verdict_on(row[1], its)
+
+        yield Column(its.words("within" if has_amount else "<="), words, is_text=True)
 
 
 def legend(answer: Cost | Costs, rows: Sequence[CostRow]) -> Iterator[str]:
@@ -187,6 +229,8 @@ def legend(answer: Cost | Costs, rows: Sequence[CostRow]) -> Iterator[str]:
     yield from (f"{mark} {words}" for mark, words in legend.items() if mark in marks)
     if marks & legend.keys():
         yield "more on marks and columns: docs/reference/tables.md"
+    if answer.limits.sure:
+        yield f"yes / NO: the whole {percent(answer.coverage)} interval keeps the limit / does not."
     if {verdict_on(option, its) for _, option in rows for its in answer.limits.each()} & UNSURE:
         yield LEGEND
 
@@ -245,15 +289,15 @@ def most_line(rows: Sequence[CostRow]) -> str:
 
 
 def update_lines(listed: Sequence[CostRow]) -> Iterator[str]:
-    """A line that the updates differ in size, and the --global-batch-size that makes them equal."""
-    sizes, most = (
-        {Choice.of(*row).in_all for row in listed},
-        max((o.devices for _, o in listed), default=1),
-    )
+    """A line that the updates differ in size, and the options that make them equal."""
+    sizes = {Choice.of(*row).in_all for row in listed}
     if len(sizes) > 1:
         ends = f"{min(sizes):,} to {max(sizes):,} {SAMPLE[listed[0][0].data]}s"
-        one = max((n for n in sizes if n % most == 0), default=max(sizes))
-        yield f"Updates differ, {ends}; for equal ones --global-batch-size {one}"
+        each = lcm(*(o.devices for _, o in listed))
+        usual = each * max(round(USUAL_UPDATE / each), 1)
+        auto = ", with --batch-size auto" * (not listed[0][0].is_auto)
+        alike = f"--global-batch-size {usual}, or that of your recipe{auto}"
+        yield f"Updates differ, {ends}; for equal ones {alike}"
 
 
 def uncheckpointed_words(costs: Costs) -> str:

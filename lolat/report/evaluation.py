@@ -237,7 +237,7 @@ def _served_lines(row: Compared) -> Iterator[str]:
     load = f"{rate} requests/s" if rate else f"{float(number or 0.0):g} requests in progress"
     yield f"{plain(row.timed.name)}, {load}:"
     low, high = row.interval_ms or (0.0, 0.0)
-    ends = f" ({between(low, high)})" * bool(high)
+    ends = f" ({between(low, high, row.predicted_ms)})" * bool(high)
     yield _time_line("mean time per output token", row.latency_ms, row.predicted_ms, ends)
     if row.first_error is not None:
         first = row.more["predicted_ttft_ms"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from lolat.device.question import several
 from lolat.hardware.rental import GIVEN
@@ -11,7 +12,7 @@ from lolat.llm.answer import NEAR, ServingAnswer, ServingConfig
 from lolat.llm.frameworks import FRAMEWORKS
 from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
-from lolat.report.tables import Column, Part, ReportTable
+from lolat.report.tables import Column, Part, ReportTable, time_columns
 from lolat.units import between, digits, dollars, milliseconds, percent, plain, plural, quantity
 
 CALLED = {
@@ -157,6 +158,10 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
     arrives = answer.chosen.request_rate is not None
     differ = len({row.load for row in rows}) > 1
     has_room = any(row.headroom_rate for row in rows)  # which says more of a purchase than the most
+    head = f"whole request{'' if at is None else f' P{at}'}"
+    whole, _ = time_columns(
+        head, lambda r: r.time("e2e", at) if arrives and not r.saturated else None, rows
+    )
     return [
         Column("requests a second", lambda r: r.request_rate if differ else None, "{:g}".format,
                page="front", short="requests/s"),
@@ -167,10 +172,8 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
                "{:.1f} GiB".format, page="below", screen="hidden"),
         Column("expert parallel", lambda r: r.expert_parallel if experts else None, short="EP"),
         Column("attention groups", lambda r: r.attention_data_parallel if groups else None, short="DP"),
-        *_judged_columns(answer.asked),
-        Column(("whole request" if at is None else f"whole request P{at}") if arrives else "",
-               lambda r: r.time("e2e", at) if arrives and not r.saturated else None, milliseconds,
-               page="spare", screen="hidden"),
+        *_judged_columns(answer.asked, rows),
+        replace(whole, page="spare", screen="hidden"),
         Column(OF_GPU, lambda r: None if arrives else r.tokens_per_s_gpu, digits, page="spare",
                short="tokens/s/GPU"),
         Column(IN_ALL, lambda r: None if arrives else r.tokens_per_s, digits, page="below",
@@ -178,7 +181,8 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
         Column(A_MONTH, lambda r: r.dollars_per_month, dollars),
         Column("$ an hour", lambda r: r.dollars_per_hour, dollars, page="below", screen="hidden"),
         Column(PRICE, lambda r: r.dollars_per_million, dollars),
-        Column(HOLD, lambda r: room(r) or ("-" if has_room else None), screen="hidden"),
+        Column(HOLD, lambda r: room(r) or ("-" if has_room else None), screen="hidden",
+               short="hold to"),
         Column("most a second", lambda r: None if has_room else r.request_rate and r.largest_rate, digits,
                short="most requests/s"),
         Column("largest load", lambda r: None if arrives else r.tpot_ms and r.largest_concurrency,
@@ -186,7 +190,7 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
     ]  # fmt: skip
 
 
-def _judged_columns(asked: ServingQuestion) -> Iterator[Column]:
+def _judged_columns(asked: ServingQuestion, rows: Sequence[ServingConfig]) -> Iterator[Column]:
     """The times and speeds that limits are of, each with its interval and its verdict."""
     at, least = asked.percentile, asked.min_tokens_per_s
     of = "" if at is None else f" P{at}"
@@ -194,10 +198,11 @@ def _judged_columns(asked: ServingQuestion) -> Iterator[Column]:
     def judged(index: int) -> Callable[[ServingConfig], float | None]:
         return lambda r: None if r.tpot_ms is None or r.saturated else r.judged(at)[index][0]
 
-    def ends(index: int) -> Column:
-        name = f"{percent(asked.coverage)} between"
-        return Column(name, lambda r: None if r.saturated else r.judged(at)[index][1],
-                      lambda e: between(*e), page="below", screen="brackets")  # fmt: skip
+    def columns_of(head: str, index: int) -> Iterator[Column]:
+        return time_columns(
+            f"{head}{of}", judged(index), rows, f"{percent(asked.coverage)} between",
+            lambda r: r.judged(at)[index][1], page="below", screen="brackets",
+        )  # fmt: skip
 
     def limit_column(time: str, limit: float | None, name: str, words: str = "") -> Column:
         def value(row: ServingConfig) -> str | None:
@@ -209,9 +214,9 @@ def _judged_columns(asked: ServingQuestion) -> Iterator[Column]:
         return Column(f"{name} {words}", value, page="front", short=words)
 
     token = judged(0)
-    yield from (Column(f"first token{of}", judged(1), milliseconds), ends(1))
+    yield from columns_of("first token", 1)
     yield limit_column("ttft", asked.max_ttft_ms, f"first token{of}")
-    yield from (Column(f"per token{of}", token, milliseconds), ends(0))
+    yield from columns_of("per token", 0)
     if least is None:
         yield limit_column("tpot", asked.max_tpot_ms, f"token{of}")
     yield Column(SPEED, lambda r: 1e3 / ms if (ms := token(r)) else None, digits, short="tokens/s")
@@ -239,7 +244,7 @@ def facts(row: ServingConfig, answer: ServingAnswer) -> Iterator[tuple[str, str]
             f"{dollars(usd)} an hour, {a_month(row)}, {million} a million output tokens",
         )
     (token, _), (first, _) = both = row.judged(asked.percentile)
-    ends = [f", {percent(asked.coverage)} between {between(*e)}" if e else "" for _, e in both]
+    ends = [f", {percent(asked.coverage)} between {between(*e, ms)}" if e else "" for ms, e in both]
     yield f"First token{at}", milliseconds(first) + ends[1]
     yield f"Tokens/s a request{at}", f"{digits(1e3 / token)} ({milliseconds(token)} each{ends[0]})"
     if row.headroom_rate is not None:

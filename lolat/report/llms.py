@@ -70,10 +70,15 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
 def after_lines(found: ComparedModels) -> Iterator[str]:
     """The words of the table explained, prices, and the devices left out."""
     rows = [row for some in found.loads.values() for row in some.values()]
+    for some in found.loads.values():
+        if dear := dear_rows(found, some):
+            each = ", ".join(f"{plain(name)} ({a_month(row)})" for name, row in dear.items())
+            of = at_load(next(iter(dear.values())), not found.by_load)
+            yield f"Left out{of}, at over {DEAR:g} times the price of the cheapest: {each}."
     yield from table_legend(rows, found.asked)
     if any(row.headroom_rate for row in rows):
         by = "the predicted times" if found.asked.sure is None else "the ends of the intervals"
-        yield f"limits hold to: the most requests/s within the limits, by {by}."
+        yield f"hold to: the most requests/s within the limits, by {by}."
     if any(row.is_idle for row in rows):
         yield (
             "busy: only nearly idle GPUs keep the limits, which is no sensible number: higher limits "
@@ -197,15 +202,44 @@ def _same_price(best: str, rows: Mapping[str, ServingConfig]) -> str:
     return f"; the same price: {', '.join(same)}" * bool(same)
 
 
+def _surest(
+    found: ComparedModels, rows: Mapping[str, ServingConfig]
+) -> tuple[str, ServingConfig] | None:
+    """The cheapest device that surely keeps the limits under the load of rows, with its row; None if none
+    does, or without limits, or if all are sure.
+    """
+    if not found.asked.has_limits or found.asked.sure is not None:
+        return None
+    sure = found.sure_rows(rows)
+    name = found.leaders(sure)["cheapest"]
+    return None if name is None else (name, sure[name])
+
+
 def _surely_cheapest(found: ComparedModels, rows: Mapping[str, ServingConfig]) -> str:
     """The cheapest device that surely keeps the limits under the load of rows."""
-    sure = found.sure_rows(rows)
-    best = found.leaders(sure)["cheapest"]
-    if best is None:
+    if (surest := _surest(found, rows)) is None:
         return "Surely: no row."
-    words = f"{plain(best)}, {sure[best].gpus_words}, {price_of(sure[best])}"
-    outside = EXTRAPOLATED * (sure[best].in_domain is False)
-    return f"Surely: {words}{outside}{_same_price(best, sure)}."
+    name, row = surest
+    outside = EXTRAPOLATED * (row.in_domain is False)
+    same = _same_price(name, found.sure_rows(rows))
+    return f"Surely: {plain(name)}, {row.gpus_words}, {price_of(row)}{outside}{same}."
+
+
+FEW_ROWS = 6
+"""The most devices of which all are shown."""
+DEAR = 5.0
+"""Rows that cost more than so many times the cheapest are no choice."""
+
+
+def dear_rows(found: ComparedModels, rows: Mapping[str, ServingConfig]) -> dict[str, ServingConfig]:
+    """Return the rows of many under one load that cost more than DEAR times the cheapest, by device; none
+    where each GPU is as busy as it can be, as a dear one is faster then.
+    """
+    best = rows.get(found.leaders(rows)["cheapest"] or "")
+    if best is None or best.request_rate is None or len(rows) <= FEW_ROWS:
+        return {}
+    most = DEAR * (best.dollars_per_hour or math.inf)
+    return {n: row for n, row in rows.items() if (row.dollars_per_hour or 0.0) > most}
 
 
 def unpriced_lines(found: ComparedModels) -> Iterator[str]:
@@ -282,12 +316,21 @@ def leads(found: ComparedModels, rows: Mapping[str, ServingConfig], name: str) -
 
 
 def compared_table(found: ComparedModels) -> ReportTable:
-    """The best row of each model under each load, by load and price, and which leads."""
+    """The best row of each model under each load, by load and price, and which leads, with the cheapest
+    that surely keeps the limits, and without those of `dear_rows`.
+    """
     rows, names, told = list[ServingConfig](), dict[int, str](), dict[int, str]()
     for best in found.loads.values():
-        for name in by_price(found, best):
-            rows.append(row := best[name])
-            names[id(row)], told[id(row)] = name, leads(found, best, name)
+        dear, sure = dear_rows(found, best), _surest(found, best)
+        shown = [n for n in by_price(found, best) if n not in dear]
+        names |= {id(best[name]): name for name in shown}
+        told |= {id(best[name]): leads(found, best, name) for name in shown}
+        listed = [best[name] for name in shown]
+        if sure and id(sure[1]) not in names:
+            name, row = sure
+            names[id(row)], told[id(row)] = name, row_words(row, "surely the cheapest")
+            listed.append(row)
+        rows += sorted(listed, key=lambda row: row.dollars_per_million or math.inf)
     remark = Column("remark", lambda row: told[id(row)], is_text=True, page="front")
     return ReportTable([*_columns_of(found, names, rows), remark], rows, stacked=True)
 

@@ -118,7 +118,11 @@ def _table(table: ReportTable) -> str:
 
     heads, *texts = table.on_screen
     rows = (row("td", cells, n in table.marked) for n, cells in enumerate(texts))
-    return f"<table><thead>{row('th', heads)}</thead><tbody>{''.join(rows)}</tbody></table>"
+    told = in_python("; ".join(table.told))
+    caption = element("caption", told, style="text-align: left") * bool(told)
+    return (
+        f"<table>{caption}<thead>{row('th', heads)}</thead><tbody>{''.join(rows)}</tbody></table>"
+    )
 
 
 # ---- Tables of pandas

@@ -23,6 +23,7 @@ from lolat.device.prediction import (
 from lolat.device.ranking import by_assumed_host, cheapest, errors_of, fastest
 from lolat.device.summary import headline, known_by, not_alike
 from lolat.graph.memory import parameters
+from lolat.hardware.prices import price_list
 from lolat.io.results import topic
 from lolat.report.ranked import (
     MOST_NOTES,
@@ -49,13 +50,8 @@ def per_second(prediction: Prediction) -> str:
 
 def latency(prediction: Prediction) -> str:
     """The latency and its interval."""
-    interval = interval_words(prediction.interval_ms, prediction.coverage)
-    return f"{time_words(prediction)}, {interval}"
-
-
-def time_words(prediction: Prediction) -> str:
-    """The latency in the unit of its interval: "2.91 ms", "9.08 s"."""
-    return milliseconds(prediction.latency_ms, max(prediction.interval_ms or (0.0,)))
+    interval = interval_words(prediction.interval_ms, prediction.coverage, prediction.latency_ms)
+    return f"{milliseconds(prediction.latency_ms)}, {interval}"
 
 
 def counts_words(prediction: Prediction) -> str:
@@ -262,7 +258,9 @@ def table_of_predictions(
     if limits and "likely" in {limits.kept(p) for p in predictions}:
         yield "likely: the time keeps the limit, perhaps barely; its whole interval does not (--sure 90)"
     yield from best_lines(predictions, limits)
-    yield from _rented(predictions if is_priced else [], most_notes)
+    if any(p.query.fastest_of for p in predictions):
+        yield "Each device in its fastest precision: one for all is --precision NAME"
+    yield from _rented(predictions if is_priced else [])
     noted = [*_noted(predictions)]
     able = [p for p in predictions if not limits or limits.kept(p) in ("yes", "likely")]
     best = (fastest(able), cheapest(able)) if len({p.device for p in predictions}) > 1 else ()
@@ -449,16 +447,16 @@ def _with_one_host(best: str, priced: Mapping[str, Prediction]) -> str:
     return said * (other != best and bool(waits))
 
 
-def _rented(predictions: Sequence[Prediction], most: float) -> Iterator[str]:
-    """A line on the prices an hour, if a device has one and room; of at most `most` with the instance."""
+def _rented(predictions: Sequence[Prediction]) -> Iterator[str]:
+    """A line on the prices an hour, with the instances and the price list, if a device has one and room."""
+    priced = _with_price(predictions)
     rented = [
-        f"{name}: {p.instance}, ${digits(p.price_per_hour or 0.0)}"
-        for name, p in _with_price(predictions).items()
+        f"{name}: {p.instance}, ${digits(p.price_per_hour or 0.0)}" for name, p in priced.items()
     ]
-    if len(rented) > most:
-        rented = [f"{name} ${digits(price)}" for name, price in by_hour(predictions)]
+    lists = dict.fromkeys(plain(price_list(p.prices).prices) for p in priced.values())
     if rented:
-        yield f"Prices per hour, device always busy: {'; '.join(rented)} (yours: --prices FILE)"
+        of = "".join(f" in {name}" for name in lists)
+        yield f"Prices per hour{of}, device always busy: {'; '.join(rented)} (yours: --prices FILE)"
 
 
 def by_hour(predictions: Sequence[Prediction]) -> list[tuple[str, float]]:

@@ -10,7 +10,7 @@ from lolat.nas.fewshot import SAMPLES
 from lolat.nas.limits import surely_best
 from lolat.report.prediction import memory_cell, mostly, note_lines, range_words
 from lolat.report.ranked import MOST_NOTES, grouped_notes
-from lolat.report.tables import Column, Part, ReportTable
+from lolat.report.tables import Column, Part, ReportTable, time_columns
 from lolat.units import between, byte_size, milliseconds, plain
 
 LISTED = 20
@@ -91,8 +91,10 @@ def _of_device(result: SearchResult, place: int) -> Iterator[Column]:
     each = [of(candidate) for candidate in result.front]
     coverage = each[0].coverage
     sure = _sure_of(coverage)
-    yield Column(f"latency{_on(result, place)}", lambda c: of(c).latency_ms, milliseconds)
-    yield Column(sure, lambda c: of(c).interval_ms, lambda ends: between(*ends))
+    head = f"latency{_on(result, place)}"
+    yield from time_columns(
+        head, lambda c: of(c).latency_ms, result.front, sure, lambda c: of(c).interval_ms
+    )
     yield Column("measured range", lambda c: mostly(of(c)) + range_words(of(c)), is_text=True)
     if any(one.host_bound for one in each):
         yield Column("host-bound", lambda c: "yes" if of(c).host_bound else "no", is_text=True)
@@ -104,8 +106,7 @@ def _summary(result: SearchResult) -> Iterator[str]:
     best, within = result.front[-1], result.budget_words()
     each, latencies = _each(best), []
     for place, one in enumerate(each):
-        ends = "" if one.interval_ms is None else f" ({between(*one.interval_ms)})"
-        latencies.append(f"{milliseconds(one.latency_ms)}{ends}{_on(result, place)}")
+        latencies.append(_time_words(one) + _on(result, place))
     devices = [result.device, *(one.device for one in result.others)]
     places = [plain(d) for d, one in zip(devices, each, strict=True) if one.in_domain is False]
     on = f" on {' and '.join(places)}" * bool(result.others)
@@ -128,13 +129,19 @@ def _summary(result: SearchResult) -> Iterator[str]:
     if surest is not None and result.front[surest] is not best:
         sure = result.front[surest]
         ends = " and ".join(
-            f"{milliseconds(one.latency_ms)} ({between(*one.interval_ms)}){_on(result, place)}"
+            _time_words(one) + _on(result, place)
             for place, one in enumerate(_each(sure))
             if one.interval_ms
         )
         yield f"Surely{within}: {_named(sure)}, {ends}, score {sure.score:.6g}"
     if result.improving:
         yield "The best score still rose in the last tenth of the candidates: more --candidates may help"
+
+
+def _time_words(one: FrontCandidate | OnDevice) -> str:
+    """A latency, and its interval in brackets: "2.91 ms (2.64 .. 3.19)"."""
+    ends = f" ({between(*one.interval_ms, one.latency_ms)})" if one.interval_ms else ""
+    return milliseconds(one.latency_ms) + ends
 
 
 def _late(result: SearchResult, place: int, limit: float) -> Iterator[str]:
@@ -183,12 +190,11 @@ OUTSIDE: dict[tuple[Place, ...], str] = {
 def best_lines(result: Ranking) -> Iterator[Part]:
     """Lines that show the best."""
     yield from _heading(result)
+    listed, sure = result.best[:LISTED], _sure_of(result.coverage)
     columns = [
-        Column("latency", lambda c: c.latency_ms, milliseconds),
-        Column(_sure_of(result.coverage), lambda c: c.interval_ms, lambda ends: between(*ends)),
+        *time_columns("latency", lambda c: c.latency_ms, listed, sure, lambda c: c.interval_ms),
         Column("candidate", _named, is_text=True),
     ]
-    listed = result.best[:LISTED]
     if len(listed) < result.within:
         yield f"the {len(listed)} fastest:"
     yield ReportTable(columns, listed)
@@ -198,7 +204,9 @@ def best_lines(result: Ranking) -> Iterator[Part]:
         yield ReportTable(columns, result.nearest)
         yield ""
     if result.interval_ms is not None and result.coverage is not None:
-        sure = f"{_sure_of(result.coverage)} {between(*result.interval_ms)}"
+        sure = (
+            f"{_sure_of(result.coverage)} {between(*result.interval_ms, result.best[0].latency_ms)}"
+        )
         first = milliseconds(result.best[0].latency_ms)
         outside = OUTSIDE.get(range_of(result.in_domain, result.host_bound), "")
         yield f"the fastest: {first}, {sure}{outside}"

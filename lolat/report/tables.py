@@ -18,7 +18,7 @@ from typing import Any, Literal
 from lolat.io.results import answers_of
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
-from lolat.units import plain
+from lolat.units import between, milliseconds, plain
 
 UNLIMITED = 100_000
 """Characters of a line in a file or a pipe."""
@@ -34,7 +34,8 @@ def screen_width() -> int:
 Page = Literal["shown", "hidden", "spare", "below", "front", "varied"]
 """A column on a page. shown; hidden; spare: left out of a narrow card; below: a second line in the
 cells of the column to its left; front: right after the first column; varied: if all rows have the same
-text, in the caption instead, and then its `below` column is left out."""
+text, in the caption instead, on a screen in a line before the table, and then its `below` column is left
+out."""
 Screen = Literal["shown", "hidden", "brackets"]
 """A column in a terminal: shown; hidden; in brackets after the cells of the column to its left."""
 
@@ -86,11 +87,13 @@ class ReportTable:
 
     @cached_property
     def shown(self) -> list[tuple[int, Column]]:
-        """The columns of a terminal, with their positions; those whose cells are all empty are left out."""
+        """The columns of a terminal, with their positions, without those that are all empty, or `same`."""
         return [
             (i, column)
             for i, column in enumerate(self.columns)
-            if column.screen == "shown" and any(row[i] for row in self.cells)
+            if column.screen == "shown"
+            and any(row[i] for row in self.cells)
+            and (i, column) not in self.same
         ]
 
     @cached_property
@@ -125,11 +128,17 @@ class ReportTable:
             (i, c) for i, c in varied if self.cells[1:] and len({r[i] for r in self.cells}) == 1
         ]
 
+    @property
+    def told(self) -> list[str]:
+        """The head and the text of each column that is the same in all rows: "batch: 64"."""
+        return [f"{column.head}: {text}" for i, column in self.same if (text := self.cells[0][i])]
+
     def lines(self) -> list[str]:
         """The table for a screen, with two blanks between its columns; marked rows are bold red.
 
-        The line of heads is left out where all are empty. If a line is too long for the screen, texts are
-        cut and end in an ellipsis; numbers and whole columns never are.
+        A line before it has what is the same in all rows. The line of heads is left out where all are
+        empty. If a line is too long for the screen, texts are cut and end in an ellipsis; numbers and whole
+        columns never are.
         """
         shown, (heads, *rows) = self.shown, self.on_screen
         widths = {i: max(len(row[i]) for row in (heads, *rows)) for i, _ in shown}
@@ -154,12 +163,12 @@ class ReportTable:
         bold, usual = ("\x1b[1;31m", "\x1b[0m") if is_styled else ("", "")
         lines = map(line, rows)
         body = [f"{bold}{one}{usual}" if n in self.marked else one for n, one in enumerate(lines)]
-        return [line(heads), *body] if any(heads) else body
+        told = ["; ".join(map(plain, self.told))] * bool(self.told)
+        return [*told, line(heads), *body] if any(heads) else body
 
     def html(self, caption: str) -> str:
         """The table as HTML, in a box that scrolls; a column whose cells are all empty is left out."""
-        told = [f"{column.head}: {text}" for i, column in self.same if (text := self.cells[0][i])]
-        caption = "; ".join([caption, *told])
+        caption = "; ".join([caption, *self.told])
         heads = _html_row(self._html_cells([column.head for column in self.columns]), "col")
         shown = [column.head for _, column in self.on_page if column.page != "below"]
         heads_of = shown if self.stacked else ()
@@ -230,6 +239,34 @@ def _html_row(cells: Sequence[tuple[str, str]], scope: str, heads: Sequence[str]
         for tag, head, (classes, content) in zip(tags, named, cells, strict=True)
     )
     return f"<tr>{''.join(written)}</tr>"
+
+
+LEAST_IN_SECONDS = 100.0
+"""The shortest time, in ms, that keeps three digits in seconds."""
+
+
+def time_columns(
+    head: str,
+    time: Callable[[Any], float | None],
+    rows: Iterable[Any],
+    sure: str = "",
+    ends: Callable[[Any], Sequence[float] | None] = lambda row: None,
+    **about: Any,
+) -> Iterator[Column]:
+    """A column of times of rows, in ms, and one headed `sure` of the ends of their intervals.
+
+    An interval has the unit of its time, and all times are in that of the longest, unless the shortest
+    would lose digits. `about`: other fields of the second column.
+    """
+    times = [ms for row in rows if (ms := time(row)) is not None]
+    longest = max(times, default=0.0) if min(times, default=0.0) >= LEAST_IN_SECONDS else 0.0
+
+    def both(row: Any) -> tuple[float, float, float] | None:
+        its, ms = ends(row), time(row)
+        return None if its is None or ms is None else (its[0], its[1], ms)
+
+    yield Column(head, time, lambda ms: milliseconds(ms, longest))
+    yield Column(sure, both, lambda its: between(its[0], its[1], its[2], longest), **about)
 
 
 def ends_of(form: Callable[[float], str]) -> Callable[[Sequence[float]], str]:

@@ -51,7 +51,7 @@ def smallest_update(
         return (
             (choice.device, choice.way) == (of_best.device, of_best.way)
             and (option.dollars or math.inf) <= ALIKE * (best.dollars or 0.0)
-            and limits.keeps(option.total_s or 0.0, option.dollars)
+            and option.keeps(limits)
             and VERDICTS.index(verdict(option, limits)) <= VERDICTS.index(verdict(best, limits))
         )
 
@@ -80,7 +80,7 @@ def _best(
     options: Sequence[TrainingPrediction], limits: TrainingLimits, worth: Worth
 ) -> TrainingPrediction | None:
     """Return the least option within limits; the least that is sure, if that is little worse."""
-    kept = [o for o in options if limits.keeps(o.total_s or 0.0, o.dollars)]
+    kept = [o for o in options if o.keeps(limits)]
     best, sure = min(kept, key=worth, default=None), surest(kept, limits, worth)
     return sure if best and sure and worth(sure)[0] <= LITTLE * worth(best)[0] else best
 
@@ -94,7 +94,7 @@ def surest(
 
 
 NO_PRICE = "no price"
-VERDICTS = ("yes", "likely", "unlikely", NO_PRICE, "NO")
+VERDICTS = ("yes", "likely", "unlikely", NO_PRICE, "not known", "NO")
 
 
 def verdict(option: TrainingPrediction, limits: TrainingLimits) -> str:
@@ -104,9 +104,11 @@ def verdict(option: TrainingPrediction, limits: TrainingLimits) -> str:
     """
     words = ["yes"]
     if limits.max_hours is not None and option.total_s is not None:
-        words.append(within_limit(option.total_s, option.interval_s, 3600 * limits.max_hours))
+        most_s = 3600 * limits.max_hours
+        words.append(within_limit(option.total_s, option.interval_s, most_s, limits.sure))
     if limits.max_dollars is not None and option.dollars is not None:
-        words.append(within_limit(option.dollars, option.dollars_interval, limits.max_dollars))
+        ends = option.dollars_interval
+        words.append(within_limit(option.dollars, ends, limits.max_dollars, limits.sure))
     elif limits.max_dollars is not None and option.rented is None and option.fits is not False:
         words.append(NO_PRICE)
     return max(words, key=VERDICTS.index)

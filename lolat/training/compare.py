@@ -68,6 +68,7 @@ class Costs(Limited):
     offer: Choice | None = None
     without_checkpointing: Choice | None = None
     channels_last: Mapping[str, float] = field(default_factory=dict)
+    sure: bool = False
 
     @property
     def data(self) -> str:

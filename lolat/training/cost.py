@@ -72,9 +72,9 @@ class Cost(Limited):
 
     `options`: an answer for each number of devices, in the order asked for. `cheapest`: the number of
     devices that costs least within `max_hours` and `max_dollars`; one whose whole interval is within them,
-    if it costs at most 5 % more. `fastest`: the fastest within `max_dollars`, likewise. `frontier`: those
-    that no other beats in both time and money. `prices`: the source of the price. Without samples, a price
-    or enough memory these are None or empty.
+    if it costs at most 5 % more; if `sure`, only such a one. `fastest`: the fastest within `max_dollars`,
+    likewise. `frontier`: those that no other beats in both time and money. `prices`: the source of the
+    price. Without samples, a price or enough memory these are None or empty.
 
     `batch_size`: samples of a micro-batch, of which an iteration has `accumulate`. `tune`,
     `checkpointing`: as asked for; None: as the network says. `frozen_up_to`: the last block of frozen:N.
@@ -140,6 +140,7 @@ class Cost(Limited):
     is_auto: bool = False
     host_bound: bool = False
     padding: float = 0.0
+    sure: bool = False
     again: Again | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -343,7 +344,7 @@ def cost_on(
         numbers = run.most_devices(instances_of(rent(needed)))
     if largest and plan.available is None:
         raise no_memory(device.label)
-    limits = TrainingLimits(asked.max_hours, asked.max_dollars)
+    limits = TrainingLimits(asked.max_hours, asked.max_dollars, bool(asked.sure))
     at = partial(_option_at, rent=rent, limits=limits)
     groups = list[Group]()
     alike = tuple(k for k in numbers if k == 1), tuple(k for k in numbers if k > 1)  # have buckets
@@ -494,8 +495,8 @@ def option_of(
         return (option.total_s or option.iteration_ms) * option.rented.price_per_hour
 
     found = [*map(on, rental.offers_for(devices))]
-    kept = [o for o in found if limits.keeps(o.total_s or 0.0, o.dollars or 0.0)]
-    paid = [o for o in found if limits.of_money.keeps(o.total_s or 0.0, o.dollars or 0.0)]
+    kept = [o for o in found if o.keeps(limits)]
+    paid = [o for o in found if o.keeps(limits.of_money)]
     first, second = lambda o: o.iteration_ms, price
     if kept or not paid:
         first, second = second, first

@@ -15,6 +15,10 @@ NOTICED = 0.0005
 """The least saving of a larger update that is told: 0.1 % as it is printed."""
 MOST_ROWS = 20
 """The most rows of a table that shows all."""
+FEW_ROWS = 12
+"""The most rows of a table that shows dear ones."""
+DEAR = 2.0
+"""Rows that cost more than so many times the cheapest are dear."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +26,15 @@ class Listing:
     """The rows that are shown, and the numbers of others.
 
     `less`: without data, rows with less of it than their device's best; `beaten`: rows that another is both
-    faster and cheaper than, and that are not the cheapest of their device; `beyond`: rows surely beyond the
+    faster and cheaper than, and that are not the cheapest of their device; `dear`: the cheapest of their
+    device, but DEAR, and another is both faster and cheaper; `beyond`: rows surely beyond the
     limits, which are all rows of the devices `lost`.
     """
 
     shown: Sequence[CostRow]
     less: int = 0
     beaten: int = 0
+    dear: int = 0
     beyond: int = 0
     lost: tuple[str, ...] = ()
 
@@ -49,8 +55,9 @@ def ranked(costs: Costs) -> list[CostRow]:
 def listing_of(costs: Costs, rows: Sequence[CostRow]) -> Listing:
     """Choose the rows to show, all up to MOST_ROWS of them.
 
-    Of more rows: those that none is both faster and cheaper than, and the cheapest of each device; of rows
-    beyond the limits the best alone; without data the row of each device with the most of it.
+    Of more rows: those that none is both faster and cheaper than, and the cheapest of each device, of more
+    than FEW_ROWS unless it is dear; of rows beyond the limits the best alone; without data the row of each
+    device with the most of it.
     """
     if len(rows) > MOST_ROWS and not costs.frontier and rows[0][1].within_limits:
         most = {short_name(row[0].device): row for row in reversed(rows)}
@@ -65,11 +72,16 @@ def listing_of(costs: Costs, rows: Sequence[CostRow]) -> Listing:
     )
     within = [n for n in order if verdicts[n] != "NO" or choices[n] in bests]
     least = {short_name(choices[n].device): n for n in reversed(within)}
-    kept = {n for n in within if choices[n] in {*costs.frontier, *bests}} | {*least.values()}
+    best = {n for n in within if choices[n] in {*costs.frontier, *bests}}
+    kept = best | {*least.values()}
+    limit = DEAR * ((costs.cheapest and costs.cheapest.dollars) or math.inf)
+    is_long = len(kept) > FEW_ROWS
+    dear = {n for n in kept - best if is_long and (choices[n].dollars or 0.0) > limit}
     devices = dict.fromkeys(short_name(c.device) for c in choices)
     return Listing(
-        [rows[n] for n in sorted(kept)],
+        [rows[n] for n in sorted(kept - dear)],
         beaten=len(within) - len(kept),
+        dear=len(dear),
         beyond=len(rows) - len(within),
         lost=tuple(name for name in devices if name not in least),
     )

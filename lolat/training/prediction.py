@@ -78,6 +78,20 @@ class TrainingPrediction:
         number = self.rented.instances if self.rented and self.rented.instance_type else 1
         return None if number == 1 and self.link in (CLUSTER, UNKNOWN_NETWORK) else number
 
+    def judged(self, sure: bool = False) -> tuple[float, float | None]:
+        """The seconds and the US$ of the data by which limits are kept: as predicted, or if `sure` the
+        upper ends of their intervals, infinite without one.
+        """
+        if not sure or self.total_s is None:
+            return self.total_s or 0.0, self.dollars
+        _, seconds = self.interval_s or (0.0, math.inf)
+        _, usd = self.dollars_interval or (0.0, math.inf)
+        return seconds, None if self.dollars is None else usd
+
+    def keeps(self, limits: TrainingLimits) -> bool:
+        """Return True if the option is within the limits."""
+        return limits.keeps(*self.judged(limits.sure))
+
     def bought(self, limits: TrainingLimits, rented: Rented | None = None) -> TrainingPrediction:
         """Add the rented instances and their price by the second; without data, what the limits allow."""
         found, price = replace(self, rented=rented), rented.price_per_hour if rented else None
@@ -100,16 +114,17 @@ class Limited(Result):
 
     max_hours: float | None
     max_dollars: float | None
+    sure: bool
     timed: list[TrainingPrediction]
 
     @property
     def limits(self) -> TrainingLimits:
-        """The longest time and the most money."""
-        return TrainingLimits(self.max_hours, self.max_dollars)
+        """The longest time and the most money, and whether they must surely be kept."""
+        return TrainingLimits(self.max_hours, self.max_dollars, self.sure)
 
     def within(self) -> list[TrainingPrediction]:
         """Return the options within the limits."""
-        return [o for o in self.timed if self.limits.keeps(o.total_s or 0.0, o.dollars)]
+        return [o for o in self.timed if o.keeps(self.limits)]
 
     @property
     def missed(self) -> str:
@@ -127,9 +142,10 @@ def check_limits(answer: Limited, offered: str = "") -> None:
     limits, timed = answer.limits, answer.timed
     if not answer.missed:
         return
-    given = " and ".join(arg(name) for name, value in asdict(limits).items() if value is not None)
-    fastest = min(o.total_s or 0.0 for o in timed)
-    cheapest = min((o.dollars for o in timed if o.dollars is not None), default=None)
+    given = " and ".join(arg(name) for name, value in asdict(limits).items() if value)
+    ends, up_to = [o.judged(limits.sure) for o in timed], "up to " * limits.sure
+    fastest = min(seconds for seconds, _ in ends)
+    cheapest = min((usd for _, usd in ends if usd is not None), default=None)
     helps = "expected more devices (--replicas), or a higher limit"
     if not limits.of_money.keeps(fastest, cheapest):
         data = "samples" if timed[0].tokens_per_s is None else "tokens"
@@ -141,9 +157,10 @@ def check_limits(answer: Limited, offered: str = "") -> None:
     one, another = ("it", "it") if len(timed) == 1 else ("the fastest", "the cheapest")
     costs = "no price is known"
     if cheapest is not None:
-        costs = f"{another} costs {dollars(cheapest)}"
+        costs = f"{another} costs {up_to}{dollars(cheapest)}"
     raise AnswerIsNo(
-        f"nothing here is{limits.words()} ({given}): {one} takes {duration(fastest)}, {costs}; {helps}"
+        f"nothing here is{limits.words()} ({given}): {one} takes {up_to}{duration(fastest)}, {costs}; "
+        f"{helps}"
     )
 
 

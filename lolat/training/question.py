@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lolat.device.question import RunAs, several
 from lolat.errors import InputError, arg
 from lolat.hardware.rental import check_price
-from lolat.parameters import PARAMETERS, check_given
+from lolat.parameters import PARAMETERS, check_given, surely
 
 if TYPE_CHECKING:
     from lolat.hardware.prices import Prices
@@ -23,8 +23,9 @@ class TrainingQuestion(RunAs):
 
     Of several devices each answers in its fastest precision and layout if `precision` is None or BEST.
     `input_size`: at which a network is read, of a decoder the tokens of a sequence. `prices`: a price list,
-    or the file of one, a CSV as SkyPilot's; None: the built-in one. InputError for two prices,
-    impossible limits, and another word than those of `checkpointing`.
+    or the file of one, a CSV as SkyPilot's; None: the built-in one. `sure`: the upper ends of the intervals
+    must be within the limits; a number is their coverage in percent, and becomes True. InputError for two
+    prices, impossible limits, and another word than those of `checkpointing`.
     """
 
     batch_size: int | str | Sequence[int | str]
@@ -49,9 +50,11 @@ class TrainingQuestion(RunAs):
     price_per_hour: float | None = None
     prices: str | Prices | None = None
     input_size: InputSize = None
+    sure: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_sure()
         if self.global_batch_size is not None:
             check_given(global_batch_size=self.global_batch_size)
             if self.accumulate is not None:
@@ -79,6 +82,24 @@ class TrainingQuestion(RunAs):
         ways = filter(None, several(self.checkpointing))
         words = tuple(dict.fromkeys(map(PARAMETERS["checkpointing"].choice, ways)))
         object.__setattr__(self, "checkpointing", words if words[1:] else "".join(words) or None)
+
+    def _check_sure(self) -> None:
+        """Take the coverage from `sure`; InputError without a limit, or without data."""
+        sure, coverage = surely(self.sure, self.coverage)
+        object.__setattr__(self, "sure", sure)
+        object.__setattr__(self, "coverage", coverage)
+        if not sure:
+            return
+        if self.max_hours is self.max_dollars is None:
+            limits = f"{arg('max_hours')} and {arg('max_dollars')}"
+            words = f"{arg('sure')} is for {limits}; leave it out, or give one of them"
+            raise InputError(words, code="sure")
+        if self.samples is self.tokens is None:
+            raise InputError(
+                f"{arg('sure')} without {arg('samples')} or {arg('tokens')}: expected the data whose time "
+                "is limited; leave it out for the data within a limit, with its interval",
+                code="sure",
+            )
 
     @property
     def recomputed(self) -> str | None:

@@ -116,20 +116,29 @@ class TrainingRun:
 
 @dataclass(frozen=True)
 class TrainingLimits:
-    """The longest time and the most money that training may take; None: any."""
+    """The longest time and the most money that training may take; None: any.
+
+    `sure`: the upper ends of the intervals must be within them, not the predicted values alone.
+    """
 
     max_hours: float | None = None
     max_dollars: float | None = None
+    sure: bool = False
 
     @property
     def of_money(self) -> TrainingLimits:
         """The limit of money alone, which applies to the fastest."""
         return replace(self, max_hours=None)
 
+    @property
+    def of_time(self) -> TrainingLimits:
+        """The limit of time alone."""
+        return replace(self, max_dollars=None)
+
     def each(self) -> tuple[TrainingLimits, ...]:
         """The limit of time and the limit of money, each alone; without limits the object itself."""
-        apart = TrainingLimits(self.max_hours), TrainingLimits(max_dollars=self.max_dollars)
-        return tuple(one for one in apart if one != TrainingLimits()) or (self,)
+        apart = self.of_time, self.of_money
+        return tuple(one for one in apart if one.max_hours or one.max_dollars) or (self,)
 
     def hours_of(self, price_per_hour: float | None) -> float | None:
         """The hours that so many US$ an hour leave; None without a limit, or of money without a price."""
@@ -145,8 +154,11 @@ class TrainingLimits:
             self.max_dollars is None or (price is not None and price <= self.max_dollars)
         )
 
-    def words(self, before: str = " within") -> str:
-        """Return the limits behind the words `before`; "" without limits."""
+    def words(self, before: str = "") -> str:
+        """Return the limits behind the words `before`, else "within", or "surely within"; "" without
+        limits.
+        """
+        before = before or f"{' surely' * self.sure} within"
         words = [] if self.max_hours is None else [f"{self.max_hours:g} h"]
         words += [] if self.max_dollars is None else [f"${self.max_dollars:g}"]
         return f"{before} {', '.join(words)}" if words else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from itertools import zip_longest
 from math import inf
 from shlex import join
@@ -57,7 +56,7 @@ from lolat.report.llms import (
 from lolat.report.prediction import cheapest_lines, fastest_lines
 from lolat.report.ranked import assumed_hosts, left_out_lines
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
-from lolat.report.tables import Column, ReportTable
+from lolat.report.tables import ReportTable
 from lolat.training.alternatives import offered
 from lolat.training.choice import Choice
 from lolat.training.compare import Costs, check_room, costs_of, joined, with_modes
@@ -364,17 +363,10 @@ def _llm(form: Form, question: Values, device: ListedDevice, decoder: Decoder) -
 
 
 def _on_page(table: ReportTable) -> ReportTable:
-    """The rows of one device for a card: whole requests in one unit, and under a rate the price of tokens
-    below that of a month.
-    """
-    columns = list[Column]()
-    for column in table.columns:
-        if column.head.startswith("whole request"):
-            longest = max((column.value(row) or 0.0 for row in table.rows), default=0.0)
-            column = replace(column, form=partial(milliseconds, longest=longest))
-        elif column.head == PRICE and table.rows[0].request_rate is not None:
-            column = replace(column, page="below")
-        columns.append(column)
+    """The rows of one device for a card: under a rate the price of tokens is below that of a month."""
+    if table.rows[0].request_rate is None:
+        return table
+    columns = [replace(c, page="below") if c.head == PRICE else c for c in table.columns]
     return replace(table, columns=columns)
 
 

@@ -167,7 +167,6 @@ FASTEST = Field("precision", "Precision", BEST,
                 choices={BEST: "each device's fastest"} | _words("precision", "as measured"),
                 may_be_empty=True)  # fmt: skip
 OF_INFERENCE = replace(FASTEST, hint="fastest: of tf32, amp, fp16, bf16 and the measured precision")
-LIMITS = (Field("max_hours", "Limit of hours"), Field("max_dollars", "Limit of US$"))
 """The fields of the limits of a training."""
 RENTED = (
     Field("link_gbps", "Link of a device, Gbit/s", "", "empty: the usual one"),
@@ -177,6 +176,7 @@ RENTED = (
 """The fields of devices that are rented."""
 SURE = Field("sure", "Certainty, %", "", f"empty: the predicted time keeps the limit; {100 * COVERAGE:g}: "
              "so does the end of its interval")  # fmt: skip
+LIMITS = Field("max_hours", "Limit of hours"), Field("max_dollars", "Limit of US$"), SURE
 BATCH = Field("batch_size", "Batch sizes on each device", "64",
               "several with commas; auto: the smallest within 2 % of the best speed",
               parse=batch_on_each)  # fmt: skip
@@ -286,7 +286,7 @@ TABS = {
 }  # fmt: skip
 """Each tab by its view."""
 RARE = frozenset(["launch", "host_us", "channels_last", "accumulate", "mean_tokens", "link_gbps",
-                  "memory_gib", "price_per_hour"])  # fmt: skip
+                  "memory_gib", "price_per_hour", "sure"])  # fmt: skip
 """Fields that are folded away until one of them has a value."""
 SELDOM_SERVED = frozenset(["kv_dtype", "gpus", "cached_tokens", "expert_parallel",
                            "attention_data_parallel", "arrivals", "draft_tokens", "accepted",

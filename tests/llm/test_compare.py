@@ -195,6 +195,33 @@ def test_under_a_rate_only_a_limit_that_may_break_makes_prices_uncertain() -> No
         double = f"${60 / 3600 * 1e6 / 512:.2f} a million output tokens"
         words = f"one, 2 x 1 GPUs, $43,800 a month ($60.00 an hour, {double})"
         assert surely == [f"Surely: {words}."] * alike
+        table = compared_table(found)
+        names = [cells[0] for cells in table.cells]
+        assert names == (["one", "two", "one", "three"] if alike else ["one", "two", "three"])
+        remarks = [cells[-1] for cells in table.cells]
+        assert [word.startswith("surely the cheapest") for word in remarks] == [
+            alike and n == 2 for n in range(len(names))
+        ]
+
+
+def test_rows_of_many_that_are_far_dearer_are_told_in_a_line() -> None:
+    """Seven prices of one GPU; those above five times the lowest one."""
+    model = Model(files()["large"])
+    usd = dict(zip("abcdefg", (1.0, 1.5, 2.0, 3.0, 4.9, 5.1, 8.0), strict=True))
+
+    def at(price: float) -> Callable[..., ServingAnswer]:
+        return lambda config, **asked: model.llm(config, **asked | {"price_per_hour": price})
+
+    for names, dear in (("abcdefg", "fg"), ("aefg", "")):
+        found = compare(
+            {n: at(usd[n]) for n in names}, LARGE, request_rate=1.0, max_tpot_ms=1e4,
+            input_tokens=512, output_tokens=128,
+        )  # fmt: skip
+        shown = [cells[0] for cells in compared_table(found).cells]
+        assert shown == sorted(set(names) - set(dear))
+        told = [n for n in lines_of(compared_lines(found)) if n.startswith("Left out, at over 5 ")]
+        assert [re.findall(r"(\w) \(\$", line) for line in told] == [[*dear]] * bool(dear)
+        assert [row["name"] for row in found.rows()] == [*names]
 
 
 def test_a_gpu_that_computes_no_bfloat16_is_left_out_of_several(lolat: Command) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lolat.report import tables
-from lolat.report.tables import Column, ReportTable, write_csv
+from lolat.report.tables import Column, ReportTable, time_columns, write_csv
 
 
 def table_of(*heads: str, texts: str = "") -> list[Column]:
@@ -55,6 +56,45 @@ def test_intervals_are_in_brackets_behind_values_and_hidden_columns_are_not_show
     assert "<td" in table.html("caption")
     assert "4 .. 6" in table.html("caption")
     assert "long head" in table.html("caption")
+
+
+@pytest.mark.parametrize(
+    ("times", "shown"),
+    {
+        (240.0, 1790.0): ["240 ms (120 .. 480)", "1790 ms (895 .. 3580)"],
+        (240.0, 8000.0): ["240 ms (120 .. 480)", "8000 ms (4000 .. 16,000)"],
+        (240.0, 12_000.0): ["0.240 s (0.120 .. 0.480)", "12.0 s (6.00 .. 24.0)"],
+        (2.4, 12_000.0): ["2.40 ms (1.20 .. 4.80)", "12.0 s (6.00 .. 24.0)"],
+    }.items(),
+)
+def test_the_times_of_a_column_and_their_intervals_have_one_unit(
+    times: tuple[float, ...], shown: list[str]
+) -> None:
+    """That of the longest time, unless the shortest would lose digits."""
+
+    def ends(time: float) -> tuple[float, float]:
+        return time / 2, 2 * time
+
+    columns = time_columns("first token", lambda t: t, times, "ends", ends, screen="brackets")
+    _, *lines = ReportTable([*columns], times).lines()
+    assert [line.strip() for line in lines] == shown
+
+
+def test_what_is_the_same_in_all_rows_is_told_before_the_table() -> None:
+    columns = [replace(c, page="varied") for c in table_of("network", "batch", texts="0")]
+    columns += table_of("ms")
+    columns = [replace(c, value=lambda row, i=i: row[i]) for i, c in enumerate(columns)]
+    rows = [("ResNet50", 64, 29.1), ("ResNet50", 32, 15.0)]
+    assert ReportTable(columns, rows).lines() == [
+        "network: ResNet50",
+        "batch    ms",
+        "   64  29.1",
+        "   32  15.0",
+    ]
+    assert ReportTable(columns, rows[:1]).lines() == [
+        "network   batch    ms",
+        "ResNet50     64  29.1",
+    ]
 
 
 def test_a_csv_file_has_the_rows(tmp_path: Path) -> None:

@@ -14,11 +14,12 @@ from lolat.errors import AnswerIsNo, InputError
 from lolat.report.cost import cost_lines, cost_parts, costs_lines, costs_parts
 from lolat.report.cost_table import likely_words
 from lolat.report.tables import lines_of
+from lolat.training.choice import Choice
 from lolat.training.compare import joined
 from lolat.training.listing import best_row
 from lolat.training.prediction import check_limits
 from tests.cli.commands import Command
-from tests.training.several import asked, compared, listed, network
+from tests.training.several import GPUS, asked, compared, listed, network
 
 
 def test_limits_without_data_say_how_many_samples_they_buy() -> None:
@@ -194,11 +195,11 @@ def test_a_limit_has_a_column_among_several(lolat: Command, net: str) -> None:
     for limit, word in (*words, (low / 2, "NO")):
         done = lolat(*ask, limit)
         assert done.code == (0 if word in ("yes", "likely") else 3)
-        (row,) = (line for line in done.out.splitlines() if " p4-fp32 " in line)
+        (row,) = (line for line in done.out.splitlines() if line.startswith("p4-fp32 "))
         assert f"  {word}  " in row
         assert ("--sure 90" in done.out) == ("  likely  " in done.out)
         sure = lolat(*ask, limit, "--sure", 90)
-        (row,) = (line for line in sure.out.splitlines() if " p4-fp32 " in line)
+        (row,) = (line for line in sure.out.splitlines() if line.startswith("p4-fp32 "))
         assert f"  {'yes' if word == 'yes' else 'NO'}  " in row
 
 
@@ -239,6 +240,59 @@ def test_how_sure_a_longest_time_is_kept(lolat: Command, prices: str, net: str, 
         assert not any("too close to call" in line for line in lines)  # from itself
         assert len(cheapest) == (word in ("yes", "likely") and not one)
         assert [line for line in cheapest if "; likely: " in line] == cheapest * (word == "likely")
+
+
+@pytest.mark.parametrize("name", ["max_hours", "max_dollars"])
+def test_what_must_be_sure_keeps_the_limit_with_the_end_of_its_interval(
+    prices: str, name: str
+) -> None:
+    """By brute force over the options of the answer without a limit."""
+    ask = {"prices": prices, "samples": 10_000, "replicas": (1, 2)}
+    every = [o for c in compared(GPUS, "fp32", 64, **ask).answers for o in c.options]
+    ends = {
+        "max_hours": [o.interval_s and o.interval_s[1] / 3600 for o in every],
+        "max_dollars": [o.dollars_interval and o.dollars_interval[1] for o in every],
+    }[name]
+    for limit in sorted(filter(None, ends)):
+        able = [o for o, end in zip(every, ends, strict=True) if end and end <= 1.001 * limit]
+        found = compared(GPUS, "fp32", 64, **ask, sure=True, **{name: 1.001 * limit})
+        assert sorted(o.total_s or 0 for o in found.within()) == sorted(
+            o.total_s or 0 for o in able
+        )
+        if paid := [o.dollars for o in able if o.dollars is not None]:
+            assert found.cheapest is not None
+            assert found.cheapest.dollars == pytest.approx(min(paid), rel=0.021)  # ALIKE
+        printed = "\n".join(lines_of(costs_lines(found)))
+        assert "likely" not in printed
+        assert f"surely within {1.001 * limit:g}" in " ".join(printed.split()).replace("$", "")
+    with pytest.raises(AnswerIsNo, match="nothing here is surely within") as no:
+        check_limits(
+            compared(GPUS, "fp32", 64, **ask, sure=True, **{name: 0.99 * min(filter(None, ends))})
+        )
+    assert "up to" in str(no.value)
+
+
+def test_of_many_rows_those_at_twice_the_price_are_left_out() -> None:
+    """But for the Pareto front; --json has all."""
+    found = package.compare("timm:resnet50", 64, samples=10**6)
+    rows = [(Choice.of(c, o).dollars, Choice.of(c, o)) for c in found.answers for o in c.options]
+    _, table, _, after = costs_parts(found)
+    shown = [Choice.of(*row) for row in table.rows]
+    least = min(usd for usd, _ in rows if usd is not None)
+    assert {choice for choice in shown if (choice.dollars or 0) > 2 * least} <= {*found.frontier}
+    assert {*found.frontier} <= {*shown}
+    near = {choice.device for usd, choice in rows if usd is not None and usd <= 2 * least}
+    assert near <= {choice.device for choice in shown}
+    assert len(found.rows()) == len(rows) > len(shown)
+    (told,) = (line for line in after if line.startswith("Left out: "))
+    assert int(re.findall(r"(\d+) rows at over 2 times the price", told)[0]) > 0
+
+
+def test_a_number_that_must_be_sure_is_the_coverage(lolat: Command, net: str) -> None:
+    ask = ("cost", "a100-fp32", net, "--batch-size", 64, "--samples", 10**6, "--max-hours", 9)
+    sure, wide = lolat.answer(*ask, "--sure", 95), lolat.answer(*ask, "--coverage", 0.95)
+    assert (sure["sure"], wide["sure"], sure["coverage"]) == (True, False, 0.95)
+    assert sure["options"][0]["interval_s"] == wide["options"][0]["interval_s"]
 
 
 @pytest.mark.parametrize(("link_gbps", "is_near"), [(1e4, True), (0.5, False)])

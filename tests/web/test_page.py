@@ -439,7 +439,7 @@ def test_an_error_stands_at_its_field_and_the_others_stay(
 @pytest.mark.parametrize("view", TABS)
 def test_the_link_gives_the_same_view(page: Site, view: str) -> None:
     values = {"batch_size": "9", "samples": "4000", "sure": "80", "link_gbps": "25", "gpus": "2"}
-    values |= {"max_tpot_ms": "90"}  # of which it is sure
+    values |= {"max_tpot_ms": "90", "max_hours": "9"}  # of which it is sure
     values = {name: text for name, text in values.items() if name in TABS[view].every}
     asked = "?model=gpu" if TABS[view].subject.is_decoder else f"{BOTH}&input_size=64,64,3"
     page.get(f"{asked}&view={view}", **values)

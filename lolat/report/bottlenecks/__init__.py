@@ -33,7 +33,6 @@ from lolat.report.prediction import (
     per_second,
     precision_lines,
     room_lines,
-    time_words,
 )
 from lolat.report.ranked import device_words
 from lolat.report.rows import (
@@ -118,7 +117,7 @@ def _made(prediction: Prediction, depth: int | None, file: str) -> str:
 def _answer(prediction: Prediction, sentence: str) -> str:
     """The latency, its interval, and the `sentence` on bottlenecks; above them a lack of memory."""
     size, ms = prediction.batch_size, prediction.latency_ms
-    amount, _, unit = time_words(prediction).partition(" ")
+    amount, _, unit = milliseconds(prediction.latency_ms).partition(" ")
     per = f"{digits(ms / size)} ms a sample, " if size > 1 else ""
     lines = [
         f"Batch size {size}: {per}{per_second(prediction)}",
@@ -147,7 +146,7 @@ def _interval(answer: Prediction) -> str:
     most = answer.interval_ms[1]
     low, high, point = (100 * t / most for t in (*answer.interval_ms, answer.latency_ms))
     ends = element("span", "0") + element("span", milliseconds(most))
-    return element("p", interval_words(answer.interval_ms, answer.coverage)) + (
+    return element("p", interval_words(answer.interval_ms, answer.coverage, answer.latency_ms)) + (
         '<svg class="range" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
         f'<rect class="band" x="{low:.3f}" y="4" width="{high - low:.3f}" height="6"></rect>'
         f'<rect class="point" x="{point - 0.25:.3f}" y="0" width="0.5" height="10"></rect></svg>'
