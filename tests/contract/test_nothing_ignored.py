@@ -208,6 +208,7 @@ def calls() -> Iterator[Call]:
     yield Call("predict desk.json net.json slow.json --batch-size 2")
     yield Call("predict desk.json net.json --max-ms 20")
     yield Call("cost net.json --on v100-fp32,rtx-4090-amp --batch-size 4 --samples 1000")
+    yield Call(f"cost rtx-4090-amp net.json {COST} --max-hours 9", OF_MODEL["rtx-4090-amp"])
     for model in world.MODELS.values():
         yield Call(f"show {model}")
     for words in ("models", "prices", "serve", "doctor desk.json"):
