@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 
@@ -10,14 +10,14 @@ from lolat.api.loading import load
 from lolat.api.model import Model
 from lolat.api.profile_names import ALL, contents, full_name, full_names, in_one_mode, known_models
 from lolat.api.serving import serving_model
-from lolat.device.question import LatencyQuestion
+from lolat.device.execution_modes import with_file
+from lolat.device.question import LatencyQuestion, by_name
 from lolat.errors import InputError, LolatError, ModelFileError, arg
-from lolat.hardware.card_names import device_name, find_gpu, full_card, of_form
+from lolat.hardware.card_names import device_name, find_gpu, full_card, is_card, of_form, short_name
 from lolat.hardware.prices import Prices, price_list
 from lolat.hardware.rental import rental_of
 from lolat.io.paths import SHIPPED, list_models
 from lolat.io.results import Remark
-from lolat.parameters import PARAMETERS
 from lolat.units import names_in, value_words
 
 NO_HOST = Remark(
@@ -36,9 +36,10 @@ def devices(
     """(the models of these names, each once; name -> reason why it cannot answer).
 
     `on`: loaded models, or names with commas between them; "all": every local and bundled one that answers
-    for networks; "a100": the one of that GPU, or `every` one; both in `launch`, eager if None, where there
-    is one. `question`: has the execution mode, their own if None. `opened`: opens one by its name, `load`
-    if None. ModelFileError for a name that is not there.
+    for networks, GPUs by the names of their cards; "a100": the one of that GPU, or `every` one; both in
+    `launch`, eager if None, where there is one. Each is called as it was asked for. `question`: has the
+    execution mode, their own if None. `opened`: opens one by its name, `load` if None. ModelFileError for a
+    name that is not there.
     """
     names: dict[str, Model | None] = {}
     for given in on:
@@ -59,26 +60,23 @@ def devices(
         )
     launch = launch if question is None else question.launch
     left_out: dict[str, LolatError] = {}
-    distinct: dict[str, Model] = {}  # of one precision two may be the same
+    distinct: dict[Hashable, Model] = {}  # of one precision two may be the same
     for name, loaded in names.items():
-        if loaded is not None:
-            known = [name]
-        elif name == ALL:
-            files = known_models()
-            damaged = (n for n, _, _ in list_models() if n not in files)  # told below the others
-            known = [*in_one_mode([*files], launch), *damaged]
-        else:
-            known = full_names(name, launch) if every else [full_name(name)]
-        for one in known:
+        profiles = [name] if loaded else _profiles(name, launch, every)
+        for one in profiles:
             try:
                 if name == ALL and "networks" not in contents(one).answers_for:
                     continue
-                distinct |= _as_asked(loaded or (opened or load)(one), question, left_out)
+                model = loaded or (opened or load)(one)
+                if loaded is None:
+                    model.label = _name_in_all(model, launch) if name == ALL else name
+                for made in _as_asked(model, question, left_out):
+                    distinct.setdefault((made.profile, made.asked), made)
             except LolatError as error:
                 # Among several, one without the precision or the launch is told below the others.
                 if name != ALL and (len(names) == 1 or isinstance(error, ModelFileError)):
                     raise
-                left_out[one] = error
+                left_out[name if len(profiles) == 1 else one] = error
     if not distinct:
         why = "; ".join(dict.fromkeys(error.message for error in left_out.values()))
         why = f"no device can answer ({why or 'there is none'})"
@@ -98,29 +96,45 @@ def run_beside(model: Model, asked: LatencyQuestion | None) -> Model:
     if asked.host_us is None or model.has_host:
         return asked.device(model)
     alone = replace(asked, host_us=None).device(model)
-    made = Model(alone.file.changed(NO_HOST), alone.source, alone.label)
+    made = with_file(alone, alone.file.changed(NO_HOST))
     made.asked = alone.asked
     return made
 
 
+def _profiles(name: str, launch: str | None, every: bool) -> list[str]:
+    """The profiles of a name, as `devices` takes it."""
+    if name != ALL:
+        return full_names(name, launch) if every else [full_name(name)]
+    files = known_models()
+    damaged = (n for n, _, _ in list_models() if n not in files)  # told below the others
+    return [*in_one_mode([*files], launch), *damaged]
+
+
+def _name_in_all(model: Model, launch: str | None) -> str:
+    """The name of a device of "all": the one of its card, if that stands for its profile, else the
+    profile's; `launch`: as of `devices`.
+    """
+    gpu = find_gpu(model.file.product)
+    cards = (short_name(model.profile), device_name(gpu)) if gpu else ()
+    named = (n for n in cards if is_card(n) and model.profile in full_names(n, launch))
+    return next(named, model.profile)
+
+
 def _as_asked(
     model: Model, question: LatencyQuestion | None, left_out: dict[str, LolatError]
-) -> dict[str, Model]:
-    """The model in each execution mode of a question, by name; `left_out` takes the errors of several."""
+) -> Iterator[Model]:
+    """The model in each execution mode of a question; `left_out` takes the errors of several."""
     if question is None or not isinstance(question.precision, tuple):
-        made = run_beside(model, question)
-        return {made.label: made}
-    found = dict[str, Model]()
-    choices = PARAMETERS["precision"].choices
-    name = "-".join(word for word in model.label.split("-") if word not in choices)
+        yield run_beside(model, question)
+        return
     for precision in question.precision:
-        label = f"{name}-{precision}"
+        row = f"{model.label} in {precision}"
         try:
-            found[label] = copy(run_beside(model, replace(question, precision=precision)))
-            found[label].label = label
+            made = copy(run_beside(model, replace(question, precision=precision)))
+            made.row = row
+            yield made
         except LolatError as error:
-            left_out[label] = error
-    return found
+            left_out[row] = error
 
 
 NO_TIMES = "a price, but no times of networks here"
@@ -144,14 +158,18 @@ def with_a_price(
     """
     listed = price_list(prices)
     places = {name: where for name, _, where in reversed(list_models())}
-    others = [
-        _as_rented(m) if places.get(m.label) == SHIPPED else m for m in models if not m.file.is_cpu
-    ]
+    others = by_name(
+        [
+            _as_rented(m) if places.get(m.profile) == SHIPPED else m
+            for m in models
+            if not m.file.is_cpu
+        ]
+    )
     # A card with less memory too, since the network is not known yet.
-    rentals = {m.label: rental_of(m.file, None, listed, step_bytes=0) for m in others}
-    priced = {m.label: m for m in others if rentals[m.label]}
+    rentals = {n: rental_of(m.file, None, listed, step_bytes=0) for n, m in others.items()}
+    priced = {n: m for n, m in others.items() if rentals[n]}
     why = f"no price in {listed.prices}"
-    left_out = {m.label: why for m in others if m.label not in priced and m.file.gpu}
+    left_out = {n: why for n, m in others.items() if n not in priced and m.file.gpu}
     rented = ((r, o) for r in rentals.values() if r for o in r.offers)
     known = {
         o.accelerator

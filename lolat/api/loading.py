@@ -12,7 +12,7 @@ from lolat.api.model import Model
 from lolat.api.profile_names import card_named, full_name
 from lolat.api.serving import serving_model
 from lolat.api.sheets import of_sheet
-from lolat.device.execution_modes import measured_models, on_card
+from lolat.device.execution_modes import measured_models, on_card, with_file
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.hardware.card_names import find_gpu
 from lolat.hardware.gpus import CPU, Gpu
@@ -49,8 +49,8 @@ def load(path: str | os.PathLike[str]) -> Model:
         known = kernels is None or kernels.measured or model.file.environment.sheet is not None
         gpu = None if known else find_gpu(product)
         if gpu and (made := _of_chip(product, gpu)):
-            model = Model(model.file.but(**made.file.document), model.source, model.label)
-    model.serving = partial(_serving, name, model)
+            model = with_file(model, model.file.but(**made.file.document))
+    model.label, model.serving = name, partial(_serving, name, model)
     return model
 
 

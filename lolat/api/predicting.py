@@ -19,6 +19,7 @@ from lolat.device.question import (
     LatencyQuestion,
     Question,
     ask_each,
+    by_name,
     is_one,
     no_device,
     sizes_of,
@@ -26,7 +27,7 @@ from lolat.device.question import (
 from lolat.device.ranking import cheapest as cheapest_of
 from lolat.device.ranking import fastest as fastest_of
 from lolat.device.ranking import sample_ms
-from lolat.device.summary import called, not_alike
+from lolat.device.summary import not_alike
 from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis
@@ -79,7 +80,6 @@ class Predictions(Several):
         """The number of predictions, the shortest and the longest time, and who could not answer."""
         from lolat.report.prediction import precision_lines
         from lolat.report.ranked import assumed_hosts, left_out_lines
-        from lolat.training.choice import short_name  # late: a prediction needs none
 
         if len(self.answers) == 1 and not (self.failures or self.left_out):
             return self.answers[0].words()
@@ -89,7 +89,7 @@ class Predictions(Several):
         lost += left_out_lines(self.left_out)
         differ = not_alike(p.query.model for p in self.answers)
         networks = {plain(p.query.network) for p in self.answers}
-        devices = {short_name(p.device) for p in self.answers}
+        devices = {plain(p.device) for p in self.answers}
         of = f" of {_one(networks, 'network')} on {_one(devices, 'device')}" * bool(times)
         precisions = ", ".join(dict.fromkeys(p.precision for p in self.answers))
         how = "each in its fastest precision, " if self.in_fastest else "in "
@@ -145,7 +145,7 @@ def predict_all(
     errors: dict[str, LolatError] = {}
     graphs: dict[str | int, Graph | Analysis] = {}
     is_eager = ranked and question.launch is None
-    by_label = {model.label: _eager(model) if is_eager else model for model in models}
+    each_model = {n: _eager(m) if is_eager else m for n, m in by_name(models).items()}
     named = networks.items() if isinstance(networks, Mapping) else zip(repeat(""), networks)
     for number, (name, network) in enumerate(named, 1):
         key = name or (network if isinstance(network, str) else id(network))
@@ -164,13 +164,13 @@ def predict_all(
         for batch_size in batch_sizes:
             asked = replace(question, batch_size=batch_size)
             to_device = partial(_predict, network=graph, question=asked, is_free=is_free)
-            each = ask_each(by_label, to_device, lost).values()
+            each = ask_each(each_model, to_device, lost).values()
             for one in sorted(each, key=sample_ms) if ranked else each:
                 p = one.named(network, question.input_size, name)
-                name_of, is_best = called(p.query.model), is_free or question.precision == BEST
-                if is_best and (p.batch_size, name_of) in seen:
-                    continue  # two models of one GPU, the faster one first
-                seen.add((p.batch_size, name_of))
+                is_best = is_free or question.precision == BEST
+                if is_best and (p.batch_size, p.device) in seen:
+                    continue  # two profiles of one GPU, the faster one first
+                seen.add((p.batch_size, p.device))
                 answers.append(p if listed is None else priced(p, listed))
     if not answers and not errors:
         raise no_device(lost)
@@ -274,7 +274,7 @@ def priced(prediction: Prediction, listed: Prices) -> Prediction:
     found = replace(prediction, prices=listed)
     if found.price_per_hour is not None:
         return found
-    remark = f"no price of {plain(found.query.model.label)} in {listed.prices}"
+    remark = f"no price of {plain(found.device)} in {listed.prices}"
     return replace(found, warnings=(*found.warnings, remark))
 
 

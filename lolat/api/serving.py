@@ -9,7 +9,15 @@ from lolat.api.profile_names import ALL, card_named, known_models, of_instance, 
 from lolat.api.sheets import of_sheet
 from lolat.device.file import DeviceFile
 from lolat.errors import ModelFileError
-from lolat.hardware.card_names import card_of, device_name, device_names, find_gpu, full_card
+from lolat.hardware.card_names import (
+    card_of,
+    device_name,
+    device_names,
+    find_gpu,
+    full_card,
+    is_card,
+    short_name,
+)
 from lolat.hardware.gpus import Gpu
 from lolat.io.paths import list_models
 from lolat.io.results import Remark
@@ -22,12 +30,19 @@ NOT_ALL = f"not in `{ALL}`, {ONE_FORM}"
 
 
 def serving_model(name: str, of_any: bool = False) -> Model:
-    """The model of language models that a name or a GPU's stands for ("l40s": l40s-vllm).
+    """The model of language models that a name or a GPU's stands for ("l40s": l40s-vllm), called so.
 
     A GPU with no such model is known by its data sheet; a model of another name that lacks language models
     is returned. ModelFileError for an unknown name, and for a GPU that several frameworks serve on, unless
     `of_any`: as for training, which none of them runs.
     """
+    model = _profile_of(name, of_any)
+    model.label = name
+    return model
+
+
+def _profile_of(name: str, of_any: bool) -> Model:
+    """The profile of `serving_model`."""
     model, unknown = None, None
     try:
         model = Model.load(name)
@@ -57,7 +72,7 @@ def serving_model(name: str, of_any: bool = False) -> Model:
         return model
     card, _, framework = name.rpartition("-")
     if framework.casefold() in FRAMEWORKS and card_named(card):
-        known = serving_model(card)
+        known = _profile_of(card, False)
         if known.file.llm and known.file.llm["framework"] == framework.casefold():
             return known
         title = known.language_models.server.title
@@ -128,4 +143,7 @@ def serving_models(
             if left_out is None or len(names) == 1 or error.code != "dtype":
                 raise
             left_out[name] = error.data["why"]
+    for name in [*found] if of_any and ALL in names_in(text) else ():
+        if name not in names_in(text) and is_card(short_name(name)):
+            found[name].label = short_name(name)
     return found

@@ -100,9 +100,9 @@ def cost(
 
 def say_profile(asked: str, loaded: Model) -> None:
     """Say which profile answers for a GPU's name, if that is one of several frameworks."""
-    if loaded.file.llm is not None and loaded.label.startswith(f"{asked.casefold()}-"):
+    if loaded.file.llm is not None and loaded.profile.startswith(f"{asked.casefold()}-"):
         title = loaded.language_models.server.title
-        common.say(f"{asked}: predicted from kernels timed in {title} ({loaded.label})")
+        common.say(f"{asked}: predicted from kernels timed in {title} ({loaded.profile})")
 
 
 def _answer_several(costs: Costs) -> None:

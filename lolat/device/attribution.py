@@ -121,8 +121,8 @@ class Explanation(Result):
 
     KEYS = (
         *of("prediction", "state", "network", "batch_size", "predictor", "latency_ms", "interval_ms"),
-        *of("prediction", "coverage", "in_domain"), "warnings", "prediction.call_ms",
-        "terms=total.by_term", "block", "blocks", "operations", "counterfactuals",
+        *of("prediction", "coverage", "in_domain", "device", "profile", "precision"), "warnings",
+        "prediction.call_ms", "terms=total.by_term", "block", "blocks", "operations", "counterfactuals",
     )  # fmt: skip
 
     prediction: Prediction
@@ -299,7 +299,7 @@ def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:
         if (its := next(filter(None, each), None)) and model.file.of_form is None:
             if model.asked.host_us is not None:
                 its = its.run_as(host_us=model.asked.host_us)
-            yield (kind, f"{words} (as {its.label})", its)
+            yield (kind, f"{words} (as {its.profile})", its)
         else:
             with suppress(InputError):
                 its = as_written(run.device(model), graph)

@@ -62,7 +62,7 @@ class BudgetAnswer(Result):
         "best.prediction.network", "vary", "budget_ms", "sure",
         *of("best.prediction", "predictor", "batch_size"), "answer", "latency_ms",
         *of("best.prediction", "interval_ms", "coverage"), "channels", "next", "now",
-        "best.prediction.in_domain", "warnings",
+        *of("best.prediction", "in_domain", "device", "profile", "precision"), "warnings",
     )  # fmt: skip
 
     vary: str

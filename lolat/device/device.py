@@ -28,7 +28,8 @@ _NUMBERS = frozenset([int, float])
 class Device(Result):
     """A device profile: predicts the latency of networks that were read.
 
-    `label`: the path or name that it was loaded by, as a command takes it; `source`: its file.
+    `label`: the path or name that it was loaded by, as a command takes it; `profile`: that of the profile
+    which answers; `source`: its file.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Device(Result):
             raise InputError(f"{words}; by its name: lolat.load({os.fspath(file)!r})")
         self.file = file if isinstance(file, DeviceFile) else DeviceFile(file)
         self.source, self.label = source, label or source
+        self.profile, self.row = self.label, ""
         self.name, self.device, self.default = self.file.name, self.file.device, self.file.default
         self.predictors = self.file.formulas
         self._plans: dict[Any, tuple[Formula, list[int]]] = {}  # for `predict_counts`
@@ -67,6 +69,11 @@ class Device(Result):
         label = os.fspath(path)
         file = find_model(label)
         return cls(read(file), str(file), label)
+
+    @property
+    def row_name(self) -> str:
+        """Its name beside others: its `label`; of several precisions with the precision, as `row` says."""
+        return self.row or self.label
 
     def words(self) -> str:
         """The device, the date and framework of its measurements, the error of its default formula."""

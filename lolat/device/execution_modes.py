@@ -115,6 +115,13 @@ def as_now(
     return _asked(model, file.changed(remark, check), RunAs())
 
 
+def with_file(model: D, file: DeviceFile, source: str = "", profile: str = "") -> D:
+    """The device with the contents of another file, under its own names if none are given."""
+    made = type(model)(file, source or model.source, model.label)
+    made.profile, made.row = profile or model.profile, model.row
+    return made
+
+
 def on_card(model: D, name: str, gpu: Gpu) -> D:
     """The device profile of another form of a card (SXM, PCIe, more memory), of another card of the same
     chip, or of the next generation, by their data sheets' ratios.
@@ -275,7 +282,7 @@ def _without_latencies(model: D, changes: Mapping[str, Any], asked: RunAs) -> D:
 
 def _asked(model: D, file: DeviceFile, asked: RunAs, before: RunAs | None = None) -> D:
     """A device of a file, asked for a mode; `before`: the mode asked earlier, None: the model's."""
-    made = type(model)(file, model.source, model.label)
+    made = with_file(model, file)
     made.asked = asked.after(before or model.asked)
     return made
 
@@ -387,10 +394,10 @@ def measured_in(model: D, asked: Callable[[Mode], bool], origin: str = SHIPPED) 
     for path, file in measured_models(name, asked, gpu, origin):
         if file.environment.framework != framework:
             continue
-        made = type(model)(file, str(path), path.stem)
+        made = with_file(model, file, str(path), path.stem)
         if gpu is None or file.product == name:
             return made
-        return type(model)(on_card(made, name, gpu).file, model.source, model.label)
+        return with_file(model, on_card(made, name, gpu).file)
     return None
 
 

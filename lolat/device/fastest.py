@@ -81,7 +81,7 @@ def in_other_modes(predictions: Sequence[Prediction]) -> dict[str, list[Predicti
 
     Other devices are as they were. Empty unless all GPUs run eager, and there is one.
     """
-    launches, devices = {p.launch for p in predictions}, {p.device for p in predictions}
+    launches, devices = {p.launch for p in predictions}, {p.row_name for p in predictions}
     if launches - {None} != {EAGER} or len(devices) < 2:
         return {}
     found: dict[str, list[Prediction]] = {}
@@ -105,7 +105,7 @@ def _in_mode(prediction: Prediction, asked: dict[str, Any]) -> Prediction:
     ask = in_fastest if query.fastest_of else predict
     found = ask((query.fastest_of or query.model).run_as(**asked), query.graph, question)
     model = copy(found.query.model)
-    model.label = prediction.device
+    model.label, model.row = query.model.label, query.model.row
     return replace(
         found,
         network=prediction.network,

@@ -125,16 +125,16 @@ class Prediction(Result):
     inside the measured range; `in_domain`: true from 0.8 on. `precision`, `framework`, `launch`,
     `channels_last`: the execution mode. `host_us`: the host's time to launch an addition, if given;
     `host_ms`: that to launch all operations; `host_bound`: true if that is longer than running them.
-    `available_bytes`: the device's memory; `fits`: true if that suffices. `device`: the name or
-    path of its profile; of several precisions with the precision behind it. `price_per_hour`: US$ of one
-    device of the cheapest `instance`.
+    `available_bytes`: the device's memory; `fits`: true if that suffices. `device`: the name or path that
+    was asked for; `profile`: that of the profile which answers. `price_per_hour`: US$ of one device of the
+    cheapest `instance`.
     """
 
     KEYS = (
         "model", "learned", "state", "network", "batch_size", "input_shapes", "predictor", "latency_ms",
         "interval_ms", "coverage", "in_domain", "inside_share", "precision", "framework", "launch",
         "channels_last", "host_us", "host_ms", "host_bound", "memory_bytes", "memory",
-        "available_bytes", "fits", "warnings", "counts", "blocks", "device", "price_per_hour",
+        "available_bytes", "fits", "warnings", "counts", "blocks", "device", "profile", "price_per_hour",
         "instance", "dollars_per_million",
     )  # fmt: skip
 
@@ -201,8 +201,18 @@ class Prediction(Result):
 
     @property
     def device(self) -> str:
-        """The device's profile, by the name or path that a command takes."""
+        """The name or path of the device that was asked for; a command takes it."""
         return self.query.model.label
+
+    @property
+    def row_name(self) -> str:
+        """The device beside others, in tables and sentences: of several precisions with its precision."""
+        return self.query.model.row_name
+
+    @property
+    def profile(self) -> str:
+        """The name or path of the profile that answers; a command takes it."""
+        return self.query.model.profile
 
     @property
     def arguments(self) -> str | None:
@@ -308,11 +318,11 @@ class Prediction(Result):
         return "; ".join(filter(None, (f"{time}, {interval}", domain_words(self), no_room, *slow)))
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row: network, device, precision, launch, batch_size, latency_ms, low_ms, high_ms, coverage,
-        in_domain, predictor, fits, samples_per_s, dollars_per_million and the six counts."""
+        """One row: network, device, profile, precision, launch, batch_size, latency_ms, low_ms, high_ms,
+        coverage, in_domain, predictor, fits, samples_per_s, dollars_per_million and the six counts."""
         low, high = self.interval_ms or (None, None)
         row = {
-            "network": self.query.network, "device": self.device,
+            "network": self.query.network, "device": self.device, "profile": self.profile,
             "precision": self.precision, "launch": self.launch,
             "batch_size": self.batch_size, "latency_ms": self.latency_ms, "low_ms": low, "high_ms": high,
         }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
@@ -251,6 +252,7 @@ def as_whole(number: Any, argument: str = "batch_size") -> int:
 
 D = TypeVar("D")
 A = TypeVar("A")
+N = TypeVar("N", bound="Device")
 
 
 def ask_each(
@@ -274,6 +276,13 @@ def ask_each(
             no_auto = f"its memory is not known, so no batch size {AUTO}; expected a number"
             skipped[name] = no_auto if error.code == "no-memory" else str(error)
     return answers
+
+
+def by_name(models: Iterable[N]) -> dict[str, N]:
+    """Devices by their names beside each other; by their profiles where several have one name."""
+    models = [*models]
+    names = Counter(model.row_name for model in models)
+    return {m.row_name if names[m.row_name] == 1 else m.profile: m for m in models}
 
 
 def no_device(skipped: Mapping[str, str]) -> InputError:

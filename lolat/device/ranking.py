@@ -23,7 +23,7 @@ def by_assumed_host(prediction: Prediction) -> bool:
 
 def hosts_decide(predictions: Sequence[Prediction]) -> bool:
     """True for several devices if the time of one is that of an assumed host."""
-    devices = {p.query.model.label for p in predictions}
+    devices = {p.row_name for p in predictions}
     return len(devices) > 1 and any(map(by_assumed_host, predictions))
 
 

@@ -15,7 +15,6 @@ from lolat.graph import Graph
 from lolat.graph.counts import MEANINGS, MEMBERS
 from lolat.graph.modes import EAGER, PRECISION_OF, layout_of
 from lolat.hardware.card_names import find_gpu
-from lolat.parameters import LAUNCHES
 from lolat.units import milliseconds, percent, plain, plural, rows_of
 
 if TYPE_CHECKING:
@@ -162,7 +161,7 @@ def not_alike(
     remedies.
     """
     models = [*models]
-    busy = {plain(model.label): bool(model.file.loaded) for model in models}
+    busy = {plain(model.row_name): bool(model.file.loaded) for model in models}
     if len({*busy.values()}) > 1:
         names = ", ".join(name for name, is_busy in busy.items() if is_busy)
         return (
@@ -182,24 +181,12 @@ def not_alike(
     for model in gpus:
         mode = model.file.mode
         words = {"precisions": PRECISION_OF[mode.dtype], "launches": mode.launch}
-        each.setdefault(", ".join(words[what] for what in unlike), {})[called(model)] = None
+        each.setdefault(", ".join(words[what] for what in unlike), {})[plain(model.row_name)] = None
     told = "; ".join(f"{name} on {', '.join(labels)}" for name, labels in each.items())
     return (
         f"{' and '.join(unlike).capitalize()} differ, so these times do not compare the GPUs: {told} "
         f"({'; '.join(remedy for _, remedy in unlike.values())})"
     )
-
-
-def called(model: Device, name: str = "") -> str:
-    """The name of a device in a row, by default its label, without the precision and the launch in it if
-    asked in another one.
-
-    "a100-fp32" asked in bf16 is "a100".
-    """
-    mode, words = model.file.mode, plain(name or model.label).split("-")
-    modes = {*PRECISION_OF.values(), *LAUNCHES} & {*words}
-    is_own = modes <= {PRECISION_OF[mode.dtype], mode.launch}
-    return "-".join(word for word in words if is_own or word not in modes)
 
 
 def span(sizes: tuple[int, int]) -> str:

@@ -11,6 +11,7 @@ import re
 from functools import cache
 
 from lolat.hardware.gpus import Gpu, sheets
+from lolat.units import plain
 
 OTHER_CARD = re.compile(
     r"\b(ti|super|laptop|mobile|max|q|d|v2|x|lite|nvl|server|ada|grid|mig|\d+[abcgq]|ls|dgxs|fhhl|pg\d+|[2-8]x|x[2-8])\b"
@@ -155,3 +156,15 @@ def full_card(gpu: Gpu) -> Gpu:
     """The full card of a Max-Q; any other GPU itself."""
     is_full = not gpu.name.endswith(MAX_Q)
     return gpu if is_full else find_gpu(gpu.name.removesuffix(MAX_Q)) or gpu
+
+
+def short_name(device: str) -> str:
+    """Return a device's name without the mode it was measured in: "h100-fp16-nhwc" is "h100".
+
+    The name stays whole if the short one also begins another card's name: it would not tell a Max-Q
+    apart.
+    """
+    short = re.sub(r"(-(fp32|fp16|bf16|amp|nhwc|compiled|vllm))+$", "", plain(device))
+    names = device_names()
+    is_of_two = short in names and any(name.startswith(f"{short}-") for name in names)
+    return plain(device) if is_of_two else short

@@ -42,9 +42,8 @@ class Result:
     def frame(self) -> Any:
         """The main columns of the answer as a pandas DataFrame, in the report's words; `rows()` has all.
 
-        A row for each block, device, batch size or load. `device`: the card's name, alike in all modes;
-        `profile`: the name that `load` takes, of several precisions with the precision behind it.
-        MissingPackageError without pandas.
+        A row for each block, device, batch size or load. `device`: the name that was asked for; `profile`:
+        that of the profile which answers; `load` takes both. MissingPackageError without pandas.
         """
         return self._shown().frame(self)
 

@@ -36,7 +36,7 @@ from lolat.report.rows import TERMS, block_rows
 from lolat.report.rows import folded as folded
 from lolat.report.tables import Part, ReportTable, element, lines_of, one_by_one
 from lolat.report.tables import write_csv as write_csv
-from lolat.training.choice import Choice, short_name
+from lolat.training.choice import Choice
 from lolat.units import GIB
 
 # ---- Text and pages
@@ -239,16 +239,9 @@ def _blocks(found: Prediction) -> list[dict[str, Any]]:
 
 def _predictions(answers: Any) -> list[dict[str, Any]]:
     return [
-        p.rows()[0]
-        | {"host_bound": p.host_bound, "memory_gib": p.memory_bytes / GIB}
-        | _names(p.device)
+        p.rows()[0] | {"host_bound": p.host_bound, "memory_gib": p.memory_bytes / GIB}
         for p in answers
     ]
-
-
-def _names(profile: str) -> dict[str, str]:
-    """The name of a device, alike in all modes, and that of its profile or its row."""
-    return {"device": short_name(profile), "profile": profile}
 
 
 def _costs(costs: Any) -> list[dict[str, Any]]:
@@ -256,7 +249,6 @@ def _costs(costs: Any) -> list[dict[str, Any]]:
     every = [(cost, option) for cost in answers_of(costs) for option in cost.options]
     return [
         row
-        | _names(cost.device)
         | {
             "precision": Choice.of(cost, option).way,
             "rented": rented_words(cost, option),
@@ -273,9 +265,9 @@ def _budgets(answer: Any) -> list[dict[str, Any]]:
         best, after = one.best.prediction, one.next
         low, high = best.interval_ms or (None, None)
         rows.append(
-            {"network": best.network, **_names(best.device), "batch_size": best.batch_size,
-             "vary": one.vary, "budget_ms": one.budget_ms, "answer": one.answer,
-             "latency_ms": one.latency_ms, "low_ms": low, "high_ms": high,
+            {"network": best.network, "device": best.device, "profile": best.profile,
+             "batch_size": best.batch_size, "vary": one.vary, "budget_ms": one.budget_ms,
+             "answer": one.answer, "latency_ms": one.latency_ms, "low_ms": low, "high_ms": high,
              "in_domain": best.in_domain, "now": one.now.value, "now_ms": one.now.prediction.latency_ms,
              "next": after and after.value, "next_ms": after and after.prediction.latency_ms}
         )  # fmt: skip

@@ -11,9 +11,8 @@ from lolat.errors import InputError, MissingPackageError, arg
 from lolat.io.results import Result, answers_of
 from lolat.report import prediction
 from lolat.report.cost_table import SAMPLE, way_words
-from lolat.report.ranked import cards, device_words
+from lolat.report.ranked import device_words
 from lolat.report.rows import COLORS, TERMS, block_rows
-from lolat.training.choice import short_name
 from lolat.units import milliseconds, percent, plain, plural, value_words
 
 CAUSES = {color: TERMS[group] for group, color in COLORS.items()}
@@ -207,7 +206,7 @@ def _draw_predictions(answers: Any, axes: Axes) -> Any:
     marked: dict[str, list[Prediction]] = defaultdict(list)
     networks = [*dict.fromkeys(plain(p.query.network) for p in answers)]
     differ = len({p.precision for p in answers}) > 1
-    of = {id(p): f"{card}{f', {p.precision}' * differ}" for p, card in cards(answers)}
+    of = {id(p): f"{plain(p.device)}{f', {p.precision}' * differ}" for p in answers}
     devices = [*dict.fromkeys(of.values())]
     places = dict[str, tuple[int, int]]()
     for p in shown:
@@ -347,7 +346,7 @@ def _draw_costs(found: Any, axes: Axes) -> Any:
     """US$ over hours with their intervals: a curve over the numbers of devices of each device, batch."""
     dots: dict[str, list[Any]] = defaultdict(list)
     for of in answers_of(found):
-        name = f"{short_name(of.device)}, {way_words(of)}, batch {of.batch_size:,}"
+        name = f"{plain(of.device)}, {way_words(of)}, batch {of.batch_size:,}"
         dots[name] += [o for o in of.timed if o.dollars is not None]
     if not any(dots.values()):
         raise InputError(

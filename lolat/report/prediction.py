@@ -73,7 +73,7 @@ def summary(prediction: Prediction) -> Iterator[str]:
     yield from room_lines(prediction)
     yield f"{prediction.title}: {latency(prediction)}"
     model = prediction.query.model
-    yield known_by(model.label, model.file)
+    yield known_by(model.profile, model.file)
     yield totals(prediction)
     yield memory_words(prediction)
     yield from precision_lines([prediction])
@@ -94,7 +94,7 @@ def precision_lines(predictions: Sequence[Prediction]) -> Iterator[str]:
     device, by that at the largest batch.
     """
     largest = max(predictions, key=attrgetter("batch_size"))
-    has_others = len(predictions) > 1 and len({p.device for p in predictions}) > 1
+    has_others = len(predictions) > 1 and len({p.row_name for p in predictions}) > 1
     if largest.launch is None or has_others:  # no GPU, or a comparison
         return
     at = f" at batch {largest.batch_size}" * (len(predictions) > 1)
@@ -237,7 +237,7 @@ def table_of_predictions(
 
     columns = [
         Column("network", lambda p: plain(p.query.network), is_text=True, page="varied"),
-        Column("device", device_words, is_text=True, is_whole=True),
+        Column("device", lambda p: plain(p.device), is_text=True, is_whole=True),
         Column("as it runs", _runs_as, is_text=True, page="varied"),
         Column("batch", lambda p: p.batch_size, page="varied"),
         Column("ms", lambda p: p.latency_ms, digits),
@@ -263,7 +263,7 @@ def table_of_predictions(
     yield from _rented(predictions if is_priced else [])
     noted = [*_noted(predictions)]
     able = [p for p in predictions if not limits or limits.kept(p) in ("yes", "likely")]
-    best = (fastest(able), cheapest(able)) if len({p.device for p in predictions}) > 1 else ()
+    best = (fastest(able), cheapest(able)) if len({p.row_name for p in predictions}) > 1 else ()
     chosen = {
         one[0] for one, p in zip(noted, predictions, strict=True) if any(p is b for b in best)
     }
@@ -303,7 +303,7 @@ def _noted(
 
 def _is_priced(predictions: Sequence[Prediction]) -> bool:
     """True for several devices, and for one if its price was asked for."""
-    return len({p.device for p in predictions}) > 1 or any(p.prices for p in predictions)
+    return len({p.row_name for p in predictions}) > 1 or any(p.prices for p in predictions)
 
 
 def best_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) -> Iterator[str]:
@@ -442,7 +442,7 @@ def _with_one_host(best: str, priced: Mapping[str, Prediction]) -> str:
 
     other = min(priced, key=dollars)
     said = f", assuming different hosts (if all had the slowest of them: {other})"
-    if waits and other == best and len({p.device for p in priced.values()}) > 1:
+    if waits and other == best and len({p.row_name for p in priced.values()}) > 1:
         return ", by times of assumed hosts"
     return said * (other != best and bool(waits))
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from lolat.device.intervals import ratio_half_width
 from lolat.device.ranking import by_assumed_host, hosts_decide
-from lolat.device.summary import called
 from lolat.io.results import in_one, topic
 from lolat.units import by_text, percent, plain
 
@@ -120,7 +118,7 @@ def assumed_hosts(predictions: Sequence[Prediction]) -> str:
         + (f" at batch {_few([*map(str, at)], MOST_NAMES)}" if at else "")
         for (networks, at), names in found.items()
     )
-    gpus = {p.query.model.label for p in predictions if p.host_bound is not None}
+    gpus = {p.row_name for p in predictions if p.host_bound is not None}
     compare = "these times compare assumed hosts, not GPUs (one host for all: --host-us)"
     alone = "its time is that of an assumed host"
     on = "on " * (not any(networks for networks, _ in found))
@@ -133,21 +131,7 @@ def _sizes(predictions: Iterable[Prediction]) -> set[int]:
 
 def device_words(prediction: Prediction) -> str:
     """The device of a row."""
-    return called(prediction.query.model)
-
-
-def cards(predictions: Sequence[Prediction]) -> list[tuple[Prediction, str]]:
-    """Predictions with their devices as a frame names them: the card; the name of the row, see
-    `device_words`, where several profiles are of one card.
-    """
-    from lolat.training.choice import short_name  # late: a table needs none
-
-    names = {profile: short_name(profile) for profile in {p.device for p in predictions}}
-    alike = Counter(names.values())
-    return [
-        (p, names[p.device] if alike[names[p.device]] == 1 else device_words(p))
-        for p in predictions
-    ]
+    return plain(prediction.row_name)
 
 
 def network_words(prediction: Prediction) -> str:

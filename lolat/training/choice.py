@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lolat.device.summary import LAYOUTS
 from lolat.errors import arg
 from lolat.graph.modes import EAGER
-from lolat.hardware.card_names import device_names
+from lolat.hardware.card_names import short_name as short_name
 from lolat.training.parallel import NONE
 from lolat.training.prediction import TrainingPrediction
-from lolat.units import dollars, duration, plain
+from lolat.units import dollars, duration
 
 if TYPE_CHECKING:
     from lolat.training.cost import Cost
@@ -83,15 +82,3 @@ def offer_words(offer: Choice, with_batch: bool = False, with_precision: bool = 
     options += [arg("channels_last")] * bool(offer.channels_last)
     options += [f"{arg('launch')} {offer.launch}"] * (offer.launch not in (None, EAGER))
     return f"{' '.join(options)} ({choice_words(offer, with_batch)})"
-
-
-def short_name(device: str) -> str:
-    """Return a device's name without the mode it was measured in: "h100-fp16-nhwc" is "h100".
-
-    The name stays whole if the short one also begins another card's name: it would not tell a Max-Q
-    apart.
-    """
-    short = re.sub(r"(-(fp32|fp16|bf16|amp|nhwc|compiled|vllm))+$", "", plain(device))
-    names = device_names()
-    is_of_two = short in names and any(name.startswith(f"{short}-") for name in names)
-    return plain(device) if is_of_two else short

@@ -12,11 +12,20 @@ from typing import Any
 from lolat.device.device import Device
 from lolat.device.execution_modes import TIED
 from lolat.device.fastest import SHORTER, clearly_least
-from lolat.device.question import AUTO, as_whole, ask_each, each_batch, is_one, no_device, several
+from lolat.device.question import (
+    AUTO,
+    as_whole,
+    ask_each,
+    by_name,
+    each_batch,
+    is_one,
+    no_device,
+    several,
+)
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.modes import AMP, BFLOAT16, COMPILED, EAGER, FLOAT16, GRAPH, PRECISION_OF
-from lolat.hardware.card_names import find_gpu
+from lolat.hardware.card_names import find_gpu, short_name
 from lolat.hardware.gpus import usable_bytes
 from lolat.hardware.prices import price_list
 from lolat.hardware.rental import ALMOST, rental_of
@@ -26,7 +35,7 @@ from lolat.parameters import BEST
 from lolat.training.alternatives import AskAbout, ask_about, uncheckpointed
 from lolat.training.auto_batch import NEAR_SPEED
 from lolat.training.best import best_of, smallest_update
-from lolat.training.choice import Choice, choice_words, offer_words, short_name
+from lolat.training.choice import Choice, choice_words, offer_words
 from lolat.training.cost import Again, Cost, Trained, cost_on, is_close, read_question
 from lolat.training.parallel import NONE
 from lolat.training.prediction import Limited, TrainingPrediction
@@ -128,7 +137,7 @@ def check_priced(answers: Sequence[Cost]) -> None:
     able = [cost for cost in answers if cost.fits is not False]
     if not able or able[0].max_dollars is None or any(cost.prices for cost in able):
         return
-    names = ", ".join(dict.fromkeys(short_name(Path(cost.device).stem) for cost in able))
+    names = ", ".join(dict.fromkeys(plain(Path(cost.device).stem) for cost in able))
     raise InputError(
         f"{arg('max_dollars')} {able[0].max_dollars:g}: no price of {names} in "
         f"{plain(able[0].price_list or '')}; expected {arg('price_per_hour')}, or a list that has it "
@@ -236,8 +245,8 @@ def compare(
     if isinstance(trained, Graph):
         for way in several(asked.checkpointing):
             tuned(trained, asked.tune, way)  # what is wrong is said once
-    by_label, most = {model.label: model for model in models}, _most_devices(asked)
-    left_out = {name: why for name, why in left_out.items() if name not in by_label}
+    named, most = by_name(models), _most_devices(asked)
+    left_out = {name: why for name, why in left_out.items() if name not in named}
 
     def ask(model: Device, one: TrainingQuestion) -> Cost:
         if why := _too_small(model, one):
@@ -249,10 +258,11 @@ def compare(
 
     answers = list[Cost]()
     for one in _questions(asked):
-        found = ask_each(by_label, partial(ask, one=one), left_out, on_progress)
-        # Of two files of one GPU the fastest answers; each may have tried other precisions.
-        ranked = sorted(found.values(), key=partial(_rank, one), reverse=True)
-        best = {(short_name(c.device), c.launch): id(c) for c in ranked}.values()
+        found = ask_each(named, partial(ask, one=one), left_out, on_progress)
+        # Of two files of one GPU the fastest answers, of equals the first; each may have tried other
+        # precisions.
+        ranked = sorted(found.values(), key=partial(_rank, one))
+        best = {(short_name(c.profile), c.launch): id(c) for c in reversed(ranked)}.values()
         answers += [c for c in found.values() if id(c) in best]
     if not answers:
         raise no_device(left_out)
@@ -314,10 +324,10 @@ WORTH: dict[str, Callable[[Choice], float]] = {
 
 def with_modes(costs: Costs) -> Costs:
     """Ask each device again to add `in_launch`, `offer`, `without_checkpointing`, `channels_last`."""
-    devices = {cost.device: cost.again for cost in costs.answers}
+    devices = {(cost.device, cost.launch): cost.again for cost in costs.answers}
 
     def asked(one: Choice, **changed: Any) -> Cost | None:
-        return ask_about(devices[one.device], one, **changed)
+        return ask_about(devices[one.device, one.launch], one, **changed)
 
     def all_asked(**changed: Any) -> Costs | None:
         eager = (cost.again for cost in costs.answers if cost.launch == EAGER and cost.again)

@@ -98,6 +98,7 @@ class Cost(Limited):
 
     model: str
     device: str
+    profile: str
     precision: str | None
     launch: str | None
     network: str
@@ -165,7 +166,7 @@ class Cost(Limited):
 
     def words(self) -> str:
         """Return an iteration's time, or the cheapest and the fastest option, in words."""
-        title = f"{plain(self.network)} on {plain(self.model)}, batch {self.batch_size}"
+        title = f"{plain(self.network)} on {plain(self.device)}, batch {self.batch_size}"
         if self.fits is False:
             return f"{title}: {no_room(self)}"
         if self.fastest is None:
@@ -200,8 +201,9 @@ class Cost(Limited):
         return rows
 
 
-OF_ROWS = ("device", "precision", "launch", "channels_last", "checkpointing", "batch_size", "accumulate",
-           "memory_bytes", "available_bytes", "fits", "host_bound", "estimated", "in_domain")  # fmt: skip
+OF_ROWS = ("device", "profile", "precision", "launch", "channels_last", "checkpointing", "batch_size",
+           "accumulate", "memory_bytes", "available_bytes", "fits", "host_bound", "estimated",
+           "in_domain")  # fmt: skip
 """Attributes of a cost that each of its rows repeats."""
 RENAMED = {"memory_gib": "device_memory_gib"}
 """An attribute of what is rented -> its column; beside `memory_bytes` the short name reads as the need."""
@@ -435,7 +437,7 @@ def _answer(
             f"--sharding {plan.run.sharding}: one device divides nothing (--replicas K)"
         )
     return Cost(
-        model=plan.file.device, device=device.label, **about_plan,
+        model=plan.file.device, device=device.label, profile=device.profile, **about_plan,
         **{name: getattr(plan.run, name) for name in about}, **asdict(limits), cheapest=cheapest,
         fastest=fastest, frontier=tuple(o.devices for o in frontier), options=tuple(options),
         peak=peak.moment, memory=peak.parts, memory_bytes=peak.total, available_bytes=available,

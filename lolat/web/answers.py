@@ -22,7 +22,7 @@ from lolat.device.domain import Place, range_of
 from lolat.device.fastest import in_other_modes
 from lolat.device.prediction import Prediction
 from lolat.device.question import LatencyQuestion, Question
-from lolat.device.summary import called, not_alike
+from lolat.device.summary import not_alike
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
 from lolat.io.results import answers_of
@@ -133,18 +133,9 @@ def _latency(
     predictions = latencies(form, question, device, graph)
     model = predictions[0].query.model
     return LatencyCard(
-        device=device, name=called(model, device.key), known=device.answered_by(model),
+        device=device, name=plain(device.key), known=device.answered_by(model),
         command=_command("predict", form, device), predictions=predictions, shown=predictions[0],
     )  # fmt: skip
-
-
-def named_apart(cards: Sequence[Card]) -> list[Card]:
-    """The cards; several of one name get the keys of their devices for names."""
-    names = [card.name for card in cards]
-    return [
-        card if names.count(card.name) == 1 else replace(card, name=plain(card.device.key))
-        for card in cards
-    ]
 
 
 def show_largest(form: Form, cards: Sequence[LatencyCard]) -> list[LatencyCard]:
@@ -186,7 +177,7 @@ def _budget(
     best = answer.best.prediction.query.model
     return replace(
         about, title=value_words(vary, answer.best.value), lines=[*budget_lines(answer)],
-        name=called(best, device.key), known=device.answered_by(best), answer=answer,
+        name=plain(device.key), known=device.answered_by(best), answer=answer,
     )  # fmt: skip
 
 

@@ -18,10 +18,9 @@ from lolat.web.devices import ListedDevice
 class Card:
     """The answer of one device.
 
-    `name`: the device's, without a precision that it does not run in; `known`: the profile that answers;
-    `title`: in large letters, `then` below it; `bests`: in its place (title, load) of several loads;
-    `facts`: (name, words) of the row in the last title; `sentences` and `lines` stand before the `table`,
-    which is HTML, `after` behind it.
+    `name`: the device's; `known`: the profile that answers; `title`: in large letters, `then` below it;
+    `bests`: in its place (title, load) of several loads; `facts`: (name, words) of the row in the last
+    title; `sentences` and `lines` stand before the `table`, which is HTML, `after` behind it.
     """
 
     device: ListedDevice

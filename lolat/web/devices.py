@@ -45,7 +45,7 @@ class ListedDevice:
     def answered_by(self, model: Device) -> str:
         """The device that answers for this one; the name of its profile in front, if that is another."""
         known = known_as(self.key, model)
-        return known if model.label == self.model.label else f"{plain(model.label)}: {known}"
+        return known if model.profile == self.model.profile else f"{plain(model.profile)}: {known}"
 
     def answers(self, of_decoders: bool) -> bool:
         """True if a tab of language models, or one of networks, offers the device.
@@ -108,7 +108,7 @@ def every_device(others: Iterable[ListedDevice]) -> tuple[list[ListedDevice], di
     """(the devices of `lolat llm all`, and `others`; name -> reason why more are not among them)."""
     left_out = dict[str, str]()
     models = serving_models(ALL, left_out=left_out).values()
-    found = {model.label: _of_name(model) for model in models} | {d.key: d for d in others}
+    found = {model.profile: _of_name(model) for model in models} | {d.key: d for d in others}
     return [*found.values()], {n: w for n, w in on_page(left_out).items() if n not in found}
 
 
@@ -119,7 +119,7 @@ def on_page(left_out: Mapping[str, str]) -> dict[str, str]:
 
 def _of_name(model: Model) -> ListedDevice:
     """A device that a command opens by its name."""
-    return ListedDevice(model.label, Path(model.source or model.label), False, model)
+    return ListedDevice(model.profile, Path(model.source or model.profile), False, model)
 
 
 def of_each_gpu(listed: Mapping[str, ListedDevice]) -> dict[str, str]:
@@ -146,8 +146,8 @@ def keys_of(name: str, listed: dict[str, ListedDevice], view: str) -> list[str]:
             is_llm = view in ("llm", "decoder")
             models = serving_models(name, view == "decoder").values() if is_llm else [load(name)]
             for model in models:
-                listed.setdefault(model.label, _of_name(model))
-            return [model.label for model in models]
+                listed.setdefault(model.profile, _of_name(model))
+            return [model.profile for model in models]
     return [name if name in listed else by_case.get(name.casefold(), name)]
 
 

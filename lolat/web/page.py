@@ -128,7 +128,6 @@ class Pages:
                 cards.append(answers.card(form, question, device, subject, self._at_size(spec)))
             except LolatError as error:
                 failed.append((device, error))
-        cards = answers.named_apart(cards)
         found = found or answers.beside(form, question, cards, left_out)
         cards = [*found.cards] or cards if found else cards
         if not (cards or found):

@@ -413,15 +413,15 @@ def test_several_precisions_are_a_row_each() -> None:
     """Each is the answer of that precision alone; one that a device has not is told."""
     asked = ["fp32", "float16"]
     found = lolat.predict(synthetic.network(), on="v100", precision=asked)
-    assert [(p.query.model.label, p.precision) for p in found] == [
-        ("v100-fp32", "fp32"), ("v100-fp16", "fp16"),
+    assert [(p.device, p.profile, p.row_name, p.precision) for p in found] == [
+        ("v100", "v100-fp32", "v100 in fp32", "fp32"), ("v100", "v100-fp32", "v100 in fp16", "fp16"),
     ]  # fmt: skip
     for p, one in zip(found, asked, strict=True):
         assert (
             p.latency_ms == lolat.predict(synthetic.network(), on="v100", precision=one).latency_ms
         )
     without = lolat.predict(synthetic.network(), on="t4", precision=("bf16", "amp"))
-    assert ([p.precision for p in without], [*without.left_out]) == (["amp"], ["t4-bf16"])
+    assert ([p.precision for p in without], [*without.left_out]) == (["amp"], ["t4 in bf16"])
 
 
 def test_models_that_serve_are_chosen_by_names_and_all() -> None:

@@ -20,7 +20,6 @@ from lolat.device.file import DeviceFile, new_document
 from lolat.device.summary import fitted_on_words, mode_words
 from lolat.errors import AnswerIsNo, InputError, LolatError
 from lolat.graph import Graph, GraphBuilder
-from lolat.training.choice import short_name
 from tests import synthetic
 
 needs_timm = pytest.mark.skipif(
@@ -65,7 +64,7 @@ def test_a_network_in_half_precision_is_answered_in_its_own_or_refused() -> None
     with pytest.raises(InputError, match="has no units for bf16"):
         lolat.load("v100").predict(graph, precision="best")
     answers = lolat.predict(graph, ["v100", "a100"], precision="best")
-    assert ([p.precision for p in answers], [*answers.left_out]) == (own, ["v100-fp32"])
+    assert ([p.precision for p in answers], [*answers.left_out]) == (own, ["v100"])
     assert "fp16" not in {p.precision for p in lolat.predict(graph, "all")}
 
 
@@ -124,11 +123,12 @@ def test_a_shipped_model_that_was_measured_so_answers(
     found, other = lolat.load(name).run_as(*mode), lolat.load(measured)
     precision, launch = mode
     twice = lolat.load(name).run_as(precision).run_as(launch=launch)
-    assert found.label == twice.label == measured
+    assert found.profile == twice.profile == measured
+    assert found.label == name
     assert found.predict(layers(), 64).latency_ms == other.predict(layers(), 64).latency_ms
     if launch == "compiled":  # is nearer to a graph than one by one
         by_graph = lolat.load(name).run_as(precision, "graph"), other.run_as(precision, "graph")
-        assert [m.label for m in by_graph] == [measured] * 2
+        assert [m.profile for m in by_graph] == [measured] * 2
 
 
 def images() -> Graph:
@@ -335,8 +335,8 @@ def test_a_card_is_not_answered_as_the_max_q_of_its_chip() -> None:
         words = full.predict(layers()).warnings
         assert any("measured on RTX PRO 6000 Max-Q" in w for w in words)
     found = lolat.compare(layers(), 4096, on=",".join(names))
-    assert len({short_name(one.device) for one in found.answers}) == 2
-    assert lolat.load("rtx-pro-6000-max-q").label == "rtx-pro-6000-amp-compiled"
+    assert [one.device for one in found.answers] == [*names]
+    assert lolat.load("rtx-pro-6000-max-q").profile == "rtx-pro-6000-amp-compiled"
 
 
 def test_a_card_that_takes_the_times_of_its_chip_is_listed_so() -> None:
@@ -403,7 +403,7 @@ def test_training_gains_as_much_by_a_compiler_on_two_gpus() -> None:
         ways = [lolat.load(name).run_as("amp", launch) for launch in ("eager", "compiled")]
         eager, compiled = (way.cost(graph, 256).options[0].iteration_ms for way in ways)
         gains.append(eager / compiled)
-    assert ways[1].label == "rtx-3090-amp-nhwc"
+    assert ways[1].profile == "rtx-3090-amp-nhwc"
     assert gains == pytest.approx([gains[0]] * 2, rel=0.15)
     assert 1.38 < min(gains) < max(gains) < 2.0
 
@@ -488,9 +488,9 @@ def test_a_file_of_the_users_is_not_replaced_by_a_bundled_one(tmp_path: Path) ->
     path = tmp_path / "own.json"
     path.write_text(json.dumps(document))
     graph = synthetic.network(3)
-    assert replacing.label == "rtx-4090-amp-compiled"
+    assert replacing.profile == "rtx-4090-amp-compiled"
     own = lolat.load(path).run_as(None, "compiled")
-    assert own.label == str(path)
+    assert own.label == own.profile == str(path)
     assert own.predict(graph, 512).latency_ms > 5 * replacing.predict(graph, 512).latency_ms
 
 

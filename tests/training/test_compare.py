@@ -39,7 +39,7 @@ def test_each_device_is_in_its_fastest_precision_and_layout(prices: str) -> None
 
 def test_a_gpu_without_bfloat16_is_left_out_of_a_decoders_comparison() -> None:
     found = package.compare("llama-3.1-8b", 1, ["t4", "h100"], input_size=512, tune="lora:16")
-    assert [c.device for c in found.answers] == ["h100-vllm"]
+    assert [(c.device, c.profile) for c in found.answers] == [("h100", "h100-vllm")]
     assert "no bfloat16" in found.left_out["t4"]
     with pytest.raises(InputError, match="no bfloat16"):
         package.compare("llama-3.1-8b", 1, ["t4", "p100"], input_size=512)
@@ -112,15 +112,16 @@ def test_what_does_not_fit_is_never_recommended(prices: str) -> None:
 def test_all_gpus_with_a_price_once(prices: str) -> None:
     models, left_out = devices(["all"])
     assert left_out == {}
-    assert "rtx-4090-amp-compiled" not in {m.label for m in models}
-    compiled = {m.label for m in devices(["all"], launch="compiled")[0]}
+    assert "rtx-4090-amp-compiled" not in {m.profile for m in models}
+    assert {"a100", "rtx-4090", "epyc-2t"} <= {m.label for m in models}
+    compiled = {m.profile for m in devices(["all"], launch="compiled")[0]}
     assert {"rtx-4090-amp-compiled", "a100-fp32"} <= compiled
     assert "rtx-4090-amp" not in compiled
-    assert {"a100-fp32", "rtx-4090-amp", "epyc-2t"} <= {m.label for m in models}
+    assert {"a100-fp32", "rtx-4090-amp", "epyc-2t"} <= {m.profile for m in models}
     assert not any(m.label.startswith("justus") for m in models)
     priced, unpriced = with_a_price(models, prices)
-    assert {m.label for m in priced} == {"a100-fp32", "v100-fp32"}
-    assert {"h100-fp32", "t4-fp32", "rtx-4090-amp"} <= set(unpriced)
+    assert {m.label for m in priced} == {"a100", "v100"}
+    assert {"h100-fp32", "t4", "rtx-4090"} <= set(unpriced)
     assert not {"epyc-2t", "i7-12700h-compiled"} & set(unpriced)
     assert all("prices.csv" in why for why in unpriced.values())
     Path(prices).write_text(f"{PRICES}x,5,GPU-X,1\n")
@@ -131,7 +132,7 @@ def test_all_gpus_with_a_price_once(prices: str) -> None:
     Path(prices).write_text(PRICES + "".join(f"x,5,{card},1\n" for card in cards.split(",")))
     priced, unpriced = with_a_price(models, prices)
     assert {m.label for m in priced} == {
-        "a100-fp32", "v100-fp32", "a100-sxm-80gb", "h100-pcie", "rtx-a6000"
+        "a100", "v100", "a100-sxm-80gb", "h100-pcie", "rtx-a6000"
     }  # fmt: skip
     assert all("no price" in why for why in unpriced.values())
     Path(prices).write_text(
@@ -148,7 +149,7 @@ def test_a_compiled_profile_is_compared_eager_where_all_are_asked(prices: str) -
     every = package.compare(network(), on="all", **ask)
     assert {cost.launch for cost in every.answers} == {"eager"}
     labels = {cost.device for cost in every.answers}
-    assert {"rtx-5090-amp", "rtx-pro-6000"} <= labels
+    assert {"rtx-5090", "rtx-pro-6000"} <= labels
     spelled = package.compare(network(), on="all, rtx-5090-amp", **ask)  # as in a list
     assert {cost.device for cost in spelled.answers} == labels
     assert {cost.launch for cost in spelled.answers} == {"eager"}
@@ -165,7 +166,7 @@ def test_a_compiled_profile_is_compared_eager_where_all_are_asked(prices: str) -
 
 
 @pytest.mark.parametrize(
-    ("names", "every", "labels"),
+    ("names", "every", "profiles"),
     [
         (["a100,rtx-4090"], False, ["a100-fp32", "rtx-4090-amp"]),  # eager, not compiled
         (["rtx-4090"], True, ["rtx-4090-amp"]),
@@ -178,10 +179,11 @@ def test_a_compiled_profile_is_compared_eager_where_all_are_asked(prices: str) -
     ],
 )  # fmt: skip
 def test_the_names_of_gpus_name_their_models(
-    names: list[str], every: bool, labels: list[str]
+    names: list[str], every: bool, profiles: list[str]
 ) -> None:
     models, _ = devices(names, every=every)
-    assert [m.label for m in models] == labels
+    assert [m.profile for m in models] == profiles
+    assert {m.label for m in models} <= {*",".join(names).split(",")}
 
 
 def test_a_card_without_a_model_is_that_of_its_data_sheet() -> None:
@@ -220,7 +222,7 @@ def test_two_models_of_one_gpu_that_run_alike_are_one_answer() -> None:
 def test_a_gpu_that_was_measured_so_answers_for_its_launch() -> None:
     names = ("rtx-4090-amp-compiled", "rtx-4090-amp")
     found = compared(names, "amp", 8, "eager")
-    assert [c.device for c in found.answers] == ["rtx-4090-amp"]
+    assert [c.profile for c in found.answers] == ["rtx-4090-amp"]
 
 
 def test_data_in_tokens_of_a_network_that_reads_tokens() -> None:

@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lolat as package
-from lolat.hardware.card_names import find_gpu
+from lolat.hardware.card_names import find_gpu, short_name
 from lolat.report.cost import costs_lines
 from lolat.report.tables import lines_of
 from lolat.training.best import smallest_update
 from lolat.training.choice import Choice
-from lolat.training.compare import short_name
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
 from tests.training.several import network

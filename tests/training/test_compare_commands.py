@@ -123,8 +123,8 @@ def test_what_does_not_fit_ends_with_3(lolat: Command, net: str) -> None:
 def test_among_several_a_device_without_the_precision_is_told(lolat: Command, net: str) -> None:
     ask = ("predict", net, "--on", "a100,t4", "--precision", "bf16")
     done, found = lolat(*ask), json.loads(lolat(*ask, "--json").out)
-    assert [p["device"] for p in found["answers"]] == ["a100-fp32"]
-    assert "T4" in found["left_out"]["t4-fp32"]
+    assert [p["device"] for p in found["answers"]] == ["a100"]
+    assert "T4" in found["left_out"]["t4"]
     assert (done.code, "T4" in done.out) == (2, True)
     assert "T4" in repr(package.predict(network(), ["a100", "t4"], precision="bf16"))
 
@@ -327,25 +327,25 @@ def test_each_price_of_a_million_samples(lolat: Command, prices: str, net: str) 
     Path(prices).write_text(f"{PRICES}h,9,H100,1\n")
     ask = ("predict", net, "--on", "v100,a100,t4", "--batch-size", 16, "--prices", prices)
     answers = {p["device"]: p for p in lolat.json(*ask)["answers"]}
-    for name, hourly in (("v100-fp32", 2.0), ("a100-fp32", 3.0)):
+    for name, hourly in (("v100", 2.0), ("a100", 3.0)):
         hours = answers[name]["latency_ms"] / 16 * 1e6 / 1e3 / 3600
         assert answers[name]["price_per_hour"] == hourly
         assert answers[name]["instance"] in lolat.done(*ask).out
         assert answers[name]["dollars_per_million"] == pytest.approx(hourly * hours)
-    assert answers["t4-fp32"]["dollars_per_million"] is None
-    cheapest = min(("v100-fp32", "a100-fp32"), key=lambda n: answers[n]["dollars_per_million"])
+    assert answers["t4"]["dollars_per_million"] is None
+    cheapest = min(("v100", "a100"), key=lambda n: answers[n]["dollars_per_million"])
     limit = max(a["interval_ms"][1] for a in answers.values())
-    assert f"Cheapest within {limit:g} ms: {cheapest.partition('-')[0]}, $" in (
+    assert f"Cheapest within {limit:g} ms: {cheapest}, $" in (
         lolat.done(*ask, "--max-ms", limit).out
     )
     # Both prices lie within the other's interval of time.
-    (other,) = {"v100-fp32", "a100-fp32"} - {cheapest}
+    (other,) = {"v100", "a100"} - {cheapest}
     ratio = answers[other]["dollars_per_million"] / answers[cheapest]["dollars_per_million"]
     low, high = (ms / answers[other]["latency_ms"] for ms in answers[other]["interval_ms"])
     most = answers[cheapest]["interval_ms"][1] / answers[cheapest]["latency_ms"]
     alike = ratio <= most or ratio * low <= 1.0 <= ratio * high
     (line,) = (x for x in lolat.done(*ask).out.splitlines() if x.startswith("Cheapest:"))
-    told = f"; too close to call against {other.partition('-')[0]} (+{100 * (ratio - 1):.2g} %)"
+    told = f"; too close to call against {other} (+{100 * (ratio - 1):.2g} %)"
     assert line.endswith(told) == alike
 
 
@@ -359,7 +359,7 @@ def test_a_device_whose_memory_is_not_known_is_left_out_among_several(
     (line,) = (x for x in done.out.splitlines() if "memory is not known" in x)
     assert line.startswith("i7-12700h-compiled, i9-10940x-compiled: ")
     found = json.loads(lolat("predict", net, "--on", f"a100,{unknown}", *ask, "--json").out)
-    assert [p["device"] for p in found["answers"]] == ["a100-fp32"]
+    assert [p["device"] for p in found["answers"]] == ["a100"]
     assert list(found["left_out"]) == unknown.split(",")
     for on in (unknown, "i7-12700h-compiled"):
         lost = lolat("predict", net, "--on", on, *ask)

@@ -195,11 +195,11 @@ def test_a_limit_has_a_column_among_several(lolat: Command, net: str) -> None:
     for limit, word in (*words, (low / 2, "NO")):
         done = lolat(*ask, limit)
         assert done.code == (0 if word in ("yes", "likely") else 3)
-        (row,) = (line for line in done.out.splitlines() if line.startswith("p4-fp32 "))
+        (row,) = (line for line in done.out.splitlines() if line.startswith("p4 "))
         assert f"  {word}  " in row
         assert ("--sure 90" in done.out) == ("  likely  " in done.out)
         sure = lolat(*ask, limit, "--sure", 90)
-        (row,) = (line for line in sure.out.splitlines() if line.startswith("p4-fp32 "))
+        (row,) = (line for line in sure.out.splitlines() if line.startswith("p4 "))
         assert f"  {'yes' if word == 'yes' else 'NO'}  " in row
 
 

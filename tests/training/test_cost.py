@@ -116,7 +116,9 @@ def prices(tmp_path: Path) -> str:
 
 
 def asked(model: KnownTraining, *replicas: int, **more: Any) -> Cost:
-    device: Any = SimpleNamespace(file=model.file, source="desk.json", label="desk", asked=RunAs())
+    device: Any = SimpleNamespace(
+        file=model.file, source="desk.json", label="desk", profile="desk", asked=RunAs()
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "training_of", lambda device: model)
         patch.setattr(plan, "as_written", lambda device, graph: device)
@@ -167,12 +169,12 @@ def test_counts_are_those_that_the_data_allows(lolat: Command, tmp_path: Path, n
         prices = listed(tmp_path, *some)
         ask = ("cost", net, "--samples", 1000, "--prices", prices, "--batch-size", batch_size)
         found = json.loads(lolat.done(*ask, "--on", "v100,t4", "--json").out)
-        v100 = next(a for a in found["answers"] if a["device"] == "v100-fp32")
+        v100 = next(a for a in found["answers"] if a["device"] == "v100")
         assert [o["devices"] for o in v100["options"]] == counts
     for device in ("v100-fp32", "v100,t4"):
         ask = (*ask[:-1], 8)
         twice = lolat.done(*ask, "--on", device, "--replicas", "2,2", "--json").out
-        answer = next(a for a in json.loads(twice)["answers"] if a["device"] == "v100-fp32")
+        answer = next(a for a in json.loads(twice)["answers"] if a["profile"] == "v100-fp32")
         assert [o["devices"] for o in answer["options"]] == [2]
         assert lolat.done(*ask, "--on", device, "--replicas", "2,2")
 

@@ -146,9 +146,7 @@ def test_a_card_names_the_profile_that_answers(monkeypatch: pytest.MonkeyPatch) 
     with site([]) as page:
         for query, known in names.items():
             page.get(f"?model=h100-fp32&network=Mine{query}")
-            in_half = "amp" in query and "training" not in query and "0.01" not in query
-            name = "h100" if in_half else "h100-fp32"  # without a precision that it does not run in
-            assert f'{name} <span class="dim">{known}</span></h2>' in page.raw
+            assert f'h100-fp32 <span class="dim">{known}</span></h2>' in page.raw
         page.get("?model=a10&network=Mine")  # whose name is its file's
         assert 'a10 <span class="dim">data sheet</span></h2>' in page.raw
 

@@ -1,0 +1,75 @@
+"""What an answer calls a device can be asked again: `lolat.load`, `--on` and MODEL take it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+import lolat
+
+ON = ["a100", "l4", "h100", "RTX 3090", "rtx-4090-amp"]
+NETWORK = "timm:resnet18"
+MODES = ("precision", "launch", "channels_last")
+
+
+def named(answer: Any, key: str) -> Iterator[str]:
+    """The values of a key in an answer's rows, its frame and, however deep, its JSON."""
+
+    def within(value: Any) -> Iterator[str]:
+        if isinstance(value, Mapping):
+            yield from [value[key]] if isinstance(value.get(key), str) else []
+            yield from (one for part in value.values() for one in within(part))
+        elif isinstance(value, list):
+            yield from (one for part in value for one in within(part))
+
+    yield from within(answer.rows())
+    yield from within(answer.to_dict())
+    frame = answer.frame()
+    yield from frame[key].dropna() if key in frame else ()
+
+
+ANSWERS: dict[str, tuple[Callable[[], Any], list[str]]] = {
+    "several": (lambda: lolat.predict(NETWORK, ON, [1, 64]), ON),
+    "best": (lambda: lolat.predict(NETWORK, ON, 64, precision="best"), ON),
+    "in amp": (lambda: lolat.predict(NETWORK, ON, 64, precision="amp", launch="compiled"), ON),
+    "precisions": (
+        lambda: lolat.predict(NETWORK, "rtx-4090", 64, precision=["amp", "fp16", "bf16"]),
+        ["rtx-4090"],
+    ),
+    "one": (lambda: lolat.load("h100").predict(NETWORK, precision="bf16"), ["h100"]),
+    "budget": (lambda: lolat.load("a100").budget(NETWORK, 50, "batch"), ["a100"]),
+    "explained": (lambda: lolat.load("a100").explain(NETWORK, precision="bf16"), ["a100"]),
+    "cost": (lambda: lolat.load("h100").cost(NETWORK, [32, 64], 1000), ["h100"]),
+    "costs": (lambda: lolat.compare(NETWORK, 64, ON, samples=1000), ON),
+}
+
+
+@pytest.mark.parametrize("of", ANSWERS)
+def test_a_device_is_called_as_it_was_asked_for(of: str) -> None:
+    """In attributes, rows, frame and JSON alike; the precision and the profile have their own names."""
+    ask, on = ANSWERS[of]
+    answer = ask()
+    assert {*named(answer, "device")} == {*on}
+    assert all(lolat.load(profile).profile == profile for profile in {*named(answer, "profile")})
+    for one in getattr(answer, "answers", [answer]):
+        assert getattr(one, "device", on[0]) in on
+
+
+@pytest.mark.parametrize("of", ["several", "precisions", "in amp"])
+def test_a_row_asked_again_is_the_same(of: str) -> None:
+    for p in ANSWERS[of][0]():
+        mode = {name: getattr(p, name) for name in MODES if getattr(p, name)}
+        again = lolat.load(p.device).predict(NETWORK, p.batch_size, **mode)
+        assert (again.latency_ms, again.profile) == (p.latency_ms, p.profile)
+
+
+def test_all_devices_have_names_that_are_taken_back() -> None:
+    """Each once; that of a GPU is its card's, and stands for a profile of the card."""
+    found = lolat.predict(NETWORK, "all", 64)
+    names = [p.device for p in found]
+    assert len({*names}) == len(names)
+    for p in found:
+        assert lolat.load(p.device).file.product == lolat.load(p.profile).file.product
+        assert not {"fp32", "fp16", "amp", "nhwc"} & {*p.device.split("-")}
