@@ -448,7 +448,7 @@ def test_the_first_of_a_score_is_as_sure_as_its_prediction(
     assert found["interval_ms"] == pytest.approx(list(whole.interval_ms or ()))
     assert found["in_domain"] is whole.in_domain is False
     told = lolat.done("nas", "score", *ask)
-    assert f" of {between(*found['interval_ms'], found['latency_ms'])}, {how}" in told.out
+    assert f" of {between(*found['interval_ms'], whole.latency_ms)}, {how}" in told.out
     assert told.out.count("note: ") == len(whole.warnings[:3])
     objective = ("--objective", "searched:score", "--candidates", "9", *words.split())
     search = ("nas", "search", "searched:space", "rtx-4090-amp", *objective)
