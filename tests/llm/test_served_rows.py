@@ -272,9 +272,8 @@ def test_percentiles_are_compared_with_those_of_the_simulated_requests(write: Wr
     assert float(ms) == pytest.approx(long, rel=0.02)
     assert float(off) == pytest.approx(100.0 * (long / 500.0 - 1.0), abs=2.0)
     low, high = found.interval_ms
-    both = (
-        f"9.00 ms measured, {milliseconds(found.predicted_ms)} ({between(low, high)}) predicted, "
-    )
+    time = found.predicted_ms
+    both = f"9.00 ms measured, {milliseconds(time)} ({between(low, high, time)}) predicted, "
     assert f"  mean time per output token: {both}" in lines
     told = " ".join(gpu.evaluate_table(path).warnings)
     assert f"assumed: {config} in bfloat16 with cache bfloat16; the keys dtype" in told

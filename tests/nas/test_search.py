@@ -339,7 +339,7 @@ def test_no_candidate_is_within_the_time(candidates: int) -> None:
     assert caught.value.answer["fastest_ms"] == pytest.approx(TIMES.min())
     interval = MODEL.predict(SPACE.network(ROWS[TIMES.argmin()])).interval_ms
     assert interval is not None
-    assert f"takes {TIMES.min():.3g} ms ({between(*interval)})" in str(caught.value)
+    assert f"takes {TIMES.min():.3g} ms ({between(*interval, TIMES.min())})" in str(caught.value)
 
 
 def test_candidates_without_a_score_are_left_out() -> None:
