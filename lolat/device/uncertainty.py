@@ -31,7 +31,6 @@ from lolat.graph import Graph, Operation
 from lolat.graph.analysis import Analysis
 from lolat.graph.counts import COLUMNS, FEATURES, FORMULAS, behavior, quantized_remark, wide_share
 from lolat.graph.kinds import GATES
-from lolat.graph.lowering import is_large_resize
 from lolat.graph.memory import copies
 from lolat.graph.modes import AMP, Mode, other_dtype
 from lolat.graph.work import BATCHED
@@ -108,6 +107,11 @@ def with_copies(
 
 LARGE_PRODUCT = 1_000_000
 """Results of a product of two tensors that no timed network has; 785 x 785 tokens of CaiT are the most."""
+LARGE_IMAGE = 96 * 96
+"""Pixels of a resized image that no timed network has; those of HRNet, GhostNetV2 and CoaT have 7 to 72 on
+a side."""
+FEW_ROWS = 4
+"""Rows of a dense layer up to which no table has any with large weights."""
 ROWS_FOR_ALL = 4
 """Rows for each expert of a mixture from which nearly all of them, 1 - exp(-4), have one."""
 
@@ -196,6 +200,15 @@ def widened_half_width(
     return math.hypot(widened, machine, int8), told
 
 
+def is_large_resize(graph: Graph, operation: Operation) -> bool:
+    """Return True if an operation resizes images to more than LARGE_IMAGE pixels."""
+    if operation.kind != "resize":
+        return False
+    sizes = (graph.tensors[t].shape for t in (operation.inputs[0], operation.outputs[0]))
+    pairs = [*zip(*sizes, strict=False)]  # the regions of a detector are more than the images
+    return pairs[0][0] == pairs[0][1] and math.prod(b for a, b in pairs if a != b) > LARGE_IMAGE
+
+
 def tables_extrapolation(
     model: Device, analysis: Analysis, batch_size: int, extrapolation: Extrapolation, steps: Steps,
     formula: Roofline,
@@ -203,13 +216,18 @@ def tables_extrapolation(
     """Add the causes that classes of operations do not tell to an `extrapolation`.
 
     They are operations that no table has (recurrent layers, three dimensions, those without a formula),
-    other kinds of products than in timed networks, and larger images and products than in those.
+    other kinds of products than in timed networks, larger images and products than in those, and dense
+    layers of fewer rows.
     """
     remarks, operations = [*extrapolation.remarks], analysis.graph.operations
     times = np.bincount(steps.operation, steps.ms, len(operations)) / (steps.latency_ms or 1.0)
 
     def results_of(operation: Operation) -> int:
         return math.prod(analysis.graph.tensors[operation.outputs[0]].shape[-2:])
+
+    def rows_of(dense: Operation) -> float:
+        written = analysis.graph.tensors[dense.outputs[0]].elements(batch_size)
+        return written / dense.attributes["out_features"] / dense.attributes.get("experts", 1)
 
     def time_of(is_untimed: Callable[[Operation], bool], what: str = "", how: str = "") -> float:
         part = float(times[[is_untimed(o) for o in operations]].sum())
@@ -236,6 +254,11 @@ def tables_extrapolation(
         lambda o: not formula.mode.fused and is_large_resize(analysis.graph, o),
         "image resized to more than 96 x 96 pixels",
         "such a step is predicted as a pool that moves as many bytes",
+    )
+    large += time_of(
+        lambda o: o.kind == "dense" and rows_of(o) <= FEW_ROWS,
+        "dense layer of one to four rows",
+        "its weights are read as slowly as for more rows, and it may be several times faster",
     )
     if BATCHED in formula.measured and BATCHED not in formula.shape_residuals:
         large += time_of(

@@ -156,14 +156,6 @@ COMPUTED, REMADE, RECAST = "computed", "remade", "recast"
 CHECKPOINT, REENTRANT, SELECTIVE = "checkpoint", "reentrant", "selective"
 INDEXED = frozenset(["max_pool", "global_max_pool"])
 """Kinds for which eager PyTorch also writes the position of each maximum."""
-FITTED_AS_READ = frozenset(["group_norm", "resize", "prelu"])
-"""Kinds that the fits have in the widest type of their inputs, though autocast converts those.
-
-The fitted bandwidths are those of the measured times over these bytes: with the true bytes, and the same
-bandwidths, the times would be wrong. The attribute `autocast` is not in the fits either."""
-LARGE_IMAGE = 96 * 96
-"""Pixels of a resized image beyond which no fit has any: those of HRNet, GhostNetV2 and CoaT have 7 to 72
-on a side, and their rate also has what autocast's float32 costs behind them."""
 WIDENING = frozenset(["softmax", "log_softmax", "reduce"])
 """Kinds whose CUDA kernels read half precision and write float32, without a copy by autocast."""
 INVERTIBLE = frozenset(["leaky_relu", "elu", "selu", "celu"])
@@ -208,6 +200,7 @@ ATTRIBUTES = {
     "head_size": "features of a head's query and key",
     "value_size": "features of a head's value",
     "scaled": "False if the scores are not scaled",
+    "contiguous": "True for an attention with contiguous queries; in half precision its result is, too",
     "wide": "True for a product in torch.autocast(enabled=False), which amp leaves in float32",
     "recast": "True for a kernel of which autocast keeps no copy: frozen, a buffer, part of a parameter",
     # others

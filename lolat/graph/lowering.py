@@ -9,7 +9,6 @@ Together they read each tensor once and write only the tensors that operations o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from math import prod
 
 from lolat.graph import Graph, Operation, kinds, once
 from lolat.graph.dtypes import SIZES
@@ -30,12 +29,10 @@ class Lowering:
     (tensors,) the tensor that a view shows; `readers`: tensor -> positions of the operations that read it;
     `written`: tensor -> position of the operation that writes it; `final`: the tensors that outputs show;
     `uncopied`: constants of which autocast keeps no copy; `groups`: positions of operations that are fused.
-    `fitted`: True for the data types that the fits of times have (`kinds.FITTED_AS_READ`), False for those
-    in memory.
     """
 
-    def __init__(self, graph: Graph, mode: Mode, fitted: bool = False) -> None:
-        self.graph, self.mode, self.fitted = graph, mode, fitted
+    def __init__(self, graph: Graph, mode: Mode) -> None:
+        self.graph, self.mode = graph, mode
         self.readers: dict[int, list[int]] = {}
         self.written: dict[int, int] = {}
         self.origin = list(range(len(graph.tensors)))
@@ -68,8 +65,7 @@ class Lowering:
         results where they are written.
         """
         want = {kinds.HALF: 2.0, kinds.FLOAT32: 4.0}.get(self._precision(operation))
-        widens = operation.kind in kinds.WIDENING and not self.fitted
-        if self.mode.dtype != AMP or want is None or widens:
+        if self.mode.dtype != AMP or want is None or operation.kind in kinds.WIDENING:
             return []
         other = [t for t in operation.inputs if self.floats[t] and self.sizes[t] == 6.0 - want]
         return [(t, 6.0 - want, want) for t in other if self._is_converted(t, operation)]
@@ -77,14 +73,12 @@ class Lowering:
     def _is_converted(self, tensor: int, operation: Operation) -> bool:
         """True if autocast converts a tensor for an operation in each pass by a separate step.
 
-        Of compiled networks the fits have none of an image, which a layer with weights reads.
         """
         origin, is_batched = self.origin[tensor], self.graph.tensors[tensor].batched
         if origin in self.uncopied:
             return True
         if self.mode.fused:
-            is_of_two = operation.kind in ("attention", "matmul")
-            return is_of_two and is_batched and origin not in self.written
+            return is_batched and origin not in self.written
         return origin in self.written or is_batched
 
     def recasts(self, operation: Operation) -> bool:
@@ -105,7 +99,8 @@ class Lowering:
             after = self._kinds_behind(self.origin[operation.outputs[0]])
             if after and kinds.SLICES.union(["matmul", "attention"]).issuperset(after):
                 return [], []  # its readers take any order of axes
-        wide = self.mode.dtype == AMP and self._precision(operation) == kinds.FLOAT32
+        is_float32 = self.mode.dtype == AMP and self._precision(operation) == kinds.FLOAT32
+        wide = is_float32 and operation.kind not in kinds.WIDENING
         reads = operation.inputs
         if self._measures(operation):
             reads = (*reads, *reads[:1])  # for its statistics
@@ -269,20 +264,7 @@ class Lowering:
 
     def _precision(self, operation: Operation) -> str:
         """The precision that autocast gives an operation: HALF, FLOAT32, INPUT or ""."""
-        of_kind = kind_of(operation.kind).autocast
-        if self.fitted:
-            is_as_read = operation.kind in kinds.FITTED_AS_READ
-            return "" if is_as_read and not is_large_resize(self.graph, operation) else of_kind
-        return str(operation.attributes.get("autocast", of_kind))
-
-
-def is_large_resize(graph: Graph, operation: Operation) -> bool:
-    """Return True if an operation resizes images to more than LARGE_IMAGE pixels."""
-    if operation.kind != "resize":
-        return False
-    sizes = (graph.tensors[t].shape for t in (operation.inputs[0], operation.outputs[0]))
-    pairs = [*zip(*sizes, strict=False)]  # the regions of a detector are more than the images
-    return pairs[0][0] == pairs[0][1] and prod(b for a, b in pairs if a != b) > kinds.LARGE_IMAGE
+        return str(operation.attributes.get("autocast", kind_of(operation.kind).autocast))
 
 
 @once

@@ -15,7 +15,7 @@ from lolat.arrays import np
 from lolat.graph import Graph, Operation, kinds, once
 from lolat.graph.backward import Backward, backward_of, learns, open_outputs
 from lolat.graph.kinds import GATES, VIEWS, kind_of
-from lolat.graph.lowering import Lowering, Pairs, is_large_resize
+from lolat.graph.lowering import Lowering, Pairs
 from lolat.graph.modes import DEFAULT_MODE, Mode
 
 # ---- The classes of operations for which `predictors.roofline` has terms.
@@ -145,14 +145,12 @@ def step_table(graph: Graph, mode: Mode) -> np.ndarray:
 
     `lolat.tables` caches it on disk.
     """
-    lowering = Lowering(graph, mode, fitted=True)
+    lowering = Lowering(graph, mode)
     steps = _Steps(lowering)
     for position, operation in enumerate(graph.operations):
         steps.operation = position
         for tensor, have, want in lowering.conversions(operation):  # a step each
-            # The fits have none of results before a fused attention.
-            if operation.kind != "attention" or lowering.origin[tensor] not in lowering.written:
-                steps.moves(ELEMENTS, [(tensor, have)], [(tensor, want)])
+            steps.moves(ELEMENTS, [(tensor, have)], [(tensor, want)])
         if operation.kind == "attention":
             steps.attention(operation)
             continue
@@ -174,10 +172,7 @@ def step_table(graph: Graph, mode: Mode) -> np.ndarray:
                 reads, writes = (
                     [(t, max(size, 4.0)) for t, size in pairs] for pairs in (reads, writes)
                 )
-            # As fast as pools, which read and write images alike.
-            steps.moves(
-                POOLS if is_large_resize(graph, operation) else kind.work, reads, writes, back
-            )
+            steps.moves(kind.work, reads, writes, back)
     for group in lowering.groups:
         steps.operation = group[-1]
         working = (o for i in group if kinds.STORED not in (o := graph.operations[i]).attributes)

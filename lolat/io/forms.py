@@ -21,8 +21,9 @@ TRANSFORMERS = "transformers"
 TORCH_PACKAGES = ("timm", "torchvision", TRANSFORMERS)
 PACKAGES = ("keras", *TORCH_PACKAGES)
 """Packages in front of a colon; `transformers` takes a configuration file or its folder, not a name."""
-TAKEN_APART, REPARAMETERIZED = "eager", "reparameterized"
-"""Forms behind the `?` of a name: attention as single operations; branches merged, as those of RepVGG."""
+TAKEN_APART, REPARAMETERIZED, HALF_NORM = "eager", "reparameterized", "half_group_norm"
+"""Forms behind the `?` of a name: attention as single operations; branches merged, as those of RepVGG;
+group norms that autocast leaves in half precision."""
 KERAS_FILE, ONNX_FILE, GRAPH_FILE = ".keras", ".onnx", ".json"
 FRAMEWORK_FILES = (KERAS_FILE, ONNX_FILE)
 FILES = (*FRAMEWORK_FILES, GRAPH_FILE)

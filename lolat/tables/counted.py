@@ -15,13 +15,13 @@ from lolat.graph.counts import COLUMNS, REPACKED, count, repacked
 from lolat.graph.edits import as_trained
 from lolat.graph.memory import parameters
 from lolat.graph.modes import Mode
-from lolat.graph.work import ATTENTION, CLASSES, STEP_COLUMNS, Workload, at, step_table
-from lolat.io.forms import REPARAMETERIZED, TAKEN_APART
+from lolat.graph.work import ATTENTION, CLASSES, GROUP_NORM, STEP_COLUMNS, Workload, at, step_table
+from lolat.io.forms import HALF_NORM, REPARAMETERIZED, TAKEN_APART
 from lolat.io.progress import OnProgress
 from lolat.readers.children import arrays_of
 from lolat.tables.networks import Network, TimedNetwork
 
-CACHE_VERSION = 19
+CACHE_VERSION = 20
 """Version of the cache: raise it when `lolat.graph.work` or the counts change."""
 TOO_MANY = 0.004
 """Least relative excess of a network's parameters over its row's that tells another timed form."""
@@ -39,11 +39,9 @@ class Counted:
     counts: np.ndarray
     parameters: float
 
-    @property
-    def has_fused_attention(self) -> bool:
-        """True if a step is a fused attention."""
-        kinds = self.steps[:, STEP_COLUMNS.index("kind")]
-        return bool((kinds == CLASSES.index(ATTENTION)).any())
+    def has(self, name: str) -> bool:
+        """True if a step is of a class of operations."""
+        return bool((self.steps[:, STEP_COLUMNS.index("kind")] == CLASSES.index(name)).any())
 
     def work(self, batch_size: int) -> Workload:
         """The steps at a batch size."""
@@ -76,6 +74,7 @@ def counts_of(
     A network that is not cached on disk is read in a process of its own. Some networks of timm are timed
     with merged branches, such as RepVGG's: if the table has fewer parameters than the network, the form
     with the nearer number is taken. Before PyTorch had fused attention, it ran as single operations.
+    Tables of timm have group norms in half precision.
     """
     counts = _read([row.network for row in rows], on_progress)
     others: dict[Network, Network] = {}
@@ -83,8 +82,10 @@ def counts_of(
         (spec, size, mode), known = row.network, counts[row.network]
         if spec.startswith("timm:") and TOO_MANY < _excess(known, row) < math.inf:
             others[row.network] = (f"{spec}?{REPARAMETERIZED}", size, mode)
-        elif row.before_fused and isinstance(known, Counted) and known.has_fused_attention:
+        elif row.before_fused and isinstance(known, Counted) and known.has(ATTENTION):
             others[row.network] = (f"{spec}?{TAKEN_APART}", size, mode)
+        elif row.half_norm and isinstance(known, Counted) and known.has(GROUP_NORM):
+            others[row.network] = (f"{spec}?{HALF_NORM}", size, mode)
     counts |= _read(others.values(), None)
     forms = [(others.get(row.network, row.network), row.network) for row in rows]
     return [

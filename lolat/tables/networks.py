@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lolat.errors import InputError
-from lolat.graph.modes import BFLOAT16, FLOAT16, Mode
+from lolat.graph.modes import AMP, BFLOAT16, FLOAT16, Mode
 from lolat.hardware.card_names import device_key
 from lolat.io.documents import read_json
 from lolat.io.forms import BY_NAME, TAKEN_APART
@@ -53,6 +53,8 @@ RATE_COLUMNS = (
 TIMED_COLUMNS = (*TIME_COLUMNS, *IN_MS, *RATE_COLUMNS)
 PREFIXES = {False: "infer_", True: "train_"}
 """True for training -> the beginning of timm's columns of times; one table may have both passes."""
+MACTS = "macts"
+"""timm's column of millions of activations, which other tables do not have."""
 TIMM_OPTIMIZER = "momentum"
 """The optimizer of timm's benchmark.py: create_optimizer_v2's "sgd" has a momentum of 0.9."""
 TRAINER_OPTIMIZER = "adamw"
@@ -84,7 +86,9 @@ Network = tuple[str, int | None, Mode]
 class TimedNetwork:
     """A row: a network, its execution mode and time; `parameters`: None if the table does not say.
 
-    `before_fused`: timed by a PyTorch below 2.0, which has no fused attention.
+    `before_fused`: timed by a PyTorch below 2.0, which has no fused attention. `half_norm`: of a table of
+    timm, whose group norms ran in half precision under autocast: on the RTX 4090 ResNet-50 with them takes
+    1.12 times as long as with batch norms, by the bytes of float32 it would take twice as long.
 
     A training step may be an iteration of `accumulate` batches on each of several devices, `gpus`, with
     `link_gbps` each (0: not told).
@@ -100,6 +104,7 @@ class TimedNetwork:
     accumulate: int = 1
     link_gbps: float = 0.0
     before_fused: bool = False
+    half_norm: bool = False
 
     @property
     def same(self) -> Hashable:
@@ -286,6 +291,7 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
         accumulate,
         row.number("link_gbps", ABOVE_ZERO, default=0.0) if gpus > 1 else 0.0,
         (version_of(str(path)) or "2").startswith("1."),
+        mode.dtype == AMP and any(row.get(f"{begin}{MACTS}") for begin in ("", *PREFIXES.values())),
     )
 
 

@@ -127,18 +127,19 @@ RECURRENT = {"lstm": 7, "gru": 7, "simple_rnn": 1}
 cell, state), as PyTorch's saved_tensors_hooks show; oneDNN's LSTM keeps two to three times as many."""
 
 
-def _turned(graph: Graph) -> tuple[set[int], set[int]]:
+def _turned(graph: Graph, in_half: bool) -> tuple[set[int], set[int]]:
     """Return the positions of views of turned tensors, and of copies of them, in PyTorch.
 
     Its kernels take transpositions as they are if an attention reads them, if these turn back its result,
     or are of the matrices of a batch for its product; slices of other transpositions are copied for that
-    product, and a turned image for a dense layer.
+    product, and a turned image for a dense layer. `in_half`: fused attention runs in half precision, whose
+    kernels write the result in the order of the queries.
     """
     views, copies, turned, of_attention = set[int](), set[int](), set[int](), set[int]()
     readers = graph.consumers()
     for i, o in enumerate(graph.operations) if graph.framework == "torch" else ():
         kinds = {graph.operations[r].kind for r in readers.get(o.outputs[0], ())}
-        if o.kind == "attention":
+        if o.kind == "attention" and not (in_half and "contiguous" in o.attributes):
             of_attention.update(o.outputs)
         elif o.kind == "transpose":
             turned.update(o.outputs)
@@ -159,15 +160,15 @@ Kept = dict[int, list[tuple[int, int]]]
 
 
 @once
-def saved_tensors(graph: Graph) -> tuple[Kept, dict[int, int], dict[int, Kept]]:
+def saved_tensors(graph: Graph, in_half: bool) -> tuple[Kept, dict[int, int], dict[int, Kept]]:
     """Return what the forward pass keeps, what parts keep to run again, and what each keeps as it does.
 
     Operations keep the tensors that their kind `saves` (`lolat.graph.kinds`); a view counts as its base
     tensor. A part, by the number that its operations have, keeps what it reads, and a selective one the
-    results of its products: tensor -> the position of the part's first operation.
+    results of its products: tensor -> the position of the part's first operation. `in_half`: see `_turned`.
     """
     part, viewed, kept = backward_of(graph), dict[int, int](), Kept()
-    turned, copied = _turned(graph)
+    turned, copied = _turned(graph, in_half)
     inside, around, writer = dict[int, Kept](), dict[int, set[int]](), dict[int, int | None]()
     first = dict[int, int]()
     for i, o in enumerate(graph.operations):
@@ -224,7 +225,7 @@ def saved_parts(
                     whole.setdefault(t, i)
         return whole, copies
 
-    tensors, stored, inside = saved_tensors(graph)
+    tensors, stored, inside = saved_tensors(graph, mode.half)
     whole, copies = split(tensors)
     whole |= {t: min(i, whole.get(t, i)) for t, i in stored.items()}
     whole |= dict.fromkeys(held if graph.operations else (), 0)

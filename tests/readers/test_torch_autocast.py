@@ -11,12 +11,14 @@ import pytest
 
 import lolat
 from lolat.graph.analysis import analyze
+from lolat.graph.lowering import lowered_eagerly
 from lolat.graph.memory import element_bytes
 from lolat.graph.modes import AMP, Mode
 from tests.training.known import live_bytes, saved_bytes
 
 torch = pytest.importorskip("torch")
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from lolat.readers.torch.detectors import roi_align  # noqa: E402
 
@@ -110,6 +112,51 @@ def test_autocast_gives_results_the_types_of_pytorch(name: str, is_half: bool) -
     with on_gpu(), torch.no_grad():
         own = CASES[name](torch.empty(2, WIDTH, 12, 12, device="cuda", dtype=dtype))
     assert element_bytes(graph, Mode(AMP))[graph.outputs[0]] == own.element_size()
+
+
+class Conversions(TorchDispatchMode):  # type: ignore[misc]
+    """Adds the bytes of images that are copied to another data type."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if function is torch.ops.aten._to_copy.default and args[0].numel() > WIDTH:
+            if result.dtype != args[0].dtype:
+                self.bytes += sum(t.numel() * t.element_size() for t in (args[0], result))
+        return result
+
+
+OTHERS = frozenset(["cumsum", "cumprod", "logsumexp", "cosine_similarity"])
+"""Sums that convert inside their operation, and two whose copy is not counted."""
+
+
+@pytest.mark.parametrize("is_half", [True, False])
+@pytest.mark.parametrize("name", sorted(CASES.keys() - OTHERS))
+def test_autocast_converts_what_pytorch_converts(name: str, is_half: bool) -> None:
+    graph = lolat.read((Behind(CASES[name], is_half).eval(), torch.zeros(2, WIDTH, 12, 12)))
+    dtype = torch.float16 if is_half else torch.float32
+    with on_gpu(), torch.no_grad(), Conversions() as own:
+        CASES[name](torch.empty(2, WIDTH, 12, 12, device="cuda", dtype=dtype))
+    behind = graph.operations[1 + (not is_half) :]  # the convolution and the exponential
+    lowering = lowered_eagerly(graph, AMP)
+    found = 2 * sum(
+        graph.tensors[t].elements() * (before + after)
+        for o in behind for t, before, after in lowering.conversions(o) if graph.tensors[t].elements() > WIDTH
+    )  # fmt: skip
+    assert found == own.bytes
+
+
+def test_group_norms_of_timms_tables_stay_in_half_precision() -> None:
+    """timm's fast_group_norm turns autocast off around them; its layer norms are as ever."""
+    sizes = {}
+    for form in ("", "?half_group_norm"):
+        graph = lolat.read(f"timm:test_efficientnet_gn{form}")
+        norm = next(o for o in graph.operations if o.kind == "group_norm")
+        sizes[form] = element_bytes(graph, Mode(AMP))[norm.outputs[0]]
+    assert sizes == {"": 4, "?half_group_norm": 2}
 
 
 def test_boxes_cut_out_of_images_have_the_type_of_the_images() -> None:

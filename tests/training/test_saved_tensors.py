@@ -545,3 +545,44 @@ def test_values_of_a_fused_product_keep_all_of_it(spelling: str) -> None:
     by_pytorch = saved_by_pytorch(network, tokens)
     assert found == pytest.approx(by_pytorch, abs=1.01 * copy + 4096)
     assert found >= 2 * 32 * 64 * 4 * (1 + 3 + 2 + 1)  # input, fused product, q and k, result
+
+
+class Ordered(torch.nn.Module):
+    """An attention between dense layers, whose queries are contiguous or a view."""
+
+    def __init__(self, is_ordered: bool) -> None:
+        super().__init__()
+        self.is_ordered = is_ordered
+        self.q, self.k, self.v, self.out = (torch.nn.Linear(64, 64) for _ in range(4))
+
+    def heads(self, x: Any) -> Any:
+        return x.view(*x.shape[:2], 4, 16).transpose(1, 2)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = (self.heads(of(x)) for of in (self.q, self.k, self.v))
+        a = F.scaled_dot_product_attention(q.contiguous() if self.is_ordered else q, k, v)
+        return self.out(a.transpose(1, 2).reshape(x.shape))
+
+
+@pytest.mark.parametrize("is_ordered", [True, False])
+@pytest.mark.parametrize("dtype", ["bf16", "float32"])
+def test_the_result_of_an_attention_has_the_order_of_its_queries(
+    is_ordered: bool, dtype: str
+) -> None:
+    """In half precision it is copied for the output layer, which keeps the copy; by PyTorch's own shapes."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    kind, ops = (torch.bfloat16 if dtype == "bf16" else torch.float32), torch.ops.aten
+    with FakeTensorMode():
+        q, k, v = (torch.empty(2, 32, 4, 16, dtype=kind, device="cuda").transpose(1, 2) for _ in "qkv")
+        if is_ordered:
+            q = torch.empty(2, 4, 32, 16, dtype=kind, device="cuda")
+        if dtype == "bf16":
+            made = ops._scaled_dot_product_flash_attention(q, k, v)[0]
+        else:
+            made = ops._scaled_dot_product_efficient_attention(q, k, v, None, True)[0]
+        is_copied = not made.transpose(1, 2).is_contiguous()
+    graph = lolat.read(Ordered(is_ordered), (32, 64))
+    tensor = 2 * 32 * 64 * kind.itemsize
+    kept = 5 + is_copied  # x, q, k, v, result
+    assert saved_bytes(graph, 2, Mode(dtype)) == kept * tensor

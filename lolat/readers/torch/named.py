@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.io.documents import read_json
-from lolat.io.forms import CONFIGS, REPARAMETERIZED, TAKEN_APART, config_name, unknown_network
+from lolat.io.forms import CONFIGS, HALF_NORM, REPARAMETERIZED, TAKEN_APART, config_name, unknown_network
 from lolat.readers.size import SIDE, Size, sides_of
 from lolat.readers.torch.reader import import_torch
 from lolat.readers.user_modules import quietly
@@ -60,16 +60,18 @@ def _timm(name: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
     """A network of timm with the size and classes of its tag.
 
     `?reparameterized` behind the name merges the branches of RepVGG and its like, as timm's benchmarks do;
-    `?eager` takes attention apart into single operations, as versions of timm before 2023 ran it.
+    `?eager` takes attention apart into single operations, as versions of timm before 2023 ran it;
+    `?half_group_norm` leaves group norms in half precision under autocast, as timm's fast_group_norm does.
     """
     timm = import_package("timm")
     names = timm.list_models(include_tags="." in name)
     if not timm.is_model(name) or ("." in name and name not in names):  # former names are known too
         raise unknown_network(f"timm:{name}", names, "timm.list_models(include_tags=True)")
     forms = set(form.split(",")) - {""}
-    if forms - {REPARAMETERIZED, TAKEN_APART}:
+    if forms - {REPARAMETERIZED, TAKEN_APART, HALF_NORM}:
         raise NetworkError(
-            f"timm:{name}?{form}: expected nothing, {TAKEN_APART} or {REPARAMETERIZED} behind the ?"
+            f"timm:{name}?{form}: expected nothing, {TAKEN_APART}, {REPARAMETERIZED} or "
+            f"{HALF_NORM} behind the ?"
         )
     config = timm.get_pretrained_cfg(name)
     # A network with position embeddings is built for one size; other networks take any size.
@@ -82,6 +84,9 @@ def _timm(name: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
             model = timm.create_model(name, pretrained=False, **options)
         if REPARAMETERIZED in forms:
             importlib.import_module("timm.utils").reparameterize_model(model, inplace=True)
+        if HALF_NORM in forms:
+            for norm in (m for m in model.modules() if hasattr(m, "num_groups")):
+                norm._fast_norm = True
         return model
 
     model = _built(f"timm:{name}", make, weights)

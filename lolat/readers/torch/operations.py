@@ -168,7 +168,10 @@ def _attention(o: AtenOperation) -> list[int]:
             "steps, and the attention alone takes down to half the time"
         )
     if len(q) == 4 and fused:
-        return o.write("attention", [query, key, value, *added])
+        is_ordered = min(q[-3:-1]) > 1 and o.get("query").is_contiguous()
+        return o.write(
+            "attention", [query, key, value, *added], **{"contiguous": True} if is_ordered else {}
+        )
     scores = replace(o, shapes=[(*q[:-1], k[-2])])
     weights = scores.write("scale", scores.write("matmul", [query, key], contracted=q[-1]))
     if added:

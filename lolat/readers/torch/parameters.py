@@ -220,9 +220,10 @@ class Parameters:
         return found
 
     def _mark_autocast(self, start: int, named: Mapping[str, Any]) -> None:
-        """Mark products from position `start` on as `wide` if autocast is turned off, else as `recast`.
+        """Mark operations from position `start` on, where autocast is turned off or keeps no copy.
 
-        Sums of one (angles) are not marked as wide.
+        Where it is off, products are `wide`, but for sums of one (angles), and others keep the data types
+        of their inputs; else products may be `recast`.
         """
         operations = self.writer.builder.operations
         for i, o in enumerate(operations[start:], start):
@@ -232,6 +233,8 @@ class Parameters:
             elif o.kind in kinds.MULTIPLYING:
                 terms = o.attributes.get("contracted", o.attributes.get("in_features"))
                 operations[i] = o.changed(**{kinds.WIDE: terms != 1 or None})
+            elif kinds.kind_of(o.kind).autocast:
+                operations[i] = o.changed(autocast="")
 
     def _is_recast(self, operation: Operation, named: Mapping[str, Any]) -> bool:
         """True if autocast keeps no copy in half precision of an operation's kernel.
