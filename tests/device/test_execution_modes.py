@@ -125,7 +125,8 @@ def test_a_shipped_model_that_was_measured_so_answers(
     twice = lolat.load(name).run_as(precision).run_as(launch=launch)
     assert found.profile == twice.profile == measured
     assert found.label == name
-    assert found.predict(layers(), 64).latency_ms == other.predict(layers(), 64).latency_ms
+    same = other.predict(layers(), 64, precision=precision)
+    assert found.predict(layers(), 64).latency_ms == same.latency_ms
     if launch == "compiled":  # is nearer to a graph than one by one
         by_graph = lolat.load(name).run_as(precision, "graph"), other.run_as(precision, "graph")
         assert [m.profile for m in by_graph] == [measured] * 2
@@ -347,7 +348,7 @@ def test_a_card_that_takes_the_times_of_its_chip_is_listed_so() -> None:
 
 def test_a_given_host_stays_where_another_file_answers() -> None:
     """Four layers at 2.5 times 300 µs each, compiled; the one file is left for the network's precision, the
-    other by hand."""
+    other by hand. Autocast launches a conversion of the input besides."""
     own = lolat.load("rtx-pro-6000-amp-compiled")
     other = lolat.load("rtx-4090-amp").run_as(host_us=300).run_as(launch="compiled")
     for found in (
@@ -356,7 +357,8 @@ def test_a_given_host_stays_where_another_file_answers() -> None:
         other.predict(layers()),
     ):
         assert found.query.model.source not in (own.source, "rtx-4090-amp.json")
-        assert 3.0 < found.latency_ms < 3.25
+        converted = 0.3 * (found.precision == "amp")
+        assert 3.0 < found.latency_ms - converted < 3.25
         assert found.host_us == 300
 
 

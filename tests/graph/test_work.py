@@ -154,8 +154,10 @@ def test_sizes_of_elements_are_pytorchs() -> None:
 
 
 def test_compiled_what_follows_a_convolution_is_one_step() -> None:
-    """The convolution's result is read once and the sum written once, for the head."""
+    """Autocast converts the image; the convolution's result is read once and the sum written once, for the
+    head."""
     assert named(work_of(convolutional(), 1, COMPILED)) == [
+        (c.ELEMENTS, (4 + 2) * 3 * 64),
         (c.CONVOLUTION, 2 * (3 * 64 + PIXELS + 27 * 4)),
         (c.DENSE, 2 * (PIXELS + 10 + 10 * PIXELS + 10)),
         (c.ELEMENTS, 2 * 2 * PIXELS),

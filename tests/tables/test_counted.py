@@ -36,4 +36,4 @@ def test_attention_before_pytorch_2_is_single_operations(
     )
     assert (inner & (of["number"] == 3)).sum() == 12 * products
     assert vit.parameters == 5_717_416
-    assert not resnet.has_fused_attention
+    assert not resnet.has(ATTENTION)
