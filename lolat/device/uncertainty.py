@@ -33,7 +33,7 @@ from lolat.graph.counts import COLUMNS, FEATURES, FORMULAS, behavior, quantized_
 from lolat.graph.kinds import GATES
 from lolat.graph.memory import copies
 from lolat.graph.modes import AMP, Mode, other_dtype
-from lolat.graph.work import BATCHED
+from lolat.graph.work import BATCHED, is_large_resize
 from lolat.io.results import Remark
 from lolat.parameters import COVERAGE
 from lolat.units import milliseconds, percent
@@ -107,9 +107,6 @@ def with_copies(
 
 LARGE_PRODUCT = 1_000_000
 """Results of a product of two tensors that no timed network has; 785 x 785 tokens of CaiT are the most."""
-LARGE_IMAGE = 96 * 96
-"""Pixels of a resized image that no timed network has; those of HRNet, GhostNetV2 and CoaT have 7 to 72 on
-a side."""
 FEW_ROWS = 4
 """Rows of a dense layer up to which no table has any with large weights."""
 ROWS_FOR_ALL = 4
@@ -198,15 +195,6 @@ def widened_half_width(
             Remark("the interval is wide because the machine was unsteady while learning", repeat),
         )
     return math.hypot(widened, machine, int8), told
-
-
-def is_large_resize(graph: Graph, operation: Operation) -> bool:
-    """Return True if an operation resizes images to more than LARGE_IMAGE pixels."""
-    if operation.kind != "resize":
-        return False
-    sizes = (graph.tensors[t].shape for t in (operation.inputs[0], operation.outputs[0]))
-    pairs = [*zip(*sizes, strict=False)]  # the regions of a detector are more than the images
-    return pairs[0][0] == pairs[0][1] and math.prod(b for a, b in pairs if a != b) > LARGE_IMAGE
 
 
 def tables_extrapolation(

@@ -71,9 +71,7 @@ class Lowering:
         return [(t, 6.0 - want, want) for t in other if self._is_converted(t, operation)]
 
     def _is_converted(self, tensor: int, operation: Operation) -> bool:
-        """True if autocast converts a tensor for an operation in each pass by a separate step.
-
-        """
+        """True if autocast converts a tensor for an operation in each pass by a separate step."""
         origin, is_batched = self.origin[tensor], self.graph.tensors[tensor].batched
         if origin in self.uncopied:
             return True

@@ -569,12 +569,14 @@ class Ordered(torch.nn.Module):
 def test_the_result_of_an_attention_has_the_order_of_its_queries(
     is_ordered: bool, dtype: str
 ) -> None:
-    """In half precision it is copied for the output layer, which keeps the copy; by PyTorch's own shapes."""
+    """In half precision it is copied for the output layer, which keeps the copy, by PyTorch's shapes."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     kind, ops = (torch.bfloat16 if dtype == "bf16" else torch.float32), torch.ops.aten
     with FakeTensorMode():
-        q, k, v = (torch.empty(2, 32, 4, 16, dtype=kind, device="cuda").transpose(1, 2) for _ in "qkv")
+        q, k, v = (
+            torch.empty(2, 32, 4, 16, dtype=kind, device="cuda").transpose(1, 2) for _ in "qkv"
+        )
         if is_ordered:
             q = torch.empty(2, 4, 32, 16, dtype=kind, device="cuda")
         if dtype == "bf16":

@@ -18,7 +18,14 @@ from msgspec.structs import replace
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.io.documents import read_json
-from lolat.io.forms import CONFIGS, HALF_NORM, REPARAMETERIZED, TAKEN_APART, config_name, unknown_network
+from lolat.io.forms import (
+    CONFIGS,
+    HALF_NORM,
+    REPARAMETERIZED,
+    TAKEN_APART,
+    config_name,
+    unknown_network,
+)
 from lolat.readers.size import SIDE, Size, sides_of
 from lolat.readers.torch.reader import import_torch
 from lolat.readers.user_modules import quietly
