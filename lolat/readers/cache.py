@@ -28,7 +28,7 @@ from lolat.io.writing import write_bytes
 from lolat.readers.opened_files import Stamps, stamp
 from lolat.readers.size import AnySize, as_size
 
-READERS = 74
+READERS = 75
 """Version of the readers. Raise it when they write other graphs, so that cached networks are read again."""
 _VERSIONED = (*PACKAGES, "tensorflow", "tensorflow-cpu", "torch", "onnx", "onnxscript")
 _GRAPH = ".json.gz"
