@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -197,6 +198,20 @@ def widened_half_width(
     return math.hypot(widened, machine, int8), told
 
 
+def _is_large_product(graph: Graph, operation: Operation) -> bool:
+    """True for a product of two tensors with more than LARGE_PRODUCT results."""
+    shape = graph.tensors[operation.outputs[0]].shape
+    return operation.kind == "matmul" and math.prod(shape[-2:]) > LARGE_PRODUCT
+
+
+def _has_few_rows(graph: Graph, batch_size: int, operation: Operation) -> bool:
+    """True for a dense layer of at most FEW_ROWS rows."""
+    if operation.kind != "dense":
+        return False
+    a, written = operation.attributes, graph.tensors[operation.outputs[0]].elements(batch_size)
+    return bool(written <= FEW_ROWS * a["out_features"] * a.get("experts", 1))
+
+
 def tables_extrapolation(
     model: Device, analysis: Analysis, batch_size: int, extrapolation: Extrapolation, steps: Steps,
     formula: Roofline,
@@ -204,18 +219,10 @@ def tables_extrapolation(
     """Add the causes that classes of operations do not tell to an `extrapolation`.
 
     They are operations that no table has (recurrent layers, three dimensions, those without a formula),
-    other kinds of products than in timed networks, larger images and products than in those, and dense
-    layers of fewer rows.
+    other kinds of products than in timed networks, larger ones, larger images, dense layers of few rows.
     """
     remarks, operations = [*extrapolation.remarks], analysis.graph.operations
     times = np.bincount(steps.operation, steps.ms, len(operations)) / (steps.latency_ms or 1.0)
-
-    def results_of(operation: Operation) -> int:
-        return math.prod(analysis.graph.tensors[operation.outputs[0]].shape[-2:])
-
-    def rows_of(dense: Operation) -> float:
-        written = analysis.graph.tensors[dense.outputs[0]].elements(batch_size)
-        return written / dense.attributes["out_features"] / dense.attributes.get("experts", 1)
 
     def time_of(is_untimed: Callable[[Operation], bool], what: str = "", how: str = "") -> float:
         part = float(times[[is_untimed(o) for o in operations]].sum())
@@ -243,26 +250,26 @@ def tables_extrapolation(
         "image resized to more than 96 x 96 pixels",
         "such a step is predicted as a pool that moves as many bytes",
     )
-    large += time_of(
-        lambda o: o.kind == "dense" and rows_of(o) <= FEW_ROWS,
-        "dense layer of one to four rows",
-        "its weights are read as slowly as for more rows, and it may be several times faster",
-    )
+    if formula.multiprocessors > 1.0:
+        large += time_of(
+            partial(_has_few_rows, analysis.graph, batch_size),
+            "dense layer of one to four rows",
+            "it is predicted as slow as one of more rows, and may be several times faster",
+        )
     if BATCHED in formula.measured and BATCHED not in formula.shape_residuals:
         large += time_of(
-            lambda o: o.kind == "matmul" and results_of(o) > LARGE_PRODUCT,
+            partial(_is_large_product, analysis.graph),
             "product of two tensors with more than 1,000,000 results each",
             "its rate is that of small ones, such as of windows, and large ones may be faster",
         )
     unlike, of_kinds = model.file.domain.unlike(analysis.counts.at(batch_size).sum(axis=0))
     unlike *= 1.0 - extrapolation.unlike - share - large
-    remarks += of_kinds
     known = extrapolation.known or share > NEGLIGIBLE_SHARE or bool(model.file.domain.shares)
     return replace(
         extrapolation,
         unmeasured=extrapolation.unmeasured + share,
         unlike=extrapolation.unlike + max(unlike, 0.0) + large,
-        remarks=tuple(remarks),
+        remarks=(*remarks, *of_kinds),
         known=known,
     )
 

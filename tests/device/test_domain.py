@@ -246,7 +246,7 @@ def test_batches_beyond_those_of_a_table_of_a_cpu() -> None:
     assert (told in inside.warnings, told in outside.warnings) == (False, True)
     assert (inside.in_domain, outside.in_domain) == (None, False)
     assert domain_words(inside) == "the measured range is known by batch alone: 1"
-    _, first, second, *_ = lines_of(table_of_predictions([inside, outside]))
+    *_, first, second, _ = lines_of(table_of_predictions([inside, outside]))
     assert "by batch alone" in first
     assert "outside: large" in second
     halves = [np.log(high / low) / 2 for low, high in (inside.interval_ms, outside.interval_ms)]

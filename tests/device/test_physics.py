@@ -163,3 +163,15 @@ def test_large_products_of_two_tensors_are_outside_where_only_networks_were_time
         answer = lolat.load(name).predict(graph, batch_size=32)
         assert any(words in warning for warning in answer.warnings) == is_told, name
         assert not (is_told and answer.in_domain)
+
+
+@pytest.mark.parametrize(("rows", "is_told"), [(1, True), (4, True), (8, False)])
+def test_large_dense_layers_of_few_rows_are_told(rows: int, is_told: bool) -> None:
+    """NeuSight's tables have none below 8 rows with large weights (one of 3 rows)."""
+    b = GraphBuilder("dense", "torch")
+    x = b.input((1, 8192))
+    for _ in range(2):
+        x = b.add("dense", [x], (1, 8192), in_features=8192, out_features=8192, bias=False)
+    answer = lolat.load("a100-fp32").predict(b.build([x]), batch_size=rows)
+    assert any("of one to four rows" in told for told in answer.warnings) == is_told
+    assert answer.in_domain or is_told
