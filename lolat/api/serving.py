@@ -11,6 +11,7 @@ from lolat.device.file import DeviceFile
 from lolat.errors import ModelFileError
 from lolat.hardware.card_names import (
     card_of,
+    cards_meant,
     device_name,
     device_names,
     find_gpu,
@@ -53,7 +54,10 @@ def _profile_of(name: str, of_any: bool) -> Model:
     gpu = card_named(name)
     of_gpu = [n for n, file in known_models(name).items() if file.llm is not None]
     if gpu and not of_gpu and model is None:
-        of_gpu = [n for n, file in known_models().items() if _serves(file, gpu)]
+        served = known_models().items()
+        exact = [n for n, file in served if _serves(file, gpu)]
+        meant = cards_meant(name)
+        of_gpu = exact or [n for n, file in served if any(_serves(file, card) for card in meant)]
     of_gpu.sort(key=lambda n: not n.endswith(DEFAULT_FRAMEWORK))
     if len(of_gpu) > 1 and not of_any:
         several = f"by several frameworks: {', '.join(of_gpu)}; expected one of these"

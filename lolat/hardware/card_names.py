@@ -50,6 +50,11 @@ def _first_word(pattern: str) -> str:
     return re.split(r"\W", pattern, maxsplit=1)[0]
 
 
+def _is_size(size: int, gpu: Gpu) -> bool:
+    """True if a memory in a name is that of a card."""
+    return abs(size - (gpu.memory_gib or 0.0)) <= SIZE_OFF * size
+
+
 @cache
 def _found(name: str) -> tuple[Gpu | None, str]:
     """The sheet of exactly the card in a name, and the words of the name beside the card and its memory."""
@@ -66,7 +71,7 @@ def _found(name: str) -> tuple[Gpu | None, str]:
         if re.search("rtx" if gpu.name.startswith("GTX") else "gtx", words):
             continue  # a card of another line: there is no GTX 4090
         rest = re.sub(r"\b\d+ ?gb\b", "", pattern.sub(" ", words, count=1))
-        fits = [abs(size - (gpu.memory_gib or 0.0)) <= SIZE_OFF * size for size in sizes]
+        fits = [_is_size(size, gpu) for size in sizes]
         if not OTHER_CARD.search(rest) and (any(fits) or not fits):
             return gpu, rest
     return None, words
@@ -75,6 +80,20 @@ def _found(name: str) -> tuple[Gpu | None, str]:
 def find_gpu(device: str) -> Gpu | None:
     """The data sheet of a device by its name, such as "NVIDIA A100-SXM4-80GB" or "rtx-4090"; or None."""
     return _found(device.partition(" (")[0])[0]
+
+
+def cards_meant(name: str) -> list[Gpu]:
+    """The sheets of the card in a name, of each form and memory that the name leaves open."""
+    found, form = find_gpu(name), form_of(name)
+    sizes = [int(size) for size in re.findall(r"(\d+) ?gb?\b", name.casefold())]
+    return [
+        gpu
+        for _, gpu in sheets()
+        if found is not None
+        and card_of(gpu.name) == card_of(found.name)
+        and (gpu == found or not form or form_of(gpu.name) == form)
+        and (gpu == found or all(_is_size(size, gpu) for size in sizes))
+    ]
 
 
 def is_card(name: str) -> bool:

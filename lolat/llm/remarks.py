@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lolat.arrays import np
 from lolat.errors import InputError
-from lolat.hardware.card_names import find_gpu
+from lolat.hardware.card_names import cards_meant, device_name, find_gpu
 from lolat.io.results import Remark
 from lolat.llm import steps
 from lolat.llm.decoder import DTYPES, Decoder
@@ -85,6 +85,9 @@ def remarks_on(
         )
     card = find_gpu(sizing.device)
     yield from filter(None, [here.decoder.tower_remark, card.dies_remark if card else ""])
+    others = [device_name(gpu) for gpu in cards_meant(sizing.device) if gpu != card]
+    if card and others and not served:
+        yield f"{sizing.device} is taken as {card.name}; another card is {' or '.join(others)}"
     yield from _not_timed(sizing)
     is_unlinked = gpu.section.sheet.link_gb_s is None and any(r.gpus > r.replicas for r in rows)
     yield from _true(

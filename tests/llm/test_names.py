@@ -7,6 +7,7 @@ import re
 import pytest
 
 from lolat import load
+from lolat.api.serving import serving_models
 from lolat.errors import InputError
 from lolat.llm.names import find_decoder, is_decoder, published
 from lolat.web.values import language_model
@@ -185,3 +186,26 @@ def test_an_id_of_a_known_family_is_a_language_models() -> None:
         assert not is_decoder(name)
     with pytest.raises(InputError, match=r"config\.json .* huggingface\.co"):
         find_decoder("Qwen/Qwen1.5-7B-Chat")
+
+
+@pytest.mark.parametrize(
+    ("name", "profile"),
+    [
+        ("a100", "a100-vllm"), ("a100-80gb", "a100-vllm"), ("A100-80GB", "a100-vllm"),
+        ("a100-sxm", "a100-vllm"), ("NVIDIA A100-SXM4-80GB", "a100-vllm"), ("a100-40gb", None),
+        ("a100-pcie", None), ("a100-sxm-40gb", None), ("h100-80gb", "h100-vllm"),
+        ("nvidia-h100-80gb", "h100-vllm"), ("h100-pcie", None), ("l40s", "l40s-vllm"),
+    ],
+)  # fmt: skip
+def test_a_card_that_leaves_form_or_memory_open_is_the_served_one(
+    name: str, profile: str | None
+) -> None:
+    """Price lists call the SXM card of 80 GB A100-80GB; one that is another card by its name is not it."""
+    found = serving_models(name)
+    names = [model.profile for model in found.values()]
+    assert (profile in names) if profile else (names == [name])
+
+
+def test_the_card_of_an_open_name_is_told() -> None:
+    answer = serving_models("a100-40gb")["a100-40gb"].llm("llama-3.1-8b", concurrency=1)
+    assert any("is taken as A100 PCIe 40 GB" in told for told in answer.warnings)
