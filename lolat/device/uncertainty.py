@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -198,6 +198,22 @@ def widened_half_width(
     return math.hypot(widened, machine, int8), told
 
 
+SORT_PASSES = 12.0
+"""Bytes that CUB's radix sort moves over those counted: keys of 4 bytes and positions of 8 are read and
+written for each of four digits, 96 bytes an element; one pass over the keys is 8."""
+UNTIMED: tuple[tuple[Any, ...], ...] = (
+    (lambda o: o.kind in GATES, "recurrent layer",
+     f"each of its steps is predicted as a matrix product of at least {1e3 * RECURRENT_MS:g} µs"),
+    (lambda o: behavior(o).endswith("_3d"), "convolution or pool in three dimensions",
+     "they are predicted as those in two"),
+    (lambda o: o.kind == "sort", "sort or choice of the largest",
+     "it is predicted as one pass over its tensor, and takes several", SORT_PASSES),
+    (lambda o: o.kind not in FORMULAS,),
+)  # fmt: skip
+"""Operations that no table has: whether one is, its name, the way in which it is predicted, and how many
+times as long as that it may take."""
+
+
 def _is_large_product(graph: Graph, operation: Operation) -> bool:
     """True for a product of two tensors with more than LARGE_PRODUCT results."""
     shape = graph.tensors[operation.outputs[0]].shape
@@ -224,27 +240,17 @@ def tables_extrapolation(
     remarks, operations = [*extrapolation.remarks], analysis.graph.operations
     times = np.bincount(steps.operation, steps.ms, len(operations)) / (steps.latency_ms or 1.0)
 
-    def time_of(is_untimed: Callable[[Operation], bool], what: str = "", how: str = "") -> float:
+    def time_of(
+        is_untimed: Callable[[Operation], bool], what: str = "", how: str = "", longer: float = 1.0
+    ) -> float:
         part = float(times[[is_untimed(o) for o in operations]].sum())
-        if what and part > NEGLIGIBLE_SHARE:
+        if what and longer * part > NEGLIGIBLE_SHARE:
             remarks.append(
                 f"no {what} was timed on this device, {percent(part)} of the time: {how}"
             )
-        return part
+        return longer * part
 
-    share = (
-        time_of(
-            lambda o: o.kind in GATES,
-            "recurrent layer",
-            f"each of its steps is predicted as a matrix product of at least {1e3 * RECURRENT_MS:g} µs",
-        )
-        + time_of(
-            lambda o: behavior(o).endswith("_3d"),
-            "convolution or pool in three dimensions",
-            "they are predicted as those in two",
-        )
-        + time_of(lambda o: o.kind not in FORMULAS)
-    )
+    share = min(sum(time_of(*untimed) for untimed in UNTIMED), 1.0)
     large = time_of(
         lambda o: not formula.mode.fused and is_large_resize(analysis.graph, o),
         "image resized to more than 96 x 96 pixels",

@@ -175,3 +175,14 @@ def test_large_dense_layers_of_few_rows_are_told(rows: int, is_told: bool) -> No
     answer = lolat.load("a100-fp32").predict(b.build([x]), batch_size=rows)
     assert any("of one to four rows" in told for told in answer.warnings) == is_told
     assert answer.in_domain or is_told
+
+
+def test_a_sort_is_told_as_untimed() -> None:
+    """It is counted as one pass over its tensor; a radix sort takes four, with positions."""
+    b = GraphBuilder("sorted", "torch")
+    x = b.input((1024, 1024))
+    answer = lolat.load("rtx-4090-amp").predict(
+        b.build([b.add("sort", [x], (1024, 1024))]), batch_size=32
+    )
+    assert any("no sort or choice of the largest was timed" in told for told in answer.warnings)
+    assert answer.in_domain is False
