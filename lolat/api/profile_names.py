@@ -10,7 +10,7 @@ from lolat.device.file import DeviceFile, read, readable_models
 from lolat.device.lookup import find_model
 from lolat.errors import ModelFileError
 from lolat.graph.modes import EAGER
-from lolat.hardware.card_names import card_of, device_names, find_gpu, is_card
+from lolat.hardware.card_names import card_of, cards_meant, device_names, find_gpu, is_card
 from lolat.hardware.gpus import Gpu
 from lolat.hardware.prices import price_list
 from lolat.io.paths import LOCAL
@@ -74,8 +74,10 @@ def full_names(name: str, launch: str | None = None) -> list[str]:
             cards = None, card_of(gpu.name)
             known = [n for n in known if card_of(files[n].kind) in cards]
         if gpu and not known:
-            files = {n: f for n, f in known_models().items() if find_gpu(f.product) == gpu}
-            known = [*files]
+            files, meant = known_models(), cards_meant(name)
+            known = [n for n, f in files.items() if find_gpu(f.product) == gpu] or [
+                n for n, f in files.items() if find_gpu(f.product) in meant
+            ]
         able = [n for n in known if "networks" in files[n].answers_for]
         if able:
             return sorted(in_one_mode(able, launch), key=_usual)
