@@ -18,6 +18,7 @@ from lolat.device.file import new_document, read, write
 from lolat.device.intervals import normal_quantile
 from lolat.io.paths import list_models
 from lolat.llm import calibration, fit, operation_tables
+from lolat.llm.answer import ServedNames
 from lolat.llm.frameworks import FrameworkOverheads
 from lolat.llm.gpu import GPU, ServedRow, ServingSection, operation_ms, section_of, specs_of
 from lolat.llm.load import Load
@@ -341,7 +342,9 @@ def _off(known: ServingSection, row: ServedRow) -> np.ndarray:
         cached_tokens=int(row.cached_tokens), max_num_seqs=row.max_num_seqs or None,
         max_num_batched_tokens=row.max_num_batched_tokens or None,
     )  # fmt: skip
-    found = Sizing(GPU(known), "", deployment, asked, None).row(Load.of(row), 1)
+    found = Sizing(GPU(known), "", deployment, asked, None, ServedNames("", "", "", "")).row(
+        Load.of(row), 1
+    )
     ends = {"tpot": found.tpot_interval_ms, "ttft": found.ttft_interval_ms}
     ends |= found.intervals_ms or {}
     made = []

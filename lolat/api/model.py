@@ -248,10 +248,10 @@ class Model(Device):
             served = self._llm_profile
             device, section = served.file.product, served.language_models
             # A price list knows GPUs of one name by their memory, as A100-80GB.
-            named = Hardware(f"{device}-{section.sheet.memory_gib:.0f}gb")
-            rental = rental_of(named, asked.price_per_hour, listed)
-            found = answer(section, device, *key, rental, no_price(device, listed))
-            self._known_answers[key] = replace(found, label=served.label)
+            card = Hardware(f"{device}-{section.sheet.memory_gib:.0f}gb")
+            rental = rental_of(card, asked.price_per_hour, listed)
+            named = no_price(device, listed), served.label, served.profile
+            self._known_answers[key] = answer(section, device, *key, rental, *named)
         return self._known_answers[key]
 
     @cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from lolat.device.intervals import normal_quantile, within_limit
 from lolat.errors import AnswerIsNo
@@ -13,7 +13,7 @@ from lolat.io.results import Result, of
 from lolat.llm.frameworks import framework_row
 from lolat.llm.question import ServingQuestion
 from lolat.parameters import MOST_GPUS
-from lolat.units import digits, milliseconds, percent, plain, plural
+from lolat.units import between, digits, dollars, milliseconds, percent, plain, plural
 
 BREAKDOWN = ("weights", "products", "attention", "experts", "all_reduce", "small", "launches", "scheduling",
              "prompts", "waiting")  # fmt: skip
@@ -32,10 +32,21 @@ HEADROOM = ("headroom_rate", "headroom")
 """Attributes of the chosen row that an answer has in JSON."""
 LEAST_WAIT = 0.001
 """Least share of a token's time in waiting for memory that is reported."""
+VERDICTS = ("yes", "likely", "not known", "unlikely", "no")
+"""The words on a limit, the best first."""
 RATE = "rate"
 """The name of the rate, beside those of times with a limit."""
 SPLIT = ("tensor_parallel", "expert_parallel", "attention_data_parallel")
 """The numbers that say how a model is split over the GPUs of a replica."""
+
+
+class ServedNames(NamedTuple):
+    """The device of a row as asked for, its profile, and that one's framework and GPU."""
+
+    device: str
+    profile: str
+    framework: str
+    gpu: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,6 +55,7 @@ class ServingConfig(Result):
 
     Times are means over requests; p50, p90 and p99 in a name are percentiles.
 
+    `device`: as asked for; `profile`, `framework`, `gpu`: the profile that answers, its framework, its GPU.
     `gpus`: `replicas` times `tensor_parallel` times `attention_data_parallel`. `concurrency`: requests at
     any time, under a `request_rate` their mean. `memory_gib`: weights and caches on each GPU. `fits`: True
     if each GPU has room for them, under a rate for the weights. `largest_concurrency`: the most requests
@@ -58,7 +70,8 @@ class ServingConfig(Result):
     tokens and their prompts; `dollars_per_month`: for 730 hours. `rented`: the machines that cost
     `dollars_per_hour`; `rented_gpus`: all of their GPUs. `within`: True if it fits and keeps the limits.
     `verdicts`: by limit, "ttft" and "tpot", "yes" if the whole interval keeps it, "likely" if the time
-    does, else "unlikely", or "no" if no part of the interval does; of `sure` "yes" or "no". `in_domain`:
+    does, else "unlikely", or "no" if no part of the interval does; of `sure` "yes" or "no". `verdict`: the
+    worst of these and of that on the rate, "no" for what does not fit; None without limits. `in_domain`:
     True if such loads were served and their operations timed; `extrapolated`: why not, in words.
     """
 
@@ -116,6 +129,10 @@ class ServingConfig(Result):
     sure_rate: float | None = None
     dollars_per_month: float | None = None
     verdicts: Mapping[str, str] | None = None
+    verdict: str | None = None
+    profile: str = ""
+    framework: str = ""
+    gpu: str = ""
     extrapolated: tuple[str, ...] = ()
 
     @property
@@ -198,6 +215,17 @@ class ServingConfig(Result):
             for name, ms, ends, limit in limited
             if name != RATE
         }
+
+    def verdict_on(self, asked: ServingQuestion) -> str | None:
+        """Return `verdict`."""
+        if not asked.has_limits:
+            return None
+        if self.off(asked) == math.inf:
+            return "no"
+        is_sure = asked.sure is not None
+        limited = self._limited(asked)
+        words = (within_limit(ms, ends, most, is_sure).lower() for _, ms, ends, most in limited)
+        return max(words, key=VERDICTS.index, default="yes")
 
     def is_sure(self, asked: ServingQuestion, end: int = 1) -> bool:
         """Return True if the intervals of the times end within the limits; `end` 0: if they begin there."""
@@ -301,11 +329,26 @@ class ServingConfig(Result):
         return self.within is False and not self.saturated and self.gpus + each > MOST_GPUS
 
     def words(self, percentile: int | None = None) -> str:
-        """Return the load, the GPUs and both times, at a percentile or the means, in words."""
-        where = f"{self.gpus_words} ({plain(self.device)}){self.split_words}"
-        return (
+        """Return the load, the GPUs, both times at a percentile or the means, the price, the verdict."""
+        framework = f", {self.framework}" * (self.framework not in self.device)
+        where = f"{self.gpus_words} ({plain(self.device)}{framework}){self.split_words}"
+        words = (
             f"{plain(self.model)} on {where}, {self.requests_words}: {self.times_words(percentile)}"
         )
+        if self.tpot_ms is None or self.shortage:
+            return words
+        token_ms, ends = self.judged(percentile)[0]
+        words += f" ({between(*ends, token_ms)})" if ends else ""
+        limits = f"limits: {self.verdict}" * (self.verdict is not None)
+        return "; ".join(filter(None, [words, self._price_words, limits]))
+
+    @property
+    def _price_words(self) -> str:
+        """The price a month under a rate, else of a million tokens, in words; "" if it is not known."""
+        if self.request_rate is not None and self.dollars_per_month is not None:
+            return f"{dollars(self.dollars_per_month)} a month"
+        usd = self.dollars_per_million
+        return "" if usd is None else f"{dollars(usd)} a million tokens"
 
     def times_words(self, percentile: int | None = None) -> str:
         """Return both times, at a percentile or the means, in words; if there are none, the reason."""
@@ -338,7 +381,9 @@ class ServingConfig(Result):
 class ServingAnswer(Result):
     """The answer of `Model.llm`: a row for each configuration, and the best one.
 
-    `parameters`: those of the language model; `active`: those that a token uses. `asked`: the question,
+    `device`, `profile`, `framework`, `gpu`: as of its rows; `name`: the device, in a comparison of several
+    models or data types with these, as "qwen3-8b on h100-vllm". `parameters`: those of the language model;
+    `active`: those that a token uses. `asked`: the question,
     whose limits, `percentile`, `sure` and `coverage` are keys in JSON. `best`: the index of the row with
     the cheapest output tokens within the limits; None if no row keeps them. `bests`: the best of each load.
     `chosen`: the best row, else the first. `near`: rows that cost less than the best of their rate, or
@@ -374,9 +419,10 @@ class ServingAnswer(Result):
         default=None, repr=False, compare=False
     )
     """The warnings on one of the rows alone."""
-    label: str = ""
-    """The device as `lolat.load` takes it."""
-    KEYS = ("model", "device", "framework", "parameters", "active",
+    profile: str = ""
+    gpu: str = ""
+    name: str = ""
+    KEYS = ("name", "model", "device", "profile", "framework", "gpu", "parameters", "active",
             *of("asked", *LIMITS), "rows=served", "best", "bests", *of("chosen", *HEADROOM), "near",
             "surer", "other_dtypes", "surer_other_dtypes", "prices", "price_list", "warnings")  # fmt: skip
 

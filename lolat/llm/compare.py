@@ -33,12 +33,14 @@ OF_SPLITS = frozenset(["tensor-parallel", "expert-parallel", "attention-data-par
 class ComparedModels(Result):
     """Language models on devices, under the same load: concurrent requests, or requests at a rate.
 
-    `answers`: the best row of each device within the limits; of several language models that of each on
-    each device, as "qwen3-8b on h100-vllm", and of several data types that of each, as "qwen3-8b in fp8 on
-    h100-vllm"; such a name stands for the device then. `cheapest`: the device with the lowest price of a
-    million tokens, None without prices. `fastest`: that with the shortest time per output token of these
-    rows, at the percentile asked for. Of several loads these three are of the largest that the most
-    devices serve, and `by_load` has the best rows of each device, one for each load; `words` tells of all.
+    `answers`: a `ServingAnswer` of each device within the limits, whose `chosen` row is the best; of
+    several language models one of each on each device, with the `name` "qwen3-8b on h100-vllm", and of
+    several data types one of each, as "qwen3-8b in fp8 on h100-vllm"; such a name stands for the device
+    then.
+    `cheapest`: the device with the lowest price of a million tokens, None without prices. `fastest`: that
+    with the shortest time per output token of these rows, at the percentile asked for. Of several loads
+    these three are of the largest that the most devices serve, and `by_load` has the best rows of each
+    device, one for each load; `words` tells of all.
     `left_out`: reasons why other devices have no answer, by device, the nearest to the limits first.
     `surer`, `near`, `other_dtypes`, `price_lists`: those of the answers, by device. `warnings`: what a
     reader of the rows must know.
@@ -58,25 +60,30 @@ class ComparedModels(Result):
             "other_dtypes", "price_lists", "left_out", "warnings")  # fmt: skip
 
     @property
-    def answers(self) -> dict[str, ServingConfig]:
+    def answers(self) -> tuple[ServingAnswer, ...]:
+        """The answer of each device, with its best row alone."""
+        return tuple(self.full.values())
+
+    @property
+    def best_rows(self) -> dict[str, ServingConfig]:
         """The best row of each device."""
         return {name: answer.compared for name, answer in self.full.items() if answer.compared}
 
     @property
     def cheapest(self) -> str | None:
         """The device with the cheapest tokens, by `leaders`; None if no price is known."""
-        return self.leaders(self.answers)["cheapest"]
+        return self.leaders(self.best_rows)["cheapest"]
 
     @property
     def fastest(self) -> str | None:
         """The device with the shortest time per output token."""
-        return self.leaders(self.answers)["fastest"]
+        return self.leaders(self.best_rows)["fastest"]
 
     @property
     def loads(self) -> dict[float, dict[str, ServingConfig]]:
         """Each load, with the best row of each device that serves it."""
         loads = dict[float, dict[str, ServingConfig]]()
-        for name, rows in (self.by_load or {n: [r] for n, r in self.answers.items()}).items():
+        for name, rows in (self.by_load or {n: [r] for n, r in self.best_rows.items()}).items():
             for row in rows:
                 loads.setdefault(row.load, {})[name] = row
         return dict(sorted(loads.items()))
@@ -161,8 +168,8 @@ class ComparedModels(Result):
     @property
     def leading(self) -> list[str]:
         """The devices to tell of: all of at most MOST_TOLD, else the cheapest and the fastest."""
-        names = [*self.answers]
-        best = {*self.leaders(self.answers).values()}
+        names = [*self.best_rows]
+        best = {*self.leaders(self.best_rows).values()}
         return names if len(names) <= MOST_TOLD else [name for name in names if name in best]
 
     @property
@@ -292,7 +299,7 @@ def side_by_side(
         remark += f"; {requests_words(more, is_rate)} are too many for {others}"
     for name, some in best.items():
         if most in some:
-            several[name] = found[name].alone(some[most])
+            several[name] = replace(found[name].alone(some[most]), name=name)
         else:
             held = requests_words(max(some), is_rate)
             left_out[name] = f"at most {held}, not {most:,} as on the others"

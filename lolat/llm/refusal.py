@@ -60,7 +60,7 @@ def no_row(
         short, nearest = (
             f"{likely}too slow {under}{on}: {one}{over}" for one in ("", f"{times}, ")
         )
-    name, load = f"{plain(made.model)} on {plain(made.device)}", near.requests_words
+    name, load = f"{plain(made.model)} on {plain(made.gpu)}", near.requests_words
     message = f"{name}, {load}: no configuration {gpus} {keeps}; nearest: {nearest or short}{helps}"
     short += helps * bool(enough or in_other_dtype)
     if near.tpot_ms is None:  # however many replicas
@@ -72,7 +72,7 @@ def no_row(
     told += made.warnings[: near.tpot_ms is None]
     return AnswerIsNo(
         message, made.to_dict(), made=made, told=told, short=short, off=near.off(asked),
-        links=links[0] * (links[0] != made.device),
+        links=links[0] * (links[0] != made.gpu),
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from lolat.arrays import np
 from lolat.device.intervals import normal_quantile
 from lolat.errors import AnswerIsNo
 from lolat.llm.alternatives import enough_in_other_dtype, in_other_dtypes, near_miss, surely_row
-from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig, best_of
+from lolat.llm.answer import BREAKDOWN, ServedNames, ServingAnswer, ServingConfig, best_of
 from lolat.llm.decoder import Decoder
 from lolat.llm.domain import interval, tail
 from lolat.llm.gpu import GPU, ServingSection
@@ -55,16 +55,18 @@ MOST_REPLICATED = 64
 
 def answer(
     section: ServingSection, device: str, decoder: Decoder, asked: ServingQuestion,
-    rental: Rental | None = None, remark: str = "",
+    rental: Rental | None = None, remark: str = "", label: str = "", profile: str = "",
 ) -> ServingAnswer:  # fmt: skip
-    """Answer a question about a decoder on a GPU; `remark`: a warning if nothing is rented.
+    """Answer a question about a decoder on a GPU; `remark`: a warning if nothing is rented; `label`,
+    `profile`: the name asked for, and that of the profile.
 
     InputError for an impossible question; AnswerIsNo if no row keeps the limits.
     """
     asked.check(decoder)
     given, section = section, section.of(decoder.kind).usual
     gpu, deployments = GPU(section), deployments_of(section, decoder, asked)
-    sizings = {one.split: Sizing(gpu, device, one, asked, rental) for one in deployments}
+    named = ServedNames(label or device, profile, section.framework, device)
+    sizings = {one.split: Sizing(gpu, device, one, asked, rental, named) for one in deployments}
     rows = [row for one in sizings.values() for row in one.rows()]
     rows.sort(key=lambda row: (row.load, row.split))
     kept = {row.request_rate for row in rows if row.within}
@@ -90,7 +92,7 @@ def answer(
     none = next((one for one in rows if not one.largest_concurrency), None)
     missing = "" if rental else remark
     made = ServingAnswer(
-        model=decoder.name, device=device, framework=section.framework,
+        model=decoder.name, **named._asdict(), name=named.device,
         parameters=decoder.parameters, active=decoder.active_parameters, asked=asked,
         served=tuple(rows), best=rows.index(best) if best else None, bests=tuple(bests), chosen=row,
         near=tuple(near), surer=tuple(surer), other_dtypes=tuple(cheaper[0]),
@@ -151,6 +153,7 @@ class Sizing:
     deployment: Deployment
     asked: ServingQuestion
     rental: Rental | None
+    names: ServedNames
     found: dict[tuple[Load, int], ServingConfig] = field(default_factory=dict, init=False)
     """Rows by their load and number of replicas."""
     simulated: dict[Load, RequestTimes] = field(default_factory=dict, init=False)
@@ -301,7 +304,7 @@ class Sizing:
         # Those that wait for a free sequence hold nothing.
         each = min(math.ceil(load.concurrency / groups), limits.sequences)
         row = ServingConfig(
-            model=deployment.decoder.name, device=self.device,
+            model=deployment.decoder.name, **self.names._asdict(),
             dtype=deployment.called, kv_dtype=deployment.kv_dtype,
             input_tokens=round(load.input_tokens), output_tokens=round(load.output_tokens),
             concurrency=int(load.concurrency), request_rate=rate,
@@ -315,7 +318,12 @@ class Sizing:
             row = replace(row, **self._timed(row, *self.times(load, groups)))
         if not self.asked.has_limits:
             return row
-        return replace(row, within=row.keeps(self.asked), verdicts=row.judge(self.asked))
+        return replace(
+            row,
+            within=row.keeps(self.asked),
+            verdicts=row.judge(self.asked),
+            verdict=row.verdict_on(self.asked),
+        )
 
     def _memory_gib(self, load: Load, requests: float) -> float:
         """GiB of weights and of the caches of so many requests on each GPU."""

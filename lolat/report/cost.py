@@ -119,7 +119,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
         columns(cost), [(cost, option) for option in cost.options] if is_table else (), stacked=True
     )
     after = list[str]()
-    amounts = [(cost, o) for o in cost.options if o.within_limits is not None]
+    amounts = [(cost, o) for o in cost.options if o.data_within_limits is not None]
     if amounts:
         after += [most_line(amounts), *_price_lines(cost)]
     elif cost.samples is not None and cost.fits is not False:
@@ -419,7 +419,7 @@ def _after(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
     yield from (no_price_words([*dict.fromkeys(names)], name) for name, names in lists.items())
     yield from compared_links(listed)
     yield from _card_lines(o for _, o in listed)
-    if any(o.rented is not None and (o.dollars or o.within_limits) for _, o in listed):
+    if any(o.rented is not None and (o.dollars or o.data_within_limits) for _, o in listed):
         name = next((c.price_list for c, o in listed if o.rented), None)
         of = f" in {plain(name)}" if name else ""
         yield f"Prices by the second{of}: {NOT_INCLUDED}."
@@ -451,7 +451,7 @@ def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
     may be as good, and on the best that is sure.
     """
     yield from map(Sentence, update_lines(listed))
-    if listed and listed[0][1].within_limits is not None:
+    if listed and listed[0][1].data_within_limits is not None:
         yield Sentence(most_line(listed))
     for name, choice, limits in _bests(costs):
         if choice is None:

@@ -212,7 +212,7 @@ def _limit_columns(
     limits: TrainingLimits, options: Sequence[TrainingPrediction]
 ) -> Iterator[Column]:
     """The verdict on each limit; without data, how much of it is within all limits."""
-    has_amount = any(option.within_limits is not None for option in options)
+    has_amount = any(option.data_within_limits is not None for option in options)
     for its in [limits] if has_amount else limits.each():
 
         def words(row: CostRow, its: TrainingLimits = its) -> str:
@@ -250,13 +250,13 @@ def ends_words(row: CostRow, limits: TrainingLimits) -> str:
 
 def amount_words(option: TrainingPrediction) -> str:
     """The data within limits, its interval and time: "1.2 M samples (..) in 3 h"; "" if data is given."""
-    if option.within_limits is None:
+    if option.data_within_limits is None:
         return ""
-    low, high = option.within_interval or (None, None)
+    low, high = option.data_within_interval or (None, None)
     ends = "" if low is None else f" ({quantity(low)} .. {quantity(high or low)})"
     of = "samples" if option.tokens_per_s is None else "tokens"
-    took = duration(option.within_limits / (option.tokens_per_s or option.samples_per_s))
-    return f"{quantity(option.within_limits)} {of}{ends} in {took}"
+    took = duration(option.data_within_limits / (option.tokens_per_s or option.samples_per_s))
+    return f"{quantity(option.data_within_limits)} {of}{ends} in {took}"
 
 
 def likely_words(row: CostRow) -> str:
@@ -283,7 +283,7 @@ def nearly_words(
 
 def most_line(rows: Sequence[CostRow]) -> str:
     """Return a line on the row with the most data within limits."""
-    cost, option = max(rows, key=lambda row: row[1].within_limits or 0)
+    cost, option = max(rows, key=lambda row: row[1].data_within_limits or 0)
     words = f"{option.devices} x {short_name(cost.device)}, {amount_words(option)}"
     return f"Most{cost.limits.words()}: {words}{across(option)}"
 

@@ -54,7 +54,7 @@ def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
 
 def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str], list[str]]:
     """Lines before the table; its rows; its words and prices explained; the best row of each load."""
-    device = [plain(answer.device), answer.framework, load_line(answer.served)]
+    device = [plain(answer.gpu), answer.framework, load_line(answer.served)]
     before = [subject(answer, types_words(answer.chosen)), " · ".join(device)]
     before += arrival_lines(answer.asked)
     limited, is_served = answer.asked.has_limits, answer.chosen.tpot_ms is not None
@@ -235,7 +235,7 @@ def facts(row: ServingConfig, answer: ServingAnswer) -> Iterator[tuple[str, str]
     split = ", ".join(f"{name} parallel {n}" for name, n in splits.items() if n > 1)
     replicas = f"{row.replicas} replicas of {row.gpus // row.replicas}" if row.replicas > 1 else ""
     how = ", ".join(filter(None, [replicas, split]))
-    yield "GPUs", f"{row.gpus} x {plain(row.device)}{f' ({how})' if how else ''}"
+    yield "GPUs", f"{row.gpus} x {plain(row.gpu)}{f' ({how})' if how else ''}"
     if row.rented is not None and row.dollars_per_hour is not None:
         usd, million = row.dollars_per_hour, dollars(row.dollars_per_million or 0.0)
         yield "Rented", plain(row.rented)

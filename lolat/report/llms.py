@@ -57,7 +57,7 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
     first, *_ = found.full.values()
     several = len({of.model for of in found.full.values()}) > 1
     rows = [row for some in found.loads.values() for row in some.values()]
-    types = {types_words(row) for row in found.answers.values()}
+    types = {types_words(row) for row in found.best_rows.values()}
     of = tokens(first) if several else subject(first, *types if len(types) == 1 else ())
     yield f"{of} · {load_line(rows)}"
     yield from arrival_lines(found.asked)
@@ -107,7 +107,7 @@ def after_lines(found: ComparedModels) -> Iterator[str]:
 
 def price_lines(found: ComparedModels) -> Iterator[str]:
     """The lists of the prices."""
-    rented = (name for name, row in found.answers.items() if row.rented)
+    rented = (name for name, row in found.best_rows.items() if row.rented)
     lists = dict.fromkeys(plain(found.full[name].price_list) for name in rented)
     # What is taken for granted of a list is said once.
     told = [one for one in lists if not any(n != one and n.startswith(one) for n in lists)]
@@ -127,7 +127,7 @@ def headlines(found: ComparedModels) -> Iterator[tuple[str, str]]:
 def verdict_lines(found: ComparedModels) -> Iterator[str]:
     """Lines on the cheapest under each load, how sure it is, cheaper near ones; or on the fastest."""
     for rows in found.loads.values():
-        if len(found.answers) > 1 or found.asked.has_limits:
+        if len(found.best_rows) > 1 or found.asked.has_limits:
             first, *_ = rows.values()
             yield from _verdict(found, rows, at_load(first, not found.by_load))
     yield from compared_near(found)
@@ -244,7 +244,7 @@ def dear_rows(found: ComparedModels, rows: Mapping[str, ServingConfig]) -> dict[
 
 def unpriced_lines(found: ComparedModels) -> Iterator[str]:
     """Models without a price, and why."""
-    bare = [n for n, row in found.answers.items() if row.dollars_per_hour is None]
+    bare = [n for n, row in found.best_rows.items() if row.dollars_per_hour is None]
     known = [n for n in bare if found.full[n].prices]
     for why, names in (
         ("No price is known", [n for n in bare if n not in known]),

@@ -128,23 +128,24 @@ def _table(table: ReportTable) -> str:
 # ---- Tables of pandas
 
 SERVED = (
-    "model device dtype {} tensor_parallel expert_parallel attention_data_parallel replicas gpus "
-    "ttft_ms ttft_low_ms ttft_high_ms ttft_verdict tpot_ms tpot_low_ms tpot_high_ms tpot_verdict {} "
-    "dollars_per_million dollars_per_hour rented remark"
+    "model device dtype {} tensor_parallel expert_parallel attention_data_parallel "
+    "replicas gpus ttft_ms ttft_low_ms ttft_high_ms ttft_verdict tpot_ms tpot_low_ms tpot_high_ms "
+    "tpot_verdict {} "
+    "dollars_per_million dollars_per_hour dollars_per_month rented verdict remark"
 )
 STEADY = SERVED.format("concurrency", "tokens_per_s_user tokens_per_s_gpu tokens_per_s")
 AT_A_RATE = SERVED.format("request_rate", "e2e_ms largest_rate headroom_rate")
 RARE = {"expert_parallel", "attention_data_parallel", "replicas", "ttft_verdict", "tpot_verdict",
-        "dollars_per_million"}  # fmt: skip
+        "verdict", "dollars_per_million"}  # fmt: skip
 """Columns that are shown if they are neither 1 nor empty in all rows."""
 SHOWN: Mapping[str, str] = {
     "Predictions": "network device profile precision launch batch_size latency_ms low_ms high_ms "
     "samples_per_s dollars_per_million in_domain host_bound memory_gib fits",
     "Cost": "device profile precision batch_size devices rented idle_devices iteration_ms "
     "samples_per_s memory_gib fits estimated in_domain total_s total_low_s total_high_s dollars "
-    "dollars_low dollars_high",
+    "dollars_low dollars_high verdict",
     "Costs": "device profile precision batch_size devices rented samples_per_s memory_gib fits host_bound "
-    "estimated in_domain total_s total_low_s total_high_s dollars dollars_low dollars_high",
+    "estimated in_domain total_s total_low_s total_high_s dollars dollars_low dollars_high verdict",
     "ServingAnswer": STEADY, "ComparedModels": STEADY,
 }  # fmt: skip
 """Class of an answer with wide rows -> the columns that are shown."""
@@ -198,8 +199,7 @@ def _served(answer: Any) -> list[dict[str, Any]]:
     why = f": {answer.warnings[0]}" if answer.warnings else ""  # that on weights comes first
     return [
         row.rows()[0]
-        | {"device": answer.label or answer.device,
-           "remark": llm.row_words(row, best * (id(row) in bests)) + why * (row.tpot_ms is None)}
+        | {"remark": llm.row_words(row, best * (id(row) in bests)) + why * (row.tpot_ms is None)}
         for row in answer.served
     ]  # fmt: skip
 
@@ -215,11 +215,7 @@ def _compared(found: Any) -> list[dict[str, Any]]:
             near = (one for one in found.near.get(name, ()) if one.request_rate == load)
             fewer = [f"nearly: {one.gpus_words}, {one.over_words(found.asked)}" for one in near]
             words = llms.leads(found, best, name)
-            device = found.full[name].label or name
-            rows.append(
-                row.rows()[0]
-                | {"device": device, "remark": "; ".join(filter(None, [words, *fewer]))}
-            )
+            rows.append(row.rows()[0] | {"remark": "; ".join(filter(None, [words, *fewer]))})
     return rows + [{"device": name, "remark": why} for name, why in found.left_out.items()]
 
 

@@ -280,7 +280,7 @@ def _draw_compared(found: Any, axes: Axes) -> Any:
         name: [_point(row, found.asked.percentile) for row in rows]
         for name, rows in of_device.items()
     }
-    row = next(iter(found.answers.values()))
+    row = found.answers[0].chosen
     models = ", ".join(dict.fromkeys(plain(of.model) for of in found.full.values()))
     if found.by_load:
         ax = _over_loads(points, found, axes)
@@ -337,7 +337,7 @@ def _draw_serving(answer: Any, axes: Axes) -> Any:
     if most is not None and limit not in [line.get_label() for line in ax.lines]:
         ax.axhline(most, color="#555555", linestyle="--", linewidth=1, label=limit)
         _add_legend(ax)
-    device = f"{plain(answer.device)} ({answer.framework})"
+    device = f"{plain(answer.gpu)} ({answer.framework})"
     ax.set_title(f"{plain(answer.model)} on {device}, {answer.chosen.dtype}")
     return ax
 

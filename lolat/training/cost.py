@@ -35,7 +35,7 @@ from lolat.parameters import (
 )
 from lolat.readers.size import as_size
 from lolat.training.auto_batch import At, Plan, auto_batch, with_batch
-from lolat.training.best import best_of
+from lolat.training.best import best_of, verdict_on
 from lolat.training.decoder import TrainedDecoder
 from lolat.training.decoder_plan import DecoderPlan
 from lolat.training.parallel import NONE
@@ -411,7 +411,7 @@ def _answer(
     for plan, some, most in groups:
         for k in some:
             option, rented = at(plan, some, k)
-            options.append(replace(option, largest_batch=most))
+            options.append(replace(option, largest_batch=most, verdict=_verdict(option, limits)))
             rental = rental or rented
     able = [o for o in options if o.fits is not False]
     *bests, frontier = best_of(able, limits)
@@ -446,6 +446,12 @@ def _answer(
         prices=rental.basis if rental else None, price_list=price_list,
         warnings=tuple(in_one(warnings)),
     )  # fmt: skip
+
+
+def _verdict(option: TrainingPrediction, limits: TrainingLimits) -> str | None:
+    """The `verdict` of an option; None without limits."""
+    word = verdict_on(option, limits).lower()
+    return (word and "no" if option.fits is False else word) or None
 
 
 def _no_room_on(plan: Plan, option: TrainingPrediction) -> str:

@@ -46,7 +46,7 @@ def ranked(costs: Costs) -> list[CostRow]:
     def order(row: CostRow) -> tuple[float, ...]:
         _, option = row
         usd, seconds = option.dollars or 0.0, option.total_s or 0.0
-        amount = -(option.within_limits or 0)
+        amount = -(option.data_within_limits or 0)
         return amount, option.dollars is None, usd, seconds, -option.samples_per_s
 
     return sorted(rows, key=order)
@@ -59,7 +59,7 @@ def listing_of(costs: Costs, rows: Sequence[CostRow]) -> Listing:
     than FEW_ROWS unless it is dear; of rows beyond the limits the best alone; without data the row of each
     device with the most of it.
     """
-    if len(rows) > MOST_ROWS and not costs.frontier and rows[0][1].within_limits:
+    if len(rows) > MOST_ROWS and not costs.frontier and rows[0][1].data_within_limits:
         most = {short_name(row[0].device): row for row in reversed(rows)}
         shown = [row for row in rows if row in most.values()]
         return Listing(shown, less=len(rows) - len(shown))

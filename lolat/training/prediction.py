@@ -39,8 +39,10 @@ class TrainingPrediction:
     those of frozen weights, and of padding. Of a decoder or a sharded network: `memory_bytes` of a device,
     and whether it `fits`.
 
-    Without a data set `within_limits` has the samples, of texts the tokens, that the limits of time and
-    money allow, with the interval `within_interval`.
+    `verdict`: on the limits of time and money, "yes" if the whole interval keeps them, "likely" if time and
+    price do, else "unlikely", or "no" if no part of the interval does, or memory lacks; "no price" without
+    one. Without a data set `data_within_limits` has the samples, of texts the tokens, that the limits
+    allow, with the interval `data_within_interval`, and there is no verdict.
     """
 
     devices: int
@@ -65,11 +67,12 @@ class TrainingPrediction:
     mfu: float | None = None
     memory_bytes: int | None = None
     fits: bool | None = None
-    within_limits: int | None = None
-    within_interval: tuple[int, int] | None = None
+    data_within_limits: int | None = None
+    data_within_interval: tuple[int, int] | None = None
     interval_ms: tuple[float, float] | None = None
     batch_size: int = 1
     largest_batch: int | None = None
+    verdict: str | None = None
 
     @property
     def machines(self) -> int | None:
@@ -106,7 +109,7 @@ class TrainingPrediction:
         short, long = self.interval_ms or (math.nan, math.nan)
         ends = each * self.iteration_ms / long, each * self.iteration_ms / short
         interval = (int(ends[0]), int(ends[1])) if self.interval_ms else None
-        return replace(found, within_limits=int(each), within_interval=interval)
+        return replace(found, data_within_limits=int(each), data_within_interval=interval)
 
 
 class Limited(Result):

@@ -381,10 +381,10 @@ def _served_beside(
     found = {c.device.key: c.answer for c in cards if c.answer and c.is_compared}
     asked = ServingQuestion(**_given(form, question))
     several = side_by_side(found, asked, left_out)
-    table, place = "", by_price(several, several.answers)
+    table, place = "", by_price(several, several.best_rows)
     if place:
         cards = sorted(cards, key=lambda card: [*place, card.device.key].index(card.device.key))
-        each = f"The cheapest configuration of each, {load_line([*several.answers.values()])}"
+        each = f"The cheapest configuration of each, {load_line([*several.best_rows.values()])}"
         caption = EACH_LOAD.removesuffix(":") if several.by_load else each
         table = of_one_type(compared_table(several), caption)
     others = [c for c in cards if not c.is_compared]

@@ -10,6 +10,7 @@ import pytest
 import lolat
 
 ON = ["a100", "l4", "h100", "RTX 3090", "rtx-4090-amp"]
+SERVERS = ["h100-vllm", "h100-sglang", "h100-trtllm"]
 NETWORK = "timm:resnet18"
 MODES = ("precision", "launch", "channels_last")
 
@@ -42,6 +43,24 @@ ANSWERS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "budget": (lambda: lolat.load("a100").budget(NETWORK, 50, "batch"), ["a100"]),
     "explained": (lambda: lolat.load("a100").explain(NETWORK, precision="bf16"), ["a100"]),
     "cost": (lambda: lolat.load("h100").cost(NETWORK, [32, 64], 1000), ["h100"]),
+    "served": (
+        lambda: lolat.load("h100-sglang").llm("llama-3.1-8b", request_rate=3),
+        ["h100-sglang"],
+    ),
+    "served by a card": (
+        lambda: lolat.load("l40s").llm("llama-3.1-8b", concurrency=[1, 8]),
+        ["l40s"],
+    ),
+    "servers": (
+        lambda: lolat.compare("llama-3.1-8b", on=[*SERVERS, "l40s"], request_rate=3),
+        [*SERVERS, "l40s"],
+    ),
+    "decoder": (
+        lambda: lolat.compare(
+            "llama-3.1-8b", 1, ["h100", "l40s"], input_size=512, samples=100, tune="lora:16"
+        ),
+        ["h100", "l40s"],
+    ),
     "costs": (lambda: lolat.compare(NETWORK, 64, ON, samples=1000), ON),
 }
 
@@ -53,8 +72,9 @@ def test_a_device_is_called_as_it_was_asked_for(of: str) -> None:
     answer = ask()
     assert {*named(answer, "device")} == {*on}
     assert all(lolat.load(profile).profile == profile for profile in {*named(answer, "profile")})
-    for one in getattr(answer, "answers", [answer]):
-        assert getattr(one, "device", on[0]) in on
+    answers = getattr(answer, "answers", (answer,))
+    assert isinstance(answers, tuple)
+    assert {getattr(one, "device", on[0]) for one in answers} == {*on}
 
 
 @pytest.mark.parametrize("of", ["several", "precisions", "in amp"])
@@ -73,3 +93,35 @@ def test_all_devices_have_names_that_are_taken_back() -> None:
     for p in found:
         assert lolat.load(p.device).file.product == lolat.load(p.profile).file.product
         assert not {"fp32", "fp16", "amp", "nhwc"} & {*p.device.split("-")}
+
+
+LIMITS = {"max_ttft_ms": 1000.0, "max_tpot_ms": 40.0}
+
+
+def test_a_row_has_one_verdict_on_its_limits() -> None:
+    """By hand, from the ends of its interval: of a training on its hours, of a server on both times."""
+    runs = lolat.compare(NETWORK, 64, ["l4", "h100"], samples=10**8, max_hours=6).rows()
+    for row in runs:
+        low, time, high = (row[name] for name in ("total_low_s", "total_s", "total_high_s"))
+        words = {high <= 21600: "yes", low > 21600: "no"}
+        assert row["verdict"] == words.get(True, "likely" if time <= 21600 else "unlikely")
+    assert len({row["verdict"] for row in runs}) >= 3
+    served = lolat.load("h100-vllm").llm("llama-3.1-70b", request_rate=[1, 3, 6.5], **LIMITS)
+    for one, row in zip(served.served, served.rows(), strict=True):
+        ends = [row["tpot_high_ms"] <= 40, row["ttft_high_ms"] <= 1000] if one.tpot_ms else [False]
+        assert (row["verdict"] in ("yes", "likely")) == one.within
+        low = (one.largest_rate_interval or (0.0, 0.0))[0]
+        assert (row["verdict"] == "yes") == (one.fits and all(ends) and one.request_rate <= low)
+    free = lolat.load("h100-vllm").llm("llama-3.1-8b", request_rate=3)
+    assert {row["verdict"] for row in free.rows()} == {None}
+
+
+def test_a_served_row_in_words_has_framework_price_and_certainty() -> None:
+    found = lolat.compare("llama-3.1-8b", on=[*SERVERS, "l40s"], request_rate=3, **LIMITS)
+    for one in found.answers:
+        words, row = one.words(), one.chosen
+        assert one.device in words
+        assert one.framework in words
+        assert f"{row.dollars_per_month:,.0f} a month" in words
+        assert f"limits: {row.verdict}" in words
+    assert {"dollars_per_month", "verdict"} <= {*found.frame()}

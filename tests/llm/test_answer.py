@@ -57,8 +57,10 @@ def test_the_keys_of_the_contract(lolat: Command) -> None:
         assert set(row) >= KEYS
         low, high = row["tpot_interval_ms"]
         assert low < row["tpot_ms"] < high
-        assert (row["model"], row["device"], row["fits"]) == ("eight", "made-up", True)
-    again = Model(document()).llm("eight.json", concurrency=(1, 8), tensor_parallel=(1, 2))
+        assert (row["model"], row["device"], row["fits"]) == ("eight", "gpu.json", True)
+    again = Model(document(), "gpu.json").llm(
+        "eight.json", concurrency=(1, 8), tensor_parallel=(1, 2)
+    )
     assert json.loads(json.dumps(again.to_dict()))["rows"] == found["rows"]
 
 

@@ -62,7 +62,7 @@ ASK = ("eight.json", "--concurrency", "8", "--tensor-parallel", "1")
 def test_a_row_a_model_and_a_reason_for_the_others(lolat: Command) -> None:
     found = lolat.json("llm", "large.json,slow.json,small.json", *ASK)
     each = {name: lolat.json("llm", name, *ASK)["rows"] for name in ("large.json", "slow.json")}
-    assert found["answers"] == {name: row for name, [row] in each.items()}
+    assert {a["name"]: a["rows"] for a in found["answers"]} == each
     assert (found["fastest"], list(found["left_out"])) == ("large.json", ["small.json"])
     assert found["left_out"]["small.json"].startswith("does not fit on 1 GPU: at least 4 GPUs")
     text = lolat.text("llm", "large.json,slow.json,small.json", *ASK)
@@ -77,10 +77,10 @@ def test_the_cheapest_and_the_fastest(tmp_path: Path) -> None:
     prices.write_text(PRICES)
     asked = {"concurrency": 8, "tensor_parallel": 1, "prices": str(prices)}
     found = compare(asks(models), LARGE, **asked)
-    for row, price in zip(found.answers.values(), (40, 0.5), strict=True):
+    for row, price in zip(found.best_rows.values(), (40, 0.5), strict=True):
         dollars = price / 3600 / (row.tokens_per_s or 0.0) * 1e6
         assert row.dollars_per_million == pytest.approx(dollars)
-    assert dollars < (found.answers["large"].dollars_per_million or 0.0)  # of the slow one
+    assert dollars < (found.best_rows["large"].dollars_per_million or 0.0)  # of the slow one
     assert (found.cheapest, found.fastest) == ("slow", "large")
     table = compared_table(found)
     assert [cells[0] for cells in table.cells] == ["slow", "large"]
@@ -92,9 +92,9 @@ def test_the_cheapest_and_the_fastest(tmp_path: Path) -> None:
     for rate in (0.1, 0.2):
         assert re.search(f"Cheapest at {rate} requests/s: slow, .*\nThe limits hold up to ", text)
     assert text.count("$365.00  ") == 2  # 730 hours
-    assert {row.request_rate for row in rates.answers.values()} == {0.2}
+    assert {row.request_rate for row in rates.best_rows.values()} == {0.2}
     told = re.findall(
-        r"^cheapest of 2 answers: .* \(a100-sxm\), (.*?) requests/s:", rates.words(), re.M
+        r"^cheapest of 2 answers: .* \(\S+, vllm\), (.*?) requests/s:", rates.words(), re.M
     )
     assert told == ["0.1", "0.2"]
 
@@ -107,7 +107,7 @@ def test_the_fastest_may_have_no_price() -> None:
         "bare": bare.llm,
     }
     found = compare(of, LARGE, concurrency=8, tensor_parallel=1)
-    ms = {name: row.tpot_ms or 0.0 for name, row in found.answers.items()}
+    ms = {name: row.tpot_ms or 0.0 for name, row in found.best_rows.items()}
     assert ms["bare"] < ms["one"]
     assert (found.cheapest, found.fastest) == ("one", "bare")
     text = "\n".join(lines_of(compared_lines(found)))
@@ -169,7 +169,7 @@ def test_of_equal_prices_the_surely_kept_limits_then_the_shorter_time_are_cheape
         return llm
 
     found = compare({"likely": of(1.1), "sure": of(0.95), "surer": of(0.9)}, LARGE, **asked)
-    assert len({row.dollars_per_million for row in found.answers.values()}) == 1
+    assert len({row.dollars_per_million for row in found.best_rows.values()}) == 1
     assert found.cheapest == "surer"
 
 
@@ -227,7 +227,7 @@ def test_rows_of_many_that_are_far_dearer_are_told_in_a_line() -> None:
 def test_a_gpu_that_computes_no_bfloat16_is_left_out_of_several(lolat: Command) -> None:
     ask = ("eight.json", "--concurrency", "1", "--tensor-parallel", "1")
     found = lolat.json("llm", "t4,large.json", *ask)
-    assert ([*found["answers"]], [*found["left_out"]]) == (["large.json"], ["t4"])
+    assert ([a["name"] for a in found["answers"]], [*found["left_out"]]) == (["large.json"], ["t4"])
     assert "computes no bfloat16" in lolat.refused("llm", "t4,t4", *ask)
 
 
@@ -247,7 +247,7 @@ def test_rows_of_different_loads_are_never_beside_each_other() -> None:
 
     models: Any = {"one": Few(1), "eight": Few(8), "both": Few(1, 8), "many": Few(8, 32)}
     found = compare(asks(models), LARGE, concurrency=(1, 8, 32), tensor_parallel=1)
-    assert {name: row.concurrency for name, row in found.answers.items()} == {
+    assert {name: row.concurrency for name, row in found.best_rows.items()} == {
         "eight": 8, "both": 8, "many": 8
     }  # fmt: skip
     assert found.left_out == {"one": "at most 1 concurrent request, not 8 as on the others"}
@@ -265,7 +265,7 @@ def test_gpus_whose_requests_wait_for_memory_are_left_out_for_that() -> None:
     tight = {name: Model(document(section(sheet=one))) for name, one in sheets.items()}
     models, asked = {"large": Model(files()["large"]), **tight}, {"tensor_parallel": 1}
     found = compare(asks(models), LARGE, concurrency=100, **asked)
-    assert [*found.answers] == ["large"]
+    assert [*found.best_rows] == ["large"]
     rooms = [
         re.findall(r"^room for (\d+) of 100 requests at once", found.left_out[name])
         for name in sheets
@@ -292,8 +292,8 @@ def test_within_limits_each_has_its_best_row_or_its_reason() -> None:
     times = {n: m.llm(LARGE, concurrency=8, tensor_parallel=1).chosen for n, m in models.items()}
     limit = times["large"].tpot_ms * 1.05
     found = compare(asks(models), LARGE, concurrency=8, max_tpot_ms=limit, gpus=1)
-    assert list(found.answers) == ["large"]
-    assert found.answers["large"].within is True
+    assert list(found.best_rows) == ["large"]
+    assert found.best_rows["large"].within is True
     assert found.left_out["slow"].startswith("too slow on 1 GPU: ")
     pytest.importorskip("pandas")
     frame = found.frame().set_index("device")
@@ -316,8 +316,8 @@ def test_remarks_are_of_the_rows_that_are_shown() -> None:
     tight = document(section(sheet=msgspec.structs.replace(SHEET, memory_gib=26), served=0))
     models = {"large": Model(files()["large"]), "tight": Model(tight), "again": Model(tight)}
     found = compare(asks(models), LARGE, tensor_parallel=1)
-    assert found.full["tight"].chosen == found.answers["tight"]
-    assert all(row.fits for row in found.answers.values())
+    assert found.full["tight"].chosen == found.best_rows["tight"]
+    assert all(row.fits for row in found.best_rows.values())
     (remark,) = found.warnings
     assert remark.startswith("tight, again: no served model on this GPU")
 
@@ -332,7 +332,7 @@ def test_what_no_gpu_can_be_asked_is_refused_at_once() -> None:
     sglang = Model(document(section(framework="sglang")))
     both = asks({"sglang": sglang, "vllm": models["large"]})
     found = compare(both, LARGE, max_num_seqs=9, max_num_batched_tokens=8)
-    assert ([*found.answers], [*found.left_out]) == (["sglang"], ["vllm"])
+    assert ([*found.best_rows], [*found.left_out]) == (["sglang"], ["vllm"])
 
 
 def test_python_compares_as_the_command_does(lolat: Command) -> None:
@@ -361,7 +361,7 @@ def test_several_language_models_are_each_as_if_asked_alone(lolat: Command) -> N
         found = package.compare(models, on=files, **asked)
         pairs = [(m, f) for m in models for f in files]
         alone = {f"{m} on {f}": package.load(f).llm(m, **asked).chosen for m, f in pairs}
-        assert found.answers == alone
+        assert found.best_rows == alone
         assert found.fastest == min(alone, key=lambda name: alone[name].tpot_ms or 0.0)
         words = ("llm", ",".join(files), ",".join(models), "--concurrency=8", "--tensor-parallel=1")
         printed = lolat.text(*words)
@@ -395,7 +395,8 @@ def test_an_answer_says_what_is_unusual_in_its_question(lolat: Command) -> None:
             (at,) = (n for n, part in enumerate(parts) if " tokens in, " in part)
             assert parts[at + 1 : len(parts) - rest] == told
         words = [alone.words(), *several.words().splitlines()]
-        assert all(("; ".join(["", *told]) in one) and one.count(";") == len(told) for one in words)
+        kept = f"; limits: {alone.chosen.verdict}" * ("max_tpot_ms" in asked)
+        assert all(one.endswith(kept + "; ".join(["", *told])) for one in words)
 
 
 def test_exit_codes(lolat: Command) -> None:
@@ -456,10 +457,11 @@ def test_each_data_type_of_a_list_answers_as_if_asked_alone(gpu: str) -> None:
         alone = dict[str, Any]()
         for dtype in types:
             with suppress(LolatError):
-                answer = package.load(gpu).llm(model, dtype=dtype, **ask)
-                alone |= (
-                    {f"{model} in {dtype} on {gpu}": answer.to_dict()} if answer.compared else {}
+                answer, n = (
+                    package.load(gpu).llm(model, dtype=dtype, **ask),
+                    f"{model} in {dtype} on {gpu}",
                 )
+                alone |= {n: answer.to_dict() | {"name": n}} if answer.compared else {}
         found = package.compare(model, on=[gpu], dtype=",".join(types), **ask).full if alone else {}
         assert {name: answer.to_dict() for name, answer in found.items()} == alone
 
@@ -470,8 +472,8 @@ def test_data_types_of_a_file_and_of_one_name_given_twice(lolat: Command) -> Non
     found = package.compare("eight.json", on=["large.json"], dtype="FP8, bfloat16,fp8", **asked)
     names = ["eight.json in fp8 on large.json", "eight.json in bfloat16 on large.json"]
     assert [*found.full] == names
-    assert [row.tpot_ms for row in found.answers.values()] == [a.chosen.tpot_ms for a in alone]
+    assert [row.tpot_ms for row in found.best_rows.values()] == [a.chosen.tpot_ms for a in alone]
     one = package.compare("eight.json", on=["large.json"], dtype="fp8,", **asked)
-    assert {name: row.dtype for name, row in one.answers.items()} == {"large.json": "fp8"}
+    assert {name: row.dtype for name, row in one.best_rows.items()} == {"large.json": "fp8"}
     with pytest.raises(InputError, match="did you mean int4_wo"):
         package.compare("eight.json", on=["large.json"], dtype="fp8,awq", **asked)

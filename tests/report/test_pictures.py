@@ -284,7 +284,7 @@ def test_a_served_model_is_shown_at_the_percentile_and_the_limit_asked_for(axes:
         ]
     assert axes.get_ylabel() == "ms per output token at P90, logarithmic"
     found = compare({"h100-vllm": SERVER.llm}, "qwen3-8b", request_rate=4, percentile=90)
-    (row,) = found.answers.values()
+    (row,) = found.best_rows.values()
     (cells,) = found.frame().to_dict("records")
     shown = cells["device"], cells["tpot_p90_ms"], cells["dollars_per_hour"]
     assert shown == ("h100-vllm", row.tpot_p90_ms, row.dollars_per_hour)

@@ -27,8 +27,8 @@ def test_limits_without_data_say_how_many_samples_they_buy() -> None:
     model = package.load("p4-fp32")
     for limits, hours in (({"max_dollars": 12}, 4), ({"max_dollars": 12, "max_hours": 2}, 2)):
         found = model.cost(network(), 8, price_per_hour=3, **limits).options[0]
-        assert found.within_limits == int(3600 * hours * found.samples_per_s)
-    assert model.cost(network(), 8).options[0].within_limits is None
+        assert found.data_within_limits == int(3600 * hours * found.samples_per_s)
+    assert model.cost(network(), 8).options[0].data_within_limits is None
 
 
 def test_an_unknown_price_keeps_no_limit_of_money(prices: str) -> None:
@@ -37,15 +37,17 @@ def test_an_unknown_price_keeps_no_limit_of_money(prices: str) -> None:
     for given in (limits, {"max_dollars": 1.0}):
         found = compared(("v100-fp32", "p4-fp32"), "fp32", 64, prices=prices, replicas=1, **given)
         known, unknown = (cost.options[0] for cost in found.answers)
-        assert known.within_limits == int(1800 * known.samples_per_s)
-        assert (unknown.rented, unknown.within_limits, unknown.within_interval) == (None,) * 3
+        assert known.data_within_limits == int(1800 * known.samples_per_s)
+        assert (unknown.rented, unknown.data_within_limits, unknown.data_within_interval) == (
+            None,
+        ) * 3
         printed = "\n".join(lines_of(costs_lines(found)))
         row = next(line for line in printed.splitlines() if line.startswith("p4 "))
         assert " no price" in row
         assert "samples" not in row
         assert "No price of p4 in " in printed
     free = package.load("p4-fp32").cost(network(), 64, price_per_hour=0, **limits).options[0]
-    assert free.within_limits == int(5 * 3600 * free.samples_per_s)
+    assert free.data_within_limits == int(5 * 3600 * free.samples_per_s)
 
 
 def test_with_data_a_row_without_a_price_is_not_within_the_money(prices: str) -> None:

@@ -228,7 +228,7 @@ def test_tokens_hours_dollars_and_mfu_follow_from_the_time(gpu: Model) -> None:
     for low, seconds in zip(option.interval_ms, option.interval_s, strict=True):
         assert seconds == pytest.approx(low * option.iterations / 1e3)
     bought = cost(gpu, replicas=8, sharding="fsdp", max_hours=5).options[0]
-    least = cost(gpu, replicas=8, sharding="fsdp", tokens=bought.within_interval[0]).options[0]
+    least = cost(gpu, replicas=8, sharding="fsdp", tokens=bought.data_within_interval[0]).options[0]
     assert least.interval_s[1] == pytest.approx(5 * 3600, rel=1e-3)
     assert found.samples == math.ceil(1e8 / 2048)
     assert option.iterations == math.ceil(found.samples / 32)
