@@ -8,7 +8,7 @@ Together they read each tensor once and write only the tensors that operations o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from lolat.graph import Graph, Operation, kinds, once
 from lolat.graph.dtypes import SIZES
@@ -213,26 +213,43 @@ class Lowering:
         return 2.0 if only_products else self.sizes[tensor]
 
     def _grouped(self) -> list[list[int]]:
-        """Groups of positions of the operations without products; the operations of a group are fused."""
-        group_of: dict[int, int] = {}
+        """Groups of positions of the operations without products; the operations of a group are fused.
+
+        Groups whose tensors have the same size are one where an operation reads them, unless another kernel
+        stands between them: they are as deep, or the operation alone reads the result of one.
+        """
+        group_of, depth = dict[int, int](), dict[int, int]()
         groups: list[list[int]] = []
         elements: list[int] = []  # elements of each group; -1: nothing joins it
         tensors = self.graph.tensors
         for i, o in enumerate(self.graph.operations):
+            before = [self.written.get(self.origin[t], -1) for t in o.inputs if tensors[t].batched]
+            depth[i] = max(
+                (depth[p] + (p not in group_of) for p in before if p in depth), default=0
+            )
             if o.kind in kinds.VIEWS or o.kind in kinds.MULTIPLYING:
                 continue
             seen = o.outputs if o.kind in kinds.READ_IN_PART else (*o.inputs, *o.outputs)
             size = max((tensors[t].elements() for t in seen), default=0)
-            before = [self.written.get(self.origin[t], -1) for t in o.inputs if tensors[t].batched]
-            able = [group_of[p] for p in before if p in group_of and elements[group_of[p]] == size]
             alone = o.kind in kinds.POOLINGS
-            if alone or not able:
-                able = [len(groups)]
-                groups.append([])
-                elements.append(-1 if alone else size)
-            group_of[i] = max(able)
-            groups[group_of[i]].append(i)
-        return groups
+            own = group_of[i] = len(groups)
+            groups.append([i])
+            elements.append(-1 if alone else size)
+            for other in () if alone else {group_of[p] for p in before if p in group_of}:
+                together = {*groups[other], *groups[own]}
+                is_as_deep = len({depth[p] for p in together}) == 1
+                if elements[other] == size and (
+                    is_as_deep or self._is_read_in(groups[other], together)
+                ):
+                    group_of.update(dict.fromkeys(groups[other], own))
+                    groups[own], groups[other], elements[other] = sorted(together), [], -1
+        return [group for group in groups if group]
+
+    def _is_read_in(self, positions: Sequence[int], group: Collection[int]) -> bool:
+        """True if only operations of a group read the results of the operations at some positions."""
+        outputs = {t for p in positions for t in self.graph.operations[p].outputs}
+        readers = (r for t in outputs for r in self.readers.get(self.origin[t], ()))
+        return outputs.isdisjoint(self.final) and all(r in group for r in readers)
 
     def _element_bytes(self) -> list[float]:
         """Bytes of an element of each tensor, (tensors,); a mode changes floating-point tensors alone."""

@@ -110,6 +110,24 @@ def _state(place: Path) -> Any:
     return None
 
 
+_imported: dict[str, tuple[Any, Any]] = {}
+"""Each module that `imported` was the first to import, and the `_state` of its file."""
+
+
+def imported(name: str) -> Any:
+    """Import a module by its name; anew if its file has changed since. One of the caller's stays."""
+    known, (own, state) = sys.modules.get(name), _imported.get(name, (None, None))
+    module = importlib.import_module(name)
+    place = Path(_place(module))
+    if own is not None and module is own and _state(place) != state:
+        with contextlib.suppress(OSError, NotImplementedError):
+            os.unlink(importlib.util.cache_from_source(str(place)))
+        importlib.reload(module)
+    if module is not known or module is own:
+        _imported[name] = module, _state(place)
+    return module
+
+
 def _place(module: Any) -> str:
     """The file of a module, "" without one; a lazy module stays unloaded."""
     return str(getattr(module, "__dict__", {}).get("__file__") or "")

@@ -15,7 +15,7 @@ from typing import Any
 
 from lolat.errors import InputError, MissingPackageError, NetworkError
 from lolat.io.forms import CODE_FILE, FRAMEWORK_FILES, TORCH_PACKAGES
-from lolat.readers.user_modules import run_file
+from lolat.readers.user_modules import imported, run_file
 from lolat.units import did_you_mean, one_line, user_line
 
 EXTRAS = {
@@ -42,7 +42,7 @@ def attribute_of(spec: str, what: str, expected: str) -> Any:
         sys.path.insert(0, os.getcwd())
     _import_before(module)
     try:
-        value: Any = run_file(module) if ending else importlib.import_module(module)
+        value: Any = run_file(module) if ending else imported(module)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the module raises, SystemExit too

@@ -295,7 +295,7 @@ def test_sections_are_added_and_the_others_kept(tmp_path: Path) -> None:
     network = synthetic.network()
     before = lolat.Model(inference).predict(network)  # numbers of what was known stay
     after = lolat.load(path).predict(network)
-    assert after.to_dict() == before.to_dict() | {"device": str(path)}
+    assert after.to_dict() == before.to_dict() | {"device": str(path), "profile": str(path)}
 
 
 def test_another_device_is_refused_and_nothing_lost(path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import lolat
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph import work as c
 from lolat.graph.dtypes import SIZES
@@ -367,3 +368,44 @@ def test_compiled_training_moves_what_pytorchs_compiler_moves(
 
 def test_each_kind_has_a_class_of_what_moves() -> None:
     assert {kind.work for kind in KINDS.values()} == c.MOVING.keys()
+
+
+@pytest.mark.parametrize(("how", "tensors"), [("gelu", 2), ("two", 3), ("own", 2)])
+def test_branches_that_meet_are_one_step_of_a_compiler(how: str, tensors: int) -> None:
+    """A GELU by hand, and a sum of two activated layers; Inductor makes one kernel of each."""
+    torch = pytest.importorskip("torch")
+
+    class Network(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)
+
+        def forward(self, x: Any) -> Any:
+            y = self.a(x)
+            if how == "two":
+                return torch.relu(y) + torch.relu(self.b(x))
+            if how == "own":
+                return torch.nn.functional.gelu(y)
+            return 0.5 * y * (1.0 + torch.tanh(0.8 * (y + 0.045 * y**3)))
+
+    work = work_of(lolat.read(Network().eval(), (32, 64)), 2, Mode("float16", "compiled"))
+    (moved,) = (moved for name, moved in named(work) if name != c.DENSE)
+    assert moved == tensors * 2 * 32 * 64 * 2
+
+
+def test_no_compiled_step_reaches_over_a_product() -> None:
+    """The activation reads and writes; the sum behind the layer reads two tensors and writes one."""
+    torch = pytest.importorskip("torch")
+
+    class Residual(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.Linear(64, 64)
+
+        def forward(self, x: Any) -> Any:
+            y = torch.relu(x)
+            return y + self.inner(y)
+
+    work = work_of(lolat.read(Residual().eval(), (32, 64)), 2, Mode("float16", "compiled"))
+    steps = [moved for name, moved in named(work) if name != c.DENSE]
+    assert sorted(steps) == [2 * 2 * 32 * 64 * 2, 3 * 2 * 32 * 64 * 2]

@@ -66,6 +66,24 @@ def test_a_helper_that_was_edited_is_read_anew(
         assert _width(spec) == width
 
 
+def test_a_module_by_its_name_that_was_edited_is_read_anew(
+    alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that the caller imported stays, as Python has it."""
+    monkeypatch.chdir(tmp_path)
+    file = Path(_project(tmp_path, 64).rpartition(":")[0])
+    for width in (64, 128, 32):
+        file.write_text(
+            f"import torch.nn as nn\ndef net(): return nn.Conv2d(3, {width:4d}, 3, bias=False)\n"
+        )
+        assert _width("proj.net:net") == width
+    for name in ("proj.net", "proj"):
+        sys.modules.pop(name)
+    importlib.import_module("proj.net")
+    file.write_text(file.read_text().replace("  32", " 256"))
+    assert _width("proj.net:net") == 32
+
+
 def test_a_helper_of_two_files_is_one_module(alone: None, tmp_path: Path) -> None:
     """Its classes are then the same for a space and for an objective."""
     spec = _project(tmp_path / "one", 64, "flat")
