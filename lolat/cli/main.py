@@ -29,6 +29,8 @@ QUIET_NAMES = ("-q", "--quiet")
 def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
     """Run a click command; returns the exit code. LOLAT_DEBUG=1 shows where an error is from."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments is None:
+        del sys.argv[1:]  # a network's file that parses arguments has its defaults, not our options
     meta: dict[str, Any] = {}
     try:
         # Not command.main(), which on Ctrl-C prints an empty line of its own.

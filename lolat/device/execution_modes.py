@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +20,14 @@ from lolat.device.question import RunAs
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.modes import FLOAT32, PRECISION_OF, Mode, dtype_named, has_images, own_dtype
+from lolat.graph.work import (
+    BATCH_NORM,
+    CONVOLUTION,
+    DEPTHWISE,
+    ELEMENTS,
+    GROUPED,
+    POINTWISE,
+)
 from lolat.hardware.card_names import card_of, find_gpu
 from lolat.hardware.gpus import Gpu
 from lolat.io.paths import SHIPPED, list_models
@@ -187,6 +196,8 @@ def _in_mode(model: D, asked: RunAs) -> D:
     if near := _near(model, mode, wanted):
         if near.file.mode.dtype != wanted.dtype:
             asked = replace(asked, precision=PRECISION_OF[wanted.dtype])
+        if wanted.fused and not near.file.mode.fused and mode.half:
+            near = with_file(near, _as_laid_out_by_a_compiler(near.file, file))
         return _in_mode(near, asked.after(model.asked))
     return _asked(model, _changed(file, kernels, wanted), asked)
 
@@ -232,6 +243,24 @@ def _near(model: D, mode: Mode, wanted: Mode) -> D | None:
     if not wanted.images_last or mode.images_last:
         return None
     return measured_in(model, replace(mode, channels_last=True).__eq__)
+
+
+LAID_OUT = frozenset([POINTWISE, CONVOLUTION, GROUPED, DEPTHWISE, BATCH_NORM, ELEMENTS])
+"""Classes of operations that a compiled network runs channels last. Eager kernels of other classes may be
+slower in that layout, and a compiler writes its own for either."""
+
+
+def _as_laid_out_by_a_compiler(last: DeviceFile, first: DeviceFile) -> DeviceFile:
+    """The file of channels last, beside LAID_OUT with the higher bandwidth of both layouts."""
+    predictors = dict(last.document["predictors"])
+    own, other = predictors[Roofline.name], first.document["predictors"][Roofline.name]
+    classes = {
+        name: rates
+        if name in LAID_OUT
+        else max(rates, other["classes"][name], key=itemgetter("bandwidth"))
+        for name, rates in own["classes"].items()
+    }
+    return last.but(predictors=predictors | {Roofline.name: own | {"classes": classes}})
 
 
 def _changed(file: DeviceFile, kernels: Roofline, wanted: Mode) -> DeviceFile:

@@ -252,9 +252,9 @@ def tables_extrapolation(
 
     share = min(sum(time_of(*untimed) for untimed in UNTIMED), 1.0)
     large = time_of(
-        lambda o: not formula.mode.fused and is_large_resize(analysis.graph, o),
+        partial(is_large_resize, analysis.graph),
         "image resized to more than 96 x 96 pixels",
-        "such a step is predicted as a pool that moves as many bytes",
+        "it is predicted by its bytes, eager as a pool",
     )
     if formula.multiprocessors > 1.0:
         large += time_of(

@@ -313,8 +313,9 @@ class DecoderPlan:
         if not self.tuning.rank or self.tuning.half or self.precision == "fp32":
             return
         other = replace(self, tuning=replace(self.tuning, half=True))
+        parallel = self.parallel(devices, self.link(devices, self.machine))
         ms, own_ms = (
-            sum(one.step().iteration_ms(GPU(self.section), self.parallel(1), 1).values())
+            sum(one.step().iteration_ms(GPU(self.section), parallel, 1).values())
             for one in (other, self)
         )
         size = other.needed(devices, self.run.batch_size)
@@ -322,7 +323,7 @@ class DecoderPlan:
             yield Remark(
                 f"adapters are in float32, as PEFT makes them; --tune {other.tuning.words()} (PEFT: "
                 "autocast_adapter_dtype=False) takes less",
-                f"{ms / own_ms:.2f} times as long on a GPU, and {byte_size(size)}",
+                f"{ms / own_ms:.2f} times as long, and {byte_size(size)}",
             )
 
     def remarks(self, memory: Mapping[str, int], numbers: Sequence[int]) -> Iterator[str]:

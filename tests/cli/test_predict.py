@@ -80,6 +80,18 @@ def test_a_network_of_ones_own_without_any_framework(model: Path, tmp_path: Path
     assert (printed, line[:7]) == ("hello", "lolat: ")
 
 
+def test_a_networks_file_reads_none_of_our_arguments(model: Path, tmp_path: Path) -> None:
+    """A script's own parser has its defaults."""
+    (tmp_path / "mine.py").write_text(
+        "import argparse\nasked = argparse.ArgumentParser()\n"
+        "asked.add_argument('--batch-size', type=int, default=4)\n"
+        "print('it is', asked.parse_args().batch_size)\ndef net(): return 17\n"
+    )
+    done = process(["predict", model, "mine.py:net", "--batch-size", 64], cwd=tmp_path,
+                   env={"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": "/usr/bin:/bin"})  # fmt: skip
+    assert "it is 4" in done.stdout + done.stderr
+
+
 @pytest.mark.slow
 def test_a_network_of_keras(model: Path) -> None:
     done = process(["predict", model, "keras:MobileNetV2", "--batch-size", "4", "--json"])

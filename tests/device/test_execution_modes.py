@@ -545,3 +545,28 @@ def test_the_best_precision_is_found_by_asking_in_each(size: int) -> None:
     with pytest.raises(AnswerIsNo) as no:
         model.budget(network, 0.1, "batch", precision="best")
     assert no.value.data["enough_ms"] == pytest.approx(least if size == 1 else 2.37, rel=0.01)
+
+
+def upsampled() -> Graph:
+    """A convolution, an enlarged image, a convolution."""
+    b = GraphBuilder("upsampled", "torch")
+    x = b.input((64, 56, 56))
+    more = {"kernel": (3, 3), "in_channels": 64, "out_channels": 64, "groups": 1, "bias": False}
+    small = b.add("conv", [x], (64, 56, 56), **more)
+    return b.build(
+        [b.add("conv", [b.add("resize", [small], (64, 112, 112))], (64, 112, 112), **more)]
+    )
+
+
+@pytest.mark.parametrize("device", ["h100", "b200", "rtx-3090"])
+@pytest.mark.parametrize("network", [upsampled(), "timm:vit_base_patch16_224", "timm:resnet50"])
+def test_a_compiled_network_is_no_slower_than_in_the_better_layout(
+    device: str, network: Graph | str
+) -> None:
+    """A compiler writes norms, resizes and pools itself, whatever the layout of the convolutions around."""
+    model, asked = lolat.load(device), {"batch_size": 128, "precision": "amp"}
+    eager = model.predict(network, **asked).latency_ms
+    compiled = model.predict(network, launch="compiled", **asked).latency_ms
+    if network != "timm:vit_base_patch16_224":
+        eager = min(eager, model.predict(network, channels_last=True, **asked).latency_ms)
+    assert compiled < 1.02 * eager

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import lolat
 from lolat.readers.keras import read_model
 from tests.readers.counting import refused
 from tests.readers.keras_networks import graph_of, keras, kinds, layers
@@ -114,12 +116,15 @@ def test_what_acts_in_training_only_is_told() -> None:
     )  # fmt: skip
 
 
-def test_settings_of_the_optimizer_are_told() -> None:
+@pytest.mark.parametrize("is_file", [False, True])
+def test_settings_of_the_optimizer_are_told(tmp_path: Path, is_file: bool) -> None:
     net = keras.Sequential([keras.Input((8,)), layers.Dense(8)])
     adam = keras.optimizers.Adam(gradient_accumulation_steps=8, use_ema=True, global_clipnorm=1.5)
     net.compile(keras.optimizers.LossScaleOptimizer(adam))
-    of = "of the compiled optimizer"
-    assert read_model(net).training_only == (
+    of, file = "of the compiled optimizer", tmp_path / "net.keras"
+    net.save(file)
+    graph = lolat.read(file) if is_file else read_model(net)
+    assert graph.training_only == (
         "scaling of the loss by LossScaleOptimizer", f"the kind {of} (Adam): that of the question counts",
         f"gradient_accumulation_steps=8 {of}", f"use_ema=1 {of}", f"global_clipnorm=1.5 {of}",
     )  # fmt: skip

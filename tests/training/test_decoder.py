@@ -573,6 +573,28 @@ def test_an_option_that_holds_one_that_fits_is_not_offered() -> None:
         assert not any(one < other for one in ways for other in ways)
 
 
+@pytest.mark.parametrize(("sharding", "checkpointing"), [("none", "none"), ("fsdp", "full")])
+def test_adapters_in_bfloat16_take_the_share_that_is_told(
+    sharding: str, checkpointing: str
+) -> None:
+    asked = {
+        "input_size": 4096,
+        "replicas": 8,
+        "sharding": sharding,
+        "checkpointing": checkpointing,
+    }
+    wide, half = (
+        package.load("h100-vllm").cost("llama-3.1-8b", 1, tune=tune, **asked)
+        for tune in ("lora:16", "lora:16:bf16")
+    )
+    told = [n for n in wide.warnings if "adapters are in float32" in n]
+    share = half.best.iteration_ms / wide.best.iteration_ms
+    if told:
+        assert f"{share:.2f} times as long" in told[0]
+    else:
+        assert share > 0.9
+
+
 def test_a_note_of_two_ways_to_checkpoint_is_one_with_the_range_of_its_figures() -> None:
     found = package.load("h100-vllm").cost(
         "llama-3.1-8b", 1, tune="lora:16", checkpointing=("none", "full"), input_size=4096
@@ -603,7 +625,7 @@ def test_adapters_in_half_precision_are_offered_with_their_time_and_memory() -> 
     h100, ask = package.load("h100-vllm"), {"input_size": 4096}
     wide, half = (h100.cost("llama-3.1-8b", 1, tune=t, **ask) for t in ("lora:16", "lora:16:bf16"))
     ratio = half.best.iteration_ms / wide.best.iteration_ms
-    told = f": {ratio:.2f} times as long on a GPU, and {half.memory_bytes / 2**30:.1f} GiB"
+    told = f": {ratio:.2f} times as long, and {half.memory_bytes / 2**30:.1f} GiB"
     assert any("--tune lora:16:bf16" in w and w.endswith(told) for w in wide.warnings)
     assert not any("lora:16:bf16" in w for w in half.warnings)
 

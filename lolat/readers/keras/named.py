@@ -10,6 +10,7 @@ import tempfile
 import warnings
 import zipfile
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError, arg
@@ -107,9 +108,11 @@ def _opened(path: str, weights: bool) -> Any:
             return keras.saving.load_model(path, compile=False, safe_mode=True)
         with zipfile.ZipFile(path) as archive:
             config = json.loads(archive.read("config.json"))
-        config.pop("compile_config", None)
+        compiled = config.pop("compile_config", None)
         try:
-            return keras.saving.deserialize_keras_object(copy.deepcopy(config), safe_mode=True)
+            model = keras.saving.deserialize_keras_object(copy.deepcopy(config), safe_mode=True)
+            model._compile_config = SimpleNamespace(config=compiled or {})
+            return model
         except ValueError as error:
             if "stateless scope" not in str(error):
                 raise

@@ -96,18 +96,31 @@ _OPTIMIZER = ("gradient_accumulation_steps", "use_ema", "clipnorm", "clipvalue",
 """Settings of a compiled optimizer that change the time of an update."""
 
 
+def _optimizer_of(model: Any) -> tuple[str, dict[str, Any]]:
+    """The class and settings of the optimizer that a model or its file was compiled with; else ("", {})."""
+    import keras
+
+    if optimizer := getattr(model, "optimizer", None):
+        saved = keras.saving.serialize_keras_object(optimizer)
+    else:
+        saved = getattr(getattr(model, "_compile_config", None), "config", {}).get("optimizer")
+    if isinstance(saved, str):  # "adam", as compile takes it
+        saved = {"class_name": keras.optimizers.get(saved).__class__.__name__}
+    return (saved["class_name"], saved.get("config", {})) if saved else ("", {})
+
+
 def in_training_only(model: Any) -> Iterator[str]:
     """Yield effects of layers in training, and settings of the optimizer, that are not counted."""
     layers_of = list(model._flatten_layers())
     yield from training_branches(layers_of, "call")
-    compiled = getattr(model, "optimizer", None)
-    optimizer = getattr(compiled, "inner_optimizer", compiled)
-    if optimizer is not compiled:
+    kind, settings = _optimizer_of(model)
+    if inner := settings.get("inner_optimizer"):
         yield "scaling of the loss by LossScaleOptimizer"
-    if (kind := type(optimizer).__name__) not in ("NoneType", "SGD"):
+        kind, settings = inner["class_name"], inner["config"]
+    if kind not in ("", "SGD"):
         yield f"the kind of the compiled optimizer ({kind}): that of the question counts"
     for name in _OPTIMIZER:
-        if value := getattr(optimizer, name, None):
+        if value := settings.get(name):
             yield f"{name}={value:g} of the compiled optimizer"
     for what in ("regularizer", "constraint"):
         have = [
