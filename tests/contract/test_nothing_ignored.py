@@ -104,7 +104,7 @@ VALUES = {
     "--request-rate": "2",
     "--restart": "",
     "--samples": "5000",
-    "--seed": "3",
+    "--seed": "2",
     "--sequence-length": "64",
     "--served-model": "llama-3.1-8b",
     "--sharding": "fsdp",

@@ -70,7 +70,7 @@ def test_the_page_has_the_held_out_error_the_day_and_its_command() -> None:
         f"Networks that the fit had not seen: half within {100 * error:.1f} %, nine of ten within "
     )
     assert told in doubts
-    assert ", profile fitted to 1,419 networks," in text.partition("</header>")[0]
+    assert ", profile fitted to 1,419 rows of 1,409 networks," in text.partition("</header>")[0]
     (words,) = re.findall("<footer[^>]*>(.*)</footer>", text)
     assert words == (
         f"Made on {date.today():%Y-%m-%d} by LoLat {lolat.__version__}: lolat report rtx-4090-amp "
@@ -158,7 +158,9 @@ def test_the_header_is_that_of_the_terminal(precision: str) -> None:
     question, device = answer.report().splitlines()[:2]
     layout, tf32 = ", channels first" * (precision == "fp16"), IN_TF32 * (precision == "fp32")
     assert question == f"hand made · batch 16 · 56x56x3 · {precision}{tf32}, PyTorch, eager{layout}"
-    assert device.startswith("rtx-4090-amp: RTX 4090, by 1,419 networks, batch 4 to 1024, PyTorch ")
+    assert device.startswith(
+        "rtx-4090-amp: RTX 4090, by 1,419 rows of 1,409 networks, batch 4 to 1024, PyTorch "
+    )
     assert question.removeprefix("hand made · ") in header
     assert device.replace(", by", ", profile fitted to") in header
 
@@ -212,6 +214,6 @@ def test_the_head_says_predicted_and_a_host_that_is_the_limit_is_told(
     text = html.unescape(page(found))
     head, _, rest = text.partition("</header>")
     assert "Predicted from its layers; the network was not run." in head
-    assert "RTX 4090, profile fitted to 1,419 networks, batch 4 to 1024" in head
+    assert "RTX 4090, profile fitted to 1,419 rows of 1,409 networks, batch 4 to 1024" in head
     told = "a change saves the time in which the host starts"
     assert (told in rest.partition('id="changes"')[2].partition("</section>")[0]) == waits

@@ -398,8 +398,8 @@ def test_the_answer_names_what_is_divided_trained_and_computed_again(gpu: Model)
     asked = {"sharding": "zero2", "tune": "lora:8", "checkpointing": "full", "replicas": 2}
     one, several = cost(gpu, **asked), gpu.cost(LARGE, [1, 2], input_size=2048, **asked)
     said, of_several = str(next(cost_lines(one))), str(next(costs_lines(several)))
-    assert "· adamw · lora:8 · zero2" in said
-    assert "· adamw · lora:8 · zero2" in of_several
+    assert "· adamw (default) · lora:8 · zero2" in said
+    assert "· adamw (default) · lora:8 · zero2" in of_several
     assert said.endswith("full checkpointing")
     plain = next(x for x in lines_of(cost_lines(cost(gpu, replicas=2))) if "· adamw" in x)
     assert not [word for word in ("zero", "lora", "checkpointing", "none") if word in plain]

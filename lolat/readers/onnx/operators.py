@@ -17,7 +17,7 @@ import numpy as np
 from lolat.errors import NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.dtypes import FLOAT_BYTES
-from lolat.graph.kinds import by_name
+from lolat.graph.kinds import FLOAT32, by_name
 from lolat.graph.memory import completed
 from lolat.graph.quantized import INT8
 from lolat.readers.onnx.patterns import Patterns, clip_limits, node_name, number
@@ -369,7 +369,9 @@ def _reduce(r: OnnxReader, node: Any) -> list[int]:
     kinds = {"ReduceMean": "global_average_pool", "ReduceMax": "global_max_pool"}
     rank = len(r.shape(source))
     whole = keeps_channels(rank, axes or range(rank))
-    return r.call(node, [source], kinds.get(node.op_type, "reduce") if whole else "reduce")
+    if node.op_type in ("ReduceMean", "ReduceMax", "ReduceMin"):
+        return r.call(node, [source], kinds.get(node.op_type, "reduce") if whole else "reduce")
+    return r.call(node, [source], "reduce", autocast=FLOAT32)
 
 
 def _reshape(r: OnnxReader, node: Any) -> list[int]:
