@@ -423,6 +423,12 @@ def _kept(module: Any, x: Any) -> Any:
     return LAYER(x)
 
 
+def _measured(module: Any, x: Any) -> Any:
+    y = LAYER(x)
+    module.side = y[:, :, None] @ y[:, None]
+    return y
+
+
 @pytest.mark.parametrize(
     ("forward", "said"),
     [
@@ -430,7 +436,8 @@ def _kept(module: Any, x: Any) -> Any:
         (lambda _, x: torch.stack([LAYER(one) for one in x]), "a batch of 16 has "),
         (lambda _, x: LAYER(x[:1]), "has 32 MACs in 1 layers, not 512"),
         (lambda _, x: LAYER(x.view(1, 8)), "does not take a batch of 16"),
-        (_kept, "depends on 1 layer, which PyTorch runs all the same"),
+        (_kept, "depends on 1 layer, which eager PyTorch runs all the same"),
+        (_measured, "depends on 1 operation, which eager PyTorch runs all the same"),
         (lambda _, x: LAYER(x), ""),
     ],
 )

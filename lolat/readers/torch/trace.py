@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder, Tensor
-from lolat.graph.kinds import AHEAD, CONVOLUTIONS, IN_PLACE, KERNELS
+from lolat.graph.kinds import AHEAD, CONVOLUTIONS, IN_PLACE, KERNELS, MULTIPLYING
 from lolat.graph.memory import completed
 from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
@@ -266,11 +266,13 @@ def traced(model: Any, name: str, call: ExampleCall, axis: int) -> tuple[Graph, 
         )
     if any(o.kind in CONVOLUTIONS for o in builder.operations):
         builder.warnings += in_channels_last("its code puts tensors", tracer.formats)
-    multiplying = sum(o.kind in KERNELS for o in builder.operations)
+    before = [o.kind in KERNELS for o in builder.operations if o.kind in LARGE]
     outputs = writer.prune(outputs)
-    if unused := multiplying - sum(o.kind in KERNELS for o in builder.operations):
+    after = [o.kind in KERNELS for o in builder.operations if o.kind in LARGE]
+    if unused := len(before) - len(after):
+        what = "layer" if unused == sum(before) - sum(after) else "operation"
         builder.warnings.append(
-            f"none of the tensors that it returns depends on {plural(unused, 'layer')}, which PyTorch "
+            f"none of the tensors that it returns depends on {plural(unused, what)}, which eager PyTorch "
             "runs all the same: skipped"
         )
     builder.operations[:] = free_turns(builder.operations, builder.tensors)
@@ -290,6 +292,8 @@ def read_with_several(model: Any, name: str, call: ExampleCall, axis: int, sampl
     return tracer.builder.build(tracer.writer.prune(outputs))
 
 
+LARGE = MULTIPLYING | {"resize"}
+"""Kinds that are told where nothing that is returned depends on them."""
 LEAST_FILLED = 1 << 18
 """Elements that code fills for each sample from which on it is told, 1 MiB in float32."""
 
