@@ -227,10 +227,13 @@ def test_the_readme_is_one_page_with_its_questions() -> None:
 def cut(shown: list[str], printed: list[str]) -> list[str]:
     """The lines of `printed` that begin like those shown; one that ends in ... after as many commas.
 
-    A line begins with two words, or with the option behind "with".
+    A line begins with two words, or with the option behind "with". A line of three dots stands for others.
     """
     found = []
     for line in shown:
+        if line == "...":
+            found.append(line)
+            continue
         first = line.split()[: 3 if " with --" in line else 2]
         whole = next(p.rstrip() for p in printed if p.split()[: len(first)] == first)
         parts = whole.split(", ")[: line.count(", ")]

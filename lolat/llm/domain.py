@@ -100,7 +100,9 @@ def interval(
     if at_rate and not first and section.served and not unseen:
         # Own rows at a rate narrow the interval at a rate as that of all rows.
         before = section.before if any(row.request_rate for row in section.own) else None
-        off = min(token, AT_RATE * (token / before.spread[0] if before else 1.0))
+        at = AT_RATE * (token / before.spread[0] if before else 1.0)
+        # A framework whose times at a rate nobody compared is no surer than the one that was.
+        off = min(token, at) if section.server.is_rate_checked else max(token, at)
     operations, dtypes = _untimed(gpu, deployment, first), unfitted(gpu, deployment)
     untimed, quantizing = (sum(shares[name] for name in some) for some in (operations, dtypes))
     off = np.hypot(off, UNTIMED * untimed) if section.is_timed else max(off, UNTIMED)

@@ -198,7 +198,7 @@ def grouped_notes(
         yield lines[0]
     kinds = sorted([*notes][taken or 1 :], key=lambda kind: -len(notes[kind]))
     heads = dict.fromkeys(re.split("[:;(]|, so ", plain(kind))[0].strip() for kind in kinds)
-    among = re.sub(r"( \d+ more)$", r"\1 kinds", _few([*heads], MOST_KINDS, "; "))
+    among = re.sub(r"(\d+) more$", r"\1 other kinds", _few([*heads], MOST_KINDS, "; "))
     yield f"{len(kinds)} more notes ({among}): --json has them, or ask about one network on one device"
 
 
