@@ -71,7 +71,7 @@ OPERATION_CLASSES = {
     c.MOVES: OperationClass(),
     c.PARTS: OperationClass(),
     c.JOINED: OperationClass(bandwidth=(0.6, 0.5)),
-    c.RESIZED: OperationClass(bandwidth=(0.6, 0.5)),
+    c.RESIZED: OperationClass(bandwidth=(0.37, 0.5)),
 }  # fmt: skip
 TILED = frozenset(name for name, of in OPERATION_CLASSES.items() if of.in_tiles)
 IN_TF32 = frozenset(name for name, of in OPERATION_CLASSES.items() if of.in_tf32)
