@@ -55,13 +55,18 @@ def _is_size(size: int, gpu: Gpu) -> bool:
     return abs(size - (gpu.memory_gib or 0.0)) <= SIZE_OFF * size
 
 
-@cache
-def _found(name: str) -> tuple[Gpu | None, str]:
-    """The sheet of exactly the card in a name, and the words of the name beside the card and its memory."""
+def _parted(name: str) -> tuple[str, list[int]]:
+    """The plain words of a name, form and memory apart; and the sizes of memory among them, in GB."""
     words = " ".join(re.findall(r"[a-z0-9]+", name.casefold()))
     for glued, apart in GLUED.items():
         words = re.sub(glued, apart, words)
-    sizes = [int(size) for size in re.findall(r"\b(\d+) ?gb\b", words)]
+    return words, [int(size) for size in re.findall(r"\b(\d+) ?gb\b", words)]
+
+
+@cache
+def _found(name: str) -> tuple[Gpu | None, str]:
+    """The sheet of exactly the card in a name, and the words of the name beside the card and its memory."""
+    words, sizes = _parted(name)
     for its_words, gpu in sheets():
         if _first_word(its_words) not in words:
             continue  # skip most sheets before compiling a pattern
@@ -84,8 +89,7 @@ def find_gpu(device: str) -> Gpu | None:
 
 def cards_meant(name: str) -> list[Gpu]:
     """The sheets of the card in a name, of each form and memory that the name leaves open."""
-    found, form = find_gpu(name), form_of(name)
-    sizes = [int(size) for size in re.findall(r"(\d+) ?gb?\b", name.casefold())]
+    found, form, (_, sizes) = find_gpu(name), form_of(name), _parted(name)
     return [
         gpu
         for _, gpu in sheets()
