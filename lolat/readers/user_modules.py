@@ -120,12 +120,17 @@ def imported(name: str) -> Any:
     module = importlib.import_module(name)
     place = Path(_place(module))
     if own is not None and module is own and _state(place) != state:
-        with contextlib.suppress(OSError, NotImplementedError):
-            os.unlink(importlib.util.cache_from_source(str(place)))
+        _remove_bytecode(place)
         importlib.reload(module)
     if module is not known or module is own:
         _imported[name] = module, _state(place)
     return module
+
+
+def _remove_bytecode(place: Path) -> None:
+    """Remove the bytecode of a file: Python takes one of the same second and size for that of the file."""
+    with contextlib.suppress(OSError, NotImplementedError):
+        os.unlink(importlib.util.cache_from_source(str(place)))
 
 
 def _place(module: Any) -> str:
@@ -151,9 +156,8 @@ def _drop_stale(root: Path) -> None:
     All go together, since each may hold objects of the others. Modules that the caller imported stay.
     """
     changed = [place for place, stamp in _loaded.values() if _state(place) != stamp]
-    for place in changed:  # Python takes bytecode of the same second and size for that of the file
-        with contextlib.suppress(OSError, NotImplementedError):
-            os.unlink(importlib.util.cache_from_source(str(place)))
+    for place in changed:
+        _remove_bytecode(place)
     if not changed and not any(
         _is_other(root, name, place) for name, (place, _) in _loaded.items()
     ):
