@@ -171,7 +171,7 @@ def run_key(
 def _point(
     block: Predefined, graph: Graph, batch_size: int, visits: Sequence[Visit], found: JobLatency
 ) -> Point:
-    return Point.of(
+    return Point.from_graph(
         block.name,
         graph,
         batch_size,

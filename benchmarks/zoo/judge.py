@@ -73,7 +73,7 @@ def learn(path: Path) -> Device:
         if entry["what"] in ("block", "level"):
             whole = entry["what"] == "level"
             ms = job.latency_ms
-            points.append(Point.of(entry["name"], graph, entry["batch"], ms, whole=whole))
+            points.append(Point.from_graph(entry["name"], graph, entry["batch"], ms, whole=whole))
         else:
             kept = networks if entry["what"] == "network" else cut
             if kept is networks or not entry["name"].startswith(measure.RECUT):

@@ -56,7 +56,7 @@ from lolat.tables.contents import (
     Content,
     content_of,
 )
-from lolat.tables.copies import once
+from lolat.tables.copies import unique
 from lolat.tables.networks import pure_half_words
 from lolat.training.epochs import epochs_document
 from lolat.training.measured import refitted
@@ -368,7 +368,7 @@ def _with_level(
     if not rows:
         raise InputError(f"no run is of use; {EXPECTED_RUNS}", code="runs")
     say_unread((row.row for row in rows), warn)
-    rows = once([((row.step, row.parallel, row.batches, row.ms), row) for row in rows], warn)
+    rows = unique([((row.step, row.parallel, row.batches, row.ms), row) for row in rows], warn)
     if pure := [row for row in rows if row.step.recipe.dtype == BFLOAT16]:
         warn(pure_half_words(len(pure), BFLOAT16))
     section, words = level_of(section, rows)

@@ -17,7 +17,7 @@ from lolat.hardware.card_names import card_of, find_gpu
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import Row, say_unread, to_csv
 from lolat.tables.contents import BLOCKS, NETWORKS, Content, content_of, content_of_columns
-from lolat.tables.copies import once
+from lolat.tables.copies import unique
 from lolat.tables.left_out import LeftOut
 from lolat.tables.networks import TimedNetwork
 from lolat.units import percent, plain, plural
@@ -120,7 +120,7 @@ def evaluate_table(model: Model, tables: Sequence[str], question: TableQuestion)
         compared += found
     if content != NETWORKS:
         say_unread((row.row for row in compared if isinstance(row.row, Row)), remarks.append)
-    compared = once([((r.timed.name, *r.row.items()), r) for r in compared], remarks.append)
+    compared = unique([((r.timed.name, *r.row.items()), r) for r in compared], remarks.append)
     remarks += _of_fitted(model, compared, tables)
     names = ("latency_ms", "predicted_ms", "interval_ms", "in_domain")
     rows = [

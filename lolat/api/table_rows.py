@@ -33,7 +33,7 @@ from lolat.tables.blocks import matrix, point_of, read_blocks
 from lolat.tables.contents import BLOCKS, KERNELS, NETWORKS, OPERATIONS, RUNS, SERVED
 from lolat.tables.copies import row_key
 from lolat.tables.counted import counts_of
-from lolat.tables.devices import of_devices
+from lolat.tables.devices import rows_of_devices
 from lolat.tables.left_out import LeftOut
 from lolat.tables.networks import Network, NetworkTable, TimedNetwork, read_networks
 from lolat.tables.operations import TimedOperation, read_operations
@@ -153,7 +153,7 @@ def compare_blocks(model: Model, asked: Comparison) -> list[Compared]:
     """Compare the rows of a table of blocks by their six counts, or by three if a row lacks the others."""
     rows = [
         (row, point_of(row))
-        for row in of_devices(read_blocks(asked.path), asked.question.devices, "only")
+        for row in rows_of_devices(read_blocks(asked.path), asked.question.devices, "only")
     ]
     names = FEATURES if all({*FEATURES} <= {*point.counts} for _, point in rows) else FEATURES[:3]
     counts = matrix([point for _, point in rows], names)
@@ -189,7 +189,7 @@ def compare_networks(model: Model, asked: Comparison) -> list[Compared]:
     """
     question = asked.question
     if asked.given is not None:
-        of_devices(asked.given, question.devices, "only")
+        rows_of_devices(asked.given, question.devices, "only")
     own = model.latencies_file.mode
     given = question.devices, own, asked.left_out, question.training
     table = read_networks(asked.path, *given, iterations=True)

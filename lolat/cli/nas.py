@@ -150,7 +150,7 @@ def search(
     from lolat.io.tables import is_table
     from lolat.nas.limits import devices_of
     from lolat.nas.search import search as search_space
-    from lolat.nas.user_objects import find_space
+    from lolat.nas.user_code import find_space
 
     check_file(output, "output")
     with common.Show() as bar:
@@ -174,8 +174,8 @@ def search(
 
 def _opened(space: str, names: Sequence[str], question: dict[str, Any]) -> list[Model]:
     """The models in the execution mode, which leaves `question`; InputError for one with samples alone."""
-    from lolat.nas.answers import samples_only
-    from lolat.nas.user_objects import check_order
+    from lolat.nas.latency import samples_only
+    from lolat.nas.user_code import check_order
 
     given, models = {name: question.pop(name) for name in parameters_of(RunAs)}, []
     for model in names:

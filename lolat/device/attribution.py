@@ -30,7 +30,7 @@ from lolat.graph.blocks import BlockName
 from lolat.graph.modes import AMP, BFLOAT16, COMPILED, FLOAT16, GRAPH, has_images
 from lolat.graph.width import NOTE, Widths, widths
 from lolat.io.paths import LOCAL, SHIPPED
-from lolat.io.results import Result, Several, of
+from lolat.io.results import Result, Several, nested
 from lolat.units import did_you_mean, milliseconds
 
 SMALLEST_SAVING = 0.01  # share of the time of the network or the block
@@ -120,8 +120,8 @@ class Explanation(Result):
     """
 
     KEYS = (
-        *of("prediction", "state", "network", "batch_size", "predictor", "latency_ms", "interval_ms"),
-        *of("prediction", "coverage", "in_domain", "device", "profile", "precision"), "warnings",
+        *nested("prediction", "state", "network", "batch_size", "predictor", "latency_ms", "interval_ms"),
+        *nested("prediction", "coverage", "in_domain", "device", "profile", "precision"), "warnings",
         "prediction.call_ms", "terms=total.by_term", "block", "blocks", "operations", "counterfactuals",
     )  # fmt: skip
 

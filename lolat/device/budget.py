@@ -23,7 +23,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.edits import image_side, total_stride
 from lolat.graph.width import HEADS, NOTE, widened, widths
-from lolat.io.results import Result, Several, of
+from lolat.io.results import Result, Several, nested
 from lolat.parameters import PARAMETERS
 from lolat.units import byte_size, milliseconds, shapes_text
 
@@ -43,7 +43,7 @@ def value_words(vary: str, value: float) -> str:
 class Candidate:
     """A width, resolution or batch, and the prediction at it."""
 
-    KEYS = ("value", *of("prediction", "latency_ms", "interval_ms"))
+    KEYS = ("value", *nested("prediction", "latency_ms", "interval_ms"))
 
     value: float
     prediction: Prediction
@@ -60,9 +60,9 @@ class BudgetAnswer(Result):
 
     KEYS = (
         "best.prediction.network", "vary", "budget_ms", "sure",
-        *of("best.prediction", "predictor", "batch_size"), "answer", "latency_ms",
-        *of("best.prediction", "interval_ms", "coverage"), "channels", "next", "now",
-        *of("best.prediction", "in_domain", "device", "profile", "precision"), "warnings",
+        *nested("best.prediction", "predictor", "batch_size"), "answer", "latency_ms",
+        *nested("best.prediction", "interval_ms", "coverage"), "channels", "next", "now",
+        *nested("best.prediction", "in_domain", "device", "profile", "precision"), "warnings",
     )  # fmt: skip
 
     vary: str

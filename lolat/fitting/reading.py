@@ -27,7 +27,7 @@ from lolat.io.tables import Row, read_table, say_unread
 from lolat.readers import read as read_network
 from lolat.tables.blocks import Point, lacking_counts, read_points
 from lolat.tables.contents import NETWORKS, OPERATIONS, Content
-from lolat.tables.copies import copies_words, once
+from lolat.tables.copies import copies_words, unique
 from lolat.tables.counted import Counted, counts_of, numbered
 from lolat.tables.devices import check_one_device
 from lolat.tables.modes import mode_of_row
@@ -49,7 +49,7 @@ def blocks_file(path: str, stem: str, device: str | None, warn: Warn) -> DeviceF
         warn(f"{path}: {lacking}")
     keys = [(*p.counts.items(), p.batch_size) for p, _ in of_rows]
     keyed = zip(keys, of_rows, strict=True)
-    times = once([((of, p.latency_ms), (of, p, row)) for of, (p, row) in keyed], warn)
+    times = unique([((of, p.latency_ms), (of, p, row)) for of, (p, row) in keyed], warn)
     warn_of_contradictions(((of, p.name, p.latency_ms, row) for of, p, row in times), warn)
     in_other_units = tell_other_units(((p.counts, p.latency_ms, row) for p, row in of_rows), warn)
     source = {"device": "unknown", "source": Path(path).name, **_precision_of(of_rows)}
@@ -100,7 +100,7 @@ def device_document(
                 "precision and layout"
             )
     say_unread((operation.row for operation in operations), warn)  # the modes are read
-    operations = once([((o.same, o.latency_ms), o) for o in operations], warn)
+    operations = unique([((o.same, o.latency_ms), o) for o in operations], warn)
     networks = _counted(tables, mode, on_progress, warn)
     rows: list[TimedOperation | TimedNetwork] = [*operations, *(row for row, _ in networks)]
     warn_of_contradictions(((r.same, r.name, r.latency_ms, r.row) for r in rows), warn)
@@ -165,7 +165,7 @@ def _counted(
             raise table.nothing()
         networks += found
         table.say_left_out(warn)
-    return once([((row.same, row.latency_ms), (row, counts)) for row, counts in networks], warn)
+    return unique([((row.same, row.latency_ms), (row, counts)) for row, counts in networks], warn)
 
 
 def refined_file(
@@ -244,7 +244,7 @@ def points_of_networks(
         except LolatError as error:
             table.left_out.network(row.name, spec, error)
             continue
-        point = Point.of(row.name, graph, row.batch_size, row.latency_ms, whole=True)
+        point = Point.from_graph(row.name, graph, row.batch_size, row.latency_ms, whole=True)
         points.append(point)
         graphs[point.key] = graph  # a network may have several sizes
         timed.append((row.same, row.name, row.latency_ms, row.row))

@@ -89,14 +89,14 @@ class Widths:
         """The network with its free channel counts times `factor`, as `scaled` rounds them."""
         new: dict[Place, int] = {}
 
-        def of(size: int, places: Sequence[Place]) -> int:
+        def resized(size: int, places: Sequence[Place]) -> int:
             """`size` times the ratio of the new to the old sum of sizes of `places`."""
             before = sum(map(self._size, places))
             return max(1, round(size * sum(new.get(p, self._size(p)) for p in places) / before))
 
         for place, sources in self.sources.items():
             if sources:
-                new[place] = of(self._size(place), sources)
+                new[place] = resized(self._size(place), sources)
             elif place in self.free:
                 new[place] = self._scaled(place, factor)
         for o in self.graph.operations:
@@ -114,7 +114,7 @@ class Widths:
         for p, name, place in self.attributes:
             o = operations[p]
             operations[p] = o.changed(
-                **{name: of(self.graph.operations[p].attributes[name], [place])}
+                **{name: resized(self.graph.operations[p].attributes[name], [place])}
             )
         return replace(self.graph, tensors=tuple(tensors), operations=tuple(operations))
 

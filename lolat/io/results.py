@@ -125,8 +125,8 @@ def keys(kind: type) -> dict[str, str]:
     return {key or path.rpartition(".")[2]: path for key, _, path in parts}
 
 
-def of(prefix: str, *names: str) -> tuple[str, ...]:
-    """Entries of KEYS for attributes of an attribute: of("link", "gbps") is ("link.gbps",).
+def nested(prefix: str, *names: str) -> tuple[str, ...]:
+    """Entries of KEYS for attributes of an attribute: nested("link", "gbps") is ("link.gbps",).
 
     A name may have a key: "rate=gbps" becomes "rate=link.gbps".
     """

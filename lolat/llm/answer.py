@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from lolat.device.intervals import normal_quantile, within_limit
 from lolat.errors import AnswerIsNo
-from lolat.io.results import Result, of
+from lolat.io.results import Result, nested
 from lolat.llm.frameworks import framework_row
 from lolat.llm.question import ServingQuestion
 from lolat.parameters import MOST_GPUS
@@ -423,7 +423,7 @@ class ServingAnswer(Result):
     gpu: str = ""
     name: str = ""
     KEYS = ("name", "model", "device", "profile", "framework", "gpu", "parameters", "active",
-            *of("asked", *LIMITS), "rows=served", "best", "bests", *of("chosen", *HEADROOM), "near",
+            *nested("asked", *LIMITS), "rows=served", "best", "bests", *nested("chosen", *HEADROOM), "near",
             "surer", "other_dtypes", "surer_other_dtypes", "prices", "price_list", "warnings")  # fmt: skip
 
     def alone(self, row: ServingConfig) -> ServingAnswer:

@@ -56,7 +56,7 @@ class ComparedModels(Result):
     slow_links: tuple[str, ...] = ()
     """Remarks on devices that were left out for the links between their GPUs."""
     by_load: Mapping[str, Sequence[ServingConfig]] = field(default_factory=dict)
-    KEYS = (*results.of("asked", *LIMITS), "answers", "cheapest", "fastest", "by_load", "near", "surer",
+    KEYS = (*results.nested("asked", *LIMITS), "answers", "cheapest", "fastest", "by_load", "near", "surer",
             "other_dtypes", "price_lists", "left_out", "warnings")  # fmt: skip
 
     @property

@@ -19,7 +19,7 @@ from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES
 from lolat.llm.gpu import Sheet, sheet_of
 from lolat.llm.kernel_models import KERNEL_MODELS, WORK
 from lolat.llm.kernels import RATES, Sizes
-from lolat.tables.devices import of_devices
+from lolat.tables.devices import rows_of_devices
 from lolat.units import as_number, percent
 
 MOST_SIZE, MOST_SKEW = 1e12, 4.0
@@ -101,13 +101,13 @@ def rows_of(
 ) -> dict[tuple[str, str], list[Row]]:
     """Group a table's rows by operation and data type (for attention: queries/cache); InputError.
 
-    `devices`, `argument`: of a table of several devices, see `of_devices`.
+    `devices`, `argument`: of a table of several devices, see `rows_of_devices`.
     """
     found: dict[tuple[str, str], list[Row]] = {}
     expected = "expected op, dtype, latency_ms, and the sizes of the operation"
     table = read_table(path, ("op", "dtype", "latency_ms"), expected)
     if len({*filter(None, table.cells("device"))}) > 1:
-        table = of_devices(table, devices, argument)
+        table = rows_of_devices(table, devices, argument)
     for row in table:
         name = _operation(row)
         allowed: dict[str, Mapping[str, Any]] = {"dtype": WEIGHT_BYTES}

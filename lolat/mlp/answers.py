@@ -58,7 +58,7 @@ def fit_table(
 
     text = read_table(table)
     remarks: list[str] = []
-    rows = layers_of(text).once(remarks.append)
+    rows = layers_of(text).unique(remarks.append)
     text.say_unread(remarks.append)
     devices = data_sheets(dict.fromkeys(rows["gpu"].tolist()))
     train, test = split(len(rows), SEED)

@@ -13,7 +13,7 @@ import numpy as np
 
 from lolat.io import tables
 from lolat.io.progress import Warn
-from lolat.tables.copies import once
+from lolat.tables.copies import unique
 
 LAYER_OPTIMIZERS = ("none", "sgd", "adadelta", "adagrad", "momentum", "adam", "rmsprop")
 ACTIVATIONS = ("none", "relu", "tanh", "sigmoid")
@@ -56,10 +56,10 @@ class LayerTable:
         """The rows of a mask (n,) or of indices (m,), in their order."""
         return LayerTable(self.layer, {name: values[rows] for name, values in self.columns.items()})
 
-    def once(self, warn: Warn) -> LayerTable:
+    def unique(self, warn: Warn) -> LayerTable:
         """The rows without the copies of others, in their order; `warn` gets a remark on these."""
         rows = zip(*(values.tolist() for values in self.columns.values()), strict=True)
-        return self.select(np.array(once([(row, at) for at, row in enumerate(rows)], warn)))
+        return self.select(np.array(unique([(row, at) for at, row in enumerate(rows)], warn)))
 
 
 def layers_of(text: tables.Table, layer: str | None = None, times: bool = True) -> LayerTable:

@@ -8,10 +8,10 @@ nas.estimator(space, lolat.load("local")).latency(space.sample(1_000_000))
 """
 
 from lolat.nas import spaces
-from lolat.nas.answers import estimator
 from lolat.nas.count_tables import Part
 from lolat.nas.estimators import LatencyEstimator, latency_tables
 from lolat.nas.fewshot import FewShotModel, fit
+from lolat.nas.latency import estimator
 from lolat.nas.ranking import rank
 from lolat.nas.search import search
 from lolat.nas.space import Position, Space

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lolat.nas.answers import Answer
+from lolat.nas.latency import Answer
 from lolat.nas.limits import Limit, rows_within
 from lolat.nas.objective import Objective
 from lolat.nas.search_result import FrontCandidate, OnDevice

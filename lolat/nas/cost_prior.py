@@ -122,7 +122,7 @@ CountsBy = Mapping[tuple[int, ...], np.ndarray]
 """Positions -> (choices ..., COST_TERMS) counts."""
 
 
-def of_tables(name: str, tables: Sequence[CountTable]) -> list[Pieces]:
+def pieces_of_tables(name: str, tables: Sequence[CountTable]) -> list[Pieces]:
     """Two assumptions for a space without a prior of its own; InputError for too many pieces.
 
     In the first one a piece is a combination of a table's choices. In the second one each choice is a piece

@@ -24,7 +24,7 @@ from lolat.graph.counts import COLUMNS
 from lolat.io.paths import AnyPath
 from lolat.nas.count_tables import DEVICE, HOST, LATENCY, MORE, along, times_ms
 from lolat.nas.space import CHUNK, Grid, Space
-from lolat.nas.user_objects import space_and_device
+from lolat.nas.user_code import space_and_device
 
 DECODED = 16 * CHUNK  # candidates of an index range at a time
 MERGED = 8192  # entries of a table that stands for several: 64 KiB

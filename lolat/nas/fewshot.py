@@ -27,9 +27,9 @@ from lolat.nas.cost_fit import FREEDOM, WeightedFit, outlying, spreads, weighted
 from lolat.nas.cost_prior import Pieces
 from lolat.nas.estimators import LatencyEstimator
 from lolat.nas.space import Space
-from lolat.nas.user_objects import find_space
-from lolat.tables.copies import once
-from lolat.tables.devices import of_devices
+from lolat.nas.user_code import find_space
+from lolat.tables.copies import unique
+from lolat.tables.devices import rows_of_devices
 from lolat.tables.networks import IN_MS, milliseconds
 from lolat.units import plural
 
@@ -86,7 +86,7 @@ class FewShotModel(LatencyEstimator):
     section: SpaceSection
 
     @classmethod
-    def of(cls, space: Space, section: SpaceSection) -> FewShotModel:
+    def from_section(cls, space: Space, section: SpaceSection) -> FewShotModel:
         """Make the model of a section."""
         return cls(
             grid=space.grid, batch_size=1, predictor=SAMPLES, space=space, section=section,
@@ -217,7 +217,7 @@ def from_model(model: Device, space: Space) -> FewShotModel:
             "changed; expected the space as it was, or samples of this one: lolat nas fit",
             code="other-choices",
         )
-    fitted = FewShotModel.of(space, section)
+    fitted = FewShotModel.from_section(space, section)
     for costs in section.costs:
         pieces = fitted.pieces.get(costs.assumption)
         if pieces is None or len(costs.costs_ms) != len(pieces.terms):
@@ -255,14 +255,14 @@ def read_samples(path: AnyPath, space: Space, device: str | None = None) -> Samp
     table = space.read_table(path, named="arch,latency_ms (or latency_s, latency_us)")
     column = next((c for c in ("latency_ms", *IN_MS) if c in table.names), "latency_ms")
     table.require([column], "measured network")
-    table = of_devices(table, [device] if device else ())
+    table = rows_of_devices(table, [device] if device else ())
     remarks: list[str] = []
     for row in table:
         row.whole("batch_size", 1, 1, "1, the batch size of a space's samples", default=1)
     rows = space.parse_table(table)
     times = [milliseconds(row, column) for row in table]
     keyed = [((row["arch"], ms), at) for at, (row, ms) in enumerate(zip(table, times, strict=True))]
-    places = once(keyed, remarks.append)
+    places = unique(keyed, remarks.append)
     table.say_unread(remarks.append)
     kept = [table.row(at) for at in places]
     return Samples(
@@ -324,7 +324,7 @@ def fit(
     )
     if device and measured.device not in device:
         section.warnings.append(f"the samples are of {measured.device}, the file is of {device}")
-    model = FewShotModel.of(of_space, section)
+    model = FewShotModel.from_section(of_space, section)
     if output is not None:
         model.write(output, name)
     return model

@@ -16,9 +16,9 @@ from lolat.device.prediction import end_ms
 from lolat.device.question import several
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.io.progress import Progress
-from lolat.nas.answers import Answer, answers, estimator
 from lolat.nas.estimators import LatencyEstimator, fastest
 from lolat.nas.fewshot import FewShotModel
+from lolat.nas.latency import Answer, answers, estimator
 from lolat.nas.space import Space
 from lolat.parameters import COVERAGE, check_given
 from lolat.units import plain
@@ -42,7 +42,7 @@ class Limit:
     ratio: float = 1.0
 
     @classmethod
-    def of(
+    def with_ratio(
         cls, space: Space, model: Device, latencies: LatencyEstimator, max_ms: float | None, sure: bool,
         coverage: float | None,
     ) -> Limit:  # fmt: skip
@@ -95,7 +95,7 @@ def devices_of(model: Any) -> list[Any]:
     return found
 
 
-def of_each(devices: Sequence[Any], **given: Any) -> dict[str, list[Any]]:
+def for_each_device(devices: Sequence[Any], **given: Any) -> dict[str, list[Any]]:
     """A value of each argument for each device; one value is for all of them.
 
     InputError for another number of values than of devices, and for a wrong value.
@@ -123,7 +123,7 @@ def limits_of(
     found = []
     for model, max_ms, size in zip(models, asked["max_ms"], asked["batch_size"], strict=True):
         latencies = estimator(space, model, size, predictor, progress)
-        found.append(Limit.of(space, model, latencies, max_ms, sure, coverage))
+        found.append(Limit.with_ratio(space, model, latencies, max_ms, sure, coverage))
     return found
 
 
@@ -156,14 +156,14 @@ def surely_best(front: Sequence[Sequence[Answer]], longest: Sequence[float | Non
     return max((n for n, answers in enumerate(front) if keeps(answers)), default=None)
 
 
-def none_within(result: Any, takes: str, table: object = None, within: str = "") -> AnswerIsNo:
+def no_candidate(result: Any, takes: str, table: object = None, within: str = "") -> AnswerIsNo:
     """The error if no candidate of a search or a ranking is within the time.
 
     `takes`: the time of the fastest one, in words. `table`: the candidates' table, None if all of the space
     are meant. `within`: the limits of several devices, in words.
     """
-    of = result.space if table is None else f"{table}, a table of {result.space},"
+    searched = result.space if table is None else f"{table}, a table of {result.space},"
     size = "" if result.batch_size == 1 else f" at batch size {result.batch_size}"
     surely = " for sure" if getattr(result, "sure", False) else ""
     within = within or f" within {result.max_ms:g} ms{size}"
-    return AnswerIsNo(f"no candidate of {of} is{within}{surely}; {takes}", result.to_dict())
+    return AnswerIsNo(f"no candidate of {searched} is{within}{surely}; {takes}", result.to_dict())

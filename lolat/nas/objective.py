@@ -22,7 +22,7 @@ from lolat.io.progress import Progress
 from lolat.io.tables import Row, Table, is_table, read_table, to_csv
 from lolat.io.writing import encoded, not_written
 from lolat.nas.space import Space
-from lolat.nas.user_objects import user_code, user_object
+from lolat.nas.user_code import user_code, user_object
 from lolat.readers.opened_files import Stamps, Watch, stamp
 from lolat.readers.source_hashes import code_of
 from lolat.units import plural
@@ -77,8 +77,8 @@ class Objective:
                 f"{arg('objective')} has the parameters {signature}; expected one: name it arch (the "
                 "text), candidate (a tuple of integers) or choices (a dict)"
             )
-        of = self.function if hasattr(self.function, "__qualname__") else type(self.function)
-        self._name = given if isinstance(given, str) else f"{of.__module__}:{of.__qualname__}"
+        code = self.function if hasattr(self.function, "__qualname__") else type(self.function)
+        self._name = given if isinstance(given, str) else f"{code.__module__}:{code.__qualname__}"
         self._code, is_all = code_of(self.function)
         self._is_unsure = not is_all
         if path is not None and os.path.exists(path) and os.path.getsize(path):
@@ -111,19 +111,19 @@ class Objective:
         """Raise InputError unless the score is by this function; an empty `code` is not compared."""
         remedy = REMEDY.format(arg("accuracy"))
         if row["objective"] != self._name:
-            of, expected = f"a score by {row['objective']}", f"scores by {self._name}"
+            why, expected = f"a score by {row['objective']}", f"scores by {self._name}"
         elif row["code"] and self._code and row["code"] != self._code:
-            of = f"the source of {self._name}, or of what it imports, has changed since"
+            why = f"the source of {self._name}, or of what it imports, has changed since"
             expected = "scores by it as it is now"
             remedy += ", or empty its column code if the scores are still right"
         elif changed := _changed(row):
-            of = f"{shown_path(changed)}, which {self._name} reads, has changed since"
+            why = f"{shown_path(changed)}, which {self._name} reads, has changed since"
             expected = "scores by the file as it is now"
             remedy += ", or empty its column files if the scores are still right"
         else:
             self._is_unsure |= not row["code"]
             return
-        raise row.refused(f"{of}; expected {expected}: {remedy}")
+        raise row.refused(f"{why}; expected {expected}: {remedy}")
 
     def _refuse_other_space(self, row: Row) -> None:
         """Raise InputError unless the score is of this space."""
@@ -153,7 +153,7 @@ class Objective:
 
     def _compute(self, row: np.ndarray, arch: str) -> float:
         """Call the function, and write its score to the file at once."""
-        of = ", ".join(f"{name}={value}" for name, value in self.space.named(row).items())
+        chosen = ", ".join(f"{name}={value}" for name, value in self.space.named(row).items())
         kept = (
             ""
             if self.path is None or not self.known
@@ -162,7 +162,7 @@ class Objective:
             )
         )
         expected = f"expected a number, or nan to skip the candidate{kept}"
-        with _reads.during() as stamps, user_code(f"the objective of {arch} ({of})", expected):
+        with _reads.during() as stamps, user_code(f"the objective of {arch} ({chosen})", expected):
             values: dict[str, Any] = {"arch": arch, "candidate": tuple(row.tolist())}
             values["choices"] = self.space.values(row)
             found = self.function(**{p: values[p] for p in self._named})

@@ -18,12 +18,12 @@ from lolat.io.progress import Progress
 from lolat.io.results import Result, Several, dict_of
 from lolat.io.tables import to_csv
 from lolat.io.writing import check_file, check_inputs_stay, write_text
-from lolat.nas.answers import answers, estimator
 from lolat.nas.estimators import DECODED, FAR, LatencyEstimator
 from lolat.nas.fewshot import FewShotModel
-from lolat.nas.limits import none_within
+from lolat.nas.latency import answers, estimator
+from lolat.nas.limits import no_candidate
 from lolat.nas.space import Space
-from lolat.nas.user_objects import space_and_device
+from lolat.nas.user_code import space_and_device
 from lolat.parameters import COVERAGE, check_given
 from lolat.units import plain
 
@@ -75,8 +75,8 @@ class Ranking(Result):
     def words(self) -> str:
         """The number of candidates, and of those within the time, in words."""
         budget = "" if self.max_ms is None else f", {self.within:,} within {self.max_ms:g} ms"
-        of = f"{self.space} on {plain(self.device)}, batch {self.batch_size}"
-        return f"{of}: {self.scored:,} candidates{budget}"
+        asked = f"{self.space} on {plain(self.device)}, batch {self.batch_size}"
+        return f"{asked}: {self.scored:,} candidates{budget}"
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each of the fastest: arch, latency_ms, low_ms, high_ms, and its choices."""
@@ -170,7 +170,7 @@ def rank(
             count, within, None if output is None else str(output), (), warnings=tuple(remarks),
         )  # fmt: skip
         if not within and max_ms is not None:
-            raise none_within(result, f"the fastest takes {fastest:.3g} ms", among)
+            raise no_candidate(result, f"the fastest takes {fastest:.3g} ms", among)
         decode = of_space.decode if rows is None else rows.__getitem__
         found.append(Ranked(result, latencies, decode(kept.indices), kept.times))
     if output is not None:
@@ -226,7 +226,7 @@ def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Rankin
     slow = found.rows[[int(np.argmax(found.times))]]
     asked = np.concatenate([rows[:PREDICTED], slow])
     *whole, slowest = answers(found.latencies, space, model, asked)
-    of_sums = [*_of_sums(times[: len(whole)], [answer.latency_ms for answer in whole])]
+    remarks = [*_sum_remarks(times[: len(whole)], [answer.latency_ms for answer in whole])]
     times[: len(whole)] = [answer.latency_ms for answer in whole]
     # Equal sums differ in their last digits.
     order = sorted(range(len(whole)), key=lambda n: float(f"{times[n]:.9g}"))
@@ -237,11 +237,11 @@ def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Rankin
     result = replace(found.result, best=_candidates(space, rows, times, intervals))
     of_first = {k: v for k, v in vars(first).items() if k not in ("latency_ms", "inside_share")}
     of_slowest = {"memory_bytes": slowest.memory_bytes, "fits": slowest.fits}
-    told = {"warnings": (*result.warnings, *of_sums, *first.warnings)}
+    told = {"warnings": (*result.warnings, *remarks, *first.warnings)}
     return replace(result, **of_first | of_slowest | told)
 
 
-def _of_sums(sums: np.ndarray, whole: Sequence[float]) -> Iterator[str]:
+def _sum_remarks(sums: np.ndarray, whole: Sequence[float]) -> Iterator[str]:
     """Yield a remark if sums over parts are far from the latencies of the same whole networks."""
     ratios = sums / np.maximum(whole, 1e-9)
     if np.abs(ratios - 1.0).max() > FAR:

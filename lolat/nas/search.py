@@ -19,22 +19,22 @@ from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
 from lolat.io.writing import check_file
-from lolat.nas.answers import Answer
 from lolat.nas.archive import Archive
 from lolat.nas.estimators import DECODED, fastest
+from lolat.nas.latency import Answer
 from lolat.nas.limits import (
     Limit,
     devices_of,
+    for_each_device,
     largest_share,
     limits_of,
-    none_within,
-    of_each,
+    no_candidate,
     rows_within,
 )
 from lolat.nas.objective import Objective
 from lolat.nas.search_result import EVOLUTIONARY, EXHAUSTIVE, OtherDevice, SearchResult
 from lolat.nas.space import Grid, Space
-from lolat.nas.user_objects import space_and_device
+from lolat.nas.user_code import space_and_device
 from lolat.parameters import CANDIDATES, check_given, surely
 from lolat.units import between, milliseconds
 
@@ -73,7 +73,7 @@ def search(
     check_given(candidates=candidates, coverage=coverage, seed=seed)
     check_given(lower_is_better=lower_is_better)
     devices = devices_of(model)
-    asked = of_each(devices, max_ms=max_ms, batch_size=batch_size)
+    asked = for_each_device(devices, max_ms=max_ms, batch_size=batch_size)
     sure, coverage = surely(sure, coverage)
     if sure and max_ms is None:
         raise InputError(f"{arg('sure')} goes with {arg('max_ms')}")
@@ -95,12 +95,12 @@ def search(
     if not len(able := rows_within(limits, rows)):
         near = rows[[int(np.argmin(largest_share(limits, rows)))]]
         table = None if scores.rows is None else objective
-        raise _none_within(result, limits, [limit.answers(near)[0] for limit in limits], table)
+        raise _none_keeps_all(result, limits, [limit.answers(near)[0] for limit in limits], table)
     archive = Archive(limits, scores, -1.0 if lower_is_better else 1.0)
     archive.announce(most if method == EVOLUTIONARY else len(able))
     with scores:
         archive.add(able) if method == EXHAUSTIVE else evolve(archive, able[0], most, seed or 0)
-    return _of_archive(result, archive)
+    return _with_front(result, archive)
 
 
 def _asked(limit: Limit) -> OtherDevice:
@@ -139,7 +139,7 @@ def _to_score(
     return fast, EVOLUTIONARY, every
 
 
-def _of_archive(result: SearchResult, archive: Archive) -> SearchResult:
+def _with_front(result: SearchResult, archive: Archive) -> SearchResult:
     """The result of a search whose candidates are scored; AnswerIsNo if none is good."""
     unscored = int(np.isnan(archive.scores).sum())
     result = replace(result, scored=len(archive) - unscored, unscored=unscored)
@@ -148,7 +148,7 @@ def _of_archive(result: SearchResult, archive: Archive) -> SearchResult:
         raise AnswerIsNo(f"{arg('objective')} {words}; expected some", result.to_dict())
     found, near = archive.whole_front()
     if not found:
-        raise _none_within(result, archive.limits, near)
+        raise _none_keeps_all(result, archive.limits, near)
     improving = result.method == EVOLUTIONARY and archive.improving()
     return replace(result, front=found, improving=improving)
 
@@ -164,7 +164,7 @@ def _refuse_beside_table(table: Any, **given: Any) -> None:
             )
 
 
-def _none_within(
+def _none_keeps_all(
     result: SearchResult, limits: Sequence[Limit], near: Sequence[Answer], table: object = None
 ) -> AnswerIsNo:
     """The error if no candidate keeps every limit; `near`: the answers of the nearest one."""
@@ -173,12 +173,12 @@ def _none_within(
     if len(limits) == 1:
         sure = "" if interval is None or most else f" ({between(*interval, near[0].latency_ms)})"
         least = replace(result, fastest_ms=ends[0])
-        return none_within(least, f"the fastest takes {most}{ends[0]:.3g} ms{sure}", table)
+        return no_candidate(least, f"the fastest takes {most}{ends[0]:.3g} ms{sure}", table)
     takes = " and ".join(
         f"{most}{milliseconds(end)} on {limit.device}"
         for end, limit in zip(ends, limits, strict=True)
     )
-    return none_within(result, f"the nearest takes {takes}", table, result.budget_words())
+    return no_candidate(result, f"the nearest takes {takes}", table, result.budget_words())
 
 
 # ---- The candidates that an evolutionary search scores next.

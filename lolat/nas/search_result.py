@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from lolat.io.results import Result
-from lolat.nas.answers import Answer
+from lolat.nas.latency import Answer
 from lolat.units import plain
 
 EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
@@ -92,11 +92,11 @@ class SearchResult(Result):
         size = f"{self.size:,}" if self.size < 10**7 else f"{self.size:.2g}"
         others = "".join(f", and {plain(o.device)}, batch {o.batch_size}" for o in self.others)
         on = f"{plain(self.device)}, batch {self.batch_size}{others}"
-        of = f"{self.space} on {on}: {size} candidates"
+        asked = f"{self.space} on {on}: {size} candidates"
         scored = f"{self.method} search: {self.scored:,} scored{self.budget_words()}"
         if self.method == EXHAUSTIVE and not self.unscored:
             scored = f"all {self.scored:,}{self.budget_words()} scored"
-        return f"{of}, {scored}{without}, {len(self.front)} on the front{self._outside()}"
+        return f"{asked}, {scored}{without}, {len(self.front)} on the front{self._outside()}"
 
     def budget_words(self) -> str:
         """The times that candidates keep, and how surely, in words; "" without one."""

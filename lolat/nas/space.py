@@ -30,7 +30,7 @@ from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
 from lolat.io.tables import Row, Table, column_name, read_table
 from lolat.nas.candidates import CandidateNetworks
-from lolat.nas.cost_prior import Pieces, of_tables
+from lolat.nas.cost_prior import Pieces, pieces_of_tables
 from lolat.nas.count_tables import CountTable, Part, chain, totals
 from lolat.nas.decomposition import Decomposer, Decomposition
 from lolat.parameters import InputSize
@@ -423,7 +423,7 @@ class Space:
 
     def assumptions(self) -> list[Pieces]:
         """The prior for a fit to measured networks: assumptions on how a device runs them."""
-        return self.prior(self) if self.prior else of_tables(self.name, self.tables)
+        return self.prior(self) if self.prior else pieces_of_tables(self.name, self.tables)
 
     def network(self, candidate: AnyCandidate, name: str = "") -> Graph:
         """A candidate's whole network; InputError if it is no candidate."""

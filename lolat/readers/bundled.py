@@ -83,8 +83,9 @@ def _bundled() -> tuple[dict[str, Any], dict[str, bytes]]:
 def with_bundled_hint(spec: str, missing: MissingPackageError) -> MissingPackageError:
     """The error of a missing package, behind what of the network is bundled: its size, or names near it."""
     package, _, name = spec.partition(":")
-    names = (known.partition(":") for known in bundled_networks())
-    near = {known.lower(): f"{of}:{known}" for of, _, known in names if of == package}
+    near = {
+        n.partition(":")[2].lower(): n for n in bundled_networks() if n.startswith(f"{package}:")
+    }
     if not near or (spec in near.values() and not bundled_graph(spec)):  # of another version
         return missing
     if graph := bundled_graph(spec):

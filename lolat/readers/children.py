@@ -71,13 +71,13 @@ def start_reading() -> Handler:
 def arrays_of(
     specs: Collection[Spec],
     name: str,
-    of: Callable[[Graph], np.ndarray],
+    array_of: Callable[[Graph], np.ndarray],
     on_progress: OnProgress | None = None,
 ) -> Iterator[tuple[Spec, np.ndarray | LolatError]]:
-    """Yield (spec, `of(graph)`) for each of the distinct `specs`, in any order.
+    """Yield (spec, `array_of(graph)`) for each of the distinct `specs`, in any order.
 
     Arrays that are cached under `name` come first; new arrays are cached. If a network cannot be read, or
-    `of` raises a LolatError, the error takes the array's place; other errors of `of` are raised.
+    `array_of` raises a LolatError, the error takes the array's place; its other errors are raised.
     """
     cache = Cache()
 
@@ -85,7 +85,7 @@ def arrays_of(
         if isinstance(graph, LolatError):
             return graph
         try:
-            array = np.asarray(of(graph))
+            array = np.asarray(array_of(graph))
         except LolatError as error:
             return error.with_traceback(None)
         cache.put_array(*spec, name, array)

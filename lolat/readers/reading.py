@@ -53,13 +53,13 @@ def read(network: Any, input_size: InputSize = None, sequence_length: int | None
         input_size = {SIZE: input_size, LENGTH: sequence_length}
     size = as_size(input_size)
     if isinstance(network, Graph):
-        return _of_its_size(network, size, network.name, is_file=False)
+        return _at_its_size(network, size, network.name, is_file=False)
     if isinstance(network, (str, os.PathLike)):
         spec = os.fspath(network)
         if _is_document(spec):
-            return _of_document(spec, size)
+            return _read_document(spec, size)
         return bundled_graph(spec, size) or Cache().read(spec, size, lambda: read_now(spec, size))
-    return _remarked(_of_object(network, "", size).graph())
+    return _remarked(_open_object(network, "", size).graph())
 
 
 def _remarked(graph: Graph) -> Graph:
@@ -107,12 +107,12 @@ def open_network(spec: str, input_size: AnySize = None, weights: bool = False) -
     if prefix == "keras":
         from lolat.readers import keras
 
-        return _of_object(keras.application(name, size, weights), name, size)
+        return _open_object(keras.application(name, size, weights), name, size)
     if prefix in forms.TORCH_PACKAGES:
         from lolat.readers.torch.named import named, with_transformers_remarks
 
         model, name = named(spec, size, weights)
-        network = _of_object(model, name, size, is_own=False)
+        network = _open_object(model, name, size, is_own=False)
         if prefix != forms.TRANSFORMERS:
             return network
         return Network(
@@ -121,7 +121,7 @@ def open_network(spec: str, input_size: AnySize = None, weights: bool = False) -
     if is_file(spec, forms.KERAS_FILE):
         from lolat.readers import keras
 
-        return _of_object(keras.saved(spec, weights), stem, size)
+        return _open_object(keras.saved(spec, weights), stem, size)
     if is_file(spec, forms.ONNX_FILE) and os.path.exists(spec):
         from lolat.readers import onnx
 
@@ -129,10 +129,10 @@ def open_network(spec: str, input_size: AnySize = None, weights: bool = False) -
     if is_file(spec, forms.GRAPH_FILE):
         if weights:
             check_has_code(spec)
-        graph = _of_document(spec, size)
+        graph = _read_document(spec, size)
         return Network(graph.name, graph, lambda: graph)
     if is_function(spec):
-        return _of_object(_of_function(spec, weights), spec.rpartition(":")[2], size)
+        return _open_object(_call_function(spec, weights), spec.rpartition(":")[2], size)
     if meant := user_objects.meant_here(spec):
         words = f"no network {shortened(spec)!r}: {meant}"
         raise NetworkError(words, code="unknown-network", network=spec)
@@ -153,7 +153,7 @@ def check_has_code(spec: str) -> None:
         )
 
 
-def _of_document(path: str, size: Size) -> Graph:
+def _read_document(path: str, size: Size) -> Graph:
     """The network in a file that `lolat read` wrote; NetworkError for any other file."""
     expected = "expected what `lolat read NETWORK --output FILE` wrote"
     try:
@@ -175,10 +175,10 @@ def _of_document(path: str, size: Size) -> Graph:
             else "no network"
         )
         raise NetworkError(f"{shortened(path)}: {why}; {expected}") from error
-    return _of_its_size(graph, size, path) if size else graph
+    return _at_its_size(graph, size, path) if size else graph
 
 
-def _of_its_size(graph: Graph, size: Size, name: str, is_file: bool = True) -> Graph:
+def _at_its_size(graph: Graph, size: Size, name: str, is_file: bool = True) -> Graph:
     """Return a network that was read before, into a file or in Python; NetworkError at another `size`."""
     if not is_of_size(graph, size):
         again = f"(`lolat read NETWORK{size.options or ' --input-size SIZE'} --output FILE`)"
@@ -194,7 +194,7 @@ def _of_its_size(graph: Graph, size: Size, name: str, is_file: bool = True) -> G
     return graph
 
 
-def _of_function(spec: str, weights: bool) -> Any:
+def _call_function(spec: str, weights: bool) -> Any:
     """The network that the user's code has or returns; PyTorch's has no weights unless asked for."""
     with quietly():
         value = user_objects.attribute_of(spec, "network", forms.FUNCTION)
@@ -222,7 +222,7 @@ def _packages(model: Any) -> set[str]:
     return {c.__module__.partition(".")[0] for c in kind.__mro__}
 
 
-def _of_object(model: Any, name: str, size: Size, is_own: bool = True) -> Network:
+def _open_object(model: Any, name: str, size: Size, is_own: bool = True) -> Network:
     """Open a framework's object; its base classes tell the framework.
 
     `is_own`: False for one that LoLat made, whatever the process sets.

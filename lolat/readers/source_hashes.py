@@ -191,9 +191,10 @@ def _imported(tree: ast.AST, package: str) -> Iterator[str]:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            of = "." * node.level + (node.module or "")
-            of = importlib.util.resolve_name(of, package) if node.level and package else of
-            names = [of, *(f"{of}.{alias.name}" for alias in node.names)]
+            module = "." * node.level + (node.module or "")
+            if node.level and package:
+                module = importlib.util.resolve_name(module, package)
+            names = [module, *(f"{module}.{alias.name}" for alias in node.names)]
         else:
             continue
         for name in names:

@@ -16,7 +16,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES, behaviors, count, repacked
 from lolat.io.tables import Row, Table, read_table
 from lolat.tables.copies import row_key
-from lolat.tables.devices import of_devices
+from lolat.tables.devices import rows_of_devices
 
 BLOCK_COLUMNS = ("acts", "inp", "flops", "latency_ms")
 EXPECTED_BLOCKS = (
@@ -51,7 +51,9 @@ class Point:
     scheme: str = ""
 
     @classmethod
-    def of(cls, name: str, graph: Graph, batch_size: int, latency_ms: float, **more: Any) -> Point:
+    def from_graph(
+        cls, name: str, graph: Graph, batch_size: int, latency_ms: float, **more: Any
+    ) -> Point:
         """A point of a graph, with its counts and kinds of work; `more`: other fields."""
         counts = count(graph).total(batch_size)._asdict()
         kinds = tuple(sorted(behaviors(graph.operations)))
@@ -157,7 +159,7 @@ def read_points(path: str | Path, devices: Collection[str] = ()) -> list[tuple[P
     columns are ignored. At most MOST_USED_ROWS rows, drawn at random, are read. InputError names the wrong
     line and column.
     """
-    table = of_devices(read_blocks(path), devices)
+    table = rows_of_devices(read_blocks(path), devices)
     rows = np.arange(len(table))
     if len(table) > MOST_USED_ROWS:
         rows = np.sort(np.random.default_rng(0).choice(rows, MOST_USED_ROWS, replace=False))

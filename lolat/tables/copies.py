@@ -26,7 +26,7 @@ def copies_words(copies: int, rows: int) -> str:
     return f"{copies} of {rows} rows are copies of others, and count once"
 
 
-def once(keyed: Sequence[tuple[Hashable, T]], warn: Warn) -> list[T]:
+def unique(keyed: Sequence[tuple[Hashable, T]], warn: Warn) -> list[T]:
     """The last value of each key, in the order of the keys; `warn` gets a remark on the number left out."""
     found = dict(keyed)
     if copies := len(keyed) - len(found):

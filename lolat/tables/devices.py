@@ -11,7 +11,7 @@ from lolat.io.tables import Table
 from lolat.units import shortened
 
 
-def of_devices(table: Table, devices: Collection[str] = (), argument: str = "name") -> Table:
+def rows_of_devices(table: Table, devices: Collection[str] = (), argument: str = "name") -> Table:
     """The rows of some devices by the column `device`; all rows if there is no such column.
 
     `argument`: the name of `devices` in messages. InputError if none of their rows is there, and for rows
@@ -24,9 +24,9 @@ def of_devices(table: Table, devices: Collection[str] = (), argument: str = "nam
         return table
     if not found.keys() & wanted:
         has = shortened(", ".join(found.values()))
-        of = f", and none of {', '.join(devices)}" if devices else ""
+        lacks = f", and none of {', '.join(devices)}" if devices else ""
         raise InputError(
-            f"{table.source} has rows of {has}{of}; expected {arg(argument)}, a device of these"
+            f"{table.source} has rows of {has}{lacks}; expected {arg(argument)}, a device of these"
         )
     kept = [i for i, cell in enumerate(cells) if cell and device_key(cell) in wanted]
     columns = [[column[i] for i in kept] for column in table.columns]
@@ -37,7 +37,7 @@ def check_one_device(tables: Iterable[Table]) -> None:
     """InputError for tables of several devices."""
     found: dict[str, str] = {}
     for table in tables:
-        of_devices(table)
+        rows_of_devices(table)
         cells = table.cells("device")
         found |= {device_key(cell): f"{cell} ({table.source})" for cell in cells if cell}
     if len(found) > 1:

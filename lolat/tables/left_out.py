@@ -44,15 +44,15 @@ class LeftOut:
         else:
             self.add(f"{name}: {error}", error.code, place=name)
 
-    def told(self, of: str = "") -> Iterator[str]:
-        """At most MOST_LINES lines; `of`: the file of the rows."""
+    def told(self, file: str = "") -> Iterator[str]:
+        """At most MOST_LINES lines; `file`: that of the rows."""
         grouped = self._grouped()
         whole = grouped if len(grouped) <= MOST_LINES else grouped[: MOST_LINES - 1]
         for number, text in whole:
-            yield f"{_rows(number, of)} left out: {text}"
+            yield f"{_rows(number, file)} left out: {text}"
         if others := grouped[len(whole) :]:
             rows = sum(number for number, _ in others)
-            yield f"{_rows(rows, of)} left out for {len(others)} other reasons, such as: {others[0][1]}"
+            yield f"{_rows(rows, file)} left out for {len(others)} other reasons, such as: {others[0][1]}"
 
     def __str__(self) -> str:
         """All reasons in one line, for the error of a table without a usable row."""
@@ -81,5 +81,5 @@ class LeftOut:
         return sorted(found, key=lambda one: -one[0])
 
 
-def _rows(number: int, of: str) -> str:
-    return f"{plural(number, 'row')} of {of}" if of else str(number)
+def _rows(number: int, file: str) -> str:
+    return f"{plural(number, 'row')} of {file}" if file else str(number)

@@ -9,7 +9,7 @@ from pathlib import Path
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.modes import Mode
 from lolat.io.tables import Row, read_table
-from lolat.tables.devices import of_devices
+from lolat.tables.devices import rows_of_devices
 from lolat.tables.modes import mode_of_row
 
 MOST_OF_A_SIZE = 2**40
@@ -65,11 +65,11 @@ class TimedOperation:
 def read_operations(
     path: str | Path, devices: Collection[str] = (), argument: str = "name"
 ) -> list[TimedOperation]:
-    """Read a table of operations; `devices`, `argument`: see `of_devices`. InputError for a wrong
+    """Read a table of operations; `devices`, `argument`: see `rows_of_devices`. InputError for a wrong
     line.
     """
     table = read_table(path, ("op", "latency_ms"), EXPECTED_OPERATIONS, "timed operation")
-    return [_timed_operation(row) for row in of_devices(table, devices, argument)]
+    return [_timed_operation(row) for row in rows_of_devices(table, devices, argument)]
 
 
 def _timed_operation(row: Row) -> TimedOperation:

@@ -20,7 +20,7 @@ from lolat.llm.gpu import GPU, ServingSection, TrainingLevel, short
 from lolat.llm.names import find_decoder
 from lolat.optimizers import OPTIMIZERS
 from lolat.parameters import CHECKPOINTING, DECODER_OPTIMIZER, LAUNCHES, PARAMETERS, SHARDINGS
-from lolat.tables.devices import of_devices
+from lolat.tables.devices import rows_of_devices
 from lolat.tables.networks import accumulated
 from lolat.tables.trainer_log import logged_rate
 from lolat.training.decoder import DecoderStep, tuned_recipe
@@ -92,11 +92,11 @@ def read_runs(
 ) -> tuple[list[TrainedRow], list[tuple[Row, LolatError]]]:
     """Read the runs of devices in a table, and rows that are not predicted, each with the reason.
 
-    `hardware`: that of the device; `gib`: memory of a GPU; `devices`, `argument`: see `of_devices`.
+    `hardware`: that of the device; `gib`: memory of a GPU; `devices`, `argument`: see `rows_of_devices`.
     InputError names a cell that is wrong.
     """
     found, refused = list[TrainedRow](), list[tuple[Row, LolatError]]()
-    for row in of_devices(read_table(path, RUN_COLUMNS, RUNS), devices, argument):
+    for row in rows_of_devices(read_table(path, RUN_COLUMNS, RUNS), devices, argument):
         try:
             run = _run_of(row, Path(path).parent, hardware)
             run.check_memory(gib)

@@ -25,7 +25,7 @@ from lolat.io.progress import Warn
 from lolat.io.tables import Table, read_table
 from lolat.optimizers import OPTIMIZERS, Optimizer
 from lolat.tables.copies import copies_words
-from lolat.tables.devices import of_devices
+from lolat.tables.devices import rows_of_devices
 from lolat.tables.modes import MODE_COLUMNS, mode_of_row
 from lolat.tables.networks import on_several, size_of
 from lolat.training.memory import numbers_of
@@ -154,7 +154,7 @@ def epochs_document(
     few rows, and, with its line, for a row that is wrong or has another execution mode than the first.
     """
     table = read_table(path, EPOCH_COLUMNS, rows="timed epoch")
-    table = of_devices(table, [device] if device else ())
+    table = rows_of_devices(table, [device] if device else ())
     is_told = not {*MODE_COLUMNS}.isdisjoint(table.names)
     if not is_told:
         warn(f"{path} has no precision: its epochs are taken to be of float32")

@@ -59,7 +59,9 @@ def document(graphs: Mapping[str, Graph]) -> dict[str, Any]:
         graph = graphs[block.name]
         for n in block.batch_sizes:
             ms = latency_ms(graph, n)
-            points.append(Point.of(block.name, graph, n, ms, samples_ms=(ms,), whole=block.whole))
+            points.append(
+                Point.from_graph(block.name, graph, n, ms, samples_ms=(ms,), whole=block.whole)
+            )
     where = {"device": "gpu", "framework": "torch"}
     made = fitted_file("desk", "a GPU without a sheet", points, where, {"floor": 0.01})
     return dict(with_operations(made, points, graphs).document)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from benchmarks import schema
-from lolat.io.results import Remark, Result, dict_of, in_one, keys, of, topic
+from lolat.io.results import Remark, Result, dict_of, in_one, keys, nested, topic
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Outer(Result):
     It has parts.
     """
 
-    KEYS = ("name", *of("inner", "at", "told=about"), "double", "parts", "none")
+    KEYS = ("name", *nested("inner", "at", "told=about"), "double", "parts", "none")
 
     name: str
     inner: Inner

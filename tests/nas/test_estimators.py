@@ -20,7 +20,7 @@ from lolat.nas import estimators
 from lolat.nas.estimators import LatencyEstimator, table_estimator
 from lolat.nas.ranking import Candidates, best_of
 from lolat.nas.space import CHUNK, Grid, Space
-from lolat.nas.user_objects import find_space
+from lolat.nas.user_code import find_space
 from tests import synthetic
 from tests.nas.test_space import every
 from tests.training import known_device

@@ -11,7 +11,7 @@ import pytest
 from lolat import nas
 from lolat.api.model import Model
 from lolat.nas import search
-from lolat.nas.answers import Answer
+from lolat.nas.latency import Answer
 from lolat.nas.search_result import FrontCandidate, SearchResult
 from lolat.report.search import LISTED
 from tests import synthetic

@@ -19,11 +19,11 @@ from lolat.api.model import Model
 from lolat.device.prediction import Prediction
 from lolat.errors import AnswerIsNo, InputError
 from lolat.nas import Space, search, spaces
-from lolat.nas.answers import Answer
 from lolat.nas.archive import front
+from lolat.nas.latency import Answer
 from lolat.nas.objective import Objective
 from lolat.nas.search_result import FrontCandidate, SearchResult
-from lolat.nas.user_objects import find_space
+from lolat.nas.user_code import find_space
 from lolat.units import between, milliseconds
 from tests import synthetic
 from tests.nas.test_space import small

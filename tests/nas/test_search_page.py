@@ -12,7 +12,7 @@ import pytest
 import lolat
 from lolat import nas
 from lolat.graph.counts import count
-from lolat.nas.user_objects import find_space
+from lolat.nas.user_code import find_space
 from tests.processes import script
 
 ROOT = Path(__file__).parents[2]

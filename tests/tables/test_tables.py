@@ -23,7 +23,7 @@ from lolat.io.tables import read_table
 from lolat.tables.blocks import family_of
 from lolat.tables.contents import BLOCKS, NETWORKS, OPERATIONS, SERVED, content_of_columns
 from lolat.tables.counted import Counted
-from lolat.tables.devices import of_devices
+from lolat.tables.devices import rows_of_devices
 from lolat.tables.networks import NetworkTable, TimedNetwork, read_networks
 from lolat.tables.operations import BINARY, UNARY, read_operations
 from tests import synthetic
@@ -444,7 +444,7 @@ def test_a_device_has_one_name_however_it_is_written(tmp_path: Path, asked: str)
     read = read_networks(path, [asked])
     assert [row.latency_ms for row in read.rows] == [3.0, 4.0]
     assert read.left_out.reasons == {"of another device, RTX 4090 Ti": 1, "of no device": 1}
-    assert [row["latency_ms"] for row in of_devices(read_table(path), [asked])] == ["3", "4"]
+    assert [row["latency_ms"] for row in rows_of_devices(read_table(path), [asked])] == ["3", "4"]
 
 
 BOTH = (

@@ -68,8 +68,8 @@ def has_fixed_kernel(node: Any, owner: Any) -> bool:
         if isinstance(given, keras.KerasTensor) or not _is_kernel(given):
             continue
         same = [v for v in own if prod(v.shape) == prod(given.shape)]
-        of = [given] if isinstance(given, keras.Variable) else same
-        if not any(v.trainable for v in of) and (of or not own):
+        kernels = [given] if isinstance(given, keras.Variable) else same
+        if not any(v.trainable for v in kernels) and (kernels or not own):
             return True
     return False
 

@@ -54,8 +54,10 @@ def inputs_of(
     ]
     symbols = {dims[name][axis].dim_param for name, axis in batch.items()} - {""}
     axes = {
-        name: [a for a, d in enumerate(of) if a != batch.get(name) and d.dim_param not in symbols]
-        for name, of in dims.items()
+        name: [
+            a for a, d in enumerate(sizes) if a != batch.get(name) and d.dim_param not in symbols
+        ]
+        for name, sizes in dims.items()
     }
     past = sorted(set(_open_past(dims, axes)))
     if past and not size.shapes:

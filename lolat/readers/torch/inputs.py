@@ -164,8 +164,8 @@ def _of_one(
     index = {id(t): not t.is_floating_point() for t in leaves}
     kind, _ = first_layer(model)
     names = {
-        f"input {i}": InputForm(shape, _channels(kind, len(shape)), index[of])
-        for i, (of, shape) in enumerate(batched.items(), start=1)
+        f"input {i}": InputForm(shape, _channels(kind, len(shape)), index[key])
+        for i, (key, shape) in enumerate(batched.items(), start=1)
     }
     sized = filled(names, size, name, remarks=remarks)
     shapes = dict(zip(batched, sized.values(), strict=True))

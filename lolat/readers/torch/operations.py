@@ -236,7 +236,7 @@ def _recurrent(o: AtenOperation) -> list[int]:
             x = writer.write(o.call("concatenate", outputs, [merged]))[0]
     kind = "reshape" if layers * ways == 1 else "stack"
     shapes = ([shape] for shape in o.shapes[1:])
-    return [x, *(writer.write(o.call(kind, s, of))[0] for s, of in zip(ends, shapes, strict=True))]
+    return [x, *(writer.write(o.call(kind, s, to))[0] for s, to in zip(ends, shapes, strict=True))]
 
 
 # ---- Operations that move or choose data: slices, splits, pads, pools, copies.

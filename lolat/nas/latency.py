@@ -16,7 +16,7 @@ from lolat.io.progress import Progress
 from lolat.nas.estimators import LatencyEstimator, by_formula
 from lolat.nas.fewshot import FewShotModel, from_model
 from lolat.nas.space import Space
-from lolat.nas.user_objects import space_and_device
+from lolat.nas.user_code import space_and_device
 from lolat.parameters import COVERAGE
 
 
@@ -93,4 +93,4 @@ def answers(
         ]
     question = Question(estimator.batch_size, estimator.predictor, coverage=coverage)
     whole = [predict(model, space.network(row), question) for row in rows]
-    return [Answer(*(getattr(one, of.name) for of in fields(Answer))) for one in whole]
+    return [Answer(*(getattr(one, field.name) for field in fields(Answer))) for one in whole]
