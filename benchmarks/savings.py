@@ -132,4 +132,5 @@ def savings(
         span = f"{percent(1 - high)} to {percent(1 - low)}"
         rows.append((kind, name, *told, span, "yes" if held[-1] else "no"))
     columns = ("saving", "network", "predicted", "measured", "90 % interval", "inside")
-    return {"savings": (columns, [*rows, ("all", "", "", "", "", f"{sum(held)} of {len(held)}")])}
+    inside = percent(sum(held) / max(len(held), 1))
+    return {"savings": (columns, [*rows, ("all", str(len(held)), "", "", "", inside)])}
