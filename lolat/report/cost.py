@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from lolat.device.summary import IN_TF32, LAYOUTS
@@ -26,7 +26,6 @@ from lolat.report.cost_table import (
     recomputed_words,
     rented_line,
     rivals_of,
-    uncheckpointed_words,
     update_lines,
     way_words,
 )
@@ -39,12 +38,20 @@ from lolat.report.ranked import (
 )
 from lolat.report.tables import Part, ReportTable
 from lolat.training.alternatives import faster, without_checkpointing
-from lolat.training.auto_batch import NEAR_SPEED
 from lolat.training.best import by_price, by_time, surest, verdict_on
-from lolat.training.choice import Choice, choice_words, short_name
+from lolat.training.choice import Choice, choice_words
 from lolat.training.compare import Costs
 from lolat.training.cost import Cost, CostRow, close_words, no_room
-from lolat.training.listing import DEAR, Listing, larger_update, listing_of, on_one_machine, ranked
+from lolat.training.listing import (
+    DEAR,
+    Listing,
+    best_row,
+    larger_update,
+    listing_of,
+    on_one_machine,
+    ranked,
+)
+from lolat.training.parallel import NONE
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
 from lolat.training.tuning import Tuning
@@ -73,15 +80,20 @@ def cost_lines(cost: Cost) -> Iterator[Part]:
         yield from ("", *after)
 
 
-def _alternative_lines(cost: Cost) -> Iterator[str]:
-    """Lines on shorter iterations without checkpointing, and in another execution mode."""
+def _alternative_lines(
+    cost: Cost, tried: Collection[str | None] = (), is_fastest: bool = False
+) -> Iterator[str]:
+    """Lines on shorter iterations without checkpointing, and in another execution mode.
+
+    `tried`: ways to checkpoint that have answers of their own; `is_fastest`: no other mode is asked.
+    """
     if cost.fits is False:
         return
-    if other := without_checkpointing(cost):
+    if NONE not in tried and (other := without_checkpointing(cost)):
         best = Choice.of(other.cost, other.cost.best)
         total = f" ({best.words})" * bool(best.total_s)
         yield f"Without checkpointing it takes {other.share:.2f} times as long: {other.options}{total}"
-    if other := faster(cost):
+    if not is_fastest and (other := faster(cost)):
         way, share = Choice.of(other.cost, other.cost.options[0]).way, f"{other.share:.2f}"
         if BEST in other.options:
             same = other.cost.precision == cost.precision
@@ -89,6 +101,19 @@ def _alternative_lines(cost: Cost) -> Iterator[str]:
             yield f"Not its fastest {what}: {other.options} takes {share} times as long ({way})"
         else:
             yield f"In {way} it takes {share} times as long: {other.options}"
+
+
+def _alternatives_of(costs: Costs) -> Iterator[Sentence]:
+    """Better ways to run the best row, else the first device of which there is any, as sentences."""
+    best, tried = best_row(costs), {c.checkpointing for c in costs.answers}
+    several = len({c.device for c in costs.answers}) > 1
+    for cost in [best[0]] if best else costs.answers:
+        # A launch is told beside the choices; a device in its fastest precision has no other mode.
+        is_fastest = costs.precision == BEST and (bool(costs.in_launch) or not cost.host_bound)
+        on = f"On {cost.card}: " * several
+        if lines := [*_alternative_lines(cost, tried, is_fastest)]:
+            yield from (Sentence(on + line) for line in lines)
+            return
 
 
 def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
@@ -123,19 +148,19 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     if amounts:
         after += [most_line(amounts), *_price_lines(cost)]
     elif cost.samples is not None and cost.fits is not False:
-        name = f"{short_name(cost.device)} with that memory"
+        name = f"{cost.card} with that memory"
         unknown = no_price_words([name], cost.price_list or "")
         after += [unknown] if cost.prices is None else _choice_lines(cost)
     return (
         before,
         table,
-        [*after, *_code_lines([cost]), *legend(cost, table.rows), *_layout_lines([cost])],
+        [*after, *_code_lines([cost]), *legend(cost, table.rows), *_layout_line(cost)],
     )
 
 
-def _layout_lines(costs: Iterable[Cost]) -> Iterator[str]:
-    """A line on how a network is run channels last, if one is by the user's choice, not a compiler's."""
-    if any(c.channels_last and c.launch == EAGER for c in costs):
+def _layout_line(cost: Cost) -> Iterator[str]:
+    """A line on how a network is run channels last, if that is the user's choice, not a compiler's."""
+    if cost.channels_last and cost.launch == EAGER:
         yield f"{LAYOUTS[True]}: model.to(memory_format=torch.channels_last), and the images alike"
 
 
@@ -343,7 +368,7 @@ def noted_lines(costs: Costs, most: float = MOST_NOTES) -> Iterator[str]:
     """Lines of notes, those on the network first, then those on the cheapest and the fastest device."""
     several = len({c.checkpointing for c in costs.answers}) > 1
     told = [
-        (short_name(c.device) + recomputed_words(c) * several, c.warnings, c.options[0].interval_ms)
+        (c.card + recomputed_words(c) * several, c.warnings, c.options[0].interval_ms)
         for c in costs.answers
     ]
     of_all = [note for note in told[0][1] if all(note in notes for _, notes, _ in told)]
@@ -371,19 +396,23 @@ def costs_parts(costs: Costs) -> tuple[str, ReportTable, list[Sentence], list[st
     return (
         title,
         table,
-        [*no_data, *_bests_among(costs, listed)],
+        [*no_data, *_bests_among(costs, listed), *_alternatives_of(costs)],
         [*_left_words(listing), *_after(costs, listing.shown)],
     )
 
 
 def _left_words(listing: Listing) -> list[str]:
     """A line on the rows of a comparison that are not shown; none if all are."""
-    lost = ", ".join(listing.lost)
+
+    def all_of(devices: Sequence[str]) -> str:
+        return f" (all of {', '.join(devices)})" * bool(devices)
+
+    dear = f"at over {DEAR:g} times the price of the cheapest"
     each = (
         (listing.less, "with less data than the device's best"),
         (listing.beaten, "slower and dearer than another and not the cheapest of their device"),
-        (listing.dear, f"at over {DEAR:g} times the price of the cheapest"),
-        (listing.beyond, "surely beyond the limits" + f" (all of {lost})" * bool(lost)),
+        (listing.dear, dear + all_of(listing.costly)),
+        (listing.beyond, "surely beyond the limits" + all_of(listing.lost)),
     )
     words = [f"{plural(number, 'row')} {why}" for number, why in each if number]
     more = "--on DEVICE tells all of its rows"
@@ -396,26 +425,16 @@ def _after(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
     yield from _padding_lines(costs.answers[0])
     yield from _code_lines(c for c, _ in listed)
     yield from legend(costs, listed)
-    yield from _layout_lines(c for c, _ in listed)
-    others = {
-        c.launch: [short_name(a.device) for a in costs.answers if a.launch == c.launch]
-        for c, _ in listed
-    }
+    others = {c.launch: [a.card for a in costs.answers if a.launch == c.launch] for c, _ in listed}
     if len(others) > 1:
         named = (
             f"{way} on {', '.join(dict.fromkeys(on))}" for way, on in others.items() if way != EAGER
         )
         yield f"Launches differ: {'; '.join(named)}; one for all: --launch {EAGER}, or {COMPILED}"
-    yield from levels_words({short_name(c.device): c.own_runs for c, _ in listed})
-    for device, share in costs.channels_last.items():
-        if share < NEAR_SPEED:
-            yield (
-                f"Convolutions run channels first: channels last takes {share:.2f} times as long on "
-                f"{short_name(device)} (--channels-last, or --precision best)"
-            )
+    yield from levels_words({c.card: c.own_runs for c, _ in listed})
     yield from no_room_lines(costs.answers)
     unpriced = (c for c in costs.answers if c.prices is None and c.fits is not False)
-    lists = by_text((short_name(c.device), c.price_list or "") for c in unpriced)
+    lists = by_text((c.card, c.price_list or "") for c in unpriced)
     yield from (no_price_words([*dict.fromkeys(names)], name) for name, names in lists.items())
     yield from compared_links(listed)
     yield from _card_lines(o for _, o in listed)
@@ -464,7 +483,7 @@ def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
             more += f"; on one machine: {choice_words(Choice.of(*one))}"
         if name == "Cheapest" and (larger := larger_update(choice, listed)):
             saved = percent(1.0 - (larger.dollars or 0.0) / (choice.dollars or 1.0))
-            several = f"{larger.devices} x {short_name(larger.device)}"
+            several = f"{larger.devices} x {larger.card}"
             size = f"{larger.in_all:,} {SAMPLE[best[0].data]}s"
             more += f"; {saved} cheaper: {several} with updates of {size}"
         if best[0].is_auto and (most := best[1].largest_batch or 0) > best[1].batch_size:
@@ -481,7 +500,6 @@ def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
         is_said = name == "Fastest" and choice == costs.cheapest
         line = "Fastest: the same" if is_said else _best_line(name, words, best, limits) + more
         alike = alike_words(name, best, rivals)
-        without = uncheckpointed_words(costs) * (name == "Cheapest")
-        clauses = alike, launched_words(costs, name, limits), without
+        clauses = alike, launched_words(costs, name, limits)
         yield Sentence(line, tuple(filter(None, clauses)))
         yield from map(Sentence, _sure_line(name, best, listed, limits, of_row))

@@ -14,7 +14,7 @@ from lolat.report.llm import LEGEND
 from lolat.report.ranked import Rated, apart_words
 from lolat.report.tables import Column, Screen, ends_of
 from lolat.training.best import Worth, by_time, verdict_on
-from lolat.training.choice import Choice, choice_words, short_name, way_of
+from lolat.training.choice import Choice, choice_words, way_of
 from lolat.training.compare import WORTH, Costs
 from lolat.training.cost import Cost, CostRow, close_words, is_close, would_words
 from lolat.training.listing import ranked
@@ -158,11 +158,13 @@ def columns(answer: Cost | Costs) -> list[Column]:
         each = (mark if mark in found else " " for mark in MARKS)
         return NO_ROOM if NO_ROOM in found else "".join(each).rstrip()
 
+    money = _money if is_one else _money_of(costs)
+
     def one(value: Callable[[TrainingPrediction], Any]) -> Callable[[CostRow], Any]:
         return lambda row: value(row[1]) if is_one else None
 
     return [
-        Column("device", lambda row: None if is_one else short_name(row[0].device), is_text=True,
+        Column("device", lambda row: None if is_one else row[0].card, is_text=True,
                is_whole=True),
         Column("precision", lambda row: None if is_one else Choice.of(*row).way, is_text=True,
                page="varied" if is_alike else "below"),
@@ -186,8 +188,8 @@ def columns(answer: Cost | Costs) -> list[Column]:
         Column("epoch", one(lambda o: o.epoch_s if o.epoch_s != o.total_s else None), duration,
                page="hidden"),
         *_total_columns(answer, [o for c in costs for o in c.options]),
-        Column("$", lambda row: row[1].dollars, _money if is_one else _money_of(costs)),
-        Column("$ between", one(lambda o: o.dollars_interval), ends_of(_money), page="below"),
+        Column("$", lambda row: row[1].dollars, money),
+        Column("$ between", lambda row: row[1].dollars_interval, ends_of(money), page="below"),
         *_limit_columns(answer.limits, [o for c in costs for o in c.options]),
         Column("marks", marks, is_text=True),
     ]  # fmt: skip
@@ -226,9 +228,8 @@ def legend(answer: Cost | Costs, rows: Sequence[CostRow]) -> Iterator[str]:
     has_memory = _has_memory(answer)
     marks = {mark for row in rows for mark in _marks(answer, row, has_memory)}
     legend = MARKS | {NO_ROOM: "does not fit: the time is that of such a device with more memory"}
-    yield from (f"{mark} {words}" for mark, words in legend.items() if mark in marks)
-    if marks & legend.keys():
-        yield "more on marks and columns: docs/reference/tables.md"
+    told = [f"{mark} {words}" for mark, words in legend.items() if mark in marks]
+    yield from [*told[:-1], f"{told[-1]}; more: docs/reference/tables.md"] if told else ()
     if answer.limits.sure:
         yield f"yes / NO: the whole {percent(answer.coverage)} interval keeps the limit / does not."
     if {verdict_on(option, its) for _, option in rows for its in answer.limits.each()} & UNSURE:
@@ -284,7 +285,7 @@ def nearly_words(
 def most_line(rows: Sequence[CostRow]) -> str:
     """Return a line on the row with the most data within limits."""
     cost, option = max(rows, key=lambda row: row[1].data_within_limits or 0)
-    words = f"{option.devices} x {short_name(cost.device)}, {amount_words(option)}"
+    words = f"{option.devices} x {cost.card}, {amount_words(option)}"
     return f"Most{cost.limits.words()}: {words}{across(option)}"
 
 
@@ -300,23 +301,12 @@ def update_lines(listed: Sequence[CostRow]) -> Iterator[str]:
         yield f"Updates differ, {ends}; for equal ones {alike}"
 
 
-def uncheckpointed_words(costs: Costs) -> str:
-    """A clause on the cheapest choice without the checkpointing asked for; "" without one."""
-    best, one = costs.cheapest, costs.without_checkpointing
-    if one is None or best is None or not (one.dollars and best.dollars):
-        return ""
-    less = percent(1.0 - one.dollars / best.dollars)
-    size = f" in batches of {one.batch_size:,}" * (one.batch_size != best.batch_size)
-    price = f"{duration(one.total_s)}, {dollars(one.dollars)}, {less} less"
-    return f"with --checkpointing none{size}: {price}"
-
-
 def launch_words(costs: Costs, name: str) -> str:
     """A clause on a launch in which the cheapest is much cheaper, or the fastest much faster; or ""."""
     best, one = getattr(costs, name), costs.in_launch.get(name)
     if one is None or best is None or (name == "fastest" and best == costs.cheapest):
         return ""
-    is_alike = (short_name(one.device), one.devices) == (short_name(best.device), best.devices)
+    is_alike = (one.card, one.devices) == (best.card, best.devices)
     is_alike &= one.batch_size == best.batch_size
     told = choice_words(replace(one, precision=None), costs.batches > 1 and not is_alike)
     told = told.partition(", ")[2] if is_alike else told
@@ -344,7 +334,7 @@ def alike_words(name: str, best: CostRow, rivals: Sequence[CostRow]) -> str:
     for cost, o in rivals:
         is_price = name == "Cheapest"
         value, ends = (o.dollars, o.dollars_interval) if is_price else (o.total_s, o.interval_s)
-        device = short_name(cost.device)
+        device = cost.card
         # The interval of an assumed network is too wide to tell anything.
         if value is None or (o.machines != 1 and o.link is not None):
             continue
@@ -352,7 +342,7 @@ def alike_words(name: str, best: CostRow, rivals: Sequence[CostRow]) -> str:
             values[device], numbers[device] = Rated(value, ends), o.devices
     each = {d: f"{n} x " * (n > 1) + d for d, n in numbers.items()}  # as its row
     named = {each[device]: value for device, value in values.items()}
-    of = short_name(best[0].device)
+    of = best[0].card
     return apart_words(each[of], named) if of in values else ""
 
 
@@ -384,7 +374,7 @@ def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
     )
     for cost in (c for c in costs if c.fits is False):
         is_told = several or cost.checkpointing not in (None, "none")
-        name = f"{short_name(cost.device)} batch {cost.batch_size:,}"
+        name = f"{cost.card} batch {cost.batch_size:,}"
         key = recomputed_words(cost) * is_told, name
         each.setdefault(key, []).extend((cost, option) for option in cost.options)
     for (again, name), rows in each.items():
@@ -441,7 +431,7 @@ def compared_links(rows: Sequence[CostRow]) -> Iterator[str]:
             yield f"Links assumed: {'; '.join(sorted(each))} (yours: --link-gbps, of a GPU)"
         return
     for words, some in links.items():
-        names = dict.fromkeys(f"{o.devices} x {short_name(c.device)}" for c, o in some)
+        names = dict.fromkeys(f"{o.devices} x {c.card}" for c, o in some)
         yield f"Gradients of {', '.join(names)} over {words}"
 
 

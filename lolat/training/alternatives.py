@@ -10,12 +10,11 @@ from typing import Any
 from lolat.device.fastest import SHORTER
 from lolat.graph.modes import COMPILED, GRAPH
 from lolat.parameters import BEST
+from lolat.training.auto_batch import NEAR_SPEED
 from lolat.training.choice import Choice, offer_words
 from lolat.training.cost import Again, Cost
 from lolat.training.parallel import NONE
 
-MUCH_SHORTER = 0.8
-"""Another execution mode is told if it takes at most this share of an iteration's time."""
 AskAbout = Callable[..., Cost | None]
 """Answers the question of a choice with some arguments changed; None if it is refused."""
 
@@ -84,7 +83,7 @@ def other_modes(cost: Cost) -> Iterator[Cost | None]:
 
 
 def faster(cost: Cost) -> Alternative | None:
-    """Return the first of `other_modes` if it takes a fifth less time, or still less."""
+    """Return the first of `other_modes` if it is clearly faster: its speed is not within NEAR_SPEED."""
     other = next(other_modes(cost), None)
     if cost.again is None or other is None:
         return None
@@ -92,7 +91,7 @@ def faster(cost: Cost) -> Alternative | None:
     is_last = other.channels_last and not asked.channels_last
     options = ["--channels-last"] * bool(is_last) if asked.precision else [f"--precision {BEST}"]
     options += [f"--launch {GRAPH}"] * cost.host_bound
-    return Alternative(other, share, " ".join(options)) if share < MUCH_SHORTER else None
+    return Alternative(other, share, " ".join(options)) if share < NEAR_SPEED else None
 
 
 def offered(cost: Cost) -> str:

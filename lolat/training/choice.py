@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lolat.device.summary import LAYOUTS
 from lolat.errors import arg
 from lolat.graph.modes import EAGER
-from lolat.hardware.card_names import short_name as short_name
+from lolat.hardware.card_names import short_name
 from lolat.training.parallel import NONE
 from lolat.training.prediction import TrainingPrediction
 from lolat.units import dollars, duration
@@ -47,6 +47,11 @@ class Choice:
         )  # fmt: skip
 
     @property
+    def card(self) -> str:
+        """The device's name without the mode it was measured in."""
+        return short_name(self.device)
+
+    @property
     def way(self) -> str:
         """The execution mode: "amp, channels last, full checkpointing"; usual parts go unsaid."""
         layout = LAYOUTS[self.channels_last or None]
@@ -68,7 +73,7 @@ def way_of(
 
 def choice_words(choice: Choice, with_batch: bool = False) -> str:
     """Return a choice in words: "4 x a100 in amp, channels last, 2 h 10 min, $20"."""
-    words = [f"{choice.devices} x {short_name(choice.device)}"]
+    words = [f"{choice.devices} x {choice.card}"]
     whole = f" ({choice.in_all:,} in all)" if choice.in_all > choice.batch_size else ""
     batch = f"batch {choice.batch_size:,}{whole}"
     words[0] += f" in {choice.way}" if choice.precision else ""

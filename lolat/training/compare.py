@@ -11,7 +11,7 @@ from typing import Any
 
 from lolat.device.device import Device
 from lolat.device.execution_modes import TIED
-from lolat.device.fastest import SHORTER, clearly_least
+from lolat.device.fastest import clearly_least
 from lolat.device.question import (
     AUTO,
     as_whole,
@@ -32,12 +32,10 @@ from lolat.hardware.rental import ALMOST, rental_of
 from lolat.io.progress import OnProgress
 from lolat.io.results import Remark
 from lolat.parameters import BEST
-from lolat.training.alternatives import AskAbout, ask_about, uncheckpointed
 from lolat.training.auto_batch import NEAR_SPEED
 from lolat.training.best import best_of, smallest_update
 from lolat.training.choice import Choice, choice_words, offer_words
 from lolat.training.cost import Again, Cost, Trained, cost_on, is_close, read_question
-from lolat.training.parallel import NONE
 from lolat.training.prediction import Limited, TrainingPrediction
 from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import tuned
@@ -53,10 +51,7 @@ class Costs(Limited):
     runs in its fastest precision and layout of images. `in_launch`: the "cheapest" and the "fastest" choice
     within the limits if all devices run in another launch than eager, and it is at least a tenth cheaper,
     or faster; `launched`: the answers in each launch. `offer`: where no choice keeps the limits, one that
-    does so in another execution mode. `without_checkpointing`: the cheapest choice so, with the same
-    updates, if it is a tenth cheaper.
-    `channels_last`: the time of images channels last by that of channels first, on the first device that
-    runs in the latter by the user's precision.
+    does so in another execution mode.
     """
 
     network: str
@@ -75,8 +70,6 @@ class Costs(Limited):
     in_launch: Mapping[str, Choice] = field(default_factory=dict)
     launched: Mapping[str, Costs] = field(default_factory=dict, repr=False)
     offer: Choice | None = None
-    without_checkpointing: Choice | None = None
-    channels_last: Mapping[str, float] = field(default_factory=dict)
     sure: bool = False
 
     @property
@@ -92,7 +85,8 @@ class Costs(Limited):
     @property
     def offered(self) -> str:
         """The options and the words of `offer`; "" without one."""
-        return offer_words(self.offer, self.batches > 1) if self.offer else ""
+        with_precision = self.precision is None
+        return offer_words(self.offer, self.batches > 1, with_precision) if self.offer else ""
 
     @property
     def batches(self) -> int:
@@ -323,11 +317,7 @@ WORTH: dict[str, Callable[[Choice], float]] = {
 
 
 def with_modes(costs: Costs) -> Costs:
-    """Ask each device again to add `in_launch`, `offer`, `without_checkpointing`, `channels_last`."""
-    devices = {(cost.device, cost.launch): cost.again for cost in costs.answers}
-
-    def asked(one: Choice, **changed: Any) -> Cost | None:
-        return ask_about(devices[one.device, one.launch], one, **changed)
+    """Ask each device again to add `in_launch`, `launched` and `offer`."""
 
     def all_asked(**changed: Any) -> Costs | None:
         eager = (cost.again for cost in costs.answers if cost.launch == EAGER and cost.again)
@@ -344,30 +334,13 @@ def with_modes(costs: Costs) -> Costs:
         bests = (getattr(found, name) for found in launched.values())
         if one := clearly_least(bests, value, value(least)):
             in_launch[name] = one
-    ways = [all_asked(channels_last=True)] * bool(costs.missed and costs.precision != BEST)
+    other = {"channels_last": True} if costs.precision else {"precision": BEST}
+    ways = [all_asked(**other)] * bool(costs.missed and costs.precision != BEST)
     ways += launched.values()
     keeping = (found for found in ways if found and not found.missed)
     kept = (one for found in keeping if (one := found.cheapest or found.fastest))
     offer = next(kept, None) if costs.missed else None
-    lasts = dict[str, float]()
-    firsts = (c for c in costs.answers if c.channels_last is False and c.fits is not False)
-    first = None if costs.precision == BEST else next(firsts, None)
-    if first and (last := asked(Choice.of(first, first.best), channels_last=True)):
-        lasts[first.device] = last.best.iteration_ms / first.best.iteration_ms
-    return replace(
-        costs, in_launch=in_launch, launched=launched, offer=offer, channels_last=lasts,
-        without_checkpointing=_cheaper_without_checkpointing(costs, asked),
-    )  # fmt: skip
-
-
-def _cheaper_without_checkpointing(costs: Costs, asked: AskAbout) -> Choice | None:
-    """The cheapest choice without checkpointing, with updates of the same size; None if not cheaper."""
-    best, tried = costs.cheapest, {c.checkpointing for c in costs.answers}
-    if best is None or best.checkpointing is None or NONE in tried:
-        return None
-    found = choices_of([uncheckpointed(best, asked)])
-    is_cheaper = found and (found[0].dollars or inf) <= SHORTER * (best.dollars or 0)
-    return found[0] if is_cheaper else None
+    return replace(costs, in_launch=in_launch, launched=launched, offer=offer)
 
 
 def _fastest(model: Device, trained: Trained, most: int, asked: TrainingQuestion) -> Cost:

@@ -18,7 +18,7 @@ from lolat.errors import InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.edits import as_trained
 from lolat.graph.modes import AMP
-from lolat.hardware.card_names import form_of, has_several_chips
+from lolat.hardware.card_names import form_of, has_several_chips, short_name
 from lolat.hardware.links import MACHINE, Link
 from lolat.hardware.prices import Offer, price_list
 from lolat.hardware.rental import Rental, instances_of, rental_of, slower_words
@@ -143,6 +143,11 @@ class Cost(Limited):
     padding: float = 0.0
     sure: bool = False
     again: Again | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def card(self) -> str:
+        """The device's name without the mode it was measured in."""
+        return short_name(self.device)
 
     @property
     def data(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lolat.training.best import VERDICTS, Worth, verdict_on
-from lolat.training.choice import Choice, short_name
+from lolat.training.choice import Choice
 from lolat.training.compare import Costs
 from lolat.training.cost import NEARLY, CostRow
 
@@ -27,14 +27,15 @@ class Listing:
 
     `less`: without data, rows with less of it than their device's best; `beaten`: rows that another is both
     faster and cheaper than, and that are not the cheapest of their device; `dear`: the cheapest of their
-    device, but DEAR, and another is both faster and cheaper; `beyond`: rows surely beyond the
-    limits, which are all rows of the devices `lost`.
+    device, but DEAR, and another is both faster and cheaper; `costly`: their devices of which no row is
+    shown; `beyond`: rows surely beyond the limits, which are all rows of the devices `lost`.
     """
 
     shown: Sequence[CostRow]
     less: int = 0
     beaten: int = 0
     dear: int = 0
+    costly: tuple[str, ...] = ()
     beyond: int = 0
     lost: tuple[str, ...] = ()
 
@@ -60,7 +61,7 @@ def listing_of(costs: Costs, rows: Sequence[CostRow]) -> Listing:
     device with the most of it.
     """
     if len(rows) > MOST_ROWS and not costs.frontier and rows[0][1].data_within_limits:
-        most = {short_name(row[0].device): row for row in reversed(rows)}
+        most = {row[0].card: row for row in reversed(rows)}
         shown = [row for row in rows if row in most.values()]
         return Listing(shown, less=len(rows) - len(shown))
     if len(rows) <= MOST_ROWS or not costs.frontier:
@@ -71,17 +72,20 @@ def listing_of(costs: Costs, rows: Sequence[CostRow]) -> Listing:
         range(len(rows)), key=lambda n: VERDICTS.index(verdicts[n]) > 1 if verdicts[n] else 0
     )
     within = [n for n in order if verdicts[n] != "NO" or choices[n] in bests]
-    least = {short_name(choices[n].device): n for n in reversed(within)}
+    least = {choices[n].card: n for n in reversed(within)}
     best = {n for n in within if choices[n] in {*costs.frontier, *bests}}
     kept = best | {*least.values()}
     limit = DEAR * ((costs.cheapest and costs.cheapest.dollars) or math.inf)
     is_long = len(kept) > FEW_ROWS
     dear = {n for n in kept - best if is_long and (choices[n].dollars or 0.0) > limit}
-    devices = dict.fromkeys(short_name(c.device) for c in choices)
+    devices = dict.fromkeys(c.card for c in choices)
+    shown = [rows[n] for n in sorted(kept - dear)]
+    told = {cost.card for cost, _ in shown}
     return Listing(
-        [rows[n] for n in sorted(kept - dear)],
+        shown,
         beaten=len(within) - len(kept),
         dear=len(dear),
+        costly=tuple(choices[n].card for n in sorted(dear) if choices[n].card not in told),
         beyond=len(rows) - len(within),
         lost=tuple(name for name in devices if name not in least),
     )

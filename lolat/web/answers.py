@@ -86,7 +86,6 @@ Values = dict[str, Any]
 BEYOND = "not within the limits"
 ROUNDED = 5e-4
 """A share that is written as 0.0 %."""
-OTHERS = "offer", "without_checkpointing"
 """Choices of `Costs` that are not among its rows."""
 
 
@@ -288,10 +287,10 @@ def _costs(form: Form, costs: Costs, on: str) -> SideBySide:
     def joined_of(of: Costs) -> Costs:
         return joined([*map(named, of.answers)], of.left_out, of.precision)
 
-    others = {n: one and named(one) for n in OTHERS if [one := getattr(costs, n)]}
+    others: dict[str, Any] = {"offer": costs.offer and named(costs.offer)}
     others["in_launch"] = {name: named(choice) for name, choice in costs.in_launch.items()}
     others["launched"] = {way: joined_of(one) for way, one in costs.launched.items()}
-    costs = replace(joined_of(costs), channels_last=costs.channels_last, **others)
+    costs = replace(joined_of(costs), **others)
     command = join(["lolat", "cost", form.network(), "--on", on, *form.options()])
     found = _several(form, costs, "The cheapest first")
     lines = [*found.lines, *left_out_lines(on_page(costs.left_out), None)]

@@ -154,13 +154,15 @@ def test_a_compiled_profile_is_compared_eager_where_all_are_asked(prices: str) -
     assert {cost.device for cost in spelled.answers} == labels
     assert {cost.launch for cost in spelled.answers} == {"eager"}
     Path(prices).write_text(f"{PRICES.splitlines()[0]}\nx,5,RTXPro6000,1\n")
-    lasts = package.compare(network(), on="all", precision="amp", **ask).channels_last
+    said = lines_of(costs_lines(package.compare(network(), on="all", precision="amp", **ask)))
     card, eager = package.load("rtx-pro-6000"), {"precision": "amp", "launch": "eager"}
     last, first = (
         card.cost(network(), 64, samples=1000, channels_last=way, **eager).best.iteration_ms
         for way in (True, None)
     )
-    assert lasts == {"rtx-pro-6000": pytest.approx(last / first)}
+    assert (
+        f"In amp, channels last it takes {last / first:.2f} times as long: --channels-last" in said
+    )
     named = package.compare(network(), on=["rtx-5090-amp", "rtx-pro-6000"], **ask)
     assert {cost.launch for cost in named.answers} == {"eager", "compiled"}
 
@@ -377,11 +379,9 @@ def test_a_layout_that_changes_little_is_neither_chosen_nor_offered() -> None:
         printed = "\n".join(
             lines_of(costs_lines(package.compare(graph, 256, ["rtx-4090"], precision="amp")))
         )
-        offered = (
-            f"channels last takes {last / first:.2f} times as long on rtx-4090 (--channels-last"
-        )
+        offered = f"channels last it takes {last / first:.2f} times as long: --channels-last"
         assert (offered in printed) == is_chosen
-        assert ("Convolutions" in printed) == is_chosen
+        assert ("--channels-last" in printed) == is_chosen
 
 
 def test_the_cheapest_that_is_sure_and_the_speed_of_loading(prices: str) -> None:
@@ -455,19 +455,14 @@ def test_less_checkpointing_is_offered_where_it_is_cheaper(way: str, size: int) 
             about = {"accumulate": size // one, "checkpointing": "none", **asked}
             alone.append((one, model.cost("llama-3.1-8b", one, **about)))
     one, cost = next((one, cost) for one, cost in alone if cost.fits)
-    assert found.cheapest is not None
-    assert found.cheapest.dollars is not None
     assert cost.best.dollars is not None
-    offer = found.without_checkpointing
-    assert (offer is not None) == (cost.best.dollars <= 0.9 * found.cheapest.dollars)
-    told = [line for line in lines_of(costs_lines(found)) if "--checkpointing none" in line]
-    assert len(told) == (offer is not None)
-    if offer is not None:
-        assert (offer.batch_size, offer.dollars) == (one, pytest.approx(cost.best.dollars))
-        assert dollars(offer.dollars) in told[0]
     on_one = model.cost("llama-3.1-8b", size, checkpointing=way, **asked)
     share = cost.best.iteration_ms / on_one.best.iteration_ms
-    told = [s for s in lines_of(cost_lines(on_one)) if s.startswith("Without checkpointing")]
+    told, compared = (
+        [s for s in lines_of(lines) if s.startswith("Without checkpointing")]
+        for lines in (cost_lines(on_one), costs_lines(found))
+    )
+    assert told == compared
     assert len(told) == (share <= 0.9)
     for line in told:
         assert f" {share:.2f} times as long: --checkpointing none" in line

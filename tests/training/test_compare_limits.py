@@ -11,6 +11,7 @@ import pytest
 
 import lolat as package
 from lolat.errors import AnswerIsNo, InputError
+from lolat.hardware.card_names import short_name
 from lolat.report.cost import cost_lines, cost_parts, costs_lines, costs_parts
 from lolat.report.cost_table import likely_words
 from lolat.report.tables import lines_of
@@ -287,7 +288,12 @@ def test_of_many_rows_those_at_twice_the_price_are_left_out() -> None:
     assert near <= {choice.device for choice in shown}
     assert len(found.rows()) == len(rows) > len(shown)
     (told,) = (line for line in after if line.startswith("Left out: "))
-    assert int(re.findall(r"(\d+) rows at over 2 times the price", told)[0]) > 0
+    unseen = {choice.device for _, choice in rows} - {choice.device for choice in shown}
+    number, names = re.findall(
+        r"(\d+) rows at over 2 times the price of the cheapest \(all of (.+?)\)", told
+    )[0]
+    assert int(number) > 0
+    assert {*names.split(", ")} == {short_name(device) for device in unseen}
 
 
 def test_a_number_that_must_be_sure_is_the_coverage(lolat: Command, net: str) -> None:

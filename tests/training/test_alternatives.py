@@ -1,0 +1,44 @@
+"""Better ways to run a training are told whichever way the question is put."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lolat as package
+from lolat.report.cost import cost_lines, costs_lines
+from lolat.report.tables import lines_of
+from tests.training.several import network
+
+LLAMA = {"sequence_length": 4096, "tune": "lora:16", "checkpointing": "full"}
+WAYS = {
+    "precision": ("a100-fp32", network(), 64, {}, "--precision best"),
+    "layout": ("a100-sxm-80gb", network(), 64, {"precision": "amp"}, "--channels-last"),
+    "launch": ("h100", "timm:mobilenetv3_small_100", 1, {"precision": "amp"}, "--launch graph"),
+    "checkpointing": ("h100-vllm", "llama-3.1-8b", 4, LLAMA, "--checkpointing none"),
+}
+"""What is better -> a device, a network, a batch size, the question, the option that is told."""
+
+
+def told(lines: list[str]) -> list[str]:
+    starts = "Not its fastest", "In ", "Without checkpointing"
+    return [line for line in lines if line.startswith(starts)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_list_and_a_global_batch_tell_the_better_ways_of_one_question(way: str) -> None:
+    """A list's first size, and a global batch on one device, are the question with one size."""
+    device, of, size, asked, option = WAYS[way]
+    model = package.load(device)
+    alone = told(lines_of(cost_lines(model.cost(of, size, **asked))))
+    assert any(option in line for line in alone)
+    forms: dict[str, dict[str, Any]] = {
+        "list": {"batch_size": [size, 2 * size]},
+        "global": {"batch_size": size, "global_batch_size": size, "replicas": 1},
+    }
+    if way != "checkpointing":
+        forms["ways"] = {"batch_size": size, "checkpointing": ["none", "full"]}
+    for name, form in forms.items():
+        lines = lines_of(costs_lines(model.cost(of, **{**asked, **form})))
+        assert told(lines) == alone, name
