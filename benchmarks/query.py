@@ -23,8 +23,8 @@ import numpy as np
 import lolat
 from benchmarks.runner import Tables, benchmark, in_turns
 from lolat.nas.estimators import table_estimator
+from lolat.nas.grid import Grid
 from lolat.nas.ranking import Candidates, best_of
-from lolat.nas.space import Grid
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = 10_000_000

@@ -27,7 +27,8 @@ from lolat.errors import InputError, arg
 from lolat.graph import Graph, Operation, edits
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.blocks import BlockName
-from lolat.graph.modes import AMP, BFLOAT16, COMPILED, FLOAT16, GRAPH, has_images
+from lolat.graph.images import has_images, image_side, takes_images
+from lolat.graph.modes import AMP, BFLOAT16, COMPILED, FLOAT16, GRAPH
 from lolat.graph.width import NOTE, Widths, widths
 from lolat.io.paths import LOCAL, SHIPPED
 from lolat.io.results import Result, Several, nested
@@ -193,11 +194,11 @@ def explain(
     )
     blocks = tuple(map(partial(_attribution, now), now.names, of_blocks, now.block_terms))
     if position is None:
-        side = edits.image_side(analysis.graph)
+        side = image_side(analysis.graph)
         smaller = _at_half(side, at_size)
         of_network = _changes_of_network(analysis, blocks, smaller)
         judged = _judged(model, now, [*_changes_of_mode(model, now), *of_network])
-        has_one_size = smaller is None and edits.takes_images(analysis.graph)
+        has_one_size = smaller is None and takes_images(analysis.graph)
         return Explanation(now, total, blocks, (), judged, has_one_size)
     terms = formula.of_operations(analysis, now.batch_size)
     inside, operations = analysis.blocks[position].operations, analysis.graph.operations
@@ -339,7 +340,7 @@ def _changes_of_network(
             yield ("drop", words, changed)
             break
     if smaller is not None:
-        words = f"an input of {edits.image_side(smaller)} px instead of {edits.image_side(graph)}"
+        words = f"an input of {image_side(smaller)} px instead of {image_side(graph)}"
         yield ("resolution", words, smaller)
     yield from _changes_of_operations(graph, range(len(graph.operations)))
 

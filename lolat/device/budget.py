@@ -21,7 +21,7 @@ from lolat.device.question import Question, as_whole
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
-from lolat.graph.edits import image_side, total_stride
+from lolat.graph.images import image_side, total_stride
 from lolat.graph.width import HEADS, NOTE, widened, widths
 from lolat.io.results import Result, Several, nested
 from lolat.parameters import PARAMETERS

@@ -19,7 +19,8 @@ from lolat.device.predictors.roofline import Roofline, TrainingSteps
 from lolat.device.question import RunAs
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
-from lolat.graph.modes import FLOAT32, PRECISION_OF, Mode, dtype_named, has_images, own_dtype
+from lolat.graph.images import has_images
+from lolat.graph.modes import FLOAT32, PRECISION_OF, Mode, dtype_named, own_dtype
 from lolat.graph.work import (
     BATCH_NORM,
     CONVOLUTION,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lolat.device.file import DeviceFile, readable_models
 from lolat.device.summary import FRAMEWORK_TITLES
 from lolat.graph import Graph
-from lolat.graph.modes import has_convolutions, has_images
+from lolat.graph.images import has_convolutions, has_images
 from lolat.io.results import Remark
 
 if TYPE_CHECKING:

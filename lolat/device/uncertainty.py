@@ -32,8 +32,8 @@ from lolat.graph import Graph, Operation
 from lolat.graph.analysis import Analysis
 from lolat.graph.counts import COLUMNS, FEATURES, FORMULAS, behavior, quantized_remark, wide_share
 from lolat.graph.kinds import GATES
-from lolat.graph.memory import copies
 from lolat.graph.modes import AMP, Mode, other_dtype
+from lolat.graph.weights import copies
 from lolat.graph.work import BATCHED, is_large_resize
 from lolat.io.results import Remark
 from lolat.parameters import COVERAGE

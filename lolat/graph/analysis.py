@@ -10,21 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from lolat.errors import InputError
 from lolat.graph import Graph, once
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
-from lolat.graph.memory import (
-    Memory,
-    alive_bytes,
-    copied_bytes,
-    largest_fitting,
-    sliced_bytes,
-    weights_bytes,
-)
+from lolat.graph.memory import Memory, alive_bytes, largest_fitting, sliced_bytes
 from lolat.graph.modes import AMP, DEFAULT_MODE, Mode
-
-MOST_COUNT = 2.0**53  # largest count of an operation: larger integers are not exact as floats
+from lolat.graph.weights import copied_bytes, weights_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +61,7 @@ class Analysis:
         self.graph.check_batch(batch_size)
         sums = self._sums.get(batch_size)
         if sums is None:
-            if float(self.counts.scaled.max(initial=0)) * batch_size > MOST_COUNT:
-                why = f"batch size {batch_size} of {self.graph.name!r}: its counts do not fit in 64 bits"
-                raise InputError(f"{why}; give a smaller batch size or input size", why=why)
+            self.counts.check_size(batch_size, self.graph.name)
             sums = np.zeros((len(self.blocks), len(COLUMNS)), np.int64)
             np.add.at(sums, self.owner, self.counts.at(batch_size))
             self._sums[batch_size] = sums

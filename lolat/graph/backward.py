@@ -1,9 +1,9 @@
-"""The part of a backward pass that runs, and what runs again in it.
+"""The part of a backward pass that runs, and what is recomputed in it.
 
 No gradient goes to a network's inputs, nor to its constants that are not trained. Attributes of operations
 say the rest (TRAINED and so on in `lolat.graph.kinds`); a network that is trained whole has none of them.
-A part whose activations are computed again runs up to its last saved tensor, all of it if it is REENTRANT,
-and without its products if it is SELECTIVE.
+A checkpointed part is recomputed up to its last saved tensor, all of it if it is REENTRANT, and without its
+products if it is SELECTIVE.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lolat.graph import Graph, Operation, kinds, once
 from lolat.graph.kinds import kind_of
 
 _AFTER = kinds.NORMALIZATIONS | frozenset(kinds.GATES)
-"""Kinds that save values which they compute, such as statistics: they run again for these."""
+"""Kinds that save values which they compute, such as statistics: they are recomputed for these."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class Backward:
     """Arrays, (operations,) each, that describe a backward pass.
 
     `runs`: True if the operation has a backward pass; `first`: True if that computes the gradient of its
-    first operand; `second`: of its kernel or its other operand; `again`: True if it runs forward once more.
+    first operand; `second`: of its kernel or its other operand; `recomputed`: True if its forward pass is.
     `needs`: (tensors,) True if its gradient is needed; `gradients`: (tensors,) number of operations whose
     gradients for it are added.
     """
@@ -33,7 +33,7 @@ class Backward:
     runs: np.ndarray
     first: np.ndarray
     second: np.ndarray
-    again: np.ndarray
+    recomputed: np.ndarray
     needs: tuple[bool, ...]
     gradients: tuple[int, ...]
 
@@ -152,7 +152,7 @@ def backward_of(graph: Graph) -> Backward:
         if kinds.ASKED in o.attributes:
             needs[o.outputs[0]] = True
     asked = {t for t in set(graph.outputs).difference(graph.kept) if needs[t]}
-    runs, first, second, again = np.zeros((4, len(operations)), bool)
+    runs, first, second, recomputed = np.zeros((4, len(operations)), bool)
     gradients = [0] * len(tensors)
     joined: set[int] = set()  # tensors whose parts are joined in the backward pass
     for i in reversed(range(len(operations))):
@@ -168,9 +168,9 @@ def backward_of(graph: Graph) -> Backward:
             first[i] = bool(o.inputs) and needs[o.inputs[0]]
             has_kernel = o.kind in kinds.KERNELS or o.kind == "embedding"
             second[i] = _learns_kernel(o) if has_kernel else any(needs[t] for t in o.inputs[1:])
-    found = Backward(runs, first, second, again, tuple(needs), tuple(gradients))
+    found = Backward(runs, first, second, recomputed, tuple(needs), tuple(gradients))
     for part in checkpoints(graph).values():
-        again[list(_run_again(graph, found, part))] = True
+        recomputed[list(_recomputed(graph, found, part))] = True
     return found
 
 
@@ -188,11 +188,11 @@ def open_outputs(graph: Graph) -> list[int]:
     return [t for t in graph.outputs if t not in closed and "float" in graph.tensors[t].dtype]
 
 
-# ---- Parts whose activations are computed again.
+# ---- Checkpointed parts
 
 
 def checkpoints(graph: Graph) -> dict[int, list[int]]:
-    """Return the positions of the operations of each part that is computed again."""
+    """Return the positions of the operations of each checkpointed part."""
     parts: dict[int, list[int]] = {}
     for i, o in enumerate(graph.operations):
         if kinds.CHECKPOINT in o.attributes:
@@ -200,8 +200,8 @@ def checkpoints(graph: Graph) -> dict[int, list[int]]:
     return parts
 
 
-def _run_again(graph: Graph, found: Backward, part: list[int]) -> Iterator[int]:
-    """Yield the positions of the operations of a part that run again.
+def _recomputed(graph: Graph, found: Backward, part: list[int]) -> Iterator[int]:
+    """Yield the positions of the operations of a part that are recomputed.
 
     The last of them writes the last tensor that is saved.
     """

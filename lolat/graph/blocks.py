@@ -50,7 +50,7 @@ def depth_first(ends: Sequence[Node], sources: Callable[[Node], Sequence[Node]])
 def branch_by_branch(graph: Graph) -> list[int]:
     """Positions of the operations, depth first from the outputs; unused operations come last."""
     operations = graph.operations
-    writer = {t: p for p, o in enumerate(operations) for t in o.outputs}
+    writer = graph.writers()
     ends = [*(writer[t] for t in graph.outputs if t in writer), *range(len(operations))]
     sources = [[writer[t] for t in o.inputs if t in writer] for o in operations]
     return depth_first(ends, sources.__getitem__)
@@ -66,7 +66,7 @@ class Flow:
         self.graph = graph
         operations = graph.operations
         self.size = len(operations)
-        self.writer = {t: p for p, o in enumerate(operations) for t in o.outputs}
+        self.writer = graph.writers()
         root = {t: t for t in graph.inputs if graph.tensors[t].batched}
         for operation in operations:
             sources = [root[t] for t in operation.inputs if t in root]

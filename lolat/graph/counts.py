@@ -358,6 +358,7 @@ def behaviors(operations: Iterable[Operation]) -> set[str]:
 
 # ---- Whole graphs
 
+MOST_COUNT = 2.0**53  # of an operation: larger integers are not exact as floats
 _ELEMENTS = [COLUMNS.index(c) for c in ("acts", "inp", "traffic")]
 REPACKED, *_REORDERED = map(COLUMNS.index, ("repacked", "pointwise_weights", "spatial_weights"))
 _PLACES = ("ops", "serial", "threaded", "streamed", "border")
@@ -377,6 +378,12 @@ class GraphCounts:
     scaled: "np.ndarray"
     warnings: tuple[str, ...]
     quantized: float = 0.0
+
+    def check_size(self, batch_size: int, name: str) -> None:
+        """InputError if a count at `batch_size` does not fit in 64 bits; `name`: the network's."""
+        if float(self.scaled.max(initial=0)) * batch_size > MOST_COUNT:
+            why = f"batch size {batch_size} of {name!r}: its counts do not fit in 64 bits"
+            raise InputError(f"{why}; give a smaller batch size or input size", why=why)
 
     def at(self, batch_size: int) -> "np.ndarray":
         """Counts at `batch_size`, (operations, COLUMNS), int64."""
@@ -422,7 +429,7 @@ def count(graph: Graph) -> GraphCounts:
     hiding = {o.kind for o in unknown if "hides" in o.attributes}
     remarks = tuple(
         f"no formula for operation {kind} ({number} x, first {first[kind]!r}): counted as memory "
-        "traffic of its inputs and outputs" + ", without its products" * (kind in hiding)
+        f"traffic of its inputs and outputs{', without its products' if kind in hiding else ''}"
         for kind, number in Counter(o.kind for o in unknown).items()
     )
     share = share_of_macs(one.reshape(shape), ["bits" in o.attributes for o in graph.operations])
@@ -475,7 +482,7 @@ def _operation_counts(graph: Graph, operation: Operation, batch_size: int) -> Co
 
 
 def _longest_path(graph: Graph, ops: "np.ndarray") -> list[int]:
-    """Positions of the operations on the path that starts most; `ops`: (operations,) number each starts."""
+    """Positions of the operations on the longest path, by the sum of `ops`, (operations,)."""
     reached: dict[int, tuple[int, int]] = {}  # tensor -> (started so far, its writer's position)
     best: list[tuple[int, int]] = []  # per operation: (started so far, position before it)
     for position, operation in enumerate(graph.operations):

@@ -1,16 +1,15 @@
-"""Networks with operations left out, merged or replaced; the size of a network's images."""
+"""Networks with operations left out, merged or replaced."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from math import prod
 
 from msgspec.structs import replace
 
 from lolat.errors import NetworkError, arg
 from lolat.graph import Graph, Operation
-from lolat.graph.kinds import AHEAD, CONVOLUTIONS, KERNELS
-from lolat.graph.network import is_flat
+from lolat.graph.kinds import AHEAD, KERNELS
 from lolat.units import shortened
 
 
@@ -37,11 +36,11 @@ def bypassed(graph: Graph, positions: Collection[int]) -> Graph | None:
 def folded(graph: Graph, positions: Collection[int]) -> Graph | None:
     """The graph with the batch norms at `positions` folded into the layers before; None if none can be."""
     operations: list[Operation | None] = list(graph.operations)
-    written = {t: p for p, o in enumerate(graph.operations) for t in o.outputs}
+    writers = graph.writers()
     read = [t for o in graph.operations for t in o.inputs] + [*graph.outputs]
     for position in positions:
         o = graph.operations[position]
-        before = written.get(o.inputs[0]) if o.kind == "batch_norm" else None
+        before = writers.get(o.inputs[0]) if o.kind == "batch_norm" else None
         if before is None or read.count(o.inputs[0]) > 1:
             continue
         layer = operations[before]
@@ -168,13 +167,8 @@ class _Attention:
             found, query = [o, *found], o.inputs[0]
         scores, size = self.shapes[found[-1].outputs[0]], self.shapes[query][-1]
         transposed, graph = self.writers.get(key), self.graph
-        is_swap = transposed is not None and transposed.attributes.get("permutation") == (
-            0,
-            1,
-            3,
-            2,
-        )
-        if transposed is not None and is_swap:
+        swap = (0, 1, 3, 2)
+        if transposed is not None and transposed.attributes.get("permutation") == swap:
             found = [transposed, *found] if self.before(key, "transpose") else found
             key = transposed.inputs[0]
         elif size == scores[-1]:  # it may be transposed or not
@@ -260,7 +254,7 @@ def as_trained(graph: Graph) -> Graph:
     if graph.training:
         raise NetworkError(
             f"{shortened(graph.name)}: {'; '.join(graph.training)}, which is not counted; expected a "
-            f"network without that ({arg('tune')} freezes parts, {arg('checkpointing')} computes again)",
+            f"network without that ({arg('tune')} freezes parts, {arg('checkpointing')} recomputes)",
             code="partly-trained",
         )
     if not any("of_batch" in o.attributes for o in graph.operations):
@@ -269,34 +263,3 @@ def as_trained(graph: Graph) -> Graph:
         replace(o, kind="batch_norm") if "of_batch" in o.attributes else o for o in graph.operations
     )
     return replace(graph, operations=tuple(as_all))
-
-
-# ---- How a network shrinks its images
-
-_SHRINKING = CONVOLUTIONS | {"max_pool", "average_pool", "resize", "pad"}
-
-
-def image_side(graph: Graph) -> int | None:
-    """Height = width of the only input; None if the input is no square image, or there are several."""
-    return _square_side(graph.tensors[graph.inputs[0]].shape) if len(graph.inputs) == 1 else None
-
-
-def takes_images(graph: Graph) -> bool:
-    """True if it has convolutions, and an input of images or of video frames."""
-    shapes = (graph.tensors[i].shape for i in graph.inputs)
-    has_convolutions = any(o.kind in CONVOLUTIONS for o in graph.operations)
-    return has_convolutions and any(len(s) > 3 and not is_flat(s) for s in shapes)
-
-
-def total_stride(graph: Graph) -> int:
-    """Side of a network's image / side of its smallest feature map; 32 if that is no whole number."""
-    made = (o.outputs[0] for o in graph.operations if o.kind in _SHRINKING)
-    sides = (_square_side(graph.tensors[t].shape) for t in made)
-    side, least = image_side(graph), min(filter(None, sides), default=0)
-    return side // least if side and least and side % least == 0 else 32
-
-
-def _square_side(shape: Sequence[int]) -> int | None:
-    if len(shape) != 4 or is_flat(shape):
-        return None
-    return shape[1] if shape[1] == shape[2] else shape[2] if shape[2] == shape[3] else None

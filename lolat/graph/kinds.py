@@ -228,8 +228,8 @@ ATTRIBUTES = {
     "packed": "True for the projections of query, key and value as one parameter, no linear layer's weight",
     "stopped": "True if no gradient goes through the results",
     "asked": "True if the result has a gradient though nothing before it is trained",
-    "checkpoint": "number of the part whose activations are computed again",
-    "reentrant": "True if all of that part runs again",
-    "selective": "True if that part runs again without its products",
+    "checkpoint": "number of the part whose activations are recomputed",
+    "reentrant": "True if all of that part is recomputed",
+    "selective": "True if that part is recomputed without its products",
 }
 """Attributes of operations -> their meaning."""

@@ -11,6 +11,7 @@ from typing import Literal
 
 from lolat.graph import Graph, kinds
 from lolat.graph.counts import wide_share
+from lolat.graph.images import has_images
 from lolat.parameters import OTHER_PRECISIONS, PARAMETERS
 from lolat.units import percent
 
@@ -79,7 +80,7 @@ LEAST_WIDE = 0.01  # least share of multiply-accumulates in float32 that is told
 
 
 def own_dtype(graph: Graph) -> str | None:
-    """The data type of all products' results; AMP for `Graph.autocast`; None if they differ, or lack."""
+    """The data type of all products' results; AMP for `Graph.autocast`; None if they differ or lack."""
     written = product_dtypes(graph)
     if graph.autocast and not written.isdisjoint((FLOAT16, BFLOAT16)):
         return AMP
@@ -138,22 +139,11 @@ def product_dtypes(graph: Graph) -> set[str]:
 # ---- The layout of images
 
 
-def has_convolutions(graph: Graph) -> bool:
-    """True if a network has a convolution of images or other tensors."""
-    return any(o.kind in kinds.CONVOLUTIONS for o in graph.operations)
-
-
-def has_images(graph: Graph) -> bool:
-    """True if a network has a convolution over two dimensions, whose layout torch.channels_last sets."""
-    convolutions = (o for o in graph.operations if o.kind in kinds.CONVOLUTIONS)
-    return any(len(o.attributes["kernel"]) == 2 for o in convolutions)
-
-
 def layout_of(mode: Mode, graph: Graph | None, last: bool = False) -> bool | None:
     """True for images channels last, False for channels first; None if no time depends on it.
 
-    `graph`: None for any network. A compiler chooses the layout itself: `last`, whether channels last
-    were asked for, is told all the same. In float32 no layout is known to matter.
+    `graph`: None for any network. `last`: True if channels last were asked for; it is returned for a
+    compiler too, which chooses the layout itself. In float32 no layout is known to matter.
     """
     is_last = mode.channels_last or (last and mode.fused)
     matters = graph is not None and mode.half and not mode.fused and has_images(graph)

@@ -198,6 +198,10 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         rank = len(self.tensors[tensor].shape)
         return 1 if self.channels_first and rank > 1 else rank - 1
 
+    def writers(self) -> dict[int, int]:
+        """The position of the operation that writes each tensor, by tensor."""
+        return {t: position for position, o in enumerate(self.operations) for t in o.outputs}
+
     def consumers(self) -> dict[int, list[int]]:
         """The positions of the operations that read each tensor, by tensor."""
         readers: dict[int, list[int]] = {}
@@ -217,7 +221,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         graph: Graph = converted(document, Graph, "not a graph document")
         for (
             o
-        ) in graph.operations:  # one with two inputs reads its kernel, which the network computes
+        ) in graph.operations:  # with two inputs it reads its kernel, which the network computes
             if "tied" in o.attributes and "parameter" not in o.attributes and len(o.inputs) < 2:
                 raise graph._wrong(
                     f"operation {o.name!r} shares a parameter, and the file does not say with which "

@@ -67,7 +67,7 @@ def int8_steps(graph: Graph) -> tuple[QuantizedStep, ...]:
 
 
 def as_quantized(graph: Graph, scheme: str) -> Graph:
-    """The graph as ONNX Runtime's tools quantize it: DYNAMIC only products with weights, others all."""
+    """The graph as ONNX Runtime's tools quantize it; DYNAMIC: only products with weights, else all."""
 
     def marked(o: Operation) -> Operation:
         has_weights = o.kind in KERNELS and (scheme != DYNAMIC or o.kind in _CLASS_OF)
@@ -87,7 +87,7 @@ class _Int8:
     def __init__(self, graph: Graph) -> None:
         self.graph, self.readers = graph, graph.consumers()
         self.marks = [o.attributes.get(INT8, "") for o in graph.operations]
-        self.writer = {t: p for p, o in enumerate(graph.operations) for t in o.outputs}
+        self.writer = graph.writers()
         self.stored = {t for t in range(len(graph.tensors)) if self._is_stored(t)}
         self.integer = [self._is_integer(p) for p in range(len(graph.operations))]
 

@@ -277,15 +277,15 @@ class _Steps:
         of_operation: dict[int, list[tuple[Step, float | None]]] = {}
         for step, factor in zip(self.rows, self.backs, strict=True):
             of_operation.setdefault(step.operation, []).append((step, factor))
-        for at in np.flatnonzero(part.runs)[::-1].tolist():
-            self.operation = at
+        for position in np.flatnonzero(part.runs)[::-1].tolist():
+            self.operation = position
             if not self.lowering.mode.fused:
-                for t in self.lowering.graph.operations[at].outputs:
+                for t in self.lowering.graph.operations[position].outputs:
                     each = (t, self.lowering.sizes[t])
                     for _ in range(part.gradients[t] - 1):
                         self.behind(ELEMENTS, [each, each, each])
-            self.zeros(at, part)
-            for step, factor in reversed(of_operation.get(at, ())):
+            self.zeros(position, part)
+            for step, factor in reversed(of_operation.get(position, ())):
                 self.gradient(step, factor, part)
 
     def zeros(self, position: int, part: Backward) -> None:

@@ -91,7 +91,7 @@ OTHER_FILES = {
 
 
 def not_a_network(spec: str, named: Iterable[str] = ()) -> NetworkError:
-    """The error for a NETWORK of no form, or whose file is not there; `named`: networks called so."""
+    """The error for a text that is no NETWORK, or whose file is missing; `named`: networks of that name."""
     shown = shortened(spec)
     if is_file(spec):
         words = f"no file {shown!r}; give the path of {EXPECTED_FILES}"

@@ -82,7 +82,7 @@ class Table:
         return rows
 
     def require(self, columns: Sequence[str], rows: str | None = None) -> None:
-        """InputError unless the table has some columns, and a row if `rows` tells the content of one."""
+        """InputError unless the table has the `columns`, and a row if `rows` names its content."""
         if missing := [name for name in columns if column_name(name) not in self.names]:
             noun = "columns" if missing[1:] else "column"
             raise InputError(
@@ -92,7 +92,7 @@ class Table:
             raise InputError(f"{self.source} has no rows; expected one per {rows}")
 
     def mark_read(self, *columns: str) -> None:
-        """Take columns for read, though their cells were not."""
+        """Count columns as read, though nobody read their cells."""
         self.used.update(columns)
 
     @property

@@ -79,15 +79,15 @@ class Archive:
     def whole_front(self) -> tuple[tuple[FrontCandidate, ...], Sequence[Answer]]:
         """The front by the devices' answers for whole networks, and those of the nearest one seen.
 
-        These may differ from the estimates: one that does not keep a limit leaves its place to others.
-        Of latencies that are equal as printed the front has the best score alone.
+        Answers may differ from the estimates: a candidate that misses a limit by them is replaced by the
+        next ones. Of latencies that are equal as printed the front has the best score alone.
         """
         whole: dict[int, tuple[Answer, ...]] = {}
         times, scores = np.array(self.latencies), np.array(self.scores)
         while new := [n for n in front(times, scores).tolist() if n not in whole]:
             rows = np.array([self.rows[n] for n in new])
-            of_each = (limit.answers(rows) for limit in self.limits)
-            whole |= zip(new, zip(*of_each, strict=True), strict=True)
+            by_device = (limit.answers(rows) for limit in self.limits)
+            whole |= zip(new, zip(*by_device, strict=True), strict=True)
             for n in new:
                 late = any(map(Limit.is_late, self.limits, whole[n]))
                 times[n] = math.nan if late else round(whole[n][0].latency_ms, 9)

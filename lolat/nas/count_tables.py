@@ -19,7 +19,6 @@ import numpy as np
 from lolat.device.predictors.roofline import Roofline
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.analysis import MOST_COUNT
 from lolat.graph.counts import COLUMNS, count
 from lolat.graph.layers import Layers
 from lolat.graph.work import work_of
@@ -189,9 +188,6 @@ def times_ms(formula: Roofline, graph: Graph, batch_size: int, whole: bool = Fal
 def totals(graphs: Sequence[Graph], batch_size: int, name: str) -> np.ndarray:
     """(graphs, COLUMNS) counts at `batch_size`; InputError if one does not fit in 64 bits."""
     each = [count(graph) for graph in graphs]
-    if max(float(c.scaled.max(initial=0)) for c in each) * batch_size > MOST_COUNT:
-        raise InputError(
-            f"batch size {batch_size} of {name!r}: too large, its counts do not fit in 64 bits; give a "
-            "smaller batch size or input size"
-        )
+    for counts in each:
+        counts.check_size(batch_size, name)
     return np.array([c.at(batch_size).sum(axis=0) for c in each])

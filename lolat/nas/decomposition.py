@@ -67,14 +67,16 @@ class Decomposition:
 
     @property
     def _built_words(self) -> str:
-        before = f" ({self.cached} by an earlier command: LOLAT_CACHE=off builds them anew)"
-        return f"{self.built} networks built{before * bool(self.cached)}"
+        words = f"{self.built} networks built"
+        if not self.cached:
+            return words
+        return f"{words} ({self.cached} by an earlier command: LOLAT_CACHE=off builds them anew)"
 
     def words(self) -> str:
         """The text; a short one where all networks are exact, or an earlier command said more."""
-        idle = f"; no count changes by {', '.join(self.idle)}: does the function use it?" * bool(
-            self.idle
-        )
+        idle = ""
+        if self.idle:
+            idle = f"; no count changes by {', '.join(self.idle)}: does the function use it?"
         if self.column is None and self.cached:
             return self._built_words + idle
         if self.column is None and self.checked == self.size:

@@ -23,7 +23,8 @@ from lolat.device.summary import mode_words
 from lolat.graph.counts import COLUMNS
 from lolat.io.paths import AnyPath
 from lolat.nas.count_tables import DEVICE, HOST, LATENCY, MORE, along, times_ms
-from lolat.nas.space import CHUNK, Grid, Space
+from lolat.nas.grid import Grid
+from lolat.nas.space import CHUNK, Space
 from lolat.nas.user_code import space_and_device
 
 DECODED = 16 * CHUNK  # candidates of an index range at a time

@@ -28,7 +28,7 @@ RATIOS = 16  # candidates whose intervals are looked at before a search
 
 @dataclass(frozen=True)
 class Limit:
-    """A device's latencies, and `max_ms`, kept by the latency, or if `sure` by the end of its interval.
+    """A limit on a device's latencies: `max_ms`, if `sure` for the upper end of the interval.
 
     Intervals are of `coverage`. `ratio`: an interval's end over the latency, where no samples tell it.
     """
@@ -104,7 +104,7 @@ def for_each_device(devices: Sequence[Any], **given: Any) -> dict[str, list[Any]
     for name, value in given.items():
         values = [*several(value)]
         if len(values) not in (1, count):
-            expected = "one value" + f", or {count}, one for each device" * (count > 1)
+            expected = f"one value, or {count}, one for each device" if count > 1 else "one value"
             shown = ", ".join(f"{one:g}" if isinstance(one, float) else f"{one}" for one in values)
             raise InputError(
                 f"{arg(name)} {shown}: expected {expected}", code=name.replace("_", "-")

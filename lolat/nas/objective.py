@@ -154,14 +154,10 @@ class Objective:
     def _compute(self, row: np.ndarray, arch: str) -> float:
         """Call the function, and write its score to the file at once."""
         chosen = ", ".join(f"{name}={value}" for name, value in self.space.named(row).items())
-        kept = (
-            ""
-            if self.path is None or not self.known
-            else (
-                f"; the scores so far are in {shown_path(self.path)}, and the same search goes on from them"
-            )
-        )
-        expected = f"expected a number, or nan to skip the candidate{kept}"
+        expected = "expected a number, or nan to skip the candidate"
+        if self.path is not None and self.known:
+            where = shown_path(self.path)
+            expected += f"; the scores so far are in {where}, and the same search goes on from them"
         with _reads.during() as stamps, user_code(f"the objective of {arch} ({chosen})", expected):
             values: dict[str, Any] = {"arch": arch, "candidate": tuple(row.tolist())}
             values["choices"] = self.space.values(row)

@@ -48,8 +48,8 @@ class Ranking(Result):
 
     `scored`: candidates with a latency; `within`: those within `max_ms`. `source`: what the latencies are
     from; `device`: the model. `interval_ms`, `coverage`, `in_domain`, `host_bound`, `warnings`: those of
-    the fastest one. `memory_bytes`, `fits`: those of the slowest one that is written. `nearest`: to
-    `max_ms`, the nearest first, if there are more than the `best`; none of a number of best that was given.
+    the fastest one. `memory_bytes`, `fits`: those of the slowest one that is written. `nearest`: the
+    slowest within `max_ms`, the slowest first; none if all are among `best`, or its number was given.
     """
 
     space: str

@@ -21,6 +21,7 @@ from lolat.io.progress import Progress
 from lolat.io.writing import check_file
 from lolat.nas.archive import Archive
 from lolat.nas.estimators import DECODED, fastest
+from lolat.nas.grid import Grid
 from lolat.nas.latency import Answer
 from lolat.nas.limits import (
     Limit,
@@ -33,7 +34,7 @@ from lolat.nas.limits import (
 )
 from lolat.nas.objective import Objective
 from lolat.nas.search_result import EVOLUTIONARY, EXHAUSTIVE, OtherDevice, SearchResult
-from lolat.nas.space import Grid, Space
+from lolat.nas.space import Space
 from lolat.nas.user_code import space_and_device
 from lolat.parameters import CANDIDATES, check_given, surely
 from lolat.units import between, milliseconds

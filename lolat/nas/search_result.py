@@ -106,8 +106,10 @@ class SearchResult(Result):
             return ""
         coverage = next((c.coverage for c in self.front if c.coverage), None)
         surely = f" ({100 * coverage:g} % sure)" if self.sure and coverage else ""
-        on = (f"{ms:g} ms" + f" on {plain(device)}" * bool(self.others) for ms, device in limits)
-        return f" within {' and '.join(on)}{surely}"
+        each = [f"{ms:g} ms on {plain(device)}" for ms, device in limits]
+        if not self.others:
+            each = [f"{ms:g} ms" for ms, _ in limits]
+        return f" within {' and '.join(each)}{surely}"
 
     def within_words(self) -> str:
         """The number of candidates that keep the limits, in words; "" without a limit."""
@@ -123,10 +125,10 @@ class SearchResult(Result):
         devices, words = [self.device, *(o.device for o in self.others)], ""
         for place, device in enumerate(devices):
             ranges = [(c, *c.others)[place].in_domain for c in self.front]
-            outside = ranges.count(False)
-            how_many = "all" if outside == len(ranges) else outside
-            on = f" on {plain(device)}" * bool(self.others)
-            words += f", {how_many} of them outside the measured range{on}" * bool(outside)
+            if outside := ranges.count(False):
+                how_many = "all" if outside == len(ranges) else outside
+                on = f" on {plain(device)}" if self.others else ""
+                words += f", {how_many} of them outside the measured range{on}"
         return words
 
     def rows(self) -> list[dict[str, Any]]:
@@ -138,9 +140,9 @@ class SearchResult(Result):
             bounds = {"low_ms": low, "high_ms": high, **{name: getattr(c, name) for name in names}}
             for other in c.others:
                 low, high = other.interval_ms or (None, None)
-                its = {"latency_ms": other.latency_ms, "low_ms": low, "high_ms": high}
-                its |= {name: getattr(other, name) for name in names}
-                bounds |= {other.column(name): value for name, value in its.items()}
+                cells = {"latency_ms": other.latency_ms, "low_ms": low, "high_ms": high}
+                cells |= {name: getattr(other, name) for name in names}
+                bounds |= {other.column(name): value for name, value in cells.items()}
             row = {"arch": c.arch, "latency_ms": c.latency_ms, **bounds, "score": c.score}
             rows.append(row | c.choices | row)  # a position of such a name gives way
         return rows

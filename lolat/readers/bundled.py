@@ -81,7 +81,7 @@ def _bundled() -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def with_bundled_hint(spec: str, missing: MissingPackageError) -> MissingPackageError:
-    """The error of a missing package, behind what of the network is bundled: its size, or names near it."""
+    """The error of a missing package, behind a hint: the size that is bundled, or bundled names near it."""
     package, _, name = spec.partition(":")
     near = {
         n.partition(":")[2].lower(): n for n in bundled_networks() if n.startswith(f"{package}:")
@@ -93,5 +93,5 @@ def with_bundled_hint(spec: str, missing: MissingPackageError) -> MissingPackage
     else:
         same = {name.lower(): near[name.lower()]} if name.lower() in near else near
         hint = did_you_mean(name.lower(), same, "")
-        why = f"{shortened(spec)} is not bundled" + f" ({hint})" * bool(hint)
+        why = f"{shortened(spec)} is not bundled{f' ({hint})' if hint else ''}"
     return MissingPackageError(f"{why}; {missing.message}", code=missing.code)

@@ -28,7 +28,7 @@ from msgspec import structs
 
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.kinds import AHEAD, COMPUTE, CONVOLUTIONS, KINDS, NORMALIZATIONS, STOPPED, by_name
-from lolat.graph.memory import operations_parameters
+from lolat.graph.weights import operations_parameters
 
 NAMES = {
     # activations

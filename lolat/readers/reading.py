@@ -11,11 +11,8 @@ from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any
 
-from msgspec.structs import replace
-
 from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError
 from lolat.graph import Graph
-from lolat.graph.modes import product_dtypes
 from lolat.io import forms
 from lolat.io.documents import read_json
 from lolat.io.forms import is_file, is_function
@@ -23,6 +20,7 @@ from lolat.parameters import LENGTH, SIZE, InputSize
 from lolat.readers import user_objects
 from lolat.readers.bundled import bundled_as, bundled_graph, with_bundled_hint
 from lolat.readers.cache import Cache
+from lolat.readers.remarks import with_dtype_remarks
 from lolat.readers.size import AnySize, Size, as_size, is_of_size
 from lolat.readers.user_modules import quietly
 from lolat.units import shapes_text, shortened
@@ -59,26 +57,7 @@ def read(network: Any, input_size: InputSize = None, sequence_length: int | None
         if _is_document(spec):
             return _read_document(spec, size)
         return bundled_graph(spec, size) or Cache().read(spec, size, lambda: read_now(spec, size))
-    return _remarked(_open_object(network, "", size).graph())
-
-
-def _remarked(graph: Graph) -> Graph:
-    """The graph, with a remark if it multiplies complex numbers or several data types."""
-    dtypes = sorted(dtype for dtype in product_dtypes(graph) if "int" not in dtype)
-    if found := [dtype for dtype in dtypes if dtype.startswith("complex")]:
-        remark = (
-            f"its products in {' and '.join(found)} count as one multiply-accumulate each, for which a "
-            "device computes three or four of real numbers: their time is too low"
-        )
-        graph = replace(graph, warnings=(*graph.warnings, remark))
-        dtypes = [dtype for dtype in dtypes if dtype not in found]
-    if len(dtypes) < 2:
-        return graph
-    remark = (
-        f"its products are in {' and '.join(dtypes)}: all are taken to be in the precision of the "
-        "answer; give the network in one of them"
-    )
-    return replace(graph, warnings=(*graph.warnings, remark))
+    return with_dtype_remarks(_open_object(network, "", size).graph())
 
 
 _NO_GPU = re.compile("CUDA|NVIDIA driver|accelerator device")
@@ -88,16 +67,16 @@ _NO_GPU = re.compile("CUDA|NVIDIA driver|accelerator device")
 def read_now(spec: str, size: Size) -> Graph:
     """Read the network that a string names; NetworkError for any error of a framework or a function."""
     try:
-        return _remarked(open_network(spec, size).graph())
+        return with_dtype_remarks(open_network(spec, size).graph())
     except MissingPackageError as error:
         raise with_bundled_hint(spec, error) from error
     except LolatError:
         raise
     except (Exception, SystemExit) as error:
-        on_cpu = "; build it on the CPU, since it is never executed" * bool(
-            _NO_GPU.search(user_objects.brief(error))
-        )
-        raise user_objects.failed(f"{shortened(spec)} cannot be read", error, on_cpu) from error
+        hint = ""
+        if _NO_GPU.search(user_objects.brief(error)):
+            hint = "; build it on the CPU, since it is never executed"
+        raise user_objects.failed(f"{shortened(spec)} cannot be read", error, hint) from error
 
 
 def open_network(spec: str, input_size: AnySize = None, weights: bool = False) -> Network:
@@ -169,11 +148,8 @@ def _read_document(path: str, size: Size) -> Graph:
     try:
         graph = Graph.from_dict(document)
     except InputError as error:
-        why = (
-            error.message
-            if isinstance(document, dict) and "operations" in document
-            else "no network"
-        )
+        is_network = isinstance(document, dict) and "operations" in document
+        why = error.message if is_network else "no network"
         raise NetworkError(f"{shortened(path)}: {why}; {expected}") from error
     return _at_its_size(graph, size, path) if size else graph
 

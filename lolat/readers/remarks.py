@@ -1,4 +1,4 @@
-"""Remarks on networks of any framework: what they drop, compilation, and what they do in training alone."""
+"""Remarks on networks of any framework: data types, what they drop, and what they do in training alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from lolat.errors import NetworkError
+from lolat.graph import Graph
+from lolat.graph.modes import product_dtypes
 
 ALWAYS_DROPS = (
     "its dropouts drop elements at inference too: a CPU may take longer for their random numbers than for "
@@ -67,3 +71,22 @@ def asks_for_training(code: Any, word: str = "training") -> bool:
         return False
     lines = (line for line in source.splitlines() if not re.search("checkpoint|drop", line))
     return any(found and word in found.group() for found in map(_ON_TRAINING.search, lines))
+
+
+def with_dtype_remarks(graph: Graph) -> Graph:
+    """The graph, with a remark if it multiplies complex numbers or several data types."""
+    dtypes = sorted(dtype for dtype in product_dtypes(graph) if "int" not in dtype)
+    if found := [dtype for dtype in dtypes if dtype.startswith("complex")]:
+        remark = (
+            f"its products in {' and '.join(found)} count as one multiply-accumulate each, for which a "
+            "device computes three or four of real numbers: their time is too low"
+        )
+        graph = replace(graph, warnings=(*graph.warnings, remark))
+        dtypes = [dtype for dtype in dtypes if dtype not in found]
+    if len(dtypes) < 2:
+        return graph
+    remark = (
+        f"its products are in {' and '.join(dtypes)}: all are taken to be in the precision of the "
+        "answer; give the network in one of them"
+    )
+    return replace(graph, warnings=(*graph.warnings, remark))

@@ -66,11 +66,10 @@ def modules_of(value: Any) -> Iterator[str]:
 
 
 def code_of(value: Any) -> tuple[str, bool]:
-    """A hash of a callable, of its modules' text, and of all that they import, and if it says all; "" if
-    unknown.
+    """(hash of a callable's code, "" if unknown; True if no value that may change is left out).
 
-    Also of what a `functools.partial`, a method or a decorated function calls. Values of an instance or a
-    closure are not in it: they may change with each call.
+    The code is that of its modules and of all that they import, also of what a `functools.partial`, a
+    method or a decorated function calls. Values of an instance or a closure may change with each call.
     """
     waiting, seen, is_all = [value], list[Any](), True
     facts, modules = list[Any](), set[str]()

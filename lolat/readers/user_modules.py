@@ -115,7 +115,7 @@ _imported: dict[str, tuple[Any, Any]] = {}
 
 
 def imported(name: str) -> Any:
-    """Import a module by its name; anew if its file has changed since. One of the caller's stays."""
+    """Import a module by its name, again if its file has changed; one that the caller imported stays."""
     known, (own, state) = sys.modules.get(name), _imported.get(name, (None, None))
     module = importlib.import_module(name)
     place = Path(_place(module))

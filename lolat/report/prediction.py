@@ -22,7 +22,7 @@ from lolat.device.prediction import (
 )
 from lolat.device.ranking import by_assumed_host, cheapest, errors_of, fastest
 from lolat.device.summary import headline, known_by, not_alike
-from lolat.graph.memory import parameters
+from lolat.graph.weights import parameters
 from lolat.hardware.prices import price_list
 from lolat.io.results import topic
 from lolat.report.ranked import (

@@ -13,8 +13,8 @@ from lolat.errors import LolatError
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, REPACKED, count, repacked
 from lolat.graph.edits import as_trained
-from lolat.graph.memory import parameters
 from lolat.graph.modes import Mode
+from lolat.graph.weights import parameters
 from lolat.graph.work import ATTENTION, CLASSES, GROUP_NORM, STEP_COLUMNS, Workload, at, step_table
 from lolat.io.forms import HALF_NORM, REPARAMETERIZED, TAKEN_APART
 from lolat.io.progress import OnProgress

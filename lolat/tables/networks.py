@@ -192,7 +192,7 @@ def read_networks(
     A network is a NETWORK (column `network`), a name of timm (column `model`), or `networks/NAME.json`
     beside the table, a configuration of transformers. Its execution mode comes from MODE_COLUMNS, else from
     the file's name, else it is `mode`. Wrong rows are left out, and added to `left_out`. `training`: read
-    the times of training if the table has those of inference too and no word on it. `iterations`: read
+    the times of training if the table has both and does not say which a row is. `iterations`: read
     training on several devices, and of several batches, too.
     """
     rows = read_table(path, expected=EXPECTED_NETWORKS)

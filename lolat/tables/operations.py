@@ -54,12 +54,8 @@ class TimedOperation:
     @property
     def same(self) -> Hashable:
         """A key that is equal for rows of the same work."""
-        return (
-            self.name,
-            self.mode,
-            self.row.get("groups"),
-            *(self.row.whole(c, 0) for c in OPERATION_COLUMNS[self.name]),
-        )
+        sizes = (self.row.whole(column, 0) for column in OPERATION_COLUMNS[self.name])
+        return (self.name, self.mode, self.row.get("groups"), *sizes)
 
 
 def read_operations(

@@ -32,18 +32,9 @@ from lolat.graph.kinds import (
     VIEWS,
 )
 from lolat.graph.lowering import lowered_eagerly
-from lolat.graph.memory import (
-    INDEX_BYTES,
-    alive_bytes,
-    as_padded,
-    copied_at,
-    element_bytes,
-    operations_parameters,
-    parameter_key,
-    parameters,
-    sliced_bytes,
-)
+from lolat.graph.memory import INDEX_BYTES, alive_bytes, as_padded, element_bytes, sliced_bytes
 from lolat.graph.modes import DEFAULT_MODE, Mode
+from lolat.graph.weights import copied_at, operations_parameters, parameter_key, parameters
 from lolat.training.recipe import COPIES, GRADIENTS, WEIGHTS, PrecisionRecipe, Shards, state_parts
 
 # ---- The parameters of a network.

@@ -16,8 +16,8 @@ import numpy as np
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.backward import backward_of
-from lolat.graph.memory import operations_parameters
 from lolat.graph.modes import DEFAULT_MODE, Mode
+from lolat.graph.weights import operations_parameters
 from lolat.hardware.links import MACHINE, Link
 from lolat.parameters import SHARDINGS
 from lolat.training.memory import trained_parameters

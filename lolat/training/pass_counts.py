@@ -104,7 +104,7 @@ def shares(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     """
     part = backward_of(graph)
     back = [part.share(graph, i) for i in range(len(graph.operations))]
-    return np.array(back), part.again.astype(float)
+    return np.array(back), part.recomputed.astype(float)
 
 
 def flops(graph: Graph) -> np.ndarray:

@@ -15,9 +15,10 @@ from lolat.device.profile_remarks import LAID_BY_COMPILER
 from lolat.device.remedies import lacks
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
+from lolat.graph.images import has_convolutions
 from lolat.graph.kinds import CONVOLUTIONS
 from lolat.graph.memory import largest_fitting
-from lolat.graph.modes import DEFAULT_MODE, FLOAT32, PRECISION_OF, TF32, has_convolutions, layout_of
+from lolat.graph.modes import DEFAULT_MODE, FLOAT32, PRECISION_OF, TF32, layout_of
 from lolat.hardware.gpus import usable_bytes
 from lolat.hardware.links import Link
 from lolat.hardware.rental import Rental

@@ -26,7 +26,7 @@ from lolat.graph.kinds import (
     SELECTIVE,
     TRAINED,
 )
-from lolat.graph.memory import parameter_key
+from lolat.graph.weights import parameter_key
 from lolat.training.memory import numbers_of
 from lolat.units import plural, shortened
 

@@ -11,7 +11,7 @@ from lolat.api.model import Model
 from lolat.device.prediction import Prediction, bound_by
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import GROUPS
-from lolat.graph.memory import parameters
+from lolat.graph.weights import parameters
 from lolat.report.bottlenecks import page as page_of
 from lolat.report.explanation import rate
 from lolat.report.rows import TERMS

@@ -18,12 +18,11 @@ from lolat.graph.counts import count
 from lolat.graph.edits import (
     bypassed,
     folded,
-    image_side,
     separated,
-    total_stride,
     with_fewer_heads,
     with_small_kernels,
 )
+from lolat.graph.images import image_side, total_stride
 from lolat.graph.width import Widths
 from tests.strategies import graphs
 from tests.synthetic import network, one

@@ -14,15 +14,9 @@ from hypothesis import strategies as st
 import lolat
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import analyze
-from lolat.graph.memory import (
-    LARGEST_BATCH,
-    Memory,
-    alive_bytes,
-    largest_fitting,
-    parameters,
-    weights_bytes,
-)
+from lolat.graph.memory import LARGEST_BATCH, Memory, alive_bytes, largest_fitting
 from lolat.graph.modes import AMP, FLOAT16, Mode
+from lolat.graph.weights import parameters, weights_bytes
 from lolat.training.memory import numbers_of
 from tests.allocations import most_bytes
 from tests.training.known import live_bytes

@@ -18,8 +18,9 @@ from lolat.device.predictors.additive import AdditiveCosts
 from lolat.errors import InputError
 from lolat.nas import estimators
 from lolat.nas.estimators import LatencyEstimator, table_estimator
+from lolat.nas.grid import Grid
 from lolat.nas.ranking import Candidates, best_of
-from lolat.nas.space import CHUNK, Grid, Space
+from lolat.nas.space import CHUNK, Space
 from lolat.nas.user_code import find_space
 from tests import synthetic
 from tests.nas.test_space import every

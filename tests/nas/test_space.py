@@ -13,7 +13,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from lolat.nas import Part, Position, Space
-from lolat.nas.space import Grid
+from lolat.nas.grid import Grid
 
 SIDE = 16
 VALUES = {"width 1": 16, "kernel 2": 5, "width 2": 12, "kernel 3": 3, "width 3": 32}

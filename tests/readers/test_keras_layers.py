@@ -11,7 +11,7 @@ from msgspec.structs import replace
 import lolat
 from lolat.errors import NetworkError
 from lolat.graph.counts import count
-from lolat.graph.memory import parameters
+from lolat.graph.weights import parameters
 from lolat.readers.keras import read_model
 from lolat.training.memory import trained_parameters
 from tests.readers.counting import refused

@@ -10,7 +10,7 @@ import pytest
 
 import lolat
 from lolat.graph.counts import count
-from lolat.graph.memory import parameters
+from lolat.graph.weights import parameters
 from lolat.readers.keras import read_model, without_weights
 from lolat.training.memory import numbers_of
 from lolat.training.tuning import tuned

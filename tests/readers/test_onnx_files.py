@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 import lolat
 from lolat.errors import MissingPackageError
 from lolat.graph.counts import count
-from lolat.graph.memory import parameters
+from lolat.graph.weights import parameters
 from lolat.readers.onnx import read_file, read_inputs, read_model
 from lolat.readers.size import as_size
 from lolat.training.memory import numbers_of

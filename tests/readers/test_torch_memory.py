@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import lolat
-from lolat.graph.memory import parameters, weights_bytes
 from lolat.graph.modes import DEFAULT_MODE, Mode
+from lolat.graph.weights import parameters, weights_bytes
 from lolat.optimizers import OPTIMIZERS
 from lolat.training.memory import memory_at_peak
 from lolat.training.recipe import recipe_for

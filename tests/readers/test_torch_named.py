@@ -16,7 +16,7 @@ from lolat.errors import InputError, MissingPackageError, NetworkError
 from lolat.graph.analysis import analyze
 from lolat.graph.counts import count
 from lolat.graph.edits import as_trained
-from lolat.graph.memory import parameters
+from lolat.graph.weights import parameters
 from lolat.readers import open_network, read
 from lolat.readers.torch.named import import_package, load_torchvision
 from tests.processes import python

@@ -16,7 +16,7 @@ import lolat
 from lolat.graph.analysis import analyze
 from lolat.graph.counts import count
 from lolat.graph.edits import as_trained
-from lolat.graph.memory import parameters
+from lolat.graph.weights import parameters
 from lolat.readers import read
 from tests.readers.counting import check, six
 from tests.readers.torch_networks import Does, does, graph_of, kinds, total

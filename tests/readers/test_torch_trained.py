@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 import lolat
 from lolat.errors import NetworkError
 from lolat.graph import Graph
-from lolat.graph.memory import parameters
+from lolat.graph.weights import parameters
 from lolat.training.memory import numbers_of
 from tests.readers.counting import refused
 from tests.readers.torch_networks import Does, total
@@ -26,7 +26,7 @@ STOPS: dict[str, Any] = {
 DETACHED: dict[str, Any] = {
     "detach": torch.Tensor.detach, "detach_": torch.Tensor.detach_, "data": lambda x: x.data,
 }  # fmt: skip
-SECOND, AGAIN = 6 * 6 + 6, "activations are computed again"
+SECOND, AGAIN = 6 * 6 + 6, "activations are recomputed"
 LAYER = nn.Linear(8, 4)
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import lolat
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.memory import parameters
 from lolat.graph.modes import AMP, BFLOAT16, Mode
+from lolat.graph.weights import parameters
 from lolat.hardware.links import Link
 from lolat.training.parallel import GATHER_SHARE, Parallel, exposed_ms, gradients
 from tests import synthetic

@@ -11,8 +11,8 @@ import lolat
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
 from lolat.graph.edits import as_trained
-from lolat.graph.memory import parameters
 from lolat.graph.modes import AMP, FLOAT16, Mode
+from lolat.graph.weights import parameters
 from lolat.graph.work import work_of
 from lolat.optimizers import OPTIMIZERS
 from lolat.training.memory import memory_at_peak

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lolat.device.file import DeviceFile, new_document
 from lolat.errors import InputError
-from lolat.graph.memory import parameters
+from lolat.graph.weights import parameters
 from lolat.hardware.links import Link
 from lolat.training.prediction import TrainingPrediction, predict
 from lolat.training.predictor import TrainingPredictor

@@ -13,8 +13,8 @@ import lolat
 from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph
 from lolat.graph.edits import as_trained
-from lolat.graph.memory import copied_bytes, weights_bytes
 from lolat.graph.modes import Mode
+from lolat.graph.weights import copied_bytes, weights_bytes
 from lolat.optimizers import OPTIMIZERS
 from lolat.training.memory import memory_at_peak, numbers_of
 from lolat.training.pass_counts import variables

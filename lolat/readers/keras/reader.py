@@ -15,7 +15,7 @@ from unittest import mock
 from lolat.errors import NetworkError, arg
 from lolat.graph import Graph
 from lolat.graph.kinds import COMPUTE, TRAINED
-from lolat.graph.memory import completed
+from lolat.graph.weights import completed
 from lolat.readers.batch import with_remarks
 from lolat.readers.keras import remarks
 from lolat.readers.keras.layers import rule_of

@@ -59,9 +59,8 @@ def has_fixed_kernel(node: Any, owner: Any) -> bool:
     import keras
 
     if isinstance(node.operation, keras.layers.Layer):
-        layer = getattr(
-            node.operation, "cell", node.operation
-        )  # an RNN's variables include its states
+        # An RNN's own variables include its states.
+        layer = getattr(node.operation, "cell", node.operation)
         return any(_is_kernel(v) and not v.trainable for v in layer.variables)
     own = [*filter(_is_kernel, (*owner._trainable_variables, *owner._non_trainable_variables))]
     for given in keras.tree.flatten((node.arguments.args, node.arguments.kwargs)):
@@ -89,7 +88,7 @@ def training_obstacles(model: Any, partly: Sequence[str]) -> Iterator[str]:
         if owner is not None and not owner.__module__.startswith("keras."):
             yield f"it has a {method} of its own, which is not read"
     if any(getattr(layer, "_remat_mode", None) for layer in layers_of):
-        yield "activations are computed again (keras.RematScope)"
+        yield "activations are recomputed (keras.RematScope)"
 
 
 _OPTIMIZER = ("gradient_accumulation_steps", "use_ema", "clipnorm", "clipvalue", "global_clipnorm")

@@ -109,7 +109,7 @@ def _form(dims: Sequence[Any], is_index: bool, tokens: set[str], size: Size) -> 
 
 
 def set_sizes(graph: Any, inputs: Mapping[str, Input], samples: int = 1) -> None:
-    """Write the sizes of the inputs into the graph, there and for the symbols that stand for them."""
+    """Write the sizes of the inputs into the graph, also where a symbol stands for one."""
     symbols: dict[str, int] = {}
     for value in graph.input:
         if value.name in inputs:

@@ -18,8 +18,8 @@ from lolat.errors import NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.dtypes import FLOAT_BYTES
 from lolat.graph.kinds import FLOAT32, by_name
-from lolat.graph.memory import completed
 from lolat.graph.quantized import INT8
+from lolat.graph.weights import completed
 from lolat.readers.onnx.patterns import Patterns, clip_limits, node_name, number
 from lolat.readers.onnx.quantized import IN_FILE
 from lolat.readers.ops import Call, Writer, keeps_channels, kernel_sizes, sizes_of

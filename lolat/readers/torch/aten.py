@@ -46,7 +46,7 @@ class AtenOperation:
     `op`: its name, without the underscore of an operation in place; `arguments`: by the names of its
     schema; `shapes`: of its results; `tensor`: argument -> the graph's tensor; `layout`: knows channel
     axes; `is_copy`: True if its result shares no memory with its first argument; `is_view`: True if its
-    schema says that it may, as of an operation in place.
+    schema says that it may share it, as of an operation in place.
     """
 
     op: str

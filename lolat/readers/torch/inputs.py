@@ -140,9 +140,9 @@ def _image(numbers: Sequence[int]) -> tuple[int, ...]:
 def _of_one(
     model: Any, example: Any, name: str, size: Size, axis: int, remarks: list[str]
 ) -> ExampleCall:
-    """The example at batch size 1, on an axis, for the tensors that are as long there as the first one.
+    """The example at batch size 1, and at the size that is given, if one is.
 
-    These tensors get the size that is given; others have no batch. Without one the example stays as it is.
+    Tensors that are as long on the `axis` as the first one have the batch there; others have none.
     """
     from torch.utils import _pytree as pytree
 

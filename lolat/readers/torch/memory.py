@@ -10,9 +10,9 @@ from msgspec import structs
 
 from lolat.graph import Graph
 from lolat.graph.dtypes import FLOAT_BYTES, HALF_BYTES, SIZES
-from lolat.graph.memory import weights_bytes
 from lolat.graph.modes import FLOAT16, Mode, own_dtype
 from lolat.graph.network import ExtraBytes
+from lolat.graph.weights import weights_bytes
 
 LEAST, LEAST_BYTES = 0.01, 4096
 """The least share of all bytes, and the least bytes, that are told: not the counters of normalizations."""
@@ -20,12 +20,8 @@ LEAST, LEAST_BYTES = 0.01, 4096
 
 def tensors_of(model: Any) -> list[Any]:
     """Return each tensor that a module holds: its parameters, its buffers, and plain attributes."""
-    plain = (
-        t
-        for module in model.modules()
-        for t in vars(module).values()
-        if isinstance(t, torch.Tensor)
-    )
+    values = (value for module in model.modules() for value in vars(module).values())
+    plain = (value for value in values if isinstance(value, torch.Tensor))
     return list({id(t): t for t in (*model.parameters(), *model.buffers(), *plain)}.values())
 
 

@@ -420,9 +420,8 @@ def _reshaped(o: AtenOperation) -> list[int]:
         return _view(o, source[0])
     if o.op not in ("clone", "detach"):
         return source
-    is_made = o.op == "clone" and not o.layout.is_turned(
-        source[0]
-    )  # a transposition counts as a copy
+    # A transposition counts as a copy.
+    is_made = o.op == "clone" and not o.layout.is_turned(source[0])
     return o.write("identity", source, **{"copied": True} if is_made else {})
 
 

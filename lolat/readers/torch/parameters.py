@@ -22,8 +22,8 @@ class Ledger:
     """Elements of parameters that operations have; a parameter of several operations counts once.
 
     `made_of`: constant -> ids and elements of the parameters that it is, or is computed from. `taken`: id
-    of a parameter -> its elements in operations. `inside`: those of them in weights that are computed.
-    `cut`: id of one with more elements than the weights computed from it -> their operation's result.
+    of a parameter -> its elements in operations; `inside`: -> those of them in computed weights; `cut`: ->
+    the result of the operation that computes weights of fewer elements from it.
     """
 
     def __init__(self) -> None:
@@ -142,8 +142,8 @@ class Parameters:
         """Mark the operations from position `start` on: how many parameters are trained, if not all.
 
         `owned`: their parameters; `is_fixed`: True if none of their `weights` is trained. A computed weight
-        has the trained parameters in it that no operation before has. A part that is computed again is
-        marked too.
+        has the trained parameters in it that no operation before has. A checkpointed part is marked
+        too.
         """
         trained = sum(key[0] for key, is_learned in owned if is_learned)
         rest = sum(key[0] for key, _ in owned) - trained
@@ -243,10 +243,8 @@ class Parameters:
         Passed over are kernels that each call computes, as their computation is, and those of recurrent
         layers, which cuDNN copies in any case.
         """
-        if (
-            operation.kind not in kinds.KERNELS - kinds.GATES.keys()
-            or "bits" in operation.attributes
-        ):
+        is_copied = operation.kind in kinds.KERNELS - kinds.GATES.keys()
+        if not is_copied or "bits" in operation.attributes:
             return False
         read = [t for t in pytree.tree_leaves(dict(named)) if isinstance(t, torch.Tensor)]
         weights = self.writer.constants - self.computed - {*operation.inputs}
@@ -283,7 +281,7 @@ class Parameters:
         return [(elements, tuple(constants)) for elements, constants in found.values()]
 
     def _hand_over(self, outputs: Sequence[int]) -> None:
-        """Let the first use with a gradient have a shared parameter, where the first of all has none."""
+        """Move a shared parameter to its first use with a gradient, if its first use has none."""
         _, reached = self.writer.reached(outputs)
         every = self.writer.builder.operations
         for uses in self._uses.values():

@@ -48,7 +48,7 @@ PARTS_COMPILED = (
     "the network"
 )
 
-BY_POLICY = "a policy of its own chooses the activations that are computed again (context_fn)"
+BY_POLICY = "a policy of its own chooses the activations that are recomputed (context_fn)"
 
 
 def _is_causal(mask: Any, hint: bool | None = None, size: int | None = None) -> bool:
@@ -166,11 +166,11 @@ def watched(parameters: Parameters) -> Iterator[None]:
         stops_early = more[2]  # behind the check of determinism and the debugging
         if context is not checkpoint.noop_context_fn:
             builder.training.append(BY_POLICY)
-        with running.again(not stops_early):
+        with running.checkpointed(not stops_early):
             yield
 
     def reentrant(function: Any, preserve: Any, *args: Any) -> Any:
-        with running.again(True):
+        with running.checkpointed(True):
             return function(*args)
 
     def entered(context: Any) -> None:

@@ -77,11 +77,8 @@ def read_model(
             graph = parts.noted(_read(parts, name, size, parts.images(example)))
         else:
             graph = _read(model, name, size, example)
-    more = {
-        "warnings": (*graph.warnings, *how),
-        "training_only": (*graph.training_only, *untrained),
-    }
-    return replace(graph, **more)
+    training_only = (*graph.training_only, *untrained)
+    return replace(graph, warnings=(*graph.warnings, *how), training_only=training_only)
 
 
 def _refuse(model: Any) -> None:
@@ -90,9 +87,9 @@ def _refuse(model: Any) -> None:
 
     for path, part in model.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
-            its = f" (its module {path!r})" * bool(path)
+            where = f" (its module {path!r})" if path else ""
             raise NetworkError(
-                f"TorchScript is not read{its}; expected the module that it was made from"
+                f"TorchScript is not read{where}; expected the module that it was made from"
             )
     for path, weights in itertools.chain(model.named_parameters(), model.named_buffers()):
         if torch.nn.parameter.is_lazy(weights):
@@ -193,7 +190,7 @@ def _first_axis(example: Any) -> Iterator[str]:
 
 
 def _as_image(model: Any, size: Size, graph: Graph) -> Iterator[str]:
-    """A remark if one number was taken for the side of an image, or for steps, which no layer tells."""
+    """A remark if one number was taken for the side of an image, or for steps, and no layer says which."""
     numbers, (kind, layer), (shape, *_) = size.numbers, first_layer(model), graph.input_sizes
     alone = "".join(f"{n:,} features are input_size=[({n},)] in Python" for n in numbers)
     if len(numbers) == 1 and not kind and len(shape) == 3:
@@ -213,7 +210,7 @@ def _longer(model: Any, graph: Graph) -> Iterator[str]:
 
 
 def _folded(model: Any, size: Size, graph: Graph) -> Iterator[str]:
-    """A remark if the sample that one number was taken for may be several samples to the module's code."""
+    """A remark if the module's code may take the one sample, made from one number, for several."""
     (shape, *others), (rows, *_) = graph.input_sizes, (*graph.shapes(graph.outputs), ())
     if len(size.numbers) != 1 or others or first_layer(model)[0] == "Embedding":
         return
@@ -236,11 +233,9 @@ def _traced(model: Any, name: str, size: Size, example: Any, axis: int) -> tuple
     for call in calls(model, name, size, example, axis, sized):
         try:
             graph, misread = traced(model, name, call, axis)
-            sized += _as_image(model, size, graph) if example is None else []
-            sized += [
-                *_longer(model, graph),
-                *(_folded(model, size, graph) if example is None else ()),
-            ]
+            if example is None:
+                sized += [*_as_image(model, size, graph), *_folded(model, size, graph)]
+            sized += _longer(model, graph)
             graph = replace(graph, warnings=(*graph.warnings, *sized))
             if not misread and type(model).__module__.partition(".")[0] not in _PUBLISHED:
                 several = partial(read_with_several, model, name, call, axis)

@@ -90,11 +90,11 @@ def reading_error(
     sized = _of_size(model, str(cause), numbers, fits)
     if example is not None and not numbers:
         sized = _of_returned(model, str(cause), tensors_in(example))
-    remedy = (
-        sized if sized.startswith("PyTorch") else "mend its code there, or " * bool(line) + sized
-    )
-    if fits and line:
+    remedy = sized
+    if line and fits:
         remedy = f"{sized}, or mend its code there"
+    elif line and not sized.startswith("PyTorch"):
+        remedy = f"mend its code there, or {sized}"
     if mended := _of_layer(model, cause, numbers):
         remedy = mended
     if product := PRODUCT.search(str(cause)):
@@ -122,8 +122,8 @@ def reading_error(
                 "(package.module:callable) that returns a part and its inputs"
             )
     where = line or _package_line(cause)
-    words = f"network {name!r} cannot be read: {why}{where}" + f"; {remedy}" * bool(remedy)
-    error = NetworkError(words, code=code)
+    words = f"network {name!r} cannot be read: {why}{where}"
+    error = NetworkError(f"{words}; {remedy}" if remedy else words, code=code)
     error.__cause__ = cause
     return error
 
@@ -131,11 +131,9 @@ def reading_error(
 def _of_layer(model: Any, cause: Exception, numbers: Sequence[int]) -> str:
     """The remedy for a layer that takes other channels than it gets; "" if the input may be the cause."""
     channels, path = _CHANNELS.search(str(cause)), _layer_of(model, cause)
-    if (
-        not channels
-        or channels_from(model)
-        or (len(numbers) == 3 and numbers[0] == int(channels[2]))
-    ):
+    if not channels or channels_from(model):
+        return ""
+    if len(numbers) == 3 and numbers[0] == int(channels[2]):
         return ""
     if not path or model.get_submodule(path) is first_layer(model)[1]:
         return ""

@@ -37,7 +37,7 @@ def training_obstacles(model: Any, running: Running, alone: Sequence[str]) -> It
     switches = [n for n, on in of_all if isinstance(on, int) and on > 0 and _SWITCH.search(n)]
     if switches and not running.parts:
         how = ", ".join(dict.fromkeys(switches))
-        yield f"activations are computed again where a trace does not show it ({how})"
+        yield f"activations are recomputed where a trace does not show it ({how})"
 
 
 def anew_in_each_call(parameters: Parameters, model: Any) -> Iterator[str]:

@@ -21,8 +21,8 @@ class Running:
     `modules`: module -> its path; `called`: the modules called so far; `stack`: (path, class) of each that
     is being called, the innermost last; `gradients`: True outside of torch.no_grad and the like; `applied`:
     True inside of a user's torch.autograd.Function; `autocasts`: for each torch.autocast that lasts, True
-    if enabled; `part`: number of the part that runs and is computed again in the backward pass, and True if
-    it is reentrant; `parts`: number of such parts.
+    if enabled; `part`: number of the checkpointed part that runs, and True if it is reentrant; `parts`:
+    number of such parts.
     """
 
     modules: Mapping[Any, str]
@@ -35,8 +35,8 @@ class Running:
     parts: int = 0
 
     @contextlib.contextmanager
-    def again(self, reentrant: bool = False) -> Iterator[None]:
-        """Note that the code runs again in the backward pass; of nested parts the outer one counts."""
+    def checkpointed(self, reentrant: bool = False) -> Iterator[None]:
+        """Note that the code is recomputed in the backward pass; of nested parts the outer one counts."""
         outer = self.part
         self.parts += outer is None
         self.part = outer or (self.parts, reentrant)

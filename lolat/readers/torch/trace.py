@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder, Tensor
 from lolat.graph.kinds import AHEAD, CONVOLUTIONS, IN_PLACE, KERNELS, MULTIPLYING
-from lolat.graph.memory import completed
+from lolat.graph.weights import completed
 from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
 from lolat.readers.torch.aten import AtenOperation, base_name
@@ -208,13 +208,13 @@ def following_modules(tracer: Tracer) -> Iterator[None]:
         if tracer.has_batch_elsewhere(module, args[0] if args else None):
             tracer.misread.append(path or cls.__name__)
         running.stack.append((path, f"{cls.__module__}.{cls.__qualname__}"))
-        if getattr(module, "gradient_checkpointing", False) is True and any(
-            c.__name__ == "GradientCheckpointingLayer" for c in cls.__mro__
-        ):  # of transformers, which does so in training alone
+        # A layer of transformers, which does so in training alone.
+        is_layer = any(c.__name__ == "GradientCheckpointingLayer" for c in cls.__mro__)
+        if is_layer and getattr(module, "gradient_checkpointing", False) is True:
             function = getattr(module, "_gradient_checkpointing_func", None)
             whole = bool(getattr(function, "keywords", {}).get("use_reentrant"))
             entered[module] = contextlib.ExitStack()
-            entered[module].enter_context(running.again(whole))
+            entered[module].enter_context(running.checkpointed(whole))
 
     def leave(module: Any, args: Any, output: Any) -> None:
         running.stack.pop()
@@ -363,9 +363,8 @@ def _called(
             tracer.tensors.lifetimes.end()
         leaves = [*leaves_of(result)]
         outputs = [i for t in leaves if (i := tracer.index(t)) is not None]
-        held = (
-            tracer.tensors.viewed(t)[-1] for t in held_by(leaves)
-        )  # a window of keys keeps all of them
+        # A window of keys keeps all of them.
+        held = (tracer.tensors.viewed(t)[-1] for t in held_by(leaves))
         builder.kept += [i for t in held if (i := tracer.tensors.known.get(t)) is not None]
     builder.warnings += transfers.remarks()
     return tracer, outputs, bool(stored)

@@ -84,14 +84,15 @@ class Transfers:
 
     def remarks(self) -> Iterator[str]:
         """Yield what is copied to the CPU, and between GPUs."""
-        of_cpu = sum(size for (_, to), size in self.copied.items() if to == CPU)
+        to_cpu = sum(size for (_, to), size in self.copied.items() if to == CPU)
         back = sum(size for (start, _), size in self.copied.items() if start == CPU)
-        if of_cpu:
-            and_back = f" and {byte_size(back)} back" * bool(back)
-            yield (
-                f"on a GPU its code copies {byte_size(of_cpu)} a sample to the CPU{and_back}: not counted"
-                + "; what it computes on the CPU is counted as on the GPU" * bool(back)
-            )
+        if to_cpu:
+            remark = f"on a GPU its code copies {byte_size(to_cpu)} a sample to the CPU"
+            if back:
+                remark += f" and {byte_size(back)} back: not counted"
+                yield f"{remark}; what it computes on the CPU is counted as on the GPU"
+            else:
+                yield f"{remark}: not counted"
         others = [p for pair in self.copied for p in pair if p not in (HOME, CPU)]
         if others:
             between = sum(size for pair, size in self.copied.items() if CPU not in pair)

@@ -1,0 +1,140 @@
+"""The parameters of a network: their number, their bytes, and the copies that autocast makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from lolat.graph import Graph, GraphBuilder, Operation, once
+from lolat.graph.counts import COLUMNS, count
+from lolat.graph.dtypes import HALF_BYTES, SIZES, WIDE
+from lolat.graph.kinds import KERNELS, MULTIPLYING, RECAST, kind_of
+from lolat.graph.modes import AMP, DEFAULT_MODE, Mode, own_dtype
+
+
+def parameters(graph: Graph) -> int:
+    """Number of parameters; a shared parameter counts once."""
+    return sum(operations_parameters(graph)) + free_elements(graph)
+
+
+def free_elements(graph: Graph) -> int:
+    """Number of parameters that are no operation's weight, such as a table of positions."""
+    return sum(elements for elements, _ in graph.free)
+
+
+@once
+def operations_parameters(graph: Graph) -> tuple[int, ...]:
+    """Number of parameters of each operation, (operations,); a tied one has at most its own biases."""
+    weights, found = count(graph).at(1)[:, COLUMNS.index("weights")].tolist(), list[int]()
+    for o, number in zip(graph.operations, weights, strict=True):
+        a = o.attributes
+        if o.kind == "embedding" and "rows" in a and "out_features" in a:
+            number = int(a["rows"] * a["out_features"])
+        elif kind_of(o.kind).vectors and o.inputs:
+            number = o.vectors * _channels(graph, o)
+        number = min(number, a.get("owns", number))
+        own = a.get("tied") == "kernel" and "bias" in a
+        outputs: Any = a.get("out_features", a.get("out_channels", 0))
+        tied = round(a["bias"] * outputs) if own else 0
+        found.append(tied if a.get("tied") else number)
+    return tuple(found)
+
+
+def parameter_key(operation: Operation) -> tuple[object, ...]:
+    """A key that is equal for operations of a graph with the same parameter."""
+    shared = operation.attributes.get("parameter")
+    return ("own", operation.outputs) if shared is None else ("shared", shared)
+
+
+def _channels(graph: Graph, norm: Operation) -> int:
+    """Channels of a normalization."""
+    is_last = norm.kind in ("layer_norm", "rms_norm")
+    axis = -1 if is_last else graph.channel_axis(norm.inputs[0])
+    return graph.tensors[norm.inputs[0]].shape[axis]
+
+
+READ_SHARE, FEW_PARAMETERS = 0.98, 1000
+"""A remark says how many parameters are not in a graph, if the graph has less than READ_SHARE of them and
+lacks more than FEW_PARAMETERS. timm's networks with learned positions have 0.988 or more."""
+
+
+def completed(builder: GraphBuilder, outputs: Sequence[int], number: int, *made: int) -> Graph:
+    """The finished graph, with all of its network's `number` parameters.
+
+    Parameters that are no operation's weights become `Graph.free`: the constants `made` are, or are
+    computed from, them. If many are no operand either, a remark says so, and they count as not trained.
+    """
+    graph = builder.build(outputs)
+    rest = number - parameters(graph)
+    operands = {i for o in graph.operations for i in o.inputs}.intersection(made)
+    unread = rest - sum(prod(graph.tensors[i].shape) for i in operands)
+    if unread > FEW_PARAMETERS and unread > (1.0 - READ_SHARE) * number:
+        made = ()
+        builder.warnings.append(
+            f"{rest:,} of its {number:,} parameters are the weights of no operation: they take memory, and "
+            "are taken not to be trained"
+        )
+    if rest > 0:
+        builder.free.append((rest, made))
+    return builder.build(outputs)
+
+
+def weights_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> int:
+    """Bytes of the parameters, and of the running means and variances of batch norms.
+
+    A parameter has 2 bytes in half precision, and 4 or more under autocast, whose copies do not count. The
+    graph's `extra_bytes` are added.
+    """
+    size = SIZES.get(own_dtype(graph) or "", 4.0)
+    if mode.half:
+        size = max(size, 4.0) if mode.dtype == AMP else 2.0
+    total = size * free_elements(graph) + graph.extra_bytes[mode.half and mode.dtype != AMP]
+    for o, number in zip(graph.operations, operations_parameters(graph), strict=True):
+        a = o.attributes
+        if o.kind == "batch_norm" and o.inputs and "tied" not in a:
+            number += 2 * _channels(graph, o)  # a mean and a variance
+        wide = WIDE.get(graph.tensors[o.outputs[0]].dtype) if o.kind in MULTIPLYING else None
+        total += number * (a["bits"] / 8 if "bits" in a else wide or size)
+    return round(total)
+
+
+@once
+def copied_at(graph: Graph) -> dict[int, int]:
+    """Position of an operation with parameters -> position of the operation for which autocast copies them.
+
+    Autocast copies kernels in half precision. It copies an embedding's table only if that is a product's
+    kernel too.
+    """
+    heads = {parameter_key(o): i for i, o in enumerate(graph.operations) if o.kind == "dense"}
+    found = dict[int, int]()
+    for i, o in enumerate(graph.operations):
+        wide = o.kind in MULTIPLYING and graph.tensors[o.outputs[0]].dtype in WIDE
+        if o.kind in KERNELS and "bits" not in o.attributes and not wide:
+            found[i] = i
+        elif o.kind == "embedding" and parameter_key(o) in heads:
+            found[i] = heads[parameter_key(o)]
+    return found
+
+
+def copies(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes of the parameters' copies that autocast makes for each operation, (operations,) each.
+
+    First the copies that it keeps until its context ends, behind the forward pass; then those that it keeps
+    only while the operation runs.
+    """
+    each, weights = operations_parameters(graph), COLUMNS.index("weights")
+    again = np.array([RECAST in o.attributes for o in graph.operations], bool)
+    kept = np.zeros(len(graph.operations), np.int64)
+    for i, at in copied_at(graph).items():
+        kept[at] += HALF_BYTES * each[i] * (not again[at])
+    return kept, HALF_BYTES * again * count(graph).at(1)[:, weights]
+
+
+def copied_bytes(graph: Graph) -> np.ndarray:
+    """Bytes of the parameters' copies that autocast holds while each operation runs, (operations,)."""
+    kept, again = copies(graph)
+    held: np.ndarray = kept.cumsum() + again
+    return held
