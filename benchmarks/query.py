@@ -24,7 +24,7 @@ import lolat
 from benchmarks.runner import Tables, benchmark, in_turns
 from lolat.nas.estimators import table_estimator
 from lolat.nas.grid import Grid
-from lolat.nas.ranking import Candidates, best_of
+from lolat.nas.ranking import Latencies, best_of
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = 10_000_000
@@ -111,9 +111,9 @@ def search(model: lolat.Model) -> list[str]:
     tables = [((i,), random.uniform(0.1, 1.0, CHOICES)) for i in range(POSITIONS)]
     estimator = table_estimator(Grid((CHOICES,) * POSITIONS), tables, model.predictor(), 1)
     start = time.process_time()
-    best = Candidates.joined([])
+    best = Latencies.joined([])
     for indices, _, times in estimator.chunks(10**12, 10**12 + CANDIDATES):
-        best = best_of(best, Candidates(indices, times), 10)
+        best = best_of(best, Latencies(indices, times), 10)
     seconds = (time.process_time() - start) / CANDIDATES * 1e9
     asked = f"the ten fastest of 10^9 candidates of {POSITIONS} positions, one core"
     return [asked, f"{seconds:.0f} s"]

@@ -80,7 +80,7 @@ def evaluate(
         )  # fmt: skip
     if predictions is not None:
         write_text(predictions, answer.to_csv())
-    for line in (*answer.warnings, *answer.left_out.told()):
+    for line in (*answer.warnings, *answer.left_out.lines()):
         common.say(line)
     common.answer(answer, table_lines(answer))
 

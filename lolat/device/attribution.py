@@ -328,7 +328,7 @@ def _changes_of_network(
 ) -> Iterator[Change]:
     """Half the width, no longest block, half the resolution, separable convolutions, if possible."""
     graph = analysis.graph
-    if widths(graph).free:
+    if widths(graph).scalable:
         words = f"width x{NARROWER:g}: every channel count, in multiples of 8"
         yield ("width", words, widths(graph).at(NARROWER))
     for position in sorted(range(len(blocks)), key=lambda i: blocks[i].order):

@@ -36,9 +36,9 @@ class Analysis:
         """Memory of a forward pass at a batch size; `mode`: the device's execution mode."""
         key = mode.dtype if mode.half else "", mode.launch
         if key not in self._bytes:
-            copied = (
-                copied_bytes(self.graph) if mode.dtype == AMP else np.zeros(len(self.owner), int)
-            )
+            copied = np.zeros(len(self.owner), int)
+            if mode.dtype == AMP:
+                copied = copied_bytes(self.graph)
             slices = sliced_bytes(self.graph, mode) if self.graph.storages else (0, 0)
             tensors = [*alive_bytes(self.graph, mode), slices]
             self._bytes[key] = weights_bytes(self.graph, mode), copied, tensors

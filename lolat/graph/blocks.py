@@ -168,9 +168,10 @@ def cut(graph: Graph) -> tuple[Block, ...]:
         if shared[group.label] > 1:
             label = item_label(label, operations)
         seen[label] += 1
-        label += f" ({seen[label]})" * (seen[label] > 1)
-        name, own = BlockName(label, summarize(operations)), sorted(order[p] for p in positions)
-        blocks.append(Block(name, tuple(own)))
+        if seen[label] > 1:
+            label += f" ({seen[label]})"
+        own = sorted(order[p] for p in positions)
+        blocks.append(Block(BlockName(label, summarize(operations)), tuple(own)))
     return tuple(blocks)
 
 
@@ -228,9 +229,8 @@ class Grouping:
                 last = name
         operations = self.flow.graph.operations
         if any(operations[p].path for p in segment):
-            is_cut = not self._is_module(
-                [p for p, name in zip(segment, names, strict=True) if name]
-            )
+            named = [p for p, name in zip(segment, names, strict=True) if name]
+            is_cut = not self._is_module(named)
         else:
             is_cut = all(
                 {*self.flow.reads[b[0]]} & {*self.flow.writes[a[-1]]} for a, b in pairwise(runs)
@@ -470,7 +470,8 @@ def summarize(operations: Sequence[Operation]) -> str:
     for noun, same in of_noun.items():  # number, kind, common size
         sizes = {_size(o) for o in same}
         if len(same) > 1:
-            noun = f"{len(same)} {noun}" + "s" * (noun not in ("dense", "depthwise", "bn"))
+            ending = "" if noun in ("dense", "depthwise", "bn") else "s"
+            noun = f"{len(same)} {noun}{ending}"
         parts.append(f"{noun} {sizes.pop()}".strip() if len(sizes) == 1 else noun)
     return ", ".join(parts) or "reshape"
 

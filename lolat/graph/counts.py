@@ -486,10 +486,9 @@ def _longest_path(graph: Graph, ops: "np.ndarray") -> list[int]:
     reached: dict[int, tuple[int, int]] = {}  # tensor -> (started so far, its writer's position)
     best: list[tuple[int, int]] = []  # per operation: (started so far, position before it)
     for position, operation in enumerate(graph.operations):
-        before, previous = max(
-            (reached[t] for t in operation.inputs if t in reached), default=(0, -1)
-        )
-        best.append((before + int(ops[position]), previous))
+        ways = (reached[t] for t in operation.inputs if t in reached)
+        started, previous = max(ways, default=(0, -1))
+        best.append((started + int(ops[position]), previous))
         reached.update((t, (best[-1][0], position)) for t in operation.outputs)
     most = [started for started, _ in best]
     position = most.index(max(most)) if most else -1

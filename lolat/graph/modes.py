@@ -100,12 +100,11 @@ def lost_upcasts(graph: Graph, mode: Mode) -> list[str]:
     remarks = list[str]()
     if mode.dtype == AMP and (share := wide_share(graph)) > LEAST_WIDE:
         first = next(o for o in graph.operations if kinds.WIDE in o.attributes)
+        other = "; --precision fp32 is the time of the whole network in float32"
         remarks.append(
             f"{percent(share)} of its multiply-accumulates are in torch.autocast(enabled=False), first in "
             f"{first.full_name}: in float32, which takes several times as long, and timed in half "
-            "precision"
-            + "; --precision fp32 is the time of the whole network in float32"
-            * (not graph.autocast)
+            f"precision{'' if graph.autocast else other}"
         )
     if mode.half and graph.upcasts and not is_in_half(graph):
         remarks.append(

@@ -311,9 +311,8 @@ class GraphBuilder:
         dtype = dtype or (self.tensors[inputs[0]].dtype if inputs else "float32")
         outputs = [self.tensor(shape, batched, dtype) for shape in shapes]
         name = self._unique(name or kind, path)
-        self.operations.append(
-            Operation(name, kind, tuple(inputs), tuple(outputs), attributes, path)
-        )
+        operation = Operation(name, kind, tuple(inputs), tuple(outputs), attributes, path)
+        self.operations.append(operation)
         return outputs
 
     def _unique(self, name: str, path: str) -> str:

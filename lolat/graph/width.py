@@ -47,8 +47,8 @@ def scaled(size: int, factor: float, multiple: int = 1) -> int:
 class Widths:
     """The axes that follow the output channels of layers; `positions`: of the layers, None for all.
 
-    `free`: the channel counts that may change. The inputs and outputs of the network (or of the operations
-    at `positions`), the groups of convolutions and the number of heads do not change.
+    `scalable`: the layers whose channel counts may change. The inputs and outputs of the network (or of the
+    operations at `positions`), the groups of convolutions and the number of heads do not change.
     """
 
     def __init__(self, graph: Graph, positions: Collection[int] | None = None) -> None:
@@ -70,7 +70,7 @@ class Widths:
         leaving = {t for o in outside for t in o.inputs}.union(graph.outputs)
         ends = (layers for (t, _), layers in self.layers.items() if t in leaving)
         fixed = {self._root(layer) for layer in self.fixed.union(*ends)}
-        self.free = {
+        self.scalable = {
             layer
             for layer, sources in self.sources.items()
             if not sources and self._size(layer) > 1 and self._root(layer) not in fixed
@@ -83,7 +83,7 @@ class Widths:
 
     def pairs(self, factor: float) -> tuple[tuple[int, int], ...]:
         """The free channel counts as (now, times `factor`), sorted."""
-        return tuple(sorted({(self._size(p), self._scaled(p, factor)) for p in self.free}))
+        return tuple(sorted({(self._size(p), self._scaled(p, factor)) for p in self.scalable}))
 
     def at(self, factor: float) -> Graph:
         """The network with its free channel counts times `factor`, as `scaled` rounds them."""
@@ -97,7 +97,7 @@ class Widths:
         for place, sources in self.sources.items():
             if sources:
                 new[place] = resized(self._size(place), sources)
-            elif place in self.free:
+            elif place in self.scalable:
                 new[place] = self._scaled(place, factor)
         for o in self.graph.operations:
             for t in self.constants.intersection(o.inputs):
@@ -324,7 +324,7 @@ widths = once(Widths)
 def widened(graph: Graph, factor: float) -> Graph:
     """The network with every free channel count times `factor`; InputError if none is free."""
     found = widths(graph)
-    if not found.free:
+    if not found.scalable:
         raise InputError(
             f"the width of {graph.name!r} cannot be varied: none of its channel counts is free, they are "
             "those of its inputs and outputs; vary the resolution or the batch size"

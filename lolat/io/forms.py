@@ -118,12 +118,10 @@ def unknown_network(spec: str, names: Iterable[str], listing: str) -> NetworkErr
     near = {known.lower(): f"{package}:{known}" for known in names}
     bare = name.lower().rpartition("/")[2]
     hint = did_you_mean(bare, near, f"{listing} lists its {len(near)} networks")
-    short = re.compile(
-        ".*".join(re.findall("[a-z]+|[0-9]+", bare))
-    )  # vit_b16: vit_base_patch16_224
-    longer = sorted(
-        (n for n in near if short.match(n)), key=lambda n: (not n.startswith(bare), len(n))
-    )
+    # vit_b16 is short for vit_base_patch16_224.
+    short = re.compile(".*".join(re.findall("[a-z]+|[0-9]+", bare)))
+    able = (n for n in near if short.match(n))
+    longer = sorted(able, key=lambda n: (not n.startswith(bare), len(n)))
     if longer and not difflib.get_close_matches(bare, near, 1, TYPING_ERROR):
         hint = f"did you mean {' or '.join(near[n] for n in longer[:3])}?"
     return NetworkError(

@@ -111,10 +111,9 @@ class LayerModel(msgspec.Struct, frozen=True):
 
 def ranges(table: LayerTable) -> dict[str, list[Any]]:
     """The ranges of a table: [lowest, highest] of each size, the words of each other column."""
-    found = {
-        name: np.unique(_compared(table, name)).tolist() for name in LAYER_COLUMNS[table.layer]
-    }
-    return {n: v if isinstance(v[0], str) else [v[0], v[-1]] for n, v in found.items()}
+    columns = LAYER_COLUMNS[table.layer]
+    values = {name: np.unique(_compared(table, name)).tolist() for name in columns}
+    return {n: v if isinstance(v[0], str) else [v[0], v[-1]] for n, v in values.items()}
 
 
 def _compared(table: LayerTable, column: str) -> np.ndarray:

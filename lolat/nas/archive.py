@@ -94,10 +94,8 @@ class Archive:
         order = front(times, scores).tolist()
         # Latencies that are printed alike are no choice: the last of them has the best score.
         last = {milliseconds(times[n]): n for n in order}.values()
-        found = tuple(self._candidate(n, float(times[n]), whole[n]) for n in last)
-        return found, min(
-            whole.values(), key=lambda found: max(map(Limit.share, self.limits, found))
-        )
+        best = tuple(self._candidate(n, float(times[n]), whole[n]) for n in last)
+        return best, min(whole.values(), key=lambda a: max(map(Limit.share, self.limits, a)))
 
     def _candidate(self, n: int, ms: float, whole: Sequence[Answer]) -> FrontCandidate:
         space, row = self.objective.space, self.rows[n]

@@ -59,10 +59,10 @@ class Decomposition:
         off = "exact"
         if self.column is not None:
             off = f"up to {percent(self.deviation)} off in {MEANINGS[self.column].words}"
+        of_cache = ", cached ones as first built" if self.cached else ""
         return (
-            f"{self._built_words}; positions that interact: {keys}; "
-            f"MACs and other counts, summed over a network's parts, are {off}, checked on "
-            f"{self.checked} of {self.size:,} networks{', cached ones as first built' * bool(self.cached)}"
+            f"{self._built_words}; positions that interact: {keys}; MACs and other counts, summed over a "
+            f"network's parts, are {off}, checked on {self.checked} of {self.size:,} networks{of_cache}"
         )
 
     @property
@@ -166,9 +166,8 @@ class Decomposer:
         """Build all candidates; they are the one table."""
         networks, positions = self.networks, tuple(p for p, n in enumerate(self.sizes) if n > 1)
         networks.expect(networks.size, progress)
-        numbers = np.array(
-            [networks.number(row) for row in itertools.product(*map(range, self.sizes))]
-        )
+        every = itertools.product(*map(range, self.sizes))
+        numbers = np.array([networks.number(row) for row in every])
         shape = tuple(self.sizes[p] for p in positions)
         self.tables = {positions: ChangeTable(networks, positions, numbers.reshape(shape), True)}
         together = (tuple(self.names[p] for p in positions),)
@@ -177,7 +176,7 @@ class Decomposer:
     def _split(self, progress: Progress) -> Decomposition:
         """Find the interactions; errors as of `run`."""
         networks = self.networks
-        most = f"at most {MOST_NETWORKS:,} of " * (networks.size > MOST_NETWORKS)
+        most = f"at most {MOST_NETWORKS:,} of " if networks.size > MOST_NETWORKS else ""
         networks.expect(0, progress, f" ({most}{networks.size:,}) to find choices that interact")
         networks.use_cache()
         ends = Decomposer(networks, self.tolerance, [sorted({0, n - 1}) for n in self.sizes])

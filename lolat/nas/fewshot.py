@@ -149,9 +149,8 @@ class FewShotModel(LatencyEstimator):
         of_costs = np.sum((counts @ np.transpose(section.spreads_ms[name])) ** 2, axis=1)
         noise = np.array([[fit.noise**2] for fit in fits])
         each = of_costs * np.exp(-2.0 * logs) + (logs - middle) ** 2 + noise
-        variance = weights @ each / weights.sum() + section.step_ms**2 / 12.0 * np.exp(
-            -2.0 * middle
-        )
+        rounded = section.step_ms**2 / 12.0 * np.exp(-2.0 * middle)
+        variance = weights @ each / weights.sum() + rounded
         return float(weights.sum()), middle, np.sqrt(variance)
 
     def inside(self, latencies: np.ndarray) -> np.ndarray:

@@ -97,27 +97,27 @@ class Rankings(Several):
         return [{"batch_size": one.batch_size} | row for one in self.answers for row in one.rows()]
 
 
-class Candidates(NamedTuple):
-    """Candidates as (n,) arrays: `indices`, and `times` in ms."""
+class Latencies(NamedTuple):
+    """Latencies of candidates as (n,) arrays: `indices` of the candidates, and `times` in ms."""
 
     indices: np.ndarray
     times: np.ndarray
 
     @classmethod
-    def joined(cls, parts: Sequence[Candidates]) -> Candidates:
+    def joined(cls, parts: Sequence[Latencies]) -> Latencies:
         """Join the candidates of all parts; no parts are no candidates."""
         if not parts:
             return cls(np.zeros(0, np.int64), np.zeros(0))
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def best_of(best: Candidates, part: Candidates, k: int) -> Candidates:
+def best_of(best: Latencies, part: Latencies, k: int) -> Latencies:
     """The `k` fastest of `best` and `part`, of equal ones the smaller index."""
     longest = best.times[-1] if len(best.times) == k else math.inf
     able = part.times <= longest
-    both = Candidates.joined([best, Candidates(*(column[able] for column in part))])
+    both = Latencies.joined([best, Latencies(*(column[able] for column in part))])
     order = np.lexsort((both.indices, both.times))[:k]
-    return Candidates(*(column[order] for column in both))
+    return Latencies(*(column[order] for column in both))
 
 
 class Ranked(NamedTuple):
@@ -184,7 +184,7 @@ def rank(
 def _kept(
     latencies: LatencyEstimator, rows: np.ndarray | None, count: int, max_ms: float | None,
     best: int | None, progress: Progress,
-) -> tuple[Candidates, int, float]:  # fmt: skip
+) -> tuple[Latencies, int, float]:  # fmt: skip
     """The candidates to write, the number of those within the time, and the shortest latency.
 
     `rows`: (count, positions) integers of candidates, None: all of the space.
@@ -194,23 +194,23 @@ def _kept(
         parts = [(np.arange(count), rows, latencies.latency(rows))]
     elif count > DECODED:
         progress.start("estimating latencies", -(-count // DECODED))
-    kept: list[Candidates] = []
+    kept: list[Latencies] = []
     within, fastest = 0, math.inf
     for indices, _, times in parts:
         if count > DECODED:
             progress.step()
         fastest = min(fastest, float(times.min(initial=math.inf)))
         able = times <= (math.inf if max_ms is None else max_ms)
-        part = Candidates(indices[able], times[able])
+        part = Latencies(indices[able], times[able])
         within += len(part.times)
         if best is not None:
-            kept = [best_of(Candidates.joined(kept), part, best)]
+            kept = [best_of(Latencies.joined(kept), part, best)]
             continue
         kept.append(part)
         if within > MOST_ROWS:
             expected = f"give {arg('best')} or a smaller {arg('max_ms')}"
             raise InputError(f"more than {MOST_ROWS:,} candidates are to be written; {expected}")
-    return Candidates.joined(kept), within, fastest
+    return Latencies.joined(kept), within, fastest
 
 
 def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Ranking:
@@ -218,8 +218,8 @@ def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Rankin
 
     The first PREDICTED of them get the latency of their whole network, and are sorted by it.
     """
-    every = Candidates(np.arange(len(found.rows)), found.times)
-    indices, times = best_of(Candidates.joined([]), every, count)
+    every = Latencies(np.arange(len(found.rows)), found.times)
+    indices, times = best_of(Latencies.joined([]), every, count)
     rows = found.rows[indices]
     if not len(rows):
         return found.result

@@ -170,7 +170,7 @@ def _none_keeps_all(
 ) -> AnswerIsNo:
     """The error if no candidate keeps every limit; `near`: the answers of the nearest one."""
     ends = [end_ms(one, limit.sure) for one, limit in zip(near, limits, strict=True)]
-    most, interval = "up to " * bool(result.sure), near[0].interval_ms
+    most, interval = "up to " if result.sure else "", near[0].interval_ms
     if len(limits) == 1:
         sure = "" if interval is None or most else f" ({between(*interval, near[0].latency_ms)})"
         least = replace(result, fastest_ms=ends[0])
@@ -222,9 +222,8 @@ def climb(archive: Archive, count: int) -> None:
         square = features.T @ features + np.eye(features.shape[1])
         weights = np.linalg.solve(square, features.T @ (scores[known] - mean))
         likely = mean + _one_hot(grid, near) @ weights
-        reached = np.searchsorted(
-            np.array(archive.latencies)[best], estimator.latency(near), "right"
-        )
+        times = np.array(archive.latencies)[best]
+        reached = np.searchsorted(times, estimator.latency(near), "right")
         above = likely - np.append(scores[known].min(), scores[best])[reached]
         high, higher = (np.argsort(-values, kind="stable") for values in (likely, above))
         first = dict.fromkeys([*high[: CLIMBED // 4], *higher[:CLIMBED]])

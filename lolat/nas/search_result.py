@@ -115,7 +115,8 @@ class SearchResult(Result):
         """The number of candidates that keep the limits, in words; "" without a limit."""
         if self.within is None or self.compared is None:
             return ""
-        drawn = " drawn at random" * (self.method == EVOLUTIONARY and self.compared < self.size)
+        is_drawn = self.method == EVOLUTIONARY and self.compared < self.size
+        drawn = " drawn at random" if is_drawn else ""
         several = sum(ms is not None for ms in (self.max_ms, *(o.max_ms for o in self.others))) > 1
         kept = f"{self.within:,} of {self.compared:,} candidates{drawn}"
         return f"{'' if self.exact else 'about '}{kept} keep the limit{'s' * several}"

@@ -135,11 +135,9 @@ class Space:
         self.label = self.label or self.name
         for position in self.positions:
             if not position.choices:
-                raise InputError(
-                    f"position {position.name!r} has no choices; expected at least one"
-                )
-            once = dict.fromkeys((type(c), c) for c in position.choices if _plain(c) is c)
-            if len(once) < sum(_plain(c) is c for c in position.choices):
+                raise InputError(f"position {position.name!r} has no choices; expected some")
+            distinct = {(type(c), c) for c in position.choices if _plain(c) is c}
+            if len(distinct) < sum(_plain(c) is c for c in position.choices):
                 shown = shortened(str(position.choices))
                 raise InputError(
                     f"position {position.name!r} has a choice twice: {shown}; expected each once"

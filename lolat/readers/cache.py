@@ -144,14 +144,12 @@ _OWN = re.compile(r"[0-9a-f]{64}\..+")
 def _forget(folder: Path) -> None:
     """Remove files of the cache until the rest has at most MOST_BYTES."""
     with contextlib.suppress(OSError):  # another process may have removed one
-        files = [
-            (file.stat(), file.path) for file in os.scandir(folder) if _OWN.fullmatch(file.name)
-        ]
-        total = sum(found.st_size for found, _ in files)
-        for found, path in sorted(files, key=lambda one: one[0].st_mtime_ns):
+        files = [(f.stat(), f.path) for f in os.scandir(folder) if _OWN.fullmatch(f.name)]
+        total = sum(file.st_size for file, _ in files)
+        for file, path in sorted(files, key=lambda pair: pair[0].st_mtime_ns):
             if total <= MOST_BYTES:
                 return
-            total -= found.st_size
+            total -= file.st_size
             os.remove(path)
 
 

@@ -49,9 +49,8 @@ def _child(shows_errors: bool = False) -> Child:
 def _answer(child: Child, spec: str, size: AnySize, limit_s: float) -> Graph:
     """The network that a child reads."""
     try:
-        return Graph.from_dict(
-            child.request({"network": spec, "size": as_size(size).given}, limit_s)
-        )
+        asked = {"network": spec, "size": as_size(size).given}
+        return Graph.from_dict(child.request(asked, limit_s))
     except ProcessDied as died:
         raise NetworkError(
             f"{shortened(spec)}: {died}; expected a network that can be read in {limit_s:g} s"

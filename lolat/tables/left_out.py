@@ -1,4 +1,4 @@
-"""The unusable rows of a table, told in at most three lines."""
+"""The unusable rows of a table, and their reasons in at most three lines."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LeftOut:
         else:
             self.add(f"{name}: {error}", error.code, place=name)
 
-    def told(self, file: str = "") -> Iterator[str]:
+    def lines(self, file: str = "") -> Iterator[str]:
         """At most MOST_LINES lines; `file`: that of the rows."""
         grouped = self._grouped()
         whole = grouped if len(grouped) <= MOST_LINES else grouped[: MOST_LINES - 1]
@@ -57,11 +57,9 @@ class LeftOut:
     def __str__(self) -> str:
         """All reasons in one line, for the error of a table without a usable row."""
         grouped = self._grouped()
-        told = "; ".join(
-            f"{number} x {text}" if number > 1 else text for number, text in grouped[:MOST_LINES]
-        )
+        first = "; ".join(f"{n} x {text}" if n > 1 else text for n, text in grouped[:MOST_LINES])
         more = len(grouped) - MOST_LINES
-        return f"{told}; and {more} other reasons" if more > 0 else told
+        return f"{first}; and {more} other reasons" if more > 0 else first
 
     def _grouped(self) -> list[tuple[int, str]]:
         """(rows, first reason as an example) of each cause; the most rows first."""

@@ -170,7 +170,7 @@ class NetworkTable:
 
     def say_left_out(self, warn: Warn) -> None:
         """Warn of the rows left out."""
-        for line in self.left_out.told(self.path):
+        for line in self.left_out.lines(self.path):
             warn(line)
 
     def nothing(self) -> InputError:

@@ -144,7 +144,7 @@ def test_inner_counts_do_not_leave_a_block() -> None:
         if o != before
     ]
     assert changed == [("conv1_block1_1_conv", 32, 16), ("conv1_block1_2_conv", 16, 32)]
-    assert not Widths(graph, [0]).free
+    assert not Widths(graph, [0]).scalable
 
 
 def test_what_is_added_to_an_input_or_reaches_an_output_stays() -> None:

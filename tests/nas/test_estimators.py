@@ -19,7 +19,7 @@ from lolat.errors import InputError
 from lolat.nas import estimators
 from lolat.nas.estimators import LatencyEstimator, table_estimator
 from lolat.nas.grid import Grid
-from lolat.nas.ranking import Candidates, best_of
+from lolat.nas.ranking import Latencies, best_of
 from lolat.nas.space import CHUNK, Space
 from lolat.nas.user_code import find_space
 from tests import synthetic
@@ -155,10 +155,10 @@ PIECES = st.lists(st.lists(st.sampled_from([1.0, 2.0, 3.0]), max_size=9), max_si
 
 @given(PIECES, st.integers(1, 12))
 def test_the_best_are_those_of_brute_force(pieces: list[list[float]], k: int) -> None:
-    best, every = Candidates.joined([]), list[float]()
+    best, every = Latencies.joined([]), list[float]()
     for piece in pieces:
         indices = np.arange(len(every), len(every) + len(piece))
-        best = best_of(best, Candidates(indices, np.array(piece, float)), k)
+        best = best_of(best, Latencies(indices, np.array(piece, float)), k)
         every += piece
     expected = sorted(range(len(every)), key=lambda i: (every[i], i))[:k]
     assert best.indices.tolist() == expected

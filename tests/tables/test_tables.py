@@ -180,7 +180,7 @@ def test_a_rate_that_contradicts_the_time_of_its_row(tmp_path: Path) -> None:
     rows = "a,64,0.227,4400,900\nb,64,14.5,4400,900\nc,64,14.5,,900\n"
     read = read_networks(table(tmp_path, text + rows))
     assert [row.name for row in read.rows] == ["b", "c"]
-    (told,) = read.left_out.told("T")
+    (told,) = read.left_out.lines("T")
     assert (
         "is 0.227, but infer_samples_per_sec 4400 at batch 64 is 14.5 ms; expected the time of"
         in told
@@ -193,7 +193,7 @@ def test_a_second_time_that_contradicts_the_first(tmp_path: Path) -> None:
     rows = "a,57.7,0.2,,\nb,57.7,0.0577,57700,9\nc,,0.2,57.7,\nd,,0.2,,\ne,57.7,,0.0577,\n"
     read = read_networks(table(tmp_path, text + rows))
     assert [(row.name, row.latency_ms) for row in read.rows] == [("b", 57.7), ("d", 200.0)]
-    told = " ".join(read.left_out.told("T"))
+    told = " ".join(read.left_out.lines("T"))
     assert "latency_ms is 57.7, but latency_s 0.2; expected one time" in told
 
 
@@ -482,7 +482,7 @@ def test_rows_with_cells_of_other_columns_are_not_like_each_other(tmp_path: Path
     path.write_text(
         "\n".join(["network,batch_size,latency_ms,input_size", *(f"timm:a,{r}" for r in rows)])
     )
-    told = [*read_networks(path).left_out.told()]
+    told = [*read_networks(path).left_out.lines()]
     for line, number in zip(told, (2, 1, 1), strict=True):
         assert line.startswith(f"{number} left out: line ")
     assert "batch_size is 'x'" in told[0]

@@ -51,51 +51,48 @@ def calls(
         return
     guess = "" if len(size.numbers) > 1 else channels_from(model)
     title = f"the input, with the channels of {guess}" if guess else "the input"
-    inputs, asked = {title: _form(model, size.numbers)}, size
-    if shapes_given := size.shapes:
-        inputs, size = _whole_shapes(shapes_given), OWN_SIZE
-    _check_number(model, asked, len(inputs), name)
-    tensors = [*model.parameters(), *model.buffers()]
-    number = next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
-    device = tensors[0].device if tensors else None
-    shapes = [*filled(inputs, size, name, remarks=remarks).values()]
+    forms, given = {title: _form(model, size.numbers)}, size
+    if size.shapes:
+        forms, given = _whole_shapes(size.shapes), OWN_SIZE
+    _check_number(model, size, len(forms), name)
+    shapes = [*filled(forms, given, name, remarks=remarks).values()]
     if any(math.prod(s) > _MOST_ELEMENTS for s in shapes):
         raise NetworkError(
             f"an input of network {name!r} has more elements than counts hold; give a smaller "
             f"{arg('input_size')}",
             code="input-size",
         )
-    if not size and len(shapes[0]) == 4:
+    if not given and len(shapes[0]) == 4:
         remarks.append(f"read on {shapes[0][1]} frames, as is usual for its weights")
-    types = (
-        [number] * (f.is_index is not True) + [torch.int64] * (f.is_index is not False)
-        for f in inputs.values()
-    )
+    tensors = [*model.parameters(), *model.buffers()]
+    number = next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
+    device = tensors[0].device if tensors else None
 
-    def call(chosen: Sequence[Any]) -> ExampleCall:
+    def call(shapes: Sequence[tuple[int, ...]], types: Sequence[Any]) -> ExampleCall:
         args = (  # without memory: nothing looks at the values
             torch.empty((), dtype=dtype, device=device).expand(*shape[:axis], 1, *shape[axis:])
-            for shape, dtype in zip(shapes, chosen, strict=True)
+            for shape, dtype in zip(shapes, types, strict=True)
         )
         return ExampleCall(tuple(args))
 
     if image := _flattened(model, size.numbers):
-        steps, shapes = shapes, [image]
         remarks.append(
             f"read as an image of {shapes_text([image])}, which its first layer gets flat"
         )
-        yield call([number])
+        yield call([image], [number])
         remarks.pop()  # its code does not take one
-        shapes = steps
-    yield from map(call, itertools.product(*types))
-    if guess and size:
+    able = (
+        [number] * (f.is_index is not True) + [torch.int64] * (f.is_index is not False)
+        for f in forms.values()
+    )
+    for types in itertools.product(*able):
+        yield call(shapes, types)
+    if guess and given:
         remarks.append(f"read with 3 channels, as its code does not take those of {guess}")
-        shapes = [(3, *shapes[0][1:])]
-        yield call([number])
+        yield call([(3, *shapes[0][1:])], [number])
     if len(numbers := size.numbers) == 2 and shapes != [numbers]:
         remarks.append(f"read with inputs of {shapes_text([numbers])}: its code takes no channels")
-        shapes = [numbers]
-        yield call([number])
+        yield call([numbers], [number])
 
 
 def _flattened(model: Any, size: tuple[int, ...]) -> tuple[int, ...]:
@@ -112,10 +109,8 @@ def _check_number(model: Any, size: Size, given: int, name: str) -> None:
 
     If its first layer takes images, the message shows inputs in the given `size`.
     """
-    parameters = inspect.signature(model.forward).parameters.values()
-    needed = [
-        p.name for p in parameters if p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD
-    ]
+    named = inspect.signature(model.forward).parameters.values()
+    needed = [p.name for p in named if p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD]
     if len(needed) > given:
         shapes: list[tuple[int, ...]] = [(64,), (20,)]
         tokens = ", dtype=torch.long"

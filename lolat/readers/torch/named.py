@@ -253,7 +253,7 @@ def with_transformers_remarks(graph: Graph, model: Any) -> Graph:
             "its file names no architectures: a classifier is its head, and that of its pretraining is "
             "missing (write ?AutoModelForPreTraining behind the file's name)"
         )
-    remarks.append(words + ", keys and values kept (use_cache)" * keeps)
+    remarks.append(f"{words}, keys and values kept (use_cache)" if keeps else words)
     towers = [key for key in ("vision_config", "audio_config") if getattr(settings, key, None)]
     if towers and all(len(s) == 2 for s in shapes):
         remarks.append(f"read on text alone: what its {' and '.join(towers)} describes is not run")

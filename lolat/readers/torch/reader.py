@@ -93,9 +93,7 @@ def _refuse(model: Any) -> None:
             )
     for path, weights in itertools.chain(model.named_parameters(), model.named_buffers()):
         if torch.nn.parameter.is_lazy(weights):
-            raise NetworkError(
-                f"{path} has no size before the first call; call the network once before"
-            )
+            raise NetworkError(f"{path} has no size before the first call; call the network once")
         if "sparse" in f"{weights.layout} {type(weights).__name__}".lower():
             raise NetworkError(f"{path} is sparse, which is not predicted; expected dense weights")
     parts = itertools.chain(model.named_modules(), model.named_parameters())

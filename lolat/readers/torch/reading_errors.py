@@ -85,34 +85,9 @@ def reading_error(
     `fits`: a size of which it takes an input, "" for none known; `example`: the inputs that the user's
     function returned beside it, None without.
     """
-    code, why = "network", shortened(one_line(cause)).rstrip(".")
     line = user_line(cause)
-    sized = _of_size(model, str(cause), numbers, fits)
-    if example is not None and not numbers:
-        sized = _of_returned(model, str(cause), tensors_in(example))
-    remedy = sized
-    if line and fits:
-        remedy = f"{sized}, or mend its code there"
-    elif line and not sized.startswith("PyTorch"):
-        remedy = f"mend its code there, or {sized}"
-    if mended := _of_layer(model, cause, numbers):
-        remedy = mended
-    if product := PRODUCT.search(str(cause)):
-        path = _layer_of(model, cause)
-        what = f"the layer {path!r}" if path else "a product"
-        why = f"{what} expects {product[2]} features, gets {product[1]}"
-    if isinstance(cause, AttributeError) and "'NoneType'" not in why:  # no other input mends it
-        remedy = ""
-    if known := _known_cause(cause):
-        why, remedy = known[0] or why, known[1]
-    remedy = getattr(cause, "remedy", remedy)  # of the reader's own errors
-    most, lacking = most_positions(model), getattr(cause, "rows", 0)
-    if most and lacking:
-        remedy = f"expected {plural(lacking, 'token')} fewer"
-        if lacking < max(numbers, default=0):
-            remedy = f"expected {arg(LENGTH)} at most {max(numbers) - lacking}"
-    elif 0 < most < max(numbers, default=most + 1) and str(most) in str(cause):
-        remedy = f"expected {arg(LENGTH)} at most {most} (max_position_embeddings)"
+    code, why = "network", _reason(model, cause)
+    remedy = _remedy(model, cause, numbers, fits, example)
     if type(cause).__name__ in _OF_VALUES or "data-dependent" in str(cause):
         code, why = "data-dependent", "what it does depends on the values of a tensor"
         remedy = "expected a forward whose operations depend on shapes alone"
@@ -121,11 +96,48 @@ def reading_error(
                 f"read its parts ({parts}) as networks of their own, from a function "
                 "(package.module:callable) that returns a part and its inputs"
             )
-    where = line or _package_line(cause)
-    words = f"network {name!r} cannot be read: {why}{where}"
+    words = f"network {name!r} cannot be read: {why}{line or _package_line(cause)}"
     error = NetworkError(f"{words}; {remedy}" if remedy else words, code=code)
     error.__cause__ = cause
     return error
+
+
+def _reason(model: Any, cause: Exception) -> str:
+    """The reason of `reading_error`, mostly the exception's own words."""
+    if (known := _known_cause(cause)) and known[0]:
+        return known[0]
+    if product := PRODUCT.search(str(cause)):
+        path = _layer_of(model, cause)
+        what = f"the layer {path!r}" if path else "a product"
+        return f"{what} expects {product[2]} features, gets {product[1]}"
+    return shortened(one_line(cause)).rstrip(".")
+
+
+def _remedy(model: Any, cause: Exception, numbers: Sequence[int], fits: str, example: Any) -> str:
+    """The remedy of `reading_error`, whose arguments these are; "" for none."""
+    most, lacking = most_positions(model), getattr(cause, "rows", 0)
+    if most and lacking:
+        if lacking < max(numbers, default=0):
+            return f"expected {arg(LENGTH)} at most {max(numbers) - lacking}"
+        return f"expected {plural(lacking, 'token')} fewer"
+    if 0 < most < max(numbers, default=most + 1) and str(most) in str(cause):
+        return f"expected {arg(LENGTH)} at most {most} (max_position_embeddings)"
+    if hasattr(cause, "remedy"):  # of the reader's own errors
+        return str(cause.remedy)
+    if known := _known_cause(cause):
+        return known[1]
+    if isinstance(cause, AttributeError) and "'NoneType'" not in _reason(model, cause):
+        return ""  # no other input mends it
+    if mended := _of_layer(model, cause, numbers):
+        return mended
+    remedy = _of_size(model, str(cause), numbers, fits)
+    if example is not None and not numbers:
+        remedy = _of_returned(model, str(cause), tensors_in(example))
+    if not user_line(cause):
+        return remedy
+    if fits:
+        return f"{remedy}, or mend its code there"
+    return remedy if remedy.startswith("PyTorch") else f"mend its code there, or {remedy}"
 
 
 def _of_layer(model: Any, cause: Exception, numbers: Sequence[int]) -> str:
