@@ -128,9 +128,9 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     free: tuple[tuple[Size, tuple[int, ...]], ...] = ()
     """(elements of a parameter that is no operation's weight, constants computed from it; () if it is not
     trained)."""
-    upcasts: Size = 0  # number of operations that ask for float32 and have it
+    upcasts: Size = 0  # number of conversions to float32 of what is in float32
     extra_bytes: ExtraBytes = ExtraBytes()
-    one_sample: str = ""  # why the network's code takes no batch but of one sample
+    one_sample: str = ""  # why the network's code takes only batches of one sample
     training_only_on_cpu: tuple[str, ...] = ()  # effects as of `training_only` that only a CPU has
     one_batch: tuple[str, ...] = ()  # those of `warnings` on work that does not grow with the batch
     schema: Literal["lolat-network"] = "lolat-network"

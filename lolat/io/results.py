@@ -72,10 +72,7 @@ class Result:
 
 
 class Several(Result):
-    """Answers to one question at several batch sizes, or more: a sequence of them.
-
-    A slice of it is such an answer too.
-    """
+    """A sequence of answers to one question, such as one for each batch size; a slice is one too."""
 
     KEYS: ClassVar[tuple[str, ...]] = ("answers",)
     answers: tuple[Any, ...]
@@ -118,7 +115,7 @@ def keys(kind: type) -> dict[str, str]:
 
     They are the fields, or the entries of KEYS: an attribute ("blocks"), one of an attribute
     ("prediction.network", with the key "network"), or one with another key ("link=link_name"). A field
-    without `repr` is none.
+    without `repr` is left out.
     """
     paths = getattr(kind, "KEYS", None) or [field.name for field in fields(kind) if field.repr]
     parts = [path.rpartition("=") for path in paths]

@@ -271,7 +271,7 @@ def _candidates(
 def _read(
     space: Space, among: AnyPath, sizes: Sequence[int], remarks: list[str]
 ) -> dict[int, np.ndarray]:
-    """(n, positions) integers of a table's networks by batch size; one without its own is at each.
+    """Batch size -> (n, positions) integers of a table's networks; a row without a size is in each.
 
     InputError for a batch size in the table that is not asked for, and for one that it lacks.
     """
@@ -293,7 +293,7 @@ def _read(
 def _write(output: AnyPath, space: Space, found: Sequence[Ranked], with_size: bool) -> None:
     """Write candidates as a CSV table; a column without a value stays empty.
 
-    Where arch is numbers alone the choices follow, but for one that is called as another column.
+    The choices follow where arch is numbers alone; those with the name of another column are left out.
     """
     sampled = any(isinstance(one.latencies, FewShotModel) for one in found)
     columns = ["arch", "batch_size"][: 1 + with_size] + ["latency_ms", "low_ms", "high_ms"][

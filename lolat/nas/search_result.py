@@ -64,7 +64,7 @@ class SearchResult(Result):
     with and without a score. `sure`: the upper ends of the intervals keep `max_ms`. `improving`: the last
     tenth of an evolutionary search's candidates had the best score. `within`: how many of `compared`
     candidates keep all limits by the estimator, None without a limit; of a large space they are random.
-    `exact`: true if its times, with `sure` the upper ends, are those of whole networks; None as `within`.
+    `exact`: True if the estimator's times (with `sure` the upper ends) are those of whole networks.
     """
 
     space: str

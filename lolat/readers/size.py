@@ -231,7 +231,7 @@ def _parts(
 
 
 def _of_steps(inputs: Mapping[str, InputForm]) -> list[str]:
-    """The inputs that a length sets: those with open steps, else tokens and inputs as long, else steps."""
+    """The inputs that a length sets: those with open steps, else of tokens or as long, else of steps."""
     if any(f.open for f in inputs.values()):
         return [n for n, f in inputs.items() if f.long]
     tokens = {f.shape for f in inputs.values() if f.is_index and len(f.shape) == 1}

@@ -165,13 +165,13 @@ def _of_one(
     sized = filled(names, size, name, remarks=remarks)
     shapes = dict(zip(batched, sized.values(), strict=True))
 
-    def of_one(value: Any) -> Any:
+    def one_sample(value: Any) -> Any:
         shape = shapes.get(id(value))
         if shape is None or shape == batched[id(value)]:
             return value if shape is None else value.narrow(axis, 0, 1)
         return value.new_empty((*shape[:axis], 1, *shape[axis:]))
 
-    args, kwargs = pytree.tree_map(of_one, call)
+    args, kwargs = pytree.tree_map(one_sample, call)
     return ExampleCall(args, kwargs, {id(t) for t in leaves} - batched.keys())
 
 

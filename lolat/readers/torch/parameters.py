@@ -52,10 +52,10 @@ class Ledger:
 class Parameters:
     """The parameters of a trace, and of the weights that its operations compute from them.
 
-    `trained`, `every`: elements of trained parameters, and of all and buffers; `still`: constants that are
-    frozen; `computed`: constants computed from others, `aside` elements of them; `anew`: operations with
-    such weights; `learned`: (id of a parameter, tensors that its operation writes, True if they give it a
-    gradient); `asked`: results whose gradient the code asks for (requires_grad_).
+    `trained`: elements of trained parameters; `every`: of all, and of buffers; `still`: frozen constants;
+    `computed`: constants computed from others; `aside`: number of elements computed so; `anew`: number of
+    operations with such weights; `learned`: (id of a parameter, tensors that its operation writes, True if
+    they give it a gradient); `asked`: results whose gradient the code asks for (requires_grad_).
     """
 
     def __init__(self, modules: Mapping[Any, str], tensors: Tensors, running: Running) -> None:

@@ -134,19 +134,19 @@ def _in_tf32() -> Iterator[str]:
 
 
 def _acts_in_training(module: Any) -> bool:
-    """True if a module may compute something else in training; of PyTorch's own those whose code asks."""
-    code = getattr(type(module).forward, "__code__", None)
-    asks = not type(module).__module__.startswith("torch.") or "training" in getattr(
-        code, "co_names", ()
-    )
+    """True if a module may compute something else in training.
+
+    A module of PyTorch's own does so if its code reads `training`; a dropout with the rate 0 never does.
+    """
+    names = getattr(getattr(type(module).forward, "__code__", None), "co_names", ())
+    if type(module).__module__.startswith("torch.") and "training" not in names:
+        return False
     rates = (getattr(module, name, True) for name in ("p", "dropout"))
-    return asks and not any(
-        rate is None or (isinstance(rate, int | float) and not rate) for rate in rates
-    )
+    return not any(r is None or (isinstance(r, int | float) and not r) for r in rates)
 
 
 def _read(model: Any, name: str, size: Size, example: Any) -> Graph:
-    """`read_model`, of the module itself."""
+    """The graph of a module, with the batch on the first or the second axis of its inputs."""
     misread, graph = _with_steps_first(model, example), None
     if not misread:
         graph, misread = _traced(model, name, size, example, 0)
