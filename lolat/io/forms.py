@@ -98,12 +98,14 @@ def not_a_network(spec: str, named: Iterable[str] = ()) -> NetworkError:
     elif ways := [way for endings, way in OTHER_FILES.items() if is_file(spec, endings)]:
         words = f"{shown!r} {ways[0]}"
     else:
-        hint = (
-            f"write its package in front (timm:{shown}, torchvision:{shown}); of a network of Hugging Face "
-            f"give the file of its configuration, transformers:config.json ({CONFIGS}); "
-        ) * bool(BARE.fullmatch(spec))
-        known = " or ".join(named)
-        meant = f"did you mean {known}?" if known else f"{hint}expected {EXPECTED}"
+        meant = f"expected {EXPECTED}"
+        if known := " or ".join(named):
+            meant = f"did you mean {known}?"
+        elif BARE.fullmatch(spec):
+            meant = (
+                f"write its package in front (timm:{shown}, torchvision:{shown}); of a network of Hugging "
+                f"Face give the file of its configuration, transformers:config.json ({CONFIGS}); {meant}"
+            )
         words = f"no network {shown!r}: {meant}"
     return NetworkError(words, code="unknown-network", network=spec)
 

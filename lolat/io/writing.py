@@ -103,8 +103,8 @@ def check_inputs_stay(
             )
             raise InputError(words, code="not-written", path=shown_path(path))
     given = {name: path for name, path in outputs.items() if path is not None}
-    for (one, path), (other, its) in itertools.combinations(given.items(), 2):
-        if os.path.realpath(path) == os.path.realpath(its):
+    for (one, path), (other, second) in itertools.combinations(given.items(), 2):
+        if os.path.realpath(path) == os.path.realpath(second):
             words = f"{arg(one)} and {arg(other)} are one file, {shown_path(path)}; expected two"
             raise InputError(words, code="not-written", path=shown_path(path))
 

@@ -30,11 +30,10 @@ def as_numbers(size: object, name: str = SIZE) -> tuple[int, ...]:
         return ()
     shape = getattr(size, "shape", ())
     if isinstance(shape, tuple) and len(shape) > 1:  # of the input itself
+        other = f", or {tuple(shape)} if it has no batch axis" if len(shape) == 3 else ""
         raise InputError(
             f"{name.replace('_', ' ')} {value_words(size)}: expected its shape without the batch: "
-            f"{tuple(shape[1:])}"
-            + f", or {tuple(shape)} if it has no batch axis"
-            * (len(shape) == 3)
+            f"{tuple(shape[1:])}{other}"
         )
     sizes = tuple(size) if isinstance(size, Iterable) and not isinstance(size, str) else (size,)
     if any(isinstance(n, bool) or not isinstance(n, Integral) or n < 1 for n in sizes):
@@ -243,17 +242,17 @@ def _refused(
     inputs: Mapping[str, InputForm], size: Size, network: str, fixed: bool
 ) -> NetworkError:
     """The error for inputs with open axes, or for a size that does not fit."""
-    texts = {name: _text(form.shape) for name, form in inputs.items()}
-    its = "inputs are " + "; ".join(f"{name}: {text}" for name, text in texts.items())
-    if len(texts) == 1:
-        name, text = next(iter(texts.items()))
+    shapes = {name: _text(form.shape) for name, form in inputs.items()}
+    text = "inputs are " + "; ".join(f"{name}: {shape}" for name, shape in shapes.items())
+    if len(shapes) == 1:
+        name, shape = next(iter(shapes.items()))
         _, comma, where = name.partition(", ")  # where its channels are from
-        its = f"input, {where}, is {text}" if comma else f"input is {text}"
+        text = f"input, {where}, is {shape}" if comma else f"input is {shape}"
     is_open = [form for form in inputs.values() if form.open]
     if is_open and not size:
         needs, examples = _examples(is_open)
         return NetworkError(
-            f"{network!r} needs {needs}: its {its}; for example {examples}", code="input-size"
+            f"{network!r} needs {needs}: its {text}; for example {examples}", code="input-size"
         )
     remedy = (
         f"give a number {'where it says ?' if is_open else 'of pixels or tokens'}, or the whole shape "
@@ -264,10 +263,12 @@ def _refused(
     elif fixed and not is_open:
         given = SIZE if size.images or size.length is None else LENGTH
         remedy = f"leave {arg(given)} out, or export with open sizes"
-        return NetworkError(f"{network!r} fixes its sizes: its {its}; {remedy}", code="input-size")
+        return NetworkError(f"{network!r} fixes its sizes: its {text}; {remedy}", code="input-size")
     elif size.length is not None or len({form.is_image for form in is_open}) > 1:
         remedy += f", for images, and {arg(LENGTH)} for tokens and steps alone"
-    needs = f"{network!r} needs {arg(SIZE)}: its {its}" if is_open else f"of {network!r} the {its}"
+    needs = (
+        f"{network!r} needs {arg(SIZE)}: its {text}" if is_open else f"of {network!r} the {text}"
+    )
     return NetworkError(f"{needs}; {remedy}", code="input-size")
 
 

@@ -266,8 +266,8 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
     ms = _ms(row, time, of_step, path.parent)
     stem = time.rpartition("_")[0]
     for same in (c for c in (f"{stem}_{unit}" for unit in ("s", "us")) if c in IN_MS and c != time):
-        its = IN_MS[same] * as_number(row.get(same, ""))
-        if abs(its / ms - 1.0) > SAME_TIME:
+        same_ms = IN_MS[same] * as_number(row.get(same, ""))
+        if abs(same_ms / ms - 1.0) > SAME_TIME:
             raise row.refused(
                 f"{time} is {row[time]}, but {same} {row[same]}; expected one time", time
             )

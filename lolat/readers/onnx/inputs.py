@@ -67,11 +67,10 @@ def inputs_of(
             "lolat llm",
             code="input-size",
         )
-    tokens = {dims[n][a].dim_param for n, of in axes.items() if dtypes[n].kind in "iub" for a in of}
-    forms = {
-        name: _form([dims[name][a] for a in on], dtypes[name].kind in "iub", tokens, size)
-        for name, on in axes.items()
-    }
+    is_index = {name: dtypes[name].kind in "iub" for name in axes}
+    inner = {name: [dims[name][a] for a in kept] for name, kept in axes.items()}
+    tokens = {dim.dim_param for n, shape in inner.items() if is_index[n] for dim in shape}
+    forms = {n: _form(shape, is_index[n], tokens, size) for n, shape in inner.items()}
     wanted = filled(forms, size, network, fixed=True, remarks=remarks)
     sized = {}
     for name in inputs:

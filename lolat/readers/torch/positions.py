@@ -59,8 +59,8 @@ class Positions:
             elif op == "cumsum" and found is not None:
                 found *= source.shape[named["dim"]]
             elif op == "mul" and found is not None and isinstance(other, torch.Tensor):
-                its = self.largest.get(other)
-                found = None if its is None else found * its
+                factor = self.largest.get(other)
+                found = None if factor is None else found * factor
             elif op not in _SAME:
                 found = None
         if found is not None and not result.is_floating_point():
