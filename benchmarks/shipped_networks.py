@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from lolat.graph import Graph
 from lolat.readers import open_network
 from lolat.readers.bundled import FILE
-from lolat.readers.cache import installed_version
 from lolat.readers.keras import import_keras
 from lolat.readers.torch.named import import_package
+from lolat.readers.versions import installed_version
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMM = (

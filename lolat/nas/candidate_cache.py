@@ -8,10 +8,11 @@ from typing import Any
 
 from lolat.graph import Graph
 from lolat.parameters import InputSize
-from lolat.readers.cache import Cache, keras_settings, key_of
+from lolat.readers.cache import Cache, key_of
 from lolat.readers.opened_files import Stamps
 from lolat.readers.size import as_size
 from lolat.readers.source_hashes import UnknownCodeError, facts_of, modules_of, sources_of
+from lolat.readers.versions import keras_settings
 
 
 class CandidateCache:

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from lolat.errors import MissingPackageError
 from lolat.graph import Graph
 from lolat.io.forms import unknown_network
-from lolat.readers.cache import USUAL, installed_version, keras_settings
 from lolat.readers.size import OWN_SIZE, Size, is_of_size
+from lolat.readers.versions import USUAL, installed_version, keras_settings
 from lolat.units import did_you_mean, shapes_text, shortened
 
 FILE = Path(__file__).with_name("networks.jsonl.xz")

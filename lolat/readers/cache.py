@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
-import importlib.metadata
 import io
 import json
 import os
@@ -13,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from lolat.io.paths import cache_folder
 from lolat.io.writing import write_bytes
 from lolat.readers.opened_files import Stamps, stamp
 from lolat.readers.size import AnySize, as_size
+from lolat.readers.versions import installed_version, keras_settings
 
 READERS = 75
 """Version of the readers. Raise it when they write other graphs, so that cached networks are read again."""
@@ -151,32 +151,3 @@ def _forget(folder: Path) -> None:
                 return
             total -= file.st_size
             os.remove(path)
-
-
-@cache  # else a thousand networks would open the package's metadata a thousand times
-def installed_version(package: str) -> str:
-    """The installed version of a package, which is not imported; "" if it is not installed."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-USUAL = ["channels_last", "float32", "tensorflow"]
-
-
-def keras_settings() -> list[str]:
-    """Keras' order of axes, data type of layers, and backend.
-
-    If Keras is not loaded, they come from its settings file and the environment.
-    """
-    keras: Any = sys.modules.get("keras")
-    if hasattr(keras, "config"):
-        config = keras.config
-        return [config.image_data_format(), config.dtype_policy().name, config.backend()]
-    names, found = ("image_data_format", "floatx", "backend"), USUAL
-    with contextlib.suppress(Exception):  # Keras itself reports a damaged file of settings
-        home = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")
-        own = json.loads(Path(home, "keras.json").read_bytes())
-        found = [own.get(name, usual) for name, usual in zip(names, USUAL, strict=True)]
-    return [*found[:2], os.environ.get("KERAS_BACKEND") or found[2]]
