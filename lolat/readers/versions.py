@@ -1,4 +1,4 @@
-"""What a network depends on beside its name: versions of packages, and Keras' settings."""
+"""The versions of packages, and the settings of Keras, that a network depends on."""
 
 from __future__ import annotations
 
