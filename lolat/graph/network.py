@@ -146,9 +146,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
             whole &= len(set(o.outputs)) == len(o.outputs) > 0
             ready.update(o.outputs)
             if not whole:
-                raise self._wrong(
-                    f"operation {o.name!r} reads what is not yet written, or writes twice"
-                )
+                raise self._wrong(f"operation {o.name!r} reads what is unwritten, or writes twice")
         if not (whole and ready == known and ready.issuperset(self.outputs)):
             raise self._wrong(
                 f"an input, an operation or an output is none of its {len(known)} tensors"

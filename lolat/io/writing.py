@@ -98,9 +98,7 @@ def check_inputs_stay(
     for name, path in outputs.items():
         is_renewed = renews and str(path).endswith(".json")
         if path is not None and os.path.realpath(path) in read and not is_renewed:
-            words = (
-                f"{arg(name)} {shown_path(path)}: this file is read here too; expected another name"
-            )
+            words = f"{arg(name)} {shown_path(path)}: this file is read here; expected another name"
             raise InputError(words, code="not-written", path=shown_path(path))
     given = {name: path for name, path in outputs.items() if path is not None}
     for (one, path), (other, second) in itertools.combinations(given.items(), 2):

@@ -25,8 +25,8 @@ def inference_remarks(model: Any) -> Iterator[str]:
         layer.name
         for layer in layers_of
         if any(node.arguments.kwargs.get("training") is True for node in layer._inbound_nodes)
-        and signature(layer.call).parameters["training"].default
-        is not True  # of augmentations it is
+        # The default of augmentations is True.
+        and signature(layer.call).parameters["training"].default is not True
     ]
     if acting:
         yield (
