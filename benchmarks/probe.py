@@ -39,7 +39,7 @@ def times(line: dict[str, Any]) -> np.ndarray:
 def errors(
     learned: Sequence[dict[str, Any]], asked: Sequence[dict[str, Any]]
 ) -> dict[str, np.ndarray]:
-    """Logarithms of networks' times in a line over what LEARNING others tell, by the way of telling."""
+    """Logarithms of the errors of networks' times in a line, estimated from LEARNING others, by method."""
     found: dict[str, list[np.ndarray]] = {}
     for first in range(len(learned) - LEARNING + 1):
         lines = learned[first : first + LEARNING]

@@ -83,12 +83,12 @@ class Errors:
 
     @property
     def bias(self) -> str:
-        """Their median with its sign."""
+        """The median error with its sign."""
         return f"{100 * np.median(self.off):+.1f} %"
 
     @property
     def within(self) -> str:
-        """The share of at most 10 %."""
+        """The share of errors of at most 10 %."""
         return percent(float(np.mean(np.abs(self.off) <= 0.1)), 0)
 
     @property

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from microbench import backends as backends
     from microbench import blocks as blocks
     from microbench import check as check
+    from microbench import choice as choice
     from microbench import environment as environment
     from microbench import journal as journal
     from microbench import learn as learn

@@ -23,7 +23,7 @@ from lolat.hardware.gpus import CPU
 from lolat.io import paths
 from lolat.io.progress import Progress
 from lolat.io.writing import check_file
-from lolat.microbench import backends, blocks, check, environment, learn_training, worker
+from lolat.microbench import backends, blocks, check, choice, environment, learn_training
 from lolat.microbench import journal as journals
 from lolat.microbench import learn as learn_blocks
 from lolat.parameters import check_given
@@ -68,7 +68,7 @@ def learn(
     if training:
         backends.check_trains(joined)
     if wait:
-        worker.check_installed(joined)  # before minutes are spent
+        choice.check_installed(joined)  # before minutes are spent
         learn_blocks.wait_until_calm(shown)
     journal = target.with_name(target.name + paths.JOURNAL)
     run = learn_blocks.Run(joined, device, journal, time.time(), restart, shown)
@@ -196,14 +196,14 @@ def _backend_and_output(
     if output is not None:  # before a GPU is looked for, which takes seconds
         check_file(output, "output", make_folder=True)
     if name is None:
-        backend, remark, own = worker.pick(device, options)
+        backend, remark, own = choice.pick(device, options)
     else:
         backend, remark, own = backends.join_name(name, options), "", None
     threads = backends.threads_of(backend, device)
     if remark:
         progress.note(remark)
     if own is None:  # a GPU is known by its name, which its backend tells
-        own = worker.look(backend, device) if device == "gpu" else {}
+        own = choice.look(backend, device) if device == "gpu" else {}
     here = environment.here({"threads_asked": threads}, device) | own
     if output is None:
         label = environment.label_of(device, here)

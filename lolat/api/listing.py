@@ -81,7 +81,7 @@ def _listed(name: str, path: Path, origin: str) -> ListedModel:
         if file.has_latencies:
             runs = mode_words(file) + f", on {file.product}" * file.is_cpu
             error = file.errors(file.default).get("median")
-            if carried := load(str(path)).file.of_form:
+            if carried := load(str(path)).file.other_form:
                 runs += f", as {carried.topic}"
         about = file.device, file.answers_for, runs, file.batch_sizes, error
         return ListedModel(name, str(path), origin, *about)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lolat.device.fastest import faster_precision, in_fastest, remedy_words
+from lolat.device.limits import NO_LIMITS, Limits, end_ms
 from lolat.device.predicting import predict
-from lolat.device.prediction import NO_LIMITS, Limits, Prediction, end_ms
+from lolat.device.prediction import Prediction
 from lolat.device.question import (
     LatencyQuestion,
     Question,

@@ -22,7 +22,8 @@ from lolat.units import names_in
 if TYPE_CHECKING:
     from lolat.api.model import Model
     from lolat.api.predicting import Predictions
-    from lolat.device.prediction import Limits, Prediction
+    from lolat.device.limits import Limits
+    from lolat.device.prediction import Prediction
 
 
 def fail(errors: Mapping[str, LolatError]) -> NoReturn:
@@ -102,7 +103,7 @@ def predict(
     from lolat.api.choosing import devices
     from lolat.api.predicting import exceeded, predict_all
     from lolat.api.profile_names import ALL
-    from lolat.device.prediction import Limits
+    from lolat.device.limits import Limits
     from lolat.report.prediction import summary, table_of_predictions
     from lolat.report.ranked import left_out_lines
 

@@ -297,7 +297,7 @@ def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:
         if kind == "compile" and model.file.product == UNKNOWN:  # it may be a CPU
             continue
         each = (measured_in(model, wanted.__eq__, origin) for origin in (LOCAL, SHIPPED))
-        if (its := next(filter(None, each), None)) and model.file.of_form is None:
+        if (its := next(filter(None, each), None)) and model.file.other_form is None:
             if model.asked.host_us is not None:
                 its = its.run_as(host_us=model.asked.host_us)
             yield (kind, f"{words} (as {its.profile})", its)

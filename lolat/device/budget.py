@@ -15,8 +15,9 @@ from lolat.device.attribution import AtSize
 from lolat.device.device import Device
 from lolat.device.fastest import faster_precision, in_each_precision, remedy_words
 from lolat.device.largest_batch import last_within
+from lolat.device.limits import end_ms
 from lolat.device.predicting import predict
-from lolat.device.prediction import Prediction, end_ms
+from lolat.device.prediction import Prediction
 from lolat.device.question import Question, as_whole
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, arg
 from lolat.graph import Graph
@@ -33,7 +34,7 @@ MOST_SIDE = 2048
 WIDTH_STEPS = 100  # steps from 0 to the own width: channels are rounded more coarsely
 
 
-def value_words(vary: str, value: float) -> str:
+def varied_words(vary: str, value: float) -> str:
     """The words for a width, resolution or batch: "width x0.75", "192 px", "batch 8"."""
     words = {"width": f"width x{value:g}", "resolution": f"{value:g} px"}
     return words.get(vary, f"batch {value:.0f}")
@@ -88,7 +89,7 @@ class BudgetAnswer(Result):
         """A word on the value: it stays within the time, or is predicted to, if its interval reaches
         beyond."""
         stays = "stays" if self.sure else "is predicted"
-        return f"{value_words(self.vary, self.best.value)} {stays} within {self.budget_ms:g} ms"
+        return f"{varied_words(self.vary, self.best.value)} {stays} within {self.budget_ms:g} ms"
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -223,7 +224,7 @@ def _over_budget(answer: BudgetAnswer, smallest: Candidate) -> AnswerIsNo:
     """The error if not even the smallest value stays within the budget, or fits in memory."""
     nothing = dict.fromkeys(("answer", "latency_ms", "interval_ms", "in_domain"))
     document = {**answer.to_dict(), **nothing, "warnings": [*answer.now.prediction.warnings]}
-    value = value_words(answer.vary, smallest.value)
+    value = varied_words(answer.vary, smallest.value)
     if smallest.prediction.fits is False:
         short, has = smallest.prediction.memory_bytes, smallest.prediction.available_bytes or 0
         return AnswerIsNo(
@@ -234,7 +235,7 @@ def _over_budget(answer: BudgetAnswer, smallest: Candidate) -> AnswerIsNo:
             code="no-room",
         )
     takes = end_ms(smallest.prediction, answer.sure)
-    own = value_words(answer.vary, answer.now.value)
+    own = varied_words(answer.vary, answer.now.value)
     now = f"; now, at {own}, it takes {milliseconds(end_ms(answer.now.prediction, answer.sure))}"
     host = (
         f"; the host takes that long to start the operations, whatever the {answer.vary}; "

@@ -152,7 +152,7 @@ def on_card(model: D, name: str, gpu: Gpu) -> D:
         f"{name} has {wider:.2f} times its bandwidth and {faster:.2f} times its rate, by the data sheets",
     )
     file = model.file.but(
-        name=name, device=name, predictors={Roofline.name: formula.to_dict()}, of_form=remark,
+        name=name, device=name, predictors={Roofline.name: formula.to_dict()}, other_form=remark,
         environment={n: v for n, v in model.file.recorded.items() if n != "sheet"},
         epochs=None, training=None, llm=None, before=None,
     )  # fmt: skip
@@ -413,7 +413,7 @@ def measured_in(model: D, asked: Callable[[Mode], bool], origin: str = SHIPPED) 
     card of a measured chip: that chip's, changed by the data sheets.
     """
     name = model.file.product
-    gpu = find_gpu(name) if model.file.of_form else None
+    gpu = find_gpu(name) if model.file.other_form else None
     source, files = (
         Path(model.source),
         [path for _, path, where in list_models() if where == origin],

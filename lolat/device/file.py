@@ -94,8 +94,8 @@ class DeviceFile(Hardware):
     `document`: the JSON, with the keys of a later minor version; `name`: of the model; `device`: of the
     device, in brackets how it was measured; `formulas`: those that this version knows, by name; `kernels`:
     the formula by operation, None without it; `domain`: the range of the measurements; `default`: name of
-    the default formula, "" without latencies; `of_form`: remark on the card that was measured in place of
-    this one; `estimated`: the reason why the times are estimates in the file's precision: a data sheet
+    the default formula, "" without latencies; `other_form`: remark on the card that was measured instead;
+    `estimated`: the reason why the times are estimates in the file's precision: a data sheet
     (`execution_modes`), own networks in another one (`fitting.refined`), or rows that were probably timed
     in TF32 (`fitting.from_tables`); `warnings`: the remarks that the file was made with. These are None
     without their section: `training` (`lolat.training.measured`), `epochs` of training
@@ -126,7 +126,7 @@ class DeviceFile(Hardware):
         self.noise = msgspec.convert(document.get("noise", {}), schema.Noise)
         self.domain = msgspec.convert(document.get("domain", {}), Domain)
         self.default: str = document.get("default", "")
-        self.of_form = Remark(*document["of_form"]) if "of_form" in document else None
+        self.other_form = Remark(*document["other_form"]) if "other_form" in document else None
         self.estimated: str | None = document.get("estimated")
         self.warnings: Sequence[str] = document.get("warnings", ())
         self.training, self.epochs, self.llm = map(document.get, ("training", "epochs", "llm"))
@@ -182,7 +182,7 @@ class DeviceFile(Hardware):
     @property
     def is_measured(self) -> bool:
         """True if anything was measured on the device in the precision of the file."""
-        is_by_sheet = self.of_form is not None or self.estimated is not None
+        is_by_sheet = self.other_form is not None or self.estimated is not None
         return not is_by_sheet and (self.kernels is None or bool(self.kernels.measured))
 
     @property
@@ -220,7 +220,7 @@ class DeviceFile(Hardware):
     @property
     def notes(self) -> list[str]:
         """All remarks on a device: those of data sheets, and those that its file was made with."""
-        return [*filter(None, (self.of_form, self.estimated)), *self.warnings]
+        return [*filter(None, (self.other_form, self.estimated)), *self.warnings]
 
     # ---- Other sections
 

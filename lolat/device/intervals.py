@@ -1,4 +1,4 @@
-"""Intervals of predictions: conformal, from held-out points, narrower the more operations average out.
+"""Intervals of predictions: conformal, from held-out points. Errors of more operations average out.
 
 docs/explanation/intervals.md says what they promise.
 """
@@ -206,21 +206,3 @@ def as_dict(section: msgspec.Struct) -> dict[str, Any]:
 def logarithms(ops: np.ndarray | float, low: float, high: float) -> np.ndarray:
     """Logarithms of the clipped operations, 0 in the middle of the range."""
     return np.log(np.clip(ops, low, high)) - 0.5 * math.log(low * high)
-
-
-def within_limit(
-    time: float, interval: tuple[float, float] | None, limit: float, sure: bool = False
-) -> str:
-    """The word for a limit: "yes" if the whole interval keeps it, "likely" if the time does, else
-    "unlikely" or "NO". Times and limit have one unit.
-
-    `sure`: only the whole interval counts.
-    """
-    low, high = interval or (time, math.inf)
-    if high <= limit:
-        return "yes"
-    if sure and interval is None:
-        return "not known"
-    if sure or low > limit:
-        return "NO"
-    return "likely" if time <= limit else "unlikely"

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lolat.device.prediction import Timed, end_ms, no_room_words
+from lolat.device.limits import Timed, end_ms
+from lolat.device.prediction import no_room_words
 from lolat.device.question import AUTO, Question
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph.analysis import Analysis

@@ -44,10 +44,10 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     inside = max(1.0 - extrapolation.share, 0.0) if extrapolation.known else None
     inside = inside if file.is_measured and not steps_alone else 0.0
     terms_ms = dict(zip(formula.features, terms.sum(axis=0).tolist(), strict=True))
-    about = extrapolation, file.noise, coverage, int(counts[:, COLUMNS.index("ops")].sum()), graph
-    is_checked = model.state is not None and model.state.check is not None
-    all_ms = {**terms_ms, CONSTANT: call_ms}
-    half, doubts = widened_half_width(formula, steps, *about, all_ms, is_checked)
+    half, doubts = widened_half_width(
+        formula, steps, extrapolation, file.noise, coverage, graph=graph,
+        ops=int(counts[:, COLUMNS.index("ops")].sum()), terms_ms={**terms_ms, CONSTANT: call_ms},
+        is_checked=bool(model.state and model.state.check))  # fmt: skip
     if mode.dtype == AMP:
         half, doubts = with_copies(half, doubts, file, graph, latency)
     remarks = [*graph.one_batch * (size > 1), *extrapolation.remarks, *doubts, *steps_alone]

@@ -75,7 +75,9 @@ def of_its_source(file: DeviceFile) -> tuple[str, ...]:
     gpu = file.gpu if kernels else None
     dies = gpu.dies_remark if gpu else ""
     power = gpu.power_remark(file.mode.dtype) if gpu and kernels and not kernels.measured else ""
-    remarks = filter(None, (file.loaded, *file.changes, file.of_form, file.estimated, dies, power))
+    remarks = filter(
+        None, (file.loaded, *file.changes, file.other_form, file.estimated, dies, power)
+    )
     return *remarks, *(file.warnings if file.environment.of_layers else ())
 
 

@@ -35,7 +35,7 @@ def errors_of(prediction: Prediction) -> Hashable:
     of a CPU, a host, a precision that was not timed, and in float32, where errors of GPUs differ.
     """
     file = prediction.query.model.file
-    is_timed = file.mode.half and file.estimated is None and file.of_form is None
+    is_timed = file.mode.half and file.estimated is None and file.other_form is None
     if prediction.host_bound is not False or not is_timed:
         return None
     return file.mode.fused, prediction.channels_last

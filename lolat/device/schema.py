@@ -64,9 +64,10 @@ OTHERS = 0.2
 class Noise(Struct):
     """Relative noise of the machine, for latencies and for training; None if unknown.
 
-    `floor`: of repeated times of a block; `repeatability`: standard deviation of times of the same networks
-    some minutes apart (`lolat.microbench.check`). `others`: processors that other programs used. See
-    `lolat.microbench.learn.noise_of`.
+    `floor`: of repeated times of a block; `quiet`, `busy`: times in the calmest, the busiest tenth of a run
+    over usual ones; `repeatability`: standard deviation of times of the same networks some minutes
+    apart (`lolat.microbench.check`). `probe`: times in ms of the probe's calls, by what it calls. `others`:
+    processors that other programs used. See `lolat.microbench.learn.noise_of`.
     """
 
     floor: NotNegative | None = None

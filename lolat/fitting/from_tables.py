@@ -90,7 +90,7 @@ class TimedRows:
         return len({*numbered(self.networks)})
 
     def suffices(self, which: np.ndarray) -> bool:
-        """True if the times in the mask `which`, (times,), of networks alone, are enough for a formula."""
+        """True if some networks are enough for a formula; `which`: mask of their times, (times,)."""
         chosen = [*compress(self.networks, which[len(self.operations) :])]
         return len(chosen) >= LEAST_JUDGING_NETWORKS and len({*numbered(chosen)}) >= LEAST_NETWORKS
 

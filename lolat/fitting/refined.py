@@ -192,9 +192,9 @@ def _at_level_of_training(
 def _words(off: np.ndarray, ratio: float, error: Mapping[str, float]) -> str:
     """Return what a file said of rows, `ratio` of now to then, and the error of networks left out."""
     return (
-        f"{np.exp(np.median(off)):.2f} times as long as the device's file had said; it now says "
-        f"{ratio:.2f} times as long, as few rows tell little; each network left out, "
-        f"{100 * error['median']:.1f} % off at the median"
+        f"{np.exp(np.median(off)):.2f} times as long as the device's file had said; its times are now "
+        f"{ratio:.2f} times as long, as few rows move them only in part; each network, predicted from the "
+        f"others, is {100 * error['median']:.1f} % off at the median"
     )
 
 

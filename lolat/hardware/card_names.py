@@ -131,13 +131,13 @@ def of_form(name: str, form: str) -> Gpu | None:
 
 
 def has_several_chips(name: str) -> bool:
-    """True if a card is another chip in each form, as the H100 is."""
+    """True if the SXM and PCIe forms of a card have different chips, as the H100's."""
     forms = [of_form(name, form) for form in ("SXM", "PCIe")]
     return len({None if gpu is None else gpu.multiprocessors for gpu in forms}) > 1
 
 
 def is_other_chip(gpu: Gpu | None, form: str) -> bool:
-    """True if a GPU in another form has another chip, as the H100 PCIe and SXM have.
+    """True if the card of a GPU has a different chip in another form, as the H100 PCIe and SXM.
 
     `form`: "" is unknown.
     """

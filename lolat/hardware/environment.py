@@ -66,7 +66,7 @@ class Environment(Struct, frozen=True, rename={"fitted_on": "held"}):
 
     @property
     def of_layers(self) -> bool:
-        """True for the times of the single layers of 2018."""
+        """True if the file was fitted to the single layers of Justus et al. (2018)."""
         return isinstance(self.source, Mapping)
 
     @property

@@ -139,7 +139,7 @@ def assumed_link(
             return _cluster_link(within)
         apart = fastest if machine >= MACHINE else min(fastest, FASTEST_APART_GBPS)
         return Link(NETWORK_GBPS, name=UNKNOWN_NETWORK, fastest_gbps=apart)
-    name = "a network, as no link of these devices is known"
+    name = "an assumed network, as no link of these devices is known"
     return within or Link(NETWORK_GBPS, name=name, fastest_gbps=fastest)
 
 

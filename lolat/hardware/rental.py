@@ -74,8 +74,8 @@ class Rental:
         """
         whole = [o for o in self.offers if o.devices >= devices]
         other = {"PCIe": "SXM", "SXM": "PCIe"}.get(self._form)
-        of_form = [o for o in whole if o.form != other], whole
-        held = (some for some in of_form if any(o.devices == devices for o in some))
+        candidates = [o for o in whole if o.form != other], whole
+        held = (some for some in candidates if any(o.devices == devices for o in some))
 
         def price(offer: Offer) -> tuple[float, int, bool, str]:
             instances = -(-devices // offer.devices)

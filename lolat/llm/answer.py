@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from lolat.device.intervals import normal_quantile, within_limit
+from lolat.device.intervals import normal_quantile
+from lolat.device.limits import within_limit
 from lolat.errors import AnswerIsNo
 from lolat.io.results import Result, nested
 from lolat.llm.frameworks import framework_row

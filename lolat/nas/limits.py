@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lolat.device.device import Device
-from lolat.device.prediction import end_ms
+from lolat.device.limits import end_ms
 from lolat.device.question import several
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.io.progress import Progress

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lolat.device.device import Device
-from lolat.device.prediction import end_ms
+from lolat.device.limits import end_ms
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress

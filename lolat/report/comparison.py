@@ -11,7 +11,8 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from lolat import __version__
-from lolat.device.prediction import NO_LIMITS, Limits, Prediction
+from lolat.device.limits import NO_LIMITS, Limits
+from lolat.device.prediction import Prediction
 from lolat.device.summary import known_by, not_alike
 from lolat.hardware.prices import price_list
 from lolat.parameters import COVERAGE, in_python

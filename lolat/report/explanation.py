@@ -7,8 +7,9 @@ from dataclasses import replace
 from operator import attrgetter
 
 from lolat.device.attribution import Attribution, Counterfactual, Explanation, Term
-from lolat.device.budget import BudgetAnswer, value_words
-from lolat.device.prediction import CALL, Prediction, bound_by, end_ms
+from lolat.device.budget import BudgetAnswer, varied_words
+from lolat.device.limits import end_ms
+from lolat.device.prediction import CALL, Prediction, bound_by
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.ranking import errors_of
 from lolat.graph.counts import GROUPS, MEANINGS, MEMBERS
@@ -214,18 +215,18 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
     yield f"  {best.prediction.runs_as} · {totals(best.prediction)}"
     yield from precision_lines([best.prediction])
     if larger is not None and larger.prediction.fits is False:
-        yield f"next: {value_words(answer.vary, larger.value)} does not fit into the device's memory"
+        yield f"next: {varied_words(answer.vary, larger.value)} does not fit into the device's memory"
     elif larger is not None:
         over = end_ms(larger.prediction, answer.sure) - answer.budget_ms
         takes = f"takes {latency(larger.prediction)}"
         if 0.0 < over < 0.01 * answer.budget_ms:
             more = f"{over:.1g} ms more than {budget}"
             takes = f"takes {'up to ' * answer.sure}{more}: {latency(larger.prediction)}"
-        yield f"next: {value_words(answer.vary, larger.value)} {takes}"
+        yield f"next: {varied_words(answer.vary, larger.value)} {takes}"
     else:
-        most = value_words(answer.vary, best.value)
+        most = varied_words(answer.vary, best.value)
         yield f"next: nothing, {most} is the largest that is tried, and it keeps {budget}"
-    yield f"now: {value_words(answer.vary, now.value)} takes {latency(now.prediction)}"
+    yield f"now: {varied_words(answer.vary, now.value)} takes {latency(now.prediction)}"
     yield from note_lines(answer.warnings)
 
 
@@ -237,7 +238,7 @@ def budgets_beside(answers: Mapping[str, BudgetAnswer]) -> tuple[str, ReportTabl
     order = sorted(answers, key=lambda name: -answers[name].best.value)
     first, value = answers[order[0]], attrgetter("best.value")
     alike = [name for name in order if value(answers[name]) == value(first)]
-    words = f"Largest: {', '.join(alike)}, {value_words(first.vary, first.best.value)}"
+    words = f"Largest: {', '.join(alike)}, {varied_words(first.vary, first.best.value)}"
     by_time = {
         name: Rated(p.latency_ms / n, scaled(p.interval_ms, 1.0 / n), errors_of(p))
         for name, a in answers.items()
@@ -259,7 +260,7 @@ def budgets_beside(answers: Mapping[str, BudgetAnswer]) -> tuple[str, ReportTabl
         Column("device", str, is_text=True, is_whole=True),
         Column("as it runs", lambda name: of(name).runs_as, is_text=True, page="varied"),
         Column(
-            "largest", lambda name: value_words(first.vary, answers[name].best.value), is_text=True
+            "largest", lambda name: varied_words(first.vary, answers[name].best.value), is_text=True
         ),
         Column("ms", lambda name: of(name).latency_ms, digits),
         Column(between, lambda name: of(name).interval_ms, ends_of(digits)),

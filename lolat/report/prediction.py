@@ -11,9 +11,8 @@ from typing import Any
 
 from lolat.device.domain import LARGER, NEGLIGIBLE_SHARE, SMALLER, range_of
 from lolat.device.fastest import in_better_modes, in_other_modes, precision_words
+from lolat.device.limits import NO_LIMITS, Limits
 from lolat.device.prediction import (
-    NO_LIMITS,
-    Limits,
     Prediction,
     domain_words,
     interval_words,

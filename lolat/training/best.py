@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from lolat.device.intervals import within_limit
+from lolat.device.limits import within_limit
 from lolat.training.choice import Choice
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits

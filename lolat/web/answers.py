@@ -17,7 +17,7 @@ from lolat.api.model import Model
 from lolat.api.predicting import ask
 from lolat.api.profile_names import ALL
 from lolat.device.attribution import AtSize
-from lolat.device.budget import budget, largest_within, value_words
+from lolat.device.budget import budget, largest_within, varied_words
 from lolat.device.domain import Place, range_of
 from lolat.device.fastest import in_other_modes
 from lolat.device.prediction import Prediction
@@ -175,7 +175,7 @@ def _budget(
         return replace(about, title=title, lines=[form.words(no)], remarks=remarks)
     best = answer.best.prediction.query.model
     return replace(
-        about, title=value_words(vary, answer.best.value), lines=[*budget_lines(answer)],
+        about, title=varied_words(vary, answer.best.value), lines=[*budget_lines(answer)],
         name=plain(device.key), known=device.answered_by(best), answer=answer,
     )  # fmt: skip
 

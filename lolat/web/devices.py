@@ -71,7 +71,7 @@ def known_as(key: str, model: Device) -> str:
     file = model.file
     if file.llm and not file.has_latencies:
         return plain(f"{file.product} ({file.llm['framework']})")
-    form = f" ({file.of_form.topic})" if file.of_form else ""
+    form = f" ({file.other_form.topic})" if file.other_form else ""
     words, own = plain(model.device) + form, plain(key)
     more = words.removeprefix(own)
     return more[2:-1] if more != words and more[:2] in ("", " (") else words

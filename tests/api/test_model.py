@@ -21,7 +21,7 @@ from lolat.api.model import Model
 from lolat.api.predicting import exceeded
 from lolat.api.sheets import of_sheet
 from lolat.api.table_rows import Comparison, compare_blocks
-from lolat.device.prediction import Limits
+from lolat.device.limits import Limits
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS, FEATURES

@@ -104,8 +104,8 @@ def test_the_device_and_the_backend_in_the_model_file_and_its_name(
         where = {**name, "device": device, "threads": number or 2, "threads_asked": number}
         return [], where, CALM, [], None
 
-    monkeypatch.setattr("lolat.microbench.worker.pick", pick)
-    monkeypatch.setattr("lolat.microbench.worker.look", lambda *_: name)
+    monkeypatch.setattr("lolat.microbench.choice.pick", pick)
+    monkeypatch.setattr("lolat.microbench.choice.look", lambda *_: name)
     monkeypatch.setattr("lolat.io.paths.local_folder", lambda: tmp_path)
     monkeypatch.setattr("lolat.microbench.environment.cpu_model", lambda: "EPYC")
     monkeypatch.setattr("lolat.microbench.environment.cpu_count", lambda: 2)

@@ -12,7 +12,7 @@ import pytest
 from lolat.errors import DeviceError, InputError, MissingPackageError
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
-from lolat.microbench import backends, families, worker
+from lolat.microbench import backends, choice, families
 from lolat.microbench.blocks import as_known
 from tests.microbench.fakes import FakeDevice
 
@@ -153,17 +153,17 @@ def test_on_a_cpu_the_first_that_is_installed(
     installed: set[str], gone: str, options: list[str], picked: str, remark: str
 ) -> None:
     installed -= {gone}
-    assert worker.pick("cpu", options) == (picked, remark, {})
+    assert choice.pick("cpu", options) == (picked, remark, {})
 
 
 def test_nothing_is_installed(installed: set[str]) -> None:
     installed.clear()
     with pytest.raises(MissingPackageError, match=r"pip install .*\[torch\]'"):
-        worker.pick("cpu", [])
+        choice.pick("cpu", [])
     with pytest.raises(MissingPackageError, match="jit needs tensorflow, which is not installed"):
-        worker.pick("cpu", ["jit"])
+        choice.pick("cpu", ["jit"])
     with pytest.raises(InputError, match="no backend has jit and half"):
-        worker.pick("cpu", ["jit", "half"])
+        choice.pick("cpu", ["jit", "half"])
 
 
 def test_a_gpu_is_looked_for(installed: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,19 +177,19 @@ def test_a_gpu_is_looked_for(installed: set[str], monkeypatch: pytest.MonkeyPatc
         return gpu.start(backend, device)
 
     without: tuple[str, ...] = ()
-    monkeypatch.setattr(worker, "WorkerProcess", start)
-    assert worker.pick("gpu", ["half"]) == ("torch+half", "measuring with torch", gpu.environment)
+    monkeypatch.setattr(choice, "WorkerProcess", start)
+    assert choice.pick("gpu", ["half"]) == ("torch+half", "measuring with torch", gpu.environment)
     assert gpu.workers[0].closed
     without = ("torch",)
-    assert worker.pick("gpu", []) == ("tensorflow", "", gpu.environment)
+    assert choice.pick("gpu", []) == ("tensorflow", "", gpu.environment)
     without = ("torch", "tensorflow")
     with pytest.raises(DeviceError, match="no gpu here: torch looked"):
-        worker.pick("gpu", [])
+        choice.pick("gpu", [])
 
 
 def test_a_backend_that_is_named_needs_its_packages(installed: set[str]) -> None:
-    worker.check_installed("torch+half+threads=1")
+    choice.check_installed("torch+half+threads=1")
     installed -= {"tensorflow"}
     needs = r"tensorflow backend needs tensorflow; install it with: .*\[tensorflow\]'"
     with pytest.raises(MissingPackageError, match=needs):
-        worker.check_installed("tensorflow+jit")
+        choice.check_installed("tensorflow+jit")

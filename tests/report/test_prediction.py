@@ -16,7 +16,8 @@ from lolat.api.loading import load
 from lolat.api.model import Model
 from lolat.api.predicting import Predictions, exceeded
 from lolat.device.attribution import find_block
-from lolat.device.prediction import Limits, memory_words
+from lolat.device.limits import Limits
+from lolat.device.prediction import memory_words
 from lolat.device.ranking import errors_of
 from lolat.errors import AnswerIsNo, InputError, worded
 from lolat.graph.analysis import analyze

@@ -182,7 +182,7 @@ def test_a_link_of_a_row_is_that_of_a_cost(folder: Path, gpus: int) -> None:
 @pytest.mark.parametrize(
     ("device", "gb_s", "link", "gbps"),
     [("mychip", 450, "the link of its data sheet", 2880), ("mychip", 32, "the link of its data sheet", 128),
-     ("mychip", None, "a network, as no link of these devices is known", 10),
+     ("mychip", None, "an assumed network, as no link of these devices is known", 10),
      ("H100 SXM", 448, "NVLink 4", 2880), ("H100 SXM", 200, "the link of its data sheet", 1280)],
 )  # fmt: skip
 def test_the_link_in_an_own_data_sheet_joins_a_machine(

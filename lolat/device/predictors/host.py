@@ -124,8 +124,8 @@ class Steps:
 
     `operation`: its number in the graph; `kind`: its class of work; `moves`: true if it moves bytes;
     `run_ms`: the device's time; `shares`: (features, steps) of `run_ms`; `backward`: true in the backward
-    pass; `starts_ms`: the host's time to launch it, 0 without a host. `host_half`: half width of the host's
-    times, the logarithm of its factor; `launch`: of the network.
+    pass; `starts_ms`: the host's time to launch it, 0 without a host. `host_half`: logarithm of the factor
+    by which the host's times may be off; `launch`: of the network.
     """
 
     operation: np.ndarray

@@ -1,0 +1,97 @@
+"""Limits of a time or a rate, and the word for whether a prediction keeps them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from lolat.errors import InputError, arg
+
+if TYPE_CHECKING:
+    from lolat.device.prediction import Prediction
+
+
+def within_limit(
+    time: float, interval: tuple[float, float] | None, limit: float, sure: bool = False
+) -> str:
+    """The word for a limit: "yes" if the whole interval keeps it, "likely" if the time does, else
+    "unlikely" or "NO". Times and limit have one unit.
+
+    `sure`: only the whole interval counts.
+    """
+    low, high = interval or (time, math.inf)
+    if high <= limit:
+        return "yes"
+    if sure and interval is None:
+        return "not known"
+    if sure or low > limit:
+        return "NO"
+    return "likely" if time <= limit else "unlikely"
+
+
+class Timed(Protocol):
+    """A latency in ms and its interval, None if that is not known."""
+
+    @property
+    def latency_ms(self) -> float: ...  # noqa: D102
+
+    @property
+    def interval_ms(self) -> tuple[float, float] | None: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a prediction: the longest time of a batch in ms, and the fewest samples per second.
+
+    `sure`: the upper end of the interval must keep them.
+    """
+
+    max_ms: float | None = None
+    min_samples_per_s: float | None = None
+    sure: bool = False
+
+    def __bool__(self) -> bool:
+        return self.max_ms is not None or self.min_samples_per_s is not None
+
+    @property
+    def words(self) -> str:
+        """The limits behind what keeps them: "within 33 ms", "that keeps 30 samples/s"."""
+        if self.min_samples_per_s is None:
+            return f"within {self.max_ms:g} ms"
+        within = "" if self.max_ms is None else f"{self.max_ms:g} ms and "
+        return f"that keeps {within}{self.min_samples_per_s:g} samples/s"
+
+    @property
+    def heading(self) -> str:
+        """The limits above a column: "<= 33 ms, >= 30 samples/s"; "" without one."""
+        parts = {"<= {:g} ms": self.max_ms, ">= {:g} samples/s": self.min_samples_per_s}
+        return ", ".join(words.format(limit) for words, limit in parts.items() if limit is not None)
+
+    def longest_ms(self, batch_size: int) -> float:
+        """The longest time of a batch that keeps the limits."""
+        rate = self.min_samples_per_s
+        by_rate = math.inf if rate is None else 1e3 * batch_size / rate
+        return min(by_rate, math.inf if self.max_ms is None else self.max_ms)
+
+    def kept(self, prediction: Prediction) -> str:
+        """`within_limit` of a prediction; "NO" if it does not fit."""
+        if prediction.fits is False:
+            return "NO"
+        longest = self.longest_ms(prediction.batch_size)
+        return within_limit(prediction.latency_ms, prediction.interval_ms, longest, self.sure)
+
+
+NO_LIMITS = Limits()
+
+
+def end_ms(prediction: Timed, sure: bool) -> float:
+    """The latency, or if `sure` the upper end of its interval; InputError without an interval."""
+    if not sure:
+        return prediction.latency_ms
+    if prediction.interval_ms is None:
+        raise InputError(
+            f"{arg('sure')} needs an interval, and the profile has too few points for one",
+            code="too-few-points",
+        )
+    return prediction.interval_ms[1]
