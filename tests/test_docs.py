@@ -227,15 +227,20 @@ def test_the_readme_is_one_page_with_its_questions() -> None:
 def cut(shown: list[str], printed: list[str]) -> list[str]:
     """The lines of `printed` that begin like those shown; one that ends in ... after as many commas.
 
-    A line begins with two words, or with the option behind "with". A line of three dots stands for others.
+    A line begins with two words, or with the option behind "with". A line of three dots stands for others;
+    without it the next line is that which is printed next.
     """
-    found = []
+    found: list[str] = []
+    at = -1
     for line in shown:
         if line == "...":
             found.append(line)
             continue
         first = line.split()[: 3 if " with --" in line else 2]
-        whole = next(p.rstrip() for p in printed if p.split()[: len(first)] == first)
+        is_next = found and found[-1] != "..."
+        begins = (p.split()[: len(first)] == first or is_next for p in printed[at + 1 :])
+        at += 1 + next(n for n, begin in enumerate(begins) if begin)
+        whole = printed[at].rstrip()
         parts = whole.split(", ")[: line.count(", ")]
         found.append(f"{', '.join(parts)}, ..." if line.endswith(", ...") else whole)
     return found

@@ -67,15 +67,25 @@ class Predictions(Several):
     def fastest(self) -> Prediction | None:
         """The prediction with the shortest time of a sample, of those that fit into memory.
 
-        None where precisions or launches differ, or assumed hosts decide. `filter` chooses a network or a
-        batch size before.
+        None where precisions or launches differ, or assumed hosts decide. InputError for several networks.
         """
-        return fastest_of(self.answers)
+        return fastest_of(self._of_one_network("fastest"))
 
     @property
     def cheapest(self) -> Prediction | None:
-        """The prediction with the lowest price of a sample; None without prices, or in other precisions."""
-        return cheapest_of(self.answers)
+        """The prediction with the lowest price of a sample; None without prices, or in other precisions.
+
+        InputError for several networks.
+        """
+        return cheapest_of(self._of_one_network("cheapest"))
+
+    def _of_one_network(self, what: str) -> tuple[Prediction, ...]:
+        """The answers; InputError, with the line to write instead, if they are of several networks."""
+        networks = [*dict.fromkeys(p.network for p in self.answers)]
+        if len(networks) > 1:
+            own = f"found.filter(lambda p: p.network == {plain(networks[0])!r}).{what}"
+            raise InputError(f"{what}: {len(networks)} networks; expected one, such as {own}")
+        return self.answers
 
     def words(self) -> str:
         """The number of predictions, the shortest and the longest time, and who could not answer."""

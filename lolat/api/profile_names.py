@@ -10,7 +10,14 @@ from lolat.device.file import DeviceFile, read, readable_models
 from lolat.device.lookup import find_model
 from lolat.errors import ModelFileError
 from lolat.graph.modes import EAGER
-from lolat.hardware.card_names import card_of, cards_meant, device_names, find_gpu, is_card
+from lolat.hardware.card_names import (
+    card_of,
+    cards_meant,
+    device_names,
+    find_gpu,
+    is_card,
+    without_brackets,
+)
 from lolat.hardware.gpus import Gpu
 from lolat.hardware.prices import price_list
 from lolat.io.paths import LOCAL
@@ -59,6 +66,7 @@ def full_names(name: str, launch: str | None = None) -> list[str]:
     "RTX4090", "5090") the names of its models of networks, in `launch` as of `devices`. The name of
     a GPU without one ("a100-80gb", "rtx-3080") stays: `load` makes it. ModelFileError for any other name.
     """
+    name = without_brackets(name)
     try:
         found = find_model(name, device_names)
     except ModelFileError as error:

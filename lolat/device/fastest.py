@@ -84,12 +84,15 @@ def in_other_modes(predictions: Sequence[Prediction]) -> dict[str, list[Predicti
     launches, devices = {p.launch for p in predictions}, {p.row_name for p in predictions}
     if launches - {None} != {EAGER} or len(devices) < 2:
         return {}
-    found: dict[str, list[Prediction]] = {}
-    for option, asked in OTHER_MODES.items():
-        each = found.setdefault(option, [])
-        for p in predictions:
-            with suppress(InputError):
-                each.append(_in_mode(p, asked))
+    return {option: in_mode(predictions, option) for option in OTHER_MODES}
+
+
+def in_mode(predictions: Sequence[Prediction], option: str) -> list[Prediction]:
+    """The predictions with an option of OTHER_MODES, without GPUs that cannot run so."""
+    found = []
+    for p in predictions:
+        with suppress(InputError):
+            found.append(_in_mode(p, OTHER_MODES[option]))
     return found
 
 

@@ -154,6 +154,21 @@ def ratio_half_width(one: float, other: float, are_alike: bool) -> float:
     return half
 
 
+def chance_of_less(one: float, other: float, half_width: float, coverage: float) -> float | None:
+    """The chance that `one` is the smaller of two values; None if the interval of their ratio is not known.
+
+    `half_width`: of that interval, a logarithm, with its `coverage`; log errors are taken as normal.
+    """
+    if half_width == math.inf:
+        return None
+    if not (one and other):  # prices may be zero
+        return 0.5 if one == other else float(one < other)
+    from statistics import NormalDist  # late: a tenth of the time to import LoLat
+
+    deviation = half_width / normal_quantile(coverage)
+    return NormalDist(sigma=max(deviation, 1e-12)).cdf(math.log(other / one))
+
+
 def interval_around(ms: float, half_width: float | None) -> tuple[float, float] | None:
     """The interval around a time in ms; `half_width`: a logarithm; None without one."""
     return None if half_width is None else (ms * math.exp(-half_width), ms * math.exp(half_width))

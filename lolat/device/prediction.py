@@ -23,6 +23,7 @@ from lolat.graph.blocks import BlockName
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
 from lolat.graph.memory import Memory
 from lolat.graph.modes import layout_of
+from lolat.hardware.card_names import form_and_memory
 from lolat.io.forms import title_of
 from lolat.io.results import Result
 from lolat.io.writing import check_file
@@ -203,6 +204,11 @@ class Prediction(Result):
         return self.query.model.label
 
     @property
+    def card(self) -> str:
+        """The form and memory of the GPU, "PCIe 40 GB", where the name asked for leaves them open."""
+        return form_and_memory(self.device, self.query.model.file.gpu)
+
+    @property
     def row_name(self) -> str:
         """The device beside others, in tables and sentences: of several precisions with its precision."""
         return self.query.model.row_name
@@ -251,14 +257,16 @@ class Prediction(Result):
         return None if self.available_bytes is None else self.memory_bytes <= self.available_bytes
 
     @cached_property
-    def _offered(self) -> tuple[float | None, str | None]:
-        """The price an hour of one device, and the cheapest instance whose devices hold the network."""
+    def _offered(self) -> tuple[float | None, str | None, str | None]:
+        """The price an hour of one device, the cheapest instance whose devices hold the network, and the
+        name of its card if that has another memory than the device.
+        """
         from lolat.hardware.rental import rental_of  # late: few ask
 
         file = self.query.model.file
         rental = rental_of(file, None, self.prices, step_bytes=self.memory_bytes)
         if rental is None:
-            return None, None
+            return None, None, None
         offer = rental.of_one_device()
         in_use = ", all in use" if offer.devices > 1 else ""
         gib, own = rental.rented(1, offer).memory_gib, file.gpu
@@ -267,7 +275,7 @@ class Prediction(Result):
         if offer.accelerator:
             cards = f"{offer.devices} x {offer.accelerator}{in_use}{of_gib}"
             named += f" ({plain(', '.join([*offer.places[:1], cards]))})"
-        return offer.price / offer.devices, named
+        return offer.price / offer.devices, named, offer.accelerator if of_gib else None
 
     @property
     def price_per_hour(self) -> float | None:
@@ -278,6 +286,11 @@ class Prediction(Result):
     def instance(self) -> str | None:
         """The cheapest instance of such devices; None if no price is known."""
         return self._offered[1]
+
+    @property
+    def rented_card(self) -> str | None:
+        """The card whose price that is, in the price list, if it has another memory than the device."""
+        return self._offered[2]
 
     @property
     def dollars_per_million(self) -> float | None:
@@ -309,7 +322,8 @@ class Prediction(Result):
         """The latency on the device, its interval, the part inside the measured range, a lack of memory; a
         faster precision.
         """
-        time = f"{self.title} on {plain(self.device)}: {milliseconds(self.latency_ms)}"
+        card = f" ({self.card})" if self.card else ""
+        time = f"{self.title} on {plain(self.device)}{card}: {milliseconds(self.latency_ms)}"
         interval = interval_words(self.interval_ms, self.coverage, self.latency_ms)
         no_room = "does not fit into its memory" * (self.fits is False)
         slow = self._shown().precision_lines([self])

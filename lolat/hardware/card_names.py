@@ -100,6 +100,27 @@ def cards_meant(name: str) -> list[Gpu]:
     ]
 
 
+def form_and_memory(name: str, gpu: Gpu | None) -> str:
+    """The form and memory of a GPU, such as "PCIe 40 GB", if its name leaves them open; else ""."""
+    name = without_brackets(name)
+    is_open = is_card(name) and len(cards_meant(name)) > 1
+    return _rest_of(gpu) if gpu and is_open else ""
+
+
+def _rest_of(gpu: Gpu) -> str:
+    return gpu.name.removeprefix(f"{card_of(gpu.name)} ")
+
+
+def without_brackets(name: str) -> str:
+    """The name of a GPU as tables have it, "a100 (PCIe 40 GB)", as that of a device, "a100-pcie-40gb"; any
+    other name unchanged.
+    """
+    card, bracket, rest = name.rstrip(")").partition(" (")
+    gpu = find_gpu(f"{card} {rest}") if bracket else None
+    is_named = gpu is not None and rest == _rest_of(gpu)
+    return device_name(gpu) if gpu and is_named else name
+
+
 def is_card(name: str) -> bool:
     """True if a name is that of a GPU with a data sheet and nothing more: "RTX 4090", "A100-SXM4-80GB"."""
     gpu, rest = _found(name)

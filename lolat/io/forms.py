@@ -90,8 +90,19 @@ OTHER_FILES = {
 """Endings of files of networks that no reader takes -> why, and the way to a form that one does."""
 
 
+def _by_commas(spec: str) -> NetworkError | None:
+    """The error for several networks with commas between them; None for anything else."""
+    parts = [part.strip() for part in spec.split(",")]
+    if len(parts) < 2 or not all(map(looks_like_network, parts)):
+        return None
+    words = f"{len(parts)} networks with commas between them; expected spaces: {' '.join(parts)}"
+    return NetworkError(f"{shortened(spec)}: {words}", code="unknown-network", network=spec)
+
+
 def not_a_network(spec: str, named: Iterable[str] = ()) -> NetworkError:
     """The error for a text that is no NETWORK, or whose file is missing; `named`: networks of that name."""
+    if several := _by_commas(spec):
+        return several
     shown = shortened(spec)
     if is_file(spec):
         words = f"no file {shown!r}; give the path of {EXPECTED_FILES}"
@@ -116,6 +127,8 @@ TYPING_ERROR = 0.85
 
 def unknown_network(spec: str, names: Iterable[str], listing: str) -> NetworkError:
     """The error for a name that its package does not have; `listing`: the code that lists all `names`."""
+    if several := _by_commas(spec):
+        return several
     package, _, name = spec.partition(":")
     near = {known.lower(): f"{package}:{known}" for known in names}
     bare = name.lower().rpartition("/")[2]

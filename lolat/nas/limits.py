@@ -82,7 +82,7 @@ class Limit:
     @property
     def device(self) -> str:
         """The device and its batch size in words, beside other devices."""
-        return f"{plain(self.model.name)}, batch {self.estimator.batch_size}"
+        return f"{plain(self.model.label)}, batch {self.estimator.batch_size}"
 
 
 def devices_of(model: Any) -> list[Any]:

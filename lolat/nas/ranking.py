@@ -47,9 +47,10 @@ class Ranking(Result):
     """The fastest candidates of a space, and how many have a latency and keep `max_ms`.
 
     `scored`: candidates with a latency; `within`: those within `max_ms`. `source`: what the latencies are
-    from; `device`: the model. `interval_ms`, `coverage`, `in_domain`, `host_bound`, `warnings`: those of
-    the fastest one. `memory_bytes`, `fits`: those of the slowest one that is written. `nearest`: the
-    slowest within `max_ms`, the slowest first; none if all are among `best`, or its number was given.
+    from; `device`: the name or path that was asked for; `profile`: that of the profile which answers.
+    `interval_ms`, `coverage`, `in_domain`, `host_bound`, `warnings`: those of the fastest one.
+    `memory_bytes`, `fits`: those of the slowest one that is written. `nearest`: the slowest within
+    `max_ms`, the slowest first; none if all are among `best`, or its number was given.
     """
 
     space: str
@@ -58,6 +59,7 @@ class Ranking(Result):
     predictor: str
     source: str
     device: str
+    profile: str
     max_ms: float | None
     scored: int
     within: int
@@ -166,8 +168,9 @@ def rank(
         count = of_space.grid.countable() if rows is None else len(rows)
         kept, within, fastest = _kept(latencies, rows, count, max_ms, best, shown)
         result = Ranking(
-            of_space.label, of_space.size, size, latencies.predictor, latencies.source, loaded.name, max_ms,
-            count, within, None if output is None else str(output), (), warnings=tuple(remarks),
+            of_space.label, of_space.size, size, latencies.predictor, latencies.source, loaded.label,
+            loaded.profile, max_ms, count, within, None if output is None else str(output), (),
+            warnings=tuple(remarks),
         )  # fmt: skip
         if not within and max_ms is not None:
             raise no_candidate(result, f"the fastest takes {fastest:.3g} ms", among)

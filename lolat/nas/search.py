@@ -90,7 +90,7 @@ def search(
     first, *others = map(_asked, limits)
     result = SearchResult(
         of_space.label, of_space.size, first.batch_size, first.predictor, first.source, first.device,
-        method, first.max_ms, 0, 0, (), sure, others=tuple(others),
+        first.profile, method, first.max_ms, 0, 0, (), sure, others=tuple(others),
     )  # fmt: skip
     result = _compared(result, limits, every)
     if not len(able := rows_within(limits, rows)):
@@ -107,7 +107,8 @@ def search(
 def _asked(limit: Limit) -> OtherDevice:
     """A device as the search asks it."""
     by, longest = limit.estimator, limit.max_ms if math.isfinite(limit.max_ms) else None
-    return OtherDevice(limit.model.name, by.batch_size, by.predictor, by.source, longest)
+    model = limit.model
+    return OtherDevice(model.label, model.profile, by.batch_size, by.predictor, by.source, longest)
 
 
 def _compared(result: SearchResult, limits: Sequence[Limit], rows: np.ndarray) -> SearchResult:

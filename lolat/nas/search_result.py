@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ class OtherDevice:
     """A device of a search beside the first one."""
 
     device: str
+    profile: str
     batch_size: int
     predictor: str
     source: str
@@ -33,8 +35,9 @@ class OnDevice(Answer):
     batch_size: int
 
     def column(self, name: str) -> str:
-        """The name of a column of the front's table, of this device: latency_ms_rtx-4090-amp_batch_64."""
-        return f"{name}_{'-'.join(self.device.split())}_batch_{self.batch_size}"
+        """The name of a column of the front's table, of this device: latency_ms_rtx-4090_batch_64."""
+        device = os.path.basename(self.device).removesuffix(".json")
+        return f"{name}_{'-'.join(device.split())}_batch_{self.batch_size}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +63,8 @@ class FrontCandidate(Answer):
 class SearchResult(Result):
     """The Pareto front of a space with `size` candidates, the fastest first.
 
-    `source` tells where the latencies are from, `device` is the model. `scored`, `unscored`: candidates
+    `source` tells where the latencies are from. `device` is the name or path that was asked for, `profile`
+    that of the profile which answers. `scored`, `unscored`: candidates
     with and without a score. `sure`: the upper ends of the intervals keep `max_ms`. `improving`: the last
     tenth of an evolutionary search's candidates had the best score. `within`: how many of `compared`
     candidates keep all limits by the estimator, None without a limit; of a large space they are random.
@@ -73,6 +77,7 @@ class SearchResult(Result):
     predictor: str
     source: str
     device: str
+    profile: str
     method: str
     max_ms: float | None
     scored: int

@@ -26,14 +26,14 @@ from lolat.report.ranked import (
     network_words,
 )
 from lolat.report.rows import GLOSSARY
-from lolat.report.tables import ReportTable, element, for_readers
+from lolat.report.tables import ReportTable, element, for_readers, interval_head
 from lolat.units import digits, percent, plain, plural
 
 if TYPE_CHECKING:
     from lolat.api.predicting import Predictions
 
 WORDS = {
-    f"{percent(COVERAGE)} sure of": GLOSSARY[f"{percent(COVERAGE)} sure"],
+    interval_head(COVERAGE): GLOSSARY[f"{percent(COVERAGE)} sure"],
     "measured range": GLOSSARY["measured range"]
     + " Outside it a time is extrapolated; small: the network "
     "is smaller than nearly all timed ones; large: the batch is larger.",

@@ -339,7 +339,8 @@ def alike_words(name: str, best: CostRow, rivals: Sequence[CostRow]) -> str:
         if value is None or (o.machines != 1 and o.link is not None):
             continue
         if device not in values or value < values[device].value:
-            values[device], numbers[device] = Rated(value, ends), o.devices
+            values[device] = Rated(value, ends, coverage=cost.coverage)
+            numbers[device] = o.devices
     each = {d: f"{n} x " * (n > 1) + d for d, n in numbers.items()}  # as its row
     named = {each[device]: value for device, value in values.items()}
     of = best[0].card

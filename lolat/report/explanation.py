@@ -11,7 +11,6 @@ from lolat.device.budget import BudgetAnswer, varied_words
 from lolat.device.limits import end_ms
 from lolat.device.prediction import CALL, Prediction, bound_by
 from lolat.device.predictors.roofline import Roofline
-from lolat.device.ranking import errors_of
 from lolat.graph.counts import GROUPS, MEANINGS, MEMBERS
 from lolat.report.prediction import (
     clipped,
@@ -23,9 +22,9 @@ from lolat.report.prediction import (
     room_lines,
     totals,
 )
-from lolat.report.ranked import Rated, apart_words, scaled
+from lolat.report.ranked import apart_words, rated
 from lolat.report.rows import TERMS, color_of
-from lolat.report.tables import Column, Part, ReportTable, ends_of
+from lolat.report.tables import Column, Part, ReportTable, ends_of, interval_head
 from lolat.units import digits, milliseconds, percent, plain, plural, quantity
 
 STARTED = {name for name, meaning in MEANINGS.items() if meaning.group == "ops"}
@@ -240,14 +239,14 @@ def budgets_beside(answers: Mapping[str, BudgetAnswer]) -> tuple[str, ReportTabl
     alike = [name for name in order if value(answers[name]) == value(first)]
     words = f"Largest: {', '.join(alike)}, {varied_words(first.vary, first.best.value)}"
     by_time = {
-        name: Rated(p.latency_ms / n, scaled(p.interval_ms, 1.0 / n), errors_of(p))
+        name: rated(p, 1.0 / p.batch_size)
         for name, a in answers.items()
         if a.vary == "batch" and a.next and a.next.prediction.fits is not False
-        for p, n in [(a.best.prediction, a.best.prediction.batch_size)]
+        for p in [a.best.prediction]
     }
     close = apart_words(order[0], by_time, "; ") if order[0] in by_time and not alike[1:] else ""
-    coverages = {a.best.prediction.coverage for a in answers.values()} - {None}
-    between = "".join(f"{percent(c or 0.0)} sure of" for c in coverages)
+    coverages = {a.best.prediction.coverage for a in answers.values()}
+    interval = "".join({*map(interval_head, coverages)})
 
     def next_words(answer: BudgetAnswer) -> str:
         larger = answer.next
@@ -258,12 +257,13 @@ def budgets_beside(answers: Mapping[str, BudgetAnswer]) -> tuple[str, ReportTabl
 
     columns = [
         Column("device", str, is_text=True, is_whole=True),
+        Column("card", lambda name: of(name).card, is_text=True, screen="brackets", page="below"),
         Column("as it runs", lambda name: of(name).runs_as, is_text=True, page="varied"),
         Column(
             "largest", lambda name: varied_words(first.vary, answers[name].best.value), is_text=True
         ),
         Column("ms", lambda name: of(name).latency_ms, digits),
-        Column(between, lambda name: of(name).interval_ms, ends_of(digits)),
+        Column(interval, lambda name: of(name).interval_ms, ends_of(digits)),
         Column("limited by", lambda name: next_words(answers[name]), is_text=True),
         Column("measured range", lambda name: range_words(of(name)), is_text=True),
     ]

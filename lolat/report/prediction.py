@@ -10,7 +10,7 @@ from shlex import quote
 from typing import Any
 
 from lolat.device.domain import LARGER, NEGLIGIBLE_SHARE, SMALLER, range_of
-from lolat.device.fastest import in_better_modes, in_other_modes, precision_words
+from lolat.device.fastest import in_better_modes, in_mode, in_other_modes, precision_words
 from lolat.device.limits import NO_LIMITS, Limits
 from lolat.device.prediction import (
     Prediction,
@@ -19,24 +19,25 @@ from lolat.device.prediction import (
     memory_words,
     no_room_words,
 )
-from lolat.device.ranking import by_assumed_host, cheapest, errors_of, fastest
+from lolat.device.ranking import by_assumed_host, cheapest, fastest
 from lolat.device.summary import headline, known_by, not_alike
 from lolat.graph.weights import parameters
 from lolat.hardware.prices import price_list
 from lolat.io.results import topic
 from lolat.report.ranked import (
+    MOST_NAMES,
     MOST_NOTES,
-    Rated,
     apart_words,
     assumed_hosts,
     device_words,
+    few,
     grouped_notes,
     groups_of,
     levels_words,
-    scaled,
+    rated,
 )
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, folded, marked_rows
-from lolat.report.tables import Column, Part, ReportTable, ends_of
+from lolat.report.tables import Column, Part, ReportTable, ends_of, interval_head
 from lolat.units import byte_size, digits, milliseconds, plain, plural, quantity
 
 # ---- One prediction
@@ -231,19 +232,20 @@ def table_of_predictions(
     """
     differ = not_alike(p.query.model for p in predictions)
     is_priced = _is_priced(predictions)
-    coverages = {p.coverage for p in predictions} - {None}
-    between = "".join(f"{100 * (c or 0.0):g} % sure of" for c in coverages)
+    interval = "".join({interval_head(p.coverage) for p in predictions})
 
     columns = [
         Column("network", lambda p: plain(p.query.network), is_text=True, page="varied"),
         Column("device", lambda p: plain(p.device), is_text=True, is_whole=True),
+        Column("card", lambda p: p.card, is_text=True, screen="brackets", page="below"),
         Column("as it runs", _runs_as, is_text=True, page="varied"),
         Column("batch", lambda p: p.batch_size, page="varied"),
         Column("ms", lambda p: p.latency_ms, digits),
-        Column(between, lambda p: p.interval_ms, ends_of(digits)),
+        Column(interval, lambda p: p.interval_ms, ends_of(digits)),
         Column("samples/s", lambda p: p.samples_per_s, digits),
         Column("vs. first", _versus_first([] if differ else predictions)),
         Column("$ a million", lambda p: (is_priced and p.dollars_per_million) or None, digits),
+        Column("price of", lambda p: is_priced and p.rented_card, is_text=True),
         Column(limits.heading, lambda p: limits.kept(p) if limits else None, is_text=True),
         Column("measured range", _range, is_text=True),
         Column("memory", memory_cell, is_text=True),
@@ -262,7 +264,8 @@ def table_of_predictions(
     yield from _rented(predictions if is_priced else [])
     noted = [*_noted(predictions)]
     able = [p for p in predictions if not limits or limits.kept(p) in ("yes", "likely")]
-    best = (fastest(able), cheapest(able)) if len({p.row_name for p in predictions}) > 1 else ()
+    each = [[p for p in able if p.network == of] for of in {p.network for p in able}]
+    best = [b for its in each if _compares(its) for b in (fastest(its), cheapest(its))]
     chosen = {
         one[0] for one, p in zip(noted, predictions, strict=True) if any(p is b for b in best)
     }
@@ -300,9 +303,14 @@ def _noted(
         yield f"{network}{device_words(p)}", p.warnings, p.interval_ms
 
 
+def _compares(predictions: Iterable[Prediction]) -> bool:
+    """True for several devices."""
+    return len({p.row_name for p in predictions}) > 1
+
+
 def _is_priced(predictions: Sequence[Prediction]) -> bool:
     """True for several devices, and for one if its price was asked for."""
-    return len({p.row_name for p in predictions}) > 1 or any(p.prices for p in predictions)
+    return _compares(predictions) or any(p.prices for p in predictions)
 
 
 def best_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) -> Iterator[str]:
@@ -329,7 +337,7 @@ def fastest_lines(
     predictions: Sequence[Prediction], in_modes: InModes | None = None
 ) -> Iterator[str]:
     """A sentence on the fastest of several devices for each network and batch size, one for sizes that are
-    alike; none where `fastest` is None. More on the fastest in another layout and in another
+    alike. Where assumed hosts decide, it says so. More on the fastest in another layout and in another
     launch, each if that is clearly faster.
     """
 
@@ -341,22 +349,33 @@ def fastest_lines(
     networks, sizes = ({key[n] for key in groups} for n in (0, 1))
     found = dict[tuple[str, str, str, str], dict[int, str]]()
     for key, its in groups.items():
-        if len({*map(device_words, its)}) < 2 or (own := fastest(its)) is None:
+        of = f" for {key[0]}" * (len(networks) > 1)
+        if len({*map(device_words, its)}) < 2:
             continue
-        ways = [(w, one) for w, of in others.items() if (one := fastest(of.get(key, [])))]
+        if (own := fastest(its)) is None:
+            found.setdefault(("", of, _undecided(its), ""), {})[key[1]] = ""
+            continue
+        ways = [(w, one) for w, of_way in others.items() if (one := fastest(of_way.get(key, [])))]
         better = in_better_modes(ways, lambda one: one[1].latency_ms, own.latency_ms)
         for way, first in (("", own), *better):
-            of, best = f" for {key[0]}" * (len(networks) > 1), device_words(first)
-            each = others[way][key] if way else its
-            times = {
-                device_words(p): Rated(p.latency_ms, p.interval_ms, errors_of(p)) for p in each
-            }
-            alike = apart_words(best, times, "; ")
+            best, each = device_words(first), others[way][key] if way else its
+            alike = apart_words(best, {device_words(p): rated(p) for p in each}, "; ")
             found.setdefault((way, of, best, alike), {})[key[1]] = milliseconds(first.latency_ms)
     for (way, of, best, alike), ms in found.items():
         at = f" at batch {', '.join(map(str, ms))}" * (len(sizes) > 1)
         option = way and f" with {way}"
-        yield f"Fastest{option}{at}{of}: {best}, {', '.join(ms.values())}{alike}"
+        yield f"Fastest{option}{at}{of}: {', '.join(filter(None, [best, *ms.values()]))}{alike}"
+
+
+def _undecided(predictions: Sequence[Prediction]) -> str:
+    """The words on the fastest where assumed hosts decide: which, and the fastest without hosts."""
+    bound = [device_words(p) for p in predictions if by_assumed_host(p)]
+    are = f"{few(bound, MOST_NAMES)} {'is' if len(bound) == 1 else 'are'} host-bound"
+    others = in_mode(predictions, "--launch graph")
+    if (best := fastest(others)) is None or len(others) < len(predictions):
+        return f"not decided, as {are}"
+    graph = f"{device_words(best)}, {milliseconds(best.latency_ms)}"
+    return f"not decided, as {are} (--launch graph: {graph})"
 
 
 def cheapest_lines(
@@ -416,11 +435,10 @@ def _least_dollars(way: tuple[str, Mapping[str, Prediction]]) -> float:
 
 def _cheapest_words(priced: Mapping[str, Prediction]) -> tuple[str, str, str]:
     """The cheapest of predictions with a price; its price; a clause on those too close to call."""
-    ranked = dict[str, Rated]()
-    for name, p in priced.items():
-        price = p.dollars_per_million or 0.0
-        ends = scaled(p.interval_ms, price / (p.latency_ms or 1.0))
-        ranked[name] = Rated(price, ends, errors_of(p))
+    ranked = {
+        name: rated(p, (p.dollars_per_million or 0.0) / (p.latency_ms or 1.0))
+        for name, p in priced.items()
+    }
     best = min(ranked, key=lambda name: ranked[name].value)
     device = device_words(priced[best])  # its own batch sizes share its errors
     rivals = {n: r for n, r in ranked.items() if n == best or device_words(priced[n]) != device}
@@ -429,7 +447,7 @@ def _cheapest_words(priced: Mapping[str, Prediction]) -> tuple[str, str, str]:
 
 
 def _with_one_host(best: str, priced: Mapping[str, Prediction]) -> str:
-    """A clause that hosts are assumed; "" if none is.
+    """A clause that hosts are assumed; "" if the best has none, and stays the best with another.
 
     It names the device that would be the cheapest if all had the slowest assumed host.
     """
@@ -440,10 +458,13 @@ def _with_one_host(best: str, priced: Mapping[str, Prediction]) -> str:
         return (priced[name].dollars_per_million or 0.0) * slowest / waits.get(name, slowest or 1.0)
 
     other = min(priced, key=dollars)
-    said = f", assuming different hosts (if all had the slowest of them: {other})"
-    if waits and other == best and len({p.row_name for p in priced.values()}) > 1:
-        return ", by times of assumed hosts"
-    return said * (other != best and bool(waits))
+    if not waits or (other == best and best not in waits):
+        return ""
+    how = "yours: --host-us" if other == best else f"if all had the slowest of them: {other}"
+    what = (
+        "an assumed host decides the time" if len(waits) == 1 else "assumed hosts decide the times"
+    )
+    return f"; {what} of {few([*waits], MOST_NAMES)} ({how})"
 
 
 def _rented(predictions: Sequence[Prediction]) -> Iterator[str]:

@@ -8,17 +8,18 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from lolat.device.intervals import ratio_half_width
-from lolat.device.ranking import by_assumed_host, hosts_decide
+from lolat.device.intervals import chance_of_less, ratio_half_width
+from lolat.device.ranking import by_assumed_host, errors_of, hosts_decide
 from lolat.io.results import in_one, topic
+from lolat.parameters import COVERAGE
 from lolat.units import by_text, percent, plain
 
 if TYPE_CHECKING:
     from lolat.device.prediction import Prediction
 
 MOST_NOTES, MOST_NAMES, MOST_APART, MOST_KINDS = 3, 8, 3, 3
-WIDE = 1.5
-"""A rival whose value differs by a larger factor is close by wide intervals alone."""
+SURE = (1.0 + COVERAGE) / 2
+"""The chance to be the better of two from which on they are not too close to call."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,26 @@ class Sentence:
 class Rated(NamedTuple):
     """A time or a price with its interval, None if not known.
 
-    `errors`: equal for those with errors alike, see `errors_of`; None: with those of no other.
+    `errors`: equal for those with errors alike, see `errors_of`; None: with those of no other. `coverage`:
+    of the interval.
     """
 
     value: float
     interval: tuple[float, float] | None
     errors: Hashable = None
+    coverage: float = COVERAGE
+
+    @property
+    def half_width(self) -> float:
+        """The half width of its interval, a logarithm; infinite if the interval is not known."""
+        low, high = self.interval or (0.0, 0.0)
+        return math.log(high / low) / 2 if low > 0 else math.inf
+
+
+def rated(prediction: Prediction, scale: float = 1.0) -> Rated:
+    """The time of a prediction in another unit, `scale` to a ms."""
+    ends, coverage = scaled(prediction.interval_ms, scale), prediction.coverage or COVERAGE
+    return Rated(scale * prediction.latency_ms, ends, errors_of(prediction), coverage)
 
 
 Ranked = Mapping[str, Rated]
@@ -55,38 +70,35 @@ Ranked = Mapping[str, Rated]
 
 
 def apart_words(best: str, ranked: Ranked, before: str = "") -> str:
-    """The words "too close to call against ..." on the best of a ranking, behind the words `before`, with
-    the differences of the others, the cheapest or fastest first; "" if none is that close.
+    """The words "too close to call against ..." on the best of a ranking, behind the words `before`; the
+    cheapest or fastest of the others is first. "" if none is that close.
 
-    Two are too close to call if their logarithms differ by no more than `ratio_half_width`; with an unknown
-    interval always.
+    Each has its difference from the best, and the chance that the best is the better of the two. They are
+    too close to call if neither is the better one with a chance of SURE, and if an interval is not known.
     """
 
-    def half(interval: tuple[float, float] | None) -> float:
-        return math.log(interval[1] / interval[0]) / 2 if interval and interval[0] > 0 else math.inf
-
-    def is_close(other: Rated) -> bool:
+    def chance(other: Rated) -> float | None:
         are_alike = first.errors is not None and first.errors == other.errors
-        width = ratio_half_width(half(first.interval), half(other.interval), are_alike)
-        return max(value, other.value) <= min(value, other.value) * math.exp(width)
+        width = ratio_half_width(first.half_width, other.half_width, are_alike)
+        return chance_of_less(first.value, other.value, width, first.coverage)
+
+    def words(name: str) -> str:
+        less, difference = chances[name], _difference(ranked[name].value, first.value)
+        sure = "" if less is None else f", {math.floor(100.0 * less)} % sure"
+        return f"{name} ({difference}{sure})"
 
     first = ranked[best]
-    value = first.value
-    close = {
-        name: other
-        for name, other in sorted(ranked.items(), key=lambda one: one[1].value)
-        if name != best and is_close(other)
-    }
-    others = _few([f"{n} ({_difference(o.value / value)})" for n, o in close.items()], MOST_APART)
-    is_wide = any(max(o.value, value) > WIDE * min(o.value, value) for o in close.values())
-    is_known = all(one.interval for one in (first, *close.values()))
-    because = "" if is_known else ": not all have an interval"
-    wide = ", as the intervals are wide," * (is_wide and not because)
-    return f"{before}too close to call{wide} against {others}{because}" if close else ""
+    order = sorted((name for name in ranked if name != best), key=lambda name: ranked[name].value)
+    chances = {name: chance(ranked[name]) for name in order}
+    close = [name for name, less in chances.items() if less is None or 1.0 - SURE < less < SURE]
+    because = ": not all have an interval" * any(chances[name] is None for name in close)
+    others = few([*map(words, close)], MOST_APART)
+    return f"{before}too close to call against {others}{because}" if close else ""
 
 
-def _difference(ratio: float) -> str:
-    """The difference of a value from the best one, from their ratio: `+11 %`."""
+def _difference(value: float, best: float) -> str:
+    """The difference of a value from the best one: `+11 %`."""
+    ratio = 1.0 if value == best else value / best if best else math.inf
     off = percent(abs(ratio - 1.0))
     return "the same" if off == percent(0.0) else f"{'-' if ratio < 1.0 else '+'}{off}"
 
@@ -113,9 +125,9 @@ def assumed_hosts(predictions: Sequence[Prediction]) -> str:
         if bound:
             found.setdefault(where, []).append(name)
     bound_on = "; ".join(
-        f"{_few(networks, MOST_NAMES)} on " * bool(networks)
-        + _few(names, MOST_NAMES)
-        + (f" at batch {_few([*map(str, at)], MOST_NAMES)}" if at else "")
+        f"{few(networks, MOST_NAMES)} on " * bool(networks)
+        + few(names, MOST_NAMES)
+        + (f" at batch {few([*map(str, at)], MOST_NAMES)}" if at else "")
         for (networks, at), names in found.items()
     )
     gpus = {p.row_name for p in predictions if p.host_bound is not None}
@@ -177,7 +189,7 @@ def grouped_notes(
             notes.setdefault(topic(remark), {}).setdefault(name, []).append(remark)
     names, lines = {name for name, *_ in answers}, []
     for each in notes.values():
-        whose = "" if len(each) == len(names) else f" ({_few([*each])})"
+        whose = "" if len(each) == len(names) else f" ({few([*each])})"
         alike = in_one(note for of_one in each.values() for note in of_one)
         of_first = f" (the figures of {next(iter(each))})" * (len(alike) > 1)
         lines.append(f"note{whose}: {plain(alike[0])}{of_first}")
@@ -198,7 +210,7 @@ def grouped_notes(
         yield lines[0]
     kinds = sorted([*notes][taken or 1 :], key=lambda kind: -len(notes[kind]))
     heads = dict.fromkeys(re.split("[:;(]|, so ", plain(kind))[0].strip() for kind in kinds)
-    among = re.sub(r"(\d+) more$", r"\1 other kinds", _few([*heads], MOST_KINDS, "; "))
+    among = re.sub(r"(\d+) more$", r"\1 other kinds", few([*heads], MOST_KINDS, "; "))
     yield f"{len(kinds)} more notes ({among}): --json has them, or ask about one network on one device"
 
 
@@ -206,11 +218,12 @@ def left_out_lines(left_out: Mapping[str, str], most: int | None = MOST_NOTES) -
     """The first `most` reasons why devices cannot answer, then the devices left; None: all of both."""
     reasons = by_text((plain(name), plain(why)) for name, why in left_out.items())
     for why, names in [*reasons.items()][:most]:
-        yield f"{_few(names, MOST_NAMES)}: {why}"
+        yield f"{few(names, MOST_NAMES)}: {why}"
     if most and (more := [name for names in [*reasons.values()][most:] for name in names]):
-        yield f"{_few(more, MOST_NAMES)}: no answer either (--json has why)"
+        yield f"{few(more, MOST_NAMES)}: no answer either (--json has why)"
 
 
-def _few(names: Sequence[str], most: int = 2, between: str = ", ") -> str:
+def few(names: Sequence[str], most: int = 2, between: str = ", ") -> str:
+    """The first `most` names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return between.join(names[:most]) + more

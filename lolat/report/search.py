@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from lolat.device.domain import Place, range_of
+from lolat.device.prediction import interval_words
 from lolat.nas.fewshot import SAMPLES
 from lolat.nas.limits import surely_best
 from lolat.report.prediction import memory_cell, mostly, note_lines, range_words
 from lolat.report.ranked import MOST_NOTES, grouped_notes
-from lolat.report.tables import Column, Part, ReportTable, time_columns
+from lolat.report.tables import Column, Part, ReportTable, interval_head, time_columns
 from lolat.units import between, byte_size, milliseconds, plain
 
 LISTED = 20
@@ -90,7 +91,7 @@ def _of_device(result: SearchResult, place: int) -> Iterator[Column]:
 
     each = [of(candidate) for candidate in result.front]
     coverage = each[0].coverage
-    sure = _sure_of(coverage)
+    sure = interval_head(coverage)
     head = f"latency{_on(result, place)}"
     yield from time_columns(
         head, lambda c: of(c).latency_ms, result.front, sure, lambda c: of(c).interval_ms
@@ -166,11 +167,6 @@ def _heading(result: SearchResult | Ranking) -> Iterator[str]:
     yield ""
 
 
-def _sure_of(coverage: float | None) -> str:
-    """The head of a column of intervals; empty without a coverage."""
-    return "" if coverage is None else f"{100 * coverage:g} % sure of"
-
-
 def _named(candidate: FrontCandidate | BestCandidate) -> str:
     """A candidate's text, or its choices if the text has only their numbers."""
     numbers, choices = candidate.arch.split("-"), candidate.choices
@@ -190,7 +186,7 @@ OUTSIDE: dict[tuple[Place, ...], str] = {
 def best_lines(result: Ranking) -> Iterator[Part]:
     """Lines that show the best."""
     yield from _heading(result)
-    listed, sure = result.best[:LISTED], _sure_of(result.coverage)
+    listed, sure = result.best[:LISTED], interval_head(result.coverage)
     columns = [
         *time_columns("latency", lambda c: c.latency_ms, listed, sure, lambda c: c.interval_ms),
         Column("candidate", _named, is_text=True),
@@ -204,10 +200,8 @@ def best_lines(result: Ranking) -> Iterator[Part]:
         yield ReportTable(columns, result.nearest)
         yield ""
     if result.interval_ms is not None and result.coverage is not None:
-        sure = (
-            f"{_sure_of(result.coverage)} {between(*result.interval_ms, result.best[0].latency_ms)}"
-        )
         first = milliseconds(result.best[0].latency_ms)
+        sure = interval_words(result.interval_ms, result.coverage, result.best[0].latency_ms)
         outside = OUTSIDE.get(range_of(result.in_domain, result.host_bound), "")
         yield f"the fastest: {first}, {sure}{outside}"
     if result.fits is False and result.memory_bytes is not None:

@@ -269,6 +269,11 @@ def time_columns(
     yield Column(sure, both, lambda its: between(its[0], its[1], its[2], longest), **about)
 
 
+def interval_head(coverage: float | None) -> str:
+    """The head of a column of intervals: "90 % interval"; "" without a coverage."""
+    return "" if coverage is None else f"{100 * coverage:g} % interval"
+
+
 def ends_of(form: Callable[[float], str]) -> Callable[[Sequence[float]], str]:
     """Writes the ends of an interval, each by `form`."""
     return lambda ends: " .. ".join(map(form, ends))

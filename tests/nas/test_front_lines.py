@@ -35,7 +35,7 @@ def result_of(
         )
         for n, (low, high) in enumerate(ends, 1)
     )  # fmt: skip
-    return SearchResult("space", 9, 1, "p", "s", "desk", "exhaustive", max_ms, 9, 0, front)
+    return SearchResult("space", 9, 1, "p", "s", "desk", "desk", "exhaustive", max_ms, 9, 0, front)
 
 
 def test_scores_that_differ_in_the_order_of_a_sum_are_equal() -> None:

@@ -134,8 +134,9 @@ def test_a_device_by_its_path(tmp_path: Path) -> None:
     desk, among = tmp_path / "desk.json", tmp_path / "among.csv"
     desk.write_text(json.dumps(synthetic.document()))
     among.write_text("\n".join(["arch", *some_cells(9)]))
-    best = rank(SPACE, desk, tmp_path / "x.csv", among=among, best=3).best
-    assert [c.latency_ms for c in best] == sorted(c.latency_ms for c in best)
+    found = rank(SPACE, desk, tmp_path / "x.csv", among=among, best=3)
+    assert [c.latency_ms for c in found.best] == sorted(c.latency_ms for c in found.best)
+    assert found.device == lolat.load(desk).predict(SPACE.network(SPACE.sample(1)[0])).device
 
 
 @pytest.mark.parametrize(
@@ -157,6 +158,7 @@ def test_a_ranking_tells_the_execution_mode(
     for size in (1, 64):
         ranked = rank(SPACE, model, tmp_path / "x.csv", among=among, batch_size=size)
         assert f" in {how}" in ranked.source
+        assert (ranked.device, ranked.profile) == (device, model.profile)  # as in `predict`
         network = SPACE.network(SPACE.parse(some_cells(1))[0])
         assert how in model.predict(network, size).words()
 

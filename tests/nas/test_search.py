@@ -216,10 +216,10 @@ def test_a_front_on_several_devices_keeps_each_limit(sure: bool, candidates: int
             whole[i][1].in_domain,
         )
     row = result.rows()[0]
-    assert row[f"latency_ms_{GPU.name}_batch_8"] == whole[found[0]][1].latency_ms
-    assert row[f"host_bound_{GPU.name}_batch_8"] == whole[found[0]][1].host_bound
-    assert row[f"memory_bytes_{GPU.name}_batch_8"] == whole[found[0]][1].memory_bytes
-    assert f"on {GPU.name}" in result.report()
+    assert row[f"latency_ms_{GPU.label}_batch_8"] == whole[found[0]][1].latency_ms
+    assert row[f"host_bound_{GPU.label}_batch_8"] == whole[found[0]][1].host_bound
+    assert row[f"memory_bytes_{GPU.label}_batch_8"] == whole[found[0]][1].memory_bytes
+    assert f"on {GPU.label}" in result.report()
     with pytest.raises(AnswerIsNo) as caught:
         search(SPACE, [MODEL, GPU], score, **asked | {"max_ms": [limits[0], 1e-6]})
     nearest = ends[:, 1].argmin()
@@ -391,7 +391,7 @@ def test_the_tutorial_names_the_columns_of_the_front() -> None:
     whole = vars(Answer(1.0, None, None, True, 1.0, False, 64, True, ()))
     one = FrontCandidate(**whole, arch="0-1-0", candidate=(0, 1, 0), choices=choices, score=0.5)
     found = SearchResult(
-        "space", 8, 1, "extended", "formula", "epyc-2t", "exhaustive", 2.0, 8, 0, (one,)
+        "space", 8, 1, "extended", "formula", "epyc-2t", "epyc-2t", "exhaustive", 2.0, 8, 0, (one,)
     ).rows()
     page = Path(__file__).parents[2] / "docs" / "tutorial" / "search.md"
     assert f"`{','.join(found[0])}`" in page.read_text(encoding="utf-8")

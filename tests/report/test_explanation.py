@@ -188,7 +188,7 @@ def test_devices_beside_each_other_begin_with_the_largest_answer(vary: str, limi
         low, high = answers[name].best.prediction.interval_ms or (0.0, 0.0)
         ratio = per_sample[name] / per_sample[first]
         if ratio < (high / low) ** 0.5:  # in half of its own interval
-            assert f"{name} (+{percent(ratio - 1)})" in close
+            assert f"{name} (+{percent(ratio - 1)}, " in close
         assert (name in close) <= (ratio < high / low)
 
 

@@ -117,3 +117,24 @@ def test_the_first_device_is_that_of_the_same_network() -> None:
     assert both.count("1.00x") == 4
     alone = lolat.predict(nets, ["rtx-4090"], 64)
     assert "vs. first" not in "\n".join(lines_of(table_of_predictions(alone.answers)))
+
+
+@pytest.mark.parametrize("launch", [None, "compiled"])
+def test_each_network_has_a_line_on_the_fastest_device(launch: Any) -> None:
+    """Where assumed hosts decide it says which, and the fastest of the devices asked with a graph."""
+    nets, on = ["timm:resnet18", "timm:vit_base_patch16_224"], ["rtx-4090", "h100"]
+    size = 1 if launch is None else 64
+    found = lolat.predict(nets, on, size, launch=launch)
+    lines = [x for x in told_of(found)["Fastest"] if " with " not in x]
+    assert len(lines) == len(nets)
+    for net, line in zip(nets, lines, strict=True):
+        its = found.filter(lambda p, net=net: p.network == net)
+        bound = [p.device for p in its if p.host_bound]
+        if not bound:
+            assert line.startswith(f"Fastest for {net}: {its.fastest.device}, ")
+            continue
+        alone = lolat.predict(net, on, size, launch="graph").fastest
+        are = f"{', '.join(bound)} {'are' if bound[1:] else 'is'} host-bound"
+        graph = f"(--launch graph: {alone.device}, {milliseconds(alone.latency_ms)})"
+        assert line == f"Fastest for {net}: not decided, as {are} {graph}"
+    assert any("not decided" in line for line in lines)

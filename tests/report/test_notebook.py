@@ -93,7 +93,7 @@ def test_a_frame_has_what_is_printed_and_drawn() -> None:
     on = lolat.predict("timm:resnet50", ["a100", "rtx-3090"], precision="bf16")
     assert [*on.frame()["device"]] == ["a100", "rtx-3090"]
     assert [*on.frame()["profile"]] == ["a100-fp32", "rtx-3090-amp"]
-    assert all(f">{name}<" in on._repr_html_() for name in ("a100", "rtx-3090"))
+    assert all(f">{name}<" in on._repr_html_() for name in ("a100 (PCIe 40 GB)", "rtx-3090"))
 
 
 @pytest.mark.parametrize("name", ["blocks", "a CPU"])

@@ -195,7 +195,8 @@ def test_the_cheapest_by_hosts_that_differ_says_so(lolat: Command, prices: str, 
     }
     assert with_one == {"fast": "rtx-3090", "slow": "rtx-3090"}
     assert cheapest().startswith("Cheapest: rtx-4090, ")
-    assert "assuming different hosts (if all had the slowest of them: rtx-3090)" in cheapest()
+    told = "assumed hosts decide the times of rtx-4090, rtx-3090 (if all had the slowest of them: rtx-3090)"
+    assert f"; {told}" in cheapest()
     assert "hosts" not in cheapest("--host-us", 20)
     assert "hosts" not in cheapest("--batch-size", 1024)
 
@@ -345,8 +346,8 @@ def test_each_price_of_a_million_samples(lolat: Command, prices: str, net: str) 
     most = answers[cheapest]["interval_ms"][1] / answers[cheapest]["latency_ms"]
     alike = ratio <= most or ratio * low <= 1.0 <= ratio * high
     (line,) = (x for x in lolat.done(*ask).out.splitlines() if x.startswith("Cheapest:"))
-    told = f"; too close to call against {other} (+{100 * (ratio - 1):.2g} %)"
-    assert line.endswith(told) == alike
+    told = f"; too close to call against {other} (+{100 * (ratio - 1):.2g} %, "
+    assert (told in line) == alike
 
 
 def test_a_device_whose_memory_is_not_known_is_left_out_among_several(
@@ -441,10 +442,7 @@ def test_the_best_come_first_in_their_way_and_no_assumed_network_is_a_tie(
     assert mark == "Rented, an hour: four (A100) $9.00; 4 x one (V100-32GB) $12.00"
     assert not [line for line in bests if "too close to call" in line]
     given = lolat.done(*ask, "--link-gbps", 100).out.splitlines()
-    assert any(
-        line.startswith("  too close to call, as the intervals are wide, against 4 x v100")
-        for line in given
-    )
+    assert any(line.startswith("  too close to call against 4 x v100") for line in given)
 
 
 def test_one_machine_as_cheap_as_several_is_named(lolat: Command, tmp_path: Path, net: str) -> None:

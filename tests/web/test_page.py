@@ -101,7 +101,7 @@ def test_devices_that_cannot_be_told_apart_are_told(
 ) -> None:
     with site([laptop, write("given", "twin", slower=1.02), board]) as page:
         page.get("?network=Mine&model=twin&model=laptop&model=board&batch_size=1")
-        (ms,) = re.findall(r"Fastest: laptop, ([\d.]+) ms; too close to call against twin \(\+2.0 %\)",
+        (ms,) = re.findall(r"Fastest: laptop, ([\d.]+) ms; too close to call against twin \(\+2.0 %,",
                            page.answer())  # fmt: skip
         assert f"{ms} ms" == milliseconds(
             lolat.load(laptop).predict(synthetic.network()).latency_ms

@@ -469,6 +469,7 @@ def check(page: Site, view: str, devices: list[str], texts: dict[str, str]) -> s
             beside = page.raw.partition('id="beside"')[2].partition("</section>")[0]
             beside = re.sub(r"&#34;Launch: (\w+)&#34;", r"--launch \1", beside)
             beside = beside.replace("&#34;Layout of images: channels last&#34;", "--channels-last")
+            beside = beside.replace("&#34;Host, µs an addition&#34;", "--host-us")
             verdicts = [*map(words_of, re.findall(r"<p>(Cheapest.*?)\.</p>", beside))]
             assert verdicts == [s for s in done.out.splitlines() if s.startswith("Cheapest")]
         elif done.code == 0:
