@@ -78,28 +78,25 @@ def compare(
     on_progress: OnProgress | None = None,
     **asked: Any,
 ) -> Costs | ComparedModels:
-    """Compare devices for training a network, or without a batch size for serving language models.
+    """Compare devices for training a network, or for serving language models.
 
     Training is as in `lolat cost NETWORK`: time, memory and dollars. `on`: devices as `load` takes them;
     "all" or none: every one with times and a price. `asked`: the other arguments of `Model.cost`;
     `precision`: of each device, its fastest if None or "best", with its fastest layout. `on_progress`:
     called for each device (done, all, name). Returns `Costs`, an answer for each device and batch size.
+    Without a batch size every update has 256 samples; a language model is then served.
 
     Serving is as in `lolat llm GPU,GPU CONFIG`: `asked` are the other arguments of `Model.llm`, such as
     `concurrency` or `request_rate`; `network`: one language model, a list, or a dict with their names.
     Returns `ComparedModels`, the best row of each device, and of each of several language models.
-    Raises InputError if no device can answer, and for a network without a batch size.
+    Raises InputError if no device can answer.
     """
-    from lolat.api.choosing import devices, with_a_price
     from lolat.api.profile_names import ALL
     from lolat.api.serving import serving_models
-    from lolat.hardware.rental import given_list
     from lolat.llm.compare import compare as compare_served
     from lolat.llm.names import configs_of, is_decoder
-    from lolat.training import compare as training
-    from lolat.training.question import TrainingQuestion
 
-    given, models, left_out = several(on) or (ALL,), list[Model](), dict[str, str]()
+    given, left_out = several(on) or (ALL,), dict[str, str]()
     if not all(isinstance(name, str) for name in given):
         raise InputError(
             f"{arg('on')}: expected names of devices, as lolat.models() lists them; a loaded model answers "
@@ -107,15 +104,30 @@ def compare(
             code="no-device",
         )
     _check_order(network, given)
-    names = names_in(*given)
-    if batch_size is None:
-        if not all(map(is_decoder, configs_of(network))):
-            check_names(TrainingQuestion, asked)
-            raise InputError(
-                f"{arg('batch_size')}: none; to train, expected a number; for latency ask lolat.predict"
-            )
-        able = serving_models(",".join(names), left_out=left_out).items()
+    if batch_size is None and all(map(is_decoder, configs_of(network))):
+        able = serving_models(",".join(names_in(*given)), left_out=left_out).items()
         return compare_served({n: m.llm for n, m in able}, network, left_out, **asked)
+    return train_on(network, batch_size, given, on_progress=on_progress, **asked)
+
+
+def train_on(
+    network: Any,
+    batch_size: int | str | Sequence[int | str] | None,
+    on: Sequence[str] = (),
+    *,
+    on_progress: OnProgress | None = None,
+    **asked: Any,
+) -> Costs:
+    """Compare devices for training a network or a language model; see `compare`."""
+    from lolat.api.choosing import devices, with_a_price
+    from lolat.api.profile_names import ALL
+    from lolat.api.serving import serving_models
+    from lolat.hardware.rental import given_list
+    from lolat.llm.names import is_decoder
+    from lolat.training import compare as training
+    from lolat.training.question import TrainingQuestion
+
+    names, models, left_out = names_in(*(on or (ALL,))), list[Model](), dict[str, str]()
     _check_training(network, batch_size, asked)
     if is_decoder(network):
         models = [*serving_models(",".join(names), of_any=True, left_out=left_out).values()]
@@ -142,9 +154,14 @@ def _check_training(network: Any, batch_size: Any, asked: Mapping[str, Any]) -> 
         )
     loads = [arg(n) for n in ("concurrency", "request_rate", "arrivals") if n in asked]
     if loads:
+        of = (
+            f"{arg('batch_size')} {batch_size}"
+            if batch_size
+            else "a network without a language model"
+        )
         raise InputError(
-            f"{' and '.join(loads)} {'is' if len(loads) == 1 else 'are'} for serving, {arg('batch_size')} "
-            f"{batch_size} is for training; expected one of them"
+            f"{' and '.join(loads)} {'is' if len(loads) == 1 else 'are'} for serving, {of} is for "
+            "training; expected one of them"
         )
 
 

@@ -184,7 +184,9 @@ class Model(Device):
     # ---- Training
 
     @overload
-    def cost(self, network: Any, batch_size: int | str, *args: Any, **more: Any) -> Cost: ...
+    def cost(
+        self, network: Any, batch_size: int | str | None = None, *args: Any, **more: Any
+    ) -> Cost: ...
 
     @overload
     def cost(
@@ -196,8 +198,8 @@ class Model(Device):
         """Predict time, memory and dollars of training on each number of devices in `replicas`.
 
         A decoder is its config.json, as for `llm`, with `input_size` tokens in a sequence. `batch_size`:
-        samples on each device, "auto": the fewest within 2 % of the best speed. `precision`: "best": the
-        fastest of fp32, tf32, amp, and of both layouts of images.
+        samples on each device; "auto", the default: the fewest within 2 % of the best speed. `precision`:
+        "best": the fastest of fp32, tf32, amp, and of both layouts of images.
 
         Returns a `Cost`; for several batch sizes or ways of `checkpointing` `Costs`. If no training was
         measured it is an estimate from latencies, which its warnings say. Raises ModelFileError if the

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     "lolat cost epyc-2t keras:MobileNetV2 --batch-size 64",
     "lolat cost v100-fp32 keras:ResNet50 --batch-size 64 --samples 50000 --epochs 20 --replicas 1,2,4",
     "lolat cost rtx-4090-amp timm:vit_base_patch16_224 --batch-size 64 --tune lora:16 --checkpointing full",
-    "lolat cost timm:resnet50 --batch-size auto --samples 1281167 --epochs 90",
+    "lolat cost timm:resnet50 --samples 1281167 --epochs 90",
     "lolat cost h100-vllm llama-3.1-8b --sequence-length 4096 --batch-size 2 --accumulate 8 --replicas 8 "
     "--sharding fsdp --tokens 200e6",
-    "lolat cost a100 timm:resnet50 --batch-size auto --global-batch-size 1024 --replicas 1,4,8",
+    "lolat cost a100 timm:resnet50 --global-batch-size 1024 --replicas 1,4,8",
     answers={"cost": "lolat.training.cost:Cost", "costs": "lolat.training.compare:Costs"},
 )
 @click.argument("arguments", metavar="[MODEL] NETWORK", nargs=-1, required=True)
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
         "type": common.PRECISION,
     },
     batch_size={
-        "more": "On each device; auto: the smallest within 2 % of the best speed.",
+        "more": "On each device; auto: the smallest within 2 % of the best speed. If not given, auto; of "
+        "several devices as large as updates of 256 samples need.",
         "type": common.BATCHES,
-        "required": True,
     },
     replicas={"default": (), "show_default": False},
     sure=common.SURE,
@@ -58,7 +58,7 @@ def cost(
     Exit code 3 if an iteration does not fit into the device's memory, 2 if a device of --on cannot answer.
     docs/reference/tables.md explains the columns and marks.
     """
-    from lolat.api.asking import compare
+    from lolat.api.asking import train_on
     from lolat.api.profile_names import ALL
     from lolat.llm.names import is_decoder
     from lolat.report.cost import cost_lines
@@ -69,11 +69,12 @@ def cost(
     if model is not None and (model == ALL or "," in model):
         on, model = (model, *on), None
     network = networks[0]
+    sizes: Any = batch_size or None
     if model is None:
         question["replicas"] = replicas
         with common.Show() as bar:
             on_progress = common.counting(bar, "devices") if bar.on_terminal else None
-            several = compare(network, batch_size, on, on_progress=on_progress, **question)
+            several = train_on(network, sizes, on, on_progress=on_progress, **question)
         _answer_several(several)
         return common.check_named([] if question["memory_gib"] else on, several.left_out)
     from lolat.api.serving import serving_model
@@ -85,10 +86,10 @@ def cost(
     else:
         loaded = common.open_profile(model)
     if len({*batch_size}) > 1 or len(question["checkpointing"]) > 1 or shares:
-        costs = loaded.cost(network, batch_size, **question)
+        costs = loaded.cost(network, sizes, **question)
         say_profile(model, loaded)
         return _answer_several(costs)
-    answer = loaded.cost(network, batch_size[0], **question)
+    answer = loaded.cost(network, sizes and sizes[0], **question)
     say_profile(model, loaded)
     common.warn(answer.warnings)
     if answer.fits is False:

@@ -7,6 +7,9 @@ NVLink 0.8: 232 of 300 on eight A100-SXM (nccl-tests#175); 370 of 450 on H100, "
 NCCL's maintainer, without NVLink SHARP (nccl-tests#212).
 PCI Express 0.5, through the host: 28 of 63 on eight and 35 on four RTX 5090 (nccl#1639), 20 of 31.5 on
 three A100-PCIe (nccl-tests#178). A host with slow memory reaches less.
+GeForce cards since Turing have no transfers from peer to peer (P2P) in NVIDIA's driver: all goes through
+the memory of the host. A fast one reached the 28 above; owners of eight RTX 4090 ask why theirs is so slow
+(nccl-tests#270, #307). How slow it may be is assumed (`HOST_GBPS`).
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from math import inf
 from pathlib import Path
 
 from lolat.hardware.card_names import find_gpu, form_of, of_form
@@ -23,6 +27,12 @@ from lolat.parameters import PARAMETERS
 
 NETWORK_GBPS = 10.0
 """Assumed bandwidth between machines and between unknown devices: a cloud's Ethernet."""
+GEFORCE = re.compile(r"RTX [2-5]0\d0( Ti)?")
+"""Cards without P2P by their data sheets' names."""
+WITHOUT_P2P = " without P2P"
+"""The end of the name of their link."""
+HOST_GBPS = 8 * 64.0
+"""The memory of a slow host, which GPUs without P2P share: a message is written to it and read again."""
 LATENCY_MS = 0.005  # of a message between two GPUs, or two machines over RDMA
 OWN_LINK = "the link of its data sheet"
 """The name of the link of an own data sheet."""
@@ -48,14 +58,15 @@ class Link:
     """The link of a device, which sends and receives at the same time.
 
     `gbps`: Gbit/s of a message each way, less than the label's; `latency_ms`: of a message; `name`: the
-    assumed link, None for a given one; `fastest_gbps`: upper bound of an unknown link. InputError unless
-    `gbps` is above 0 and finite.
+    assumed link, None for a given one; `fastest_gbps`, `slowest_gbps`: bounds of an unknown link that its
+    `ends` reach. InputError unless `gbps` is above 0 and finite.
     """
 
     gbps: float
     latency_ms: float = LATENCY_MS
     name: str | None = None
     fastest_gbps: float = 0.0
+    slowest_gbps: float = inf
 
     def __post_init__(self) -> None:
         PARAMETERS["link_gbps"].check(self.gbps)
@@ -63,7 +74,7 @@ class Link:
     @property
     def is_within(self) -> bool:
         """True if the link is known and inside a machine."""
-        return self.name in PEAKS or self.name == OWN_LINK
+        return (self.name or "").removesuffix(WITHOUT_P2P) in {*PEAKS, OWN_LINK}
 
     @property
     def ends(self) -> tuple[Link, Link]:
@@ -74,7 +85,8 @@ class Link:
             replace(self, gbps=self.gbps / factor, latency_ms=self.latency_ms * factor)
             for factor in (1.0 / off, off)
         )
-        return replace(fast, gbps=max(fast.gbps, self.fastest_gbps)), slow
+        fast = replace(fast, gbps=max(fast.gbps, self.fastest_gbps))
+        return fast, replace(slow, gbps=min(slow.gbps, self.slowest_gbps))
 
     def message_ms(self, size_bytes: float) -> float:
         """Time of a message: latency + bytes / bandwidth (Hockney 1994)."""
@@ -129,6 +141,10 @@ def assumed_link(
     has_nvlink = peak > PEAKS["PCIe 5.0 x16"]
     if peak:
         within = Link(8 * peak * (NVLINK_SHARE if has_nvlink else PCIE_SHARE), name=name)
+    if within and gpu and name == gpu.link and GEFORCE.fullmatch(gpu.name):
+        within = replace(
+            within, name=name + WITHOUT_P2P, slowest_gbps=HOST_GBPS / (2 * min(devices, machine))
+        )
     fastest = FASTEST_GBPS if within is None else within.gbps
     if devices > machine:
         for word, gbps, _ in _known(instance):

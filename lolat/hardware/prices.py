@@ -88,10 +88,13 @@ class Offer:
 
 @dataclass(frozen=True)
 class Prices:
-    """A price list; `prices`: its name for people, with what is left out: rows, and why; columns."""
+    """A price list; `prices`: its name for people, with what is left out: rows, and why; columns; `file`:
+    its path, None of the built-in one.
+    """
 
     prices: str
     offers: tuple[Offer, ...]
+    file: str | None = None
 
     def of_gpu(self, gpu: str) -> Prices:
         """The offers with a GPU, in any form and of any memory, or with each of several with commas.
@@ -147,7 +150,9 @@ def _read(path: str | Path) -> Prices:
         told.append(f"columns that are not read: {shortened(', '.join(unread))}")
     # Zones of a region have the same price: once is enough.
     offers = dict.fromkeys(row for row in rows if isinstance(row, Offer))
-    return Prices(f"{table.source} ({'; '.join(told)})" if told else table.source, tuple(offers))
+    return Prices(
+        f"{table.source} ({'; '.join(told)})" if told else table.source, tuple(offers), str(path)
+    )
 
 
 def _offer(row: Row, file_name: str) -> Offer | str:

@@ -40,6 +40,7 @@ from lolat.report.tables import Part, ReportTable
 from lolat.training.alternatives import faster, without_checkpointing
 from lolat.training.best import by_price, by_time, surest, verdict_on
 from lolat.training.choice import Choice, choice_words
+from lolat.training.command import command_of
 from lolat.training.compare import Costs
 from lolat.training.cost import Cost, CostRow, close_words, no_room
 from lolat.training.listing import (
@@ -310,12 +311,16 @@ def _sure_line(
         yield f"{name}{limits.words()}, sure: {words(row)}{across(sure)}"
 
 
-def _faster_words(cheapest: Choice | TrainingPrediction, other: Choice | TrainingPrediction) -> str:
-    """A clause on how much faster and dearer than the cheapest another is; "" for that one itself."""
+def _faster_words(cheapest: Choice, other: Choice) -> str:
+    """A clause on how much faster and dearer than the cheapest another is, and on its updates if they are
+    larger; "" for that one itself.
+    """
     if other == cheapest or not (cheapest.total_s and other.total_s and cheapest.dollars):
         return ""
     times, price = cheapest.total_s / other.total_s, (other.dollars or 0.0) / cheapest.dollars
-    return f"; {digits(times)} times as fast as the cheapest, for {digits(price)} times the price"
+    larger = other.in_all / cheapest.in_all
+    updates = f", with updates {digits(larger)} times as large" * (larger > 1)
+    return f"; {digits(times)} times as fast as the cheapest, for {digits(price)} times the price{updates}"
 
 
 def _choice_lines(cost: Cost) -> Iterator[str]:
@@ -326,7 +331,9 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
     for name, devices, limits in bests:
         if devices is not None:
             best = cost.option(devices)
-            more = _faster_words(cost.option(cost.cheapest), best) if cost.cheapest else ""
+            choice = Choice.of(cost, best)
+            cheapest = Choice.of(cost, cost.option(cost.cheapest)) if cost.cheapest else choice
+            more = _faster_words(cheapest, choice)
             line = _best_line(name, cost.summary(devices), (cost, best), limits) + more
             rows = [(cost, option) for option in cost.options]
             worth = by_time if name == "Fastest" else by_price
@@ -362,6 +369,8 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     yield from ("", *rented_line(table.rows), *after)
     yield from left_out_lines(costs.left_out)
     yield from noted_lines(costs)
+    if row := best_row(costs):
+        yield from (f"In detail: {command}" for command in [command_of(*row)] if command)
 
 
 def noted_lines(costs: Costs, most: float = MOST_NOTES) -> Iterator[str]:

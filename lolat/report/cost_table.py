@@ -15,7 +15,7 @@ from lolat.report.ranked import Rated, apart_words
 from lolat.report.tables import Column, Screen, ends_of
 from lolat.training.best import Worth, by_time, verdict_on
 from lolat.training.choice import Choice, choice_words, way_of
-from lolat.training.compare import WORTH, Costs
+from lolat.training.compare import USUAL_UPDATE, WORTH, Costs
 from lolat.training.cost import Cost, CostRow, close_words, is_close, would_words
 from lolat.training.listing import ranked
 from lolat.training.parallel import BY_LAYER, GATHER_SHARE, NONE
@@ -37,8 +37,6 @@ MARKS = {
 }
 """The marks of the last column."""
 NO_ROOM = "-"
-USUAL_UPDATE = 256
-"""Samples of an update in many recipes, such as that of ResNet-50 on ImageNet (Goyal et al. 2017)."""
 UNSURE = {"likely", "unlikely"}
 """The verdicts by which an interval reaches over a limit."""
 SAMPLE = {"samples": "sample", "tokens": "sequence"}
@@ -148,6 +146,7 @@ def columns(answer: Cost | Costs) -> list[Column]:
     costs = [answer] if isinstance(answer, Cost) else answer.answers
     has_memory = _has_memory(answer)
     has_batch = len({(o.batch_size, c.accumulate) for c in costs for o in c.options}) > 1
+    are_unequal = has_batch and len({Choice.of(c, o).in_all for c in costs for o in c.options}) > 1
     accumulates = len({c.accumulate for c in costs}) > 1
     is_alike = len({Choice.of(c, o).way for c in costs for o in c.options}) == 1
     # A comparison of one data set tells speeds by their times.
@@ -172,7 +171,7 @@ def columns(answer: Cost | Costs) -> list[Column]:
         Column("batch", lambda row: row[1].batch_size if has_batch else None, "{:,}".format, page="below"),
         Column("accumulate", lambda row: row[0].accumulate if accumulates else None, "x {}".format,
                page="spare", screen="brackets"),
-        Column("in all", lambda row: Choice.of(*row).in_all if has_batch else None, "{:,}".format,
+        Column("in all", lambda row: Choice.of(*row).in_all if are_unequal else None, "{:,}".format,
                page="spare"),
         Column("rented", lambda row: rented_words(*row), is_text=True, page="spare", screen="hidden"),
         Column("$/hour", one(lambda o: o.rented and o.rented.price_per_hour), _money, page="spare",
@@ -290,7 +289,16 @@ def most_line(rows: Sequence[CostRow]) -> str:
 
 
 def update_lines(listed: Sequence[CostRow]) -> Iterator[str]:
-    """A line that the updates differ in size, and the options that make them equal."""
+    """A line that the updates differ in size, and the options that make them equal, or that they are
+    equal where nobody asked for it.
+    """
+    again = listed[0][0].again if listed else None
+    if again and again.asked.batch_size is None:
+        size = f"{Choice.of(*listed[0]).in_all:,} {SAMPLE[listed[0][0].data]}s"
+        yield (
+            f"Every update has {size} (default); your recipe's: --global-batch-size N; each device's "
+            "fastest batch: --batch-size auto"
+        )
     sizes = {Choice.of(*row).in_all for row in listed}
     if len(sizes) > 1:
         ends = f"{min(sizes):,} to {max(sizes):,} {SAMPLE[listed[0][0].data]}s"

@@ -35,7 +35,7 @@ from lolat.parameters import BEST
 from lolat.training.auto_batch import NEAR_SPEED
 from lolat.training.best import best_of, smallest_update
 from lolat.training.choice import Choice, choice_words, offer_words
-from lolat.training.cost import Again, Cost, Trained, cost_on, is_close, read_question
+from lolat.training.cost import Again, Cost, Trained, cost_on, data_of, is_close, read_question
 from lolat.training.prediction import Limited, TrainingPrediction
 from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import tuned
@@ -145,6 +145,30 @@ SHARING = (1, 2, 4, 8)
 """Numbers of devices that share a global batch, if none is asked for."""
 
 
+USUAL_UPDATE = 256
+"""Samples of an update in many recipes, such as that of ResNet-50 on ImageNet (Goyal et al. 2017)."""
+MOST_UPDATE = 1024
+"""The most samples of an update that nobody asked for."""
+
+
+def with_update(asked: TrainingQuestion, trained: Trained) -> TrainingQuestion:
+    """A question to several devices with a batch size, or with an update of the same size on all.
+
+    Without a batch size the update has USUAL_UPDATE samples, or about as many that all numbers of devices
+    divide, and fewer if the data has fewer; the batch size stays None. If `global_batch_size` or
+    `accumulate` is given, or no size will do, the batch size is AUTO.
+    """
+    if asked.batch_size is not None:
+        return asked
+    each = lcm(*(as_whole(k, "replicas") for k in several(asked.replicas) or SHARING))
+    samples = data_of(trained, asked)[0]
+    most = MOST_UPDATE if samples is None else min(samples, MOST_UPDATE)
+    update = each * min(max(round(USUAL_UPDATE / each), 1), most // each)
+    if asked.global_batch_size or asked.accumulate or not update:
+        return replace(asked, batch_size=AUTO)
+    return replace(asked, global_batch_size=update)
+
+
 def _most_devices(asked: TrainingQuestion) -> int:
     """Return the largest number of devices asked for; each number may be a question of its own."""
     numbers = [as_whole(k, "replicas") for k in several(asked.replicas)]
@@ -164,7 +188,7 @@ def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
     numbers = [as_whole(k, "replicas") for k in several(asked.replicas)]
     found, refused = list[TrainingQuestion](), dict[int, str]()
     for one in each:
-        micro = 1 if one.batch_size == AUTO else as_whole(one.batch_size)
+        micro = 1 if one.batch_size in (AUTO, None) else as_whole(one.batch_size)
         for k in numbers or SHARING:
             if whole % (k * micro):
                 refused[k * micro] = f"{k} x {micro:,}" if micro > 1 else f"{k}"
@@ -172,7 +196,11 @@ def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
                 found.append(replace(one, replicas=k))
     if (numbers and refused) or not found:
         parts, parted = lcm(*refused) if numbers else min(refused), ", ".join(refused.values())
-        of = "devices x batch size" if AUTO not in [one.batch_size for one in each] else "devices"
+        of = (
+            "devices x batch size"
+            if not {AUTO, None} & {one.batch_size for one in each}
+            else "devices"
+        )
         raise InputError(
             f"{arg('global_batch_size')} {whole:,}: not a multiple of {parted} ({of}); "
             f"expected a multiple of {parts:,}, or another {arg('batch_size')}",
@@ -181,23 +209,23 @@ def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
     return found
 
 
-def _shared(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) -> Cost:
+def _shared(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion, network: Any) -> Cost:
     """Answer a question as `_of_part` does, so that it can be asked again with other arguments."""
     answer = partial(_of_part, ask)
-    return replace(answer(asked), again=Again(asked, answer))
+    return replace(answer(asked), again=Again(asked, answer, network))
 
 
 def _of_part(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) -> Cost:
     """Answer for a device's part of a global batch.
 
-    It is computed in micro-batches of the size asked for; for AUTO in the largest equal ones that fit.
-    If these hardly fit or are outside the measured range, smaller ones are taken if they cost no time.
+    It is computed in micro-batches of the size asked for; for AUTO and None in the largest equal ones that
+    fit. If these hardly fit or are outside the measured range, smaller ones are taken if they cost no time.
     """
     if asked.global_batch_size is None:
         return ask(asked)
     part = asked.global_batch_size // as_whole(asked.replicas)
     own = replace(asked, global_batch_size=None)
-    if asked.batch_size != AUTO:
+    if asked.batch_size not in (AUTO, None):
         return ask(replace(own, accumulate=part // as_whole(asked.batch_size)))
     found, micro = ask(replace(own, batch_size=part)), part
     while found.fits is False and micro > 1:  # the gradients of several micro-batches need room too
@@ -236,6 +264,7 @@ def compare(
     InputError if no device can answer, or has a price that a limit of money needs.
     """
     trained = read_question(network, asked.input_size)
+    asked = with_update(asked, trained)
     if isinstance(trained, Graph):
         for way in several(asked.checkpointing):
             tuned(trained, asked.tune, way)  # what is wrong is said once
@@ -248,7 +277,7 @@ def compare(
         is_compiled = model.file.has_latencies and model.file.mode.launch == COMPILED
         if is_alike and is_compiled and one.launch is None:
             one = replace(one, launch=EAGER)
-        return _shared(partial(_fastest, model, trained, most), one)
+        return _shared(partial(_fastest, model, trained, most), one, network)
 
     answers = list[Cost]()
     for one in _questions(asked):
@@ -271,8 +300,9 @@ def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Co
     For BEST the device answers in its fastest precision and layout of images.
     """
     trained, most = read_question(network, asked.input_size), _most_devices(asked)
+    asked = replace(asked, batch_size=AUTO) if asked.batch_size is None else asked
     ask = partial(_ask, device, trained, most)
-    answers = [_shared(ask, one) for one in _questions(asked)]
+    answers = [_shared(ask, one, network) for one in _questions(asked)]
     check_priced(answers)
     is_single = is_one(asked.batch_size) and is_one(asked.checkpointing)
     if is_single and asked.global_batch_size is None:

@@ -54,10 +54,11 @@ NEARLY = 1.1
 
 @dataclass(frozen=True)
 class Again:
-    """A question about a device and the function that answers it, to ask it again with other arguments."""
+    """A question about a device and a network as the user gave it, and the function that answers it."""
 
     asked: TrainingQuestion
     answer: Callable[[TrainingQuestion], Cost]
+    network: Any = None
 
     def ask(self, **changed: Any) -> Cost | None:
         """Answer with some arguments changed; None if the question is refused."""
@@ -274,7 +275,7 @@ def read_question(network: Any, input_size: InputSize) -> Trained:
     return TrainedDecoder(decoder, numbers[0])
 
 
-def _data(trained: Trained, asked: TrainingQuestion) -> tuple[int | None, int, float]:
+def data_of(trained: Trained, asked: TrainingQuestion) -> tuple[int | None, int, float]:
     """Return the number of samples, the tokens of one (0 if it has none), and how many of these are no
     padding.
 
@@ -322,7 +323,7 @@ def cost_on(
     largest = bool(asked.batch_size == AUTO)
     given = tuple(dict.fromkeys(as_whole(n, "replicas") for n in several(asked.replicas)))
     is_decoder = isinstance(trained, TrainedDecoder)
-    samples, length, useful = _data(trained, asked)
+    samples, length, useful = data_of(trained, asked)
     run = TrainingRun(
         batch_size=1 if largest else as_whole(asked.batch_size), samples=samples, epochs=asked.epochs,
         optimizer=asked.optimizer or (DECODER_OPTIMIZER if is_decoder else NETWORK_OPTIMIZER),

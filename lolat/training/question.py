@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class TrainingQuestion(RunAs):
     """A question about training, for one batch size and way to checkpoint or several; its parameters:
-    `lolat.parameters`.
+    `lolat.parameters`. `batch_size`: None stands for AUTO; see `lolat.training.compare.with_update`.
 
     Of several devices each answers in its fastest precision and layout if `precision` is None or BEST.
     `input_size`: at which a network is read, of a decoder the tokens of a sequence. `prices`: a price list,
@@ -28,7 +28,7 @@ class TrainingQuestion(RunAs):
     prices, impossible limits, and another word than those of `checkpointing`.
     """
 
-    batch_size: int | str | Sequence[int | str]
+    batch_size: int | str | Sequence[int | str] | None = None
     samples: int | None = None
     epochs: int = 1
     optimizer: str | None = None
