@@ -331,12 +331,14 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
                 inside = max(1e-3 * load.request_rate * stay_ms, load.concurrency)  # Little's law
                 at_once = min(inside, room, server.rule.sequences)
                 sizes = at_once, load.input_tokens, load.output_tokens
-                at_rate = 0.0 < load.request_rate <= server.largest_rate(load, section.overheads)
+                at_rate = load.request_rate > 0.0
+                most = server.largest_rate(load, section.overheads) if at_rate else 0.0
+                is_full = load.request_rate > most
                 of = server.gpu, server.deployment, sizes, parts
-                low, high, _ = interval(*of, at_rate=bool(at_rate))
+                low, high, _ = interval(*of, at_rate=at_rate, is_full=is_full)
                 ends = float(ms * low), float(ms * high)
-                if at_rate:  # as `Sizing` has it
-                    factors = server.work_factors(load, parts, load.request_rate, at_once, True)
+                if at_rate and not is_full:  # as `Sizing` has it
+                    factors = server.work_factors(load, parts, load.request_rate, at_once)
                     slowed = (server.slowed(load, section.overheads, factor) for factor in factors)
                     least, most = (times.mean_tpot_ms for times in slowed)
                     ends = min(ends[0], least), max(ends[1], most)

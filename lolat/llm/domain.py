@@ -11,7 +11,7 @@ from typing import Any
 
 from lolat.arrays import np
 from lolat.llm.decoder import DTYPES
-from lolat.llm.gpu import GPU, UNSEEN
+from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.steps import STARTS, STEP_PARTS, Deployment, each_ms, operations_of
 from lolat.units import percent
 
@@ -29,12 +29,17 @@ IN_GROUPS = 0.2
 which nothing was fitted."""
 AT_RATE = 0.17
 """The largest error of log(time per token) of requests at a rate that do not pile up: the 90 % quantile of
-rows whose language model was left out of the fit, drawn to UNSEEN as by `spread_of`. Published closed loops
+rows whose language model was left out of the fit, drawn to `UNSEEN` as by `spread_of`. Published closed loops
 are off by more."""
 TAILS = {"ttft": ((0.3, 0.3), (1.2, 2.2)), "tpot": ((0.12, 0.12), (0.12, 0.65))}
 """Errors of log(P99) below and above beside that of log(mean), without and with experts: of the same rows.
 Servers of experts are often cold in the first seconds, and their P99 is then ten times as long. No rows
 have percentiles between P90, whose error is that of the mean, and P99: it rises evenly between them."""
+UNCOMPARED = (0.25, 0.5)
+"""Least half widths, as logarithms, of (time per output token, time to the first one) where no served row
+was compared: the largest of profiles whose requests at a rate were (H100, vLLM: 0.244 and 0.484)."""
+FEWEST = 10
+"""Served rows of a bundled profile, with fewer of which its own errors say too little."""
 INSIDE = 0.95
 """The fraction of a time that must be in timed operations, as for other predictions."""
 OPERATIONS = {
@@ -81,28 +86,46 @@ def tail(ends: Sequence[float], time: str, experts: int, at: int) -> tuple[float
     return math.exp(-below), math.exp(above)
 
 
+def half_widths(
+    section: ServingSection, kind: str, at_rate: bool = False, is_full: bool = False
+) -> tuple[float, float]:
+    """Return half widths, as logarithms, of (time per output token, time to the first one).
+
+    One rule: less evidence is never a narrower interval. The half widths are those of a profile's held-out
+    rows (`spread`) if these are FEWEST or some are the user's own, and of a `kind` of decoder ("dense",
+    "experts"); for requests at a rate if own rows are such. Else they are UNCOMPARED at least, but AT_RATE
+    for the time per output token of a framework that was compared at rates. `is_full`: the requests at the
+    rate pile up, which none of the compared ones did.
+    """
+    own_rate = any(row.request_rate for row in section.own)
+    is_known = section.served >= FEWEST or bool(section.own)
+    is_known &= not section.kinds or kind in section.kinds
+    token, prompt = section.spread
+    if not is_known or (at_rate and not own_rate):
+        token, prompt = max(token, UNCOMPARED[0]), max(prompt, UNCOMPARED[1])
+    if is_known and at_rate and not is_full and (section.server.is_rate_checked or own_rate):
+        token = AT_RATE
+        if own_rate:  # they narrow the interval at a rate as that of all rows
+            own, before = section.spread[0], section.before
+            token = min(own, AT_RATE * (own / before.spread[0] if before else 1.0))
+    return token, prompt
+
+
 def interval(
     gpu: GPU, deployment: Deployment, sizes: Sequence[float], parts: np.ndarray,
-    computed: float | None = None, at_rate: bool = False,
+    computed: float | None = None, at_rate: bool = False, is_full: bool = False,
 ) -> tuple[float, float, list[str]]:  # fmt: skip
     """Return factors of a time's lower and upper end, and why it is not in the domain, in words.
 
     The time is that per output token, or to the first one, before which a fraction of the prompt is
     `computed`: a cached prompt is off as tokens are. `parts`: (STEP_PARTS + STARTS,) of the time. `sizes`:
-    requests at once, tokens of a prompt, tokens of an answer. `at_rate`: the requests arrive at a rate, and
-    do not pile up.
+    requests at once, tokens of a prompt, tokens of an answer. `at_rate`, `is_full`: as in `half_widths`.
     """
     section, first, unseen = gpu.section, computed is not None, is_unseen(gpu, deployment)
     ms = parts * each_ms(section.overheads)
     shares = dict(zip((*STEP_PARTS, *STARTS), ms / ms.sum(), strict=True))
-    token, prompt = map(max, section.spread, UNSEEN if unseen else (0.0, 0.0))
+    token, prompt = half_widths(section, deployment.decoder.kind, at_rate, is_full or first)
     off: Any = token + (computed or 0.0) * (prompt - token)
-    if at_rate and not first and section.served and not unseen:
-        # Own rows at a rate narrow the interval at a rate as that of all rows.
-        before = section.before if any(row.request_rate for row in section.own) else None
-        at = AT_RATE * (token / before.spread[0] if before else 1.0)
-        # A framework whose times at a rate nobody compared is no surer than the one that was.
-        off = min(token, at) if section.server.is_rate_checked else max(token, at)
     operations, dtypes = _untimed(gpu, deployment, first), unfitted(gpu, deployment)
     untimed, quantizing = (sum(shares[name] for name in some) for some in (operations, dtypes))
     off = np.hypot(off, UNTIMED * untimed) if section.is_timed else max(off, UNTIMED)

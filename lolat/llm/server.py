@@ -193,20 +193,20 @@ class Server:
         )  # fmt: skip
 
     def work_factors(
-        self, load: Load, step: np.ndarray, rate: float, at_once: float, at_rate: bool = False
+        self, load: Load, step: np.ndarray, rate: float, at_once: float, is_full: bool = False
     ) -> tuple[float, float]:
         """Return factors of the lower and upper end of the time that a server takes for all of its work.
 
         They are between those of an output token and of a prompt, by the fraction of the time that prompts
         take at `rate` requests a second. `step`: (STEP_PARTS + STARTS,) of a step; `at_once`: requests;
-        `at_rate`: as in `interval`.
+        `is_full`: as in `half_widths`.
         """
         new, gpu = load.new_tokens, self.gpu
         prompt = self.prompt_parts(new, load.input_tokens - new)
         share = min(1e-3 * rate * float(prompt @ each_ms(gpu.section.overheads)), 1.0)
         of = gpu, self.deployment, (at_once, load.input_tokens, load.output_tokens)
-        token = interval(*of, step, None, at_rate)
-        first = interval(*of, prompt, new / load.input_tokens)
+        token = interval(*of, step, None, at_rate=True, is_full=is_full)
+        first = interval(*of, prompt, new / load.input_tokens, at_rate=True, is_full=is_full)
         low, high = (
             (1.0 - share) * a + share * b for a, b in zip(token[:2], first[:2], strict=True)
         )

@@ -375,8 +375,7 @@ class Sizing:
         concurrency = row.concurrency if rate is None else times.concurrency * groups
         held = self._memory_gib(load, min(concurrency / groups, self.fit))
         memory = held if rate else row.memory_gib
-        at_rate = rate is not None and not is_saturated
-        return self._percentiles(load, times, prompt, at_rate) | {
+        return self._percentiles(load, times, prompt, is_saturated) | {
             "concurrency": concurrency, "ttft_ms": ttft, "tpot_ms": tpot, "memory_gib": memory,
             "prefill_ms": float(prompt @ each_ms(section.overheads)), "decode_ms": float(step.sum()),
             "tokens_per_s": speed, "tokens_per_s_user": 1e3 / tpot, "tokens_per_s_gpu": speed / row.gpus,
@@ -396,7 +395,7 @@ class Sizing:
             return {}
         most = self.largest_rate * row.replicas
         at_once = self.server.most_running(load)
-        low, high = self.server.work_factors(load, step, most / row.groups, at_once)
+        low, high = self.server.work_factors(load, step, most / row.groups, at_once, True)
         ends = self._widened(most, (most / high, most / low))
         return {
             "largest_rate": most, "largest_rate_interval": ends, "saturated": rate > most,
@@ -411,7 +410,7 @@ class Sizing:
         if load not in self.slowed:
             overheads, server = self.gpu.section.overheads, self.server
             factors = self._widened(
-                1.0, server.work_factors(load, step, load.request_rate, at_once, True)
+                1.0, server.work_factors(load, step, load.request_rate, at_once)
             )
             slowed = (server.slowed(load, overheads, factor) for factor in factors)
             self.slowed[load] = [times.by_name(self.percentiles) for times in slowed]
@@ -454,16 +453,18 @@ class Sizing:
         return price, name, held_replicas, gpus
 
     def _percentiles(
-        self, load: Load, times: RequestTimes, prompt: np.ndarray, at_rate: bool
+        self, load: Load, times: RequestTimes, prompt: np.ndarray, is_full: bool
     ) -> dict[str, Any]:
         """Return the percentiles of a row, and the intervals of these and of the means."""
         at_once = min(times.concurrency, self.server.rule.sequences, self.fit)
+        at_rate = load.request_rate > 0.0
         sizes = at_once, load.input_tokens, load.output_tokens
         ms, experts = times.by_name(self.percentiles), self.deployment.decoder.experts
         ends, why = dict[str, tuple[float, float]](), list[str]()
         computed = 1.0 - min(load.cached_tokens / load.input_tokens, 1.0)
         for time, parts, part in (("tpot", times.step, None), ("ttft", prompt, computed)):
-            low, high, reasons = interval(self.gpu, self.deployment, sizes, parts, part, at_rate)
+            of = self.gpu, self.deployment, sizes, parts, part
+            low, high, reasons = interval(*of, at_rate=at_rate, is_full=is_full)
             ends[time] = ms[time] * low, ms[time] * high
             why += reasons
         after = (ms["e2e"] - ms["ttft"]) / ms["tpot"]  # tokens behind the first one
@@ -474,7 +475,7 @@ class Sizing:
             factors = tail([end / ms[time] for end in ends[time]], time, experts, int(at))
             ends[name] = ms[name] * factors[0], ms[name] * factors[1]
         ends = {name: self._widened(ms[name], both) for name, both in ends.items()}
-        if at_rate:
+        if at_rate and not is_full:
             least, most = self._if_slower(load, times.step, at_once)
             ends = {n: (min(a, least[n]), max(b, most[n])) for n, (a, b) in ends.items()}
         tpot, ttft = ends.pop("tpot"), ends.pop("ttft")
