@@ -26,6 +26,8 @@ def milliseconds(value: float, longest: float = 0.0) -> str:
     """A time given in ms: 0.0123 ms, 2.91 ms, 291 ms, 2910 ms; from ten seconds on as of `duration`, and in
     seconds beside a `longest` one of them.
     """
+    if value == math.inf:
+        return "unbounded"
     if value < LONGEST_MS:
         return f"{digits(value / 1e3)} s" if longest >= LONGEST_MS else f"{digits(value)} ms"
     return duration(value / 1e3)
@@ -38,7 +40,8 @@ def between(low: float, high: float, value: float, longest: float = 0.0) -> str:
     if value >= LONGEST_SECONDS_MS:
         return f"{milliseconds(low)} .. {milliseconds(high)}"
     factor = 1.0 if max(value, longest) < LONGEST_MS else 1e-3
-    return f"{digits(factor * low)} .. {digits(factor * high)}"
+    upper = milliseconds(high) if high == math.inf else digits(factor * high)
+    return f"{digits(factor * low)} .. {upper}"
 
 
 def quantity(value: float, unit: str = "") -> str:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
+from lolat.errors import LolatError
 from lolat.io.forms import looks_like_network
 from lolat.parameters import PARAMETERS, SIZE
 from lolat.units import as_amount, as_number
@@ -58,6 +59,17 @@ ALIKE = 0.7
 """Two names are a typing error apart from this ratio of `difflib` on: --width is not --wait."""
 
 
+def _missing_of_llm(given: str) -> str:
+    """The words for a `lolat llm` with one argument: a GPU, or a language model, is not there."""
+    from lolat.llm.names import find_decoders
+
+    try:
+        find_decoders(given)
+    except LolatError:
+        return f"name a language model behind the GPU, such as lolat llm {given} qwen3-32b"
+    return f"{given} is a language model: name a GPU before it, or all: lolat llm all {given}"
+
+
 def options_of(context: click.Context | None) -> set[str]:
     """The options of the command that a context is of."""
     return {option for p in context.command.params for option in p.opts} if context else set()
@@ -71,6 +83,13 @@ def usage_words(error: click.UsageError) -> str:
     first = str(context.params.get("model", "")) if context else ""
     if isinstance(error, click.MissingParameter) and looks_like_network(first):
         return f"{words}: {first} looks like a network, and the device comes before it"
+    if (
+        isinstance(error, click.MissingParameter)
+        and context
+        and context.info_name == "llm"
+        and first
+    ):
+        return _missing_of_llm(first)
     if isinstance(error, click.MissingParameter) and error.param and error.param.name == "max_ms":
         return f"{words}, for example --max-ms 33"
     if "unexpected extra argument" in words and context and context.info_name in OF_ONE_NETWORK:

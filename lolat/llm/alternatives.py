@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CHEAPER = 0.9
 """Another data type is offered if it costs less than this fraction."""
+SURER = 0.1
+"""At the price of the best row another data type is offered if it is surer by this probability."""
 NEARLY = math.log(1.25)
 """Rows that miss a limit by more are not told, however large their error."""
 
@@ -63,33 +65,38 @@ def surely_row(
 
 def in_other_dtypes(
     sizing: Sizing, bests: Sequence[ServingConfig], surer: Sequence[ServingConfig]
-) -> tuple[list[ServingConfig], list[ServingConfig]]:
-    """Return the best rows at rates in other data types of the weights that cost less than CHEAPER times
-    `bests`, and those that surely keep the limits for less than CHEAPER times `surer`.
+) -> tuple[list[ServingConfig], ...]:
+    """Return three lists of rows at rates in other data types of the weights: the best ones that cost less
+    than CHEAPER times `bests`; those that surely keep the limits for less than CHEAPER times `surer`; those
+    that cost no more than `bests`, not so much less, and keep the limits more surely, by SURER.
 
     `bests` and `surer` have at most one row of each rate. Those of a rate are ordered by their price.
     """
     if not sizing.asked.request_rate or not bests:
-        return [], []
+        return [], [], []
     every = [(row, False) for row in bests] + [(row, True) for row in surer]
+    found = [dict[tuple[float | None, str], ServingConfig]() for _ in range(3)]
 
-    def cheapest(each: list[Sizing]) -> list[ServingConfig | None]:
-        return [
-            _cheapest(each, sizing.load_of(row), _cheaper(row), surely=surely)
-            for row, surely in every
-        ]
+    def ask(each: list[Sizing]) -> list[tuple[int, ServingConfig]]:
+        told = list[tuple[int, ServingConfig]]()
+        for row, surely in every:
+            one = _cheapest(each, sizing.load_of(row), row, surely=surely) or row
+            if _cost(one) < CHEAPER * _cost(row):
+                told.append((int(surely), one))
+            elif not surely and (one.chance or 0.0) >= (row.chance or 0.0) + SURER:
+                here = next(of for of in each if of.deployment.split == one.split)
+                told.append((2, here.with_headroom(one)))
+        return told
 
-    found: dict[bool, dict[tuple[float | None, str], ServingConfig]] = {False: {}, True: {}}
-    for of_type in _in_each_dtype(sizing, cheapest):
-        for (row, surely), one in zip(every, of_type, strict=True):
-            if one and _cost(one) < CHEAPER * _cost(row):
-                # fp8 may become fp8_block, so that a type occurs twice.
-                found[surely][one.request_rate, one.dtype] = one
-    likely, sure = (
+    for of_type in _in_each_dtype(sizing, ask):
+        for place, one in of_type:
+            found[place][one.request_rate, one.dtype] = (
+                one  # fp8 may become fp8_block: a type twice
+            )
+    return tuple(
         sorted(rows.values(), key=lambda row: (row.request_rate or 0.0, _cost(row), row.dtype))
-        for rows in found.values()
+        for rows in found
     )
-    return likely, sure
 
 
 def enough_in_other_dtype(sizing: Sizing) -> ServingConfig | None:
@@ -113,14 +120,6 @@ def _in_each_dtype(sizing: Sizing, ask: Callable[[list[Sizing]], T]) -> Iterator
             several = deployments_of(sizing.gpu.section, decoder, other)
             if several[0].called != sizing.deployment.called:
                 yield ask([replace(sizing, deployment=one, asked=other) for one in several])
-
-
-def _cheaper(row: ServingConfig) -> ServingConfig:
-    """Return a row with a price that is CHEAPER times its own."""
-    hour, million = row.dollars_per_hour, row.dollars_per_million
-    if not hour or million is None:
-        return row
-    return replace(row, dollars_per_hour=CHEAPER * hour, dollars_per_million=CHEAPER * million)
 
 
 def _cost(row: ServingConfig) -> float:

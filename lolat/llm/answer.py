@@ -33,8 +33,12 @@ HEADROOM = ("headroom_rate", "headroom")
 """Attributes of the chosen row that an answer has in JSON."""
 LEAST_WAIT = 0.001
 """Least share of a token's time in waiting for memory that is reported."""
+UNBOUNDED = 10.0
+"""The factor to its limit that a time without an upper end counts as."""
 VERDICTS = ("yes", "likely", "not known", "unlikely", "no")
 """The words on a limit, the best first."""
+UNSURE = ("likely", "unlikely")
+"""The verdicts that are told with their chance."""
 RATE = "rate"
 """The name of the rate, beside those of times with a limit."""
 SPLIT = ("tensor_parallel", "expert_parallel", "attention_data_parallel")
@@ -62,18 +66,21 @@ class ServingConfig(Result):
     if each GPU has room for them, under a rate for the weights. `largest_concurrency`: the most requests
     that fit; 0 if the weights do not: then there are no times. `e2e_ms`: time of a whole request.
     `breakdown`: ms of an output token by part. `intervals_ms`: intervals of further times, by name, as
-    "ttft_p90". `percentiles_ms`: times of the percentile that was asked for. `saturated`: True if more
-    requests arrive than the `largest_rate` a second that do not pile up; `largest_rate_interval`: its ends;
-    `utilization`: the rate as a fraction of it. `backlog_rate`: the requests a second that are served once
-    they have piled up. `headroom_rate`: the most requests a second at which the best row of a rate keeps
-    the limits; `sure_rate`: those at which the ends of its intervals do, None if they do not at a sixteenth
-    of the rate. `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a million output
-    tokens and their prompts; `dollars_per_month`: for 730 hours. `rented`: the machines that cost
-    `dollars_per_hour`; `rented_gpus`: all of their GPUs. `within`: True if it fits and keeps the limits.
-    `verdicts`: by limit, "ttft" and "tpot", "yes" if the whole interval keeps it, "likely" if the time
-    does, else "unlikely", or "no" if no part of the interval does; of `sure` "yes" or "no". `verdict`: the
-    worst of these and of that on the rate, "no" for what does not fit; None without limits. `in_domain`:
-    True if such loads were served and their operations timed; `extrapolated`: why not, in words.
+    "ttft_p90"; one to a first token or of a whole request has no upper end (None) if requests pile up at
+    that end of the error. `percentiles_ms`: times of the percentile that was asked for. `saturated`: True
+    if more requests arrive than the `largest_rate` a second that do not pile up; `largest_rate_interval`:
+    its ends; `utilization`: the rate as a fraction of it. `backlog_rate`: the requests a second that are
+    served once they have piled up. `headroom_rate`: the most requests a second at which the best row of a
+    rate keeps the limits; `sure_rate`: those at which the ends of its intervals do, None if they do not at
+    a sixteenth of the rate. `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a
+    million output tokens and their prompts; `dollars_per_month`: for 730 hours. `rented`: the machines that
+    cost `dollars_per_hour`; `rented_gpus`: all of their GPUs. `within`: True if it fits and keeps the
+    limits. `verdicts`: by limit, "ttft" and "tpot", "yes" if the whole interval keeps it, "likely" if the
+    time does, else "unlikely", or "no" if no part of the interval does; of `sure` "yes" or "no". `verdict`:
+    the worst of these and of that on the rate, "no" for what does not fit; None without limits. `chance`:
+    the probability that the limit which is least sure is kept, to 0.05; None where `verdict` is.
+    `in_domain`: True if such loads were served and their operations timed; `extrapolated`: why not, in
+    words.
     """
 
     model: str
@@ -92,8 +99,8 @@ class ServingConfig(Result):
     ttft_ms: float | None = None
     tpot_ms: float | None = None
     tpot_interval_ms: tuple[float, float] | None = None
-    ttft_interval_ms: tuple[float, float] | None = None
-    intervals_ms: Mapping[str, tuple[float, float]] | None = None
+    ttft_interval_ms: tuple[float, float | None] | None = None
+    intervals_ms: Mapping[str, tuple[float, float | None]] | None = None
     percentiles_ms: Mapping[str, float] | None = None
     prefill_ms: float | None = None
     decode_ms: float | None = None
@@ -131,6 +138,7 @@ class ServingConfig(Result):
     dollars_per_month: float | None = None
     verdicts: Mapping[str, str] | None = None
     verdict: str | None = None
+    chance: float | None = None
     profile: str = ""
     framework: str = ""
     gpu: str = ""
@@ -158,7 +166,8 @@ class ServingConfig(Result):
         ends = {"tpot": self.tpot_interval_ms, "ttft": self.ttft_interval_ms}
         if percentile is not None:
             ends = {t: (self.intervals_ms or {}).get(f"{t}_p{percentile}") for t in ends}
-        return [(self.time(name, percentile) or 0.0, both) for name, both in ends.items()]
+        closed = {n: both and (both[0], both[1] or math.inf) for n, both in ends.items()}
+        return [(self.time(name, percentile) or 0.0, both) for name, both in closed.items()]
 
     def off(self, asked: ServingQuestion) -> float:
         """Return the logarithm of the largest factor of a time to its limit; infinite if the row cannot
@@ -197,6 +206,7 @@ class ServingConfig(Result):
         found = list[tuple[float, str, str]]()
         for name, value, ends, limit in self._limited(asked):
             most = value if asked.sure is None else ends[1] if ends else math.inf
+            most = UNBOUNDED * limit if ends and most == math.inf else most
             words = f"{milliseconds(limit)} {of[name]}" if name in of else self._served_words(asked)
             found.append((most / limit, name, words))
         return found
@@ -232,23 +242,24 @@ class ServingConfig(Result):
         """Return True if the intervals of the times end within the limits; `end` 0: if they begin there."""
         return all(ends[end] <= limit for _, _, ends, limit in self._limited(asked) if ends)
 
-    def chance(self, asked: ServingQuestion) -> tuple[int, bool]:
-        """Return the probability of the limit that is least sure to be kept, in steps of 5 %, and True if
-        that limit is the largest rate.
+    def least_sure(self, asked: ServingQuestion) -> tuple[float, bool]:
+        """Return the probability of the limit that is least sure to be kept, to 0.05, and True if that
+        limit is the largest rate.
 
-        Logarithms are taken as normal, as the intervals are.
+        Logarithms are taken as normal, as the intervals are; above a time without an upper end as below it.
         """
         chances = [(1.0, False)]
         for name, value, ends, limit in self._limited(asked):
-            if ends and ends[1] > value:
-                room = math.log(limit / value) / math.log(ends[1] / value)
+            if ends and ends[1] > value > 0.0:
+                wide = ends[1] / value if ends[1] < math.inf else value / ends[0]
+                room = math.log(limit / value) / math.log(wide)
                 error = room * normal_quantile(asked.coverage) / math.sqrt(2.0)
                 chances.append(((1.0 + math.erf(error)) / 2.0, name == RATE))
         least, is_rate = min(chances)
-        return 5 * round(20.0 * least), is_rate
+        return round(20.0 * least) / 20.0, is_rate
 
-    def over_words(self, asked: ServingQuestion) -> str:
-        """Return in words how far the row is over the limit that it misses most."""
+    def over_words(self, asked: ServingQuestion, most: float = math.inf) -> str:
+        """Return in words how far a row is over the limit it misses most; alike from `most` times on."""
         times, name, limit = max(self._factors(asked))
         is_just = times < JUST
         if asked.min_tokens_per_s and name == "tpot":
@@ -256,6 +267,7 @@ class ServingConfig(Result):
             under = "just" if is_just else percent(1.0 - 1.0 / times)
             return f"{digits(least / times)} tokens/s a request, {under} under the {least:g}"
         over = f"{percent(times - 1.0)} over" if times < 2.0 else f"{digits(times)} times"
+        over = over if times < most else f"over {most:g} times"
         return f"{'just over' if is_just else over} the {limit}"
 
     @property
@@ -341,6 +353,8 @@ class ServingConfig(Result):
         token_ms, ends = self.judged(percentile)[0]
         words += f" ({between(*ends, token_ms)})" if ends else ""
         limits = f"limits: {self.verdict}" * (self.verdict is not None)
+        if self.chance is not None and self.verdict in UNSURE:
+            limits += f" ({percent(self.chance)})"
         return "; ".join(filter(None, [words, self._price_words, limits]))
 
     @property
@@ -384,17 +398,18 @@ class ServingAnswer(Result):
 
     `device`, `profile`, `framework`, `gpu`: as of its rows; `name`: the device, in a comparison of several
     models or data types with these, as "qwen3-8b on h100-vllm". `parameters`: those of the language model;
-    `active`: those that a token uses. `asked`: the question,
-    whose limits, `percentile`, `sure` and `coverage` are keys in JSON. `best`: the index of the row with
-    the cheapest output tokens within the limits; None if no row keeps them. `bests`: the best of each load.
-    `chosen`: the best row, else the first. `near`: rows that cost less than the best of their rate, or
-    without prices are on fewer GPUs, and miss the limits by less than the error. `surer`: for each best row
-    that keeps the limits by its times alone, the cheapest row of its load that does with its whole
-    intervals. `other_dtypes`: rows that keep the limits for at least a tenth less than the best one of
-    their rate, with weights of another data type, which are another checkpoint: the best of each type, the
-    cheapest first; `surer_other_dtypes`: those beside `surer`. `price_list`: the name of the list of
-    `prices`, and what is taken for granted of it. `needs`: the GPUs that hold a language model that does
-    not fit, in words. `largest_machine`: the most GPUs of one machine in `prices`.
+    `active`: those that a token uses. `asked`: the question, whose limits, `percentile`, `sure` and
+    `coverage` are keys in JSON. `best`: the index of the row with the cheapest output tokens within the
+    limits; None if no row keeps them. `bests`: the best of each load. `chosen`: the best row, else the
+    first. `near`: rows that cost less than the best of their rate, or without prices are on fewer GPUs, and
+    miss the limits by less than the error. `surer`: for each best row that keeps the limits by its times
+    alone, the cheapest row of its load that does with its whole intervals. `other_dtypes`: rows that keep
+    the limits for at least a tenth less than the best one of their rate, with weights of another data type,
+    which are another checkpoint: the best of each type, the cheapest first; `surer_other_dtypes`: those
+    beside `surer`; `surer_at_price`: those that cost as much as the best one of their rate, or up to a
+    tenth less, and keep the limits more surely. `price_list`: the name of the list of `prices`, and what is
+    taken for granted of it. `needs`: the GPUs that hold a language model that does not fit, in words.
+    `largest_machine`: the most GPUs of one machine in `prices`.
     """
 
     model: str
@@ -413,6 +428,7 @@ class ServingAnswer(Result):
     surer: tuple[ServingConfig, ...] = ()
     other_dtypes: tuple[ServingConfig, ...] = ()
     surer_other_dtypes: tuple[ServingConfig, ...] = ()
+    surer_at_price: tuple[ServingConfig, ...] = ()
     price_list: str = ""
     needs: str = ""
     largest_machine: int = 0
@@ -425,7 +441,8 @@ class ServingAnswer(Result):
     name: str = ""
     KEYS = ("name", "model", "device", "profile", "framework", "gpu", "parameters", "active",
             *nested("asked", *LIMITS), "rows=served", "best", "bests", *nested("chosen", *HEADROOM), "near",
-            "surer", "other_dtypes", "surer_other_dtypes", "prices", "price_list", "warnings")  # fmt: skip
+            "surer", "other_dtypes", "surer_other_dtypes", "surer_at_price", "prices", "price_list",
+            "warnings")  # fmt: skip
 
     def alone(self, row: ServingConfig) -> ServingAnswer:
         """Return the answer to the question of one of its rows alone."""
@@ -496,7 +513,7 @@ def rank(
         float(f"{cost:.9g}"),  # so that equal ones are
         is_rate_unchecked,
         not row.is_sure(asked),
-        -row.chance(asked)[0],
+        -row.least_sure(asked)[0],
         row.in_domain is False,
         -(row.headroom_rate or 0.0),
         [ms for ms, _ in row.judged(asked.percentile)],

@@ -238,6 +238,7 @@ def compare(
     }
     skipped = {name: skipped[name] for name in sorted(skipped, key=far.__getitem__)}
     made = side_by_side(found, asked, {**(left_out or {}), **skipped})
+    made = replace(made, left_out={**made.left_out, **_briefly(made, noes)})
     slow = by_text((n, no.data["links"]) for n, no in noes.items() if no.data.get("links"))
     links = tuple(f"{', '.join(names)}: {links_words(host)}" for host, names in slow.items())
     made = replace(made, slow_links=links)
@@ -252,6 +253,21 @@ def compare(
     more, reason = len(skipped) - len(told), no_device(dict(told)).message
     more_words = f"; {plural(more, 'device')} further off: --json has why" * (more > 0)
     raise AnswerIsNo("; ".join([f"{reason}{more_words}", *links]), made.to_dict())
+
+
+def _briefly(made: ComparedModels, noes: Mapping[str, AnswerIsNo]) -> dict[str, str]:
+    """Return the reasons of devices without an answer beside one that has a price, without the offer of
+    another data type if that has none or costs as much.
+    """
+    best = made.best_rows.get(made.cheapest or "")
+    if best is None or not best.dollars_per_hour:
+        return {}
+    return {
+        name: no.data["plain_short"]
+        for name, no in noes.items()
+        if "plain_short" in no.data
+        and (no.data["other_dtype_usd"] or math.inf) >= best.dollars_per_hour
+    }
 
 
 def _asks(

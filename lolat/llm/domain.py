@@ -29,8 +29,8 @@ IN_GROUPS = 0.2
 which nothing was fitted."""
 AT_RATE = 0.17
 """The largest error of log(time per token) of requests at a rate that do not pile up: the 90 % quantile of
-rows whose language model was left out of the fit, drawn to `UNSEEN` as by `spread_of`. Published closed loops
-are off by more."""
+rows whose language model was left out of the fit, drawn to `UNSEEN` as by `spread_of`. Published closed
+loops are off by more."""
 TAILS = {"ttft": ((0.3, 0.3), (1.2, 2.2)), "tpot": ((0.12, 0.12), (0.12, 0.65))}
 """Errors of log(P99) below and above beside that of log(mean), without and with experts: of the same rows.
 Servers of experts are often cold in the first seconds, and their P99 is then ten times as long. No rows

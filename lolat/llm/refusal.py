@@ -43,7 +43,7 @@ def no_row(
     elif enough:
         given = "" if asked.request_rate else f" (ask with {arg('gpus')} {enough.gpus})"
         helps = f"; {_keeping(enough, asked)}{given}"
-    helps += (with_type := _in_dtype(in_other_dtype, asked))
+    without, helps = helps, helps + (with_type := _in_dtype(in_other_dtype, asked))
     if all(row.gpus > (asked.gpus or row.gpus) for row in made.served):
         keeps = f"is asked for ({arg('tensor_parallel')}, {arg('attention_data_parallel')})"
         short = f"{on}: {times}"
@@ -62,6 +62,7 @@ def no_row(
         )
     name, load = f"{plain(made.model)} on {plain(made.gpu)}", near.requests_words
     message = f"{name}, {load}: no configuration {gpus} {keeps}; nearest: {nearest or short}{helps}"
+    plain_short = _among_others(near, asked) or short + without * bool(enough)
     short += helps * bool(enough or in_other_dtype)
     if near.tpot_ms is None:  # however many replicas
         most = max(row.gpus // row.replicas for row in made.served)
@@ -72,8 +73,24 @@ def no_row(
     told += made.warnings[: near.tpot_ms is None]
     return AnswerIsNo(
         message, made.to_dict(), made=made, told=told, short=short, off=near.off(asked),
-        links=links[0] * (links[0] != made.gpu),
+        plain_short=plain_short, links=links[0] * (links[0] != made.gpu),
+        other_dtype_usd=in_other_dtype and in_other_dtype.dollars_per_hour,
     )  # fmt: skip
+
+
+def _among_others(near: ServingConfig, asked: ServingQuestion) -> str:
+    """Return why no number of GPUs is fast enough, in the same words for all that are far too slow; "" for
+    one that is near, or where more GPUs help.
+    """
+    if not near.is_hopeless or near.tpot_ms is None:
+        return ""
+    on = f"too slow on any number of GPUs{f' under {near.requests_words}' * (len(asked.loads()) > 1)}"
+    asked = replace(asked, sure=None)
+    if near.keeps(asked):
+        return ""
+    if near.may_keep(asked):
+        return f"likely {on}: {near.over_words(asked)}, less than the error of these times"
+    return f"{on}: {near.over_words(asked, most=2.0)}"
 
 
 def _not_sure(near: ServingConfig, asked: ServingQuestion, times: str) -> str:
@@ -82,7 +99,7 @@ def _not_sure(near: ServingConfig, asked: ServingQuestion, times: str) -> str:
         return f"may be overloaded {times} ({near.over_words(asked)})"
     ends = (milliseconds(e[1]) for _, e in reversed(near.judged(asked.percentile)) if e)
     slow = "not surely fast enough" if near.keeps(replace(asked, sure=None)) else "too slow"
-    return f"{slow} {times} ({asked.sure:g} % sure: up to {' and '.join(ends)})"
+    return f"{slow} {times} (surely up to {' and '.join(ends)})"
 
 
 def _in_dtype(row: ServingConfig | None, asked: ServingQuestion) -> str:
@@ -115,6 +132,6 @@ def _limits_words(asked: ServingQuestion) -> str:
     if asked.min_tokens_per_s:
         token = f"{asked.min_tokens_per_s:g} tokens/s a request"
     first = f"{milliseconds(asked.max_ttft_ms)} to the first token" if asked.max_ttft_ms else ""
-    sure = "" if asked.sure is None else f", {asked.sure:g} % sure"
+    sure = "" if asked.sure is None else ", surely"
     both = " and ".join(filter(None, [first, token]))
     return f"{both}{at}{sure}" if both else ""

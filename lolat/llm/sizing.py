@@ -84,6 +84,7 @@ def answer(
     if asked.has_limits and asked.request_rate:
         for n in bests:
             rows[n] = sizings[rows[n].split].with_headroom(rows[n])
+        surer = [sizings[row.split].with_headroom(row) for row in surer]
         near += filter(None, (near_miss(sizings, rows, rows[n]) for n in bests))
     here = sizings[rows[0].split]
     cheaper = in_other_dtypes(here, [rows[n] for n in bests if asked.has_limits], surer)
@@ -96,7 +97,7 @@ def answer(
         parameters=decoder.parameters, active=decoder.active_parameters, asked=asked,
         served=tuple(rows), best=rows.index(best) if best else None, bests=tuple(bests), chosen=row,
         near=tuple(near), surer=tuple(surer), other_dtypes=tuple(cheaper[0]),
-        surer_other_dtypes=tuple(cheaper[1]),
+        surer_other_dtypes=tuple(cheaper[1]), surer_at_price=tuple(cheaper[2]),
         prices=rental.basis if rental else None,
         price_list=rental.listed + rental.note if rental else "",
         largest_machine=max((offer.devices for offer in rental.offers), default=0) if rental else 0,
@@ -323,6 +324,7 @@ class Sizing:
             within=row.keeps(self.asked),
             verdicts=row.judge(self.asked),
             verdict=row.verdict_on(self.asked),
+            chance=0.0 if row.shortage else row.least_sure(self.asked)[0],
         )
 
     def _memory_gib(self, load: Load, requests: float) -> float:
@@ -414,6 +416,11 @@ class Sizing:
             )
             slowed = (server.slowed(load, overheads, factor) for factor in factors)
             self.slowed[load] = [times.by_name(self.percentiles) for times in slowed]
+            rate = load.request_rate * self.deployment.attention_data_parallel
+            if factors[1] * rate > self.largest_rate:
+                # They pile up: their wait is as long as the simulation. A token takes a full server's time.
+                ends = self.slowed[load][1]
+                ends |= dict.fromkeys((n for n in ends if not n.startswith("tpot")), math.inf)
         return self.slowed[load]
 
     def _widened(self, value: float, ends: tuple[float, float]) -> tuple[float, float]:
@@ -478,12 +485,14 @@ class Sizing:
         if at_rate and not is_full:
             least, most = self._if_slower(load, times.step, at_once)
             ends = {n: (min(a, least[n]), max(b, most[n])) for n, (a, b) in ends.items()}
-        tpot, ttft = ends.pop("tpot"), ends.pop("ttft")
+        tpot = ends.pop("tpot")
+        others = {n: (a, None if b == math.inf else b) for n, (a, b) in ends.items()}
+        ttft = others.pop("ttft")
         asked = f"_p{self.asked.percentile}"
         usual = tuple(f"_p{at}" for at in PERCENTILES)
         return {f"{n}_ms": at for n, at in ms.items() if n.endswith(usual)} | {
             "percentiles_ms": {n: at for n, at in ms.items() if n.endswith(asked)} or None,
-            "tpot_interval_ms": tpot, "ttft_interval_ms": ttft, "intervals_ms": ends,
+            "tpot_interval_ms": tpot, "ttft_interval_ms": ttft, "intervals_ms": others,
             "in_domain": not why, "extrapolated": tuple(dict.fromkeys(why)),
         }  # fmt: skip
 

@@ -8,10 +8,23 @@ from dataclasses import replace
 
 from lolat.device.question import several
 from lolat.hardware.rental import GIVEN
-from lolat.llm.answer import NEAR, ServingAnswer, ServingConfig
+from lolat.llm.answer import ServingAnswer, ServingConfig
 from lolat.llm.frameworks import FRAMEWORKS
 from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
+from lolat.report.llm_offers import (
+    a_month,
+    at_load,
+    chance_words,
+    has_more,
+    near_lines,
+    offer,
+    other_dtype_lines,
+    room,
+    rounded_down,
+    sure_chance,
+    surer_lines,
+)
 from lolat.report.tables import Column, Part, ReportTable, time_columns
 from lolat.units import between, digits, dollars, milliseconds, percent, plain, plural, quantity
 
@@ -33,12 +46,11 @@ LEGEND = (
     "yes / NO: the whole interval keeps / misses the limit; likely / unlikely: only the predicted time "
     "keeps / misses it."
 )
+SURE_LEGEND = "yes / NO: the whole interval keeps the limit / does not."
 LEAST_SHARE = 0.02
 WIDE = 5.0
 """The factor between the ends of an interval above which the answer says why."""
 OWN_PRICE = "a price an hour can be given"
-EXTRAPOLATED = " (extrapolated, with a wider interval)"
-"""Behind a row that surely keeps its limits although its time is extrapolated."""
 
 
 def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
@@ -274,8 +286,11 @@ def _best_lines(answer: ServingAnswer) -> Iterator[str]:
         of = at_load(row, len(loads) == 1)
         if best := bests.get(load):
             yield _best_words(best, asked, of)
-            yield from holds_words(best, asked)
             yield from _surely_words(best, sure.get(load), cheaper.get(load), asked)
+            told = cheaper.get(load)  # the line before has it
+            others = (r for r in answer.surer_at_price if told is None or r.dtype != told.dtype)
+            yield from surer_lines([*others], best, asked)
+            yield from holds_words(best, asked)
         elif row.request_rate is not None:
             is_timed = asked.max_tpot_ms or asked.max_ttft_ms
             yield f"No row {'keeps the limits' if is_timed else 'serves all requests'}{of}."
@@ -285,11 +300,12 @@ def _best_lines(answer: ServingAnswer) -> Iterator[str]:
 
 def _best_words(row: ServingConfig, asked: ServingQuestion, load: str) -> str:
     """The best row of a load: its GPUs, its price, and the machines to rent."""
-    sure = f" surely ({asked.sure:g} %)" if asked.sure else ""
+    sure = " surely" if asked.sure else ""
     which, price = "Most tokens/s a GPU", ""
     if row.dollars_per_hour is not None:
         which, price = "Cheapest", f", {price_of(row)}"
-    return f"{which}{sure} within the limits{load}: {row.gpus_words}{row.split_words}{price}."
+    what = f"{row.gpus_words}{row.split_words}{price}{chance_words(row, asked)}"
+    return f"{which}{sure} within the limits{load}: {what}."
 
 
 def price_of(row: ServingConfig) -> str:
@@ -303,19 +319,17 @@ def price_of(row: ServingConfig) -> str:
 
 
 def holds_words(best: ServingConfig, asked: ServingQuestion) -> Iterator[str]:
-    """The largest load at which a best row keeps the limits, and how surely; nothing if it is not known."""
+    """The largest load at which a best row keeps the limits, and from which on a queue stays; nothing if it
+    is not known.
+    """
     if best.headroom_rate is not None:
         words = _room_words(best, asked)
         yield f"{words[0].upper()}{words[1:]}."
         if best.headroom_rate > (best.backlog_rate or math.inf):
-            most, own = rounded_down(best.backlog_rate or 0.0), best.request_rate or 0.0
-            above = f"At {own:g} requests/s, as" if own > (best.backlog_rate or 0.0) else "At those"
             yield (
-                f"{above} above {most}, a queue that a burst leaves stays: the caches are full then, and "
-                "requests that lose theirs are computed again."
+                f"Above {rounded_down(best.backlog_rate or 0.0)} requests/s a queue left by a burst never "
+                "drains: the KV cache is full and preempted requests are recomputed."
             )
-    elif asked.has_limits and asked.sure is None and not best.is_sure(asked):
-        yield f"The limits likely hold, but not surely: {_chance(best, asked)}."
 
 
 def _surely_words(
@@ -332,8 +346,8 @@ def _surely_words(
             factor = surer.dollars_per_hour / best.dollars_per_hour
             more = "twice as much" if factor == 2.0 else f"{factor:.2g} times as much"
             price = f", {percent(factor - 1.0)} more" if factor < 2.0 else f", {more}"
-        other = cheaper and f"; in {cheaper.dtype}, another checkpoint, {_offer(cheaper)}"
-        yield f"Surely: {_offer(surer)}{price}{other or ''} (ask with --sure)."
+        other = cheaper and f"; in {cheaper.dtype}, another checkpoint, {offer(cheaper)}"
+        yield f"Surely: {offer(surer)}{price}{other or ''} (ask with --sure)."
     elif asked.gpus:
         yield f"Surely: no number of GPUs up to {asked.gpus}; --sure without --gpus tries more."
     else:
@@ -349,11 +363,11 @@ def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Itera
             fast = "Times are means over requests; --percentile 95 judges slow ones. "
         yield f"{fast}low .. high: the {percent(asked.coverage)} interval of the prediction."
     if asked.max_tpot_ms or asked.max_ttft_ms:
-        is_sure = (
-            f"yes / NO: the whole {asked.sure or 0.0:g} % interval keeps the limit / does not."
-        )
-        chance = round(50.0 * (1.0 + asked.coverage))
-        yield f"{LEGEND if asked.sure is None else is_sure} Surely: with a chance of {chance} %."
+        words = LEGEND if asked.sure is None else SURE_LEGEND
+        chance = percent(sure_chance(asked))
+        yield f"{words} Surely: the upper end keeps the limit, a chance of {chance}."
+    if any(high == math.inf for row in rows for _, (_, high) in _ends(row, asked)):
+        yield "unbounded: requests pile up if the server is as slow as the interval allows."
     splits = (("EP: expert parallel", 1), ("DP: attention data parallel, in groups", 2))
     if told := [words for words, n in splits if any(row.split[n] > 1 for row in rows)]:
         yield f"{'; '.join(told)}."
@@ -363,15 +377,23 @@ def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Itera
         if row.fits:
             why = "the cache is full at times, and some requests are computed again"
         yield f"waits for memory: {why}."
-    ends = [both for row in rows for _, both in row.judged(asked.percentile)[1:] if both]
+    firsts = [ends for row in rows for time, ends in _ends(row, asked) if time == "ttft"]
     experts = any((row.breakdown or {}).get("experts") for row in rows)
-    if asked.percentile and experts and any(high > WIDE * low for low, high in ends):
+    if asked.percentile and experts and any(WIDE * low < high < math.inf for low, high in firsts):
         yield (
             "The first token is unsure: servers of experts take several times as long in their first "
             "seconds, and no table says how warm a server was."
         )
     if any("fp8_wo" in row.dtype for row in rows):
         yield "fp8_wo: weights in FP8 that are computed in bfloat16, as the GPU computes no FP8."
+
+
+def _ends(row: ServingConfig, asked: ServingQuestion) -> Iterator[tuple[str, tuple[float, float]]]:
+    """The name and the interval of each time that a table shows of a row."""
+    if row.tpot_ms is not None and not row.saturated:
+        for name, (_, ends) in zip(("tpot", "ttft"), row.judged(asked.percentile), strict=True):
+            if ends:
+                yield name, ends
 
 
 def shared_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator[str]:
@@ -381,37 +403,6 @@ def shared_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterato
         if isinstance(asked.arrivals, Trace):
             share = "the requests of the trace in turn"
         yield f"Each replica gets {share}: a router that picks the least busy one makes them wait less."
-
-
-def other_dtype_lines(
-    rows: Sequence[ServingConfig], asked: ServingQuestion, is_only: bool, device: str = ""
-) -> Iterator[str]:
-    """Cheaper rows with weights of another data type, and how surely they keep the limits."""
-    for row in rows:
-        sure = "surely" if asked.sure is not None or row.is_sure(asked) else "likely"
-        outside = EXTRAPOLATED * (row.in_domain is False)
-        what = f"Cheaper{at_load(row, is_only)} in {row.dtype}, another checkpoint"
-        yield f"{what}: {device}{_offer(row)}, {sure}{outside}."
-
-
-def near_lines(
-    near: Sequence[ServingConfig], asked: ServingQuestion, is_only: bool, device: str = ""
-) -> Iterator[str]:
-    """Rows that miss the limits by less than the error, and their price."""
-    for row in near:
-        over = f"{row.over_words(asked)}, less than the error of these times"
-        yield f"Nearly{at_load(row, is_only)}: {device}{_offer(row)}: {over}."
-
-
-def at_load(row: ServingConfig, is_only: bool) -> str:
-    """The load of a row in words; "" of an only load."""
-    return "" if is_only else f" at {row.requests_words}"
-
-
-def _offer(row: ServingConfig) -> str:
-    """The GPUs of a row, and their price if it is known."""
-    price = "" if row.dollars_per_month is None else f", {a_month(row)}"
-    return f"{row.gpus_words}{row.split_words}{price}"
 
 
 def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
@@ -428,35 +419,7 @@ def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
     if asked.sure is not None:
         return words
     surely = f", surely up to {rounded_down(row.sure_rate)}" if row.sure_rate else ""
-    if not is_sure:
-        return f"{words}{surely}; at {row.request_rate:g} with {_chance(row, asked)}"
-    return words + surely * has_more(row)
-
-
-def _chance(row: ServingConfig, asked: ServingQuestion) -> str:
-    """The probability with which a row that does not surely keep the limits does, in words."""
-    sure = round(50.0 * (1.0 + asked.coverage))  # of the upper end of an interval
-    chance, is_rate = row.chance(asked)
-    words = f"a chance of {f'about {chance}' if chance < sure else f'just under {sure}'} %"
-    return f"{words} that requests do not pile up" if is_rate else words
-
-
-def has_more(row: ServingConfig) -> bool:
-    """True if the rate can rise by more than the step of its search."""
-    return (row.headroom or 0.0) >= NEAR
-
-
-def room(row: ServingConfig) -> str | None:
-    """The most requests a second within the limits, rounded down; None of a row without."""
-    if row.headroom_rate is None:
-        return None
-    return rounded_down(row.headroom_rate) if has_more(row) else f"{row.request_rate:g}"
-
-
-def rounded_down(rate: float) -> str:
-    """A rate with three digits."""
-    unit = 10.0 ** (math.floor(math.log10(rate)) - 2)
-    return digits(unit * math.floor(rate / unit + 1e-9))
+    return words + surely * (has_more(row) or not is_sure)
 
 
 def priced_gpus(row: ServingConfig) -> str:
@@ -467,11 +430,6 @@ def priced_gpus(row: ServingConfig) -> str:
         million = f"{dollars(row.dollars_per_million or 0.0)} a million output tokens"
         price = f", {million if of_tokens else a_month(row)}"
     return plural(row.gpus, "GPU") + price
-
-
-def a_month(row: ServingConfig) -> str:
-    """The price of a row in US$ a month."""
-    return f"{dollars(row.dollars_per_month or 0.0)} a month"
 
 
 def cache_legend(

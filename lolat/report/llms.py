@@ -13,7 +13,6 @@ from lolat.llm.frameworks import CHECKED_RATES
 from lolat.report.llm import (
     A_MONTH,
     DOLLARS,
-    EXTRAPOLATED,
     HOLD,
     IN_ALL,
     MEAN_MEMORY,
@@ -23,19 +22,14 @@ from lolat.report.llm import (
     OWN_PRICE,
     PRICE,
     SPEED,
-    a_month,
     arrival_lines,
-    at_load,
     cache_legend,
     cheapest_word,
     columns,
     holds_words,
     load_line,
-    near_lines,
-    other_dtype_lines,
     price_of,
     priced_gpus,
-    room,
     row_words,
     shared_out,
     start_words,
@@ -43,6 +37,16 @@ from lolat.report.llm import (
     table_legend,
     tokens,
     types_words,
+)
+from lolat.report.llm_offers import (
+    EXTRAPOLATED,
+    a_month,
+    at_load,
+    chance_words,
+    near_lines,
+    other_dtype_lines,
+    room,
+    surer_lines,
 )
 from lolat.report.ranked import Rated, apart_words, left_out_lines, scaled
 from lolat.report.tables import Column, Page, Part, ReportTable, Screen
@@ -151,14 +155,15 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
         called = cheapest_word(row).capitalize()
         outside = ", extrapolated" * (row.in_domain is False)
         what = f"{plain(name)}, {row.gpus_words}, {price_of(row)}{outside}{tied}"
-        yield f"{called}{known}{under}: {what}."
+        yield f"{called}{known}{under}: {what}{chance_words(row, asked)}."
+        if asked.has_limits and asked.sure is None and not row.is_sure(asked):
+            yield _surely_cheapest(found, rows)
+        yield from surer_lines(found.full[name].surer_at_price, row, asked, f"{plain(name)}, ")
         if row.request_rate is None:
             yield from _least_a_month(found, priced, row, under)
         yield from holds_words(row, asked)
         if roomy := found.roomier(rows):
             yield _roomier_words(roomy, rows[roomy], row)
-        if asked.has_limits and asked.sure is None and not row.is_sure(asked):
-            yield _surely_cheapest(found, rows)
     if asked.has_limits:
         return
     times = {plain(n): Rated(*r.judged(found.asked.percentile)[0]) for n, r in rows.items()}

@@ -131,12 +131,12 @@ SERVED = (
     "model device dtype {} tensor_parallel expert_parallel attention_data_parallel "
     "replicas gpus ttft_ms ttft_low_ms ttft_high_ms ttft_verdict tpot_ms tpot_low_ms tpot_high_ms "
     "tpot_verdict {} "
-    "dollars_per_million dollars_per_hour dollars_per_month rented verdict remark"
+    "dollars_per_million dollars_per_hour dollars_per_month rented verdict chance remark"
 )
 STEADY = SERVED.format("concurrency", "tokens_per_s_user tokens_per_s_gpu tokens_per_s")
 AT_A_RATE = SERVED.format("request_rate", "e2e_ms largest_rate headroom_rate")
 RARE = {"expert_parallel", "attention_data_parallel", "replicas", "ttft_verdict", "tpot_verdict",
-        "verdict", "dollars_per_million"}  # fmt: skip
+        "verdict", "chance", "dollars_per_million"}  # fmt: skip
 """Columns that are shown if they are neither 1 nor empty in all rows."""
 SHOWN: Mapping[str, str] = {
     "Predictions": "network device profile precision launch batch_size latency_ms low_ms high_ms "

@@ -36,7 +36,6 @@ from lolat.report.cost_table import facts_of_training, likely_words
 from lolat.report.explanation import budget_lines, budgets_beside
 from lolat.report.llm import (
     PRICE,
-    at_load,
     breakdown,
     facts,
     llm_parts,
@@ -44,6 +43,7 @@ from lolat.report.llm import (
     priced_gpus,
     row_words,
 )
+from lolat.report.llm_offers import at_load
 from lolat.report.llms import (
     EACH_LOAD,
     after_lines,

@@ -297,6 +297,11 @@ def test_a_call_that_lacks_a_value_or_the_device_says_so(lolat: Command) -> None
     line = lolat.refused("explain", "timm:resnet50")
     assert "timm:resnet50 looks like a network, and the device comes before it" in line
     assert lolat.refused("report", "--html").endswith("see: lolat report --help")
+    line = lolat.refused("llm", "qwen3-8b", "--request-rate", 3)
+    assert (
+        "qwen3-8b is a language model: name a GPU before it, or all: lolat llm all qwen3-8b" in line
+    )
+    assert "name a language model behind the GPU" in lolat.refused("llm", "h100-vllm")
     line = lolat.refused("cost", "net.json", "--on", "h100x8", "--batch-size", 8)
     assert "--on h100x8: expected names of devices (h100), and the number as --replicas 8;" in line
     line = lolat.refused("cost", "net.json", "--on", "A100 x4", "--batch-size", 8)

@@ -547,8 +547,12 @@ def test_the_chance_that_a_limit_is_kept_is_that_of_a_normal_error() -> None:
     row = MODEL.llm(LARGE, concurrency=8, tensor_parallel=1).served[0]
     ms, (_, high) = row.tpot_ms, row.tpot_interval_ms
     half = ms * math.exp(0.674490 / 1.644854 * math.log(high / ms))
-    for limit, chance in ((high, 95), (ms, 50), (half, 75)):
-        assert row.chance(ServingQuestion(max_tpot_ms=limit)) == (chance, False)
-    assert row.chance(ServingQuestion(max_tpot_ms=high, max_ttft_ms=row.ttft_ms)) == (50, False)
+    for limit, chance in ((high, 0.95), (ms, 0.5), (half, 0.75)):
+        assert row.least_sure(ServingQuestion(max_tpot_ms=limit)) == (chance, False)
+    both = ServingQuestion(max_tpot_ms=high, max_ttft_ms=row.ttft_ms)
+    assert row.least_sure(both) == (0.5, False)
     half_full = {"request_rate": 2.0, "largest_rate": 3.0, "largest_rate_interval": (2.0, 4.5)}
-    assert replace(row, **half_full).chance(ServingQuestion(max_tpot_ms=9 * high)) == (95, True)
+    assert replace(row, **half_full).least_sure(ServingQuestion(max_tpot_ms=9 * high)) == (
+        0.95,
+        True,
+    )

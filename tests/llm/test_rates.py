@@ -22,7 +22,8 @@ from lolat.llm.load import Load
 from lolat.llm.question import ServingQuestion
 from lolat.llm.rates import least, rate_at, step_of
 from lolat.llm.server import RequestTimes, Server
-from lolat.report.llm import holds_words, llm_lines, llm_parts, rounded_down
+from lolat.report.llm import holds_words, llm_lines, llm_parts
+from lolat.report.llm_offers import chance_words, rounded_down
 from lolat.report.tables import lines_of
 from lolat.units import digits, milliseconds, percent
 from tests.llm.known_gpu import LARGE, document
@@ -373,10 +374,9 @@ def test_a_rate_is_surely_served_up_to_the_lower_end_of_the_largest_one() -> Non
     below, above = (MODEL.llm(LARGE, 1000, 200, request_rate=f * low, **one) for f in (0.99, 1.01))
     assert (below.chosen.is_sure(below.asked), above.chosen.is_sure(above.asked)) == (True, False)
     assert above.chosen.sure_rate == pytest.approx(low, rel=0.03)  # of the error at another rate
-    words = (
-        f"surely up to {rounded_down(above.chosen.sure_rate)}; at {1.01 * low:g} with a chance of"
-    )
-    assert f"{words} just under 95 % that requests do not pile up" in above.report()
+    assert f"surely up to {rounded_down(above.chosen.sure_rate)}." in above.report()
+    words = "keeps the limits with a chance of just under 95 % (else requests pile up)."
+    assert words in above.report()
     assert MODEL.llm(LARGE, 1000, 200, request_rate=0.99 * low, sure=90.0, **one).chosen.within
     with pytest.raises(AnswerIsNo, match="may be overloaded on 1 GPU") as caught:
         MODEL.llm(LARGE, 1000, 200, request_rate=1.1 * low, sure=90.0, **one)
@@ -428,7 +428,7 @@ def test_a_row_that_nearly_surely_keeps_a_limit_is_less_sure_than_sure() -> None
     row, asked = answer.chosen, answer.asked
     for over, words in ((1.001, "just under 95 %"), (100.0, "about 80 %")):
         near = replace(row, tpot_interval_ms=(row.tpot_ms, over * 1000.0))
-        assert words in "".join(holds_words(near, asked))
+        assert words in chance_words(near, asked)
 
 
 def test_the_headroom_of_a_trace_is_that_of_its_bursts(tmp_path: Path) -> None:

@@ -1,0 +1,101 @@
+"""Words of rows offered beside the best one: their price, and the chance that they keep the limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from lolat.llm.answer import NEAR, ServingConfig
+from lolat.llm.question import ServingQuestion
+from lolat.units import digits, dollars, percent
+
+EXTRAPOLATED = " (extrapolated, with a wider interval)"
+"""Behind a row that surely keeps its limits although its time is extrapolated."""
+
+
+def chance_words(row: ServingConfig, asked: ServingQuestion) -> str:
+    """A clause on how likely the best row keeps the limits; "" if it surely does, or without limits."""
+    if not asked.has_limits or asked.sure is not None or row.is_sure(asked):
+        return ""
+    chance, is_rate = row.least_sure(asked)
+    sure = sure_chance(asked)
+    about = f"about {percent(chance)}" if chance < sure else f"just under {percent(sure)}"
+    return f"; keeps the limits with a chance of {about}{' (else requests pile up)' * is_rate}"
+
+
+def sure_chance(asked: ServingQuestion) -> float:
+    """The probability of what lies below the upper end of an interval, which is what `surely` means."""
+    return 0.5 * (1.0 + asked.coverage)
+
+
+def surer_lines(
+    surer: Sequence[ServingConfig], best: ServingConfig, asked: ServingQuestion, device: str = ""
+) -> Iterator[str]:
+    """The row in another data type that keeps the limits most surely for the price of the best one."""
+    at = sorted((r for r in surer if r.load == best.load), key=lambda r: -(r.chance or 0.0))
+    for row in at[:1]:
+        less = 1.0 - (row.dollars_per_hour or 1.0) / (best.dollars_per_hour or 1.0)
+        price = f"{percent(less)} less" if less > 5e-4 else "the same price"
+        to = f", up to {room(row)} requests/s" if room(row) else ""
+        where = f"in {row.dtype}, another checkpoint: {device}{row.gpus_words}{row.split_words}"
+        yield f"For {price}, surer {where}, {likely(row, asked)}{to}."
+
+
+def other_dtype_lines(
+    rows: Sequence[ServingConfig], asked: ServingQuestion, is_only: bool, device: str = ""
+) -> Iterator[str]:
+    """Cheaper rows with weights of another data type, and how surely they keep the limits."""
+    for row in rows:
+        outside = EXTRAPOLATED * (row.in_domain is False)
+        what = f"Cheaper{at_load(row, is_only)} in {row.dtype}, another checkpoint"
+        yield f"{what}: {device}{offer(row)}, {likely(row, asked)}{outside}."
+
+
+def likely(row: ServingConfig, asked: ServingQuestion) -> str:
+    """The chance that an offered row keeps the limits, in words; "surely" if it does."""
+    if asked.sure is not None or row.is_sure(asked):
+        return "surely"
+    return f"with a chance of {percent(row.chance or 0.0)}"
+
+
+def near_lines(
+    near: Sequence[ServingConfig], asked: ServingQuestion, is_only: bool, device: str = ""
+) -> Iterator[str]:
+    """Rows that miss the limits by less than the error, and their price."""
+    for row in near:
+        over = f"{row.over_words(asked)}, less than the error of these times"
+        yield f"Nearly{at_load(row, is_only)}: {device}{offer(row)}: {over}."
+
+
+def at_load(row: ServingConfig, is_only: bool) -> str:
+    """The load of a row in words; "" of an only load."""
+    return "" if is_only else f" at {row.requests_words}"
+
+
+def offer(row: ServingConfig) -> str:
+    """The GPUs of a row, and their price if it is known."""
+    price = "" if row.dollars_per_month is None else f", {a_month(row)}"
+    return f"{row.gpus_words}{row.split_words}{price}"
+
+
+def has_more(row: ServingConfig) -> bool:
+    """True if the rate can rise by more than the step of its search."""
+    return (row.headroom or 0.0) >= NEAR
+
+
+def room(row: ServingConfig) -> str | None:
+    """The most requests a second within the limits, rounded down; None of a row without."""
+    if row.headroom_rate is None:
+        return None
+    return rounded_down(row.headroom_rate) if has_more(row) else f"{row.request_rate:g}"
+
+
+def rounded_down(rate: float) -> str:
+    """A rate with three digits."""
+    unit = 10.0 ** (math.floor(math.log10(rate)) - 2)
+    return digits(unit * math.floor(rate / unit + 1e-9))
+
+
+def a_month(row: ServingConfig) -> str:
+    """The price of a row in US$ a month."""
+    return f"{dollars(row.dollars_per_month or 0.0)} a month"

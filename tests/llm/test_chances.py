@@ -1,0 +1,107 @@
+"""How likely served rows keep their limits: the chance, the sure choice, and a surer data type."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lolat.api.model import Model
+from lolat.llm.answer import ServingAnswer
+from tests.llm.known_gpu import LARGE, document
+
+KNOWN = Model(document() | {"device": "h100 (vllm)"})
+
+
+@pytest.fixture(scope="module")
+def likely(tmp_path_factory: pytest.TempPathFactory) -> ServingAnswer:
+    """One GPU, half busy, with a limit that it keeps by its times alone."""
+    prices = tmp_path_factory.mktemp("prices") / "prices.csv"
+    prices.write_text("InstanceType,AcceleratorName,AcceleratorCount,Price\nbox,h100,1,5.5\n")
+    return asked(str(prices))
+
+
+def asked(prices: str, rate: float = 9.5, **more: Any) -> ServingAnswer:
+    return KNOWN.llm(
+        LARGE,
+        1000,
+        200,
+        request_rate=rate,
+        tensor_parallel=1,
+        max_tpot_ms=21.8,
+        prices=prices,
+        **more,
+    )
+
+
+def test_the_first_line_has_the_chance_and_the_second_the_sure_choice(
+    likely: ServingAnswer,
+) -> None:
+    """The chance is that of a normal error of the logarithm, by hand."""
+    row = likely.chosen
+    assert (row.verdict, likely.asked.coverage) == ("likely", 0.9)
+    _, high = row.tpot_interval_ms or (0.0, 0.0)
+    off = math.log(21.8 / (row.tpot_ms or 0.0)) / (math.log(high / (row.tpot_ms or 0.0)) / 1.644854)
+    of_time = 0.5 * (1.0 + math.erf(off / math.sqrt(2.0)))
+    assert row.chance == pytest.approx(of_time, abs=0.025)
+    lines = likely.report().splitlines()
+    place = next(
+        n for n, line in enumerate(lines) if line.startswith("Cheapest within the limits: ")
+    )
+    percent = round(100 * (row.chance or 0.0))
+    assert lines[place].endswith(f"; keeps the limits with a chance of about {percent} %.")
+    assert lines[place + 1].startswith("Surely: 2 x 1 GPUs, ")
+    assert f"limits: likely ({percent} %)" in repr(row)
+    assert row.rows()[0]["chance"] == row.to_dict()["chance"] == row.chance
+
+
+def test_the_sure_choice_says_up_to_which_rate_it_keeps_the_limits(likely: ServingAnswer) -> None:
+    [sure] = likely.surer
+    most = sure.headroom_rate or 0.0
+    for rate, is_kept in ((most, True), (1.03 * most, False)):
+        served = KNOWN.llm(
+            LARGE, 1000, 200, request_rate=rate, tensor_parallel=1, gpus=sure.gpus
+        ).chosen
+        assert (not served.saturated and (served.tpot_ms or math.inf) <= 21.8) == is_kept
+
+
+def test_a_surer_data_type_at_the_same_price_is_named(
+    likely: ServingAnswer, tmp_path: Path
+) -> None:
+    """Each data type asked alone: the price and the chance."""
+    (tmp_path / "prices.csv").write_text(
+        "InstanceType,AcceleratorName,AcceleratorCount,Price\nbox,h100,1,5.5\n"
+    )
+    best = likely.chosen
+    for row in likely.surer_at_price:
+        alone = asked(str(tmp_path / "prices.csv"), dtype=row.dtype).chosen
+        assert (alone.dollars_per_hour, alone.chance) == (row.dollars_per_hour, row.chance)
+        assert alone.headroom_rate == row.headroom_rate
+        assert 0.9 * (best.dollars_per_hour or 0.0) <= (row.dollars_per_hour or 0.0)
+        assert (row.dollars_per_hour or 0.0) <= (best.dollars_per_hour or 0.0)
+        assert (row.chance or 0.0) > (best.chance or 0.0)
+    assert {row.dtype for row in likely.surer_at_price} == {"fp8", "int4_wo"}
+
+
+def test_a_wait_as_long_as_the_simulation_is_no_end() -> None:
+    """Near the largest rate the slower server of the interval gets more requests than it serves."""
+    idle = KNOWN.llm(LARGE, 1000, 200, request_rate=0.1, tensor_parallel=1, gpus=1).chosen
+    low, _ = idle.largest_rate_interval or (0.0, 0.0)
+    answer = KNOWN.llm(
+        LARGE, 1000, 200, request_rate=0.95 * (idle.largest_rate or 0.0), tensor_parallel=1, gpus=1,
+        max_ttft_ms=1e5,
+    )  # fmt: skip
+    row = answer.chosen
+    assert low < (row.request_rate or 0.0) < (row.largest_rate or 0.0)
+    first, of = row.ttft_interval_ms or (0.0, 0.0)
+    assert (first > 0.0, of, (row.intervals_ms or {})["ttft_p99"][1]) == (True, None, None)
+    assert row.tpot_interval_ms is not None
+    assert row.tpot_interval_ms[1] < math.inf
+    assert json.loads(json.dumps(row.to_dict(), allow_nan=False))["ttft_interval_ms"][1] is None
+    assert re.search(r"\.\. unbounded\) +likely ", answer.report())
+    assert "unbounded: requests pile up" in answer.report()
+    assert row.verdicts == {"ttft": "likely"}
