@@ -37,8 +37,6 @@ UNBOUNDED = 10.0
 """The factor to its limit that a time without an upper end counts as."""
 VERDICTS = ("yes", "likely", "not known", "unlikely", "no")
 """The words on a limit, the best first."""
-UNSURE = ("likely", "unlikely")
-"""The verdicts that are told with their chance."""
 RATE = "rate"
 """The name of the rate, beside those of times with a limit."""
 SPLIT = ("tensor_parallel", "expert_parallel", "attention_data_parallel")
@@ -206,9 +204,10 @@ class ServingConfig(Result):
         found = list[tuple[float, str, str]]()
         for name, value, ends, limit in self._limited(asked):
             most = value if asked.sure is None else ends[1] if ends else math.inf
-            most = UNBOUNDED * limit if ends and most == math.inf else most
             words = f"{milliseconds(limit)} {of[name]}" if name in of else self._served_words(asked)
-            found.append((most / limit, name, words))
+            found.append((UNBOUNDED if ends and most == math.inf else most / limit, name, words))
+        if found and found[-1][1] == RATE and found[-1][0] > 1.0:  # why a time has no end
+            return [one for one in found if one[0] != UNBOUNDED]
         return found
 
     def _served_words(self, asked: ServingQuestion) -> str:
@@ -322,7 +321,9 @@ class ServingConfig(Result):
     @property
     def may_pile_up(self) -> bool:
         """True if only the ends of the largest rate miss limits that are to be kept surely."""
-        is_kept = self.fits and not self.saturated and {*(self.verdicts or {}).values()} <= {"yes"}
+        piles = (self.ttft_interval_ms or (0.0, 0.0))[1] is None
+        times = {v for n, v in (self.verdicts or {}).items() if n != "ttft" or not piles}
+        is_kept = self.fits and not self.saturated and times <= {"yes"}
         return self.within is False and is_kept and self.request_rate is not None
 
     @property
@@ -353,8 +354,7 @@ class ServingConfig(Result):
         token_ms, ends = self.judged(percentile)[0]
         words += f" ({between(*ends, token_ms)})" if ends else ""
         limits = f"limits: {self.verdict}" * (self.verdict is not None)
-        if self.chance is not None and self.verdict in UNSURE:
-            limits += f" ({percent(self.chance)})"
+        limits += f" ({percent(self.chance or 0.0)})" * (self.verdict in ("likely", "unlikely"))
         return "; ".join(filter(None, [words, self._price_words, limits]))
 
     @property
