@@ -538,7 +538,7 @@ def test_a_group_of_gpus_is_rented_in_one_machine(tmp_path: Path) -> None:
     assert (found.chosen.replicas, found.chosen.gpus_words) == (2, "2 x 4 GPUs")
     assert (found.chosen.dollars_per_hour, found.chosen.rented) == (24.0, "2 x four")
     text = "\n".join(lines_of(llm_lines(found)))
-    assert " on 2 x four." in text
+    assert " on 2 x four" in text
     assert "$24.00" in text
 
 
