@@ -244,9 +244,8 @@ class ServingConfig(Result):
     def least_sure(self, asked: ServingQuestion) -> tuple[float, bool]:
         """Return the probability of the limit that is least sure to be kept, to 0.05, and True if that
         limit is the largest rate.
-
-        Logarithms are taken as normal, as the intervals are; above a time without an upper end as below it.
         """
+        # Logarithms are normal, as the intervals are; above a time without an upper end as below it.
         chances = [(1.0, False)]
         for name, value, ends, limit in self._limited(asked):
             if ends and ends[1] > value > 0.0:
