@@ -40,6 +40,7 @@ OTHER_OPTIMIZERS = {  # in transformers' TrainingArguments
 }  # fmt: skip
 OTHER_PRECISIONS = {  # in options and in columns of tables
     "float32": "fp32", "float": "fp32", "fp16-mixed": "amp", "bf16-mixed": "amp", "mixed": "amp",
+    "16-mixed": "amp", "mixed_float16": "amp", "mixed_bfloat16": "amp", "autocast": "amp",
     "amp_bf16": "amp", "amp_bfloat16": "amp", "amp_fp16": "amp", "amp_float16": "amp",
     "float16": "fp16", "half": "fp16", "bfloat16": "bf16",
 }  # fmt: skip

@@ -20,7 +20,15 @@ from lolat.device.question import RunAs
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.images import has_images
-from lolat.graph.modes import FLOAT32, PRECISION_OF, Mode, dtype_named, own_dtype
+from lolat.graph.modes import (
+    AMP,
+    FLOAT32,
+    PRECISION_OF,
+    Mode,
+    dtype_named,
+    has_wide_adapters,
+    run_dtype,
+)
 from lolat.graph.work import (
     BATCH_NORM,
     CONVOLUTION,
@@ -349,7 +357,7 @@ def as_written(model: D, graph: Graph) -> D:
 
 def _in_its_precision(model: D, graph: Graph) -> D:
     """See `as_written`."""
-    dtype = own_dtype(graph) or ""
+    dtype = run_dtype(graph) or ""
     own = None if dtype == FLOAT32 else PRECISION_OF.get(dtype)
     if dtype in ABOVE_FLOAT32:
         raise InputError(
@@ -360,6 +368,8 @@ def _in_its_precision(model: D, graph: Graph) -> D:
         )
     if own is None or model.asked.precision == own or {model.asked.precision, own} <= HALVES:
         return model  # fp16 and bf16 move equal bytes
+    if model.asked.precision == AMP and has_wide_adapters(graph):
+        return model
     if model.asked.precision is not None:
         raise InputError(
             f"{arg('precision')} {model.asked.precision}: the network is in {own} itself; expected {own}, "

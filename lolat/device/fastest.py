@@ -16,7 +16,7 @@ from lolat.device.question import Question
 from lolat.device.ranking import sample_ms
 from lolat.errors import InputError, arg
 from lolat.graph.analysis import analyze
-from lolat.graph.modes import BFLOAT16, COMPILED, EAGER, FLOAT16, GRAPH, own_dtype
+from lolat.graph.modes import BFLOAT16, COMPILED, EAGER, FLOAT16, GRAPH, run_dtype
 from lolat.parameters import PRECISIONS
 from lolat.units import milliseconds
 
@@ -149,7 +149,7 @@ def in_each_precision(model: D, network: Graph | Analysis, ask: Callable[[D], A]
 
     InputError if there is none.
     """
-    if own_dtype(analyze(network).graph) in (FLOAT16, BFLOAT16):
+    if run_dtype(analyze(network).graph) in (FLOAT16, BFLOAT16):
         return [ask(model)]
     found: list[A] = []
     refused: InputError | None = None

@@ -89,7 +89,7 @@ def own_dtype(graph: Graph) -> str | None:
 
 def other_dtype(graph: Graph, measured: str = FLOAT32) -> list[str]:
     """A remark if the network's own data type is neither float32 nor the measured one."""
-    own = own_dtype(graph)
+    own = run_dtype(graph)
     if own in (None, FLOAT32, measured) or {own, measured} == {FLOAT16, BFLOAT16}:
         return []
     return [f"measured in {measured}, asked for {own}"]
@@ -109,10 +109,18 @@ def lost_upcasts(graph: Graph, mode: Mode) -> list[str]:
     if mode.half and graph.upcasts and not is_in_half(graph):
         remarks.append(
             "its code converts to float32, or to the type of another tensor; in half precision such a "
-            "softmax or norm keeps float32, and is counted in half: memory may be more; a network that is "
-            "converted before it is read (.bfloat16(), torch_dtype) is counted as it is"
+            "softmax or norm keeps float32, and is counted in half: time and memory may be more; a network "
+            "that is converted before it is read (.bfloat16(), torch_dtype) is counted as it is"
         )
     return remarks
+
+
+def run_dtype(graph: Graph) -> str | None:
+    """The data type in which a network runs: its base's, if only trained adapters are in float32; else as
+    `own_dtype`.
+    """
+    halves = product_dtypes(graph) - {FLOAT32}
+    return halves.pop() if len(halves) == 1 and has_wide_adapters(graph) else own_dtype(graph)
 
 
 def has_wide_adapters(graph: Graph) -> bool:

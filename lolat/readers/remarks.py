@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph
-from lolat.graph.modes import product_dtypes
+from lolat.graph.modes import has_wide_adapters, product_dtypes
 
 ALWAYS_DROPS = (
     "its dropouts drop elements at inference too: a CPU may take longer for their random numbers than for "
@@ -52,6 +52,7 @@ def several_of(layers: Iterable[Any]) -> list[str]:
 LIBRARIES = ("torch", "torchvision", "timm", "transformers", "keras", "tensorflow")
 _ON_TRAINING = re.compile(
     r"(?:if|while|not|and|or) +(?:\w+\.)?training\b|\b(?:\w+\.)?training +(?:and|or|else|is)\b"
+    r"|set_grad_enabled\((?:\w+\.)?training\b"
 )
 
 
@@ -85,6 +86,11 @@ def with_dtype_remarks(graph: Graph) -> Graph:
         dtypes = [dtype for dtype in dtypes if dtype not in found]
     if len(dtypes) < 2:
         return graph
+    if has_wide_adapters(graph):
+        remark = (
+            "its adapters are in float32, and their products are counted in the base's precision"
+        )
+        return replace(graph, warnings=(*graph.warnings, remark))
     remark = (
         f"its products are in {' and '.join(dtypes)}: all are taken to be in the precision of the "
         "answer; give the network in one of them"

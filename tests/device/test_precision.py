@@ -98,13 +98,14 @@ def test_a_precision_that_a_device_lacks(dtype: str, gpu: object, said: str) -> 
     ("word", "dtype"),
     [
         *((word, "amp") for word in ("mixed", "fp16-mixed", "bf16-mixed", "amp_fp16", "amp_bf16")),
-        *((word, "amp") for word in ("amp_float16", "amp_bfloat16")),
+        *((word, "amp") for word in ("amp_float16", "amp_bfloat16", "autocast", "16-mixed")),
+        *((word, "amp") for word in ("mixed_float16", "mixed_bfloat16")),
         ("half", "float16"),
         ("float", "float32"),
     ],
 )
 def test_an_option_and_a_column_take_the_same_words(word: str, dtype: str) -> None:
-    """Words of Lightning, timm and PyTorch."""
+    """Words of Lightning, Keras, timm and PyTorch."""
     assert dtype_named(word) == dtype
     assert MODE_COLUMNS["precision"][1][word] == dtype
     assert mode_of_name("times-mixed.csv").dtype == FLOAT32  # of mixed networks

@@ -37,6 +37,41 @@ def test_channels_last_of_its_own_is_told(where: str, axes: int) -> None:
     assert all(("--channels-last" in w) == (axes == 2) for w in told)
 
 
+def _mixed(tokens: Any) -> Any:
+    """Tokens -> (batch, channels, height, width), as a decoder behind a transformer takes them."""
+    return tokens.transpose(1, 2).reshape(len(tokens), -1, 8, 8)
+
+
+def _first(image: Any) -> Any:
+    """An image whose channels lie first in memory."""
+    return image.permute(0, 3, 1, 2).contiguous()
+
+
+TURNS = {
+    "plain": lambda m, x: m.convs(_first(x)),
+    "permuted": lambda m, x: m.convs(x.permute(0, 3, 1, 2)),
+    "tokens": lambda m, x: m.convs(_mixed(m.norm(x.flatten(1, 2)))),
+    "tokens as they lie": lambda m, x: m.convs(_mixed(_first(x).flatten(2).mT)),
+    "around a norm": lambda m, x: m.convs(
+        m.norm(_first(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_convolutions_of_a_permuted_image_are_told(name: str) -> None:
+    """PyTorch's own run with two samples says in which layout its last convolution is."""
+    convs = nn.Sequential(nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3))
+    network = Does(TURNS[name], convs=convs, norm=nn.LayerNorm(4)).eval()
+    with torch.no_grad():
+        result = network(torch.rand(2, 8, 8, 4))
+    is_last = not result.is_contiguous() and result.is_contiguous(memory_format=LAST[2])
+    said = lolat.read((network, torch.zeros(1, 8, 8, 4))).warnings
+    told = any("100 % of the work of its convolutions is in channels_last" in w for w in said)
+    assert told == is_last, said
+    assert is_last == (name not in ("plain", "tokens as they lie"))
+
+
 @pytest.mark.parametrize("converts", [True, False])
 def test_a_move_or_a_layout_is_no_conversion(converts: bool) -> None:
     def does(m: Any, x: Any) -> Any:

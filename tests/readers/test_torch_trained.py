@@ -306,6 +306,28 @@ class WithSwish(nn.Module):
         return Swish.apply(self.first(x))
 
 
+class WithGradientsInTraining(nn.Module):
+    """Asks for gradients in training alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        with torch.set_grad_enabled(self.training):
+            y = self.body(x)
+        return self.head(y)
+
+
+def test_gradients_in_training_alone_are_told() -> None:
+    """PyTorch gives the part its gradients in training; read in evaluation, it is frozen."""
+    network = WithGradientsInTraining()
+    network(torch.zeros(1, 8)).sum().backward()
+    assert network.body.weight.grad is not None
+    graph = lolat.read((network, (torch.zeros(1, 8),)))
+    assert graph.training_only == ("what WithGradientsInTraining.forward does if it is training",)
+
+
 def test_code_of_training_alone_is_told() -> None:
     read = lolat.read((WithSwish(), (torch.zeros(1, 8),)))
     assert read.training_only == (

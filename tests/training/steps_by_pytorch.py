@@ -45,7 +45,7 @@ def by_pytorch(network: Any, x: Any) -> Seen:
 
 def by_us(graph: Graph, batch_size: int) -> Seen:
     work, part = work_of(graph, batch_size, Mode(training=True)), backward_of(graph)
-    again = work.macs[~work.backward & part.again[work.operation]].sum()
+    again = work.macs[~work.backward & part.recomputed[work.operation]].sum()
     saved = saved_bytes(graph, batch_size)
     return Seen(int(work.macs.sum() + again), numbers_of(graph).trained, saved)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,40 @@ def test_a_base_in_half_precision_has_adapters_in_float32(peft: Any) -> None:
     graph, half = as_trained(lolat.read((network, torch.rand(1, 64).bfloat16()))), Mode("bfloat16")
     assert recipe_for(graph, OPTIMIZERS["sgd"], half).weight == 4
     assert saved_bytes(graph, 4, half) == by_pytorch(network, torch.rand(4, 64).bfloat16()).saved
+
+
+class InDtypes(torch.utils._python_dispatch.TorchDispatchMode):
+    """Counts the multiply-accumulates of each data type that PyTorch itself runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.macs = Counter[str]()
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if "mm" in str(function):
+            self.macs[str(result.dtype)] += result.numel() * args[-2].shape[-1]
+        return result
+
+
+def test_a_base_in_half_precision_runs_in_it_whatever_its_adapters(peft: Any) -> None:
+    """In the precision of most products of PyTorch's own run; in float32 a GPU would take longer."""
+    base = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)).to(torch.bfloat16)
+    network = peft.get_peft_model(base, peft.LoraConfig(r=4, target_modules=["0", "2"]))
+    with InDtypes() as ran:
+        network(torch.rand(4, 64).bfloat16())
+    assert ran.macs.most_common(1)[0][0] == "torch.bfloat16"
+    given, device = (network, torch.rand(1, 64).bfloat16()), lolat.load("a100")
+    assert {device.cost(given, 4).precision, device.predict(given, 4).precision} == {"bf16"}
+    assert device.predict(given, 4, precision="best").precision == "bf16"
+    assert (
+        device.cost(given, 4, precision="amp").precision == "amp"
+    )  # as transformers' Trainer does
+    assert any("adapters are in float32" in w for w in device.predict(given, 4).warnings)
+    with pytest.raises(InputError, match="the network is in bf16 itself"):
+        device.cost(given, 4, precision="fp32")
 
 
 class Prompted(Blocks):

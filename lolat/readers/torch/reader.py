@@ -236,8 +236,10 @@ def _traced(model: Any, name: str, size: Size, example: Any, axis: int) -> tuple
             sized += _longer(model, graph)
             graph = replace(graph, warnings=(*graph.warnings, *sized))
             if not misread and type(model).__module__.partition(".")[0] not in _PUBLISHED:
-                several = partial(read_with_several, model, name, call, axis)
+                laid = list[str]()
+                several = partial(read_with_several, model, name, call, axis, laid)
                 graph = with_remarks(graph, several, asks_two=True)
+                graph = replace(graph, warnings=(*graph.warnings, *laid))
             return graph, misread
         except LolatError:
             raise

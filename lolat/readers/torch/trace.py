@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder, Tensor
+from lolat.graph.counts import COLUMNS, count
 from lolat.graph.kinds import AHEAD, CONVOLUTIONS, IN_PLACE, KERNELS, MULTIPLYING
 from lolat.graph.weights import completed
 from lolat.readers.ops import Writer
@@ -31,7 +32,7 @@ from lolat.readers.torch.isolation import (
     in_this_thread,
     without_values,
 )
-from lolat.readers.torch.layout import Layout, free_turns, in_channels_last
+from lolat.readers.torch.layout import Layout, formats_of, free_turns, in_channels_last
 from lolat.readers.torch.lifetimes import held_by, is_copied, leaves_of, shares
 from lolat.readers.torch.memory import tensors_of, with_buffers
 from lolat.readers.torch.parameters import Parameters
@@ -47,7 +48,7 @@ from lolat.readers.torch.remarks import (
 from lolat.readers.torch.running import Running
 from lolat.readers.torch.tensors import Tensors, dtype_name
 from lolat.readers.torch.transfers import Transfers
-from lolat.units import byte_size, plural
+from lolat.units import byte_size, percent, plural
 
 
 class Tracer(TorchDispatchMode):
@@ -55,7 +56,7 @@ class Tracer(TorchDispatchMode):
 
     `axis`: that of the batch in the inputs; `misread`: layers that have it elsewhere; `upcasts`: operations
     that ask for float32 and have it already; `filled`: elements of tensors that are filled for each sample;
-    `formats`: of memory, that operations ask for.
+    `formats`: of memory, that operations ask for; `last`: the results of convolutions in channels last.
     """
 
     def __init__(self, builder: GraphBuilder, running: Running, axis: int) -> None:
@@ -69,6 +70,7 @@ class Tracer(TorchDispatchMode):
         self.held: list[Any] = []
         self.upcasts = self.filled = 0
         self.formats: set[Any] = set()
+        self.last: set[int] = set()
 
     def input(self, tensor: Any, grows: bool) -> None:
         """An input of the network, which grows with the batch or not."""
@@ -139,6 +141,8 @@ class Tracer(TorchDispatchMode):
             is_own = "layout" in kwargs  # as to(device) and to(memory_format=...) repeat it
             self.upcasts += named.get("dtype") is torch.float32 is of_first and not is_own
         self.formats.add(named.get("memory_format"))
+        if "conv" in schema.name and torch.channels_last in formats_of(results):
+            self.last.update(self.tensors.known[t] for t in results)
         if overwritten and isinstance(overwritten[0], torch.Tensor):
             every, index = self.builder.operations, self.tensors.known[results[0]]
             if every and every[-1].outputs == (index,) and [*every[-1].inputs[:1]] == before:
@@ -283,17 +287,42 @@ def traced(model: Any, name: str, call: ExampleCall, axis: int) -> tuple[Graph, 
     return with_buffers(model, tracer.held, graph), next(iter(tracer.misread), "")
 
 
-def read_with_several(model: Any, name: str, call: ExampleCall, axis: int, samples: int) -> Graph:
+def read_with_several(
+    model: Any, name: str, call: ExampleCall, axis: int, remarks: list[str], samples: int
+) -> Graph:
     """Trace a call with several samples, as a graph at batch size 1.
 
-    `call`, `axis`: as of `traced`. Raises whatever the module's code raises.
+    `call`, `axis`: as of `traced`; `remarks`: gets one if code that names no layout gives convolutions
+    channels last, as of a permuted image: with one sample, strides may not tell. Raises whatever the
+    module's code raises.
     """
     tracer, outputs = _called_again(model, name, call, axis, samples)
+    remarks += _permuted(model, tracer)
     return tracer.builder.build(tracer.writer.prune(outputs))
+
+
+def _permuted(model: Any, tracer: Tracer) -> Iterator[str]:
+    """A remark if convolutions run in channels last though neither code nor weights name that layout."""
+    if torch.channels_last in formats_of(model.parameters()) | tracer.formats:
+        return
+    macs = count(tracer.builder.build(())).at(1)[:, COLUMNS.index("flops")]
+    of = [
+        (o, n)
+        for o, n in zip(tracer.builder.operations, macs, strict=True)
+        if o.kind in CONVOLUTIONS
+    ]
+    share = sum(n for o, n in of if o.outputs[0] in tracer.last) / max(sum(n for _, n in of), 1)
+    if share > LEAST_LAST:
+        what = (
+            f"its code permutes tensors so that {percent(share)} of the work of its convolutions is"
+        )
+        yield from in_channels_last(what, [torch.channels_last])
 
 
 LARGE = MULTIPLYING | {"resize"}
 """Kinds that are told where nothing that is returned depends on them."""
+LEAST_LAST = 0.1
+"""Least share of the multiply-accumulates of convolutions in channels last that is told."""
 LEAST_FILLED = 1 << 18
 """Elements that code fills for each sample from which on it is told, 1 MiB in float32."""
 
