@@ -208,9 +208,9 @@ def _values(network: Graph, vary: str, batch_size: int, at_size: AtSize | None) 
         )
     if side is None or at_size is None:
         raise InputError(
-            f"the resolution of {network.name!r} cannot be varied: expected a network of square images "
-            "that can be read at another size, not one that brings its inputs; vary the width or the "
-            "batch size"
+            f"the resolution of {network.name!r} cannot be varied: it was read before, at one size; "
+            "expected what it was read from, a network of square images, or vary the width or the batch "
+            "size"
         )
     step = total_stride(network)
 

@@ -81,14 +81,17 @@ def configs_of(given: Any) -> tuple[Any, ...]:
 
 
 def find_decoders(given: Any) -> dict[str, Decoder]:
-    """Find the decoders of one or several configurations, by the names that were given.
+    """Find the decoders of one or several configurations, by the names that were given, each once.
 
     InputError as of `find_decoder`, and if two configurations without a file have one name.
     """
     found, names = dict[str, Decoder](), list[str]()
     for one in configs_of(given):
         decoder = find_decoder(one)
-        names.append(str(one) if isinstance(one, str | os.PathLike) else decoder.name)
+        is_path = isinstance(one, str | os.PathLike)
+        if is_path and not Path(one).exists() and decoder in found.values():
+            continue  # another name of it
+        names.append(str(one) if is_path else decoder.name)
         found[names[-1]] = decoder
     if len(found) < len(names):
         why = "expected each language model once, those of one name as files"

@@ -145,6 +145,12 @@ def _read_document(path: str, size: Size) -> Graph:
             f"transformers:{shortened(path)}",
             code=OF_TRANSFORMERS,
         )
+    if isinstance(document, dict) and "peft_type" in document:
+        base = document.get("base_model_name_or_path") or "its base"
+        raise NetworkError(
+            f"{shortened(path)}: it is the configuration of an adapter (PEFT); expected the config.json of "
+            f"{shortened(str(base))}, and for training --tune lora:RANK"
+        )
     try:
         graph = Graph.from_dict(document)
     except InputError as error:

@@ -147,6 +147,13 @@ def test_an_input_that_is_no_square_image_is_told_as_it_is() -> None:
         budget(MODEL, wide, "resolution", Question(max_ms=1.0), at_size)
 
 
+def test_a_graph_has_one_size() -> None:
+    with pytest.raises(
+        InputError, match="it was read before, at one size; expected what it was read from"
+    ):
+        budget(MODEL, NETWORK, "resolution", Question(max_ms=1.0))
+
+
 def strided(side: int, sides: list[int] | None = None) -> Graph:
     """A network of stride 8; `sides`: those that are read."""
     if sides is not None:

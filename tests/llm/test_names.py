@@ -9,7 +9,7 @@ import pytest
 from lolat import load
 from lolat.api.serving import serving_models
 from lolat.errors import InputError
-from lolat.llm.names import find_decoder, is_decoder, published
+from lolat.llm.names import find_decoder, find_decoders, is_decoder, published
 from lolat.web.values import language_model
 
 # Of model cards on Hugging Face: the id, tokens of context, window, words of the vocabulary.
@@ -60,6 +60,12 @@ def test_an_id_has_its_own_context_window_and_vocabulary(name: str) -> None:
     base = max((n for n in published() if small.startswith(n)), key=len)
     same = find_decoder(base)
     assert (decoder.layers, decoder.hidden, decoder.dtype) == (same.layers, same.hidden, same.dtype)
+
+
+def test_two_names_of_one_model_are_one() -> None:
+    """Its name at the Hub, and the short one."""
+    names = ["qwen3-8b", "Qwen/Qwen3-8B", "qwen3-8b", "qwen3-32b"]
+    assert [*find_decoders(names)] == ["qwen3-8b", "qwen3-32b"]
 
 
 @pytest.mark.parametrize("name", IDS)

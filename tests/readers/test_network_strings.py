@@ -250,6 +250,7 @@ def test_keras_missing_says_what_to_install(
     ("spec", "said"),
     [
         ("config.json", "it is a configuration of transformers; expected transformers:config.json"),
+        ("adapter.json", "of an adapter (PEFT); expected the config.json of meta/base"),
         ("missing.json", "missing.json: no such file; expected what `lolat read"),
         ("folder", "it is a folder; expected the path of a file in it"),
         ("mine.py::made", "did you mean mine.py:made?"),
@@ -267,6 +268,8 @@ def test_what_a_user_meant_is_told(here: Path, spec: str, said: str) -> None:
     (here / "mines.py").write_text("def other():\n    return None\n")
     (here / "mine.onnx").write_bytes(b"")
     (here / "config.json").write_text('{"model_type": "llama", "hidden_size": 64}')
+    adapter = '{"peft_type": "LORA", "base_model_name_or_path": "meta/base"}'
+    (here / "adapter.json").write_text(adapter)
     with pytest.raises(InputError) as error:
         lolat.read(spec)
     assert said in str(error.value)

@@ -64,7 +64,7 @@ def read_model(
     """
     import_torch()
     size = as_size(input_size)
-    _refuse(model)
+    _refuse(model, example)
     how = (*_run_as(model, example), *(_in_tf32() if is_own else ()))
     model = getattr(model, "_orig_mod", model)  # inside torch.compile
     from lolat.readers.torch.detectors import Detector, is_detector
@@ -81,10 +81,15 @@ def read_model(
     return replace(graph, warnings=(*graph.warnings, *how), training_only=training_only)
 
 
-def _refuse(model: Any) -> None:
-    """Raise NetworkError for a module whose operations or sizes are not there to be read."""
+def _refuse(model: Any, example: Any) -> None:
+    """Raise NetworkError for a module, or inputs, whose operations or sizes are not there to be read."""
     import torch
 
+    if any(t.is_nested for t in tensors_in(example)):
+        raise NetworkError(
+            "its inputs are nested tensors (torch.nested), which are not read; expected tensors that are "
+            "padded to one length"
+        )
     for path, part in model.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
             where = f" (its module {path!r})" if path else ""
@@ -167,9 +172,17 @@ def _read(model: Any, name: str, size: Size, example: Any) -> Graph:
 
 
 def _with_steps_first(model: Any, example: Any) -> str:
-    """The first layer with batch_first=False, if an example has one sample on its second axis; else ""."""
-    shapes = [t.shape for t in tensors_in(example)]
-    if not shapes or any(len(s) not in (2, 3) or s[0] < 2 or s[1] != 1 for s in shapes):
+    """The first layer with batch_first=False, if an example has its steps first; else "".
+
+    It has one sample on its second axis, or a mask of (steps, steps) beside it.
+    """
+    shapes = [tuple(t.shape) for t in tensors_in(example)]
+    steps = shapes[0][0] if shapes and len(shapes[0]) == 3 else 0
+    rest = [s for s in shapes if s != (steps, steps)]
+    is_masked = len(rest) < len(shapes) and shapes[0][1] != steps
+    if not rest or any(
+        len(s) not in (2, 3) or s[0] < 2 or (s[1] != 1 and not is_masked) for s in rest
+    ):
         return ""
     layers = (m for m in model.modules() if type(m).__module__.startswith("torch.nn.modules."))
     first = next((m for m in layers if getattr(m, "batch_first", None) is False), None)

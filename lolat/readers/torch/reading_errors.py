@@ -19,7 +19,16 @@ _CHANNELS = re.compile(r"to have (\d+) channels, but got (\d+) channels")
 _OF_VALUES = ("DataDependentOutputException", "DynamicOutputShapeException")
 """Errors of PyTorch where the code needs the values of a tensor."""
 _OF_CODE = re.compile(r"HigherOrderOperator (\w+)")
+_ON_META = (
+    "make its inputs on the device meta too, as its weights are: torch.zeros(..., device='meta')"
+)
+_NESTED = (
+    "it makes nested tensors (torch.nested), which are not read",
+    "expected tensors that are padded to one length",
+)
 _CAUSES = {
+    "cpu and meta": ("", _ON_META), "meta and cpu": ("", _ON_META),
+    "nested_tensor": _NESTED, "shape_env must not be none": _NESTED,
     "scalar types": ("", "expected token ids as whole numbers: tensors with dtype=torch.long"),
     "does not require grad": (
         "its forward computes gradients (torch.autograd.grad, torch.func), which are not counted",

@@ -8,7 +8,9 @@ values, so nothing is computed, and weights need no memory.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -18,7 +20,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder, Tensor
-from lolat.graph.counts import COLUMNS, count
 from lolat.graph.kinds import AHEAD, CONVOLUTIONS, IN_PLACE, KERNELS, MULTIPLYING
 from lolat.graph.weights import completed
 from lolat.readers.ops import Writer
@@ -56,7 +57,8 @@ class Tracer(TorchDispatchMode):
 
     `axis`: that of the batch in the inputs; `misread`: layers that have it elsewhere; `upcasts`: operations
     that ask for float32 and have it already; `filled`: elements of tensors that are filled for each sample;
-    `formats`: of memory, that operations ask for; `last`: the results of convolutions in channels last.
+    `formats`: of memory, that operations ask for; `convolved`: multiply-accumulates of convolutions, by
+    whether they run in channels last.
     """
 
     def __init__(self, builder: GraphBuilder, running: Running, axis: int) -> None:
@@ -70,7 +72,7 @@ class Tracer(TorchDispatchMode):
         self.held: list[Any] = []
         self.upcasts = self.filled = 0
         self.formats: set[Any] = set()
-        self.last: set[int] = set()
+        self.convolved = Counter[bool]()
 
     def input(self, tensor: Any, grows: bool) -> None:
         """An input of the network, which grows with the batch or not."""
@@ -141,8 +143,8 @@ class Tracer(TorchDispatchMode):
             is_own = "layout" in kwargs  # as to(device) and to(memory_format=...) repeat it
             self.upcasts += named.get("dtype") is torch.float32 is of_first and not is_own
         self.formats.add(named.get("memory_format"))
-        if "conv" in schema.name and torch.channels_last in formats_of(results):
-            self.last.update(self.tensors.known[t] for t in results)
+        if "conv" in schema.name:
+            self._convolve(named, results[0], "transpose" in schema.name)
         if overwritten and isinstance(overwritten[0], torch.Tensor):
             every, index = self.builder.operations, self.tensors.known[results[0]]
             if every and every[-1].outputs == (index,) and [*every[-1].inputs[:1]] == before:
@@ -155,6 +157,14 @@ class Tracer(TorchDispatchMode):
             others = (t for t in results if t is not base and (is_weight or shares(t, base)))
             self.tensors.views.update((t, base) for t in others)
         return result
+
+    def _convolve(self, named: dict[str, Any], result: Any, transposed: bool) -> None:
+        """Note the multiply-accumulates of a convolution, by its layout."""
+        weight = named.get("weight")
+        if isinstance(weight, torch.Tensor) and weight.dim() > 2:
+            positions = named["input"] if transposed or named.get("transposed") else result
+            is_last = torch.channels_last in formats_of([result])
+            self.convolved[is_last] += positions.numel() * prod(weight.shape[1:])
 
     def _is_of_quantized(self, tensor: int) -> bool:
         """True if the last operation has quantized weights, and wrote a tensor."""
@@ -305,13 +315,7 @@ def _permuted(model: Any, tracer: Tracer) -> Iterator[str]:
     """A remark if convolutions run in channels last though neither code nor weights name that layout."""
     if torch.channels_last in formats_of(model.parameters()) | tracer.formats:
         return
-    macs = count(tracer.builder.build(())).at(1)[:, COLUMNS.index("flops")]
-    of = [
-        (o, n)
-        for o, n in zip(tracer.builder.operations, macs, strict=True)
-        if o.kind in CONVOLUTIONS
-    ]
-    share = sum(n for o, n in of if o.outputs[0] in tracer.last) / max(sum(n for _, n in of), 1)
+    share = tracer.convolved[True] / max(sum(tracer.convolved.values()), 1)
     if share > LEAST_LAST:
         what = (
             f"its code permutes tensors so that {percent(share)} of the work of its convolutions is"
