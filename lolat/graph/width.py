@@ -63,10 +63,14 @@ class Widths:
         self.sources: dict[Place, list[Place]] = {}  # axis -> the axes that it follows; a layer: []
         self.attributes: list[tuple[int, str, Place]] = []  # (position, attribute, axis it follows)
         self.tied: dict[Place, Place] = {}  # layer -> another: both are free, or neither
+        self.dense: dict[Place, Place] = {}  # dense layer -> the axis that it reads
+        self.heads: list[tuple[Place, int]] = []  # (queries, their heads)
         self.multiple: dict[Place, int] = {}  # layer -> its channels are a multiple of this
         self.fixed: set[Place] = set()
         for p in inside:
             self._pass(p, operations[p])
+        for query, heads in self.heads:
+            self._divide(query, heads)
         leaving = {t for o in outside for t in o.inputs}.union(graph.outputs)
         ends = (layers for (t, _), layers in self.layers.items() if t in leaving)
         fixed = {self._root(layer) for layer in self.fixed.union(*ends)}
@@ -166,6 +170,21 @@ class Widths:
             each = parts // gcd(parts, max(whole, 1))
             self._need([layer], STEP * each if each > 1 else 1)
 
+    def _divide(self, query: Place, heads: int) -> None:
+        """Let heads divide what a dense layer of queries, or of them, keys and values, reads, too."""
+        for layer in self.layers.get(query, ()):
+            source = self.dense.get(layer, query)
+            ratio, rest = divmod(self._size(layer), self._size(source))
+            if (
+                source in self.layers
+                and ratio in (1, 3)
+                and rest == self._size(source) % heads == 0
+            ):
+                pairs = [(layer, ratio * heads), *((one, heads) for one in self.layers[source])]
+                for one, parts in pairs:
+                    if lcm(STEP * parts, self.multiple.get(self._root(one), 1)) <= self._size(one):
+                        self._need([one], STEP * parts)
+
     def _pass(self, position: int, o: Operation) -> None:
         """Follow the channels through an operation, into its outputs and attributes."""
         if o.kind not in LAYERS and self.constants.issuperset(o.inputs):
@@ -212,6 +231,8 @@ class Widths:
             self._follow((out, made), [first])
         else:
             self.layers[out, made], self.sources[out, made] = {(out, made)}, []
+            if o.kind == "dense":
+                self.dense[out, made] = source, read
             self._need({(out, made), *self.layers.get((source, read), ())}, groups)
         places = ((source, read), (out, made))
         self.attributes += [(position, n, p) for n, p in zip(names, places, strict=True) if n in a]
@@ -266,6 +287,7 @@ class Widths:
         if is_open:
             self.attributes.append((position, "contracted", summed))
             self._split(summed, before[-1] // k)
+            self.heads.append((summed, before[-3] if len(before) > 3 else 1))
             self._tie([summed, inner])
         if outer in self.layers:
             self._follow((out, len(after) - 1), [outer])
@@ -281,6 +303,7 @@ class Widths:
         for place, name in ((query, "head_size"), (value, "value_size")):
             if place in self.layers:
                 self.attributes.append((position, name, place))
+        self.heads.append((query, o.attributes["heads"]))
         self._tie([query, key])
         self._follow((out, len(self.graph.tensors[out].shape) - 1), [value])
 

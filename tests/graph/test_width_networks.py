@@ -12,7 +12,7 @@ pytest.importorskip("keras")
 import lolat
 from lolat.graph import Graph
 from lolat.graph.counts import count
-from lolat.graph.width import scaled, widened
+from lolat.graph.width import scaled, widened, widths
 from lolat.readers import read
 from tests.readers.keras_networks import graph_of, keras, layers, ops
 
@@ -178,5 +178,33 @@ def test_the_packed_projection_of_pytorch_is_three_times_its_input() -> None:
         read(Net(n), input_size=[(10, 8)]) for n in (224, 256)
     )  # 4 heads of 56 and of 64
     found = widened(wide, 0.85)
+    assert [t.shape for t in found.tensors] == [t.shape for t in narrow.tensors]
+    assert [o.attributes for o in found.operations] == [o.attributes for o in narrow.operations]
+
+
+@pytest.mark.parametrize("factor", [0.58, 0.7, 0.9])
+def test_heads_divide_a_narrower_embedding(factor: float) -> None:
+    """Attention as vision transformers write it: one layer of queries, keys and values of 12 heads."""
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            assert width % 12 == 0
+            self.first = torch.nn.Linear(8, width)
+            self.packed = torch.nn.Linear(width, 3 * width)
+            self.proj = torch.nn.Linear(width, width)
+            self.last = torch.nn.Linear(width, 3)
+
+        def forward(self, x: Any) -> Any:
+            x = self.first(x)
+            b, n, c = x.shape
+            q, k, v = self.packed(x).reshape(b, n, 3, 12, c // 12).permute(2, 0, 3, 1, 4).unbind(0)
+            y = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+            return self.last(x + self.proj(y.transpose(1, 2).reshape(b, n, c)))
+
+    graph = read(Net(768), input_size=[(10, 8)])
+    width = dict(widths(graph).pairs(factor))[768]
+    narrow, found = read(Net(width), input_size=[(10, 8)]), widened(graph, factor)
     assert [t.shape for t in found.tensors] == [t.shape for t in narrow.tensors]
     assert [o.attributes for o in found.operations] == [o.attributes for o in narrow.operations]
