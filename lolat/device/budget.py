@@ -85,11 +85,18 @@ class BudgetAnswer(Result):
         return self.best.prediction.latency_ms
 
     @property
+    def largest(self) -> str:
+        """The words for the value: "192 px", or "2048 px or more (largest tried)" without a next one."""
+        return varied_words(self.vary, self.best.value) + (
+            "" if self.next else " or more (largest tried)"
+        )
+
+    @property
     def verdict(self) -> str:
         """A word on the value: it stays within the time, or is predicted to, if its interval reaches
         beyond."""
         stays = "stays" if self.sure else "is predicted"
-        return f"{varied_words(self.vary, self.best.value)} {stays} within {self.budget_ms:g} ms"
+        return f"{self.largest} {stays} within {self.budget_ms:g} ms"
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 WIDE = 96
 """Columns that a screen surely has."""
+CONTINUED = "    "
+"""The blanks in front of a line that continues the one before."""
 
 
 def wrapped(line: str, first: int = 0, others: int = 2) -> list[str]:
@@ -141,7 +143,7 @@ def device_lines(device: Device) -> Iterator[str]:
 
 def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
     """Lines below their title and an empty line, where there are any."""
-    if shown := [part for line in lines for part in wrapped(line, 2, 4)]:
+    if shown := [part for line in lines for part in wrapped(line, 2, len(CONTINUED))]:
         yield from ("", title, *shown)
 
 

@@ -237,7 +237,7 @@ def budgets_beside(answers: Mapping[str, BudgetAnswer]) -> tuple[str, ReportTabl
     order = sorted(answers, key=lambda name: -answers[name].best.value)
     first, value = answers[order[0]], attrgetter("best.value")
     alike = [name for name in order if value(answers[name]) == value(first)]
-    words = f"Largest: {', '.join(alike)}, {varied_words(first.vary, first.best.value)}"
+    words = f"Largest: {', '.join(alike)}, {first.largest}"
     by_time = {
         name: rated(p, 1.0 / p.batch_size)
         for name, a in answers.items()
@@ -259,9 +259,7 @@ def budgets_beside(answers: Mapping[str, BudgetAnswer]) -> tuple[str, ReportTabl
         Column("device", str, is_text=True, is_whole=True),
         Column("card", lambda name: of(name).card, is_text=True, screen="brackets", page="below"),
         Column("as it runs", lambda name: of(name).runs_as, is_text=True, page="varied"),
-        Column(
-            "largest", lambda name: varied_words(first.vary, answers[name].best.value), is_text=True
-        ),
+        Column("largest", lambda name: answers[name].largest, is_text=True),
         Column("ms", lambda name: of(name).latency_ms, digits),
         Column(interval, lambda name: of(name).interval_ms, ends_of(digits)),
         Column("limited by", lambda name: next_words(answers[name]), is_text=True),

@@ -87,9 +87,20 @@ def _parts(answer: Result) -> Iterable[Part]:
     return [answer.words()] if parts is None else parts(answer)
 
 
+def _whole(parts: Iterable[Part]) -> list[Part]:
+    """The parts; a line that was broken for a screen is in one piece."""
+    found: list[Part] = []
+    for part in parts:
+        if found and isinstance(part, str) and part.startswith(device.CONTINUED):
+            found[-1] = f"{found[-1]} {part.strip()}"
+        else:
+            found.append(part)
+    return found
+
+
 def html(answer: Result) -> str:
     """The lines and tables that the command prints; one paragraph for an answer that has none."""
-    table, *lines = parts = [*_parts(answer)]
+    table, *lines = parts = _whole(_parts(answer))
     first = of_class(FIRST, answer) or 0
     if isinstance(table, ReportTable) and len(table.rows) > MOST_ROWS:
         parts = [*lines[:first], table, *lines[first:]]  # what a long table says is said before it

@@ -17,7 +17,7 @@ from lolat.api.model import Model
 from lolat.api.predicting import ask
 from lolat.api.profile_names import ALL
 from lolat.device.attribution import AtSize
-from lolat.device.budget import budget, largest_within, varied_words
+from lolat.device.budget import budget, largest_within
 from lolat.device.domain import Place, range_of
 from lolat.device.fastest import in_other_modes
 from lolat.device.prediction import Prediction
@@ -175,7 +175,7 @@ def _budget(
         return replace(about, title=title, lines=[form.words(no)], remarks=remarks)
     best = answer.best.prediction.query.model
     return replace(
-        about, title=varied_words(vary, answer.best.value), lines=[*budget_lines(answer)],
+        about, title=answer.largest, lines=[*budget_lines(answer)],
         name=plain(device.key), known=device.answered_by(best), answer=answer,
     )  # fmt: skip
 
@@ -411,6 +411,8 @@ def _served_beside(
 # ---- Latency: the devices beside each other.
 
 
+MOST_SENTENCES = 2
+"""Sentences above the devices beside each other; the others are folded."""
 MARKS: dict[Place, str] = {
     "host-bound": "host-bound: the device waits for its host, which starts the operations",
     "outside": "outside: the network is outside the measured range, so that its time is extrapolated",
@@ -464,15 +466,16 @@ def latency_comparison(
     for predictions in of_size:
         lines = [(i, cards[i], p) for i, p in enumerate(predictions)]
         lines.sort(key=lambda line: (line[2].fits is False, line[2].latency_ms))
-        longest = max(max(p.latency_ms, *(p.interval_ms or (0.0,))) for p in predictions) or 1.0
-        groups.append(LatencyGroup(predictions[0].batch_size, longest, lines))
+        groups.append(LatencyGroup(predictions[0].batch_size, lines))
     places = {place for p in every for place in range_of(p.in_domain, p.host_bound)}
     on = ",".join(card.device.argument for card in cards)
     command = join(["lolat", "predict", form.network(), "--on", on, *form.options()])
     is_as_measured = len(cards) > 1 and not form.text("precision")  # no command of several runs so
     return LatencyComparison(
         groups=groups,
-        sentences=sentences,
+        longest=max(max(p.latency_ms, *(p.interval_ms or (0.0,))) for p in every) or 1.0,
+        sentences=sentences[:MOST_SENTENCES],
+        others=sentences[MOST_SENTENCES:],
         marks=[words for place, words in MARKS.items() if place in places],
         has_prices=any(p.dollars_per_million for p in every),
         command="" if is_as_measured else command,

@@ -103,12 +103,10 @@ class SideBySide:
 class LatencyGroup:
     """The devices at one batch size.
 
-    `lines`: (number, card, prediction), the fastest first, those without room last; `longest`: the
-    longest time of all intervals, in ms.
+    `lines`: (number, card, prediction), the fastest first, those without room last.
     """
 
     batch_size: int
-    longest: float
     lines: Sequence[tuple[int, LatencyCard, Prediction]]
 
 
@@ -116,12 +114,15 @@ class LatencyGroup:
 class LatencyComparison:
     """Devices beside each other at each batch size.
 
-    `sentences`: on assumed hosts, devices that are too close to call, and the cheapest; `marks`: meanings
-    of the words behind the devices; `has_prices`: True if there is a price.
+    `longest`: the longest time of all intervals, in ms; `sentences`: on assumed hosts, devices that are too
+    close to call, and the cheapest; `others`: those that are folded; `marks`: meanings of the words behind
+    the devices; `has_prices`: True if there is a price.
     """
 
     groups: Sequence[LatencyGroup]
+    longest: float
     sentences: Sequence[str]
+    others: Sequence[str]
     marks: Sequence[str]
     has_prices: bool
     command: str

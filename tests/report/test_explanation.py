@@ -145,6 +145,7 @@ def test_a_budget_in_words() -> None:
     assert lines[-1] == f"note: {NOTE}"
     lines = list(budget_lines(MODEL.budget(NETWORK, 1e9, "batch")))
     assert any(" is the largest that is tried, and it keeps 1e+09 ms" in line for line in lines)
+    assert " or more (largest tried) is predicted within 1e+09 ms" in lines[0]
 
 
 def test_outside_the_range_itself_no_change_is_starred() -> None:

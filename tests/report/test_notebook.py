@@ -55,6 +55,14 @@ def test_html_has_the_lines_and_cells_of_the_terminal(name: str) -> None:
     assert "".join(shown.split()) == "".join(printed.split())
 
 
+@pytest.mark.parametrize("name", ["epyc-2t", "rtx-4090", "h100-vllm"])
+def test_a_sentence_on_a_device_is_one_paragraph(name: str) -> None:
+    """A screen is narrower than a notebook: its broken lines are joined, and brackets close."""
+    told = re.findall("<p>(.*?)</p>", lolat.load(name)._repr_html_())
+    assert all(line.count("(") == line.count(")") for line in told)
+    assert max(map(len, told)) > 96
+
+
 @pytest.mark.parametrize("ask", [SERVER.llm, partial(compare, {"h100-vllm": SERVER.llm})])
 def test_warnings_of_a_language_model_are_lines(ask: Any) -> None:
     answer = ask("qwen3-8b", concurrency=8, input_tokens=30_000)
