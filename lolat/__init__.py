@@ -58,6 +58,10 @@ __all__ = sorted(_HOMES)
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used."""
+    if name == "cost":  # the command's name
+        raise AttributeError(
+            "no lolat.cost: compare(NETWORK, ...) or load(DEVICE).cost(NETWORK, ...)"
+        )
     if name not in _HOMES:
         raise AttributeError(f"module 'lolat' has no attribute {name!r}")
     import importlib

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, MutableMapping, Sequence
 from copy import copy
 from dataclasses import replace
+from typing import TypeVar
 
 from lolat.api.loading import load
 from lolat.api.model import Model
 from lolat.api.profile_names import ALL, contents, full_name, full_names, in_one_mode, known_models
 from lolat.api.serving import serving_model
 from lolat.device.execution_modes import with_file
-from lolat.device.question import LatencyQuestion, by_name
+from lolat.device.question import LatencyQuestion, RunAs, by_name
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.hardware.card_names import device_name, find_gpu, full_card, is_card, of_form, short_name
 from lolat.hardware.prices import Prices, price_list
@@ -24,6 +25,9 @@ NO_HOST = Remark(
     "no host starts the operations of this device, so its time is the same for each launch overhead",
     "the overhead that was given is of the GPUs",
 )
+OPTIONS = {"no-launch": "launch", "no-precision": "precision", "no-layout": "channels_last"}
+"""Code of an error -> the option that the device cannot run in."""
+A = TypeVar("A", bound=RunAs)
 
 
 def devices(
@@ -61,7 +65,9 @@ def devices(
     launch = launch if question is None else question.launch
     left_out: dict[str, LolatError] = {}
     distinct: dict[Hashable, Model] = {}  # of one precision two may be the same
+    without: dict[str, LolatError] = {}  # devices that run in their own mode instead
     for name, loaded in names.items():
+        is_strict = name == ALL or len(names) == 1
         profiles = [name] if loaded else _profiles(name, launch, every)
         for one in profiles:
             try:
@@ -70,13 +76,15 @@ def devices(
                 model = loaded or (opened or load)(one)
                 if loaded is None:
                     model.label = _name_in_all(model, launch) if name == ALL else name
-                for made in _as_asked(model, question, left_out):
+                for made in _as_asked(model, question, left_out, None if is_strict else without):
                     distinct.setdefault((made.profile, made.asked), made)
             except LolatError as error:
                 # Among several, one without the precision or the launch is told below the others.
                 if name != ALL and (len(names) == 1 or isinstance(error, ModelFileError)):
                     raise
                 left_out[name if len(profiles) == 1 else one] = error
+    if len(without) >= len(distinct):  # none runs as asked
+        left_out, distinct = without | left_out, {}
     if not distinct:
         why = "; ".join(dict.fromkeys(error.message for error in left_out.values()))
         why = f"no device can answer ({why or 'there is none'})"
@@ -86,7 +94,31 @@ def devices(
     return [*distinct.values()], {one: str(error) for one, error in left_out.items()}
 
 
-def run_beside(model: Model, asked: LatencyQuestion | None) -> Model:
+def run_beside_gpus(model: Model, asked: A, without: MutableMapping[str, LolatError]) -> Model:
+    """The device in the mode `asked`; one without a host leaves out what it cannot run in, and says so.
+
+    `without`: takes its error then, by its profile.
+    """
+    try:
+        return run_beside(model, asked)
+    except LolatError as error:
+        option = OPTIONS.get(error.code)
+        given = option and getattr(asked, option)
+        if model.has_host or not option or not given:
+            raise
+        without.setdefault(model.profile or model.row_name, error)
+        made = run_beside_gpus(model, replace(asked, **{option: RunAs.__dict__[option]}), without)
+        value = "" if given is True else f" {given}"
+        remark = Remark(
+            f"{option.replace('_', ' ')}{value} does not apply to this device, which runs in its own mode",
+            "it is of the GPUs",
+        )
+        changed = with_file(made, made.file.changed(remark))
+        changed.asked = made.asked
+        return changed
+
+
+def run_beside(model: Model, asked: RunAs | None) -> Model:
     """The device in the mode `asked`, or unchanged for None.
 
     One without a host runs without `host_us`, and says so.
@@ -121,11 +153,18 @@ def _name_in_all(model: Model, launch: str | None) -> str:
 
 
 def _as_asked(
-    model: Model, question: LatencyQuestion | None, left_out: dict[str, LolatError]
-) -> Iterator[Model]:
-    """The model in each execution mode of a question; `left_out` takes the errors of several."""
+    model: Model, question: LatencyQuestion | None, left_out: dict[str, LolatError],
+    without: dict[str, LolatError] | None,
+) -> Iterator[Model]:  # fmt: skip
+    """The model in each execution mode of a question; `left_out` takes the errors of several.
+
+    `without`: as of `run_beside_gpus`; None: what the device cannot run in is an error.
+    """
     if question is None or not isinstance(question.precision, tuple):
-        yield run_beside(model, question)
+        if question is None or without is None:
+            yield run_beside(model, question)
+        else:
+            yield run_beside_gpus(model, question, without)
         return
     for precision in question.precision:
         row = f"{model.label} in {precision}"

@@ -13,7 +13,7 @@ import click
 from click.core import augment_usage_errors
 
 from lolat.cli.main import JSON, say_json
-from lolat.cli.mistakes import check_commas, check_counts, with_number_meant
+from lolat.cli.mistakes import check_commas, check_counts, is_device, with_number_meant
 from lolat.cli.progress import Show as Show
 from lolat.cli.progress import counting as counting
 from lolat.cli.progress import say as say
@@ -361,6 +361,12 @@ def model_and_networks(
     if not networks:
         words = f"no network is given; expected one behind the device: {first} NETWORK"
         raise click.UsageError(words, click.get_current_context())
+    if not is_network and not on and (others := [n for n in networks if is_device(n)]):
+        several = "are devices" if others[1:] else "is a device"
+        raise click.UsageError(
+            f"{' and '.join(others)} {several}; expected several as --on {','.join([first, *others])}",
+            click.get_current_context(),
+        )
     if most is not None and len(networks) > most:
         raise click.UsageError(
             f"{len(networks)} networks ({', '.join(networks)}); expected [MODEL] NETWORK",

@@ -183,8 +183,20 @@ def check_counts(on: Sequence[str], context: click.Context) -> None:
             raise click.UsageError(f"--on {one}: expected names of devices{hint}", context)
 
 
-MS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "min": 6e4, "h": 3.6e6, "hours": 3.6e6}
+_NAMES_OF_TIMES = {
+    1e-3: ("us", "µs", "μs"),
+    1.0: ("ms",),
+    1e3: ("s", "sec", "second", "seconds"),
+    6e4: ("min", "mins", "minute", "minutes"),
+    3.6e6: ("h", "hr", "hrs", "hour", "hours"),
+    8.64e7: ("d", "day", "days"),
+}
+MS = {name: ms for ms, names in _NAMES_OF_TIMES.items() for name in names}
 """Units of time, in ms."""
+PER_S = {"rps": 1.0, "qps": 1.0, "/sec": 1.0, "rpm": 1 / 60, "/m": 1 / 60, "rph": 1 / 3600}
+"""Units of rates, in 1/s; those of MS behind a stroke too."""
+_OWN = {"gib": ("gb", "gib", "g"), "hour": ("/h", "/hr", "/hour"), "dollars": ("usd", "dollars")}
+"""The last word of a parameter's name -> its own unit."""
 _THOUSANDS = re.compile(r"([kmgbt])(i?b|tok\w*|r?illion)?\b")
 """A text in place of a count: 50MB, 50 million, 2ktok."""
 _SIDES = re.compile(r"\d+([x*]\d+)+")
@@ -192,10 +204,21 @@ _SIDES = re.compile(r"\d+([x*]\d+)+")
 
 
 def _with_unit(text: str, parameter: str, is_whole: bool) -> float:
-    """The number in a text with a unit, in the parameter's own unit if both are units of time."""
-    bare = text.rstrip(f"%/{ascii_letters} ")
+    """The number in a text with a unit, in the parameter's own unit; NaN for a unit of something else.
+
+    Behind a count any word is taken: 7 images.
+    """
+    bare = text.rstrip(f"%/µμ{ascii_letters} ")
     unit, own = text[len(bare) :].strip().casefold(), parameter.rpartition("_")[2]
-    factor = MS[unit] / MS[own] if unit in MS and own in MS else 1.0
+    factor = 1.0
+    if parameter.endswith(("_rate", "_per_s")):
+        every, per = unit.rpartition("/")[1:]
+        factor = PER_S.get(unit, 1e3 / MS[per] if every and per in MS else math.nan)
+    elif own in MS and unit:
+        minutes = MS["min"] if unit == "m" and own == "hours" else math.nan
+        factor = MS.get(unit, minutes) / MS[own]
+    elif not is_whole and parameter != "tokens" and unit not in ("", "%", "x", *_OWN.get(own, ())):
+        factor = math.nan
     if (is_whole or parameter == "tokens") and (of := _THOUSANDS.match(unit)):
         factor = 1e9 if of[1] == "g" else as_amount(f"1{of[1]}")
     return as_number(bare) * factor
@@ -215,7 +238,9 @@ def with_number_meant(
         meant = sides[0] if len(sides) == 2 and sides[0] == sides[1] else ",".join(sides)
         words = f"{error.message.rstrip('.')}; did you mean {meant}?"
         raise click.BadParameter(words, error.ctx, error.param) from error
-    bare = math.nan if is_prefix else _with_unit(text, name, is_whole)  # 30m of hours are minutes
+    # 30m of hours are minutes, of others no millions.
+    is_prefix = is_prefix and not name.endswith(("_hours", "_gib", "_rate"))
+    bare = math.nan if is_prefix else _with_unit(text, name, is_whole)
     share = as_number(text)
     share *= 100.0 if share < 1.0 else 0.01
     is_share = most in (1, 100) or name == "percentile"

@@ -12,6 +12,7 @@ import click
 from lolat.cli import common
 from lolat.cli.main import LazyGroup
 from lolat.device.question import RunAs
+from lolat.errors import LolatError
 from lolat.io.writing import check_file
 from lolat.parameters import CANDIDATES, COVERAGE, parameters_of
 from lolat.report.search import best_lines, front_lines
@@ -173,18 +174,29 @@ def search(
 
 
 def _opened(space: str, names: Sequence[str], question: dict[str, Any]) -> list[Model]:
-    """The models in the execution mode, which leaves `question`; InputError for one with samples alone."""
+    """The models in the execution mode, which leaves `question`; InputError for one with samples alone.
+
+    Of several those without a host leave out what they cannot run in, if another runs so.
+    """
+    from lolat.api.choosing import run_beside_gpus
     from lolat.nas.latency import samples_only
     from lolat.nas.user_code import check_order
 
-    given, models = {name: question.pop(name) for name in parameters_of(RunAs)}, []
+    given = {name: question.pop(name) for name in parameters_of(RunAs)}
+    models: list[Model] = []
+    without: dict[str, LolatError] = {}
     for model in names:
         check_order(space, model)
         loaded = common.open_profile(model)
         for name in filter(given.get, given):
             if loaded.file.spaces and not loaded.predictors:
                 raise samples_only(name, loaded)
-        models.append(loaded.run_as(**given))
+        is_one = len(names) == 1
+        models.append(
+            loaded.run_as(**given) if is_one else run_beside_gpus(loaded, RunAs(**given), without)
+        )
+    if without and len(without) == len({*names}):
+        raise next(iter(without.values()))
     return models
 
 

@@ -280,6 +280,8 @@ def test_an_attribute_of_several_answers_names_the_way_to_each() -> None:
     found = lolat.predict("timm:resnet18", "rtx-4090", batch_size=[1, 8])
     with pytest.raises(AttributeError, match=r"expected \[one.latency_ms for one in found\]"):
         found.latency_ms  # noqa: B018
+    with pytest.raises(AttributeError, match="compare"):
+        lolat.cost  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute 'latency'"):
         found.latency  # noqa: B018
     for same in (copy.copy(found), pickle.loads(pickle.dumps(found))):

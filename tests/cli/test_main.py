@@ -238,6 +238,7 @@ def test_the_steps_of_an_earlier_run_are_no_speed(
      ("predict v100 net.json --input-size 224x224", "did you mean 224?"),
      ("predict v100 net.json --input-size 3x224x192", "did you mean 3,224,192?"),
      ("predict net.py v100", "did you mean v100 net.py?"),
+     ("predict v100 h100 net.json", "h100 is a device; expected several as --on v100,h100"),
      ("cost v100 timm:resnet50 --batch-size 64 --replicas 4,6 --global-batch-size 100", "of 768"),
      ("nas score fbnet v100 --output a.csv --value v", "lolat nas search --objective")],
 )  # fmt: skip
@@ -379,8 +380,20 @@ def test_the_profile_that_answers_for_a_gpus_name_is_told(lolat: Command) -> Non
     assert "predicted from kernels" not in lolat("cost", "h100-vllm", *call).err
 
 
-def test_minutes_are_no_millions_of_hours(lolat: Command) -> None:
-    assert "did you mean" not in lolat.refused("cost", "v100", "net.json", "--max-hours", "30m")
+@pytest.mark.parametrize(
+    ("call", "meant"),
+    [("cost v100 net.json --max-hours 30m", "0.5"), ("cost v100 net.json --max-hours 1d", "24"),
+     ("cost v100 net.json --max-hours 2days", "48"), ("predict v100 net.json --max-ms 500µs", "0.5"),
+     ("llm h100-vllm qwen3-8b --request-rate 60rpm", "1"),
+     ("llm h100-vllm qwen3-8b --request-rate 120/min", "2"),
+     ("llm h100-vllm qwen3-8b --max-ttft-ms 2weeks", ""), ("cost v100 net.json --memory-gib 24MB", ""),
+     ("predict v100 net.json --min-samples-per-s 100ms", "")],
+)  # fmt: skip
+def test_a_unit_is_converted_and_an_unknown_one_gives_no_number(
+    lolat: Command, call: str, meant: str
+) -> None:
+    line = lolat.refused(*call.split())
+    assert f"did you mean {meant}?" in line if meant else "did you mean" not in line
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,25 @@ def test_two_names_of_one_device_are_told(lolat: Command) -> None:
     assert "are the same" not in lolat(*on).err
 
 
+@pytest.mark.parametrize("option", ["--launch graph", "--precision bf16", "--channels-last"])
+def test_what_a_cpu_cannot_run_in_is_of_the_gpus(
+    lolat: Command, model: Path, slower: Path, option: str
+) -> None:
+    """The CPU answers as it does alone, and says so; refused if no device can run so."""
+    given = option.split()
+    both = lolat.json("predict", "timm:A", "--on", f"{model},rtx-4090", *given)["answers"]
+    assert [a["device"] for a in both] == [str(model), "rtx-4090"]
+    alone = lolat.json("predict", model, "timm:A")
+    gpu = lolat.json("predict", "timm:A", "--on", "rtx-4090,h100", *given)["answers"][0]
+    assert both[0]["latency_ms"] == alone["latency_ms"]
+    assert both[1]["latency_ms"] == pytest.approx(gpu["latency_ms"])
+    name = given[0].strip("-").replace("-", " ")
+    notes = [[w for w in a["warnings"] if w.startswith(name) and "apply" in w] for a in both]
+    assert [len(of) for of in notes] == [1, 0]
+    assert given[0] in lolat.refused("predict", model, "timm:A", *given)
+    assert given[0] in lolat.refused("predict", "timm:A", "--on", f"{model},{slower}", *given)
+
+
 def test_a_limit_names_the_device_that_exceeds_it(
     lolat: Command, model: Path, slower: Path
 ) -> None:

@@ -220,6 +220,25 @@ def test_a_search(lolat: Command, model: Path, here: Path) -> None:
         assert float(row["score"]) == candidate["score"]
 
 
+def test_a_launch_of_several_devices_is_of_those_that_have_it(
+    lolat: Command, model: Path, here: Path
+) -> None:
+    """The times of each are those of a search on it alone, the CPU's without the launch."""
+    call = ("--objective", "searched:score", "--candidates", "9")
+    both = lolat.answer(
+        "nas", "search", "searched:space", f"{model},rtx-4090", *call, "--launch", "graph"
+    )
+    alone = lolat.answer("nas", "search", "searched:space", str(model), *call)
+    times = {c["arch"]: c["latency_ms"] for c in alone["front"]}
+    for candidate in both["front"]:
+        assert candidate["latency_ms"] == times.get(candidate["arch"], candidate["latency_ms"])
+        assert any("launch graph does not apply" in note for note in candidate["warnings"])
+        assert not any("apply" in note for note in candidate["others"][0]["warnings"])
+    assert "graph" in both["others"][0]["source"]
+    search = ("nas", "search", "searched:space", f"{model},{model}", *call)
+    assert "--launch graph" in lolat.refused(*search, "--launch", "graph")
+
+
 def test_scores_by_choices_are_those_by_text(lolat: Command, model: Path, here: Path) -> None:
     """The table that `nas score` writes, with a score by hand in place of the text."""
     lolat.done("nas", "score", "searched:space", model, "--output", "all.csv")
