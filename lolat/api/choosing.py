@@ -42,8 +42,7 @@ def devices(
     `on`: loaded models, or names with commas between them; "all": every local and bundled one that answers
     for networks, GPUs by the names of their cards; "a100": the one of that GPU, or `every` one; both in
     `launch`, eager if None, where there is one. Each is called as it was asked for. `question`: has the
-    execution mode, their own if None. `opened`: opens one by its name, `load` if None. ModelFileError for a
-    name that is not there.
+    execution mode, their own if None. `opened`: `load` if None. ModelFileError for an unknown name.
     """
     names: dict[str, Model | None] = {}
     for given in on:
@@ -79,7 +78,6 @@ def devices(
                 for made in _as_asked(model, question, left_out, None if is_strict else without):
                     distinct.setdefault((made.profile, made.asked), made)
             except LolatError as error:
-                # Among several, one without the precision or the launch is told below the others.
                 if name != ALL and (len(names) == 1 or isinstance(error, ModelFileError)):
                     raise
                 left_out[name if len(profiles) == 1 else one] = error
