@@ -232,8 +232,7 @@ class ServingConfig(Result):
             return None
         if self.off(asked) == math.inf:
             return "no"
-        is_sure = asked.sure is not None
-        limited = self._limited(asked)
+        is_sure, limited = asked.sure is not None, self._limited(asked)
         words = (within_limit(ms, ends, most, is_sure).lower() for _, ms, ends, most in limited)
         return max(words, key=VERDICTS.index, default="yes")
 
@@ -318,6 +317,11 @@ class ServingConfig(Result):
         return bool(self.largest_concurrency) and not self.saturated and is_full
 
     @property
+    def keeps_queue(self) -> bool:
+        """True if a row that is not overloaded gets more requests than it serves once they piled up."""
+        return not self.saturated and (self.request_rate or 0.0) > (self.backlog_rate or math.inf)
+
+    @property
     def may_pile_up(self) -> bool:
         """True if only the ends of the largest rate miss limits that are to be kept surely."""
         piles = (self.ttft_interval_ms or (0.0, 0.0))[1] is None
@@ -345,16 +349,16 @@ class ServingConfig(Result):
         """Return the load, the GPUs, both times at a percentile or the means, the price, the verdict."""
         framework = f", {self.framework}" * (self.framework not in self.device)
         where = f"{self.gpus_words} ({plain(self.device)}{framework}){self.split_words}"
-        words = (
-            f"{plain(self.model)} on {where}, {self.requests_words}: {self.times_words(percentile)}"
-        )
+        times = self.times_words(percentile)
+        words = f"{plain(self.model)} on {where}, {self.requests_words}: {times}"
         if self.tpot_ms is None or self.shortage:
             return words
         token_ms, ends = self.judged(percentile)[0]
         words += f" ({between(*ends, token_ms)})" if ends else ""
         limits = f"limits: {self.verdict}" * (self.verdict is not None)
         limits += f" ({percent(self.chance or 0.0)})" * (self.verdict in ("likely", "unlikely"))
-        return "; ".join(filter(None, [words, self._price_words, limits]))
+        queue = "a queue left by a burst never drains" * self.keeps_queue
+        return "; ".join(filter(None, [words, self._price_words, limits, queue]))
 
     @property
     def _price_words(self) -> str:
@@ -378,14 +382,12 @@ class ServingConfig(Result):
     def rows(self) -> list[dict[str, Any]]:
         """Return one row, with a column for each end of an interval and each part of the breakdown."""
         cells = self.to_dict()
-        parts = cells.pop("breakdown") or {}
-        others = cells.pop("intervals_ms") or {}
+        parts, more, told = (cells.pop(n) or {} for n in ("breakdown", "intervals_ms", "verdicts"))
         cells |= {f"{name}_ms": ms for name, ms in (cells.pop("percentiles_ms") or {}).items()}
         cells["extrapolated"] = "; ".join(cells["extrapolated"])
-        verdicts = cells.pop("verdicts") or {}
-        cells |= {f"{name}_verdict": verdicts.get(name) for name in ("tpot", "ttft")}
+        cells |= {f"{name}_verdict": told.get(name) for name in ("tpot", "ttft")}
         ends = {name: cells.pop(f"{name}_interval_ms") for name in ("tpot", "ttft")}
-        for name, both in (ends | others).items():
+        for name, both in (ends | more).items():
             low, high = both or (None, None)
             cells |= {f"{name}_low_ms": low, f"{name}_high_ms": high}
         return [cells | {f"{part}_ms": ms for part, ms in parts.items()}]
@@ -483,11 +485,9 @@ class ServingAnswer(Result):
 
 def requests_words(load: float, is_rate: bool) -> str:
     """Return requests a second, or at any time, in words."""
-    return (
-        f"{load:g} request{'s' * (load != 1)}/s"
-        if is_rate
-        else plural(int(load), "concurrent request")
-    )
+    if is_rate:
+        return f"{load:g} request{'s' * (load != 1)}/s"
+    return plural(int(load), "concurrent request")
 
 
 def best_of(rows: Sequence[ServingConfig], asked: ServingQuestion) -> ServingConfig | None:

@@ -13,6 +13,8 @@ from lolat.llm.frameworks import FRAMEWORKS
 from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
 from lolat.report.llm_offers import (
+    FAR,
+    QUEUE,
     a_month,
     at_load,
     chance_words,
@@ -20,6 +22,7 @@ from lolat.report.llm_offers import (
     near_lines,
     offer,
     other_dtype_lines,
+    queue_lines,
     room,
     rounded_down,
     sure_chance,
@@ -286,16 +289,22 @@ def _best_lines(answer: ServingAnswer) -> Iterator[str]:
         of = at_load(row, len(loads) == 1)
         if best := bests.get(load):
             yield _best_words(best, asked, of)
+            yield from queue_lines(best)
             yield from _surely_words(best, sure.get(load), cheaper.get(load), asked)
-            told = cheaper.get(load)  # the line before has it
-            others = (r for r in answer.surer_at_price if told is None or r.dtype != told.dtype)
-            yield from surer_lines([*others], best, asked)
+            told = cheaper.get(load)
+            if told is None or not any(_is_same(told, row) for row in answer.surer_at_price):
+                yield from surer_lines(answer.surer_at_price, best, asked)
             yield from holds_words(best, asked)
         elif row.request_rate is not None:
             is_timed = asked.max_tpot_ms or asked.max_ttft_ms
             yield f"No row {'keeps the limits' if is_timed else 'serves all requests'}{of}."
     yield from near_lines(answer.near, asked, len(loads) == 1)
     yield from other_dtype_lines(answer.other_dtypes, asked, len(loads) == 1)
+
+
+def _is_same(row: ServingConfig, other: ServingConfig) -> bool:
+    """True if both rows are the same GPUs with the same weights under the same load."""
+    return (row.load_words, row.dtype) == (other.load_words, other.dtype)
 
 
 def _best_words(row: ServingConfig, asked: ServingQuestion, load: str) -> str:
@@ -319,17 +328,14 @@ def price_of(row: ServingConfig) -> str:
 
 
 def holds_words(best: ServingConfig, asked: ServingQuestion) -> Iterator[str]:
-    """The largest load at which a best row keeps the limits, and from which on a queue stays; nothing if it
-    is not known.
+    """The largest load at which a best row keeps the limits, and if it is near, the one from which on a
+    queue stays; nothing if it is not known.
     """
     if best.headroom_rate is not None:
-        words = _room_words(best, asked)
+        words, most = _room_words(best, asked), best.backlog_rate or math.inf
         yield f"{words[0].upper()}{words[1:]}."
-        if best.headroom_rate > (best.backlog_rate or math.inf):
-            yield (
-                f"Above {rounded_down(best.backlog_rate or 0.0)} requests/s a queue left by a burst never "
-                "drains: the KV cache is full and preempted requests are recomputed."
-            )
+        if FAR * most < (best.request_rate or 0.0) <= most < best.headroom_rate:
+            yield f"Above {rounded_down(most)} requests/s {QUEUE}."
 
 
 def _surely_words(
@@ -361,11 +367,12 @@ def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Itera
         fast = "" if at is None else f"P{at}: {at} % of the requests are as fast or faster. "
         if at is None and any(row.request_rate for row in rows):
             fast = "Times are means over requests; --percentile 95 judges slow ones. "
-        yield f"{fast}low .. high: the {percent(asked.coverage)} interval of the prediction."
+        yield f"{fast}Ranges (..): the {percent(asked.coverage)} interval of the prediction."
     if asked.max_tpot_ms or asked.max_ttft_ms:
         words = LEGEND if asked.sure is None else SURE_LEGEND
         chance = percent(sure_chance(asked))
-        yield f"{words} Surely: the upper end keeps the limit, a chance of {chance}."
+        of = "by these intervals (docs/results/index.md: how many times lay inside)"
+        yield f"{words} Surely: the upper end keeps the limit, a chance of {chance} {of}."
     if any(high == math.inf for row in rows for _, (_, high) in _ends(row, asked)):
         yield "unbounded: requests pile up if the server is as slow as the interval allows."
     splits = (("EP: expert parallel", 1), ("DP: attention data parallel, in groups", 2))

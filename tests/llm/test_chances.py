@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from lolat.api.model import Model
 from lolat.llm.answer import ServingAnswer
+from lolat.report.llm_offers import rounded_down
 from tests.llm.known_gpu import LARGE, document
 
 KNOWN = Model(document() | {"device": "h100 (vllm)"})
@@ -85,6 +87,41 @@ def test_a_surer_data_type_at_the_same_price_is_named(
         assert (row.dollars_per_hour or 0.0) <= (best.dollars_per_hour or 0.0)
         assert (row.chance or 0.0) > (best.chance or 0.0)
     assert {row.dtype for row in likely.surer_at_price} == {"fp8", "int4_wo"}
+
+
+def test_the_surest_data_type_is_named_beside_a_sure_one_of_its_name(likely: ServingAnswer) -> None:
+    """Rows are told once; another row in a data type that the line `Surely` names is another offer."""
+    names = [row.dtype for row in likely.surer_at_price]
+    few = [replace(row, chance=0.9 - 0.1 * n) for n, row in enumerate(likely.surer_at_price)]
+    more = replace(few[0], replicas=3, gpus=3)
+    [sure] = likely.surer
+    of = {"surer": (sure,), "surer_at_price": tuple(few)}
+    for told, named in (((), names[:1]), ((more,), names[:1]), ((few[0],), [])):
+        text = replace(likely, surer_other_dtypes=told, **of).report()
+        assert re.findall(r"surer in (\w+), another", text) == named
+
+
+def test_a_queue_that_never_drains_is_told_with_the_best_row(likely: ServingAnswer) -> None:
+    """Below, near and above the rate that is served once requests have piled up."""
+    rate, most = likely.chosen.request_rate or 0.0, likely.chosen.headroom_rate or 0.0
+    assert likely.best is not None
+    lines = {
+        0.9 * rate: "But at 9.5 requests/s a queue left by a burst never drains: ",
+        1.01 * rate: f"Above {rounded_down(1.01 * rate)} requests/s a queue left by a burst never",
+        rate / 0.7: None,
+    }
+    for backlog, words in lines.items():
+        row = replace(likely.chosen, backlog_rate=backlog, headroom_rate=max(most, 2.0 * rate))
+        served = [*likely.served]
+        served[likely.best] = row
+        text = replace(likely, served=tuple(served), chosen=row).report()
+        told = [line for line in text.splitlines() if "never drains" in line]
+        assert [line.startswith(words) for line in told] == [True] * (words is not None)
+        is_over = backlog < rate
+        assert ("a queue left by a burst never drains" in row.words()) == is_over
+        assert [line.endswith(f"up to {rounded_down(backlog)} requests/s.") for line in told] == [
+            is_over
+        ] * len(told)
 
 
 def test_a_wait_as_long_as_the_simulation_is_no_end() -> None:
