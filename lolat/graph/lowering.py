@@ -28,6 +28,7 @@ class Lowering:
     `floats`: (tensors,) True for floating point; `sizes`: (tensors,) bytes of an element; `origin`:
     (tensors,) the tensor that a view shows; `readers`: tensor -> positions of the operations that read it;
     `written`: tensor -> position of the operation that writes it; `final`: the tensors that outputs show;
+    `strided`: positions of transpositions that PyTorch never copies; `copied`: of views that it copies;
     `uncopied`: constants of which autocast keeps no copy; `groups`: positions of operations that are fused.
     """
 
@@ -46,6 +47,7 @@ class Lowering:
                 self.readers.setdefault(self.origin[t], []).append(i)
         self.final = {self.origin[t] for t in graph.outputs}
         self.uncopied = {*graph.still} if graph.framework == "torch" else set()
+        self.strided, self.copied = transpositions(graph, mode.half)
         self.floats = ["float" in t.dtype for t in graph.tensors]
         self.sizes = self._element_bytes()
         self.groups = self._grouped() if mode.fused else []
@@ -87,16 +89,12 @@ class Lowering:
     def eager(self, operation: Operation) -> tuple[Pairs, Pairs]:
         """(pairs read, pairs written) of an operation without products."""
         writes = [(t, self.sizes[t]) for t in operation.outputs]
-        if operation.kind in ("slice", "split") and self._is_view(operation):
+        if self._is_view(operation):
             return [], []
         if operation.kind in kinds.READ_IN_PART:
             return [*self._bags(operation)] or writes, writes
         if operation.kind == "fill":
             return [], writes
-        if operation.kind == "transpose":
-            after = self._kinds_behind(self.origin[operation.outputs[0]])
-            if after and kinds.SLICES.union(["matmul", "attention"]).issuperset(after):
-                return [], []  # its readers take any order of axes
         is_float32 = self.mode.dtype == AMP and self._precision(operation) == kinds.FLOAT32
         wide = is_float32 and operation.kind not in kinds.WIDENING
         reads = operation.inputs
@@ -113,9 +111,17 @@ class Lowering:
                 yield source, features * self.sizes[out]
 
     def _is_view(self, operation: Operation) -> bool:
-        """True for a slice that PyTorch does not copy. Kernels for contiguous tensors alone copy it."""
+        """True for a slice or a transposition that PyTorch does not copy.
+
+        Kernels for contiguous tensors alone copy a slice, but for a compiler's.
+        """
+        position = self.written[operation.outputs[0]]
+        if operation.kind == "transpose":
+            return position in self.strided
+        if operation.kind not in kinds.SLICES or position in self.copied:
+            return False
         after = self._kinds_behind(self.origin[operation.outputs[0]])
-        return CONTIGUOUS.isdisjoint(after)
+        return self.mode.fused or CONTIGUOUS.isdisjoint(after)
 
     def _measures(self, operation: Operation) -> bool:
         """True for a batch norm that computes the statistics of its batch."""
@@ -174,8 +180,8 @@ class Lowering:
         """(pairs read, pairs written) of fused operations together."""
         inside, reads = set(group), dict[int, tuple[int, float]]()
         operations = [self.graph.operations[i] for i in group]
-        if len(operations) == 1 and operations[0].kind in kinds.SLICES:
-            return [], []  # a view
+        if all(map(self._is_view, operations)):
+            return [], []
         for o in operations:
             rows = dict(self._bags(o))
             for t, source in ((t, self.origin[t]) for t in o.inputs):
@@ -286,3 +292,32 @@ class Lowering:
 def lowered_eagerly(graph: Graph, dtype: str) -> Lowering:
     """The lowering of a graph to a data type, without a compiler."""
     return Lowering(graph, Mode(dtype))
+
+
+def transpositions(graph: Graph, in_half: bool) -> tuple[set[int], set[int]]:
+    """Return the positions of transpositions that PyTorch never copies, and of views that it copies.
+
+    Its kernels take transpositions as they are if an attention reads them, if these turn back its result,
+    or are of the matrices of a batch for its product, or if only slices show them. Slices of other
+    transpositions are copied for that product, and a turned image for a dense layer. `in_half`: fused
+    attention runs in half precision, whose kernels write the result in the order of the queries.
+    """
+    strided, copied, permuted, of_attention = set[int](), set[int](), set[int](), set[int]()
+    readers = graph.consumers()
+    for i, o in enumerate(graph.operations):
+        behind = {graph.operations[r].kind for r in readers.get(o.outputs[0], ())}
+        if o.kind == "attention" and not (in_half and "contiguous" in o.attributes):
+            of_attention.update(o.outputs)
+        elif o.kind == "transpose":
+            permuted.update(o.outputs)
+            is_batch = len(graph.tensors[o.outputs[0]].shape) == 3
+            is_taken = behind == {"attention"} or (behind == {"matmul"} and is_batch)
+            is_cut = bool(behind) and kinds.SLICES.issuperset(behind)
+            if is_taken or is_cut or not of_attention.isdisjoint(o.inputs):
+                strided.add(i)
+        elif o.kind in kinds.SLICES:
+            if behind == {"matmul"} and not permuted.isdisjoint(o.inputs):
+                copied.add(i)
+        elif "permutation" in o.attributes and "dense" in behind:
+            copied.add(i)
+    return strided, copied

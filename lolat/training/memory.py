@@ -27,11 +27,10 @@ from lolat.graph.kinds import (
     MULTIPLYING,
     REMADE,
     SELECTIVE,
-    SLICES,
     TRAINED,
     VIEWS,
 )
-from lolat.graph.lowering import lowered_eagerly
+from lolat.graph.lowering import lowered_eagerly, transpositions
 from lolat.graph.memory import INDEX_BYTES, alive_bytes, as_padded, element_bytes, sliced_bytes
 from lolat.graph.modes import DEFAULT_MODE, Mode
 from lolat.graph.weights import copied_at, operations_parameters, parameter_key, parameters
@@ -118,34 +117,6 @@ RECURRENT = {"lstm": 7, "gru": 7, "simple_rnn": 1}
 cell, state), as PyTorch's saved_tensors_hooks show; oneDNN's LSTM keeps two to three times as many."""
 
 
-def _turned(graph: Graph, in_half: bool) -> tuple[set[int], set[int]]:
-    """Return the positions of views of turned tensors, and of copies of them, in PyTorch.
-
-    Its kernels take transpositions as they are if an attention reads them, if these turn back its result,
-    or are of the matrices of a batch for its product; slices of other transpositions are copied for that
-    product, and a turned image for a dense layer. `in_half`: fused attention runs in half precision, whose
-    kernels write the result in the order of the queries.
-    """
-    views, copies, turned, of_attention = set[int](), set[int](), set[int](), set[int]()
-    readers = graph.consumers()
-    for i, o in enumerate(graph.operations) if graph.framework == "torch" else ():
-        kinds = {graph.operations[r].kind for r in readers.get(o.outputs[0], ())}
-        if o.kind == "attention" and not (in_half and "contiguous" in o.attributes):
-            of_attention.update(o.outputs)
-        elif o.kind == "transpose":
-            turned.update(o.outputs)
-            is_batch = len(graph.tensors[o.outputs[0]].shape) == 3
-            is_taken = kinds == {"attention"} or (kinds == {"matmul"} and is_batch)
-            if is_taken or not of_attention.isdisjoint(o.inputs):
-                views.add(i)
-        elif o.kind in SLICES:
-            if kinds == {"matmul"} and not turned.isdisjoint(o.inputs):
-                copies.add(i)
-        elif "permutation" in o.attributes and "dense" in kinds:
-            copies.add(i)
-    return views, copies
-
-
 Kept = dict[int, list[tuple[int, int]]]
 """Tensor -> (position of an operation that keeps it, the view of it that the operation reads)."""
 
@@ -156,15 +127,16 @@ def saved_tensors(graph: Graph, in_half: bool) -> tuple[Kept, dict[int, int], di
 
     Operations keep the tensors that their kind `saves` (`lolat.graph.kinds`); a view counts as its base
     tensor. A part, by the number that its operations have, keeps what it reads, and a selective one the
-    results of its products: tensor -> the position of the part's first operation. `in_half`: see `_turned`.
+    results of its products: tensor -> the position of the part's first operation. `in_half`: see
+    `transpositions`.
     """
     part, viewed, kept = backward_of(graph), dict[int, int](), Kept()
-    turned, copied = _turned(graph, in_half)
+    strided, copied = transpositions(graph, in_half) if graph.framework == "torch" else ((), ())
     inside, around, writer = dict[int, Kept](), dict[int, set[int]](), dict[int, int | None]()
     first = dict[int, int]()
     for i, o in enumerate(graph.operations):
         reads = {viewed.get(t, t) for t in o.inputs}
-        if (is_view(graph, o) or i in turned) and i not in copied:
+        if (is_view(graph, o) or i in strided) and i not in copied:
             viewed.update(dict.fromkeys(o.outputs, viewed.get(o.inputs[0], o.inputs[0])))
             continue
         number = o.attributes.get(CHECKPOINT)

@@ -12,7 +12,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph import work as c
 from lolat.graph.dtypes import SIZES
 from lolat.graph.kinds import KINDS
-from lolat.graph.modes import Mode
+from lolat.graph.modes import Launch, Mode
 from lolat.graph.work import Workload, at, step_table, work_of
 from tests.synthetic import one
 
@@ -409,3 +409,52 @@ def test_no_compiled_step_reaches_over_a_product() -> None:
     work = work_of(lolat.read(Residual().eval(), (32, 64)), 2, Mode("float16", "compiled"))
     steps = [moved for name, moved in named(work) if name != c.DENSE]
     assert sorted(steps) == [2 * 2 * 32 * 64 * 2, 3 * 2 * 32 * 64 * 2]
+
+
+@pytest.mark.parametrize("launch", ["eager", "compiled"])
+@pytest.mark.parametrize("how", ["fused", "products", "batched", "added"])
+def test_transpositions_are_copied_where_pytorch_copies_them(how: str, launch: Launch) -> None:
+    """The clones of PyTorch's own run, each read and written once; a compiler makes no more of them.
+
+    "batched" has one head: a product takes the matrices of a batch as they are.
+    """
+    torch = pytest.importorskip("torch")
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Clones(TorchDispatchMode):  # type: ignore[misc]
+        """Adds up the bytes that copies of tensors write."""
+
+        written = 0
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            out = func(*args, **(kwargs or {}))
+            if func.overloadpacket in (torch.ops.aten.clone, torch.ops.aten.copy_):
+                self.written += out.numel() * out.element_size()
+            return out
+
+    class Attention(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv, self.out = torch.nn.Linear(64, 192), torch.nn.Linear(64, 64)
+            self.register_buffer("mask", torch.zeros(32, 32) if how == "added" else None)
+
+        def forward(self, x: Any) -> Any:
+            b, n, width = x.shape
+            if how == "batched":
+                q, k, v = self.qkv(x).chunk(3, -1)
+                return self.out((q @ k.transpose(1, 2)).softmax(-1) @ v)
+            q, k, v = self.qkv(x).reshape(b, n, 3, 4, 16).permute(2, 0, 3, 1, 4).unbind(0)
+            if how in ("fused", "added"):
+                y = torch.nn.functional.scaled_dot_product_attention(q, k, v, self.mask)
+            else:
+                y = (q @ k.transpose(-2, -1)).softmax(-1) @ v
+            return self.out(y.transpose(1, 2).reshape(b, n, width))
+
+    network, x = Attention().eval(), torch.rand(2, 32, 64)
+    with torch.no_grad(), Clones() as clones:
+        network(x)
+    work = work_of(lolat.read(network, (32, 64)), 2, Mode("float32", launch))
+    moved = sum(bytes_ for name, bytes_ in named(work) if name in (c.MOVES, c.PARTS, c.ELEMENTS))
+    assert moved == 2 * clones.written
