@@ -298,9 +298,10 @@ def transpositions(graph: Graph, in_half: bool) -> tuple[set[int], set[int]]:
     """Return the positions of transpositions that PyTorch never copies, and of views that it copies.
 
     Its kernels take transpositions as they are if an attention reads them, if these turn back its result,
-    or are of the matrices of a batch for its product, or if only slices show them. Slices of other
-    transpositions are copied for that product, and a turned image for a dense layer. `in_half`: fused
-    attention runs in half precision, whose kernels write the result in the order of the queries.
+    or are of the matrices of a batch for its product, or if only slices and transpositions show them.
+    Slices of other transpositions are copied for that product, and a turned image for a dense layer.
+    `in_half`: fused attention runs in half precision, whose kernels write the result in the order of the
+    queries.
     """
     strided, copied, permuted, of_attention = set[int](), set[int](), set[int](), set[int]()
     readers = graph.consumers()
@@ -312,8 +313,8 @@ def transpositions(graph: Graph, in_half: bool) -> tuple[set[int], set[int]]:
             permuted.update(o.outputs)
             is_batch = len(graph.tensors[o.outputs[0]].shape) == 3
             is_taken = behind == {"attention"} or (behind == {"matmul"} and is_batch)
-            is_cut = bool(behind) and kinds.SLICES.issuperset(behind)
-            if is_taken or is_cut or not of_attention.isdisjoint(o.inputs):
+            is_shown = bool(behind) and kinds.SLICES.union(["transpose"]).issuperset(behind)
+            if is_taken or is_shown or not of_attention.isdisjoint(o.inputs):
                 strided.add(i)
         elif o.kind in kinds.SLICES:
             if behind == {"matmul"} and not permuted.isdisjoint(o.inputs):

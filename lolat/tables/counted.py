@@ -21,7 +21,7 @@ from lolat.io.progress import OnProgress
 from lolat.readers.children import arrays_of
 from lolat.tables.networks import Network, TimedNetwork
 
-CACHE_VERSION = 22
+CACHE_VERSION = 23
 """Version of the cache: raise it when `lolat.graph.work` or the counts change."""
 TOO_MANY = 0.004
 """Least relative excess of a network's parameters over its row's that tells another timed form."""
