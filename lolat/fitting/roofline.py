@@ -7,6 +7,8 @@ share that the class usually reaches. The device's terms are fitted too, and shr
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from msgspec.structs import replace
 
@@ -50,7 +52,7 @@ LAUNCH, SHARP = 2, 3
 """Positions among the unknowns; the first four are the device's rate, bandwidth, launch and sharpness."""
 USUAL_SHARPNESS = (2.0, 0.4)
 """The usual sharpness, and its standard deviation as a logarithm."""
-MOST_SHARPNESS = 8.0
+MOST_SHARPNESS, BLUNT = 8.0, 1.2  # the largest one; one from which the search starts again
 OF_BANDWIDTH = (0.8, 0.3)
 """Share of a data sheet's bandwidth that operations reach, and its standard deviation as a logarithm."""
 LAUNCH_MS, STEP_MS = 0.03, 0.004
@@ -73,11 +75,15 @@ def fit_roofline(
     from scipy.optimize import least_squares
 
     problem = _Problem(times, specs, mode, of)
-    optimum = least_squares(
-        problem.residuals, problem.start, problem.jacobian, bounds=(problem.lower, problem.upper),
+    search = partial(
+        least_squares, problem.residuals, jac=problem.jacobian, bounds=(problem.lower, problem.upper),
         loss=soft_loss(problem.weights), f_scale=OUTLYING_TIME, max_nfev=MOST_TRIALS,
         ftol=SEARCH_TOLERANCE, xtol=SEARCH_TOLERANCE, gtol=SEARCH_TOLERANCE,
     )  # fmt: skip
+    optimum = search(x0=problem.start)
+    # The loss has several minima along the sharpness.
+    blunt = np.where(np.arange(len(optimum.x)) == SHARP, np.log(BLUNT), optimum.x)
+    optimum = min(optimum, search(x0=blunt), key=lambda found: found.cost)
     launch_ms, table = problem.terms(optimum.x)
     terms = {
         name: {term: float(table[TERM_NAMES.index(term), kind]) for term in CLASS_TERMS[name]}
