@@ -38,7 +38,7 @@ from lolat.report.ranked import (
 )
 from lolat.report.tables import Part, ReportTable
 from lolat.training.alternatives import faster, without_checkpointing
-from lolat.training.best import by_price, by_time, surest, verdict_on
+from lolat.training.best import CHEAPEST, FASTEST, Aim, surest, verdict_on
 from lolat.training.choice import Choice, choice_words
 from lolat.training.command import command_of
 from lolat.training.compare import Costs
@@ -108,7 +108,7 @@ def _alternatives_of(costs: Costs) -> Iterator[Sentence]:
     """Better ways to run the best row, else the first device of which there is any, as sentences."""
     best, tried = best_row(costs), {c.checkpointing for c in costs.answers}
     several = len({c.device for c in costs.answers}) > 1
-    for cost in [best[0]] if best else costs.answers:
+    for cost in [best.cost] if best else costs.answers:
         # A launch is told beside the choices; a device in its fastest precision has no other mode.
         is_fastest = costs.precision == BEST and (bool(costs.in_launch) or not cost.host_bound)
         on = f"On {cost.card}: " * several
@@ -135,17 +135,19 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
         *_alternative_lines(cost),
         *_auto_lines(cost),
         *_padding_lines(cost),
-        *update_lines([(cost, option) for option in cost.timed]),
+        *update_lines([CostRow(cost, option) for option in cost.timed]),
         *_link_lines(cost),
         *([] if is_asked else [no_data_words(cost)]),
         *_card_lines(cost.options),
     ]
     is_table = cost.fits is not False and (is_asked or several)
     table = ReportTable(
-        columns(cost), [(cost, option) for option in cost.options] if is_table else (), stacked=True
+        columns(cost),
+        [CostRow(cost, option) for option in cost.options] if is_table else (),
+        stacked=True,
     )
     after = list[str]()
-    amounts = [(cost, o) for o in cost.options if o.data_within_limits is not None]
+    amounts = [CostRow(cost, o) for o in cost.options if o.data_within_limits is not None]
     if amounts:
         after += [most_line(amounts), *_price_lines(cost)]
     elif cost.samples is not None and cost.fits is not False:
@@ -269,7 +271,7 @@ def fit_words(cost: Cost) -> str:
 
 def _link_lines(cost: Cost) -> Iterator[str]:
     """The link of each number of devices, those with the same one together."""
-    for words, rows in links_of([(cost, option) for option in cost.options]).items():
+    for words, rows in links_of([CostRow(cost, option) for option in cost.options]).items():
         yield f"gradients of {', '.join(str(o.devices) for _, o in rows)} devices over {words}"
 
 
@@ -284,30 +286,30 @@ def _card_lines(options: Iterable[TrainingPrediction]) -> Iterator[str]:
         )
 
 
-def _bests(answer: Cost | Costs) -> tuple[tuple[str, Any, TrainingLimits], ...]:
-    """(word, the best by it, the limits that it keeps): the cheapest and the fastest of an answer."""
+def _bests(answer: Cost | Costs) -> tuple[tuple[Aim, Any, TrainingLimits], ...]:
+    """(aim, the best by it, the limits that it keeps): the cheapest and the fastest of an answer."""
     limits = answer.limits
-    return ("Cheapest", answer.cheapest, limits), ("Fastest", answer.fastest, limits.of_money)
+    return (CHEAPEST, answer.cheapest, limits), (FASTEST, answer.fastest, limits.of_money)
 
 
 def _best_line(name: str, words: str, best: CostRow, limits: TrainingLimits) -> str:
     """A line on the best option within limits, and that it is likely, not certain, to keep them."""
-    likely = f"; likely{ends_words(best, limits)}" * (verdict_on(best[1], limits) == "likely")
-    return f"{name}{limits.words()}: {words}{across(best[1])}{likely}"
+    likely = f"; likely{ends_words(best, limits)}" * (verdict_on(best.option, limits) == "likely")
+    return f"{name}{limits.words()}: {words}{across(best.option)}{likely}"
 
 
 def _sure_line(
     name: str,
+    aim: Aim,
     best: CostRow,
     rows: Sequence[CostRow],
     limits: TrainingLimits,
     words: Callable[[CostRow], str],
 ) -> Iterator[str]:
     """A line on the best row that surely keeps the limits, beside one that likely does."""
-    worth = by_time if name == "Fastest" else by_price
-    sure = surest((option for _, option in rows), limits, worth)
-    if verdict_on(best[1], limits) == "likely" and sure:
-        row = next(row for row in rows if row[1] is sure)
+    sure = surest((option for _, option in rows), limits, aim.worth)
+    if verdict_on(best.option, limits) == "likely" and sure:
+        row = next(row for row in rows if row.option is sure)
         yield f"{name}{limits.words()}, sure: {words(row)}{across(sure)}"
 
 
@@ -326,23 +328,23 @@ def _faster_words(cheapest: Choice, other: Choice) -> str:
 def _choice_lines(cost: Cost) -> Iterator[str]:
     """Lines on the cheapest and the fastest option, and the source of the price."""
     bests = _bests(cost)
-    if cost.cheapest == cost.fastest:
-        bests = (("Cheapest and fastest", cost.fastest, cost.limits),) * (len(cost.options) > 1)
-    for name, devices, limits in bests:
+    if is_both := cost.cheapest == cost.fastest:
+        bests = ((CHEAPEST, cost.fastest, cost.limits),) * (len(cost.options) > 1)
+    for aim, devices, limits in bests:
+        name = "Cheapest and fastest" if is_both else aim.word
         if devices is not None:
-            best = cost.option(devices)
-            choice = Choice.of(cost, best)
+            best = CostRow(cost, cost.option(devices))
+            choice = Choice.of(*best)
             cheapest = Choice.of(cost, cost.option(cost.cheapest)) if cost.cheapest else choice
             more = _faster_words(cheapest, choice)
-            line = _best_line(name, cost.summary(devices), (cost, best), limits) + more
-            rows = [(cost, option) for option in cost.options]
-            worth = by_time if name == "Fastest" else by_price
+            line = _best_line(name, cost.summary(devices), best, limits) + more
+            rows = [CostRow(cost, option) for option in cost.options]
 
             def words(row: CostRow) -> str:
-                return cost.summary(row[1].devices)
+                return cost.summary(row.option.devices)
 
-            yield line + nearly_words((cost, best), rows, limits, worth, words)
-            yield from _sure_line(name, (cost, best), rows, limits, words)
+            yield line + nearly_words(best, rows, limits, aim, words)
+            yield from _sure_line(name, aim, best, rows, limits, words)
     yield from _price_lines(cost)
 
 
@@ -457,13 +459,13 @@ def _after(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
 def _loading_lines(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
     """A line on the samples, of texts the tokens, a second that the best rows take."""
     rates, launched = dict[str, list[str]](), dict[str, str]()
-    for name, choice, _ in _bests(costs):
+    for aim, choice, _ in _bests(costs):
         for option in (o for c, o in listed if Choice.of(c, o) == choice):
             value, of = option.tokens_per_s, "tokens/s"
             value, of = (option.samples_per_s, "samples/s") if value is None else (value, of)
             rate = f"{digits(value)} {of}"
-            rates.setdefault(rate, []).append(name.lower())
-            if one := costs.in_launch.get(name.lower()):
+            rates.setdefault(rate, []).append(aim.field)
+            if one := costs.in_launch.get(aim.field):
                 more = digits(value * choice.total_s / one.total_s)
                 launched[rate] = f" ({more} with --launch {one.launch})"
     if rates:
@@ -479,36 +481,34 @@ def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
     may be as good, and on the best that is sure.
     """
     yield from map(Sentence, update_lines(listed))
-    if listed and listed[0][1].data_within_limits is not None:
+    if listed and listed[0].option.data_within_limits is not None:
         yield Sentence(most_line(listed))
-    for name, choice, limits in _bests(costs):
+    for aim, choice, limits in _bests(costs):
         if choice is None:
             continue
         best = next(row for row in listed if Choice.of(*row) == choice)
         rivals = rivals_of(best, listed, limits)
         words = choice_words(choice, costs.batches > 1)
         more = _faster_words(costs.cheapest, choice) if costs.cheapest else ""
-        if one := on_one_machine(best, rivals, by_price if name == "Cheapest" else by_time):
+        if one := on_one_machine(best, rivals, aim.worth):
             more += f"; on one machine: {choice_words(Choice.of(*one))}"
-        if name == "Cheapest" and (larger := larger_update(choice, listed)):
+        if aim is CHEAPEST and (larger := larger_update(choice, listed)):
             saved = percent(1.0 - (larger.dollars or 0.0) / (choice.dollars or 1.0))
             several = f"{larger.devices} x {larger.card}"
-            size = f"{larger.in_all:,} {SAMPLE[best[0].data]}s"
+            size = f"{larger.in_all:,} {SAMPLE[best.cost.data]}s"
             more += f"; {saved} cheaper: {several} with updates of {size}"
-        if best[0].is_auto and (most := best[1].largest_batch or 0) > best[1].batch_size:
+        if best.cost.is_auto and (most := best.option.largest_batch or 0) > best.option.batch_size:
             more += f"; batches up to {most:,} fit"
-        needed, room = best[1].memory_bytes, best[0].available_bytes
+        needed, room = best.option.memory_bytes, best.cost.available_bytes
         if needed and room and (close := close_words(needed, room)):
             more += f"; {byte_size(needed)} of {byte_size(room)}{close}"
 
         def of_row(row: CostRow) -> str:
             return choice_words(Choice.of(*row), costs.batches > 1)
 
-        worth = by_price if name == "Cheapest" else by_time
-        more += nearly_words(best, listed, limits, worth, of_row)
-        is_said = name == "Fastest" and choice == costs.cheapest
-        line = "Fastest: the same" if is_said else _best_line(name, words, best, limits) + more
-        alike = alike_words(name, best, rivals)
-        clauses = alike, launched_words(costs, name, limits)
+        more += nearly_words(best, listed, limits, aim, of_row)
+        is_said = aim is FASTEST and choice == costs.cheapest
+        line = "Fastest: the same" if is_said else _best_line(aim.word, words, best, limits) + more
+        clauses = alike_words(aim, best, rivals), launched_words(costs, aim, limits)
         yield Sentence(line, tuple(filter(None, clauses)))
-        yield from map(Sentence, _sure_line(name, best, listed, limits, of_row))
+        yield from map(Sentence, _sure_line(aim.word, aim, best, listed, limits, of_row))

@@ -13,9 +13,9 @@ from lolat.hardware.prices import provider_of
 from lolat.report.llm import LEGEND
 from lolat.report.ranked import Rated, apart_words
 from lolat.report.tables import Column, Screen, ends_of
-from lolat.training.best import Worth, by_time, verdict_on
+from lolat.training.best import FASTEST, Aim, verdict_on
 from lolat.training.choice import Choice, choice_words, way_of
-from lolat.training.compare import USUAL_UPDATE, WORTH, Costs
+from lolat.training.compare import USUAL_UPDATE, Costs
 from lolat.training.cost import Cost, CostRow, close_words, is_close, would_words
 from lolat.training.listing import ranked
 from lolat.training.parallel import BY_LAYER, GATHER_SHARE, NONE
@@ -160,35 +160,37 @@ def columns(answer: Cost | Costs) -> list[Column]:
     money = _money if is_one else _money_of(costs)
 
     def one(value: Callable[[TrainingPrediction], Any]) -> Callable[[CostRow], Any]:
-        return lambda row: value(row[1]) if is_one else None
+        return lambda row: value(row.option) if is_one else None
 
     return [
-        Column("device", lambda row: None if is_one else row[0].card, is_text=True,
+        Column("device", lambda row: None if is_one else row.cost.card, is_text=True,
                is_whole=True),
         Column("precision", lambda row: None if is_one else Choice.of(*row).way, is_text=True,
                page="varied" if is_alike else "below"),
-        Column("devices", lambda row: row[1].devices, page="shown" if is_one else "varied"),
-        Column("batch", lambda row: row[1].batch_size if has_batch else None, "{:,}".format, page="below"),
-        Column("accumulate", lambda row: row[0].accumulate if accumulates else None, "x {}".format,
+        Column("devices", lambda row: row.option.devices, page="shown" if is_one else "varied"),
+        Column("batch", lambda row: row.option.batch_size if has_batch else None, "{:,}".format,
+               page="below"),
+        Column("accumulate", lambda row: row.cost.accumulate if accumulates else None, "x {}".format,
                page="spare", screen="brackets"),
         Column("in all", lambda row: Choice.of(*row).in_all if are_unequal else None, "{:,}".format,
                page="spare"),
         Column("rented", lambda row: rented_words(*row), is_text=True, page="spare", screen="hidden"),
         Column("$/hour", one(lambda o: o.rented and o.rented.price_per_hour), _money, page="spare",
                screen="hidden"),
-        Column("iteration", lambda row: row[1].iteration_ms if is_one or not answer.samples else None,
+        Column("iteration", lambda row: row.option.iteration_ms if is_one or not answer.samples else None,
                milliseconds, page="hidden"),
         Column("exchange", one(lambda o: o.parts_ms["exchange"] or None), milliseconds, page="hidden"),
-        Column("samples/s", lambda row: None if is_one or row[1].tokens_per_s else row[1].samples_per_s,
-               digits, page="spare", screen=speed),
-        Column("tokens/s", lambda row: row[1].tokens_per_s, digits, page="spare", screen=speed),
-        Column("MFU", lambda row: row[1].mfu if row[1].tokens_per_s else None, percent, page="hidden"),
+        Column("samples/s", lambda row: None if is_one or row.option.tokens_per_s else
+               row.option.samples_per_s, digits, page="spare", screen=speed),
+        Column("tokens/s", lambda row: row.option.tokens_per_s, digits, page="spare", screen=speed),
+        Column("MFU", lambda row: row.option.mfu if row.option.tokens_per_s else None, percent,
+               page="hidden"),
         Column("memory", lambda row: _memory_words(*row) if has_memory else None, page="spare"),
         Column("epoch", one(lambda o: o.epoch_s if o.epoch_s != o.total_s else None), duration,
                page="hidden"),
         *_total_columns(answer, [o for c in costs for o in c.options]),
-        Column("$", lambda row: row[1].dollars, money),
-        Column("$ between", lambda row: row[1].dollars_interval, ends_of(money), page="below"),
+        Column("$", lambda row: row.option.dollars, money),
+        Column("$ between", lambda row: row.option.dollars_interval, ends_of(money), page="below"),
         *_limit_columns(answer.limits, [o for c in costs for o in c.options]),
         Column("marks", marks, is_text=True),
     ]  # fmt: skip
@@ -205,8 +207,8 @@ def _total_columns(answer: Cost | Costs, options: Sequence[TrainingPrediction]) 
         return duration(seconds) if is_single else digits(seconds / unit_s)
 
     between = f"{percent(answer.coverage or 0.0)} between"
-    yield Column("total" if is_single else unit, lambda row: row[1].total_s, time)
-    yield Column(between, lambda row: row[1].interval_s, ends_of(time), page="below")
+    yield Column("total" if is_single else unit, lambda row: row.option.total_s, time)
+    yield Column(between, lambda row: row.option.interval_s, ends_of(time), page="below")
 
 
 def _limit_columns(
@@ -217,7 +219,7 @@ def _limit_columns(
     for its in [limits] if has_amount else limits.each():
 
         def words(row: CostRow, its: TrainingLimits = its) -> str:
-            return amount_words(row[1]) or verdict_on(row[1], its)
+            return amount_words(row.option) or verdict_on(row.option, its)
 
         yield Column(its.words("within" if has_amount else "<="), words, is_text=True)
 
@@ -261,29 +263,32 @@ def amount_words(option: TrainingPrediction) -> str:
 
 def likely_words(row: CostRow) -> str:
     """A clause that a row is likely to keep its limits; "" if it surely does, or surely does not."""
-    limits = row[0].limits
-    return f"; likely{limits.words()}" * (verdict_on(row[1], limits) == "likely")
+    limits = row.cost.limits
+    return f"; likely{limits.words()}" * (verdict_on(row.option, limits) == "likely")
 
 
 def nearly_words(
     best: CostRow,
     rows: Sequence[CostRow],
     limits: TrainingLimits,
-    worth: Worth,
+    aim: Aim,
     words: Callable[[CostRow], str],
 ) -> str:
     """A clause on the row that would be the best if it were sure to keep the limits; see `LITTLE`."""
-    likely = [row for row in rows if verdict_on(row[1], limits) == "likely"]
-    least = min(likely, key=lambda row: worth(row[1]), default=best)
-    if verdict_on(best[1], limits) != "yes" or worth(least[1])[0] >= worth(best[1])[0]:
+    likely = [row for row in rows if verdict_on(row.option, limits) == "likely"]
+    least = min(likely, key=lambda row: aim.worth(row.option), default=best)
+    if (
+        verdict_on(best.option, limits) != "yes"
+        or aim.worth(least.option)[0] >= aim.worth(best.option)[0]
+    ):
         return ""
-    which = "faster" if worth is by_time else "cheaper"
+    which = "faster" if aim is FASTEST else "cheaper"
     return f"; {words(least)}, is {which}, but only likely{limits.words()}"
 
 
 def most_line(rows: Sequence[CostRow]) -> str:
     """Return a line on the row with the most data within limits."""
-    cost, option = max(rows, key=lambda row: row[1].data_within_limits or 0)
+    cost, option = max(rows, key=lambda row: row.option.data_within_limits or 0)
     words = f"{option.devices} x {cost.card}, {amount_words(option)}"
     return f"Most{cost.limits.words()}: {words}{across(option)}"
 
@@ -292,27 +297,27 @@ def update_lines(listed: Sequence[CostRow]) -> Iterator[str]:
     """A line that the updates differ in size, and the options that make them equal, or that they are
     equal where nobody asked for it.
     """
-    again = listed[0][0].again if listed else None
+    again = listed[0].cost.again if listed else None
     if again and again.asked.batch_size is None:
-        size = f"{Choice.of(*listed[0]).in_all:,} {SAMPLE[listed[0][0].data]}s"
+        size = f"{Choice.of(*listed[0]).in_all:,} {SAMPLE[listed[0].cost.data]}s"
         yield (
             f"Every update has {size} (default); your recipe's: --global-batch-size N; each device's "
             "fastest batch: --batch-size auto"
         )
     sizes = {Choice.of(*row).in_all for row in listed}
     if len(sizes) > 1:
-        ends = f"{min(sizes):,} to {max(sizes):,} {SAMPLE[listed[0][0].data]}s"
+        ends = f"{min(sizes):,} to {max(sizes):,} {SAMPLE[listed[0].cost.data]}s"
         each = lcm(*(o.devices for _, o in listed))
         usual = each * max(round(USUAL_UPDATE / each), 1)
-        auto = ", with --batch-size auto" * (not listed[0][0].is_auto)
+        auto = ", with --batch-size auto" * (not listed[0].cost.is_auto)
         alike = f"--global-batch-size {usual}, or that of your recipe{auto}"
         yield f"Updates differ, {ends}; for equal ones {alike}"
 
 
-def launch_words(costs: Costs, name: str) -> str:
+def launch_words(costs: Costs, aim: Aim) -> str:
     """A clause on a launch in which the cheapest is much cheaper, or the fastest much faster; or ""."""
-    best, one = getattr(costs, name), costs.in_launch.get(name)
-    if one is None or best is None or (name == "fastest" and best == costs.cheapest):
+    best, one = getattr(costs, aim.field), costs.in_launch.get(aim.field)
+    if one is None or best is None or (aim is FASTEST and best == costs.cheapest):
         return ""
     is_alike = (one.card, one.devices) == (best.card, best.devices)
     is_alike &= one.batch_size == best.batch_size
@@ -321,27 +326,21 @@ def launch_words(costs: Costs, name: str) -> str:
     words = f"with --launch {one.launch}" + f" in {one.precision}" * (
         one.precision != best.precision
     )
-    value = WORTH[name]
-    less = f"{percent(1.0 - value(one) / value(best))} {'cheaper' if name == 'cheapest' else 'less time'}"
-    return f"{words}: {told}, {less}"
+    return f"{words}: {told}, {percent(1.0 - aim.value(one) / aim.value(best))} {aim.less}"
 
 
 def rivals_of(best: CostRow, listed: Sequence[CostRow], limits: TrainingLimits) -> list[CostRow]:
     """The best row, and those of other devices that keep the limits, perhaps barely."""
-    others = (row for row in listed if row[0].device != best[0].device)
+    others = (row for row in listed if row.cost.device != best.cost.device)
     return [best, *(r for r in others if verdict_on(r[1], limits) in ("", "yes", "likely"))]
 
 
-def alike_words(name: str, best: CostRow, rivals: Sequence[CostRow]) -> str:
-    """A clause on the rows of other devices that are too close to call with the best; "" without them.
-
-    `name`: "Cheapest" compares prices, "Fastest" times.
-    """
+def alike_words(aim: Aim, best: CostRow, rivals: Sequence[CostRow]) -> str:
+    """A clause on the rows of other devices that are too close to call with the best; "" without them."""
     values: dict[str, Rated] = {}
     numbers: dict[str, int] = {}
     for cost, o in rivals:
-        is_price = name == "Cheapest"
-        value, ends = (o.dollars, o.dollars_interval) if is_price else (o.total_s, o.interval_s)
+        value, ends = getattr(o, aim.amount), getattr(o, aim.interval)
         device = cost.card
         # The interval of an assumed network is too wide to tell anything.
         if value is None or (o.machines != 1 and o.link is not None):
@@ -351,21 +350,21 @@ def alike_words(name: str, best: CostRow, rivals: Sequence[CostRow]) -> str:
             numbers[device] = o.devices
     each = {d: f"{n} x " * (n > 1) + d for d, n in numbers.items()}  # as its row
     named = {each[device]: value for device, value in values.items()}
-    of = best[0].card
+    of = best.cost.card
     return apart_words(each[of], named) if of in values else ""
 
 
-def launched_words(costs: Costs, name: str, limits: TrainingLimits) -> str:
+def launched_words(costs: Costs, aim: Aim, limits: TrainingLimits) -> str:
     """`launch_words`, with how likely that choice keeps the limits, and those that may be as good."""
-    words, choice = launch_words(costs, name.lower()), costs.in_launch.get(name.lower())
+    words, choice = launch_words(costs, aim), costs.in_launch.get(aim.field)
     found = costs.launched.get(choice.launch or "") if choice else None
     if not words or found is None:
         return words
     listed = ranked(found)
     best = next(row for row in listed if Choice.of(*row) == choice)
     likely = f"likely{limits.words()}{ends_words(best, limits)}"
-    is_likely = verdict_on(best[1], limits) == "likely"
-    alike = alike_words(name, best, rivals_of(best, listed, limits))
+    is_likely = verdict_on(best.option, limits) == "likely"
+    alike = alike_words(aim, best, rivals_of(best, listed, limits))
     return "; ".join(filter(None, (words, likely * is_likely, alike)))
 
 
@@ -385,9 +384,9 @@ def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
         is_told = several or cost.checkpointing not in (None, "none")
         name = f"{cost.card} batch {cost.batch_size:,}"
         key = recomputed_words(cost) * is_told, name
-        each.setdefault(key, []).extend((cost, option) for option in cost.options)
+        each.setdefault(key, []).extend(CostRow(cost, option) for option in cost.options)
     for (again, name), rows in each.items():
-        cost, option = max(rows, key=lambda row: row[1].devices)
+        cost, option = max(rows, key=lambda row: row.option.devices)
         devices = "up to " * (len({o.devices for _, o in rows}) > 1) + f"{option.devices} x {name}"
         room, most = cost.available_bytes or 0, cost.largest_batch
         words = f"{byte_size(cost.memory_bytes)} of {byte_size(room)}"
@@ -424,7 +423,7 @@ def link_words(row: CostRow, is_told: bool = True, is_given: bool = False) -> st
 
 def links_of(rows: Sequence[CostRow]) -> dict[str, list[CostRow]]:
     """The link of several devices in words -> the rows that have it."""
-    several = [row for row in rows if row[1].devices > 1]
+    several = [row for row in rows if row.option.devices > 1]
     is_given, found = any(o.link is None for _, o in several), dict[str, list[CostRow]]()
     for row in several:
         found.setdefault(link_words(row, is_given=is_given), []).append(row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, NamedTuple
 
 from lolat.device.limits import within_limit
 from lolat.training.choice import Choice
@@ -74,6 +75,30 @@ def by_time(option: TrainingPrediction) -> tuple[float, ...]:
     """The order of options by time; an unknown one is infinite."""
     seconds = math.inf if option.total_s is None else option.total_s
     return seconds, option.dollars or 0.0, option.devices
+
+
+class Aim(NamedTuple):
+    """What makes an option the best of an answer.
+
+    `field`: of an answer, with its best; `worth`: (its amount, what decides among equals); `less`: the word
+    for less of the amount; `amount`, `interval`: fields of an option, US$ or seconds.
+    """
+
+    word: str
+    field: Literal["cheapest", "fastest"]
+    worth: Worth
+    less: str
+    amount: Literal["dollars", "total_s"]
+    interval: Literal["dollars_interval", "interval_s"]
+
+    def value(self, option: Any) -> float:
+        """The amount of an option or choice; infinite if it is not known."""
+        amount = getattr(option, self.amount)
+        return math.inf if amount is None else amount
+
+
+CHEAPEST = Aim("Cheapest", "cheapest", by_price, "cheaper", "dollars", "dollars_interval")
+FASTEST = Aim("Fastest", "fastest", by_time, "less time", "total_s", "interval_s")
 
 
 def _best(

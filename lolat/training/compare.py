@@ -33,7 +33,7 @@ from lolat.io.progress import OnProgress
 from lolat.io.results import Remark
 from lolat.parameters import BEST
 from lolat.training.auto_batch import NEAR_SPEED
-from lolat.training.best import best_of, smallest_update
+from lolat.training.best import CHEAPEST, FASTEST, best_of, smallest_update
 from lolat.training.choice import Choice, choice_words, offer_words
 from lolat.training.cost import Again, Cost, Trained, cost_on, data_of, is_close, read_question
 from lolat.training.prediction import Limited, TrainingPrediction
@@ -339,13 +339,6 @@ def choices_of(costs: Iterable[Cost | None]) -> list[Choice]:
     return [Choice.of(cost, option) for cost in costs if cost for option in cost.timed]
 
 
-WORTH: dict[str, Callable[[Choice], float]] = {
-    "cheapest": lambda choice: inf if choice.dollars is None else choice.dollars,
-    "fastest": lambda choice: choice.total_s,
-}
-"""The best of a comparison -> what makes it the best: US$ or seconds."""
-
-
 def with_modes(costs: Costs) -> Costs:
     """Ask each device again to add `in_launch`, `launched` and `offer`."""
 
@@ -358,12 +351,12 @@ def with_modes(costs: Costs) -> Costs:
     each = {way: all_asked(launch=way) for way in (COMPILED, GRAPH) if every}
     launched: dict[str, Costs] = {way: found for way, found in each.items() if found}
     in_launch = dict[str, Choice]()
-    for name, value in WORTH.items() if every else ():
+    for aim in (CHEAPEST, FASTEST) if every else ():
         # Beyond the limits, another launch may keep them.
-        least = getattr(costs, name) or min(every, key=value)
-        bests = (getattr(found, name) for found in launched.values())
-        if one := clearly_least(bests, value, value(least)):
-            in_launch[name] = one
+        least = getattr(costs, aim.field) or min(every, key=aim.value)
+        bests = (getattr(found, aim.field) for found in launched.values())
+        if one := clearly_least(bests, aim.value, aim.value(least)):
+            in_launch[aim.field] = one
     other = {"channels_last": True} if costs.precision else {"precision": BEST}
     ways = [all_asked(**other)] * bool(costs.missed and costs.precision != BEST)
     ways += launched.values()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lolat import readers
 from lolat.device.execution_modes import HALVES
@@ -215,8 +215,11 @@ RENAMED = {"memory_gib": "device_memory_gib"}
 """An attribute of what is rented -> its column; beside `memory_bytes` the short name reads as the need."""
 
 
-CostRow = tuple[Cost, TrainingPrediction]
-"""A row of a table: a device's cost, and its option with a number of them."""
+class CostRow(NamedTuple):
+    """A row of a table: a device's cost, and its option with a number of them."""
+
+    cost: Cost
+    option: TrainingPrediction
 
 
 def close_words(needed: float, available: float) -> str:

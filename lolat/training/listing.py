@@ -42,7 +42,7 @@ class Listing:
 
 def ranked(costs: Costs) -> list[CostRow]:
     """Return the rows that fit: those with the most data, else the cheapest, else the fastest first."""
-    rows = [(c, o) for c in costs.answers for o in c.options if c.fits is not False]
+    rows = [CostRow(c, o) for c in costs.answers for o in c.options if c.fits is not False]
 
     def order(row: CostRow) -> tuple[float, ...]:
         _, option = row
@@ -60,14 +60,14 @@ def listing_of(costs: Costs, rows: Sequence[CostRow]) -> Listing:
     than FEW_ROWS unless it is dear; of rows beyond the limits the best alone; without data the row of each
     device with the most of it.
     """
-    if len(rows) > MOST_ROWS and not costs.frontier and rows[0][1].data_within_limits:
-        most = {row[0].card: row for row in reversed(rows)}
+    if len(rows) > MOST_ROWS and not costs.frontier and rows[0].option.data_within_limits:
+        most = {row.cost.card: row for row in reversed(rows)}
         shown = [row for row in rows if row in most.values()]
         return Listing(shown, less=len(rows) - len(shown))
     if len(rows) <= MOST_ROWS or not costs.frontier:
         return Listing(rows)
     bests, choices = {costs.cheapest, costs.fastest}, [Choice.of(*row) for row in rows]
-    verdicts = [verdict_on(row[1], costs.limits) for row in rows]
+    verdicts = [verdict_on(row.option, costs.limits) for row in rows]
     order = sorted(
         range(len(rows)), key=lambda n: VERDICTS.index(verdicts[n]) > 1 if verdicts[n] else 0
     )
@@ -94,19 +94,19 @@ def listing_of(costs: Costs, rows: Sequence[CostRow]) -> Listing:
 def best_row(costs: Costs) -> CostRow | None:
     """The row that a comparison is named after: the cheapest, without prices the fastest; None without."""
     best = costs.cheapest or costs.fastest
-    rows = ((c, o) for c in costs.answers for o in c.timed)
+    rows = (CostRow(c, o) for c in costs.answers for o in c.timed)
     return next((row for row in rows if Choice.of(*row) == best), None)
 
 
 def on_one_machine(best: CostRow, rivals: Sequence[CostRow], worth: Worth) -> CostRow | None:
     """The best row on one machine, if it is nearly as good as a `best` one on several; else None."""
-    whole = (row for row in rivals if row[1].machines == 1)
+    whole = (row for row in rivals if row.option.machines == 1)
     one = (
         None
-        if best[1].machines == 1
-        else min(whole, key=lambda row: worth(row[1])[0], default=None)
+        if best.option.machines == 1
+        else min(whole, key=lambda row: worth(row.option)[0], default=None)
     )
-    return one if one and worth(one[1])[0] <= NEARLY * worth(best[1])[0] else None
+    return one if one and worth(one.option)[0] <= NEARLY * worth(best.option)[0] else None
 
 
 def larger_update(best: Choice, rows: Sequence[CostRow]) -> Choice | None:

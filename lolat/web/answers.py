@@ -60,7 +60,7 @@ from lolat.report.tables import ReportTable
 from lolat.training.alternatives import offered
 from lolat.training.choice import Choice
 from lolat.training.compare import Costs, check_room, costs_of, joined, with_modes
-from lolat.training.cost import Cost, no_room
+from lolat.training.cost import Cost, CostRow, no_room
 from lolat.training.listing import best_row
 from lolat.training.prediction import check_limits
 from lolat.training.question import TrainingQuestion
@@ -226,7 +226,7 @@ def _training(
     before, by_number, after = cost_parts(cost)
     best = cost.best
     title, no = _title_or_refusal(
-        form, cost, cost.summary(best.devices) + likely_words((cost, best))
+        form, cost, cost.summary(best.devices) + likely_words(CostRow(cost, best))
     )
     return replace(
         about, title=title, facts=[] if no else [*facts_of_training(cost, best)],
