@@ -245,7 +245,7 @@ def table_of_predictions(
         Column("samples/s", lambda p: p.samples_per_s, digits),
         Column("vs. first", _versus_first([] if differ else predictions)),
         Column("$ a million", lambda p: (is_priced and p.dollars_per_million) or None, digits),
-        Column("price of", lambda p: is_priced and p.rented_card, is_text=True),
+        Column("price of", lambda p: (is_priced and p.rented_card) or None, is_text=True),
         Column(limits.heading, lambda p: limits.kept(p) if limits else None, is_text=True),
         Column("measured range", _range, is_text=True),
         Column("memory", memory_cell, is_text=True),
