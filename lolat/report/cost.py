@@ -66,6 +66,7 @@ from lolat.units import (
     percent,
     plain,
     plural,
+    shapes_text,
 )
 
 NOT_INCLUDED = "without loading data, storage, data transfer, setting up the machines"
@@ -122,7 +123,9 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     # The name of a GPU that serves language models lists the tables of its serving.
     of = cost.model if cost.sequence_length is None else cost.device
     several = len(cost.options) > 1
-    title = f"{plain(cost.network)} · {batch_words([cost])} · {recipe_words(cost)}{_run(cost)}"
+    sizes = shapes_text(cost.input_sizes)
+    what = " · ".join(filter(None, (plain(cost.network), sizes, batch_words([cost]))))
+    title = f"{what} · {recipe_words(cost)}{_run(cost)}"
     differ = len({o.memory_bytes for o in cost.options}) > 1
     of_best = f" of {cost.best.devices}" if cost.best.devices > 1 or differ else ""
     is_asked = cost.samples is not None or cost.limits != TrainingLimits()
@@ -394,10 +397,9 @@ def noted_lines(costs: Costs, most: float = MOST_NOTES) -> Iterator[str]:
 
 def costs_parts(costs: Costs) -> tuple[str, ReportTable, list[Sentence], list[str]]:
     """The title of several devices; the table, the cheapest first; sentences on the best; other lines."""
-    recipe = recipe_words(costs.answers[0])
-    title = (
-        f"Training {plain(costs.network)} · {batch_words(costs.answers)} · {recipe}{_run(costs)}"
-    )
+    recipe, sizes = recipe_words(costs.answers[0]), shapes_text(costs.answers[0].input_sizes)
+    what = " · ".join(filter(None, (plain(costs.network), sizes, batch_words(costs.answers))))
+    title = f"Training {what} · {recipe}{_run(costs)}"
     listed = ranked(costs)
     listing = listing_of(costs, listed)
     table = ReportTable(columns(costs), listing.shown, stacked=True)

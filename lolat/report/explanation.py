@@ -25,7 +25,7 @@ from lolat.report.prediction import (
 from lolat.report.ranked import apart_words, rated
 from lolat.report.rows import TERMS, color_of
 from lolat.report.tables import Column, Part, ReportTable, ends_of, interval_head
-from lolat.units import digits, milliseconds, percent, plain, plural, quantity
+from lolat.units import digits, milliseconds, percent, plain, plural, quantity, shapes_text
 
 STARTED = {name for name, meaning in MEANINGS.items() if meaning.group == "ops"}
 """Terms whose rate is of one operation, not of a million."""
@@ -211,7 +211,8 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
         is_split = len({before for before, _ in answer.channels}) < len(changed)
         split = "; one count becomes two where heads of attention, or groups, must divide it"
         yield f"  channels: {', '.join(changed[:MOST_COUNTS])}{more}{split * is_split}"
-    yield f"  {best.prediction.runs_as} · {totals(best.prediction)}"
+    sizes = shapes_text(best.prediction.query.graph.input_sizes)
+    yield f"  {sizes} · {best.prediction.runs_as} · {totals(best.prediction)}"
     yield from precision_lines([best.prediction])
     if larger is not None and larger.prediction.fits is False:
         yield f"next: {varied_words(answer.vary, larger.value)} does not fit into the device's memory"

@@ -38,7 +38,7 @@ from lolat.report.ranked import (
 )
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, folded, marked_rows
 from lolat.report.tables import Column, Part, ReportTable, ends_of, interval_head
-from lolat.units import byte_size, digits, milliseconds, plain, plural, quantity
+from lolat.units import byte_size, digits, milliseconds, plain, plural, quantity, shapes_text
 
 # ---- One prediction
 
@@ -237,6 +237,7 @@ def table_of_predictions(
     columns = [
         Column("network", lambda p: plain(p.query.network), is_text=True, page="varied"),
         Column("device", lambda p: plain(p.device), is_text=True, is_whole=True),
+        Column("input", lambda p: shapes_text(p.query.graph.input_sizes), is_text=True, page="varied"),
         Column("card", lambda p: p.card, is_text=True, screen="brackets", page="below"),
         Column("as it runs", _runs_as, is_text=True, page="varied"),
         Column("batch", lambda p: p.batch_size, page="varied"),

@@ -77,7 +77,8 @@ class Cost(Limited):
     likewise. `frontier`: those that no other beats in both time and money. `prices`: the source of the
     price. Without samples, a price or enough memory these are None or empty.
 
-    `batch_size`: samples of a micro-batch, of which an iteration has `accumulate`. `tune`,
+    `input_sizes`: shapes of a network's inputs without the batch axis. `batch_size`: samples of a
+    micro-batch, of which an iteration has `accumulate`. `tune`,
     `checkpointing`: as asked for; None: as the network says. `frozen_up_to`: the last block of frozen:N.
     `precision`, `launch`, `channels_last`: the execution mode; None if no time depends on the layout.
     `tf32`: True if float32 convolutions run in TF32. `estimated`: True if the times follow from those of
@@ -133,6 +134,7 @@ class Cost(Limited):
     memory: Mapping[str, int] = field(default_factory=dict)
     would_fit: tuple[str, ...] = ()
     recipe: str = ""
+    input_sizes: tuple[tuple[int, ...], ...] = ()
     parameters: int | None = None
     trained_parameters: int | None = None
     channels_last: bool | None = None

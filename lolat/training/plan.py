@@ -183,6 +183,7 @@ class NetworkPlan:
         batch = self.training.batch(self.graph, self.run.batch_size, optimizer)
         return {
             "network": self.graph.name,
+            "input_sizes": tuple(self.graph.input_sizes),
             "parameters": learned.trained + learned.frozen,
             "trained_parameters": learned.trained,
             "recipe": self.recipe.words(learned.frozen > 0),
