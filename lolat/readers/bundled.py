@@ -19,7 +19,7 @@ from lolat.errors import MissingPackageError
 from lolat.graph import Graph
 from lolat.io.forms import unknown_network
 from lolat.readers.size import OWN_SIZE, Size, is_of_size
-from lolat.readers.versions import USUAL, installed_version, keras_settings
+from lolat.readers.versions import USUAL, installed_version, keras_settings, torch_settings
 from lolat.units import did_you_mean, shapes_text, shortened
 
 FILE = Path(__file__).with_name("networks.jsonl.xz")
@@ -28,11 +28,11 @@ FILE = Path(__file__).with_name("networks.jsonl.xz")
 def bundled_graph(spec: str, size: Size = OWN_SIZE) -> Graph | None:
     """The graph of NETWORK `spec` at an input size.
 
-    None if it is not bundled or has another size, or if another version of its package is installed, whose
-    network may differ.
+    None if it is not bundled or has another size, or if its package is installed in another version or set
+    otherwise than usual, as its network may differ.
     """
     package, _, name = spec.partition(":")
-    if package == "keras" and keras_settings() != USUAL:
+    if keras_settings() != USUAL if package == "keras" else torch_settings():
         return None
     header, lines = _bundled()
     known = f"keras:{name.lower()}" if package == "keras" else header["tags"].get(spec, spec)

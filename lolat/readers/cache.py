@@ -26,7 +26,7 @@ from lolat.io.paths import cache_folder
 from lolat.io.writing import write_bytes
 from lolat.readers.opened_files import Stamps, stamp
 from lolat.readers.size import AnySize, as_size
-from lolat.readers.versions import installed_version, keras_settings
+from lolat.readers.versions import installed_version, keras_settings, torch_settings
 
 READERS = 75
 """Version of the readers. Raise it when they write other graphs, so that cached networks are read again."""
@@ -72,7 +72,8 @@ class Cache:
             spec = spec.replace(path, config_name(path))
         elif kind not in PACKAGES:
             return None
-        settings = keras_settings() if kind == "keras" or is_file(path, KERAS_FILE) else []
+        is_keras = kind == "keras" or is_file(path, KERAS_FILE)
+        settings = keras_settings() if is_keras else torch_settings()
         return key_of([spec, content, as_size(size).given, settings])
 
     def read(self, spec: str, size: AnySize, make: Callable[[], Graph]) -> Graph:

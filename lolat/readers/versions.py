@@ -1,4 +1,4 @@
-"""The versions of packages, and the settings of Keras, that a network depends on."""
+"""The versions of packages, and the settings of Keras, PyTorch and timm, that a network depends on."""
 
 from __future__ import annotations
 
@@ -39,3 +39,15 @@ def keras_settings() -> list[str]:
         own = json.loads(Path(home, "keras.json").read_bytes())
         settings = [own.get(name, usual) for name, usual in zip(names, USUAL, strict=True)]
     return [*settings[:2], os.environ.get("KERAS_BACKEND") or settings[2]]
+
+
+def torch_settings() -> list[str]:
+    """PyTorch's data type of new tensors, and timm's attention taken apart, where they are not the usual."""
+    torch: Any = sys.modules.get("torch")
+    dtype = (
+        str(torch.get_default_dtype()) if hasattr(torch, "get_default_dtype") else "torch.float32"
+    )
+    timm: Any = sys.modules.get("timm.layers.config")
+    fused = getattr(timm, "_USE_FUSED_ATTN", os.environ.get("TIMM_FUSED_ATTN", "1"))
+    apart = ["attention taken apart"] * (str(fused) in ("0", "False"))
+    return [dtype] * (dtype != "torch.float32") + apart

@@ -78,8 +78,7 @@ class Cost(Limited):
     price. Without samples, a price or enough memory these are None or empty.
 
     `input_sizes`: shapes of a network's inputs without the batch axis. `batch_size`: samples of a
-    micro-batch, of which an iteration has `accumulate`. `tune`,
-    `checkpointing`: as asked for; None: as the network says. `frozen_up_to`: the last block of frozen:N.
+    micro-batch, of which an iteration has `accumulate`. `tune`, `checkpointing`: as asked for; None: as the network says. `frozen_up_to`: the last block of frozen:N.
     `precision`, `launch`, `channels_last`: the execution mode; None if no time depends on the layout.
     `tf32`: True if float32 convolutions run in TF32. `estimated`: True if the times follow from those of
     inference. `in_domain`: True if most of the time is inside the measured range; None if unknown.
@@ -195,9 +194,7 @@ class Cost(Limited):
         return f"{plural(devices, 'device')}, {duration(option.total_s or 0.0)}{price}"
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each number of devices: its execution mode, times in ms and s, US$, both
-        ends of each interval.
-        """
+        """Return a row for each number of devices: its mode, times in ms and s, US$, ends of intervals."""
         about, rows = {name: getattr(self, name) for name in OF_ROWS}, []
         for option in self.options:
             row: dict[str, Any] = about | plain_data(option)
@@ -218,7 +215,7 @@ RENAMED = {"memory_gib": "device_memory_gib"}
 
 
 class CostRow(NamedTuple):
-    """A row of a table: a device's cost, and its option with a number of them."""
+    """A device's cost, and its option with a number of them."""
 
     cost: Cost
     option: TrainingPrediction
@@ -236,9 +233,9 @@ def is_close(needed: float | None, available: float | None) -> bool:
 
 def no_room(cost: Cost) -> str:
     """Return the sentence that an iteration does not fit, with the largest batch that does."""
-    room = cost.available_bytes or 0, cost.largest_batch or 0
-    words = no_room_words(cost.memory_bytes, *room, cost.best.devices)
-    return f"{words}{close_words(cost.memory_bytes, room[0])}{would_words(cost.would_fit)}"
+    needed, room = cost.memory_bytes, cost.available_bytes or 0
+    words = no_room_words(needed, room, cost.largest_batch or 0, cost.best.devices)
+    return f"{words}{close_words(needed, room)}{would_words(cost.would_fit)}"
 
 
 MOST_WAYS = 3  # shown to people

@@ -160,6 +160,29 @@ def test_settings_of_keras_are_part_of_a_network(
     assert cache.key("timm:a") == other
 
 
+def test_settings_of_pytorch_and_timm_are_part_of_a_network(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """timm's attention taken apart is about three times as long; a data type changes each weight."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(bundled, "installed_version", lambda _: "")  # whichever is installed here
+    monkeypatch.delenv("TIMM_FUSED_ATTN", raising=False)
+    name, usual = "timm:vit_tiny_patch16_384", cache.key("timm:vit_tiny_patch16_384")
+    assert usual is not None
+    assert bundled_graph("timm:vit_base_patch16_224") is not None
+    monkeypatch.delitem(sys.modules, "timm.layers.config", raising=False)
+    monkeypatch.setenv("TIMM_FUSED_ATTN", "0")
+    assert cache.key(name) != usual
+    assert bundled_graph("timm:vit_base_patch16_224") is None
+    monkeypatch.delenv("TIMM_FUSED_ATTN")
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert cache.key(name) != usual
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert cache.key(name) == usual
+
+
 def test_what_was_not_used_for_longest_goes(
     cache: Cache, monkeypatch: pytest.MonkeyPatch, graph: Graph
 ) -> None:
