@@ -42,7 +42,7 @@ def keras_settings() -> list[str]:
 
 
 def torch_settings() -> list[str]:
-    """PyTorch's data type of new tensors, and timm's attention taken apart, where they are not the usual."""
+    """PyTorch's data type of new tensors, and timm's attention taken apart, if they are not the usual."""
     torch: Any = sys.modules.get("torch")
     dtype = (
         str(torch.get_default_dtype()) if hasattr(torch, "get_default_dtype") else "torch.float32"

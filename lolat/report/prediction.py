@@ -237,8 +237,8 @@ def table_of_predictions(
     columns = [
         Column("network", lambda p: plain(p.query.network), is_text=True, page="varied"),
         Column("device", lambda p: plain(p.device), is_text=True, is_whole=True),
-        Column("input", lambda p: shapes_text(p.query.graph.input_sizes), is_text=True, page="varied"),
         Column("card", lambda p: p.card, is_text=True, screen="brackets", page="below"),
+        Column("input", lambda p: shapes_text(p.query.graph.input_sizes), is_text=True, page="varied"),
         Column("as it runs", _runs_as, is_text=True, page="varied"),
         Column("batch", lambda p: p.batch_size, page="varied"),
         Column("ms", lambda p: p.latency_ms, digits),

@@ -78,7 +78,7 @@ def by_time(option: TrainingPrediction) -> tuple[float, ...]:
 
 
 class Aim(NamedTuple):
-    """What makes an option the best of an answer.
+    """A reason why an option is the best of an answer: price or time.
 
     `field`: of an answer, with its best; `worth`: (its amount, what decides among equals); `less`: the word
     for less of the amount; `amount`, `interval`: fields of an option, US$ or seconds.

@@ -78,13 +78,13 @@ class Cost(Limited):
     price. Without samples, a price or enough memory these are None or empty.
 
     `input_sizes`: shapes of a network's inputs without the batch axis. `batch_size`: samples of a
-    micro-batch, of which an iteration has `accumulate`. `tune`, `checkpointing`: as asked for; None: as the network says. `frozen_up_to`: the last block of frozen:N.
-    `precision`, `launch`, `channels_last`: the execution mode; None if no time depends on the layout.
-    `tf32`: True if float32 convolutions run in TF32. `estimated`: True if the times follow from those of
-    inference. `in_domain`: True if most of the time is inside the measured range; None if unknown.
-    `host_bound`: True if the host takes longer to launch the operations than the GPU to run them.
-    `own_runs`: the user's runs that set the level of the times. `padding`: the share of the computed
-    tokens that is padding.
+    micro-batch, of which an iteration has `accumulate`. `tune`, `checkpointing`: as asked for; None: as
+    the network says. `frozen_up_to`: the last block of frozen:N. `precision`, `launch`, `channels_last`:
+    the execution mode; None if no time depends on the layout. `tf32`: True if float32 convolutions run in
+    TF32. `estimated`: True if the times follow from those of inference. `in_domain`: True if most of the
+    time is inside the measured range; None if unknown. `host_bound`: True if the host takes longer to
+    launch the operations than the GPU to run them. `own_runs`: the user's runs that set the level of the
+    times. `padding`: the share of the computed tokens that is padding.
 
     `memory_bytes`: memory of an iteration on each device at its `peak`; `memory`: by part; `recipe`: bytes
     of a parameter, in words. `available_bytes`: memory of a device. `fits`: True if that is enough; None if

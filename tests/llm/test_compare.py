@@ -349,10 +349,6 @@ def test_python_compares_as_the_command_does(lolat: Command) -> None:
     assert isinstance(costs, Costs)
     with pytest.raises(InputError, match="batch_size 1 is for training"):
         package.compare("eight.json", 1, files, concurrency=8)
-    with pytest.raises(
-        InputError, match=r"batch_size: none; .*expected a number.* ask lolat\.predict"
-    ):
-        package.compare("timm:resnet50", on="h100")
 
 
 def test_several_language_models_are_each_as_if_asked_alone(lolat: Command) -> None:

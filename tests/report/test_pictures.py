@@ -316,7 +316,7 @@ def test_devices_are_bars_with_their_intervals(axes: Any) -> None:
     devices: Any = ANSWERS["devices"]
     devices.plot(axes)
     assert [bar.get_width() for bar in axes.patches] == [p.latency_ms for p in devices]
-    names = [p.device.removesuffix("-fp32") for p in devices]  # asked in another precision
+    names = [f"{p.device}, {p.precision}" for p in devices]  # the processor has another precision
     assert [t.get_text() for t in axes.get_yticklabels()] == names
 
 
