@@ -514,7 +514,7 @@ def test_nine_in_ten_published_times_lie_inside_the_interval_of_a_data_sheet() -
 
 def test_a_missing_argument_and_a_function_are_refused_with_the_remedy() -> None:
     model: Any = loading.load("rtx-4090-amp")
-    with pytest.raises(InputError, match="^network is missing"):
+    with pytest.raises(InputError, match=r"^network is missing"):
         model.predict(batch_size=8)
     with pytest.raises(InputError, match=r"is a function, no network; call it: made\(\)"):
         model.predict(made)
