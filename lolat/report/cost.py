@@ -410,22 +410,26 @@ def costs_parts(costs: Costs) -> tuple[str, ReportTable, list[Sentence], list[st
         title,
         table,
         [*no_data, *_bests_among(costs, listed), *_alternatives_of(costs)],
-        [*_left_words(listing), *_after(costs, listing.shown)],
+        [*_left_words(listing, costs.limits.sure), *_after(costs, listing.shown)],
     )
 
 
-def _left_words(listing: Listing) -> list[str]:
-    """A line on the rows of a comparison that are not shown; none if all are."""
+def _left_words(listing: Listing, sure: bool) -> list[str]:
+    """A line on the rows of a comparison that are not shown; none if all are.
+
+    `sure`: only rows whose whole interval keeps the limits are within them.
+    """
 
     def all_of(devices: Sequence[str]) -> str:
         return f" (all of {', '.join(devices)})" * bool(devices)
 
+    beyond = "not surely within the limits" if sure else "surely beyond the limits"
     dear = f"at over {DEAR:g} times the price of the cheapest"
     each = (
         (listing.less, "with less data than the device's best"),
         (listing.beaten, "slower and dearer than another and not the cheapest of their device"),
         (listing.dear, dear + all_of(listing.costly)),
-        (listing.beyond, "surely beyond the limits" + all_of(listing.lost)),
+        (listing.beyond, beyond + all_of(listing.lost)),
     )
     words = [f"{plural(number, 'row')} {why}" for number, why in each if number]
     more = "--on DEVICE tells all of its rows"

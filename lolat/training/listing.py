@@ -28,7 +28,7 @@ class Listing:
     `less`: without data, rows with less of it than their device's best; `beaten`: rows that another is both
     faster and cheaper than, and that are not the cheapest of their device; `dear`: the cheapest of their
     device, but DEAR, and another is both faster and cheaper; `costly`: their devices of which no row is
-    shown; `beyond`: rows surely beyond the limits, which are all rows of the devices `lost`.
+    shown; `beyond`: rows beyond the limits, which are all rows of the devices `lost`.
     """
 
     shown: Sequence[CostRow]
