@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import lolat
 from lolat.graph.analysis import analyze
-from lolat.graph.counts import count
+from lolat.graph.counts import COLUMNS, count
 from lolat.graph.edits import as_trained
 from lolat.graph.weights import parameters
 from lolat.readers import read
@@ -470,3 +470,31 @@ def test_results_in_a_dataclass_are_results() -> None:
     graph = does(forward, (6,), layer=nn.Linear(6, 4))
     assert [o.kind for o in graph.operations] == ["dense", "relu"]
     assert len(graph.outputs) == 2
+
+
+@pytest.mark.parametrize("how", ["mean", "norm", "gate", "buffer"])
+def test_a_scalar_of_the_input_keeps_what_it_is_computed_from(how: str) -> None:
+    """PyTorch's own count; a scalar that is a constant is no operand."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Conv2d(3, 8, 3), nn.Conv2d(3, 8, 3)
+            self.register_buffer("factor", torch.tensor(0.5))
+
+        def forward(self, x: Any) -> Any:
+            y, z = self.a(x), self.b(x)
+            if how == "buffer":
+                return y * self.factor + z
+            if how == "mean":
+                return y + z.mean()
+            return y * z.norm() if how == "norm" else torch.sigmoid(z.mean()) * y
+
+    network = Network().eval()
+    with FlopCounterMode(display=False) as counter:
+        network(torch.rand(1, 3, 32, 32))
+    graph = lolat.read(network, (3, 32, 32))
+    macs = int(analyze(graph).block_counts(1)[:, COLUMNS.index("flops")].sum())
+    assert 2 * macs == counter.get_total_flops()
+    assert not graph.warnings

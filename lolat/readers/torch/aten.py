@@ -72,10 +72,14 @@ class AtenOperation:
 
     @property
     def operands(self) -> list[int]:
-        """The tensors that it reads, in order; scalars only if trained, or if there is no other tensor."""
+        """The tensors that it reads, in order; a constant scalar if trained or alone."""
         leaves, writer = tree_leaves(list(self.arguments.values())), self.writer
         tensors = [i for leaf in leaves if (i := self.tensor(leaf)) is not None]
-        return [i for i in tensors if writer.shape(i) or i in writer.scalars] or tensors
+
+        def is_read(i: int) -> bool:
+            return bool(writer.shape(i)) or i in writer.scalars or i not in writer.constants
+
+        return [*filter(is_read, tensors)] or tensors
 
     def write(self, op: str, inputs: Sequence[int] | None = None, **parameters: Any) -> list[int]:
         """Write the operation as a call; `inputs`: None for all operands."""
