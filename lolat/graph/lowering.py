@@ -118,6 +118,8 @@ class Lowering:
         position = self.written[operation.outputs[0]]
         if operation.kind == "transpose":
             return position in self.strided
+        if operation.kind == "crop":
+            return self.mode.fused
         if operation.kind not in kinds.SLICES or position in self.copied:
             return False
         after = self._kinds_behind(self.origin[operation.outputs[0]])

@@ -60,7 +60,7 @@ def test_a_first_time_user_reads_a_latency_and_compares_a_gpu(page: Chromium) ->
 def test_a_tab_takes_along_what_was_typed_just_before(page: Chromium) -> None:
     page.write("#f-network", "MobileNetV2")
     page.run("document.querySelector('.tabs a:nth-of-type(3)').click()")
-    answered(page, "MobileNetV2 · batch 64 on each device")
+    answered(page, "MobileNetV2 · 224x224x3 · batch 64 on each device")
     assert page.value("#f-network") == "MobileNetV2"
 
 

@@ -148,7 +148,7 @@ def test_rows_that_the_host_bounds_come_out_as_they_were_timed(
     claimed = fitted.file.document["predictors"]["kernels"]["error"]["left_out"]["median"]
     found = fitted.evaluate_table(path).summary["median"]
     assert claimed == pytest.approx(found, abs=0.02)
-    assert "; it now says" in fitted.file.warnings[-1]
+    assert "; its times are now" in fitted.file.warnings[-1]
     assert ("the host bounds 6 of them" in fitted.file.warnings[-1]) == (by_host > 0)
 
 

@@ -97,7 +97,9 @@ def exported(name: str, export: Callable[..., str] = traced, keep: bool = True) 
 
 def sums(graph: Graph) -> list[Count]:
     counts = count(graph)
-    assert counts.warnings == ()
+    assert [
+        w for w in counts.warnings if "is in channels_last" not in w
+    ] == []  # of a module's code
     return [counts.total(1), counts.total(3)]
 
 

@@ -27,7 +27,7 @@ from starlette.testclient import TestClient
 
 from lolat.cli.main import lolat as commands
 from lolat.cli.main import run
-from lolat.device.budget import value_words
+from lolat.device.budget import varied_words
 from lolat.device.file import write
 from lolat.io import paths as places
 from lolat.io.documents import to_json
@@ -252,13 +252,13 @@ def check_latency(card: str, answer: Any, page: Site, number: int, count: int) -
 
 
 def check_budget(card: str, answer: Any, *_: Any) -> None:
-    title, said = value_words(answer["vary"], answer["answer"]), words_of(card)
+    title, said = varied_words(answer["vary"], answer["answer"]), words_of(card)
     assert f'<p class="big">{title}</p>' in card
     within = f"{'stays' if answer['sure'] else 'is predicted'} within {answer['budget_ms']:g} ms"
     assert f"{title} {within}: {milliseconds(answer['latency_ms'])}" in said
     for name in ("next", "now"):
         if step := answer[name]:
-            assert f"{name}: {value_words(answer['vary'], step['value'])} " in said
+            assert f"{name}: {varied_words(answer['vary'], step['value'])} " in said
             does = step.get("latency_ms")
             assert milliseconds(does) in said or "does not fit" in said
 
