@@ -296,6 +296,7 @@ def lowered_eagerly(graph: Graph, dtype: str) -> Lowering:
     return Lowering(graph, Mode(dtype))
 
 
+@once
 def transpositions(graph: Graph, in_half: bool) -> tuple[set[int], set[int]]:
     """Return the positions of transpositions that PyTorch never copies, and of views that it copies.
 

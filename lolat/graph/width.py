@@ -69,10 +69,9 @@ class Widths:
         self.fixed: set[Place] = set()
         for p in inside:
             self._pass(p, operations[p])
-        for query, heads in (
-            self.heads if graph.framework != "keras" else ()
-        ):  # it sizes heads apart
-            self._divide(query, heads)
+        if graph.framework != "keras":  # whose attention sizes its heads by themselves
+            for query, heads in self.heads:
+                self._divide(query, heads)
         leaving = {t for o in outside for t in o.inputs}.union(graph.outputs)
         ends = (layers for (t, _), layers in self.layers.items() if t in leaving)
         fixed = {self._root(layer) for layer in self.fixed.union(*ends)}
