@@ -17,7 +17,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, MEANINGS, behavior
 from lolat.graph.kinds import VIEWS
 from lolat.io.documents import NotNegative, Positive, Range
-from lolat.io.results import Remark
+from lolat.io.results import Figure, Remark
 from lolat.units import milliseconds, percent
 
 RANGE_SLACK = 2.0  # factor beyond the measured range that is still inside
@@ -62,42 +62,37 @@ class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
     operation_ms: Positive | None = None
     most_samples: Positive | None = None
 
-    def below(
-        self, latency_ms: float, operations: int, with_host_ms: float | None = None
-    ) -> tuple[str, ...]:
-        """The words for each time of a forward pass that is RANGE_SLACK times below the minimum.
+    def remark(
+        self, batch_size: int, latency_ms: float, operations: int, subject: str = NETWORK,
+        with_host_ms: float | None = None,
+    ) -> str:  # fmt: skip
+        """A remark on a step that is RANGE_SLACK times below the minimum, or of a larger batch than any
+        network's; "" on any other.
 
-        `latency_ms`: without its host's; `with_host_ms`: the time that is told, unless it is no longer
-        below. A batch size is none of them: networks that take long at a small batch are predicted as well
-        as others (docs/explanation/intervals.md).
+        `subject`: of the sentence, such as "a forward pass". `latency_ms`: without its host's;
+        `with_host_ms`: the time that is told, unless it is not below. A small batch gets no remark:
+        networks that take long at it are predicted as well as others (docs/explanation/intervals.md).
         """
+        if self.most_samples is not None and batch_size > self.most_samples:
+            at_most = f"(measured: {self.most_samples:,.0f} or less)"
+            batch = Figure("{:,}".format, batch_size)
+            return Remark(f"{subject}{_MORE}", f"batch {{batch}} {at_most}", batch=batch)
         told_ms, words = latency_ms if with_host_ms is None else with_host_ms, "takes"
         if self.latency_ms is not None and told_ms >= self.latency_ms:
             told_ms, words = latency_ms, "runs, without waiting for its host,"
         each_ms = latency_ms / max(operations, 1)
         rows = (
-            (latency_ms, self.latency_ms, f"it {words} {milliseconds(told_ms)}"),
-            (each_ms, self.operation_ms, f"an operation takes {milliseconds(each_ms)}"),
+            ("step", latency_ms, self.latency_ms, told_ms, f"it {words}"),
+            ("each", each_ms, self.operation_ms, each_ms, "an operation takes"),
         )
-        return tuple(
-            f"{told}; 99 in 100 timed ones took {least:.4g} ms or more"
-            for value, least, told in rows
-            if least is not None and value < least / RANGE_SLACK
-        )
-
-    def remark(
-        self, batch_size: int, latency_ms: float, operations: int, subject: str = NETWORK,
-        with_host_ms: float | None = None,
-    ) -> str:  # fmt: skip
-        """A remark on a step that is `below`, or of a larger batch than any network's; "" on any other.
-
-        `subject`: of the sentence, such as "a forward pass".
-        """
-        if self.most_samples is not None and batch_size > self.most_samples:
-            at_most = f"batch {batch_size:,} (measured: {self.most_samples:,.0f} or less)"
-            return Remark(f"{subject}{_MORE}", at_most)
-        below = "; ".join(self.below(latency_ms, operations, with_host_ms))
-        return below and Remark(f"{subject}{_LESS}", below)
+        below, numbers = list[str](), dict[str, Figure]()
+        for name, ms, least, told, subject_words in rows:
+            if least is not None and ms < least / RANGE_SLACK:
+                least_words = f"99 in 100 timed ones took {{least_{name}}} ms or more"
+                below.append(f"{subject_words} {{{name}}}; {least_words}")
+                numbers[name] = Figure(milliseconds, told)
+                numbers[f"least_{name}"] = Figure("{:.4g}".format, least)
+        return Remark(f"{subject}{_LESS}", "; ".join(below), **numbers) if below else ""
 
 
 class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -121,16 +116,17 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
 
         `counts`: (COLUMNS,). Timed networks of one kind say little about another.
         """
-        in_all, parts = 0.0, []
+        in_all, parts, shares = 0.0, list[str](), dict[str, Figure]()
         for name, share in shares_of(counts).items() if self.shares else ():
             largest = self.shares.get(name, 0.0)
             beyond = max(share - RANGE_SLACK * largest, 0.0)
             in_all += beyond
             if beyond >= NEGLIGIBLE_SHARE:
                 most = f"at most {percent(largest)}" if largest else "none"
-                parts.append(f"{MEANINGS[name].words} {percent(share)} (there {most})")
+                parts.append(f"{MEANINGS[name].words} {{{name}}} (there {most})")
+                shares[name] = Figure(percent, share)
         about = "multiply-accumulates of other kinds than in the timed networks"
-        return in_all, (Remark(about, ", ".join(parts)),) if parts else ()
+        return in_all, (Remark(about, ", ".join(parts), **shares),) if parts else ()
 
     def beyond(self, counts: np.ndarray) -> np.ndarray:
         """(blocks,) true for each outside; `counts`: (blocks, FEATURES)."""
@@ -183,8 +179,11 @@ def beyond_remarks(beyond: np.ndarray, names: Sequence[str], shares: np.ndarray)
     return (
         Remark(
             "larger, or of other proportions, than any measured block",
-            f"{beyond.sum()} of {len(names)} blocks, the first is {names[int(np.argmax(beyond))]!r}, "
-            f"{percent(share)} of the time",
+            "{beyond} of {all} blocks, the first is {name}, {share} of the time",
+            beyond=Figure(str, int(beyond.sum())),
+            all=Figure(str, len(names)),
+            name=repr(names[int(np.argmax(beyond))]),
+            share=Figure(percent, share),
         ),
     )
 

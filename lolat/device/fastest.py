@@ -132,8 +132,9 @@ def in_better_modes(
     found: Sequence[tuple[str, A]], value: Callable[[tuple[str, A]], float], most: float
 ) -> Iterator[tuple[str, A]]:
     """The clearly least of `found`, with a layout and with a launch; see `OTHER_MODES`, `clearly_least`."""
-    for option in dict.fromkeys(mode.split()[0] for mode in OTHER_MODES):
-        best = clearly_least((one for one in found if one[0].startswith(option)), value, most)
+    for argument in ("channels_last", "launch"):
+        among = (one for one in found if argument in OTHER_MODES[one[0]])
+        best = clearly_least(among, value, most)
         if best is not None:
             yield best
 

@@ -35,7 +35,7 @@ from lolat.graph.kinds import GATES
 from lolat.graph.modes import AMP, Mode, other_dtype
 from lolat.graph.weights import copies
 from lolat.graph.work import BATCHED, is_large_resize
-from lolat.io.results import Remark
+from lolat.io.results import Figure, Remark
 from lolat.parameters import COVERAGE
 from lolat.units import milliseconds, percent
 
@@ -84,8 +84,9 @@ def with_copies(
     if again >= COPIES_SHARE * latency_ms:
         told = Remark(
             "autocast keeps half-precision copies of whole trainable weights alone",
-            f"it converts the others (frozen, buffers, parts) in each pass, counted as about "
-            f"{milliseconds(again)} (none with --precision bf16)",
+            "it converts the others (frozen, buffers, parts) in each pass, counted as about {again} (none "
+            "with --precision bf16)",
+            again=Figure(milliseconds, again),
         )
         remarks = (*remarks, told)
     if kept < COPIES_SHARE * latency_ms:
@@ -94,13 +95,14 @@ def with_copies(
     told = Remark(
         f"{what} count as in half precision already, as in eager PyTorch within one torch.autocast context",
         "a context for each pass, torch.compile, and torch.inference_mode of newer PyTorch convert them in "
-        f"each, {milliseconds(kept)} or more (none with --precision bf16)",
+        "each, {kept} or more (none with --precision bf16)",
+        kept=Figure(milliseconds, kept),
     )
     if file.mode.fused:
         told = Remark(
             "this time is without the conversion of weights to half precision",
-            f"torch.compile converts them in each pass, {milliseconds(kept)} or more (none with "
-            "--precision bf16)",
+            "torch.compile converts them in each pass, {kept} or more (none with --precision bf16)",
+            kept=Figure(milliseconds, kept),
         )
     wider = None if half is None else math.hypot(half, math.log1p(kept / latency_ms))
     return wider, (*remarks, told)
@@ -150,7 +152,11 @@ def with_untimed(
         rows, experts = min(few.values(), key=lambda one: one[0] / one[1])
         hit = experts * (1.0 - (1.0 - 1.0 / experts) ** rows)
         read = "a mixture of experts is timed as if it read all of them; with few tokens at once it reads"
-        remarks = (Remark(f"{read} fewer", f"about {hit:.0f} of {experts:,}"), *remarks)
+        fewer = Figure("{:.0f}".format, hit), Figure("{:,}".format, experts)
+        remarks = (
+            Remark(f"{read} fewer", "about {hit} of {all}", hit=fewer[0], all=fewer[1]),
+            *remarks,
+        )
         share = max(share, float(weights[[*few]].sum()) / float(weights.sum()))
     beyond, unlike = (1.0 - share) * found.beyond, (1.0 - share) * found.unlike
     unmeasured = share + (1.0 - share) * found.unmeasured

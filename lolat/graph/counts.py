@@ -15,7 +15,7 @@ from lolat.arrays import np
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation, kinds, once
 from lolat.graph.kinds import GATES, VIEWS, kind_of
-from lolat.io.results import Remark
+from lolat.io.results import Figure, Remark
 from lolat.units import percent
 
 # ---- The table of counts
@@ -441,8 +441,9 @@ def quantized_remark(share: float) -> str:
     """The remark on a network with a share of quantized multiply-accumulates."""
     return Remark(
         "quantized",
-        f"{percent(share)} of its multiply-accumulates, which no device was timed with; counted and "
-        "timed as in float",
+        "{share} of its multiply-accumulates, which no device was timed with; counted and timed as in "
+        "float",
+        share=Figure(percent, share),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import operator
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, ClassVar, Self
@@ -173,6 +172,16 @@ def json_text(kind: str, answer: Mapping[str, Any]) -> str:
 # ---- Remarks
 
 
+class Figure:
+    """A number in a remark, of several answers their least and most; `form` writes one."""
+
+    def __init__(self, form: Callable[[Any], str], *values: float) -> None:
+        self.form, self.ends = form, (min(values), max(values))
+
+    def __str__(self) -> str:
+        return " to ".join(dict.fromkeys(map(self.form, self.ends)))
+
+
 class Remark(str):
     """A remark on an answer, as text: a topic and, after a colon, the figures of that answer alone.
 
@@ -180,17 +189,25 @@ class Remark(str):
     """
 
     topic: str
-    figures: str
+    template: str
+    values: dict[str, Figure | str]
 
-    def __new__(cls, topic: str, figures: str) -> Self:
-        """The text "topic: figures"."""
-        remark = super().__new__(cls, f"{topic}: {figures}")
-        remark.topic, remark.figures = topic, figures
+    def __new__(cls, topic: str, template: str, **values: Figure | str) -> Self:
+        """The text "topic: template", in which `{name}` stands for a value; as it is without values."""
+        remark = super().__new__(
+            cls, f"{topic}: {template.format(**values) if values else template}"
+        )
+        remark.topic, remark.template, remark.values = topic, template, values
         return remark
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
-        """The class and the arguments that make it again, for `pickle` and `copy`."""
-        return type(self), (self.topic, self.figures)
+    def __getnewargs_ex__(self) -> tuple[tuple[str, str], dict[str, Figure | str]]:
+        """The arguments that make it again, for `pickle` and `copy`."""
+        return (self.topic, self.template), self.values
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The words, which remarks have in common that differ in their numbers alone."""
+        return self.topic, self.template, *(t for t in self.values.values() if isinstance(t, str))
 
 
 def topic(remark: str) -> str:
@@ -198,24 +215,19 @@ def topic(remark: str) -> str:
     return remark.topic if isinstance(remark, Remark) else remark
 
 
-NUMBER = re.compile(r"(?<![\w-])\d[\d,]*(?:\.\d+)?(?: to \d[\d,]*(?:\.\d+)?)?(?![\w-])")
-"""A number, or a range of them, in a text; one in a name, such as "bf16", is none."""
-
-
 def in_one(remarks: Iterable[str]) -> list[str]:
     """Return the remarks with those that differ in numbers alone as one: "0.91 to 0.94 times"."""
-    each: dict[tuple[str, str], list[str]] = {}
+    each: dict[Any, list[Any]] = {}
     for remark in remarks:
-        figures = remark.figures if isinstance(remark, Remark) else ""
-        each.setdefault((topic(remark), NUMBER.sub("#", figures)), []).append(remark)
+        each.setdefault(remark.key if isinstance(remark, Remark) else remark, []).append(remark)
     return [_ranged(alike) if len({*alike}) > 1 else alike[0] for alike in each.values()]
 
 
-def _ranged(alike: Sequence[str]) -> Remark:
-    """The remark on several answers, each number that differs as its least and its most."""
-    figures = [one.figures for one in alike if isinstance(one, Remark)]
-    columns = zip(*map(NUMBER.findall, figures), strict=True)
-    ends = ([end for text in texts for end in text.split(" to ")] for texts in columns)
-    ordered = (sorted({*each}, key=lambda end: float(end.replace(",", ""))) for each in ends)
-    ranges = (each[0] + f" to {each[-1]}" * (len(each) > 1) for each in ordered)
-    return Remark(topic(alike[0]), NUMBER.sub(lambda _: next(ranges), figures[0]))
+def _ranged(alike: Sequence[Remark]) -> Remark:
+    """The remark on several answers, with the range of each number."""
+    values = dict(alike[0].values)
+    for name, value in values.items():
+        if isinstance(value, Figure):
+            each: Iterable[Any] = (remark.values[name] for remark in alike)
+            values[name] = Figure(value.form, *(end for figure in each for end in figure.ends))
+    return Remark(alike[0].topic, alike[0].template, **values)

@@ -210,7 +210,7 @@ def grouped_notes(
         yield lines[0]
     kinds = sorted([*notes][taken or 1 :], key=lambda kind: -len(notes[kind]))
     heads = dict.fromkeys(re.split("[:;(]|, so ", plain(kind))[0].strip() for kind in kinds)
-    among = re.sub(r"(\d+) more$", r"\1 other kinds", few([*heads], MOST_KINDS, "; "))
+    among = few([*heads], MOST_KINDS, "; ", "other kinds")
     yield f"{len(kinds)} more notes ({among}): --json has them, or ask about one network on one device"
 
 
@@ -223,7 +223,7 @@ def left_out_lines(left_out: Mapping[str, str], most: int | None = MOST_NOTES) -
         yield f"{few(more, MOST_NAMES)}: no answer either (--json has why)"
 
 
-def few(names: Sequence[str], most: int = 2, between: str = ", ") -> str:
-    """The first `most` names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
+def few(names: Sequence[str], most: int = 2, between: str = ", ", others: str = "more") -> str:
+    """The first `most` names, and how many `others` there are."""
+    more = f" and {len(names) - most} {others}" if len(names) > most else ""
     return between.join(names[:most]) + more

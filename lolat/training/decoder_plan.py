@@ -20,7 +20,7 @@ from lolat.hardware.card_names import find_gpu
 from lolat.hardware.gpus import UNUSABLE_BYTES
 from lolat.hardware.links import Link
 from lolat.hardware.rental import Rental
-from lolat.io.results import Remark
+from lolat.io.results import Figure, Remark
 from lolat.llm.domain import UNTIMED
 from lolat.llm.gpu import GPU, ServingSection, section_of
 from lolat.optimizers import OPTIMIZERS
@@ -323,7 +323,9 @@ class DecoderPlan:
             yield Remark(
                 f"adapters are in float32, as PEFT makes them; --tune {other.tuning.words()} (PEFT: "
                 "autocast_adapter_dtype=False) takes less",
-                f"{ms / own_ms:.2f} times as long, and {byte_size(size)}",
+                "{ratio} times as long, and {size}",
+                ratio=Figure("{:.2f}".format, ms / own_ms),
+                size=Figure(byte_size, size),
             )
 
     def remarks(self, memory: Mapping[str, int], numbers: Sequence[int]) -> Iterator[str]:

@@ -55,7 +55,7 @@ from lolat.graph.analysis import analyze
 from lolat.graph.counts import count
 from lolat.graph.modes import DEFAULT_MODE, lost_upcasts
 from lolat.graph.work import ELEMENTS, work_of
-from lolat.io.results import Remark
+from lolat.io.results import Figure, Remark
 from lolat.optimizers import OPTIMIZERS, Optimizer
 from lolat.training.memory import numbers_of, trained_parameters
 from lolat.training.pass_counts import PASS_TERMS, pass_rows, shares
@@ -245,9 +245,9 @@ class EstimatedTraining(TrainingPredictor):
         remarks = [*self.trained.unlike_remarks(unlike, NEGLIGIBLE_SHARE)]
         remarks += beyond.remarks
         if steps.host_bound and steps.host_ms is not None:
-            each = f"{milliseconds(steps.host_ms)} to launch the operations of an iteration"
-            runs = f"the GPU {milliseconds(steps.device_ms)} to run them"
-            remarks.append(Remark("host-bound", f"the host takes {each}, {runs}"))
+            words = "the host takes {host} to launch the operations of an iteration, the GPU {gpu} to run"
+            host, gpu = (Figure(milliseconds, ms) for ms in (steps.host_ms, steps.device_ms))
+            remarks.append(Remark("host-bound", f"{words} them", host=host, gpu=gpu))
         steps_of_user = self.formula.own_steps
         if own:
             remarks.append(f"at the level of {plural(len(own), 'own run')} of this network")

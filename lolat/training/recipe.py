@@ -19,7 +19,7 @@ from lolat.graph.modes import (
     has_wide_adapters,
     own_dtype,
 )
-from lolat.io.results import Remark
+from lolat.io.results import Figure, Remark
 from lolat.optimizers import OPTIMIZERS, Optimizer
 from lolat.units import byte_size
 
@@ -134,5 +134,6 @@ def mixed_remarks(trained: float, needed: float, recipe: PrecisionRecipe) -> Ite
             f"pure {recipe.dtype}: weights, gradients and optimizer states take "
             f"{recipe.trained:g} bytes a parameter; autocast, as with bf16=True of transformers' Trainer, "
             f"is amp; with weights and states in float32 besides, as is usual, {mixed:g} bytes",
-            byte_size(needed + trained * (mixed - recipe.trained)),
+            "{size}",
+            size=Figure(byte_size, needed + trained * (mixed - recipe.trained)),
         )

@@ -13,6 +13,7 @@ import lolat
 from lolat.api.model import Model
 from lolat.device.domain import (
     LARGER,
+    SMALLER,
     Domain,
     Extrapolation,
     MeasuredMinimum,
@@ -170,12 +171,12 @@ def test_a_time_does_not_help_with_a_kind_without_a_formula() -> None:
 def test_below_the_smallest_step_of_a_table() -> None:
     """Times below the minimum by more than SLACK; an operation takes its share of the step."""
     minimum = MeasuredMinimum(latency_ms=8.0, operation_ms=0.1)
-    assert minimum.below(8.0, 80) == ()
-    assert minimum.below(0.5, 1) == ("it takes 0.500 ms; 99 in 100 timed ones took 8 ms or more",)
-    assert minimum.below(8.0, 8000) == (
-        "an operation takes 0.001 ms; 99 in 100 timed ones took 0.1 ms or more",
-    )
-    assert MeasuredMinimum().below(1e-9, 1) == ()
+    assert minimum.remark(1, 8.0, 80) == ""
+    smaller = f"{SMALLER}: it takes 0.500 ms; 99 in 100 timed ones took 8 ms or more"
+    assert minimum.remark(1, 0.5, 1) == smaller
+    smaller = f"{SMALLER}: an operation takes 0.001 ms; 99 in 100 timed ones took 0.1 ms or more"
+    assert minimum.remark(1, 8.0, 8000) == smaller
+    assert MeasuredMinimum().remark(1, 1e-9, 1) == ""
 
 
 def test_the_time_of_a_small_network_is_that_of_the_answer() -> None:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from benchmarks import schema
-from lolat.io.results import Remark, Result, dict_of, in_one, keys, nested, topic
+from lolat.io.results import Figure, Remark, Result, dict_of, in_one, keys, nested, topic
 
 
 @dataclass(frozen=True)
@@ -98,18 +98,21 @@ def test_a_remark_is_a_text_that_keeps_its_topic() -> None:
 
 
 def test_remarks_that_differ_in_numbers_alone_are_one() -> None:
-    def remark(figures: str, topic: str = "adapters in float32") -> Remark:
-        return Remark(topic, figures)
+    def remark(
+        card: str, ratio: float, count: int = 3, topic: str = "adapters in float32"
+    ) -> Remark:
+        numbers = {"ratio": Figure("{:g}".format, ratio), "count": Figure("{:,}".format, count)}
+        return Remark(topic, "{card} takes {ratio} times as long, {count}", card=card, **numbers)
 
-    times = [
-        remark(f"bf16 takes {t} times as long, {n}") for t, n in (("0.91", "1,030"), ("0.9", 400))
-    ]
+    times = [remark("h200", 0.91, 1030), remark("h200", 0.9, 400)]
     assert in_one(times) == [
-        "adapters in float32: bf16 takes 0.9 to 0.91 times as long, 400 to 1,030"
+        "adapters in float32: h200 takes 0.9 to 0.91 times as long, 400 to 1,030"
     ]
-    assert in_one([*in_one(times), remark("bf16 takes 0.95 times as long, 500")]) == [
-        "adapters in float32: bf16 takes 0.9 to 0.95 times as long, 400 to 1,030"
+    # A number is compared as a number: as texts 1,030 would be less than 400.
+    assert in_one([*in_one(times), remark("h200", 0.95, 500)]) == [
+        "adapters in float32: h200 takes 0.9 to 0.95 times as long, 400 to 1,030"
     ]
-    others = [remark("h200 has 3"), remark("h100 has 3"), "no figures of 2", "no figures of 3"]
-    others += [remark("h200 has 3", "another")]
+    others = [remark("h200", 1.0), remark("h100", 1.0), "no figures of 2", "no figures of 3"]
+    others += [remark("h200", 1.0, topic="another"), Remark("a {brace}", "of 3 {braces}")]
     assert in_one([*others, *others]) == others
+    assert in_one(pickle.loads(pickle.dumps(times))) == in_one(times)

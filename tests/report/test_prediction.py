@@ -23,7 +23,7 @@ from lolat.device.ranking import errors_of
 from lolat.errors import AnswerIsNo, InputError, worded
 from lolat.graph.analysis import analyze
 from lolat.graph.blocks import BlockName
-from lolat.io.results import Remark
+from lolat.io.results import Figure, Remark
 from lolat.report import prediction as report
 from lolat.report.ranked import Rated, apart_words, device_words, grouped_notes
 from lolat.report.tables import lines_of
@@ -115,7 +115,7 @@ def test_a_note_of_some_predictions_names_them() -> None:
 
 
 def test_notes_that_differ_in_their_figures_are_one() -> None:
-    larger = [Remark("larger than any block", f"{n} blocks") for n in (3, 7)]
+    larger = [Remark("larger than any block", "{n} blocks", n=Figure(str, n)) for n in (3, 7)]
     assert noted(*((remark,) for remark in larger)) == [
         "note: larger than any block: 3 to 7 blocks"
     ]

@@ -24,7 +24,7 @@ from lolat.graph.quantized import (
     int8_steps,
 )
 from lolat.io.documents import NotNegative, Positive
-from lolat.io.results import Remark
+from lolat.io.results import Figure, Remark
 from lolat.units import percent
 
 if TYPE_CHECKING:
@@ -113,15 +113,16 @@ def int8_remark(analysis: Analysis, ms: np.ndarray) -> str:
     island = float(ms[:, [INT8_CLASSES.index(name) for name in {*ISLANDS.values()}]].sum())
     converted = float(ms[:, _CONVERSION].sum())
     within = total - island - converted - float(ms[:, -1].sum())
-    words = (
-        f"{percent(within / total)} of the time in integers, {percent(converted / total)} in conversions "
-        f"from and to 8 bits"
-    )
+    words = "{within} of the time in integers, {converted} in conversions from and to 8 bits"
     if island > 0.05 * total:
         words += (
-            f", {percent(island / total)} in products in float: on x86, ONNX Runtime computes so between "
+            ", {island} in products in float: on x86, ONNX Runtime computes so between "
             "signed tensors that several operations read (activation_type=QuantType.QUInt8 avoids it)"
         )
     return Remark(
-        f"quantized, {percent(analysis.counts.quantized)} of its multiply-accumulates", words
+        f"quantized, {percent(analysis.counts.quantized)} of its multiply-accumulates",
+        words,
+        within=Figure(percent, within / total),
+        converted=Figure(percent, converted / total),
+        island=Figure(percent, island / total),
     )

@@ -32,8 +32,8 @@ from lolat.graph.counts import COLUMNS
 from lolat.graph.modes import DEFAULT_MODE, FLOAT32, GRAPH, TF32, Mode
 from lolat.graph.work import CALLED, CLASSES, PRODUCTS, Workload, work_of
 from lolat.io.documents import Number, Positive
-from lolat.io.results import Remark
-from lolat.units import milliseconds, plural
+from lolat.io.results import Figure, Remark
+from lolat.units import milliseconds
 
 if TYPE_CHECKING:
     from lolat.graph.analysis import Analysis
@@ -337,11 +337,12 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         )
         if not most:
             return ()
-        parts = ", ".join(f"{CALLED[name]} ({100 * share:.0f} %)" for share, name in most)
+        parts = ", ".join(f"{CALLED[name]} ({{{name}}} %)" for _, name in most)
         return (
             Remark(
                 "kinds of operations that were hardly timed on this device",
                 f"{parts} of the time; they are assumed to be as on other GPUs",
+                **{name: Figure("{:.0f}".format, 100 * share) for share, name in most},
             ),
         )
 
@@ -363,14 +364,19 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
             helps = self.mode.launch != GRAPH and operations > 2 * GRAPH_CALLS
             graph = " or CUDA graphs (--launch graph)" * helps
             own = "" if host.source == GIVEN else "; yours: --host-us"
-            also = f" and {plural(views, 'view')}" if views else ""
-            took, runs = milliseconds(steps.host_ms), milliseconds(steps.device_ms)
+            launched = "{operations} operation" + "s" * (operations != 1)
+            launched += (" and {views} view" + "s" * (views != 1)) * bool(views)
             yield Remark(
                 "host-bound",
-                f"the host takes {took} to launch {plural(operations, 'operation')}{also}, the device "
-                f"{runs} to run them; a faster device does not help, a larger batch{graph} does (an "
-                f"addition takes the host {1e3 * host.start_ms:.0f} µs, {host.source}, within a factor of "
-                f"{host.factor:g}{own})",
+                f"the host takes {{took}} to launch {launched}, the device {{runs}} to run them; a "
+                f"faster device does not help, a larger batch{graph} does (an addition takes the host "
+                f"{{start}} µs, {{source}}, within a factor of {host.factor:g}{own})",
+                took=Figure(milliseconds, steps.host_ms),
+                operations=Figure("{:,}".format, operations),
+                views=Figure("{:,}".format, views),
+                runs=Figure(milliseconds, steps.device_ms),
+                start=Figure("{:.0f}".format, 1e3 * host.start_ms),
+                source=host.source,
             )
         if self.launched_otherwise:
             yield self.launched_otherwise
