@@ -10,7 +10,13 @@ from lolat.device.intervals import interval_around
 from lolat.device.largest_batch import largest_batch
 from lolat.device.prediction import Prediction, Query
 from lolat.device.predictors.formula import CONSTANT
-from lolat.device.profile_remarks import STEPS_ALONE, layout_remarks, of_its_source, other_framework
+from lolat.device.profile_remarks import (
+    STEPS_ALONE,
+    amp_remarks,
+    layout_remarks,
+    of_its_source,
+    other_framework,
+)
 from lolat.device.question import AUTO, Question, as_whole
 from lolat.device.uncertainty import extrapolation_of, widened_half_width, with_copies, with_untimed
 from lolat.graph import Graph
@@ -50,8 +56,13 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
         is_checked=bool(model.state and model.state.check))  # fmt: skip
     if mode.dtype == AMP:
         half, doubts = with_copies(half, doubts, file, graph, latency)
-    remarks = [*graph.one_batch * (size > 1), *extrapolation.remarks, *doubts, *steps_alone]
-    remarks += (*other_framework(file, graph.framework), *of_its_source(file))
+    remarks = [*graph.one_batch * (size > 1), *extrapolation.remarks, *amp_remarks(file)]
+    remarks += (
+        *doubts,
+        *steps_alone,
+        *other_framework(file, graph.framework),
+        *of_its_source(file),
+    )
     upcasts = lost_upcasts(graph, mode) if mode.half else ()
     remarks += (*layout_remarks(model, graph), *upcasts, *of_counts)  # less important
     interval = interval_around(latency, half)

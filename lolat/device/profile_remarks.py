@@ -9,6 +9,7 @@ from lolat.device.file import DeviceFile, readable_models
 from lolat.device.summary import FRAMEWORK_TITLES
 from lolat.graph import Graph
 from lolat.graph.images import has_convolutions, has_images
+from lolat.graph.modes import AMP, BFLOAT16
 from lolat.io.results import Remark
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ NO_IMAGES = (
     "the convolutions of this profile were timed channels last, which those over one or three dimensions "
     "cannot be in PyTorch: take the profile that was timed channels first"
 )
+FLOAT16_AMP = Remark("amp is in float16 here", "the GPU has no units for bfloat16")
 LAID_BY_COMPILER = Remark(
     "channels last", "torch.compile lays images so itself, and the times stay"
 )
@@ -79,6 +81,12 @@ def of_its_source(file: DeviceFile) -> tuple[str, ...]:
         None, (file.loaded, *file.changes, file.other_form, file.estimated, dies, power)
     )
     return *remarks, *(file.warnings if file.environment.of_layers else ())
+
+
+def amp_remarks(file: DeviceFile) -> Iterator[str]:
+    """Yield a remark on mixed precision of a GPU without units for bfloat16."""
+    if file.kernels and file.mode.dtype == AMP and file.gpu and not file.gpu.peak(BFLOAT16):
+        yield FLOAT16_AMP
 
 
 def layout_remarks(model: Device, graph: Graph) -> Iterator[str]:

@@ -46,7 +46,7 @@ from lolat.device.predictors.roofline import (
     Roofline,
     TrainingSteps,
 )
-from lolat.device.profile_remarks import of_its_source, other_framework
+from lolat.device.profile_remarks import amp_remarks, of_its_source, other_framework
 from lolat.device.question import Question
 from lolat.device.remedies import how_to_add
 from lolat.device.uncertainty import tables_extrapolation
@@ -271,7 +271,7 @@ class EstimatedTraining(TrainingPredictor):
             remarks.append(f"{untold}; one is added")
         remarks += other_framework(self.file, graph.framework, "training")
         remarks += of_its_source(self.file)
-        remarks += lost_upcasts(graph, self.file.mode)
+        remarks += (*amp_remarks(self.file), *lost_upcasts(graph, self.file.mode))
         first = graph.one_batch * (batch_size > 1)
         return tuple(dict.fromkeys((*first, *remarks, *count(graph).warnings)))
 
