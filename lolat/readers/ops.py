@@ -62,10 +62,10 @@ NAMES = {
     "adaptive_pool": "adaptive_average_pool adaptive_max_pool",
     # reductions
     "reduce": "mean sum max min amax amin aminmax var std var_mean std_mean prod argmax argmin "
-    "logsumexp any all norm linalg_vector_norm linalg_norm frobenius_norm nansum nanmean median "
+    "logsumexp any all norm linalg_vector_norm linalg_norm frobenius_norm nansum nanmean "
     "count_nonzero trace moments",
     "cumulative": "cumsum cumprod cummax cummin logcumsumexp nancumsum nancumprod",
-    "sort": "argsort topk top_k kthvalue argpartition in_top_k",
+    "sort": "median nanmedian mode argsort topk top_k kthvalue argpartition in_top_k",
     # moving data
     "concatenate": "cat concat hstack vstack dstack append",
     "gather": "index index_select take take_along_dim take_along_axis _unsafe_index gather_elements "

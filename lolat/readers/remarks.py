@@ -80,7 +80,8 @@ def with_dtype_remarks(graph: Graph) -> Graph:
     if found := [dtype for dtype in dtypes if dtype.startswith("complex")]:
         remark = (
             f"its products in {' and '.join(found)} count as one multiply-accumulate each, for which a "
-            "device computes three or four of real numbers: their time is too low"
+            "device computes three or four of real numbers: their time is too low; in training, gradients "
+            "and states of complex weights count half their bytes"
         )
         graph = replace(graph, warnings=(*graph.warnings, remark))
         dtypes = [dtype for dtype in dtypes if dtype not in found]

@@ -479,6 +479,14 @@ def test_a_network_in_bfloat16_on_a_gpu_without_it_is_asked_in_float16() -> None
     assert found.latency_ms == t4.predict(layers("float16"), 64).latency_ms
 
 
+@pytest.mark.parametrize(("device", "told"), [("t4-fp32", True), ("a100-fp32", False)])
+def test_mixed_precision_without_bfloat16_is_said_to_be_in_float16(device: str, told: bool) -> None:
+    """NVIDIA has units for bfloat16 since Ampere, so a trainer's bf16-mixed does not run so on a T4."""
+    model = lolat.load(device).run_as("bf16-mixed")
+    asked = [*model.predict(layers(), 64).warnings, *model.cost(layers(), 64).warnings]
+    assert sum("in float16" in remark for remark in asked) == 2 * told
+
+
 def test_a_file_of_the_users_is_not_replaced_by_a_bundled_one(tmp_path: Path) -> None:
     """Ten times as slow, it is so in each launch; the bundled card of that name is measured compiled."""
     bundled = lolat.load("rtx-4090-amp")

@@ -318,6 +318,19 @@ def test_a_projected_lstm_has_the_parameters_of_pytorch_and_their_products() -> 
     assert total(graph).flops == 5 * 2 * (first + second)
 
 
+def test_a_logsumexp_takes_the_passes_of_its_operations() -> None:
+    """PyTorch finds the largest, subtracts it, sums exponentials in place, and adds it to the logarithm."""
+
+    def by_hand(m: Any, x: Any) -> Any:
+        most = x.amax(-1, keepdim=True)
+        return (x - most).exp_().sum(-1, keepdim=True).log() + most
+
+    ours = does(lambda m, x: x.logsumexp(-1, keepdim=True), (5, 8))
+    theirs = does(by_hand, (5, 8))
+    assert kinds(ours) == kinds(theirs)
+    assert total(ours) == total(theirs)
+
+
 def test_a_dynamically_quantized_linear_is_a_dense_layer_in_8_bits() -> None:
     """Used twice, it is there once: 8 x 8 bytes and 8 biases in float32."""
     plain = nn.Sequential(*[nn.Linear(8, 8)] * 2).eval()

@@ -203,7 +203,10 @@ def _form(model: Any, size: tuple[int, ...]) -> InputForm:
         shape = (features,) if size in ((), (features,)) else (None, features)
     elif kind in _RECURRENT:
         shape = (None, int(layer.input_size))
-    return InputForm(shape, _channels(kind, len(shape)), kind == "Embedding")
+    is_index = kind == "Embedding"  # an image beside it, as in a diffusion model, is of numbers
+    return InputForm(
+        shape, _channels(kind, len(shape)), None if is_index and len(shape) > 2 else is_index
+    )
 
 
 def channels_from(model: Any) -> str:

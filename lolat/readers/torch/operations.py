@@ -287,7 +287,13 @@ def for_batch(op: str, arguments: Mapping[str, Any], reads: bool = True) -> bool
     ones = [n == 1 for n in size] if isinstance(size, (tuple, list)) else []
     if op == "repeat" or (op == "expand" and -1 in size):
         return all(ones) if op == "repeat" else any(ones)
-    return len(ones) > 1 and ones[0] and (op == "expand" or op.startswith("new_") or not reads)
+    several = len(ones) > 1 or op.startswith("rand")  # such as a diffusion model's steps
+    return (
+        bool(ones)
+        and several
+        and ones[0]
+        and (op == "expand" or op.startswith("new_") or not reads)
+    )
 
 
 def _pad(o: AtenOperation) -> list[int]:
@@ -402,6 +408,15 @@ def _softmax(o: AtenOperation) -> list[int]:
     return o.write(o.op, inputs)
 
 
+def _logsumexp(o: AtenOperation) -> list[int]:
+    """A logarithm of summed exponentials, in the passes over its tensor that PyTorch makes."""
+    whole, write = o.writer.shape(o.operands[0]), o.writer.write
+    largest = write(o.call("max", o.operands, o.shapes))
+    less = write(o.call("subtract", [*o.operands, *largest], [whole]))
+    total = write(o.call("sum", write(o.call("exp", less, [whole], in_place=True)), o.shapes))
+    return o.write("add", [*write(o.call("log", total, o.shapes)), *largest])
+
+
 def _cast(o: AtenOperation) -> list[int]:
     """A conversion to another data type; a change of device or memory format alone is a view."""
     if o.writer.builder.tensors[o.operands[0]].dtype != o.dtype:
@@ -457,6 +472,7 @@ _RULES: dict[Rule, str] = {
     _batch_norm: "batch_norm instance_norm", _hardtanh: "hardtanh", _extreme: "max min", _mean: "mean",
     _dropout: "dropout feature_dropout alpha_dropout native_dropout feature_alpha_dropout",
     _cast: "to _to_copy", _softmax: "softmax",
+    _logsumexp: "logsumexp",
     _reshaped: "view _unsafe_view reshape flatten squeeze unsqueeze contiguous alias detach clone "
     "lift_fresh lift_fresh_copy",
     _transposed: "permute transpose t",
