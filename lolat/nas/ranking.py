@@ -180,7 +180,8 @@ def rank(
         _write(output, of_space, found, with_size=not is_one(batch_size))
     every = [_with_best(one, of_space, loaded, best or DEFAULT_TOP) for one in found]
     if best is None and max_ms is not None:
-        every = [_with_nearest(one, of_space, by) for one, by in zip(every, found, strict=True)]
+        pairs = zip(every, found, strict=True)
+        every = [_with_nearest(one, by, of_space, loaded) for one, by in pairs]
     return every[0] if is_one(batch_size) else Rankings(tuple(every))
 
 
@@ -255,11 +256,19 @@ def _sum_remarks(sums: np.ndarray, whole: Sequence[float]) -> Iterator[str]:
         )
 
 
-def _with_nearest(result: Ranking, space: Space, found: Ranked) -> Ranking:
-    """The ranking with its slowest candidates within the time: at most as many as the best ones."""
-    count = min(len(result.best), len(found.rows) - len(result.best))
-    last = np.argsort(-found.times, kind="stable")[:count]
-    return replace(result, nearest=_candidates(space, found.rows[last], found.times[last]))
+def _with_nearest(result: Ranking, found: Ranked, space: Space, model: Device) -> Ranking:
+    """The ranking with its slowest candidates within the time: at most as many as the best ones.
+
+    Leaves out a candidate whose sum over parts is within the time, and whose whole network is not.
+    """
+    count = min(len(result.best), len(found.rows) - len(result.best), PREDICTED)
+    last = found.rows[np.argsort(-found.times, kind="stable")[:count]]
+    whole = answers(found.latencies, space, model, last)
+    able = [n for n in range(count) if whole[n].latency_ms <= (result.max_ms or math.inf)]
+    able.sort(key=lambda n: -float(f"{whole[n].latency_ms:.9g}"))
+    times = np.array([whole[n].latency_ms for n in able])
+    near = _candidates(space, last[able], times, [whole[n].interval_ms for n in able])
+    return replace(result, nearest=near)
 
 
 def _candidates(

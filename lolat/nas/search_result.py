@@ -117,14 +117,19 @@ class SearchResult(Result):
         return f" within {' and '.join(each)}{surely}"
 
     def within_words(self) -> str:
-        """The number of candidates that keep the limits, in words; "" without a limit."""
-        if self.within is None or self.compared is None:
+        """The number of candidates that the limits leave to an evolutionary search, in words; else "".
+
+        An estimate has two digits.
+        """
+        if self.within is None or self.compared is None or self.method == EXHAUSTIVE:
             return ""
-        is_drawn = self.method == EVOLUTIONARY and self.compared < self.size
-        drawn = " drawn at random" if is_drawn else ""
+        about = "about " * (not self.exact and self.within > 0)
+        count = float(f"{self.within:.2g}") if about else self.within
+        drawn = " drawn at random" * (self.compared < self.size)
         several = sum(ms is not None for ms in (self.max_ms, *(o.max_ms for o in self.others))) > 1
-        kept = f"{self.within:,} of {self.compared:,} candidates{drawn}"
-        return f"{'' if self.exact else 'about '}{kept} keep the limit{'s' * several}"
+        limit = "these limits" if several else "this limit"
+        kept = f"{count:,.0f} of {self.compared:,} candidates{drawn}"
+        return f"{about}{kept} keep{'s' * (self.within == 1)} {limit}"
 
     def _outside(self) -> str:
         """The number of networks on the front outside the measured range, in words."""

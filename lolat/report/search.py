@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from lolat.device.domain import Place, range_of
-from lolat.device.prediction import interval_words
 from lolat.nas.fewshot import SAMPLES
 from lolat.nas.limits import surely_best
 from lolat.report.prediction import memory_cell, mostly, note_lines, range_words
@@ -24,11 +22,13 @@ if TYPE_CHECKING:
 
 def front_lines(result: SearchResult) -> Iterator[Part]:
     """Lines that show the front."""
-    yield from _heading(result)
-    if within := result.within_words():
-        yield from (within, "")
-    if not result.front:
-        return
+    yield result.words()
+    yield from filter(None, [result.within_words()])
+    yield f"Latencies predicted by {result.source}"
+    for other in result.others:
+        yield f"  on {plain(other.device)} by {other.source}"
+    yield "Each row: a whole network that no scored one beats in both latency and score"
+    yield ""
     columns = [*_of_device(result, 0)]
     columns.insert(2, Column("score", lambda c: c.score, "{:.6g}".format))
     for place in range(1, 1 + len(result.others)):
@@ -97,8 +97,6 @@ def _of_device(result: SearchResult, place: int) -> Iterator[Column]:
         head, lambda c: of(c).latency_ms, result.front, sure, lambda c: of(c).interval_ms
     )
     yield Column("measured range", lambda c: mostly(of(c)) + range_words(of(c)), is_text=True)
-    if any(one.host_bound for one in each):
-        yield Column("host-bound", lambda c: "yes" if of(c).host_bound else "no", is_text=True)
     yield Column("memory", lambda c: memory_cell(of(c)), is_text=True)
 
 
@@ -115,13 +113,6 @@ def _summary(result: SearchResult) -> Iterator[str]:
     yield f"Best{within}: {_named(best)}, {', '.join(latencies)}, score {best.score:.6g}{outside}"
     if outside and result.predictor == SAMPLES:
         yield "Add its time, and that of the fastest, to the samples, and `lolat nas fit` again"
-    for place, device in enumerate(devices):
-        waits = sum(bool(_each(c)[place].host_bound) for c in result.front)
-        if each[place].host_bound:
-            yield (
-                f"On {plain(device)} {waits} of {len(result.front)} are host-bound: their times are those "
-                "of the host's launches; --launch graph, or your --host-us"
-            )
     longest = [result.max_ms, *(one.max_ms for one in result.others)]
     limits = [(place, ms) for place, ms in enumerate(longest) if ms is not None]
     late = [line for place, ms in limits for line in _late(result, place, ms)]
@@ -160,13 +151,6 @@ def _late(result: SearchResult, place: int, limit: float) -> Iterator[str]:
         )
 
 
-def _heading(result: SearchResult | Ranking) -> Iterator[str]:
-    yield from (result.words(), f"latencies by {result.source}")
-    for other in getattr(result, "others", ()):
-        yield f"on {plain(other.device)} by {other.source}"
-    yield ""
-
-
 def _named(candidate: FrontCandidate | BestCandidate) -> str:
     """A candidate's text, or its choices if the text has only their numbers."""
     numbers, choices = candidate.arch.split("-"), candidate.choices
@@ -175,17 +159,9 @@ def _named(candidate: FrontCandidate | BestCandidate) -> str:
     return plain(" ".join(f"{name}={choice}" for name, choice in choices.items()))
 
 
-OUTSIDE: dict[tuple[Place, ...], str] = {
-    ("outside",): ", extrapolating: outside the measured range",
-    ("host-bound",): ", host-bound",
-    ("outside", "host-bound"): ", host-bound, outside the measured range",
-}
-"""The place of the fastest to the measured range, in words."""
-
-
 def best_lines(result: Ranking) -> Iterator[Part]:
     """Lines that show the best."""
-    yield from _heading(result)
+    yield from (result.words(), f"Latencies predicted by {result.source}", "")
     listed, sure = result.best[:LISTED], interval_head(result.coverage)
     columns = [
         *time_columns("latency", lambda c: c.latency_ms, listed, sure, lambda c: c.interval_ms),
@@ -199,11 +175,8 @@ def best_lines(result: Ranking) -> Iterator[Part]:
         yield f"the {len(result.nearest)} nearest to {result.max_ms:g} ms:"
         yield ReportTable(columns, result.nearest)
         yield ""
-    if result.interval_ms is not None and result.coverage is not None:
-        first = milliseconds(result.best[0].latency_ms)
-        sure = interval_words(result.interval_ms, result.coverage, result.best[0].latency_ms)
-        outside = OUTSIDE.get(range_of(result.in_domain, result.host_bound), "")
-        yield f"the fastest: {first}, {sure}{outside}"
+    if result.interval_ms is not None:
+        yield f"Measured range of the fastest: {range_words(result)}"
     if result.fits is False and result.memory_bytes is not None:
         yield (
             f"memory: the slowest one DOES NOT FIT, it takes {byte_size(result.memory_bytes)}; that of the "
