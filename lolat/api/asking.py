@@ -96,7 +96,7 @@ def compare(
     from lolat.llm.compare import compare as compare_served
     from lolat.llm.names import configs_of, is_decoder
 
-    given, left_out = several(on) or (ALL,), dict[str, str]()
+    given = several(on) or (ALL,)
     if not all(isinstance(name, str) for name in given):
         raise InputError(
             f"{arg('on')}: expected names of devices, as lolat.models() lists them; a loaded model answers "
@@ -105,8 +105,8 @@ def compare(
         )
     _check_order(network, given)
     if batch_size is None and all(map(is_decoder, configs_of(network))):
-        able = serving_models(",".join(names_in(*given)), left_out=left_out).items()
-        return compare_served({n: m.llm for n, m in able}, network, left_out, **asked)
+        models, left_out = serving_models(",".join(names_in(*given)))
+        return compare_served({n: m.llm for n, m in models.items()}, network, left_out, **asked)
     return train_on(network, batch_size, given, on_progress=on_progress, **asked)
 
 
@@ -127,10 +127,11 @@ def train_on(
     from lolat.training import compare as training
     from lolat.training.question import TrainingQuestion
 
-    names, models, left_out = names_in(*(on or (ALL,))), list[Model](), dict[str, str]()
+    names = names_in(*(on or (ALL,)))
     _check_training(network, batch_size, asked)
     if is_decoder(network):
-        models = [*serving_models(",".join(names), of_any=True, left_out=left_out).values()]
+        by_name, left_out = serving_models(",".join(names), of_any=True)
+        models = [*by_name.values()]
     else:
         models, left_out = devices(names, every=True, launch=asked.get("launch"))
     listed = given_list(asked.get("price_per_hour"), asked.get("prices"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from lolat.api.model import Model
 from lolat.api.profile_names import ALL, card_named, known_models, of_instance, unknown_device
@@ -100,19 +101,23 @@ def _serves(file: DeviceFile, gpu: Gpu) -> bool:
     return is_card_of and all(abs(its / (own or its) - 1.0) < SAME_SHEET for its, own in pairs)
 
 
-def serving_models(
-    text: str, of_any: bool = False, left_out: dict[str, str] | None = None
-) -> dict[str, Model]:
+class ServingModels(NamedTuple):
+    """Models by their name, and the reasons why other GPUs are not among them."""
+
+    models: dict[str, Model]
+    left_out: dict[str, str]
+
+
+def serving_models(text: str, of_any: bool = False) -> ServingModels:
     """The models of language models that a text names: a file, or names with commas, ALL among them; of a
     GPU that several frameworks serve the model of each.
 
-    `left_out`: takes the reasons of GPUs among several that compute no bfloat16, and of those that ALL has
-    not; None: a GPU without bfloat16 is an error.
-
-    `of_any`: see `serving_model`; ALL then has one model of each GPU. ALL has the GPUs of other models
-    too, by their data sheets, but not each variant of a card: of a Max-Q the full card, which is rented.
+    Left out are GPUs among several that compute no bfloat16, and those that ALL has not; one alone without
+    bfloat16 is an error. `of_any`: see `serving_model`; ALL then has one model of each GPU. ALL has the
+    GPUs of other models too, by their data sheets, but not each variant of a card: of a Max-Q the full
+    card, which is rented.
     """
-    names = names_in(text)
+    names, left_out = names_in(text), dict[str, str]()
     if ALL in names:
         given = [name for name in names if name != ALL]
         known = known_models()
@@ -124,16 +129,15 @@ def serving_models(
         gpus = (full_card(gpu) for file in known.values() if (gpu := find_gpu(file.product)))
         new = (gpu for gpu in gpus if gpu.bf16 and card_of(gpu.name) not in served)
         names += [*sorted({device_name(gpu) for gpu in new}), *given]
-        if left_out is not None:
-            others = ((n, find_gpu(n)) for n in device_names() if n not in names)
-            more = [
-                n
-                for n, gpu in others
-                if gpu and gpu.bf16 and not any(_serves(d, gpu) for d in known.values())
-            ]
-            left_out |= dict.fromkeys(more, Remark(NOT_ALL, f"{ALL},{more[0]}"))
-            damaged = [n for n, _, _ in list_models() if n not in known]
-            left_out |= dict.fromkeys(damaged, "its file is damaged: `lolat models`")
+        others = ((n, find_gpu(n)) for n in device_names() if n not in names)
+        more = [
+            n
+            for n, gpu in others
+            if gpu and gpu.bf16 and not any(_serves(d, gpu) for d in known.values())
+        ]
+        left_out |= dict.fromkeys(more, Remark(NOT_ALL, f"{ALL},{more[0]}"))
+        damaged = [n for n, _, _ in list_models() if n not in known]
+        left_out |= dict.fromkeys(damaged, "its file is damaged: `lolat models`")
     elif Path(text).exists() or not names:
         names = [text]
     found = dict[str, Model]()
@@ -144,10 +148,10 @@ def serving_models(
             if several := error.data.get("several"):
                 found |= {one: serving_model(one) for one in several}
                 continue
-            if left_out is None or len(names) == 1 or error.code != "dtype":
+            if len(names) == 1 or error.code != "dtype":
                 raise
             left_out[name] = error.data["why"]
     for name in [*found] if of_any and ALL in names_in(text) else ():
         if name not in names_in(text) and is_card(short_name(name)):
             found[name].label = short_name(name)
-    return found
+    return ServingModels(found, left_out)

@@ -41,9 +41,8 @@ def llm(model: str, config: str, **question: object) -> None:
     from lolat.report.llm import llm_lines
     from lolat.report.llms import compared_lines
 
-    left_out = dict[str, str]()
     configs = configs_of(config)
-    models = serving_models(model, left_out=left_out)
+    models, left_out = serving_models(model)
     if len(models) > 1 or len(configs) > 1 or left_out or "," in str(question["dtype"]):
         click.get_current_context().meta[KIND] = "llms"
         several = compare({n: m.llm for n, m in models.items()}, config, left_out, **question)

@@ -16,6 +16,7 @@ from lolat.llm.remarks import published_fp8
 from lolat.llm.steps import deployments_of
 
 if TYPE_CHECKING:
+    from lolat.llm.row_parts import Split
     from lolat.llm.sizing import Sizing
 
 T = TypeVar("T")
@@ -28,7 +29,7 @@ NEARLY = math.log(1.25)
 
 
 def near_miss(
-    sizings: Mapping[tuple[int, int, int], Sizing],
+    sizings: Mapping[Split, Sizing],
     rows: Sequence[ServingConfig],
     best: ServingConfig,
 ) -> ServingConfig | None:
@@ -50,7 +51,7 @@ def _is_cheaper(row: ServingConfig, other: ServingConfig) -> bool:
 
 
 def surely_row(
-    sizings: Mapping[tuple[int, int, int], Sizing],
+    sizings: Mapping[Split, Sizing],
     rows: Sequence[ServingConfig],
     best: ServingConfig,
 ) -> ServingConfig | None:

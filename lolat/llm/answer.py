@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from lolat.device.intervals import normal_quantile
-from lolat.device.limits import within_limit
 from lolat.errors import AnswerIsNo
 from lolat.io.results import Result, nested
 from lolat.llm.frameworks import framework_row
 from lolat.llm.question import ServingQuestion
+from lolat.llm.row_parts import Excess, Limited, Split, Time, TokenTimes
 from lolat.parameters import MOST_GPUS
 from lolat.units import between, digits, dollars, milliseconds, percent, plain, plural
 
@@ -39,8 +39,6 @@ VERDICTS = ("yes", "likely", "not known", "unlikely", "no")
 """The words on a limit, the best first."""
 RATE = "rate"
 """The name of the rate, beside those of times with a limit."""
-SPLIT = ("tensor_parallel", "expert_parallel", "attention_data_parallel")
-"""The numbers that say how a model is split over the GPUs of a replica."""
 
 
 class ServedNames(NamedTuple):
@@ -149,9 +147,9 @@ class ServingConfig(Result):
         return most / rate - 1.0 if rate and most else None
 
     @property
-    def split(self) -> tuple[int, int, int]:
-        """Tensor, expert and attention data parallel."""
-        return self.tensor_parallel, self.expert_parallel, self.attention_data_parallel
+    def split(self) -> Split:
+        """The parallelism of a replica."""
+        return Split(self.tensor_parallel, self.expert_parallel, self.attention_data_parallel)
 
     def time(self, name: str, percentile: int | None) -> float | None:
         """Return ms of "tpot", "ttft" or "e2e" at a percentile; None: the mean."""
@@ -159,13 +157,15 @@ class ServingConfig(Result):
         asked = (self.percentiles_ms or {}).get(name)
         return asked or getattr(self, f"{name}_ms", None)
 
-    def judged(self, percentile: int | None) -> list[tuple[float, tuple[float, float] | None]]:
-        """Return (ms, interval) per output token and to the first token, at a percentile; None: means."""
+    def token_times(self, percentile: int | None) -> TokenTimes:
+        """Return the times that can have a limit, at a percentile; None: the means."""
         ends = {"tpot": self.tpot_interval_ms, "ttft": self.ttft_interval_ms}
         if percentile is not None:
             ends = {t: (self.intervals_ms or {}).get(f"{t}_p{percentile}") for t in ends}
         closed = {n: both and (both[0], both[1] or math.inf) for n, both in ends.items()}
-        return [(self.time(name, percentile) or 0.0, both) for name, both in closed.items()]
+        return TokenTimes(
+            *(Time(self.time(n, percentile) or 0.0, both) for n, both in closed.items())
+        )
 
     def off(self, asked: ServingQuestion) -> float:
         """Return the logarithm of the largest factor of a time to its limit; infinite if the row cannot
@@ -173,7 +173,7 @@ class ServingConfig(Result):
         """
         if not self.fits or self.saturated or self.gpus > (asked.gpus or MOST_GPUS):
             return math.inf
-        return max((math.log(factor) for factor, *_ in self._factors(asked)), default=-math.inf)
+        return max((math.log(one.factor) for one in self._excesses(asked)), default=-math.inf)
 
     def keeps(self, asked: ServingQuestion) -> bool:
         """Return True if the row fits and keeps the limits."""
@@ -183,31 +183,30 @@ class ServingConfig(Result):
         """Return True if the row may keep the limits, by its intervals."""
         return asked.sure is None and self.off(asked) < math.inf and self.is_sure(asked, 0)
 
-    def _limited(
-        self, asked: ServingQuestion
-    ) -> list[tuple[str, float, tuple[float, float] | None, float]]:
-        """(name, ms, interval, limit) of each time that has a limit, at the percentile asked for.
+    def _limited(self, asked: ServingQuestion) -> list[Limited]:
+        """Return the times that have a limit, at the percentile asked for, and the rate at the end.
 
-        The last one is the rate, whose limit is the largest one; the error of that one is its own.
+        The interval of the rate comes from that of the largest rate.
         """
-        limits = {"tpot": asked.max_tpot_ms, "ttft": asked.max_ttft_ms}
-        both = zip(limits.items(), self.judged(asked.percentile), strict=True)
-        found = [(n, ms, ends, limit) for (n, limit), (ms, ends) in both if limit and ms]
+        token, first = self.token_times(asked.percentile)
+        times = ("tpot", token, asked.max_tpot_ms), ("ttft", first, asked.max_ttft_ms)
+        found = [Limited(name, *time, limit) for name, time, limit in times if limit and time.ms]
         if (rate := self.request_rate) and (most := self.largest_rate):
             low, high = self.largest_rate_interval or (most, most)
-            found.append((RATE, rate, (rate * most / high, rate * most / low), most))
+            found.append(Limited(RATE, rate, (rate * most / high, rate * most / low), most))
         return found
 
-    def _factors(self, asked: ServingQuestion) -> list[tuple[float, str, str]]:
-        """(factor of each time to its limit, name of the time, limit in words)."""
+    def _excesses(self, asked: ServingQuestion) -> list[Excess]:
+        """Return how far each time with a limit is from it."""
         of = {"tpot": "a token", "ttft": "to the first token"}
-        found = list[tuple[float, str, str]]()
+        found = list[Excess]()
         for name, value, ends, limit in self._limited(asked):
             most = value if asked.sure is None else ends[1] if ends else math.inf
             words = f"{milliseconds(limit)} {of[name]}" if name in of else self._served_words(asked)
-            found.append((UNBOUNDED if ends and most == math.inf else most / limit, name, words))
-        if found and found[-1][1] == RATE and found[-1][0] > 1.0:  # why a time has no end
-            return [one for one in found if one[0] != UNBOUNDED]
+            factor = UNBOUNDED if ends and most == math.inf else most / limit
+            found.append(Excess(factor, name, words))
+        if found and found[-1].name == RATE and found[-1].factor > 1.0:  # why a time has no end
+            return [one for one in found if one.factor != UNBOUNDED]
         return found
 
     def _served_words(self, asked: ServingQuestion) -> str:
@@ -220,11 +219,7 @@ class ServingConfig(Result):
     def judge(self, asked: ServingQuestion) -> dict[str, str]:
         """Return `verdicts`; {} for a row that is overloaded or has no times."""
         is_sure, limited = asked.sure is not None, () if self.saturated else self._limited(asked)
-        return {
-            name: within_limit(ms, ends, limit, is_sure).lower()
-            for name, ms, ends, limit in limited
-            if name != RATE
-        }
+        return {one.name: one.verdict(is_sure) for one in limited if one.name != RATE}
 
     def verdict_on(self, asked: ServingQuestion) -> str | None:
         """Return `verdict`."""
@@ -232,13 +227,12 @@ class ServingConfig(Result):
             return None
         if self.off(asked) == math.inf:
             return "no"
-        is_sure, limited = asked.sure is not None, self._limited(asked)
-        words = (within_limit(ms, ends, most, is_sure).lower() for _, ms, ends, most in limited)
+        words = (one.verdict(asked.sure is not None) for one in self._limited(asked))
         return max(words, key=VERDICTS.index, default="yes")
 
     def is_sure(self, asked: ServingQuestion, end: int = 1) -> bool:
         """Return True if the intervals of the times end within the limits; `end` 0: if they begin there."""
-        return all(ends[end] <= limit for _, _, ends, limit in self._limited(asked) if ends)
+        return all(one.ends[end] <= one.limit for one in self._limited(asked) if one.ends)
 
     def least_sure(self, asked: ServingQuestion) -> tuple[float, bool]:
         """Return the probability of the limit that is least sure to be kept, to 0.05, and True if that
@@ -257,7 +251,7 @@ class ServingConfig(Result):
 
     def over_words(self, asked: ServingQuestion, most: float = math.inf) -> str:
         """Return in words how far a row is over the limit it misses most; alike from `most` times on."""
-        times, name, limit = max(self._factors(asked))
+        times, name, limit = max(self._excesses(asked))
         is_just = times < JUST
         if asked.min_tokens_per_s and name == "tpot":
             least = asked.min_tokens_per_s
@@ -286,8 +280,9 @@ class ServingConfig(Result):
     @property
     def split_words(self) -> str:
         """Expert parallel and attention data parallel, in words after a number of GPUs; "" for 1."""
-        pairs = zip(SPLIT[1:], self.split[1:], strict=True)
-        return "".join(f", {name.replace('_', ' ')} {n}" for name, n in pairs if n > 1)
+        numbers = self.split._asdict()
+        del numbers["tensor_parallel"]
+        return "".join(f", {name.replace('_', ' ')} {n}" for name, n in numbers.items() if n > 1)
 
     @property
     def load(self) -> float:
@@ -353,8 +348,8 @@ class ServingConfig(Result):
         words = f"{plain(self.model)} on {where}, {self.requests_words}: {times}"
         if self.tpot_ms is None or self.shortage:
             return words
-        token_ms, ends = self.judged(percentile)[0]
-        words += f" ({between(*ends, token_ms)})" if ends else ""
+        token = self.token_times(percentile).token
+        words += f" ({between(*token.ends, token.ms)})" if token.ends else ""
         limits = f"limits: {self.verdict}" * (self.verdict is not None)
         limits += f" ({percent(self.chance or 0.0)})" * (self.verdict in ("likely", "unlikely"))
         queue = "a queue left by a burst never drains" * self.keeps_queue
@@ -374,7 +369,7 @@ class ServingConfig(Result):
             return "does not fit"
         if self.saturated:
             return self.shortage
-        token, first = (milliseconds(ms) for ms, _ in self.judged(percentile))
+        token, first = (milliseconds(time.ms) for time in self.token_times(percentile))
         at = " on average" if percentile is None else f" at P{percentile}"
         short = f"; {self.shortage}" if self.shortage else ""
         return f"{first} to the first token, {token} a token{at}{short}"
@@ -515,6 +510,6 @@ def rank(
         -row.least_sure(asked)[0],
         row.in_domain is False,
         -(row.headroom_rate or 0.0),
-        [ms for ms, _ in row.judged(asked.percentile)],
+        [time.ms for time in row.token_times(asked.percentile)],
         row.gpus,
     )

@@ -106,7 +106,7 @@ class ComparedModels(Result):
 
         def worth(name: str) -> tuple[Any, ...]:
             row = priced[name]
-            times = [ms for ms, _ in row.judged(self.asked.percentile)]
+            times = [time.ms for time in row.token_times(self.asked.percentile)]
             unchecked = self.full[name].is_rate_unchecked
             return row.dollars_per_hour or 0.0, unchecked, not row.is_sure(self.asked), times
 

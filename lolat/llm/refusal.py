@@ -97,7 +97,8 @@ def _not_sure(near: ServingConfig, asked: ServingQuestion, times: str) -> str:
     """Return why a row does not surely keep the limits, around its `times` in words."""
     if near.may_pile_up:
         return f"may be overloaded {times} ({near.over_words(asked)})"
-    ends = (milliseconds(e[1]) for _, e in reversed(near.judged(asked.percentile)) if e)
+    token, first = near.token_times(asked.percentile)
+    ends = (milliseconds(time.ends[1]) for time in (first, token) if time.ends)
     slow = "not surely fast enough" if near.keeps(replace(asked, sure=None)) else "too slow"
     return f"{slow} {times} (surely up to {' and '.join(ends)})"
 

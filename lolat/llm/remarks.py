@@ -25,9 +25,9 @@ from lolat.units import GIB, duration, milliseconds, percent, plural
 if TYPE_CHECKING:
     from lolat.llm.answer import ServingConfig
     from lolat.llm.question import ServingQuestion
+    from lolat.llm.row_parts import Split
     from lolat.llm.sizing import Sizing
 
-Split = tuple[int, int, int]
 FASTER = 0.9
 """Another data type is remarked on if a token takes less than FASTER times as long with it."""
 SMALLER = "nvfp4"
@@ -388,7 +388,7 @@ def replicas_left_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> 
     for row in {row.split: row for row in rows}.values():
         token, first = (
             milliseconds(ms) + (f" (up to {milliseconds(ends[1])})" if ends and asked.sure else "")
-            for ms, ends in row.judged(asked.percentile)
+            for ms, ends in row.token_times(asked.percentile)
         )
         split = f"{row.split_words}," * bool(row.split_words)
         replica = f"{plural(row.gpus // row.replicas, 'GPU')} a replica{split}"

@@ -23,7 +23,6 @@ from lolat.llm.question import PERCENTILES, ServingQuestion
 from lolat.llm.rates import least, rate_at, step_of
 from lolat.llm.refusal import no_row
 from lolat.llm.remarks import (
-    Split,
     links_words,
     needed_words,
     own_copies,
@@ -31,6 +30,7 @@ from lolat.llm.remarks import (
     replicas_left_out,
     slower_links,
 )
+from lolat.llm.row_parts import Rented, Split
 from lolat.llm.scheduler import Event
 from lolat.llm.server import RequestTimes, Server
 from lolat.llm.steps import (
@@ -221,9 +221,11 @@ class Sizing:
         if known is None or not known.request_rate or isinstance(self.asked.arrivals, Trace):
             return most
         if not known.dollars_per_hour:
-            return most if self._rented(1)[0] else min(most, known.gpus // each)
+            return most if self._rented(1).dollars else min(most, known.gpus // each)
         usd = known.dollars_per_hour * (1.0 + 1e-9)  # so that equal ones are
-        return bisect_right(range(1, most + 1), usd, key=lambda n: self._rented(n)[0] or math.inf)
+        return bisect_right(
+            range(1, most + 1), usd, key=lambda n: self._rented(n).dollars or math.inf
+        )
 
     def best_row(self, load: Load, most: int, *, surely: bool = False) -> ServingConfig:
         """Return the row of a load with the best number of replicas within limits, at most `most` of them.
@@ -255,7 +257,7 @@ class Sizing:
         if not row.keeps(asked) or not self.asked.has_limits:
             return row
         row = self.row(load, least(low, number, lambda n: self.row(load, n).keeps(asked)))
-        held = self._rented(row.replicas)[2]
+        held = self._rented(row.replicas).replicas
         fuller = self.row(load, min(held, most)) if held > row.replicas else row
         return fuller if fuller.keeps(asked) else row
 
@@ -372,7 +374,8 @@ class Sizing:
         # Replicas of a trace have each nth request: the answers of one are not those of all.
         is_trace = isinstance(load.arrivals, Trace)
         speed = done * (load.output_tokens if is_trace else float(times.output_tokens.mean()))
-        dollars, machines, _, rented = self._rented(row.replicas)
+        rented = self._rented(row.replicas)
+        dollars = rented.dollars
         month = None if dollars is None else MONTH_HOURS * dollars
         concurrency = row.concurrency if rate is None else times.concurrency * groups
         held = self._memory_gib(load, min(concurrency / groups, self.fit))
@@ -382,8 +385,8 @@ class Sizing:
             "prefill_ms": float(prompt @ each_ms(section.overheads)), "decode_ms": float(step.sum()),
             "tokens_per_s": speed, "tokens_per_s_user": 1e3 / tpot, "tokens_per_s_gpu": speed / row.gpus,
             "dollars_per_million": None if dollars is None else dollars / 3600.0 / speed * 1e6,
-            "dollars_per_hour": dollars, "dollars_per_month": month, "rented": machines,
-            "rented_gpus": rented,
+            "dollars_per_hour": dollars, "dollars_per_month": month, "rented": rented.machines,
+            "rented_gpus": rented.gpus,
             "breakdown": dict(zip(BREAKDOWN, self._breakdown(step, times), strict=True)),
             "requests_per_s": done, "e2e_ms": float(times.e2e_ms.mean()),
         } | capacity  # fmt: skip
@@ -431,9 +434,8 @@ class Sizing:
         low, high = (value * (end / value) ** wider for end in ends)
         return low, high
 
-    def _rented(self, replicas: int) -> tuple[float | None, str | None, int, int | None]:
-        """Return US$ an hour and the name of the cheapest machines that hold each replica whole, None
-        without; the replicas that these hold, and their GPUs.
+    def _rented(self, replicas: int) -> Rented:
+        """Return the cheapest machines that hold each replica whole.
 
         A replica of more GPUs than a node has takes whole nodes. A price that the user gives counts for one
         GPU in any machine.
@@ -441,7 +443,7 @@ class Sizing:
         rental, parallel = self.rental, self.deployment.gpus
         if rental and not rental.offers[0].instance_type:
             gpus = replicas * parallel
-            return rental.offers[0].price * gpus, rental.basis, replicas, gpus
+            return Rented(rental.offers[0].price * gpus, rental.basis, replicas, gpus)
         choices, nodes = [], -(-parallel // int(self.gpu.section.sheet.gpus_per_node))
         for offer in rental.offers if rental else ():
             if rental and (parts := offer.devices // -(-parallel // nodes)):
@@ -453,11 +455,11 @@ class Sizing:
                 name += f", {idle} idle" * bool(idle)
                 name = f"{number} x {name}" if number > 1 else name
                 held = number * parts // nodes, number * offer.devices
-                choices.append((number * offer.price, number, name, *held))
-        if not choices:
-            return None, None, replicas, None
-        price, _, name, held_replicas, gpus = min(choices)
-        return price, name, held_replicas, gpus
+                choices.append((number, Rented(number * offer.price, name, *held)))
+        _, found = min(
+            choices, key=lambda one: (one[1].dollars, one[0], *one[1][1:]), default=(0, None)
+        )
+        return found or Rented(None, None, replicas, None)
 
     def _percentiles(
         self, load: Load, times: RequestTimes, prompt: np.ndarray, is_full: bool

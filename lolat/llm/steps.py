@@ -23,6 +23,7 @@ from lolat.llm.frameworks import FrameworkOverheads
 from lolat.llm.gpu import GPU, OWN_FITS, FittedKernel, ServingSection, dtypes_of, lacks
 from lolat.llm.kernels import HALF
 from lolat.llm.names import dtype_of
+from lolat.llm.row_parts import Split
 from lolat.llm.scheduler import CONTEXTS, Rule, StepTable
 from lolat.parameters import MOST_GPUS
 from lolat.units import GIB
@@ -79,9 +80,9 @@ class Deployment:
     attention_data_parallel: int = 1
 
     @property
-    def split(self) -> tuple[int, int, int]:
-        """Tensor parallel, expert parallel, attention data parallel."""
-        return self.tensor_parallel, self.expert_parallel, self.attention_data_parallel
+    def split(self) -> Split:
+        """The parallelism of a replica."""
+        return Split(self.tensor_parallel, self.expert_parallel, self.attention_data_parallel)
 
     @property
     def called(self) -> str:

@@ -146,7 +146,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     is_table = cost.fits is not False and (is_asked or several)
     table = ReportTable(
         columns(cost),
-        [CostRow(cost, option) for option in cost.options] if is_table else (),
+        cost.option_rows if is_table else (),
         stacked=True,
     )
     after = list[str]()
@@ -274,7 +274,7 @@ def fit_words(cost: Cost) -> str:
 
 def _link_lines(cost: Cost) -> Iterator[str]:
     """The link of each number of devices, those with the same one together."""
-    for words, rows in links_of([CostRow(cost, option) for option in cost.options]).items():
+    for words, rows in links_of(cost.option_rows).items():
         yield f"gradients of {', '.join(str(o.devices) for _, o in rows)} devices over {words}"
 
 
@@ -341,7 +341,7 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
             cheapest = Choice.of(cost, cost.option(cost.cheapest)) if cost.cheapest else choice
             more = _faster_words(cheapest, choice)
             line = _best_line(name, cost.summary(devices), best, limits) + more
-            rows = [CostRow(cost, option) for option in cost.options]
+            rows = cost.option_rows
 
             def words(row: CostRow) -> str:
                 return cost.summary(row.option.devices)

@@ -384,7 +384,7 @@ def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
         is_told = several or cost.checkpointing not in (None, "none")
         name = f"{cost.card} batch {cost.batch_size:,}"
         key = recomputed_words(cost) * is_told, name
-        each.setdefault(key, []).extend(CostRow(cost, option) for option in cost.options)
+        each.setdefault(key, []).extend(cost.option_rows)
     for (again, name), rows in each.items():
         cost, option = max(rows, key=lambda row: row.option.devices)
         devices = "up to " * (len({o.devices for _, o in rows}) > 1) + f"{option.devices} x {name}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from lolat.device.question import several
 from lolat.hardware.rental import GIVEN
@@ -12,6 +13,7 @@ from lolat.llm.answer import ServingAnswer, ServingConfig
 from lolat.llm.frameworks import FRAMEWORKS
 from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
+from lolat.llm.row_parts import Time, TokenTimes
 from lolat.report.llm_offers import (
     FAR,
     QUEUE,
@@ -169,7 +171,8 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
     If the load is a rate, the tokens/s in all are those of the requests that arrive.
     """
     at = answer.asked.percentile
-    experts, groups = (any(row.split[n] > 1 for row in rows) for n in (1, 2))
+    experts = any(row.expert_parallel > 1 for row in rows)
+    groups = any(row.attention_data_parallel > 1 for row in rows)
     arrives = answer.chosen.request_rate is not None
     differ = len({row.load for row in rows}) > 1
     has_room = any(row.headroom_rate for row in rows)  # which says more of a purchase than the most
@@ -210,13 +213,17 @@ def _judged_columns(asked: ServingQuestion, rows: Sequence[ServingConfig]) -> It
     at, least = asked.percentile, asked.min_tokens_per_s
     of = "" if at is None else f" P{at}"
 
-    def judged(index: int) -> Callable[[ServingConfig], float | None]:
-        return lambda r: None if r.tpot_ms is None or r.saturated else r.judged(at)[index][0]
+    def times(row: ServingConfig) -> TokenTimes | None:
+        return None if row.tpot_ms is None or row.saturated else row.token_times(at)
 
-    def columns_of(head: str, index: int) -> Iterator[Column]:
+    def token_ms(row: ServingConfig) -> float | None:
+        return (its := times(row)) and its.token.ms
+
+    def columns_of(head: str, time: Callable[[TokenTimes], Time]) -> Iterator[Column]:
         return time_columns(
-            f"{head}{of}", judged(index), rows, f"{percent(asked.coverage)} between",
-            lambda r: r.judged(at)[index][1], page="below", screen="brackets",
+            f"{head}{of}", lambda r: (its := times(r)) and time(its).ms, rows,
+            f"{percent(asked.coverage)} between",
+            lambda r: (its := times(r)) and time(its).ends, page="below", screen="brackets",
         )  # fmt: skip
 
     def limit_column(time: str, limit: float | None, name: str, words: str = "") -> Column:
@@ -228,13 +235,14 @@ def _judged_columns(asked: ServingQuestion, rows: Sequence[ServingConfig]) -> It
             words = f"<= {limit / 1e3:.4g} s" if limit >= 1e3 else f"<= {limit:.4g} ms"
         return Column(f"{name} {words}", value, page="front", short=words)
 
-    token = judged(0)
-    yield from columns_of("first token", 1)
+    yield from columns_of("first token", attrgetter("first"))
     yield limit_column("ttft", asked.max_ttft_ms, f"first token{of}")
-    yield from columns_of("per token", 0)
+    yield from columns_of("per token", attrgetter("token"))
     if least is None:
         yield limit_column("tpot", asked.max_tpot_ms, f"token{of}")
-    yield Column(SPEED, lambda r: 1e3 / ms if (ms := token(r)) else None, digits, short="tokens/s")
+    yield Column(
+        SPEED, lambda r: 1e3 / ms if (ms := token_ms(r)) else None, digits, short="tokens/s"
+    )
     if least is not None:
         yield limit_column("tpot", asked.max_tpot_ms, "tokens/s", f">= {least:g}")
 
@@ -258,10 +266,15 @@ def facts(row: ServingConfig, answer: ServingAnswer) -> Iterator[tuple[str, str]
             "Price",
             f"{dollars(usd)} an hour, {a_month(row)}, {million} a million output tokens",
         )
-    (token, _), (first, _) = both = row.judged(asked.percentile)
-    ends = [f", {percent(asked.coverage)} between {between(*e, ms)}" if e else "" for ms, e in both]
-    yield f"First token{at}", milliseconds(first) + ends[1]
-    yield f"Tokens/s a request{at}", f"{digits(1e3 / token)} ({milliseconds(token)} each{ends[0]})"
+
+    def interval(time: Time) -> str:
+        ends = time.ends and between(*time.ends, time.ms)
+        return f", {percent(asked.coverage)} between {ends}" if ends else ""
+
+    token, first = row.token_times(asked.percentile)
+    yield f"First token{at}", milliseconds(first.ms) + interval(first)
+    words = f"{milliseconds(token.ms)} each{interval(token)}"
+    yield f"Tokens/s a request{at}", f"{digits(1e3 / token.ms)} ({words})"
     if row.headroom_rate is not None:
         yield "Headroom", _room_words(row, asked)
 
@@ -375,8 +388,11 @@ def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Itera
         yield f"{words} Surely: the upper end keeps the limit, a chance of {chance} {of}."
     if any(high == math.inf for row in rows for _, (_, high) in _ends(row, asked)):
         yield "unbounded: requests pile up if the server is as slow as the interval allows."
-    splits = (("EP: expert parallel", 1), ("DP: attention data parallel, in groups", 2))
-    if told := [words for words, n in splits if any(row.split[n] > 1 for row in rows)]:
+    splits = (
+        ("EP: expert parallel", any(row.expert_parallel > 1 for row in rows)),
+        ("DP: attention data parallel, in groups", any(row.groups > row.replicas for row in rows)),
+    )
+    if told := [words for words, is_so in splits if is_so]:
         yield f"{'; '.join(told)}."
     if row := next((row for row in rows if row.waits_for_memory), None):
         why = f"room for {row.largest_concurrency:,} of the {row.concurrency:,.0f} requests, the others "
@@ -398,9 +414,8 @@ def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Itera
 def _ends(row: ServingConfig, asked: ServingQuestion) -> Iterator[tuple[str, tuple[float, float]]]:
     """The name and the interval of each time that a table shows of a row."""
     if row.tpot_ms is not None and not row.saturated:
-        for name, (_, ends) in zip(("tpot", "ttft"), row.judged(asked.percentile), strict=True):
-            if ends:
-                yield name, ends
+        token, first = row.token_times(asked.percentile)
+        yield from ((n, time.ends) for n, time in (("tpot", token), ("ttft", first)) if time.ends)
 
 
 def shared_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator[str]:

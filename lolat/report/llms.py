@@ -169,13 +169,13 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
             yield _roomier_words(roomy, rows[roomy], row)
     if asked.has_limits:
         return
-    times = {plain(n): Rated(*r.judged(found.asked.percentile)[0]) for n, r in rows.items()}
+    times = {plain(n): Rated(*r.token_times(found.asked.percentile).token) for n, r in rows.items()}
     fastest = leaders["fastest"]
     leading = {fastest: "", found.leaders(priced)["fastest"]: known}
     for one, of in {**leading, fastest: ""}.items():  # of all, then of those with a price
         if one is not None:
             row = rows[one]
-            facts = f"{milliseconds(times[plain(one)][0])} a token, {row.gpus_words}"
+            facts = f"{milliseconds(times[plain(one)].value)} a token, {row.gpus_words}"
             price = "" if row.dollars_per_hour is None else f", {a_month(row)}"
             apart = "" if of else apart_words(plain(one), times, "; ")
             yield f"Fastest of these{of}{under}: {plain(one)}, {facts}{price}{apart}."

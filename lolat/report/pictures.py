@@ -294,7 +294,7 @@ def _draw_compared(found: Any, axes: Axes) -> Any:
 
 def _point(row: Any, percentile: int | None) -> tuple[float, float, Ends]:
     """The load of a served model and its time per output token, with the interval."""
-    return row.load, *row.judged(percentile)[0]
+    return row.load, *row.token_times(percentile).token
 
 
 def _over_loads(points: Points, answer: Any, axes: Axes) -> Any:

@@ -35,9 +35,10 @@ from lolat.parameters import BEST
 from lolat.training.auto_batch import NEAR_SPEED
 from lolat.training.best import CHEAPEST, FASTEST, best_of, smallest_update
 from lolat.training.choice import Choice, choice_words, offer_words
-from lolat.training.cost import Again, Cost, Trained, cost_on, data_of, is_close, read_question
+from lolat.training.cost import Again, Cost, cost_on, is_close
 from lolat.training.prediction import Limited, TrainingPrediction
 from lolat.training.question import TrainingQuestion
+from lolat.training.trained import Trained, data_of, read_question
 from lolat.training.tuning import tuned
 from lolat.units import byte_size, dollars, duration, milliseconds, plain, plural
 
@@ -161,7 +162,7 @@ def with_update(asked: TrainingQuestion, trained: Trained) -> TrainingQuestion:
     if asked.batch_size is not None:
         return asked
     each = lcm(*(as_whole(k, "replicas") for k in several(asked.replicas) or SHARING))
-    samples = data_of(trained, asked)[0]
+    samples = data_of(trained, asked).samples
     most = MOST_UPDATE if samples is None else min(samples, MOST_UPDATE)
     update = each * min(max(round(USUAL_UPDATE / each), 1), most // each)
     if asked.global_batch_size or asked.accumulate or not update:

@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lolat import readers
 from lolat.device.execution_modes import HALVES
 from lolat.device.largest_batch import no_memory
-from lolat.device.prediction import CLOSE, no_room_words, titled
+from lolat.device.prediction import CLOSE, no_room_words
 from lolat.device.question import AUTO, as_whole, several
-from lolat.errors import InputError, LolatError, arg
-from lolat.graph import Graph
-from lolat.graph.edits import as_trained
+from lolat.errors import LolatError, arg
 from lolat.graph.modes import AMP
 from lolat.hardware.card_names import form_of, has_several_chips, short_name
 from lolat.hardware.links import MACHINE, Link
 from lolat.hardware.prices import Offer, price_list
 from lolat.hardware.rental import Rental, instances_of, rental_of, slower_words
 from lolat.io.results import Remark, in_one, plain_data
-from lolat.llm.names import find_decoder, is_decoder
 from lolat.parameters import (
     COVERAGE,
     DECODER_OPTIMIZER,
-    LENGTH,
     NETWORK_OPTIMIZER,
-    PARAMETERS,
-    SIZE,
-    InputSize,
 )
-from lolat.readers.size import as_size
 from lolat.training.auto_batch import At, Plan, auto_batch, with_batch
 from lolat.training.best import best_of, verdict_on
 from lolat.training.decoder import TrainedDecoder
 from lolat.training.decoder_plan import DecoderPlan
 from lolat.training.parallel import NONE
-from lolat.training.plan import OF_DECODERS, NetworkPlan
+from lolat.training.plan import NetworkPlan
 from lolat.training.prediction import Limited, TrainingPrediction
 from lolat.training.question import TrainingQuestion
 from lolat.training.run import TrainingLimits, TrainingRun
+from lolat.training.trained import Trained, data_of
 from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
@@ -163,6 +154,11 @@ class Cost(Limited):
         return [o for o in fitting if o.fits is not False and o.total_s is not None]
 
     @property
+    def option_rows(self) -> list[CostRow]:
+        """Each option beside this cost."""
+        return [CostRow(self, option) for option in self.options]
+
+    @property
     def best(self) -> TrainingPrediction:
         """The cheapest option, else the fastest, else the first that fits, else the least in memory."""
         return headline(self.options, self.cheapest, self.fastest)
@@ -248,68 +244,6 @@ def would_words(ways: Sequence[str]) -> str:
     said = {PURE: f"{PURE} (weights and states in 2 bytes too, which changes training)"}
     words = ", or ".join(said.get(way, way) for way in ways[:MOST_WAYS])
     return f"; it fits with {words}{more}" if ways else ""
-
-
-# ---- The question.
-
-Trained = Graph | TrainedDecoder
-
-
-def read_question(network: Any, input_size: InputSize) -> Trained:
-    """Read what is trained: a network, or a decoder with the length of its sequences."""
-    if not is_decoder(network):
-        return as_trained(titled(readers.read(network, input_size), network))
-    size, decoder = as_size(input_size), find_decoder(network)
-    if decoder.dtype != "bfloat16":
-        raise InputError(
-            f"{decoder.name}: its weights are quantized ({decoder.dtype}), and training beside quantized "
-            "weights (QLoRA) is not predicted; expected it without the quantization: a frozen weight then "
-            f"takes 2 bytes ({arg('tune')} lora:16:bf16, {arg('checkpointing')} full)",
-            code="quantized-decoder",
-        )
-    numbers = (*size.images, *([] if size.length is None else [size.length]))
-    if len(numbers) != 1:
-        raise InputError(
-            f"{arg(SIZE if size.images else LENGTH)}: {decoder.name} is trained on sequences; "
-            f"expected the tokens of one alone, such as {arg(LENGTH)} 4096",
-            code="sequence-length",
-        )
-    return TrainedDecoder(decoder, numbers[0])
-
-
-def data_of(trained: Trained, asked: TrainingQuestion) -> tuple[int | None, int, float]:
-    """Return the number of samples, the tokens of one (0 if it has none), and how many of these are no
-    padding.
-
-    The data may be given in tokens if a sample is a sequence: of a decoder, or of a network whose first
-    input of whole numbers has one axis.
-    """
-    if isinstance(trained, TrainedDecoder):
-        length = trained.length
-    else:
-        shapes = zip(trained.input_sizes, trained.inputs, strict=True)
-        whole = (s for s, i in shapes if len(s) == 1 and trained.tensors[i].dtype.startswith("int"))
-        length = next(whole, (0,))[0]
-    for name in ("tokens", "mean_tokens"):
-        if (value := getattr(asked, name)) is None:
-            continue
-        if not length:
-            words = f"{arg(name)}: {OF_DECODERS}, or of a network whose samples are tokens; leave it out"
-            raise InputError(words, code="decoder-only")
-        PARAMETERS[name].check(value)
-    useful = float(length if asked.mean_tokens is None else asked.mean_tokens)
-    if useful > length:
-        raise InputError(
-            f"{arg('mean_tokens')} {useful:g}: more than the {length:,} tokens of a sequence; "
-            "expected the mean of the samples, each of which is padded to a sequence"
-        )
-    if asked.tokens is None:
-        return asked.samples, length, useful
-    if asked.samples is not None:
-        raise InputError(
-            f"{arg('tokens')} and {arg('samples')}: both say how much data; expected one"
-        )
-    return max(math.ceil(asked.tokens / useful), 1), length, useful
 
 
 # ---- The answer.

@@ -42,7 +42,7 @@ class Listing:
 
 def ranked(costs: Costs) -> list[CostRow]:
     """Return the rows that fit: those with the most data, else the cheapest, else the fastest first."""
-    rows = [CostRow(c, o) for c in costs.answers for o in c.options if c.fits is not False]
+    rows = [row for c in costs.answers for row in c.option_rows if c.fits is not False]
 
     def order(row: CostRow) -> tuple[float, ...]:
         _, option = row

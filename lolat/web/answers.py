@@ -369,7 +369,7 @@ def _parts(row: ServingConfig) -> list[tuple[int, str, float]]:
 
 def _token_words(row: ServingConfig, at: int | None) -> str:
     """The time of a token under a load, in words."""
-    words = f"{milliseconds(row.judged(at)[0][0])} a token{'' if at is None else f' at P{at}'}, "
+    words = f"{milliseconds(row.token_times(at).token.ms)} a token{'' if at is None else f' at P{at}'}, "
     return words + row.load_words + ", waits for memory" * (not row.fits)
 
 

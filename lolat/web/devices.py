@@ -106,9 +106,10 @@ def devices(named: Sequence[Path] = ()) -> dict[str, ListedDevice]:
 
 def every_device(others: Iterable[ListedDevice]) -> tuple[list[ListedDevice], dict[str, str]]:
     """(the devices of `lolat llm all`, and `others`; name -> reason why more are not among them)."""
-    left_out = dict[str, str]()
-    models = serving_models(ALL, left_out=left_out).values()
-    found = {model.profile: _of_name(model) for model in models} | {d.key: d for d in others}
+    models, left_out = serving_models(ALL)
+    found = {model.profile: _of_name(model) for model in models.values()} | {
+        d.key: d for d in others
+    }
     return [*found.values()], {n: w for n, w in on_page(left_out).items() if n not in found}
 
 
@@ -144,7 +145,8 @@ def keys_of(name: str, listed: dict[str, ListedDevice], view: str) -> list[str]:
     if name not in listed and name.casefold() not in by_case and is_card(name):
         with contextlib.suppress(LolatError):
             is_llm = view in ("llm", "decoder")
-            models = serving_models(name, view == "decoder").values() if is_llm else [load(name)]
+            served = serving_models(name, view == "decoder").models.values() if is_llm else ()
+            models = served or [load(name)]
             for model in models:
                 listed.setdefault(model.profile, _of_name(model))
             return [model.profile for model in models]

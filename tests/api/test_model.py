@@ -425,12 +425,10 @@ def test_several_precisions_are_a_row_each() -> None:
 
 
 def test_models_that_serve_are_chosen_by_names_and_all() -> None:
-    assert [*serving.serving_models("h100-vllm, b200-vllm")] == ["h100-vllm", "b200-vllm"]
-    every = serving.serving_models("all")
+    assert [*serving.serving_models("h100-vllm, b200-vllm").models] == ["h100-vllm", "b200-vllm"]
+    every, left_out = serving.serving_models("all")
     assert {"h100-vllm", "b200-trtllm", "l4"} <= {*every}
     assert {"rtx-4090", "rtx-5090", "mi300x"} <= {*every}  # by their data sheets
-    left_out = dict[str, str]()
-    assert {*serving.serving_models("all", left_out=left_out)} == {*every}
     assert {"rtx-pro-6000-max-q", "h100-pcie", "rtx-a6000"} <= {
         *left_out
     }  # each answers by its name
@@ -442,7 +440,7 @@ def test_models_that_serve_are_chosen_by_names_and_all() -> None:
         every
     )  # another A100 serves; no bfloat16
     assert all("llm" in model.file.document for model in every.values())
-    one = {*serving.serving_models("all", of_any=True)}
+    one = {*serving.serving_models("all", of_any=True).models}
     assert {"h100-vllm", "rtx-4090"} <= one < {*every}
 
 
@@ -459,9 +457,9 @@ def test_a_damaged_file_is_no_reason_to_refuse_a_question_about_another(
         lolat.load("broken")
     _, left_out = choosing.devices(["all"])
     assert "broken.json" in left_out["broken"]
-    served = dict[str, str]()
-    assert "h100-vllm" in serving.serving_models("all", left_out=served)
-    assert "damaged" in served["broken"]
+    served = serving.serving_models("all")
+    assert "h100-vllm" in served.models
+    assert "damaged" in served.left_out["broken"]
 
 
 @pytest.mark.parametrize("name", ["a10", "a10g", "l4", "l40s", "b200", "h200", "mi250", "mi300x"])

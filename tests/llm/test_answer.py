@@ -353,8 +353,8 @@ def test_certainty_widens_an_interval_as_a_normal_error_does() -> None:
     answers = (MODEL.llm(LARGE, **asked, max_tpot_ms=1e6, sure=sure) for sure in (True, 95, 50))
     rows = [answer.served[0] for answer in answers]
     for row in rows:
-        assert all(ends is not None for _, ends in row.judged(90))
-    logs = [[math.log(high / low) for _, (low, high) in row.judged(90)] for row in rows]
+        assert all(ends is not None for _, ends in row.token_times(90))
+    logs = [[math.log(high / low) for _, (low, high) in row.token_times(90)] for row in rows]
     for at, quantile in ((1, 1.959964), (2, 0.674490)):  # 1.644854 of 90 %
         assert logs[at] == pytest.approx([one * quantile / 1.644854 for one in logs[0]], rel=1e-5)
 

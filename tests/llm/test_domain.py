@@ -210,7 +210,7 @@ def test_a_slower_server_is_busier_too() -> None:
     assert all(a[1] < b[1] for a, b in itertools.pairwise(offs))
     busy, _ = row(ask | {"request_rate": 0.9 * most})
     assert busy.ttft_interval_ms[1] is busy.intervals_ms["e2e"][1] is None  # requests pile up there
-    assert busy.judged(None)[1][1][1] == math.inf
+    assert busy.token_times(None).first.ends[1] == math.inf
     low, high = busy.largest_rate_interval
     assert low < 0.9 * most < most < high
 

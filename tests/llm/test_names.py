@@ -207,11 +207,11 @@ def test_a_card_that_leaves_form_or_memory_open_is_the_served_one(
     name: str, profile: str | None
 ) -> None:
     """Price lists call the SXM card of 80 GB A100-80GB; one that is another card by its name is not it."""
-    found = serving_models(name)
+    found = serving_models(name).models
     names = [model.profile for model in found.values()]
     assert (profile in names) if profile else (names == [name])
 
 
 def test_the_card_of_an_open_name_is_told() -> None:
-    answer = serving_models("a100-40gb")["a100-40gb"].llm("llama-3.1-8b", concurrency=1)
+    answer = serving_models("a100-40gb").models["a100-40gb"].llm("llama-3.1-8b", concurrency=1)
     assert any("is taken as A100 PCIe 40 GB" in told for told in answer.warnings)

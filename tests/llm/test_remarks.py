@@ -337,7 +337,7 @@ def test_a_card_of_two_gpus_is_told(tmp_path: Path) -> None:
     """A card's price buys two of the GPUs that are answered for, each with half of its 128 GB."""
     table = tmp_path / "prices.csv"
     table.write_text("InstanceType,AcceleratorName,AcceleratorCount,Price\nfour,MI250,4,4.00\n")
-    (card,) = serving_models("mi250").values()
+    (card,) = serving_models("mi250").models.values()
     served = card.llm(LARGE, concurrency=8, tensor_parallel=2, prices=str(table))
     trained = card.cost(
         LARGE, 1, input_size=128, tokens=1e6, replicas=8, sharding="fsdp", prices=str(table)

@@ -11,8 +11,8 @@ import pytest
 import lolat as package
 from lolat.graph.modes import EAGER
 from lolat.training.compare import with_update
-from lolat.training.cost import read_question
 from lolat.training.question import TrainingQuestion
+from lolat.training.trained import read_question
 from tests.cli.commands import Command
 from tests.training.several import GPUS, HEAD, network
 
