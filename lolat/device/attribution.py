@@ -18,11 +18,13 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from lolat.device.device import Device
-from lolat.device.execution_modes import HALVES, as_written, in_precisions, measured_in
+from lolat.device.execution_modes import HALVES, as_written, in_precisions, measured_in, with_file
 from lolat.device.file import UNKNOWN
 from lolat.device.predicting import predict
 from lolat.device.prediction import Prediction
 from lolat.device.question import DEFAULT, Question, RunAs
+from lolat.device.remedies import other_runtimes
+from lolat.device.summary import FRAMEWORK_TITLES
 from lolat.errors import InputError, arg
 from lolat.graph import Graph, Operation, edits
 from lolat.graph.analysis import Analysis, analyze
@@ -134,6 +136,12 @@ class Explanation(Result):
     has_one_size: bool = False
 
     @property
+    def has_other_runtimes(self) -> bool:
+        """True if a profile of the same processor, with another framework, was asked for a change."""
+        model = self.prediction.query.model
+        return bool(other_runtimes(model.file, model.source))
+
+    @property
     def block(self) -> str | None:
         """The name of the explained block; None for a whole network."""
         return self.blocks[0].name if self.operations else None
@@ -197,7 +205,8 @@ def explain(
         side = image_side(analysis.graph)
         smaller = _at_half(side, at_size)
         of_network = _changes_of_network(analysis, blocks, smaller)
-        judged = _judged(model, now, [*_changes_of_mode(model, now), *of_network])
+        own = (*_changes_of_mode(model, now), *_changes_of_runtime(model, now))
+        judged = _judged(model, now, [*own, *of_network])
         has_one_size = smaller is None and takes_images(analysis.graph)
         return Explanation(now, total, blocks, (), judged, has_one_size)
     terms = formula.of_operations(analysis, now.batch_size)
@@ -312,6 +321,20 @@ def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:
         what = "weights in half precision too" if mode.dtype == AMP else "in half precision"
         words = f"{what} (--precision {fastest.asked.precision})"
         yield ("precision", words, fastest)
+
+
+def _changes_of_runtime(model: Device, now: Prediction) -> Iterator[Change]:
+    """The network in the framework that is the fastest on this processor, by the profiles of it."""
+    found = []
+    for path, file in other_runtimes(model.file, model.source):
+        other = with_file(model, file, str(path), path.stem)
+        with suppress(InputError):  # it lacks the formula, or cannot run the network
+            new = predict(other, now.query.graph, Question(now.batch_size, now.predictor))
+            found.append((new.latency_ms, other))
+    if found:
+        _, fastest = min(found, key=lambda one: one[0])
+        title = FRAMEWORK_TITLES[fastest.file.environment.framework or ""]
+        yield ("runtime", f"run by {title} (as {fastest.profile})", fastest)
 
 
 def _at_half(side: int | None, at_size: AtSize | None) -> Graph | None:

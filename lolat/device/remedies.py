@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -73,19 +73,39 @@ def how_to_add(file: DeviceFile, source: str, section: str) -> str:
     return f"{learn}, or `lolat fit {table} --output {output}`"
 
 
+def other_runtimes(file: DeviceFile, source: str) -> list[tuple[Path, DeviceFile]]:
+    """The profiles of the same processor and number of threads, with another framework.
+
+    Only profiles in the folder of `source`: a user's own machine is not compared with a bundled one.
+    """
+    own = file.environment
+    return [
+        (path, other)
+        for path, other in _of_processor(own.processor or {})
+        if path.parent == Path(source).parent and other.environment.threads == own.threads
+        if other.environment.framework != own.framework and other.has_latencies
+    ]
+
+
+def _of_processor(
+    processor: Mapping[str, Any], of_origin: str | None = None
+) -> Iterator[tuple[Path, DeviceFile]]:
+    """The profiles of a KIND of processor, none if it is not known; `of_origin`: of the files."""
+    kind = [processor.get(name) for name in KIND]
+    for _, path, origin, file in () if None in kind else readable_models():
+        its = file.environment.processor or {}
+        if of_origin in (None, origin) and [its.get(name) for name in KIND] == kind:
+            yield path, file
+
+
 def bundled_of(processor: Mapping[str, Any], framework: str | None = None) -> str:
     """A clause on the bundled profiles of a processor, of a framework if there are such; "" without one.
 
     `processor`: its KIND, as the environment of a profile has it.
     """
-    kind = [processor.get(name) for name in KIND]
-    found = [
-        (name, file.environment)
-        for name, _, origin, file in readable_models()
-        if origin == SHIPPED and [(file.environment.processor or {}).get(n) for n in KIND] == kind
-    ]
+    found = [(path.stem, file.environment) for path, file in _of_processor(processor, SHIPPED)]
     found = [one for one in found if one[1].framework == framework] or found
-    if None in kind or not found:
+    if not found:
         return ""
     told = ", ".join(
         f"{name} ({FRAMEWORK_TITLES[where.framework or '']}, {plural(where.threads or 1, 'thread')})"

@@ -12,6 +12,7 @@ from lolat.device.limits import end_ms
 from lolat.device.prediction import CALL, Prediction, bound_by
 from lolat.device.predictors.roofline import Roofline
 from lolat.graph.counts import GROUPS, MEANINGS, MEMBERS
+from lolat.parameters import BACKENDS
 from lolat.report.prediction import (
     clipped,
     further,
@@ -36,9 +37,10 @@ SIZES = {
 }
 """Head of a column of counts -> the terms in it: a formula has the count itself, or its kinds."""
 TOP_BLOCKS = 5
-LEAST = 0.0005
-"""Causes with a smaller share of the time are not told: they are 0.0 % of it."""
+LEAST, SMALL = 0.0005, 0.01
+"""Shares of the time: of smaller causes none is told, as it is 0.0 %; in a terminal they are one row."""
 MOST_COUNTS = 6
+CALL_WORDS = "one call of the framework"
 
 
 def explanation_lines(explanation: Explanation) -> Iterator[Part]:
@@ -54,13 +56,14 @@ def explanation_lines(explanation: Explanation) -> Iterator[Part]:
         block = explanation.blocks[0]
         words = f"{milliseconds(block.latency_ms)}, {percent(block.share)} of the network"
         yield f"{plain(block.name)}: {words}"
-        yield replace(term_table(prediction, block.terms, block.latency_ms), indent=2)
+        terms = term_table(prediction, block.terms, block.latency_ms, least=SMALL)
+        yield replace(terms, indent=2)
         yield "operation by operation"
         yield replace(operation_table(block, explanation.operations), indent=2)
     else:
         yield "where the time goes"
         ms, call_ms = prediction.latency_ms, prediction.call_ms
-        terms = term_table(prediction, explanation.total.terms, ms, call_ms)
+        terms = term_table(prediction, explanation.total.terms, ms, call_ms, SMALL)
         yield replace(terms, indent=2)
         yield f"the longest of {plural(len(explanation.blocks), 'block')}"
         yield replace(_block_table(explanation.blocks), indent=2)
@@ -77,6 +80,10 @@ def explanation_lines(explanation: Explanation) -> Iterator[Part]:
         yield f"Next: {further(prediction)}"
     elif explanation.blocks:
         longest = min(explanation.blocks, key=attrgetter("order"))
+        file = prediction.query.model.file
+        if file.is_cpu and file.environment.is_learned and not explanation.has_other_runtimes:
+            other = next(name for name in reversed(BACKENDS) if name != file.environment.framework)
+            yield f"Is another framework faster? First learn it: lolat learn cpu --backend {other}"
         yield f"Next: {further(prediction, plain(longest.named.label))}"
 
 
@@ -93,9 +100,15 @@ def rate(term: Term) -> tuple[str, str]:
 
 
 def term_table(
-    of: Prediction, terms: Sequence[Term], whole_ms: float, call_ms: float | None = None
+    of: Prediction,
+    terms: Sequence[Term],
+    whole_ms: float,
+    call_ms: float | None = None,
+    least: float = LEAST,
 ) -> ReportTable:
-    """A row for each term that costs more than LEAST of the whole, the call, and their sum, `whole_ms`.
+    """A row for each term that costs more than `least` of the whole, the call, and their sum, `whole_ms`.
+
+    A row together for the terms of less than SMALL, if that is `least`.
 
     "family": the cause by which `lolat report` calls it, if any is called otherwise.
 
@@ -105,12 +118,18 @@ def term_table(
     costly = sorted(
         (t for t in terms if t.latency_ms > LEAST * whole_ms), key=lambda t: -t.latency_ms
     )
+    smaller = [t for t in costly if t.latency_ms <= least * whole_ms]
+    if len(smaller) > 1:
+        costly = costly[: -len(smaller)]
     rows = [
         (TERMS[t.name], color_of(t.name), *rate(t), t.latency_ms, TERMS[GROUPS[t.name]])
         for t in costly
     ]
+    if len(smaller) > 1:
+        ms = sum(t.latency_ms for t in smaller)
+        rows.append((f"{len(smaller)} smaller causes", "", "", "", ms, ""))
     if call_ms:
-        call = "one call of the framework", color_of(CALL), "1", milliseconds(call_ms), call_ms
+        call = CALL_WORDS, color_of(CALL), "1", milliseconds(call_ms), call_ms
         rows.append((*call, TERMS[CALL]))
     rows.append(("together", "", "", "", whole_ms, ""))
     has_families = any(cause != family for cause, *_, family in rows[:-1])
@@ -192,10 +211,7 @@ def change_table(
     return ReportTable(columns, changes)
 
 
-ANEW = (
-    "each alone, as savings do not add up; the time is predicted, the effect on the network's accuracy is "
-    "not"
-)
+ANEW = "each change alone, as savings do not add up; accuracy is not predicted"
 STAR = "* the changed network is outside the measured range"
 NO_CHANGE = "nothing that LoLat knows to try"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lolat.device.attribution import Explanation
-from lolat.device.prediction import Prediction
+from lolat.device.prediction import CALL, Prediction
 from lolat.errors import MissingPackageError
 from lolat.graph.counts import GROUPS
 from lolat.io.results import Result, answers_of, plain_data
@@ -283,11 +283,19 @@ def _budgets(answer: Any) -> list[dict[str, Any]]:
 
 def _terms(answer: Any) -> list[dict[str, Any]]:
     """A row for each cause of the network, or of the block that was asked for."""
-    of = answer.total if answer.block is None else answer.blocks[0]
+    is_whole = answer.block is None
+    of = answer.total if is_whole else answer.blocks[0]
+    whole_ms = answer.prediction.latency_ms if is_whole else of.latency_ms
+    rows = [
+        (TERMS[t.name], TERMS[GROUPS[t.name]], t.count, t.latency_ms)
+        for t in sorted(of.terms, key=lambda t: -t.latency_ms)
+    ]
+    if is_whole:
+        rows.append((explanation.CALL_WORDS, TERMS[CALL], 1, answer.prediction.call_ms))
     return [
-        {"cause": TERMS[t.name], "family": TERMS[GROUPS[t.name]], "count": t.count,
-         "latency_ms": t.latency_ms, "share": t.latency_ms / (of.latency_ms or 1.0)}
-        for t in sorted(of.terms, key=lambda t: -t.latency_ms) if t.latency_ms > 0.0
+        {"cause": cause, "family": family, "count": count, "latency_ms": ms,
+         "share": ms / (whole_ms or 1.0)}
+        for cause, family, count, ms in rows if ms > 0.0
     ]  # fmt: skip
 
 

@@ -219,6 +219,30 @@ def test_a_cpu_learned_with_an_option_too_says_what_that_saves(
     assert of(lolat.load("other").explain(NETWORK), option) == []
 
 
+@pytest.mark.parametrize(
+    ("device", "fastest"), [("epyc-2t", "onnxruntime"), ("epyc-zen5-2t-torch", "onnxruntime")]
+)
+def test_another_framework_of_the_same_processor_is_a_change(device: str, fastest: str) -> None:
+    chip = device.removesuffix("-torch")
+    others = {f"{chip}{end}" for end in ("", "-torch", "-onnxruntime")} - {device}
+    times = {n: lolat.load(n).predict("timm:resnet50", 4).latency_ms for n in others}
+    model = lolat.load(device)
+    found = of(model.explain("timm:resnet50", 4), "runtime")
+    assert min(times, key=lambda name: times[name]) == f"{chip}-{fastest}"
+    assert found.latency_ms == close(times[f"{chip}-{fastest}"])
+    assert f"(as {chip}-{fastest})" in found.change
+    assert of(lolat.load(f"{chip}-{fastest}").explain("timm:resnet50", 4), "runtime") == []
+
+
+def test_a_profile_of_ones_own_is_not_compared_with_another_machine(tmp_path: Path) -> None:
+    document = json.loads(Path(lolat.load("epyc-2t-torch").source).read_text())
+    (tmp_path / "mine.json").write_text(json.dumps(document))
+    found = lolat.load(tmp_path / "mine.json").explain("timm:resnet50", 4)
+    assert of(found, "runtime") == []
+    assert "\nIs another framework faster? First learn it: lolat learn cpu" in found.report()
+    assert "another framework" not in lolat.load("epyc-2t-torch").explain("timm:resnet50").report()
+
+
 @pytest.mark.parametrize("host_us", [5, 60])
 @pytest.mark.parametrize("device", ["rtx-3090-amp", "rtx-4090-amp", "h100-fp16"])
 def test_a_network_run_in_another_way_keeps_the_host_that_was_given(

@@ -93,7 +93,7 @@ def test_the_page_names_the_function_with_its_file_and_the_file_asked_for(tmp_pa
         assert f"<h1>{shown} on " in text
         assert '<p class="place">batch 1 · ' in text
         assert text.partition("</footer>")[0].endswith(f"{given} --html 'my page.html'")
-    assert "effect on the network's accuracy is not" in text
+    assert "accuracy is not predicted" in text
 
 
 def test_a_cause_of_a_gpu_has_no_cost_of_a_unit_and_no_share_of_nothing() -> None:

@@ -61,6 +61,23 @@ def test_the_receipt_of_a_network() -> None:
     assert last.startswith("Next: lolat explain desk.json keras:X --input-size 96 --block conv")
 
 
+def test_causes_of_less_than_a_percent_are_a_row_together() -> None:
+    found = explain(MODEL, NETWORK)
+    whole_ms = found.prediction.latency_ms
+    small = [t.latency_ms for t in found.total.terms if 0.0005 < t.latency_ms / whole_ms <= 0.01]
+    lines = list(lines_of(explanation_lines(found)))
+    (row,) = [line.split() for line in lines if "smaller causes" in line]
+    assert (int(row[0]), row[3]) == (len(small), digits(sum(small)))
+
+
+def test_the_frame_has_the_call_and_adds_up() -> None:
+    found = explain(MODEL, NETWORK)
+    frame = found.frame()
+    assert frame.latency_ms.sum() == pytest.approx(found.prediction.latency_ms)
+    assert frame.share.sum() == pytest.approx(1.0)
+    assert frame.latency_ms.iloc[-1] == found.prediction.call_ms
+
+
 @pytest.mark.parametrize(("launch", "by_hand"), [("eager", 10), ("compiled", 7)])
 def test_operations_are_counted_as_they_are_started(launch: str, by_hand: int) -> None:
     """A compiler joins each normalization, its activation, and the addition behind them."""
