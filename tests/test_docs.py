@@ -25,8 +25,8 @@ sys.path.insert(0, str(ROOT))
 import lolat as api  # noqa: E402
 from benchmarks import pages, tables  # noqa: E402
 from lolat.cli.main import lolat  # noqa: E402
+from lolat.device.limits import VERDICTS  # noqa: E402
 from lolat.report import cost_table  # noqa: E402
-from lolat.training.best import VERDICTS  # noqa: E402
 from tests.processes import python, script  # noqa: E402
 
 DOCS = ROOT / "docs"

@@ -316,7 +316,7 @@ def _remedy(prediction: Prediction, limits: Limits) -> str:
     if better:
         words = f"; {remedy_words(better, f'it computes {rate(better)}')}"
     larger = _larger(prediction, limits)
-    if larger is None and better and limits.kept(better) == "NO":
+    if larger is None and better and limits.kept(better) == "no":
         larger = _larger(better, limits)
     if larger:
         of = f" in {larger.precision}" * (larger.precision != prediction.precision)

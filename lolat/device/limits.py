@@ -12,11 +12,16 @@ if TYPE_CHECKING:
     from lolat.device.prediction import Prediction
 
 
+NO_PRICE = "no price"
+VERDICTS = ("yes", "likely", "unlikely", NO_PRICE, "not known", "no")
+"""The words on a limit, the best first."""
+
+
 def within_limit(
     time: float, interval: tuple[float, float] | None, limit: float, sure: bool = False
 ) -> str:
     """The word for a limit: "yes" if the whole interval keeps it, "likely" if the time does, else
-    "unlikely" or "NO". Times and limit have one unit.
+    "unlikely" or "no". Times and limit have one unit.
 
     `sure`: only the whole interval counts.
     """
@@ -26,7 +31,7 @@ def within_limit(
     if sure and interval is None:
         return "not known"
     if sure or low > limit:
-        return "NO"
+        return "no"
     return "likely" if time <= limit else "unlikely"
 
 
@@ -75,9 +80,9 @@ class Limits:
         return min(by_rate, math.inf if self.max_ms is None else self.max_ms)
 
     def kept(self, prediction: Prediction) -> str:
-        """`within_limit` of a prediction; "NO" if it does not fit."""
+        """`within_limit` of a prediction; "no" if it does not fit."""
         if prediction.fits is False:
-            return "NO"
+            return "no"
         longest = self.longest_ms(prediction.batch_size)
         return within_limit(prediction.latency_ms, prediction.interval_ms, longest, self.sure)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from lolat.device.intervals import normal_quantile
+from lolat.device.limits import VERDICTS
 from lolat.errors import AnswerIsNo
 from lolat.io.results import Result, nested
 from lolat.llm.frameworks import framework_row
@@ -35,8 +36,6 @@ LEAST_WAIT = 0.001
 """Least share of a token's time in waiting for memory that is reported."""
 UNBOUNDED = 10.0
 """The factor to its limit that a time without an upper end counts as."""
-VERDICTS = ("yes", "likely", "not known", "unlikely", "no")
-"""The words on a limit, the best first."""
 RATE = "rate"
 """The name of the rate, beside those of times with a limit."""
 
@@ -66,7 +65,8 @@ class ServingConfig(Result):
     that end of the error. `percentiles_ms`: times of the percentile that was asked for. `saturated`: True
     if more requests arrive than the `largest_rate` a second that do not pile up; `largest_rate_interval`:
     its ends; `utilization`: the rate as a fraction of it. `backlog_rate`: the requests a second that are
-    served once they have piled up. `headroom_rate`: the most requests a second at which the best row of a
+    served once they have piled up: a row that gets more never works off a queue, and keeps no limits.
+    `headroom_rate`: the most requests a second at which the best row of a
     rate keeps the limits; `sure_rate`: those at which the ends of its intervals do, None if they do not at
     a sixteenth of the rate. `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a
     million output tokens and their prompts; `dollars_per_month`: for 730 hours. `rented`: the machines that
@@ -186,14 +186,15 @@ class ServingConfig(Result):
     def _limited(self, asked: ServingQuestion) -> list[Limited]:
         """Return the times that have a limit, at the percentile asked for, and the rate at the end.
 
-        The interval of the rate comes from that of the largest rate.
+        The limit of the rate is `drained_rate`; its interval comes from that of the largest rate.
         """
         token, first = self.token_times(asked.percentile)
         times = ("tpot", token, asked.max_tpot_ms), ("ttft", first, asked.max_ttft_ms)
         found = [Limited(name, *time, limit) for name, time, limit in times if limit and time.ms]
         if (rate := self.request_rate) and (most := self.largest_rate):
             low, high = self.largest_rate_interval or (most, most)
-            found.append(Limited(RATE, rate, (rate * most / high, rate * most / low), most))
+            ends = rate * most / high, rate * most / low
+            found.append(Limited(RATE, rate, ends, self.drained_rate))
         return found
 
     def _excesses(self, asked: ServingQuestion) -> list[Excess]:
@@ -210,11 +211,11 @@ class ServingConfig(Result):
         return found
 
     def _served_words(self, asked: ServingQuestion) -> str:
-        """Return the rate that is served, surely if that is asked for, in words."""
-        most, ends = self.largest_rate or 0.0, self.largest_rate_interval
-        if asked.sure is None or not ends:
-            return f"{digits(most)} requests/s that are served"
-        return f"{digits(ends[0])} requests/s that are surely served"
+        """Return the rate at which a queue drains, surely if that is asked for, in words."""
+        sure, most = "", self.drained_rate
+        if asked.sure is not None and (ends := self.largest_rate_interval):
+            sure, most = "surely ", most * ends[0] / (self.largest_rate or most)
+        return f"{digits(most)} requests/s at which a queue {sure}drains"
 
     def judge(self, asked: ServingQuestion) -> dict[str, str]:
         """Return `verdicts`; {} for a row that is overloaded or has no times."""
@@ -296,10 +297,12 @@ class ServingConfig(Result):
 
     @property
     def shortage(self) -> str:
-        """The part of its load that a row serves, in words; "" if it serves all."""
+        """The part of its load that a row serves, in words, or that a queue stays; "" if it serves all."""
         if self.saturated:
             served = digits(self.requests_per_s or 0.0)
             return f"overloaded, serves {served} of {self.request_rate:g} requests/s"
+        if (self.request_rate or 0.0) > self.drained_rate:
+            return "a queue never drains"
         of = f"{self.largest_concurrency:,} of {self.concurrency:,g} requests"
         return "" if self.fits else f"room for {of} at once"
 
@@ -312,9 +315,9 @@ class ServingConfig(Result):
         return bool(self.largest_concurrency) and not self.saturated and is_full
 
     @property
-    def keeps_queue(self) -> bool:
-        """True if a row that is not overloaded gets more requests than it serves once they piled up."""
-        return not self.saturated and (self.request_rate or 0.0) > (self.backlog_rate or math.inf)
+    def drained_rate(self) -> float:
+        """The requests a second up to which a queue that a burst leaves drains; infinite without a rate."""
+        return min(self.largest_rate or math.inf, self.backlog_rate or math.inf)
 
     @property
     def may_pile_up(self) -> bool:
@@ -331,8 +334,8 @@ class ServingConfig(Result):
 
     @property
     def is_good(self) -> bool:
-        """True if the row serves its load within the limits."""
-        return self.fits and not self.saturated and self.within is not False
+        """True if the row serves its load within the limits, with a queue that drains."""
+        return not self.shortage and self.within is not False
 
     @property
     def is_hopeless(self) -> bool:
@@ -352,8 +355,7 @@ class ServingConfig(Result):
         words += f" ({between(*token.ends, token.ms)})" if token.ends else ""
         limits = f"limits: {self.verdict}" * (self.verdict is not None)
         limits += f" ({percent(self.chance or 0.0)})" * (self.verdict in ("likely", "unlikely"))
-        queue = "a queue left by a burst never drains" * self.keeps_queue
-        return "; ".join(filter(None, [words, self._price_words, limits, queue]))
+        return "; ".join(filter(None, [words, self._price_words, limits]))
 
     @property
     def _price_words(self) -> str:

@@ -33,7 +33,7 @@ class TokenTimes(NamedTuple):
 
 
 class Limited(NamedTuple):
-    """A time with a limit, in ms, or the rate, whose limit is the largest one; `name`: tpot, ttft, rate."""
+    """A time in ms with its limit, or the rate with that at which a queue drains; `name`: tpot, ttft, rate."""
 
     name: str
     value: float
@@ -41,8 +41,8 @@ class Limited(NamedTuple):
     limit: float
 
     def verdict(self, is_sure: bool) -> str:
-        """See `within_limit`, in lower case."""
-        return within_limit(self.value, self.ends, self.limit, is_sure).lower()
+        """See `within_limit`."""
+        return within_limit(self.value, self.ends, self.limit, is_sure)
 
 
 class Excess(NamedTuple):

@@ -190,6 +190,11 @@ class Sizing:
         each = self.server.backlog_rate(self.asked.loads()[0], self.gpu.section.overheads)
         return each * self.deployment.attention_data_parallel
 
+    @property
+    def drained_rate(self) -> float:
+        """The requests a second up to which a queue at one replica drains."""
+        return min(self.largest_rate, self.backlog_rate)
+
     @cached_property
     def surely(self) -> ServingQuestion:
         """The question whose limits hold for the ends of the intervals."""
@@ -247,7 +252,7 @@ class Sizing:
         if not self.fit:
             return self.row(load, 1)
         asked = self.surely if surely else self.asked
-        first = min(max(math.ceil(load.request_rate / self.largest_rate), 1), most)
+        first = min(max(math.ceil(load.request_rate / self.drained_rate), 1), most)
         low = first - 1  # too few
         for number in (first, min(2 * first, most), most):
             row = self.row(load, number)
@@ -287,7 +292,7 @@ class Sizing:
         def keeps(step: int) -> bool:
             return self.row(replace(load, request_rate=rate_at(-step)), number).keeps(asked)
 
-        low = math.ceil(-step_of(self.largest_rate * number)) - 1
+        low = math.ceil(-step_of(self.drained_rate * number)) - 1
         high = math.floor(-step_of(own)) + 1
         if row.keeps(asked):  # such rates keep them
             return max(rate_at(-least(low, high, keeps)), own)
@@ -326,7 +331,7 @@ class Sizing:
             within=row.keeps(self.asked),
             verdicts=row.judge(self.asked),
             verdict=row.verdict_on(self.asked),
-            chance=0.0 if row.shortage else row.least_sure(self.asked)[0],
+            chance=0.0 if row.off(self.asked) == math.inf else row.least_sure(self.asked)[0],
         )
 
     def _memory_gib(self, load: Load, requests: float) -> float:

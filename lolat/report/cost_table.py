@@ -232,7 +232,7 @@ def legend(answer: Cost | Costs, rows: Sequence[CostRow]) -> Iterator[str]:
     told = [f"{mark} {words}" for mark, words in legend.items() if mark in marks]
     yield from [*told[:-1], f"{told[-1]}; more: docs/reference/tables.md"] if told else ()
     if answer.limits.sure:
-        yield f"yes / NO: the whole {percent(answer.coverage)} interval keeps the limit / does not."
+        yield f"yes / no: the whole {percent(answer.coverage)} interval keeps the limit / does not."
     if {verdict_on(option, its) for _, option in rows for its in answer.limits.each()} & UNSURE:
         yield LEGEND
 

@@ -15,8 +15,6 @@ from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
 from lolat.llm.row_parts import Time, TokenTimes
 from lolat.report.llm_offers import (
-    FAR,
-    QUEUE,
     a_month,
     at_load,
     chance_words,
@@ -24,7 +22,6 @@ from lolat.report.llm_offers import (
     near_lines,
     offer,
     other_dtype_lines,
-    queue_lines,
     room,
     rounded_down,
     sure_chance,
@@ -48,10 +45,10 @@ MEMORY, MEAN_MEMORY = "memory a GPU", "mean memory a GPU"
 SPEED, OF_GPU, IN_ALL = "tokens/s a request", "tokens/s a GPU", "tokens/s in all"
 """The heads of columns that a comparison shows otherwise: prices, the load within limits, memory, speed."""
 LEGEND = (
-    "yes / NO: the whole interval keeps / misses the limit; likely / unlikely: only the predicted time "
+    "yes / no: the whole interval keeps / misses the limit; likely / unlikely: only the predicted time "
     "keeps / misses it."
 )
-SURE_LEGEND = "yes / NO: the whole interval keeps the limit / does not."
+SURE_LEGEND = "yes / no: the whole interval keeps the limit / does not."
 LEAST_SHARE = 0.02
 WIDE = 5.0
 """The factor between the ends of an interval above which the answer says why."""
@@ -70,7 +67,9 @@ def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
 
 
 def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str], list[str]]:
-    """Lines before the table; its rows; its words and prices explained; the best row of each load."""
+    """Lines before the table; its rows, under each load the best one first; its words and prices explained;
+    the best row of each load.
+    """
     device = [plain(answer.gpu), answer.framework, load_line(answer.served)]
     before = [subject(answer, types_words(answer.chosen)), " · ".join(device)]
     before += arrival_lines(answer.asked)
@@ -79,7 +78,8 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str],
     best = called(answer)
     said = {id(row): row_words(row, best * (id(row) in bests)) for row in answer.served}
     remark = Column("remark", lambda row: said[id(row)], is_text=True, page="front")
-    table = ReportTable([*columns(answer, answer.served), remark], answer.served, stacked=True)
+    rows = sorted(answer.served, key=lambda row: (row.load, id(row) not in bests))
+    table = ReportTable([*columns(answer, rows), remark], rows, stacked=True)
     has_best = limited and answer.best is not None and is_served
     notes = [*_notes(answer)] if is_served else []
     return before, table, notes, [*_best_lines(answer)] if has_best else []
@@ -101,7 +101,7 @@ def row_words(row: ServingConfig, best: str = "") -> str:
     """Why a row cannot be chosen, else `best`; also if requests wait, and if times are extrapolated."""
     if row.tpot_ms is None:
         return "does not fit"
-    if row.saturated:
+    if row.request_rate and row.shortage:
         return row.shortage
     words = "beyond the limits" if row.fits and row.within is False else best
     words = "may be overloaded" if row.may_pile_up else words
@@ -227,13 +227,11 @@ def _judged_columns(asked: ServingQuestion, rows: Sequence[ServingConfig]) -> It
         )  # fmt: skip
 
     def limit_column(time: str, limit: float | None, name: str, words: str = "") -> Column:
-        def value(row: ServingConfig) -> str | None:
-            verdict = (row.verdicts or {}).get(time)
-            return "NO" if verdict == "no" else verdict
-
         if limit is not None and not words:
             words = f"<= {limit / 1e3:.4g} s" if limit >= 1e3 else f"<= {limit:.4g} ms"
-        return Column(f"{name} {words}", value, page="front", short=words)
+        return Column(
+            f"{name} {words}", lambda row: (row.verdicts or {}).get(time), page="front", short=words
+        )
 
     yield from columns_of("first token", attrgetter("first"))
     yield limit_column("ttft", asked.max_ttft_ms, f"first token{of}")
@@ -302,7 +300,6 @@ def _best_lines(answer: ServingAnswer) -> Iterator[str]:
         of = at_load(row, len(loads) == 1)
         if best := bests.get(load):
             yield _best_words(best, asked, of)
-            yield from queue_lines(best)
             yield from _surely_words(best, sure.get(load), cheaper.get(load), asked)
             told = cheaper.get(load)
             if told is None or not any(_is_same(told, row) for row in answer.surer_at_price):
@@ -341,14 +338,10 @@ def price_of(row: ServingConfig) -> str:
 
 
 def holds_words(best: ServingConfig, asked: ServingQuestion) -> Iterator[str]:
-    """The largest load at which a best row keeps the limits, and if it is near, the one from which on a
-    queue stays; nothing if it is not known.
-    """
+    """The largest load at which a best row keeps the limits; nothing if it is not known."""
     if best.headroom_rate is not None:
-        words, most = _room_words(best, asked), best.backlog_rate or math.inf
+        words = _room_words(best, asked)
         yield f"{words[0].upper()}{words[1:]}."
-        if FAR * most < (best.request_rate or 0.0) <= most < best.headroom_rate:
-            yield f"Above {rounded_down(most)} requests/s {QUEUE}."
 
 
 def _surely_words(

@@ -12,10 +12,6 @@ from lolat.units import digits, dollars, percent
 EXTRAPOLATED = " (extrapolated, with a wider interval)"
 """Behind a row that surely keeps its limits although its time is extrapolated."""
 
-FAR = 0.8
-"""The fraction of the rate above which a queue stays, below which that rate is not told."""
-QUEUE = "a queue left by a burst never drains: the KV cache is full and preempted requests are recomputed"
-
 
 def chance_words(row: ServingConfig, asked: ServingQuestion) -> str:
     """A clause on how likely the best row keeps the limits; "" if it surely does, or without limits."""
@@ -60,15 +56,6 @@ def likely(row: ServingConfig, asked: ServingQuestion) -> str:
     if asked.sure is not None or row.is_sure(asked):
         return "surely"
     return f"with a chance of {percent(row.chance or 0.0)}"
-
-
-def queue_lines(row: ServingConfig) -> Iterator[str]:
-    """A warning if a queue never drains at the rate of a row that keeps the limits."""
-    if row.keeps_queue:
-        yield (
-            f"But at {row.request_rate:g} requests/s {QUEUE}. It drains up to "
-            f"{rounded_down(row.backlog_rate or 0.0)} requests/s."
-        )
 
 
 def near_lines(

@@ -45,7 +45,6 @@ from lolat.report.llm_offers import (
     chance_words,
     near_lines,
     other_dtype_lines,
-    queue_lines,
     room,
     surer_lines,
 )
@@ -157,8 +156,6 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
         outside = ", extrapolated" * (row.in_domain is False)
         what = f"{plain(name)}, {row.gpus_words}, {price_of(row)}{outside}{tied}"
         yield f"{called}{known}{under}: {what}{chance_words(row, asked)}."
-        if asked.has_limits:
-            yield from queue_lines(row)
         if asked.has_limits and asked.sure is None and not row.is_sure(asked):
             yield _surely_cheapest(found, rows)
         yield from surer_lines(found.full[name].surer_at_price, row, asked, f"{plain(name)}, ")

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 MOST_NOTES, MOST_NAMES, MOST_APART, MOST_KINDS = 3, 8, 3, 3
 SURE = (1.0 + COVERAGE) / 2
-"""The chance to be the better of two from which on they are not too close to call."""
+"""The chance to be the better of two from which on nothing is said of the other."""
+PROBABLE = 0.8
+"""The chance from which on one of two is probably the better; below they are too close to call."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,11 @@ Ranked = Mapping[str, Rated]
 
 
 def apart_words(best: str, ranked: Ranked, before: str = "") -> str:
-    """The words "too close to call against ..." on the best of a ranking, behind the words `before`; the
-    cheapest or fastest of the others is first. "" if none is that close.
+    """The words "too close to call against ...; probably better than ..." on the best of a ranking, behind
+    the words `before`; the cheapest or fastest of the others is first. "" if none is that close.
 
-    Each has its difference from the best, and the chance that the best is the better of the two. They are
-    too close to call if neither is the better one with a chance of SURE, and if an interval is not known.
+    Each has its difference from the best, and the chance that the best is the better of the two: from
+    PROBABLE to SURE it probably is. Below, or if an interval is not known, they are too close to call.
     """
 
     def chance(other: Rated) -> float | None:
@@ -90,10 +92,17 @@ def apart_words(best: str, ranked: Ranked, before: str = "") -> str:
     first = ranked[best]
     order = sorted((name for name in ranked if name != best), key=lambda name: ranked[name].value)
     chances = {name: chance(ranked[name]) for name in order}
-    close = [name for name, less in chances.items() if less is None or 1.0 - SURE < less < SURE]
+    near = [name for name, less in chances.items() if less is None or 1.0 - SURE < less < SURE]
+    probable = [name for name in near if (chances[name] or 0.0) >= PROBABLE]
+    close = [name for name in near if name not in probable]
     because = ": not all have an interval" * any(chances[name] is None for name in close)
-    others = few([*map(words, close)], MOST_APART)
-    return f"{before}too close to call against {others}{because}" if close else ""
+    told = []
+    if close:
+        told = [f"too close to call against {few([*map(words, close)], MOST_APART)}{because}"]
+    if probable:
+        most = max(MOST_APART - len(close), 1)
+        told.append(f"probably better than {few([*map(words, probable)], most)}")
+    return before * bool(told) + "; ".join(told)
 
 
 def _difference(value: float, best: float) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from lolat.device.limits import within_limit
+from lolat.device.limits import NO_PRICE, VERDICTS, within_limit
 from lolat.training.choice import Choice
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
@@ -116,10 +116,6 @@ def surest(
     """Return the least option that fits and surely keeps the limits; None without any."""
     sure = (o for o in options if o.fits is not False and verdict(o, limits) == "yes")
     return min(sure, key=worth, default=None)
-
-
-NO_PRICE = "no price"
-VERDICTS = ("yes", "likely", "unlikely", NO_PRICE, "not known", "NO")
 
 
 def verdict(option: TrainingPrediction, limits: TrainingLimits) -> str:

@@ -392,7 +392,7 @@ def _answer(
 
 def _verdict(option: TrainingPrediction, limits: TrainingLimits) -> str | None:
     """The `verdict` of an option; None without limits."""
-    word = verdict_on(option, limits).lower()
+    word = verdict_on(option, limits)
     return (word and "no" if option.fits is False else word) or None
 
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lolat.training.best import VERDICTS, Worth, verdict_on
+from lolat.device.limits import VERDICTS
+from lolat.training.best import Worth, verdict_on
 from lolat.training.choice import Choice
 from lolat.training.compare import Costs
 from lolat.training.cost import NEARLY, CostRow
@@ -71,7 +72,7 @@ def listing_of(costs: Costs, rows: Sequence[CostRow]) -> Listing:
     order = sorted(
         range(len(rows)), key=lambda n: VERDICTS.index(verdicts[n]) > 1 if verdicts[n] else 0
     )
-    within = [n for n in order if verdicts[n] != "NO" or choices[n] in bests]
+    within = [n for n in order if verdicts[n] != "no" or choices[n] in bests]
     least = {choices[n].card: n for n in reversed(within)}
     best = {n for n in within if choices[n] in {*costs.frontier, *bests}}
     kept = best | {*least.values()}

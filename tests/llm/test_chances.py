@@ -13,7 +13,7 @@ import pytest
 
 from lolat.api.model import Model
 from lolat.llm.answer import ServingAnswer
-from lolat.report.llm_offers import rounded_down
+from lolat.report.llm import row_words
 from tests.llm.known_gpu import LARGE, document
 
 KNOWN = Model(document() | {"device": "h100 (vllm)"})
@@ -101,27 +101,16 @@ def test_the_surest_data_type_is_named_beside_a_sure_one_of_its_name(likely: Ser
         assert re.findall(r"surer in (\w+), another", text) == named
 
 
-def test_a_queue_that_never_drains_is_told_with_the_best_row(likely: ServingAnswer) -> None:
-    """Below, near and above the rate that is served once requests have piled up."""
-    rate, most = likely.chosen.request_rate or 0.0, likely.chosen.headroom_rate or 0.0
-    assert likely.best is not None
-    lines = {
-        0.9 * rate: "But at 9.5 requests/s a queue left by a burst never drains: ",
-        1.01 * rate: f"Above {rounded_down(1.01 * rate)} requests/s a queue left by a burst never",
-        rate / 0.7: None,
-    }
-    for backlog, words in lines.items():
-        row = replace(likely.chosen, backlog_rate=backlog, headroom_rate=max(most, 2.0 * rate))
-        served = [*likely.served]
-        served[likely.best] = row
-        text = replace(likely, served=tuple(served), chosen=row).report()
-        told = [line for line in text.splitlines() if "never drains" in line]
-        assert [line.startswith(words) for line in told] == [True] * (words is not None)
-        is_over = backlog < rate
-        assert ("a queue left by a burst never drains" in row.words()) == is_over
-        assert [line.endswith(f"up to {rounded_down(backlog)} requests/s.") for line in told] == [
-            is_over
-        ] * len(told)
+def test_a_row_whose_queue_never_drains_keeps_no_limits(likely: ServingAnswer) -> None:
+    """Around the rate that is served once requests have piled up; at that rate the chance is even."""
+    row, asked = likely.chosen, likely.asked
+    rate = row.request_rate or 0.0
+    for backlog, drains in ((1.01 * rate, True), (0.99 * rate, False)):
+        one = replace(row, backlog_rate=backlog)
+        assert (one.keeps(asked), one.is_good) == (drains, drains)
+        assert ("a queue never drains" in row_words(one)) == (not drains)
+        assert one.words().endswith("; a queue never drains") == (not drains)
+    assert replace(row, backlog_rate=rate).least_sure(asked) == (0.5, True)
 
 
 def test_a_wait_as_long_as_the_simulation_is_no_end() -> None:

@@ -52,14 +52,15 @@ def test_replicas_fill_the_machine_that_is_rented(tmp_path: Path) -> None:
 
 def test_without_a_limit_of_times_the_queue_is_finite_up_to_a_rate_that_is_rounded_down() -> None:
     answer = MODEL.llm(LARGE, 1000, 200, request_rate=2.0, tensor_parallel=1, gpus=1)
-    most = answer.chosen.largest_rate
+    most = answer.chosen.drained_rate
+    assert most <= min(answer.chosen.largest_rate, answer.chosen.backlog_rate)
     assert 0.98 * most <= answer.chosen.headroom_rate <= most  # steps are of 2 % or less
     alone = replace(answer.chosen, headroom_rate=2.0)
     full = replace(answer, chosen=alone, served=(alone,)).report()
     assert "The queue stays finite at 2 requests/s, with less than 2 % to spare." in full
-    assert answer.chosen.sure_rate == pytest.approx(
-        answer.chosen.largest_rate_interval[0], rel=0.02
-    )
+    low, _ = answer.chosen.largest_rate_interval
+    surely = low * most / answer.chosen.largest_rate
+    assert answer.chosen.sure_rate == pytest.approx(surely, rel=0.02)
     for rate, shown in ((2.04, "2.04"), (3.719, "3.71"), (28.99, "28.9"), (12345.0, "12,300")):
         told = replace(answer.chosen, headroom_rate=rate)
         found = replace(answer, chosen=told, served=(told,))
@@ -146,7 +147,9 @@ def test_each_rate_has_its_own_best_row() -> None:
     assert "No row keeps the limits at 100000 requests/s." in text
     _, table, *_ = llm_parts(answer)
     marked = [n for n, row in enumerate(table.cells) if row[-1] == "best"]
-    assert marked == [*answer.bests]
+    assert [table.rows[n] for n in marked] == found
+    loads = [row.load for row in table.rows]
+    assert marked == [loads.index(row.load) for row in found]  # the first of its load
 
 
 def test_rates_of_which_each_replica_has_as_much_are_simulated_once(
@@ -370,7 +373,11 @@ def test_an_overloaded_row_has_no_times_in_the_table() -> None:
 def test_a_rate_is_surely_served_up_to_the_lower_end_of_the_largest_one() -> None:
     """Limits of times that are far away leave the rate to decide, for a row and for `sure`."""
     one = {"tensor_parallel": 1, "gpus": 1, "max_tpot_ms": 1e4, "max_ttft_ms": 1e5}
-    low, high = MODEL.llm(LARGE, 1000, 200, request_rate=1.0, **one).chosen.largest_rate_interval
+    row = MODEL.llm(LARGE, 1000, 200, request_rate=1.0, **one).chosen
+    assert (
+        row.backlog_rate < row.largest_rate
+    )  # the error is the same, of the rate at which a queue drains
+    low, _ = (end * row.backlog_rate / row.largest_rate for end in row.largest_rate_interval)
     below, above = (MODEL.llm(LARGE, 1000, 200, request_rate=f * low, **one) for f in (0.99, 1.01))
     assert (below.chosen.is_sure(below.asked), above.chosen.is_sure(above.asked)) == (True, False)
     assert above.chosen.sure_rate == pytest.approx(low, rel=0.03)  # of the error at another rate
@@ -380,10 +387,12 @@ def test_a_rate_is_surely_served_up_to_the_lower_end_of_the_largest_one() -> Non
     assert MODEL.llm(LARGE, 1000, 200, request_rate=0.99 * low, sure=90.0, **one).chosen.within
     with pytest.raises(AnswerIsNo, match="may be overloaded on 1 GPU") as caught:
         MODEL.llm(LARGE, 1000, 200, request_rate=1.1 * low, sure=90.0, **one)
-    words = f"10 % over the {digits(low)} requests/s that are surely served"
+    words = f"10 % over the {digits(low)} requests/s at which a queue surely drains"
     assert words in str(caught.value)
     narrow = MODEL.llm(LARGE, 1000, 200, request_rate=0.99 * low, sure=50.0, **one).chosen
-    assert low < narrow.largest_rate_interval[0] < narrow.largest_rate < high
+    assert (
+        low < narrow.largest_rate_interval[0] < narrow.largest_rate < row.largest_rate_interval[1]
+    )
 
 
 @given(low=st.integers(-500, 500), data=st.data())

@@ -175,13 +175,24 @@ def test_what_is_too_close_to_the_best_to_call(best: Any, other: Any, alike: boo
     # By hand, of 10.0: 11.5 is 15 % more, 20.0 100 %, 10.2 2 %, 50.0 400 %.
     more = {11.5: "15 %", 20.0: "100 %", 10.2: "2.0 %", 50.0: "400 %"}.get(other[0])
     why = "" if other[1] else ": not all have an interval"
-    sure = ""
+    sure, near = "", "too close to call against"
     if other[1]:
         half = math.hypot(*(math.log(ends[1] / ends[0]) / 2 for _, ends in (best, other)))
         chance = norm.cdf(math.log(other[0] / best[0]), scale=half / norm.ppf(0.95))
         assert (chance < 0.95) == alike
         sure = f", {int(100 * chance)} % sure"
-    assert told == (f"too close to call against b (+{more}{sure}){why}" if alike else "")
+        near = "probably better than" if chance >= 0.8 else near
+    assert told == (f"{near} b (+{more}{sure}){why}" if alike else "")
+
+
+def test_rivals_below_and_above_80_percent_have_words_of_their_own() -> None:
+    """By hand: 1.2 both ways of each are 1.294 of a ratio, z = 6.38 ln(ratio): 1.05 is 62 %, 1.2 88 %."""
+    each = {n: Rated(v, (v / 1.2, v * 1.2)) for n, v in (("a", 10.0), ("b", 10.5), ("c", 12.0))}
+    assert apart_words("a", each, "; ") == (
+        "; too close to call against b (+5.0 %, 62 % sure); probably better than c (+20 %, 87 % sure)"
+    )
+    more = each | {name: Rated(12.1, (12.1 / 1.2, 12.1 * 1.2)) for name in "defg"}
+    assert apart_words("a", more).endswith(" and 3 more")
 
 
 def test_the_chance_to_be_the_better_one_does_not_depend_on_the_coverage() -> None:
@@ -238,7 +249,7 @@ def test_batches_of_one_device_are_no_rivals() -> None:
     rivals = [("l4", f"{p.batch_size}") for p in others if device_words(p) == "l4"]
     assert (device_words(best), best.batch_size, len(rivals)) == ("t4", 64, 2)
     (line,) = report.cheapest_lines(found.answers, Limits(100.0))
-    told = line.partition("too close to call")[2]
+    told = line.partition(";")[2]
     assert re.findall(r"(\w+) at batch (\d+)", told) == rivals
     alone = found.filter(lambda p: device_words(p) == "t4")
     assert "too close" not in "".join(report.cheapest_lines(alone.answers, Limits(100.0)))

@@ -59,7 +59,7 @@ def test_with_data_a_row_without_a_price_is_not_within_the_money(prices: str) ->
     )  # fmt: skip
     _, table, _, _ = costs_parts(found)
     (cells,) = (row for row in table.cells if row[0] == "p4")
-    assert [cell for cell in cells if cell in ("yes", "likely", "NO", "no price")] == [
+    assert [cell for cell in cells if cell in ("yes", "likely", "no", "no price")] == [
         "yes", "no price"
     ]  # fmt: skip
     assert {choice.device for choice in (found.cheapest, found.fastest) if choice} == {"v100-fp32"}
@@ -169,7 +169,7 @@ def test_each_limit_has_a_column_of_its_own(prices: str) -> None:
     )
     head, row, *_ = lines_of([cost_parts(found)[1]])
     assert re.search(r"<= 10000 h +<= \$0.001$", head)
-    assert re.search(r" yes +NO$", row)
+    assert re.search(r" yes +no$", row)
 
 
 def test_what_a_budget_buys_without_data_has_its_hours_and_its_price() -> None:
@@ -195,7 +195,7 @@ def test_a_limit_has_a_column_among_several(lolat: Command, net: str) -> None:
     (low, high), p4_ms = found[1].interval_ms or (0.0, 0.0), found[1].latency_ms
     words = ((high, "yes"), ((p4_ms + high) / 2, "likely"), ((low + p4_ms) / 2, "unlikely"))
     ask = ("predict", net, "--on", "a100,p4", "--batch-size", 64, "--max-ms")
-    for limit, word in (*words, (low / 2, "NO")):
+    for limit, word in (*words, (low / 2, "no")):
         done = lolat(*ask, limit)
         assert done.code == (0 if word in ("yes", "likely") else 3)
         (row,) = (line for line in done.out.splitlines() if line.startswith("p4 "))
@@ -203,7 +203,7 @@ def test_a_limit_has_a_column_among_several(lolat: Command, net: str) -> None:
         assert ("--sure 90" in done.out) == ("  likely  " in done.out)
         sure = lolat(*ask, limit, "--sure", 90)
         (row,) = (line for line in sure.out.splitlines() if line.startswith("p4 "))
-        assert f"  {'yes' if word == 'yes' else 'NO'}  " in row
+        assert f"  {'yes' if word == 'yes' else 'no'}  " in row
 
 
 def test_the_cheapest_and_the_fastest_are_within_the_limits(
@@ -234,7 +234,7 @@ def test_how_sure_a_longest_time_is_kept(lolat: Command, prices: str, net: str, 
     (option,) = (found if one else found["answers"][0])["options"]
     (low, high), total = option["interval_s"], option["total_s"]
     limits = {"yes": 1.01 * high, "likely": (total + high) / 2, "unlikely": (low + total) / 2,
-              "NO": 0.99 * low}  # fmt: skip
+              "no": 0.99 * low}  # fmt: skip
     for word, limit_s in limits.items():
         lines = lolat(*ask, "--max-hours", limit_s / 3600).out.splitlines()
         start = "      1 " if one else "a100 "

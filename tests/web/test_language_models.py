@@ -304,7 +304,7 @@ def test_no_is_an_answer(page: Site, gpu: Path) -> None:
     heads = cells_of(page, "thead")
     told = [dict(zip(heads, row, strict=False)) for row in cells(page)]
     assert [(row["first token P90 &lt;=&nbsp;1&nbsp;ms"], row["remark"]) for row in told] == 2 * [
-        ("NO", "beyond the limits")
+        ("no", "beyond the limits")
     ]
     page.get(TAB + "&config=llama-3.1-405b&tensor_parallel=8")
     assert "does not fit" in page.answer()
