@@ -33,7 +33,7 @@ class TokenTimes(NamedTuple):
 
 
 class Limited(NamedTuple):
-    """A time in ms and its limit, or the rate and that at which a queue drains; `name`: tpot, ttft, rate."""
+    """A time in ms, or the rate, and its limit; `name`: tpot, ttft or rate."""
 
     name: str
     value: float
