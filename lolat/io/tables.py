@@ -1,5 +1,6 @@
 """The reader of tables: a CSV file, gzipped or not, read whole or refused with one line.
 
+Cells lie between commas, or between tabs if the names of the first line do.
 Every row has as many cells as the first line has names, quotes are closed, text is UTF-8, columns have
 different names. A message on a cell names file, line, column, the cell and the expected value.
 """
@@ -242,7 +243,8 @@ def parse_table(
     assert first is not None
     above = content.count("\n", 0, first.start(1)) or content.count("\r", 0, first.start(1))
     text = io.StringIO(content[first.start(1) :], newline="")
-    reader = csv.reader(text, strict=True)
+    between = "\t" if "\t" in first[1] and "," not in first[1] else ","
+    reader = csv.reader(text, delimiter=between, strict=True)
     cells: list[list[str]] = []
     lines: list[int] = []
     try:
@@ -284,7 +286,7 @@ def to_csv(header: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
 
 def is_table(path: str | Path) -> bool:
     """True if a file is a table by its name."""
-    return str(path).lower().endswith((".csv", ".csv.gz"))
+    return str(path).lower().endswith((".csv", ".csv.gz", ".tsv"))
 
 
 class _Lines(list[str]):

@@ -297,11 +297,16 @@ def _versus_first(predictions: Sequence[Prediction]) -> Callable[[Prediction], s
 def _noted(
     predictions: Sequence[Prediction],
 ) -> Iterator[tuple[str, Sequence[str], tuple[float, float] | None]]:
-    """(the device of an answer, behind its network where there are several; its notes; its interval)."""
+    """(the device of an answer, with its network and its batch where there are several; its notes; its
+    interval). Batches of one device go without its name.
+    """
     has_several = len({p.query.network for p in predictions}) > 1
+    has_batches = len({p.batch_size for p in predictions}) > 1
+    is_named = has_several or not has_batches or _compares(predictions)
     for p in predictions:
         network = f"{plain(p.query.network)} on " * has_several
-        yield f"{network}{device_words(p)}", p.warnings, p.interval_ms
+        batch = f"{' at ' * is_named}batch {p.batch_size}" * has_batches
+        yield f"{network}{device_words(p) * is_named}{batch}", p.warnings, p.interval_ms
 
 
 def _compares(predictions: Iterable[Prediction]) -> bool:

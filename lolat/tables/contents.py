@@ -49,7 +49,7 @@ def content_of(path: str | Path) -> Content:
         if start.strip() and start.lstrip()[0] not in "{[" and not str(path).endswith(".json"):
             raise ModelFileError(
                 f"{plain(str(path))} is no profile (JSON) and, by its name, no table; expected a CSV table "
-                "whose name ends in .csv or .csv.gz"
+                "whose name ends in .csv, .csv.gz or .tsv"
             )
         if '"total_output_tokens"' in start:
             return SERVED

@@ -39,7 +39,9 @@ PIXELS = (
     "input_size", "pixels", "resolution", "image_size", "img_size", "imgsz", "infer_img_size",
     "train_img_size",
 )  # fmt: skip
-BATCH_COLUMNS = ("batch_size", "batch", "bs", "infer_batch_size", "train_batch_size")
+BATCH_COLUMNS = (
+    "batch_size", "batch", "batchsize", "bs", "infer_batch_size", "train_batch_size",
+)  # fmt: skip
 TIME_COLUMNS = (
     "latency_ms", "step_ms", "iteration_ms", "time_ms", "ms", "infer_step_time", "train_step_time",
 )  # fmt: skip
@@ -196,6 +198,7 @@ def read_networks(
     training on several devices, and of several batches, too.
     """
     rows = read_table(path, expected=EXPECTED_NETWORKS)
+    rows.mark_read("device")
     table = NetworkTable(str(path), rows.names, left_out=left_out or LeftOut())
     for columns, what in ((NETWORK_COLUMNS, "networks"), (TIMED_COLUMNS, "times")):
         if not {*columns} & {*rows.names}:

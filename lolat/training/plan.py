@@ -16,7 +16,7 @@ from lolat.device.remedies import lacks
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.images import has_convolutions
-from lolat.graph.kinds import CONVOLUTIONS
+from lolat.graph.kinds import CONVOLUTIONS, MULTIPLYING
 from lolat.graph.memory import largest_fitting
 from lolat.graph.modes import DEFAULT_MODE, FLOAT32, PRECISION_OF, TF32, layout_of
 from lolat.hardware.gpus import usable_bytes
@@ -204,9 +204,7 @@ class NetworkPlan:
     def remarks(self, memory: Mapping[str, int], numbers: Sequence[int]) -> Iterator[str]:
         """Yield remarks on the optimizer, half precision, and what is not counted."""
         graph, kinds = self.graph, {o.kind for o in self.graph.operations}
-        # A softmax whose result is read on is that of an attention of single operations.
-        inner = {o.kind for o in graph.operations if set(o.outputs).isdisjoint(graph.outputs)}
-        if self.asked.optimizer is None and ("attention" in kinds or "softmax" in inner):
+        if self.asked.optimizer is None and ("attention" in kinds or _has_single_attention(graph)):
             yield (
                 "sgd is assumed, and networks with attention are mostly trained by adamw: "
                 "--optimizer adamw"
@@ -243,3 +241,27 @@ class NetworkPlan:
                 "exports for inference lack them, and training takes more time and memory with them; "
                 "expected the network itself, or an export with training=TrainingMode.TRAINING",
             )
+
+
+def _has_single_attention(graph: Graph) -> bool:
+    """True if a softmax lies between two products of activations, with nothing that multiplies between.
+
+    The softmax of a channel attention follows a layer with weights.
+    """
+    products, softmaxes = (
+        set[int](),
+        set[int](),
+    )  # tensors made from a product's result, then a softmax's
+    for operation in graph.operations:
+        inputs, outputs = operation.inputs, operation.outputs
+        is_scored = not products.isdisjoint(inputs)
+        is_attending = not softmaxes.isdisjoint(inputs)
+        if operation.kind == "matmul":
+            if is_attending:
+                return True
+            products.update(outputs)
+        elif operation.kind not in MULTIPLYING:
+            products.update(outputs if is_scored else ())
+            is_softmax = operation.kind == "softmax" and is_scored
+            softmaxes.update(outputs if is_attending or is_softmax else ())
+    return False

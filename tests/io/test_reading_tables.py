@@ -182,6 +182,13 @@ def test_comments_above_the_names(end: str) -> None:
     assert [(row["a"], row.line) for row in table] == [("1", 5), ("#3", 6)]
 
 
+def test_tabs_between_names_are_between_cells() -> None:
+    """As with commas; beside a comma a tab is a part of a cell."""
+    tabs, commas = (parse_table(text, "t") for text in ("a\tb c\n1\t2,5\n", "a,b c\n1,2\t5\n"))
+    assert [table.names for table in (tabs, commas)] == [("a", "b_c")] * 2
+    assert [table.cells("b_c") for table in (tabs, commas)] == [["2,5"], ["2\t5"]]
+
+
 def test_semicolons_are_named() -> None:
     with pytest.raises(
         InputError, match=r"^FILE, line 2: semicolons between cells; expected commas"
@@ -210,5 +217,5 @@ def test_what_a_message_on_a_table_says(tmp_path: Path) -> None:
 
 
 def test_a_table_by_its_name() -> None:
-    assert all(map(is_table, ("a.csv", Path("A.CSV"), "b/a.csv.gz")))
+    assert all(map(is_table, ("a.csv", Path("A.CSV"), "b/a.csv.gz", "a.tsv")))
     assert not any(map(is_table, ("a.json", "csv", "")))

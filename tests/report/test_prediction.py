@@ -114,6 +114,15 @@ def test_a_note_of_some_predictions_names_them() -> None:
     assert four == [f"note (keras:n0 {on}, keras:n1 {on} and 1 more): odd"]
 
 
+def test_a_note_names_its_batch_where_there_are_several() -> None:
+    plain = [replace(MODEL.predict(synthetic.network(), n), warnings=()) for n in (1, 8)]
+    several = [plain[0], replace(plain[1], warnings=("odd",))]
+    assert [*lines_of(report.table_of_predictions(several))][-1] == "note (batch 8): odd"
+    two = [*several, replace(plain[0].named("keras:n1", ()), warnings=("odd", "even"))]
+    last = [*lines_of(report.table_of_predictions(two))][-1]
+    assert last.startswith("note (keras:n1 on my models/cpu.json at batch 1): even")
+
+
 def test_notes_that_differ_in_their_figures_are_one() -> None:
     larger = [Remark("larger than any block", "{n} blocks", n=Figure(str, n)) for n in (3, 7)]
     assert noted(*((remark,) for remark in larger)) == [

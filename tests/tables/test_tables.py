@@ -206,11 +206,13 @@ def test_how_it_ran_in_other_words(tmp_path: Path) -> None:
 def test_columns_that_are_not_read(tmp_path: Path) -> None:
     said: list[str] = []
     read_networks(
-        table(tmp_path, "network,batchsize,note,precision,ms\na,8,x,fp32,1\n")
+        table(tmp_path, "network,batchsizes,note,device,precision,ms\na,8,x,l4,fp32,1\n")
     ).say_assumed(said.append)
     assert len(said) == 2
-    assert "columns that are not read: batchsize (did you mean batch_size" in said[0]
+    assert "columns that are not read: batchsizes (did you mean " in said[0]
     assert said[0].endswith(", note")
+    (row,) = read_networks(table(tmp_path, "network,BatchSize,precision,ms\na,8,fp32,1\n")).rows
+    assert row.batch_size == 8
     read_networks(table(tmp_path, "network,n,ms\na,8,1\n")).say_assumed(said.append)
     assert "read: n" in said[2]
     assert "mean ," not in said[2]

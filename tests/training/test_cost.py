@@ -180,7 +180,7 @@ def test_counts_are_those_that_the_data_allows(lolat: Command, tmp_path: Path, n
 
 
 def test_networks_with_attention_are_told_what_is_assumed_of_their_training() -> None:
-    """And what a CPU drops; the softmax of a classifier is no attention."""
+    """And what a CPU drops; the softmax of a classifier and of a channel attention is none of tokens."""
     drops = "drops of 2 Attention on a CPU (single operations)"
     about = dict.fromkeys(("heads", "key_heads"), 1) | dict.fromkeys(("queries", "keys"), 16)
     b = GraphBuilder("attends", "torch")
@@ -193,6 +193,8 @@ def test_networks_with_attention_are_told_what_is_assumed_of_their_training() ->
     for device, graph, optimizer, told in (
         (gpu, attends, None, [True, False]), (gpu, attends, "sgd", [False, False]),
         (gpu, network_with_softmax(), None, [False, False]),
+        (gpu, single_attention(of_channels=False), None, [True, False]),
+        (gpu, single_attention(of_channels=True), None, [False, False]),
         (package.load("epyc-2t-torch"), attends, "adamw", [False, True]),
     ):  # fmt: skip
         remarks = "\n".join(device.cost(graph, 8, optimizer=optimizer).warnings)
@@ -203,6 +205,18 @@ def network_with_softmax() -> Graph:
     b = GraphBuilder("classifies", "keras")
     x = b.add("dense", [b.input((1, 8))], (1, 4), in_features=8, out_features=4, bias=False)
     return b.build([b.add("softmax", [x], (1, 4))])
+
+
+def single_attention(of_channels: bool) -> Graph:
+    """Scores, a softmax, a product with the values; the scores are of a dense layer if `of_channels`."""
+    b = GraphBuilder("attends", "torch")
+    q, shape = b.input((1, 16, 64)), (1, 16, 16)
+    if of_channels:
+        x = b.add("dense", [q], shape, in_features=64, out_features=16, bias=False)
+    else:
+        x = b.add("matmul", [q, q], shape, contracted=64)
+    x = b.add("softmax", [b.add("mul", [x], shape)], shape)
+    return b.build([b.add("matmul", [x, q], (1, 16, 64), contracted=16)])
 
 
 def test_a_cpu_is_an_instance_with_as_many_threads(prices: str) -> None:
