@@ -26,6 +26,8 @@ PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
 LAUNCHES: tuple[Literal["eager", "compiled", "graph"], ...] = ("eager", "compiled", "graph")
 PRECISIONS = ("fp32", "tf32", "amp", "fp16", "bf16")
 BEST = "best"  # the precision that stands for the fastest of each device
+LISTS = ("precision", "launch")
+"""The parts of an execution mode of which `lolat predict` takes several."""
 BACKENDS = ("tensorflow", "torch", "onnxruntime")
 TRAINING_BACKENDS = BACKENDS[:2]
 CANDIDATES = 200  # that a search scores, if not given

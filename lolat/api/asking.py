@@ -44,9 +44,9 @@ def predict(
 
     `on`: a device as `load` takes it or returns it, or several; "all": every one that can answer, the
     fastest first. Several cards answer in their fastest precisions if none is given.
-    The rest is as for `Model.predict`, and `precision` one or a list to compare. One network, device, batch
-    size and precision give a `Prediction`; a list of any of them, and "all", give `Predictions`; a dict of
-    networks has their names: {"narrow": network}. The arguments are the options of `lolat predict`:
+    The rest is as for `Model.predict`, and `precision` and `launch` one or a list to compare. One network,
+    device, batch size and mode give a `Prediction`; a list of any of them, and "all", give `Predictions`; a
+    dict of networks has their names: {"narrow": network}. The arguments are the options of `lolat predict`:
     """
     from lolat.api.choosing import devices
     from lolat.api.predicting import ask
@@ -55,7 +55,7 @@ def predict(
     _check_order(network, several(on))
     models, left_out = devices(several(on), asked)
     is_one = isinstance(on, Model) or (isinstance(on, str) and on != ALL and "," not in on)
-    is_single = is_one and not isinstance(asked.precision, tuple)
+    is_single = is_one and len(asked.modes) == 1
     has_all = ALL in names_in(*(one for one in several(on) if isinstance(one, str)))
     return ask(network, asked, models, left_out, is_single, ranked=has_all)
 

@@ -61,7 +61,8 @@ def devices(
             f"{arg('on')}: no device is given; expected one or several, as `lolat models` lists them",
             code="no-device",
         )
-    launch = launch if question is None else question.launch
+    if question is not None:
+        launch = question.launch if isinstance(question.launch, str) else None
     left_out: dict[str, LolatError] = {}
     distinct: dict[Hashable, Model] = {}  # of one precision two may be the same
     without: dict[str, LolatError] = {}  # devices that run in their own mode instead
@@ -158,16 +159,17 @@ def _as_asked(
 
     `without`: as of `run_beside_gpus`; None: what the device cannot run in is an error.
     """
-    if question is None or not isinstance(question.precision, tuple):
+    modes = [("", question)] if question is None else question.modes
+    if len(modes) == 1:
         if question is None or without is None:
             yield run_beside(model, question)
         else:
             yield run_beside_gpus(model, question, without)
         return
-    for precision in question.precision:
-        row = f"{model.label} in {precision}"
+    for words, mode in modes:
+        row = f"{model.label} {words}"
         try:
-            made = copy(run_beside(model, replace(question, precision=precision)))
+            made = copy(run_beside(model, mode))
             made.row = row
             yield made
         except LolatError as error:

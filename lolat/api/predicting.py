@@ -179,9 +179,9 @@ def predict_all(
             for one in sorted(each, key=sample_ms) if ranked else each:
                 p = one.named(network, question.input_size, name)
                 is_best = is_free or question.precision == BEST
-                if is_best and (p.batch_size, p.device) in seen:
+                if is_best and (p.batch_size, p.row_name) in seen:
                     continue  # two profiles of one GPU, the faster one first
-                seen.add((p.batch_size, p.device))
+                seen.add((p.batch_size, p.row_name))
                 answers.append(p if listed is None else priced(p, listed))
     if not answers and not errors:
         raise no_device(lost)
@@ -229,10 +229,10 @@ def _predict(
 
 
 def _are_cards(models: Sequence[Model]) -> bool:
-    """True for several devices of which no two are one card: precisions of a card are compared as they are
-    named.
+    """True for several devices of which no two are one card in one launch: precisions of a card are
+    compared as they are named.
     """
-    kinds = {model.file.kind for model in models}
+    kinds = {(model.file.kind, model.asked.launch) for model in models}
     return len(models) > 1 and len(kinds) == len(models)
 
 

@@ -22,7 +22,16 @@ from lolat.io.forms import looks_like_network
 from lolat.io.results import plain_data
 from lolat.io.writing import check_file as check_file
 from lolat.io.writing import check_inputs_stay
-from lolat.parameters import BEST, COVERAGE, LENGTH, PARAMETERS, SIZE, Parameter, parameters_of
+from lolat.parameters import (
+    BEST,
+    COVERAGE,
+    LENGTH,
+    LISTS,
+    PARAMETERS,
+    SIZE,
+    Parameter,
+    parameters_of,
+)
 from lolat.units import as_amount, as_number, names_in
 
 if TYPE_CHECKING:
@@ -120,17 +129,20 @@ class Word(click.Choice):
     def __init__(self, of: Parameter, *more: str) -> None:
         super().__init__((*of.choices, *more), case_sensitive=False)
         self.of = of
-        compared = "; `lolat predict NETWORK --on DEVICE --precision fp32,amp` compares several"
-        self.one_at_a_time = compared if of.name == "precision" else "; one at a time"
+        compared = f"; `lolat predict NETWORK --on DEVICE {of.option} {','.join(of.choices[:3:2])}`"
+        self.one_at_a_time = (
+            f"{compared} compares several" if of.name in LISTS else "; one at a time"
+        )
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Text into a choice."""
         found = self.of.word(value)
-        if found not in self.choices and self.of.unknown:
-            several = {*names_in(str(value))}
-            known = {self.of.word(one) for one in several} <= {*self.choices}
-            one = self.one_at_a_time * (len(several) > 1 and known)
-            expected = f"{', '.join(self.choices)}{one or self.of.unknown}"
+        several = {self.of.word(one) for one in names_in(str(value))}
+        are_known = len(several) > 1 and several <= {*self.choices}
+        if found not in self.choices and (self.of.unknown or are_known):
+            expected = (
+                f"{', '.join(self.choices)}{self.one_at_a_time if are_known else self.of.unknown}"
+            )
             self.fail(f"{value!r} is not one of {expected}", param, ctx)
         return super().convert(found, param, ctx)
 
@@ -182,6 +194,9 @@ SURE: dict[str, Any] = {"is_flag": False, "flag_value": 100 * COVERAGE, "default
 PRECISION = Word(PARAMETERS["precision"], BEST)
 PRECISIONS = List(
     PRECISION, f"{'|'.join(PARAMETERS['precision'].choices)}[,...]|{BEST}", "fp32,amp"
+)
+LAUNCHES = List(
+    Word(PARAMETERS["launch"]), f"{'|'.join(PARAMETERS['launch'].choices)}[,...]", "eager,graph"
 )
 
 

@@ -82,6 +82,7 @@ OR_BEST = {"more": "best: the fastest, in the layout asked for.", "type": common
         "more": "best: each device's fastest, in the layout asked for. Several compare them.",
         "type": common.PRECISIONS,
     },
+    launch={"more": "Several compare them.", "type": common.LAUNCHES},
     max_ms={"more": "Exit code 3 where it takes longer."},
     sure=common.SURE,
 )
@@ -125,8 +126,7 @@ def predict(
     models, left_out = devices(named, question, opened)
     names = {*names_in(*named)}
     has_all = ALL in names
-    is_one = not isinstance(question.precision, tuple)
-    if is_one and not has_all and len(models) + len(left_out) < len(names):
+    if len(question.modes) == 1 and not has_all and len(models) + len(left_out) < len(names):
         common.say("note: some devices are the same in this precision and launch: one row each")
     predictions = predict_all(models, networks, asked["batch_size"], question, left_out, has_all)
     answers = predictions.answers

@@ -49,7 +49,15 @@ def in_fastest(model: Device, network: Graph | Analysis, question: Question) -> 
     tied = [p for p in found if sample_ms(p) <= TIED * least]
     # Of equals the asked one.
     best = min(reversed(tied), key=lambda p: p.memory.total_bytes)
-    return replace(best, query=replace(best.query, fastest_of=model))
+    run = _called_as(model, best.query.model)
+    return replace(best, query=replace(best.query, model=run, fastest_of=model))
+
+
+def _called_as(model: D, run: D) -> D:
+    """The device `run` under the names of `model`."""
+    made = copy(run)
+    made.label, made.row = model.label, model.row
+    return made
 
 
 def faster_precision(prediction: Prediction) -> Prediction | None:
@@ -107,8 +115,7 @@ def _in_mode(prediction: Prediction, asked: dict[str, Any]) -> Prediction:
     question = Question(prediction.batch_size, coverage=query.coverage)
     ask = in_fastest if query.fastest_of else predict
     found = ask((query.fastest_of or query.model).run_as(**asked), query.graph, question)
-    model = copy(found.query.model)
-    model.label, model.row = query.model.label, query.model.row
+    model = _called_as(query.model, found.query.model)
     return replace(
         found,
         network=prediction.network,

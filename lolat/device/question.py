@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
+from itertools import product
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lolat.errors import InputError, LolatError, arg
 from lolat.parameters import (
     BEST,
+    LISTS,
     PARAMETERS,
     InputSize,
     check_given,
@@ -127,35 +129,50 @@ DEFAULT = Question()
 @dataclass(frozen=True, kw_only=True)
 class LatencyQuestion(Question, RunAs):
     """The parameters of `Model.predict`: of a latency at one or several batch sizes, and of the execution
-    mode. `precision` may be BEST, for `lolat.predict` several.
+    mode. `precision` may be BEST; for `lolat.predict` it and `launch` may be several.
     """
 
     precision: str | Sequence[str] | None = None  # type: ignore[assignment] # of the others one
+    launch: str | Sequence[str] | None = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        given = self.precision if isinstance(self.precision, (list, tuple)) else (self.precision,)
-        check = PARAMETERS["precision"].choice
-        if len(given) > 1 and BEST in given:
-            raise InputError(
-                f"{arg('precision')} {value_words([*given])}: best is one of the device's precisions; "
-                "expected best alone, or several without it",
-                code="precision",
-            )
-        words = tuple(map(check, given)) if len(given) > 1 else None
-        object.__setattr__(self, "precision", None if words else next(iter(given), []))
+        several = {}
+        for name in LISTS:
+            given = getattr(self, name)
+            given = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+            if len(given) > 1:
+                if BEST in given:
+                    raise InputError(
+                        f"{arg(name)} {value_words([*given])}: best is one of the device's precisions; "
+                        "expected best alone, or several without it",
+                        code=name,
+                    )
+                several[name] = tuple(map(PARAMETERS[name].choice, given))
+            object.__setattr__(self, name, None if several.get(name) else next(iter(given), []))
         RunAs.__post_init__(self)
-        object.__setattr__(self, "precision", words or self.precision)
+        for name, words in several.items():
+            object.__setattr__(self, name, words)
         if self.sure is not None:
             Question.__post_init__(self)
 
+    @property
+    def modes(self) -> list[tuple[str, RunAs]]:
+        """The execution modes in words, "in fp16 graph" or "graph", and as questions; one has no words."""
+        lists = {n: v for n in LISTS if isinstance(v := getattr(self, n), tuple)}
+        each = [dict(zip(lists, one, strict=True)) for one in product(*lists.values())]
+        words = {name: "in {}" if name == "precision" else "{}" for name in lists}
+        told = [" ".join(words[n].format(word) for n, word in one.items()) for one in each]
+        return [(text, replace(self, **one)) for text, one in zip(told, each, strict=True)]
+
     def device(self, model: Runs) -> Runs:
         """Return the device in the execution mode; BEST keeps its own precision. InputError for several."""
-        if isinstance(self.precision, tuple):
-            raise InputError(
-                f"{arg('precision')} {value_words([*self.precision])}: expected one; "
-                "lolat.predict(network, on=device) compares several",
-                code="precision",
-            )
+        for name in LISTS:
+            if isinstance(given := getattr(self, name), tuple):
+                raise InputError(
+                    f"{arg(name)} {value_words([*given])}: expected one; "
+                    "lolat.predict(network, on=device) compares several",
+                    code=name,
+                )
         return super().device(model)
 
 

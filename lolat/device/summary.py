@@ -156,8 +156,8 @@ def not_alike(
 ) -> str:
     """A remark on devices whose times do not compare them; "" where they do.
 
-    Of GPUs some run in half precision and some do not, although no precision was asked for, or their
-    launches differ; of learned devices some were busy and some were not. `of_precision`, `of_launch`: the
+    Of GPUs some run in half precision and some do not, or their launches differ, although not every one
+    was asked for; of learned devices some were busy and some were not. `of_precision`, `of_launch`: the
     remedies.
     """
     models = [*models]
@@ -170,9 +170,10 @@ def not_alike(
         )
     gpus = [model for model in models if Roofline.name in model.predictors]
     by_own = [model for model in gpus if model.asked.precision is None]
+    launched = gpus if any(model.asked.launch is None for model in gpus) else []
     unlike: dict[str, tuple[set[Any], str]] = {
         "precisions": ({m.file.mode.half for m in by_own}, of_precision),
-        "launches": ({m.file.mode.launch for m in gpus}, of_launch),
+        "launches": ({m.file.mode.launch for m in launched}, of_launch),
     }
     unlike = {what: known for what, known in unlike.items() if len(known[0]) > 1}
     if not unlike or len({m.file.kind for m in gpus}) == 1:  # the modes of one card are compared

@@ -138,3 +138,26 @@ def test_each_network_has_a_line_on_the_fastest_device(launch: Any) -> None:
         graph = f"(--launch graph: {alone.device}, {milliseconds(alone.latency_ms)})"
         assert line == f"Fastest for {net}: not decided, as {are} {graph}"
     assert any("not decided" in line for line in lines)
+
+
+@pytest.mark.parametrize("precision", [None, "amp"])
+def test_several_launches_are_compared_as_several_precisions_are(precision: str | None) -> None:
+    """Each row takes what its launch alone takes, and the fastest is named by its launch."""
+    names, launches = ["rtx-4090", "h100"], ["eager", "graph"]
+    ask = {"batch_size": 64, "precision": precision}
+    found = lolat.predict("timm:resnet50", names, launch=launches, **ask)
+    alone = [lolat.predict("timm:resnet50", names, launch=one, **ask) for one in launches]
+    wanted = {(p.device, p.launch): p.latency_ms for each in alone for p in each}
+    assert {(p.device, p.launch): p.latency_ms for p in found} == wanted
+    least = min(wanted, key=lambda key: wanted[key])
+    assert found.fastest is not None
+    assert (found.fastest.device, found.fastest.launch) == least
+    assert f"\nFastest: {' '.join(least)}, " in found.report()
+    assert "Launches differ" not in found.report()
+
+
+def test_one_device_takes_one_launch_alone() -> None:
+    with pytest.raises(lolat.InputError) as caught:
+        lolat.load("rtx-4090").predict("timm:resnet50", launch=["eager", "graph"])
+    assert caught.value.code == "launch"
+    assert "lolat.predict(network, on=device) compares several" in str(caught.value)
