@@ -77,9 +77,8 @@ def cost_lines(cost: Cost) -> Iterator[Part]:
     before, table, after = cost_parts(cost)
     yield from before
     if table.rows:
-        yield from ("", table)
-    if after := [*rented_line(table.rows), *after]:
-        yield from ("", *after)
+        yield from ("", table, "")
+    yield from (*rented_line(table.rows), *after)
 
 
 def _alternative_lines(
@@ -119,7 +118,7 @@ def _alternatives_of(costs: Costs) -> Iterator[Sentence]:
 
 
 def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
-    """Lines before the table; the table, a row for each number of devices; lines on the best of them."""
+    """The title and the best options; the table, a row for each number of devices; its parts and prices."""
     # The name of a GPU that serves language models lists the tables of its serving.
     of = cost.model if cost.sequence_length is None else cost.device
     several = len(cost.options) > 1
@@ -129,39 +128,28 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     differ = len({o.memory_bytes for o in cost.options}) > 1
     of_best = f" of {cost.best.devices}" if cost.best.devices > 1 or differ else ""
     is_asked = cost.samples is not None or cost.limits != TrainingLimits()
+    is_table = cost.fits is not False and (is_asked or several)
     before = [
         *([no_room(cost)] if cost.fits is False else []),
         " · ".join(filter(None, (title, plain(of), way_words(cost)))),
+        *(_choice_lines(cost) if is_table else _iteration_lines(cost)),
+        *_alternative_lines(cost),
+        *update_lines([CostRow(cost, option) for option in cost.timed]),
+    ]
+    table = ReportTable(columns(cost), cost.option_rows if is_table else (), stacked=True)
+    return before, table, [
+        *legend(cost, table.rows),
+        *(_iteration_lines(cost) if is_table else ()),
         f"{byte_size(cost.memory_bytes)} of memory on each device{of_best}, {fit_words(cost)}",
         *_memory_lines(cost),
-        *_iteration_lines(cost),
-        *_alternative_lines(cost),
         *_auto_lines(cost),
         *_padding_lines(cost),
-        *update_lines([CostRow(cost, option) for option in cost.timed]),
         *_link_lines(cost),
-        *([] if is_asked else [no_data_words(cost)]),
+        *(_price_lines(cost) if is_asked else [no_data_words(cost)]),
         *_card_lines(cost.options),
-    ]
-    is_table = cost.fits is not False and (is_asked or several)
-    table = ReportTable(
-        columns(cost),
-        cost.option_rows if is_table else (),
-        stacked=True,
-    )
-    after = list[str]()
-    amounts = [CostRow(cost, o) for o in cost.options if o.data_within_limits is not None]
-    if amounts:
-        after += [most_line(amounts), *_price_lines(cost)]
-    elif cost.samples is not None and cost.fits is not False:
-        name = f"{cost.card} with that memory"
-        unknown = no_price_words([name], cost.price_list or "")
-        after += [unknown] if cost.prices is None else _choice_lines(cost)
-    return (
-        before,
-        table,
-        [*after, *_code_lines([cost]), *legend(cost, table.rows), *_layout_line(cost)],
-    )
+        *_code_lines([cost]),
+        *_layout_line(cost),
+    ]  # fmt: skip
 
 
 def _layout_line(cost: Cost) -> Iterator[str]:
@@ -329,7 +317,12 @@ def _faster_words(cheapest: Choice, other: Choice) -> str:
 
 
 def _choice_lines(cost: Cost) -> Iterator[str]:
-    """Lines on the cheapest and the fastest option, and the source of the price."""
+    """Lines on the cheapest and the fastest option, or on that with the most data within limits."""
+    if amounts := [CostRow(cost, o) for o in cost.options if o.data_within_limits is not None]:
+        yield most_line(amounts)
+        return
+    if cost.samples is None or cost.prices is None:
+        return
     bests = _bests(cost)
     if is_both := cost.cheapest == cost.fastest:
         bests = ((CHEAPEST, cost.fastest, cost.limits),) * (len(cost.options) > 1)
@@ -348,12 +341,14 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
 
             yield line + nearly_words(best, rows, limits, aim, words)
             yield from _sure_line(name, aim, best, rows, limits, words)
-    yield from _price_lines(cost)
 
 
 def _price_lines(cost: Cost) -> Iterator[str]:
-    """A line on the source of the price, if there is one."""
+    """A line on the source of the price, or that there is none."""
+    if cost.fits is False:
+        return
     if cost.prices is None:
+        yield no_price_words([f"{cost.card} with that memory"], cost.price_list or "")
         return
     dated = {
         f"{plain(r.source)}, read {r.date}" for o in cost.options if (r := o.rented) and r.date
@@ -483,10 +478,9 @@ def _loading_lines(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
 
 
 def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
-    """Sentences on updates that differ, on the cheapest and the fastest within the limits, with those that
-    may be as good, and on the best that is sure.
+    """Sentences on the cheapest and the fastest within the limits, with those that may be as good, on the
+    best that is sure, and on updates that differ.
     """
-    yield from map(Sentence, update_lines(listed))
     if listed and listed[0].option.data_within_limits is not None:
         yield Sentence(most_line(listed))
     for aim, choice, limits in _bests(costs):
@@ -518,3 +512,4 @@ def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
         clauses = alike_words(aim, best, rivals), launched_words(costs, aim, limits)
         yield Sentence(line, tuple(filter(None, clauses)))
         yield from map(Sentence, _sure_line(aim.word, aim, best, listed, limits, of_row))
+    yield from map(Sentence, update_lines(listed))

@@ -320,7 +320,7 @@ def test_a_choice_that_is_sure_for_little_more_is_taken(link_gbps: float, is_nea
     assert re.search(f"cheapest.*: {1 + is_near} device", found.words())
     several = joined([found], {}, None)
     sentences = [best.first for best in costs_parts(several)[2]]
-    for lines in (cost_parts(found)[2], sentences):
+    for lines in (cost_parts(found)[0], sentences):
         cheapest = [line for line in lines if line.startswith("Cheapest")]
         assert [", sure: 2 " in line for line in cheapest] == [False] + [True] * (not is_near)
     row = best_row(several) or pytest.fail("no best row")
