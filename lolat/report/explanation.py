@@ -47,8 +47,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[Part]:
     """The lines of `lolat explain`: the terms of a network or a block, its parts, and changes."""
     prediction = explanation.prediction
     yield from room_lines(prediction)
-    yield prediction.title
-    yield latency(prediction)
+    yield f"{prediction.title}: {latency(prediction)}"
     yield totals(prediction)
     yield from precision_lines([prediction])
     yield ""

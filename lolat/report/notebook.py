@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby, repeat
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -104,11 +105,17 @@ def html(answer: Result) -> str:
     first = of_class(FIRST, answer) or 0
     if isinstance(table, ReportTable) and len(table.rows) > MOST_ROWS:
         parts = [*lines[:first], table, *lines[first:]]  # what a long table says is said before it
-    body = [
-        _table(part) if isinstance(part, ReportTable) else element("p", in_python(part))
-        for part in parts
-        if part
-    ]
+    body: list[str] = []
+    is_first = True
+    for are_tables, each in groupby(parts, lambda part: isinstance(part, ReportTable) or not part):
+        if are_tables:
+            body += (_table(part) for part in each if isinstance(part, ReportTable))
+            continue
+        tags = chain(["b"] if is_first else (), repeat("span"))
+        told = (in_python(part) for part in each if isinstance(part, str))
+        lines_of_text = "\n".join(map(element, tags, told))
+        body.append(f'<p style="white-space: pre-wrap">{lines_of_text}</p>')
+        is_first = False
     return f"<div>{''.join(body)}</div>"
 
 

@@ -123,9 +123,8 @@ def report_lines(
     `depth`: fold by modules, so many names deep; `has_page`: the page is written already.
     """
     yield from room_lines(prediction)
-    yield prediction.title
+    yield f"{prediction.title}: {latency(prediction)}"
     yield headline(prediction.query.model)
-    yield latency(prediction)
     yield totals(prediction)
     yield memory_words(prediction)
     yield from precision_lines([prediction])
@@ -474,15 +473,21 @@ def _with_one_host(best: str, priced: Mapping[str, Prediction]) -> str:
 
 
 def _rented(predictions: Sequence[Prediction]) -> Iterator[str]:
-    """A line on the prices an hour, with the instances and the price list, if a device has one and room."""
-    priced = _with_price(predictions)
+    """A line on the prices an hour, with the instances and the price list, if a device has one and room.
+
+    Of more than MOST_NAMES devices the prices alone.
+    """
+    priced = {plain(p.device): p for p in _with_price(predictions).values()}
+    has_places = len(priced) <= MOST_NAMES
     rented = [
-        f"{name}: {p.instance}, ${digits(p.price_per_hour or 0.0)}" for name, p in priced.items()
+        f"{name}: {f'{p.instance}, ' * has_places}${digits(p.price_per_hour or 0.0)}"
+        for name, p in priced.items()
     ]
     lists = dict.fromkeys(plain(price_list(p.prices).prices) for p in priced.values())
     if rented:
         of = "".join(f" in {name}" for name in lists)
-        yield f"Prices per hour{of}, device always busy: {'; '.join(rented)} (yours: --prices FILE)"
+        yours = "yours: --prices FILE" + "; instances: --json" * (not has_places)
+        yield f"Prices per hour{of}, device always busy: {'; '.join(rented)} ({yours})"
 
 
 def by_hour(predictions: Sequence[Prediction]) -> list[tuple[str, float]]:

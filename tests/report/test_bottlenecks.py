@@ -157,6 +157,7 @@ def test_the_header_is_that_of_the_terminal(precision: str) -> None:
     )
     question, device = answer.report().splitlines()[:2]
     layout, tf32 = ", channels first" * (precision == "fp16"), IN_TF32 * (precision == "fp32")
+    question = question.partition(": ")[0]
     assert question == f"hand made · batch 16 · 56x56x3 · {precision}{tf32}, PyTorch, eager{layout}"
     assert device.startswith(
         "rtx-4090-amp: RTX 4090, by 1,419 rows of 1,409 networks, batch 4 to 1024, PyTorch "

@@ -16,7 +16,7 @@ from lolat.graph.width import NOTE
 from lolat.report.explanation import budget_lines, budgets_beside, explanation_lines, rate
 from lolat.report.rows import TERMS
 from lolat.report.tables import lines_of
-from lolat.units import digits, percent
+from lolat.units import digits, milliseconds, percent
 from tests import synthetic
 
 MODEL = Model(synthetic.document(), "desk.json")
@@ -42,7 +42,9 @@ def test_the_receipt_of_a_network() -> None:
     found = explain(MODEL, NETWORK, at_size=lambda side: synthetic.network(size=side))
     lines = list(lines_of(explanation_lines(found)))
     out = "\n".join(lines)
-    assert lines[0] == "hand made · batch 1 · 56x56x3 · fp32, TensorFlow"
+    latency = milliseconds(found.prediction.latency_ms)
+    title = "hand made · batch 1 · 56x56x3 · fp32, TensorFlow"
+    assert lines[0].startswith(f"{title}: {latency}, 90 % sure of ")
     compute = next(line for line in lines if line.startswith("  larger convolution "))
     flops = next(t for t in found.total.terms if t.name == "spatial_macs")
     assert " ".join(compute.split()).startswith(

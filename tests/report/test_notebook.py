@@ -55,10 +55,16 @@ def test_html_has_the_lines_and_cells_of_the_terminal(name: str) -> None:
     assert "".join(shown.split()) == "".join(printed.split())
 
 
+def lines_shown(answer: Any) -> list[str]:
+    """The lines of an answer in a notebook, without its tables."""
+    told = re.findall("<p .*?</p>", answer._repr_html_(), re.DOTALL)
+    return [line for one in told for line in html.unescape(re.sub("<.*?>", "", one)).split("\n")]
+
+
 @pytest.mark.parametrize("name", ["epyc-2t", "rtx-4090", "h100-vllm"])
-def test_a_sentence_on_a_device_is_one_paragraph(name: str) -> None:
+def test_a_sentence_on_a_device_is_one_line(name: str) -> None:
     """A screen is narrower than a notebook: its broken lines are joined, and brackets close."""
-    told = re.findall("<p>(.*?)</p>", lolat.load(name)._repr_html_())
+    told = lines_shown(lolat.load(name))
     assert all(line.count("(") == line.count(")") for line in told)
     assert max(map(len, told)) > 96
 
@@ -66,9 +72,17 @@ def test_a_sentence_on_a_device_is_one_paragraph(name: str) -> None:
 @pytest.mark.parametrize("ask", [SERVER.llm, partial(compare, {"h100-vllm": SERVER.llm})])
 def test_warnings_of_a_language_model_are_lines(ask: Any) -> None:
     answer = ask("qwen3-8b", concurrency=8, input_tokens=30_000)
-    shown = html.unescape(answer._repr_html_())
     assert answer.warnings
-    assert [*re.findall("<p>note: (.*?)</p>", shown)] == [*answer.warnings]
+    notes = [line for line in lines_shown(answer) if line.startswith("note: ")]
+    assert [note.removeprefix("note: ") for note in notes] == [*answer.warnings]
+
+
+def test_the_answer_is_first_and_bold() -> None:
+    found = GPU.predict("timm:resnet50", 64)
+    bold = re.findall("<b>(.*?)</b>", html.unescape(found._repr_html_()))
+    low, high = found.interval_ms or (0.0, 0.0)
+    assert bold == [lines_shown(found)[0]]
+    assert f"{milliseconds(found.latency_ms)}, 90 % sure of {low:.1f} .. {high:.1f}" in bold[0]
 
 
 def test_a_name_does_not_become_markup() -> None:

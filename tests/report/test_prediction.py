@@ -56,7 +56,7 @@ def test_a_prediction_in_a_few_lines() -> None:
 
 def test_the_report_has_every_block_and_its_share() -> None:
     lines = PREDICTION.report().splitlines()
-    assert lines[0] == "hand made · batch 4 · 56x56x3 · fp32, TensorFlow"
+    assert lines[0].startswith("hand made · batch 4 · 56x56x3 · fp32, TensorFlow: ")
     assert lines[1].startswith("desk: a desk, 2 threads")
     for block in PREDICTION.blocks:
         (line,) = (x for x in lines if x.startswith(f"{block.block} "))
