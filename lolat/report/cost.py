@@ -339,7 +339,8 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
             def words(row: CostRow) -> str:
                 return cost.summary(row.option.devices)
 
-            yield line + nearly_words(best, rows, limits, aim, words)
+            near = nearly_words(best, rows, limits, aim, words)
+            yield "; ".join(filter(None, (line, near)))
             yield from _sure_line(name, aim, best, rows, limits, words)
 
 
@@ -366,7 +367,9 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     yield title
     yield from (line for best in bests for line in best.lines)
     yield from ("", table) if table.rows else ()
-    yield from ("", *rented_line(table.rows), *after)
+    bests = costs.cheapest, costs.fastest
+    rented = [row for row in table.rows if not any(bests) or Choice.of(*row) in bests]
+    yield from ("", *rented_line(rented), *after)
     yield from left_out_lines(costs.left_out)
     yield from noted_lines(costs)
     if row := best_row(costs):
@@ -488,7 +491,7 @@ def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
             continue
         best = next(row for row in listed if Choice.of(*row) == choice)
         rivals = rivals_of(best, listed, limits)
-        words = choice_words(choice, costs.batches > 1)
+        words = choice_words(choice, costs.tells_batch)
         more = _faster_words(costs.cheapest, choice) if costs.cheapest else ""
         if one := on_one_machine(best, rivals, aim.worth):
             more += f"; on one machine: {choice_words(Choice.of(*one))}"
@@ -504,12 +507,12 @@ def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
             more += f"; {byte_size(needed)} of {byte_size(room)}{close}"
 
         def of_row(row: CostRow) -> str:
-            return choice_words(Choice.of(*row), costs.batches > 1)
+            return choice_words(Choice.of(*row), costs.tells_batch)
 
-        more += nearly_words(best, listed, limits, aim, of_row)
         is_said = aim is FASTEST and choice == costs.cheapest
         line = "Fastest: the same" if is_said else _best_line(aim.word, words, best, limits) + more
-        clauses = alike_words(aim, best, rivals), launched_words(costs, aim, limits)
+        near = nearly_words(best, listed, limits, aim, of_row)
+        clauses = near, alike_words(aim, best, rivals), launched_words(costs, aim, limits)
         yield Sentence(line, tuple(filter(None, clauses)))
         yield from map(Sentence, _sure_line(aim.word, aim, best, listed, limits, of_row))
     yield from map(Sentence, update_lines(listed))

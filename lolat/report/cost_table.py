@@ -190,7 +190,9 @@ def columns(answer: Cost | Costs) -> list[Column]:
                page="hidden"),
         *_total_columns(answer, [o for c in costs for o in c.options]),
         Column("$", lambda row: row.option.dollars, money),
-        Column("$ between", lambda row: row.option.dollars_interval, ends_of(money), page="below"),
+        # Among several it is as wide as that of the time.
+        Column("$ between", lambda row: row.option.dollars_interval, ends_of(money), page="below",
+               screen="shown" if is_one else "hidden"),
         *_limit_columns(answer.limits, [o for c in costs for o in c.options]),
         Column("marks", marks, is_text=True),
     ]  # fmt: skip
@@ -283,7 +285,7 @@ def nearly_words(
     ):
         return ""
     which = "faster" if aim is FASTEST else "cheaper"
-    return f"; {words(least)}, is {which}, but only likely{limits.words()}"
+    return f"{which}, but only likely{limits.words()}: {words(least)}"
 
 
 def most_line(rows: Sequence[CostRow]) -> str:
@@ -321,7 +323,7 @@ def launch_words(costs: Costs, aim: Aim) -> str:
         return ""
     is_alike = (one.card, one.devices) == (best.card, best.devices)
     is_alike &= one.batch_size == best.batch_size
-    told = choice_words(replace(one, precision=None), costs.batches > 1 and not is_alike)
+    told = choice_words(replace(one, precision=None), costs.tells_batch and not is_alike)
     told = told.partition(", ")[2] if is_alike else told
     words = f"with --launch {one.launch}" + f" in {one.precision}" * (
         one.precision != best.precision

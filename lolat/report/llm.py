@@ -107,10 +107,14 @@ def row_words(row: ServingConfig, best: str = "") -> str:
     words = "may be overloaded" if row.may_pile_up else words
     outside = "extrapolated" if row.in_domain is False else ""
     waits = "waits for memory" if row.waits_for_memory else ""
+    is_unsure = row.verdict in ("likely", "unlikely") and {*(row.verdicts or {}).values()} <= {
+        "yes"
+    }
+    queue = "a queue may stay" if is_unsure else ""
     idle = (row.rented_gpus or row.gpus) - row.gpus
     paid = f"{plural(idle, 'GPU')} idle" if idle else ""
     busy = f"{percent(row.utilization or 0.0)} busy" if row.is_idle else ""
-    return ", ".join(filter(None, [words, busy, waits, paid, outside]))
+    return ", ".join(filter(None, [words, busy, queue, waits, paid, outside]))
 
 
 def load_line(rows: Sequence[ServingConfig]) -> str:
@@ -198,7 +202,9 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
                screen="hidden"),
         Column(A_MONTH, lambda r: r.dollars_per_month, dollars),
         Column("$ an hour", lambda r: r.dollars_per_hour, dollars, page="below", screen="hidden"),
-        Column(PRICE, lambda r: r.dollars_per_million, dollars),
+        # The best line has it, and under one rate it differs as that of a month.
+        Column(PRICE, lambda r: r.dollars_per_million, dollars,
+               screen="hidden" if arrives and not differ and answer.asked.has_limits else "shown"),
         Column(HOLD, lambda r: room(r) or ("-" if has_room else None), screen="hidden",
                short="hold to"),
         Column("most a second", lambda r: None if has_room else r.request_rate and r.largest_rate, digits,
@@ -476,4 +482,4 @@ def _price_words(answer: ServingAnswer) -> str:
         needs = min(row.gpus // row.replicas for row in answer.served)
         where = f"{plain(answer.prices)} is in machines of at most {most}"
         return f"{where}, and a replica needs {needs}; {OWN_PRICE}."
-    return f"Prices: {plain(answer.price_list)}; {DOLLARS}."
+    return f"Prices: {plain(answer.price_list)}; {MONTH if answer.asked.request_rate else DOLLARS}."

@@ -333,7 +333,7 @@ def compared_table(found: ComparedModels) -> ReportTable:
         listed = [best[name] for name in shown]
         if sure and id(sure[1]) not in names:
             name, row = sure
-            names[id(row)], told[id(row)] = name, row_words(row, "surely the cheapest")
+            names[id(row)], told[id(row)] = name, row_words(row, "surely")
             listed.append(row)
         rows += sorted(listed, key=lambda row: row.dollars_per_million or math.inf)
     remark = Column("remark", lambda row: told[id(row)], is_text=True, page="front")

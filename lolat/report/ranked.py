@@ -12,7 +12,7 @@ from lolat.device.intervals import chance_of_less, ratio_half_width
 from lolat.device.ranking import by_assumed_host, errors_of, hosts_decide
 from lolat.io.results import in_one, topic
 from lolat.parameters import COVERAGE
-from lolat.units import by_text, percent, plain
+from lolat.units import by_text, percent, plain, plural
 
 if TYPE_CHECKING:
     from lolat.device.prediction import Prediction
@@ -220,7 +220,8 @@ def grouped_notes(
     kinds = sorted([*notes][taken or 1 :], key=lambda kind: -len(notes[kind]))
     heads = dict.fromkeys(re.split("[:;(]|, so ", plain(kind))[0].strip() for kind in kinds)
     among = few([*heads], MOST_KINDS, "; ", "other kinds")
-    yield f"{len(kinds)} more notes ({among}): --json has them, or ask about one network on one device"
+    more = plural(len(kinds), "more note")
+    yield f"{more} ({among}): --json has them, or ask about one network on one device"
 
 
 def left_out_lines(left_out: Mapping[str, str], most: int | None = MOST_NOTES) -> Iterator[str]:

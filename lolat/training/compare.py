@@ -87,12 +87,15 @@ class Costs(Limited):
     def offered(self) -> str:
         """The options and the words of `offer`; "" without one."""
         with_precision = self.precision is None
-        return offer_words(self.offer, self.batches > 1, with_precision) if self.offer else ""
+        return offer_words(self.offer, self.tells_batch, with_precision) if self.offer else ""
 
     @property
-    def batches(self) -> int:
-        """Number of batch sizes."""
-        return len({o.batch_size for c in self.answers for o in c.options})
+    def tells_batch(self) -> bool:
+        """True if batches and updates differ in size."""
+        every = [Choice.of(c, o) for c in self.answers for o in c.options]
+        return all(
+            len(sizes) > 1 for sizes in ({c.batch_size for c in every}, {c.in_all for c in every})
+        )
 
     def words(self) -> str:
         """Return the cheapest and the fastest choice with intervals, or without data the iterations."""
@@ -105,7 +108,7 @@ class Costs(Limited):
             if best:
                 ends = " .. ".join(map(form, getattr(each[best], ends_of) or ()))
                 sure = f" ({ends})" * bool(ends)
-                parts.append(f"{name} {choice_words(best, self.batches > 1)}{sure}")
+                parts.append(f"{name} {choice_words(best, self.tells_batch)}{sure}")
         able = (o for c in self.answers if c.fits is not False for o in c.options)
         times = sorted(o.iteration_ms for o in able if o.fits is not False)
         if not parts and times:

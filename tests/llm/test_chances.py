@@ -111,6 +111,9 @@ def test_a_row_whose_queue_never_drains_keeps_no_limits(likely: ServingAnswer) -
         assert ("a queue never drains" in row_words(one)) == (not drains)
         assert one.words().endswith("; a queue never drains") == (not drains)
     assert replace(row, backlog_rate=rate).least_sure(asked) == (0.5, True)
+    for times, may_stay in (("yes", True), ("likely", False)):  # else the rate alone is unsure
+        told = row_words(replace(row, verdict="likely", verdicts={"tpot": times}), "best")
+        assert told == "best" + ", a queue may stay" * may_stay
 
 
 def test_a_wait_as_long_as_the_simulation_is_no_end() -> None:

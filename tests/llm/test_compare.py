@@ -200,7 +200,7 @@ def test_under_a_rate_only_a_limit_that_may_break_makes_prices_uncertain() -> No
         names = [cells[0] for cells in table.cells]
         assert names == (["one", "two", "one", "three"] if alike else ["one", "two", "three"])
         remarks = [cells[-1] for cells in table.cells]
-        assert [word.startswith("surely the cheapest") for word in remarks] == [
+        assert [word.startswith("surely") for word in remarks] == [
             alike and n == 2 for n in range(len(names))
         ]
 
