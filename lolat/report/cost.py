@@ -367,8 +367,8 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     yield title
     yield from (line for best in bests for line in best.lines)
     yield from ("", table) if table.rows else ()
-    bests = costs.cheapest, costs.fastest
-    rented = [row for row in table.rows if not any(bests) or Choice.of(*row) in bests]
+    chosen = costs.cheapest, costs.fastest
+    rented = [row for row in table.rows if not any(chosen) or Choice.of(*row) in chosen]
     yield from ("", *rented_line(rented), *after)
     yield from left_out_lines(costs.left_out)
     yield from noted_lines(costs)

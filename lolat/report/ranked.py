@@ -220,8 +220,8 @@ def grouped_notes(
     kinds = sorted([*notes][taken or 1 :], key=lambda kind: -len(notes[kind]))
     heads = dict.fromkeys(re.split("[:;(]|, so ", plain(kind))[0].strip() for kind in kinds)
     among = few([*heads], MOST_KINDS, "; ", "other kinds")
-    more = plural(len(kinds), "more note")
-    yield f"{more} ({among}): --json has them, or ask about one network on one device"
+    number = plural(len(kinds), "more note")
+    yield f"{number} ({among}): --json has them, or ask about one network on one device"
 
 
 def left_out_lines(left_out: Mapping[str, str], most: int | None = MOST_NOTES) -> Iterator[str]:
