@@ -107,7 +107,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
     dtypes: frozenset[str] = frozenset()
     ratios: dict[str, Range] = {}
     sizes: dict[str, Range] = {}
-    minimum: MeasuredMinimum = msgspec.field(default=MeasuredMinimum(), name="least")
+    minimum: MeasuredMinimum = MeasuredMinimum()
     shares: dict[str, NotNegative] = {}
 
     def unlike(self, counts: np.ndarray) -> tuple[float, tuple[str, ...]]:

@@ -59,7 +59,7 @@ def read(path: AnyPath) -> DeviceFile:
 def _read_once(path: str, mark: tuple[int, int, int]) -> DeviceFile:
     """See `read`; `mark`: tells the file as it is now from what it was before."""
     hint = "`lolat learn cpu` makes one, `lolat models` lists those there are"
-    document: dict[str, Any] = read_json(path, "expected a device profile", hint=hint)
+    document = schema.with_present_keys(read_json(path, "expected a device profile", hint=hint))
     schema.validate(document, shown_path(relative_path(path)))
     return DeviceFile(document)
 

@@ -105,7 +105,7 @@ class Before(Struct):
 class ModelFile(Sections, kw_only=True):
     """A file with latencies of inference; `before`: in the precision before the last fit.
 
-    `estimated`, `of_form` (its topic and figures): see `lolat.device.file.DeviceFile`.
+    `estimated`: see `lolat.device.file.DeviceFile`.
     """
 
     default: str
@@ -116,7 +116,27 @@ class ModelFile(Sections, kw_only=True):
     quantized: list[StoredPoint] | UnsetType = UNSET
     before: Before | UnsetType = UNSET
     estimated: str | UnsetType = UNSET
-    of_form: tuple[str, str] | UnsetType = UNSET
+
+
+_OF_FORMULA = {
+    "nearby": "shape_residuals", "most": "sheet_peak", "turns": "channels_last_terms",
+    "turning": "layout_factor",
+}  # fmt: skip
+_OF_FIT = {"ways": "overheads"}
+EARLIER_KEYS = {
+    "environment": {"held": "fitted_on"}, "domain": {"least": "minimum"},
+    "kernels": _OF_FORMULA, "training-steps": _OF_FORMULA,
+    "llm": _OF_FIT, "before": _OF_FIT, "latent": _OF_FIT, "linear": _OF_FIT,
+}  # fmt: skip
+"""Name of a part of a file -> key of a file of an earlier day: its present key."""
+
+
+def with_present_keys(value: Any, name: str = "") -> Any:
+    """A part of a file, by its name, with EARLIER_KEYS replaced."""
+    if not isinstance(value, dict):
+        return value
+    keys = EARLIER_KEYS.get(name, {})
+    return {keys.get(key, key): with_present_keys(part, key) for key, part in value.items()}
 
 
 def _kind_of(document: Any) -> str:

@@ -135,7 +135,7 @@ def _environment_of(contents: Contents, timed: TimedRows) -> dict[str, Any]:
     fitted_on |= {"batch_sizes": [min(sizes), max(sizes)]} if sizes else {}
     if networks and not operations and all(row.mode.training for row, _ in networks):
         fitted_on["inference"] = False
-    source |= {"half": mode.half, "mode": str(mode), "held": fitted_on, "compile": mode.fused}
+    source |= {"half": mode.half, "mode": str(mode), "fitted_on": fitted_on, "compile": mode.fused}
     if networks:
         source["rows"] = sorted({row.key for row, _ in networks})
     if version := next(filter(None, (version_of(path) for path, _ in contents)), None):

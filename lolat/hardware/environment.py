@@ -26,7 +26,7 @@ class FittedOn(Struct, frozen=True):
     inference: bool = True
 
 
-class Environment(Struct, frozen=True, rename={"fitted_on": "held"}):
+class Environment(Struct, frozen=True):
     """The section `environment` of a device's file: the machine, the framework, the origin of its times.
 
     `device`: CPU or ANY_GPU for one that LoLat measured, else any word; `card`: the GPU of a device with a

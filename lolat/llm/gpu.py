@@ -82,7 +82,7 @@ class FrameworkFit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     known.
     """
 
-    overheads: FrameworkOverheads = msgspec.field(name="ways")
+    overheads: FrameworkOverheads
     spread: tuple[Positive, Positive] = (0.2, 0.4)
     served: int = 0
     kinds: tuple[str, ...] = ()

@@ -208,7 +208,7 @@ def test_a_data_sheet_is_kept(lolat: Command, tmp_path: Path) -> None:
     out = tmp_path / "m.json"
     lolat.done("fit", operations, "--facts", facts, "--name", "desk", "--output", out)
     model = Model.load(out)
-    held = model.file.document["environment"]["held"]
+    held = model.file.document["environment"]["fitted_on"]
     assert held["operations"] == len(operations.read_text().splitlines()) - 1
     found = model.run_as("amp").predict(synthetic.network(), 8)
     assert found.available_bytes == int(24 * 2**30 * 0.94) - 2**29

@@ -444,9 +444,9 @@ def test_a_device_that_was_measured_here_has_the_precision_that_it_was_measured_
 @pytest.mark.parametrize(
     ("environment", "points", "words"),
     [
-        ({"held": {"operations": 60, "networks": 1, "batch_sizes": [2, 16]}, "framework": "torch",
+        ({"fitted_on": {"operations": 60, "networks": 1, "batch_sizes": [2, 16]}, "framework": "torch",
           "framework_version": "2.1"}, [], "60 operations, 1 network, batch 2 to 16, PyTorch 2.1"),
-        ({"held": {"networks": 2, "network_rows": 20, "batch_sizes": [8, 8]}}, [],
+        ({"fitted_on": {"networks": 2, "network_rows": 20, "batch_sizes": [8, 8]}}, [],
          "20 rows of 2 networks, batch 8"),
         ({"framework": "tensorflow", "framework_version": "2.21.0"},
          [{"batch_size": 8}, {"batch_size": 8}], "2 measurements, batch 8, TensorFlow 2.21.0"),

@@ -141,7 +141,7 @@ def full() -> dict[str, Any]:
         "families": {"flops": 1e-8},
     }
     document["predictors"]["kernels"] = known_device.document(
-        nearby={"dense": [[1, 512, 64, 64, -0.25]]},
+        shape_residuals={"dense": [[1, 512, 64, 64, -0.25]]},
         sustained=1e9,
         host={"start_ms": 0.04, "factor": 2.0, "source": "assumed", "launch": "eager"},
     )["predictors"]["kernels"]
@@ -151,7 +151,7 @@ def full() -> dict[str, Any]:
         "dtypes": ["float32"],
         "ratios": {"FLOPs per element": [2.5, 25]},
         "sizes": {"weights": [0, 1e6]},
-        "least": {"operation_ms": 0.1},
+        "minimum": {"operation_ms": 0.1},
     }
     document["points"][0] |= {"kinds": ["conv"], "reference_ms": [1, 1.5], "spread": 0.01}
     document["points"][0] |= {"whole": True, "border": 7}
@@ -319,3 +319,25 @@ def test_new_latencies_keep_the_other_sections(tmp_path: Path) -> None:
     assert merged(path, DeviceFile(synthetic.document(device="V100"))).device == "V100"
     with pytest.raises(InputError):
         merged(path, DeviceFile(synthetic.document(device="T4 (from a table)")))
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("h100-fp32", {"fitted_on": "held", "minimum": "least", "shape_residuals": "nearby",
+                       "sheet_peak": "most", "layout_factor": "turning"}),
+        ("h100-fp16-nhwc", {"channels_last_terms": "turns", "sheet_peak": "most"}),
+        ("b200-vllm", {"overheads": "ways"}),
+    ],
+)  # fmt: skip
+def test_a_file_with_the_keys_of_an_earlier_day_is_read(
+    name: str, keys: dict[str, str], tmp_path: Path
+) -> None:
+    """None of them is passed over in silence, as an unknown key would be."""
+    bundled = Path("models", f"{name}.json")
+    text = bundled.read_text(encoding="utf-8")
+    for key, earlier in keys.items():
+        assert f'"{key}": ' in text
+        text = text.replace(f'"{key}": ', f'"{earlier}": ')
+    (tmp_path / "old.json").write_text(text)
+    assert read(tmp_path / "old.json").document == read(bundled).document

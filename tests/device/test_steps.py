@@ -39,7 +39,7 @@ def model(least: dict[str, float] | None = None, **more: Any) -> lolat.Model:
     document = {
         "name": "gpu", "device": "gpu", "default": "kernels", "predictors": {"kernels": entry},
         "points": [], "environment": {"device": "unknown"}, "noise": {},
-        "domain": {"least": least or {}},
+        "domain": {"minimum": least or {}},
     }  # fmt: skip
     return lolat.Model(document)
 

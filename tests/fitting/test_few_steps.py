@@ -288,7 +288,7 @@ def test_a_network_trained_in_part_is_left_out_by_name(tmp_path: Path) -> None:
     row = f"{tmp_path / 'frozen.json'},8,1.0,fp16,"
     path.write_text(path.read_text() + f"{row}training\n{row}inference\n")
     model = lolat.fit(path, warn=told.append)
-    assert model.file.document["environment"]["held"]["networks"] == 7
+    assert model.file.document["environment"]["fitted_on"]["networks"] == 7
     assert any("frozen.json: " in t and "1 of its 4 parameters are frozen" in t for t in told)
 
 
@@ -382,7 +382,7 @@ def test_a_network_is_left_out_with_all_its_batch_sizes(tmp_path: Path) -> None:
         one = 16 * width * width * 128 / MACS_PER_MS * 2**n
         given[name] = [one * 8 * k for k in range(1, 5)]
     model = lolat.fit(rows_in_file(tmp_path, given))
-    held = model.file.document["environment"]["held"]
+    held = model.file.document["environment"]["fitted_on"]
     assert (held["networks"], held["network_rows"]) == (5, 20)
     assert "20 rows of 5 networks" in fitted_on_words(model.file)
     assert model.predictors[model.default].error["left_out"]["median"] > 0.3

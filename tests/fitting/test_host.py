@@ -47,7 +47,7 @@ def test_operations_timed_alone_tell_what_a_start_takes(tables: tuple[Path, Path
     assert host["start_ms"] == pytest.approx((0.7 * made_up.LAUNCH_MS * USUAL_MS) ** 0.5, rel=0.1)
     assert (host["source"], host["launch"]) == ("assumed", "eager")
     assert host["factor"] == FACTOR["assumed"]
-    least = document["domain"]["least"]
+    least = document["domain"]["minimum"]
     assert set(least) == {"operation_ms"}
     alone = sorted(o.latency_ms for o in rows)
     assert alone[0] <= least["operation_ms"] <= alone[len(alone) // 20]

@@ -348,7 +348,7 @@ def test_copies_of_operations_count_once(tmp_path: Path) -> None:
     assert not any("copies" in remark for remark in silent)
     assert "40 of 100 rows are copies of others, and count once" in said
     again, said = fitted([*rows, rows[-1] + ".5"])
-    assert again["environment"]["held"]["operations"] == 61
+    assert again["environment"]["fitted_on"]["operations"] == 61
     assert not any("copies" in remark for remark in said)
 
 

@@ -205,7 +205,7 @@ def test_what_is_smaller_than_the_measured_passes_widens_an_estimate(trained: li
     least_ms = (
         2.0 * known.by_hand(8)["forward"]
     )  # half of it: between inference at batch 8 and at 16
-    made["domain"] = {"least": {"latency_ms": least_ms}}
+    made["domain"] = {"minimum": {"latency_ms": least_ms}}
     of_table = training_of(Model(made, "m.json"))
     small, large = (asked(of_table, known.network(), size, samples=80) for size in (8, 16))
     half = TRAINED[18] if trained else known.RESIDUALS[17]

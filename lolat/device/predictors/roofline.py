@@ -113,10 +113,10 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     measured: tuple[Literal[CLASSES], ...]  # type: ignore[valid-type]
     mode: Mode = DEFAULT_MODE
     shape_residuals: dict[Literal[tuple(PRODUCTS)], tuple[Row, ...]] = msgspec.field(  # type: ignore[valid-type]
-        default_factory=dict, name="nearby"
+        default_factory=dict
     )
     sustained: Positive | None = None
-    sheet_peak: tuple[Positive, Positive] | None = msgspec.field(default=None, name="most")
+    sheet_peak: tuple[Positive, Positive] | None = None
     host: Host | None = None
     tf32: Positive = 1.0
     tile: Positive = TILE
@@ -124,8 +124,8 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     training: Positive = 1.0
     training_residuals: tuple[Number, ...] = ()
     training_optimizer: str = ""
-    channels_last_terms: bool = msgspec.field(default=False, name="turns")
-    layout_factor: Positive = msgspec.field(default=LAYOUT_FACTORS[0], name="turning")
+    channels_last_terms: bool = False
+    layout_factor: Positive = LAYOUT_FACTORS[0]
     own_steps: tuple[OwnStep, ...] = ()
     own_level: Positive = 1.0
 
