@@ -206,9 +206,9 @@ def explain(
         smaller = _at_half(side, at_size)
         of_network = _changes_of_network(analysis, blocks, smaller)
         own = (*_changes_of_mode(model, now), *_changes_of_runtime(model, now))
-        judged = _judged(model, now, [*own, *of_network])
+        worthwhile = _worthwhile(model, now, [*own, *of_network])
         has_one_size = smaller is None and takes_images(analysis.graph)
-        return Explanation(now, total, blocks, (), judged, has_one_size)
+        return Explanation(now, total, blocks, (), worthwhile, has_one_size)
     terms = formula.of_operations(analysis, now.batch_size)
     inside, operations = analysis.blocks[position].operations, analysis.graph.operations
     parts = tuple(
@@ -220,7 +220,7 @@ def explain(
     changes = _changes_of_block(analysis.graph, inside)
     block_ms = blocks[position].latency_ms
     return Explanation(
-        now, total, (blocks[position],), parts, _judged(model, now, changes, block_ms)
+        now, total, (blocks[position],), parts, _worthwhile(model, now, changes, block_ms)
     )
 
 
@@ -265,11 +265,11 @@ def find_block(analysis: Analysis, name: str) -> int:
 # ---- Changes that make a block or a network faster
 
 
-def _judged(
+def _worthwhile(
     model: Device, now: Prediction, changes: Iterable[Change], block_ms: float | None = None
 ) -> tuple[Counterfactual, ...]:
     """The changes that save enough, the largest saving first; `block_ms`: time of an explained block."""
-    judged = []
+    worthwhile = []
     for kind, words, changed in changes:
         asked, graph = (
             (model, changed) if isinstance(changed, Graph) else (changed, now.query.graph)
@@ -279,13 +279,13 @@ def _judged(
         if saves > SMALLEST_SAVING * (now.latency_ms if block_ms is None else block_ms):
             # A host that starts fewer operations saves more than the device takes for them.
             of_block = None if block_ms is None or now.host_bound else saves / block_ms
-            judged.append(
+            worthwhile.append(
                 Counterfactual(
                     kind, words, new.latency_ms, new.interval_ms, saves, of_block,
                     saves / now.latency_ms, new.in_domain,
                 )
             )  # fmt: skip
-    return tuple(sorted(judged, key=lambda c: -c.saves_ms))
+    return tuple(sorted(worthwhile, key=lambda c: -c.saves_ms))
 
 
 def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:

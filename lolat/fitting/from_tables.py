@@ -154,8 +154,8 @@ def tables_document(
     is_open, fold = specs is None and bool(timed.operations), timed.folds(main)
     # A data sheet says whether the device computes in tiles, as GPUs do; without one, both are tried.
     tried = [known, replace(known, tile=1.0)] if is_open else [known]
-    judged = [(*_judged(times.take(main), fold, s, timed.mode), s) for s in tried]
-    formula, off, known = min(judged, key=lambda one: np.abs(one[1]).mean())
+    fits = [(*_fitted_with_errors(times.take(main), fold, s, timed.mode), s) for s in tried]
+    formula, off, known = min(fits, key=lambda one: np.abs(one[1]).mean())
     rows: list[TimedOperation | TimedNetwork] = [*timed.operations]
     rows += [network for network, _ in timed.networks]
     few = left_out < min(MOST_ODD * len(rows), MOST_LEFT_OUT)
@@ -215,7 +215,7 @@ def _training_entry(
     """
     trained = times.trained
     own, fold = times.take(trained), timed.folds(trained)
-    steps, off = _judged(own, fold, specs, timed.mode, TrainingSteps)
+    steps, off = _fitted_with_errors(own, fold, specs, timed.mode, TrainingSteps)
     steps = msgspec.structs.replace(steps, host=inference.host)
     return _entry(steps, own, off, np.zeros(len(off), bool)), off
 
@@ -240,7 +240,7 @@ def _check_enough(timed: TimedRows, specs: Specs | None) -> None:
 # ---- Errors of a formula on held-out times
 
 
-def _judged(
+def _fitted_with_errors(
     times: Times, fold: np.ndarray, specs: Specs, mode: Mode, of: type[Roofline] = Roofline
 ) -> tuple[Roofline, np.ndarray]:
     """A fitted formula, and (times,) log(measured / predicted) of held-out times."""

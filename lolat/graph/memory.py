@@ -79,7 +79,7 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
             last[root] = position
     # The first tensor that an operation writes, from each position on.
     written = np.minimum.accumulate([min(o.outputs) for o in graph.operations][::-1])[::-1]
-    held = dict[int, int]()
+    stored = dict[int, int]()
     for tensors, latest in storages:
         root = min(tensors)
         begin, stop = np.searchsorted(written, [root, latest], "right")
@@ -87,7 +87,7 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
             first.pop(root, None)
         elif begin < stop and (root in first or not graph.tensors[root].batched):
             first[root] = min(first.get(root, begin), begin)
-            held[root] = last[root] = max(last.get(root, begin), stop - 1)
+            stored[root] = last[root] = max(last.get(root, begin), stop - 1)
     end = len(graph.operations)
     stay = (*graph.inputs, *graph.outputs, *(t for t in graph.kept if of_view.get(t, t) in first))
     last.update({of_view.get(t, t): end - 1 for t in stay})
@@ -107,7 +107,7 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
             read = o.inputs[0]
             root, padded = of_view.get(read, read), as_padded(graph, position, read)
             # The padding before has read it last, unless a variable holds it.
-            is_freed = last[root] == position and held.get(root, -1) < position
+            is_freed = last[root] == position and stored.get(root, -1) < position
             beside.append((read, (padded - is_freed) * of_element[read]))
         for tensor, each in ((graph.tensors[t], size) for t, size in beside):
             alive[int(tensor.batched), position] += round(each * tensor.elements(1))

@@ -136,5 +136,5 @@ def copies(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
 def copied_bytes(graph: Graph) -> np.ndarray:
     """Bytes of the parameters' copies that autocast holds while each operation runs, (operations,)."""
     kept, again = copies(graph)
-    held: np.ndarray = kept.cumsum() + again
-    return held
+    total: np.ndarray = kept.cumsum() + again
+    return total

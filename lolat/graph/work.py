@@ -79,7 +79,7 @@ class Workload(NamedTuple):
 
     `kind`: index into CLASSES; `number`, `rows`, `columns`, `depth`: sizes of the product, 0 without one;
     `bytes`: bytes read and written; `operation`: position in the graph; `backward`: True in the backward
-    pass; `turns`: number of products that wait for the one before, 0 outside of recurrent layers.
+    pass; `sequential`: number of products that wait for the one before, 0 outside of recurrent layers.
     """
 
     kind: np.ndarray
@@ -90,7 +90,7 @@ class Workload(NamedTuple):
     bytes: np.ndarray
     operation: np.ndarray
     backward: np.ndarray
-    turns: np.ndarray
+    sequential: np.ndarray
 
     @property
     def macs(self) -> np.ndarray:
@@ -129,7 +129,7 @@ def at(table: np.ndarray, batch_size: int) -> Workload:
         bytes=column["fixed"] + batch_size * column["sample"],
         operation=column["operation"].astype(int),
         backward=column["backward"] > 0,
-        turns=column["number"] * (column["growing"] == IN_TURN),
+        sequential=column["number"] * (column["growing"] == IN_TURN),
     )
 
 

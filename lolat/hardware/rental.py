@@ -75,13 +75,13 @@ class Rental:
         whole = [o for o in self.offers if o.devices >= devices]
         other = {"PCIe": "SXM", "SXM": "PCIe"}.get(self._form)
         candidates = [o for o in whole if o.form != other], whole
-        held = (some for some in candidates if any(o.devices == devices for o in some))
+        fitting = (some for some in candidates if any(o.devices == devices for o in some))
 
         def price(offer: Offer) -> tuple[float, int, bool, str]:
             instances = -(-devices // offer.devices)
             return instances * offer.price, instances, *self._order(offer)
 
-        dearest_first = sorted(next(held, self.offers), key=price, reverse=True)
+        dearest_first = sorted(next(fitting, self.offers), key=price, reverse=True)
         by_link = {self.link(devices, offer): offer for offer in dearest_first}
         return sorted(by_link.values(), key=price)
 
@@ -135,8 +135,8 @@ class Rental:
 
 def instances_of(rental: Rental | None) -> tuple[int, ...]:
     """The number of devices in an instance of a rental, up to MACHINE; one if unknown."""
-    held = {o.devices for o in rental.offers} if rental else set()
-    return tuple(sorted(n for n in held if n <= MACHINE)) or (1,)
+    sizes = {o.devices for o in rental.offers} if rental else set()
+    return tuple(sorted(n for n in sizes if n <= MACHINE)) or (1,)
 
 
 def given_list(price_per_hour: float | None, prices: str | Prices | None) -> Prices | None:

@@ -317,8 +317,8 @@ def side_by_side(
         if most in some:
             several[name] = replace(found[name].alone(some[most]), name=name)
         else:
-            held = requests_words(max(some), is_rate)
-            left_out[name] = f"at most {held}, not {most:,} as on the others"
+            largest = requests_words(max(some), is_rate)
+            left_out[name] = f"at most {largest}, not {most:,} as on the others"
     if not every or len(loads) < 2 or not getattr(asked, load):
         return ComparedModels(several, left_out, asked)
     by_load = {name: [*some.values()] for name, some in best.items()}

@@ -133,8 +133,8 @@ class _Timed:
             part = near[:, chosen]
             square = part.T @ part + 1e-3 * np.eye(len(chosen))
             rest = smooth - part @ np.linalg.solve(square, part.T @ smooth)
-        held = ridge * near[np.ix_(chosen, chosen)] + 1e-5 * np.eye(len(chosen))
-        weights = np.linalg.solve((part.T * trust) @ part + held, (part.T * trust) @ left)
+        penalty = ridge * near[np.ix_(chosen, chosen)] + 1e-5 * np.eye(len(chosen))
+        weights = np.linalg.solve((part.T * trust) @ part + penalty, (part.T * trust) @ left)
         return msgspec.structs.replace(
             operation, centers=tuple(tuple(map(float, place)) for place in places[chosen]),
             weights=tuple(short(weight) for weight in weights),

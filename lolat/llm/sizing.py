@@ -262,8 +262,8 @@ class Sizing:
         if not row.keeps(asked) or not self.asked.has_limits:
             return row
         row = self.row(load, least(low, number, lambda n: self.row(load, n).keeps(asked)))
-        held = self._rented(row.replicas).replicas
-        fuller = self.row(load, min(held, most)) if held > row.replicas else row
+        rented = self._rented(row.replicas).replicas
+        fuller = self.row(load, min(rented, most)) if rented > row.replicas else row
         return fuller if fuller.keeps(asked) else row
 
     def load_of(self, row: ServingConfig) -> Load:
@@ -336,8 +336,8 @@ class Sizing:
 
     def _memory_gib(self, load: Load, requests: float) -> float:
         """GiB of weights and of the caches of so many requests on each GPU."""
-        held = requests * self.deployment.cache_bytes(load.tokens)
-        return (self.deployment.weight_bytes + held) / GIB
+        cache = requests * self.deployment.cache_bytes(load.tokens)
+        return (self.deployment.weight_bytes + cache) / GIB
 
     def times(self, load: Load, groups: int) -> tuple[Load, RequestTimes]:
         """Return the part of a load that each of so many groups serves, and its times."""
@@ -383,8 +383,8 @@ class Sizing:
         dollars = rented.dollars
         month = None if dollars is None else MONTH_HOURS * dollars
         concurrency = row.concurrency if rate is None else times.concurrency * groups
-        held = self._memory_gib(load, min(concurrency / groups, self.fit))
-        memory = held if rate else row.memory_gib
+        memory_gib = self._memory_gib(load, min(concurrency / groups, self.fit))
+        memory = memory_gib if rate else row.memory_gib
         return self._percentiles(load, times, prompt, is_saturated) | {
             "concurrency": concurrency, "ttft_ms": ttft, "tpot_ms": tpot, "memory_gib": memory,
             "prefill_ms": float(prompt @ each_ms(section.overheads)), "decode_ms": float(step.sum()),
@@ -459,8 +459,8 @@ class Sizing:
                 name = offer.instance_type + f" ({', '.join(facts)})" * bool(facts)
                 name += f", {idle} idle" * bool(idle)
                 name = f"{number} x {name}" if number > 1 else name
-                held = number * parts // nodes, number * offer.devices
-                choices.append((number, Rented(number * offer.price, name, *held)))
+                in_machines = number * parts // nodes, number * offer.devices
+                choices.append((number, Rented(number * offer.price, name, *in_machines)))
         _, found = min(
             choices, key=lambda one: (one[1].dollars, one[0], *one[1][1:]), default=(0, None)
         )

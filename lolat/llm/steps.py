@@ -485,5 +485,5 @@ def deployments_of(
     found = [one for one in found if one.gpus <= (asked.gpus or MOST_GPUS)] or found[:1]
     if asked.tensor_parallel:
         return found
-    held = [d for d in found if requests_that_fit(section, d, 1)]
-    return held or [min(found, key=lambda d: d.weight_bytes)]
+    able = [d for d in found if requests_that_fit(section, d, 1)]
+    return able or [min(found, key=lambda d: d.weight_bytes)]

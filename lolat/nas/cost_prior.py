@@ -176,10 +176,10 @@ def _split(tables: Sequence[CountTable]) -> tuple[dict[tuple[int, ...], np.ndarr
         into = next((k for k in left if {*table.positions} <= {*k}), table.positions)
         left[into] = left.get(into, 0.0) + along(into, table.positions, work(table))
     split = {}
-    while ways := [(len({*k} & {*other}), k, other) for k in left for other in left if other != k]:
+    while pairs := [(len({*k} & {*other}), k, other) for k in left for other in left if other != k]:
         # First those whose shared positions one other table has: there the sums stay exact.
         others = {k: {p for other in left if other != k for p in other} for k in left}
-        _, key, to = max(ways, key=lambda way: way[0] - len(others[way[1]] & {*way[1]}))
+        _, key, to = max(pairs, key=lambda pair: pair[0] - len(others[pair[1]] & {*pair[1]}))
         counts = left.pop(key)
         own = tuple(axis for axis, p in enumerate(key) if p not in to)
         floor = counts.min(axis=own)

@@ -189,20 +189,25 @@ def by_formula(
 
 def _nearest(space: Space, formula: Roofline, size: int) -> tuple[LatencyEstimator, str]:
     """The estimator that whole networks confirm best, and its error for them in words."""
-    estimators, errors, _ = _judged(space, formula, size)
+    estimators, errors, _ = _checked(space, formula, size)
     best = min(range(len(estimators)), key=lambda n: float((errors[n] ** 2).mean()))
     off = float(errors[best].max())
     by_parts = f"; summed over parts, {_within(errors[best])}"
     return estimators[best], by_parts * (off >= 1e-9)
 
 
-def _judged(
-    space: Space, formula: Roofline, size: int
-) -> tuple[list[LatencyEstimator], list[np.ndarray], list[Times]]:
-    """Estimators, the relative errors of each for the same whole networks, and the first's tables.
+class Checked(NamedTuple):
+    """Estimators, the relative errors of each for the same whole networks, and the first's tables."""
 
-    The first is the sum of latencies alone. The networks are some at random and the fastest, where a host
-    may decide.
+    estimators: list[LatencyEstimator]
+    errors: list[np.ndarray]
+    tables: list[Times]
+
+
+def _checked(space: Space, formula: Roofline, size: int) -> Checked:
+    """The estimators of a space; the first is the sum of latencies alone.
+
+    They are compared on networks at random and on the fastest, where a host may decide.
     """
     rows, whole_ms, all_times = _by_operation(space, formula, size)
     alone, *of_host = (table_estimator(space.grid, times, formula, size) for times in all_times)
@@ -219,7 +224,7 @@ def _judged(
     ends_ms = [times_ms(formula, g, size, whole=True)[LATENCY] for g in networks]
     rows, whole_ms = np.concatenate([rows, ends]), np.concatenate([whole_ms, ends_ms])
     errors = [np.abs(e.latency(rows) / whole_ms - 1.0) for e in estimators]
-    return estimators, errors, all_times[LATENCY]
+    return Checked(estimators, errors, all_times[LATENCY])
 
 
 def _within(errors: np.ndarray) -> str:
@@ -242,7 +247,7 @@ def latency_tables(
     space, model = space_and_device(space, model)
     formula, size = model.predictor(predictor), as_whole(batch_size)
     if isinstance(formula, Roofline):
-        _, errors, times = _judged(space, formula, size)
+        _, errors, times = _checked(space, formula, size)
         if errors[0].max() > FAR:
             told = f"the sum of the tables is {_within(errors[0])}"
             if errors[-1].max() < errors[0].max():

@@ -137,7 +137,7 @@ class Writer:
     def __init__(self, builder: GraphBuilder) -> None:
         self.builder = builder
         self.constants: set[int] = set()
-        self.held: set[int] = set()  # tensors through which no gradient goes
+        self.detached: set[int] = set()  # tensors through which no gradient goes
         # Results computed of constants, and views of these, ahead of the next operation.
         self.computed, self.viewed = 0, 0
         self.scalars = set[int]()  # constants without axes that are trained
@@ -238,19 +238,19 @@ class Writer:
 
     def reached(self, outputs: Sequence[int]) -> tuple[set[int], set[int]]:
         """The tensors that some outputs need, and the tensors among them that a gradient reaches."""
-        needed, reached = set(outputs), set(outputs) - self.held
+        needed, reached = set(outputs), set(outputs) - self.detached
         for operation in reversed(self.builder.operations):
             if not needed.isdisjoint(operation.outputs):
                 needed.update(operation.inputs)
             if not reached.isdisjoint(operation.outputs):
-                reached |= set(operation.inputs) - self.held
+                reached |= set(operation.inputs) - self.detached
         return needed, reached
 
     def mark_stops(self, still: Iterable[int]) -> None:
         """Mark where no gradient goes through; `still`: constants that are not trained."""
         operations = self.builder.operations
         for i, o in enumerate(operations):
-            if not self.held.isdisjoint(o.outputs):
+            if not self.detached.isdisjoint(o.outputs):
                 operations[i] = o.changed(**{STOPPED: True})
         self.builder.still += still
 

@@ -87,9 +87,9 @@ def code_of(value: Any) -> tuple[str, bool]:
                 waiting += [one.__func__, one.__self__]
                 values = []
             elif isinstance(one, FunctionType) and one.__closure__:
-                held = [cell.cell_contents for cell in one.__closure__]
-                waiting += [*filter(callable, held)]
-                is_all &= all(map(callable, held))
+                cells = [cell.cell_contents for cell in one.__closure__]
+                waiting += [*filter(callable, cells)]
+                is_all &= all(map(callable, cells))
                 modules.add(one.__globals__["__name__"])  # `wraps` gives it another `__module__`
                 values = [one.__qualname__, one.__defaults__, one.__kwdefaults__]
             elif callable(one) and not isinstance(one, type | FunctionType):

@@ -393,10 +393,10 @@ def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
         room, most = cost.available_bytes or 0, cost.largest_batch
         words = f"{byte_size(cost.memory_bytes)} of {byte_size(room)}"
         words += f", batch {most:,} fits" * bool(most) + close_words(cost.memory_bytes, room)
-        ways = tuple(w for w in cost.would_fit if not (several and any(a in w for a in asked)))
-        alike.setdefault((again, ways), []).append(f"{devices} ({words})")
-    for (again, ways), names in alike.items():
-        yield f"DOES NOT FIT{again}: {', '.join(names)}{would_words(ways)}"
+        options = tuple(w for w in cost.would_fit if not (several and any(a in w for a in asked)))
+        alike.setdefault((again, options), []).append(f"{devices} ({words})")
+    for (again, options), names in alike.items():
+        yield f"DOES NOT FIT{again}: {', '.join(names)}{would_words(options)}"
 
 
 def recomputed_words(cost: Cost) -> str:

@@ -86,9 +86,9 @@ def verdict(result: Evaluation) -> str:
             "learned; close other programs and ask again (--wait, in Python wait=True, waits for them)."
         )
     bias, limit = result.summary["bias"] or 0.0, percent(result.limit)
-    ways = "its errors go both ways"
+    bias_words = "its errors go both ways"
     if abs(bias) > 0.7 * result.median_error:
-        ways = f"most come out too {'fast' if bias < 0 else 'slow'}"
+        bias_words = f"most come out too {'fast' if bias < 0 else 'slow'}"
     outside = next((r.network for r in result.networks if r.in_domain is False), "")
     moved = (
         ": close other programs and ask `lolat doctor`, and learn again if it stays so"
@@ -108,7 +108,7 @@ def verdict(result: Evaluation) -> str:
         "programs and learn again",
         "level": f"most of that is the machine's speed now, which is within {limit} of the learned one, as "
         "it usually is",
-        "formula": f"the formula lacks something here: {ways}; {fit}",
+        "formula": f"the formula lacks something here: {bias_words}; {fit}",
     }[result.cause]
     return f"This profile is {result.verdict} here, off by {error} at the median; {cause}."
 

@@ -350,7 +350,7 @@ def fastest_lines(
         return groups_of(p for p in each if p.fits is not False)
 
     groups = grouped(predictions)
-    others = {way: grouped(each) for way, each in (in_modes or {}).items()}
+    others = {option: grouped(each) for option, each in (in_modes or {}).items()}
     networks, sizes = ({key[n] for key in groups} for n in (0, 1))
     found = dict[tuple[str, str, str, str], dict[int, str]]()
     for key, its in groups.items():
@@ -360,16 +360,17 @@ def fastest_lines(
         if (own := fastest(its)) is None:
             found.setdefault(("", of, _undecided(its), ""), {})[key[1]] = ""
             continue
-        ways = [(w, one) for w, of_way in others.items() if (one := fastest(of_way.get(key, [])))]
-        better = in_better_modes(ways, lambda one: one[1].latency_ms, own.latency_ms)
-        for way, first in (("", own), *better):
-            best, each = device_words(first), others[way][key] if way else its
+        each_best = ((name, fastest(groups_in.get(key, []))) for name, groups_in in others.items())
+        modes_best = [(name, one) for name, one in each_best if one]
+        better = in_better_modes(modes_best, lambda one: one[1].latency_ms, own.latency_ms)
+        for option, first in (("", own), *better):
+            best, each = device_words(first), others[option][key] if option else its
             alike = apart_words(best, {device_words(p): rated(p) for p in each}, "; ")
-            found.setdefault((way, of, best, alike), {})[key[1]] = milliseconds(first.latency_ms)
-    for (way, of, best, alike), ms in found.items():
+            found.setdefault((option, of, best, alike), {})[key[1]] = milliseconds(first.latency_ms)
+    for (option, of, best, alike), ms in found.items():
         at = f" at batch {', '.join(map(str, ms))}" * (len(sizes) > 1)
-        option = way and f" with {way}"
-        yield f"Fastest{option}{at}{of}: {', '.join(filter(None, [best, *ms.values()]))}{alike}"
+        with_option = option and f" with {option}"
+        yield f"Fastest{with_option}{at}{of}: {', '.join(filter(None, [best, *ms.values()]))}{alike}"
 
 
 def _undecided(predictions: Sequence[Prediction]) -> str:
@@ -404,9 +405,9 @@ def cheapest_lines(
     at = "" if len(sizes) == 1 else " at batch {}"
     found = dict[tuple[str, str, str, str], dict[int | None, str]]()
     for network, size in product(networks, sizes if by_size else [None]):
-        ways = [
+        priced = [
             (
-                way,
+                option,
                 {
                     device_words(p) + at.format(p.batch_size) * (size is None): p
                     for p in each
@@ -415,27 +416,27 @@ def cheapest_lines(
                     and (not limits or limits.kept(p) in ("yes", "likely"))
                 },
             )
-            for way, each in ({"": predictions} | dict(in_modes or {})).items()
+            for option, each in ({"": predictions} | dict(in_modes or {})).items()
         ]
-        better = in_better_modes(ways[1:], _least_dollars, _least_dollars(ways[0]))
-        for way, each in (ways[0], *better):
+        better = in_better_modes(priced[1:], _least_dollars, _least_dollars(priced[0]))
+        for option, each in (priced[0], *better):
             if each:
                 best, price, alike = _cheapest_words(each)
                 of = f" for {network}" if len(networks) > 1 else ""
-                found.setdefault((way, of, best, alike), {})[size] = price
-    for (way, of, best, alike), prices in found.items():
+                found.setdefault((option, of, best, alike), {})[size] = price
+    for (option, of, best, alike), prices in found.items():
         among = at.format(", ".join(map(str, prices))) * by_size
         within = f" {limits.words}" if limits else among
         different = {*prices.values()}
         busy = ", if always busy" * (limits.min_samples_per_s is not None)
         each_price = ", ".join(different if len(different) == 1 else prices.values())
-        option = way and f" with {way}"
-        yield f"Cheapest{option}{within}{of}: {best}, {each_price} a million samples{busy}{alike}"
+        with_option = option and f" with {option}"
+        yield f"Cheapest{with_option}{within}{of}: {best}, {each_price} a million samples{busy}{alike}"
 
 
-def _least_dollars(way: tuple[str, Mapping[str, Prediction]]) -> float:
+def _least_dollars(of_option: tuple[str, Mapping[str, Prediction]]) -> float:
     """The lowest price of a million samples in a mode; infinite without one."""
-    return min((p.dollars_per_million or 0.0 for p in way[1].values()), default=inf)
+    return min((p.dollars_per_million or 0.0 for p in of_option[1].values()), default=inf)
 
 
 def _cheapest_words(priced: Mapping[str, Prediction]) -> tuple[str, str, str]:

@@ -249,11 +249,11 @@ def time_columns(
     head: str,
     time: Callable[[Any], float | None],
     rows: Iterable[Any],
-    sure: str = "",
+    interval: str = "",
     ends: Callable[[Any], Sequence[float] | None] = lambda row: None,
     **about: Any,
 ) -> Iterator[Column]:
-    """A column of times of rows, in ms, and one headed `sure` of the ends of their intervals.
+    """A column of times of rows, in ms, and one headed `interval` of the ends of their intervals.
 
     An interval has the unit of its time, and all times are in that of the longest, unless the shortest
     would lose digits. `about`: other fields of the second column.
@@ -266,7 +266,7 @@ def time_columns(
         return None if its is None or ms is None else (its[0], its[1], ms)
 
     yield Column(head, time, lambda ms: milliseconds(ms, longest))
-    yield Column(sure, both, lambda its: between(its[0], its[1], its[2], longest), **about)
+    yield Column(interval, both, lambda its: between(its[0], its[1], its[2], longest), **about)
 
 
 def interval_head(coverage: float | None) -> str:

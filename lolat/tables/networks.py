@@ -147,14 +147,14 @@ class NetworkTable:
 
     def say_assumed(self, warn: Warn) -> None:
         """Warn of columns that are not read, and of an assumed execution mode or batch size."""
-        if len(_ways(self.columns)) > 1:
-            for way in {*PREFIXES.values()} - {PREFIXES[row.mode.training] for row in self.rows}:
+        if len(_timed_passes(self.columns)) > 1:
+            for prefix in {*PREFIXES.values()} - {PREFIXES[row.mode.training] for row in self.rows}:
                 warn(
-                    f"{self.path} has times of inference and of training: the columns {way}... are left "
+                    f"{self.path} has times of inference and of training: the columns {prefix}... are left "
                     "out; a column pass says which are read"
                 )
                 for row in self.rows[:1]:  # said once
-                    row.row.table.mark_read(*(c for c in self.columns if c.startswith(way)))
+                    row.row.table.mark_read(*(c for c in self.columns if c.startswith(prefix)))
         say_unread((row.row for row in self.rows[:1]), warn)
         if self.rows and self.assumed is not None and not {*MODE_COLUMNS} & {*self.columns}:
             warn(
@@ -206,9 +206,9 @@ def read_networks(
             raise InputError(f"{path} has no column of {what} (it has {has}); {EXPECTED_NETWORKS}")
     usual = mode_of_name(Path(path).name, mode)
     table.assumed = usual if mode is None and usual == Mode() else None
-    ways = _ways(rows.names)
-    if ways:
-        usual = replace(usual, training=training if len(ways) > 1 else ways[0])
+    passes = _timed_passes(rows.names)
+    if passes:
+        usual = replace(usual, training=training if len(passes) > 1 else passes[0])
     wanted = {*map(device_key, devices)}
     for row in rows:
         if wanted and "device" in row and device_key(row["device"]) not in wanted:
@@ -241,10 +241,14 @@ def _is_split(row: Row) -> bool:
     return (text := row.get("parallel", "")) not in SINGLE and not text.isdigit()
 
 
-def _ways(columns: Collection[str]) -> list[bool]:
+def _timed_passes(columns: Collection[str]) -> list[bool]:
     """Return the passes whose times a table of timm has: False for inference, True for training."""
     timed = [name for name in columns if name in (*TIME_COLUMNS, *RATE_COLUMNS)]
-    return [way for way, begin in PREFIXES.items() if any(n.startswith(begin) for n in timed)]
+    return [
+        is_training
+        for is_training, begin in PREFIXES.items()
+        if any(n.startswith(begin) for n in timed)
+    ]
 
 
 def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:

@@ -76,10 +76,10 @@ def other_modes(cost: Cost) -> Iterator[Cost | None]:
     asked = cost.again.asked
     more: dict[str, Any] = {"channels_last": True} if asked.precision else {"precision": BEST}
     more = more if cost.sequence_length is None else {}
-    ways = [more | ({"launch": GRAPH} if cost.host_bound else {})]
+    changes = [more | ({"launch": GRAPH} if cost.host_bound else {})]
     if cost.missed and not asked.launch:
-        ways += [more | {"launch": launch} for launch in (COMPILED, GRAPH)]
-    yield from (cost.again.ask(**way) for way in ways if way)
+        changes += [more | {"launch": launch} for launch in (COMPILED, GRAPH)]
+    yield from (cost.again.ask(**change) for change in changes if change)
 
 
 def faster(cost: Cost) -> Alternative | None:

@@ -185,8 +185,8 @@ def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
 
     InputError for a number of devices that cannot share the global batch equally.
     """
-    ways = [replace(asked, checkpointing=way) for way in several(asked.checkpointing)]
-    whole, each = asked.global_batch_size, [one for way in ways for one in each_batch(way)]
+    questions = [replace(asked, checkpointing=mode) for mode in several(asked.checkpointing)]
+    whole, each = asked.global_batch_size, [one for mode in questions for one in each_batch(mode)]
     if whole is None:
         return each
     numbers = [as_whole(k, "replicas") for k in several(asked.replicas)]
@@ -362,9 +362,9 @@ def with_modes(costs: Costs) -> Costs:
         if one := clearly_least(bests, aim.value, aim.value(least)):
             in_launch[aim.field] = one
     other = {"channels_last": True} if costs.precision else {"precision": BEST}
-    ways = [all_asked(**other)] * bool(costs.missed and costs.precision != BEST)
-    ways += launched.values()
-    keeping = (found for found in ways if found and not found.missed)
+    others = [all_asked(**other)] * bool(costs.missed and costs.precision != BEST)
+    others += launched.values()
+    keeping = (found for found in others if found and not found.missed)
     kept = (one for found in keeping if (one := found.cheapest or found.fastest))
     offer = next(kept, None) if costs.missed else None
     return replace(costs, in_launch=in_launch, launched=launched, offer=offer)
@@ -377,16 +377,16 @@ def _fastest(model: Device, trained: Trained, most: int, asked: TrainingQuestion
     """
     costs, errors = list[Cost](), list[LolatError]()
     is_best = asked.precision in (None, BEST)
-    ways = [replace(asked, precision=None if is_best else asked.precision)]
+    questions = [replace(asked, precision=None if is_best else asked.precision)]
     if is_best and isinstance(trained, Graph):
         is_half = model.file.has_latencies and model.file.mode.dtype in (FLOAT16, BFLOAT16)
         precisions = (PRECISION_OF[AMP],) if is_half else (None, *TRIED)
-        ways = [replace(asked, precision=precision) for precision in precisions]
+        questions = [replace(asked, precision=precision) for precision in precisions]
         if not asked.channels_last:
-            ways.append(replace(ways[-1], channels_last=True))
-    for way in ways:
+            questions.append(replace(questions[-1], channels_last=True))
+    for question in questions:
         try:
-            costs.append(_on_cards(way.device(model), trained, asked, most))
+            costs.append(_on_cards(question.device(model), trained, asked, most))
         except LolatError as error:
             errors.append(error)
     if not costs:

@@ -234,16 +234,16 @@ def no_room(cost: Cost) -> str:
     return f"{words}{close_words(needed, room)}{would_words(cost.would_fit)}"
 
 
-MOST_WAYS = 3  # shown to people
+MOST_OPTIONS = 3  # shown to people
 PURE = "--precision bf16"
 
 
-def would_words(ways: Sequence[str]) -> str:
+def would_words(options: Sequence[str]) -> str:
     """Return a clause on the first few options with which an iteration fits; "" without any."""
-    more = ", among others" * (len(ways) > MOST_WAYS)
+    more = ", among others" * (len(options) > MOST_OPTIONS)
     said = {PURE: f"{PURE} (weights and states in 2 bytes too, which changes training)"}
-    words = ", or ".join(said.get(way, way) for way in ways[:MOST_WAYS])
-    return f"; it fits with {words}{more}" if ways else ""
+    words = ", or ".join(said.get(option, option) for option in options[:MOST_OPTIONS])
+    return f"; it fits with {words}{more}" if options else ""
 
 
 # ---- The answer.
@@ -402,8 +402,8 @@ def _no_room_on(plan: Plan, option: TrainingPrediction) -> str:
     batch = plan.largest([devices], room)
     words = f"{byte_size(needed)} of {byte_size(room)}{close_words(needed, room)}"
     words += f"; batch {batch:,} fits" * bool(batch)
-    ways = [*plan.would_fit([devices])][:MOST_WAYS] or ["more devices"]
-    return f"{plural(devices, 'device')}: does not fit: {words}{would_words(ways)}"
+    options = [*plan.would_fit([devices])][:MOST_OPTIONS] or ["more devices"]
+    return f"{plural(devices, 'device')}: does not fit: {words}{would_words(options)}"
 
 
 # ---- Prices.

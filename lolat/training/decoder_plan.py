@@ -376,7 +376,7 @@ class DecoderPlan:
         adapters, selective, full = (
             {"tune": "lora:16"}, {"checkpointing": "selective"}, {"checkpointing": "full"}
         )  # fmt: skip
-        ways: list[tuple[dict[str, str], DecoderPlan, list[int]]] = [
+        changed: list[tuple[dict[str, str], DecoderPlan, list[int]]] = [
             (selective, replace(self, checkpointing="selective"), []),
             (full, checkpointed, []),
             ({"optimizer": SMALL}, replace(self, run=replace(self.run, optimizer=SMALL)), []),
@@ -390,9 +390,9 @@ class DecoderPlan:
         several = replace(self, run=self.run.accumulated())
         if most := several.largest([devices], self.available):
             yield self.run.split(most)
-        named = list[DecoderPlan]()  # an option that was asked for makes two ways one
+        named = list[DecoderPlan]()  # an option that was asked for makes two of them one
         enough = list[dict[str, str]]()
-        for options, plan, others in ways:
+        for options, plan, others in changed:
             # More than fits already: full checkpointing is slower than selective.
             slower = (options, options | selective if "checkpointing" in options else options)
             is_more = any(fewer.items() <= one.items() for fewer in enough for one in slower)

@@ -141,10 +141,10 @@ def saved_tensors(graph: Graph, in_half: bool) -> tuple[Kept, dict[int, int], di
             continue
         number = o.attributes.get(CHECKPOINT)
         writer.update(dict.fromkeys(o.outputs, number))
-        held = kept if number is None else inside.setdefault(number, Kept())
+        of_section = kept if number is None else inside.setdefault(number, Kept())
         # A dropout keeps its mask alone, which is no tensor of the graph (`saved_parts`).
         for t in part.saved(graph, i) if not drops(graph, o) else ():
-            held.setdefault(viewed.get(t, t), []).append((i, t))
+            of_section.setdefault(viewed.get(t, t), []).append((i, t))
         if number is None:
             continue
         first.setdefault(number, i)
@@ -159,14 +159,14 @@ def saved_tensors(graph: Graph, in_half: bool) -> tuple[Kept, dict[int, int], di
 
 
 def saved_parts(
-    graph: Graph, batch_size: int, mode: Mode = DEFAULT_MODE, held: Sequence[int] = ()
+    graph: Graph, batch_size: int, mode: Mode = DEFAULT_MODE, of_caller: Sequence[int] = ()
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(operations,) bytes that are kept until the backward pass of each, and that its part adds again.
+    """(operations,) bytes kept until the backward pass of each, and bytes that its part adds again.
 
-    They are those of `saved_tensors`, each freed behind the first operation that keeps it, tensors `held`
-    to the end, kernels that each call computes, the vectors of each step of a recurrent layer, the
-    positions of maxima, and the masks of dropouts, a byte an element. Autocast keeps its copy in place of
-    the tensor, and a convolution that of its padding; a reflected one keeps the tensor besides.
+    Kept are the tensors of `saved_tensors`, each until the first operation that keeps it, and the tensors
+    `of_caller` to the end. So are kernels that each call computes, the vectors of each step of a recurrent
+    layer, the positions of maxima, and the masks of dropouts, a byte an element. Autocast keeps its copy in
+    place of the tensor, a convolution its padded copy; a reflected padding keeps the tensor besides.
     """
     sizes, (kept, again) = element_bytes(graph, mode), np.zeros((2, len(graph.operations)))
     lowered = lowered_eagerly(graph, mode.dtype)
@@ -191,7 +191,7 @@ def saved_parts(
     tensors, stored, inside = saved_tensors(graph, mode.half)
     whole, copies = split(tensors)
     whole |= {t: min(i, whole.get(t, i)) for t, i in stored.items()}
-    whole |= dict.fromkeys(held if graph.operations else (), 0)
+    whole |= dict.fromkeys(of_caller if graph.operations else (), 0)
     for i, needed in [*((i, size(t)) for t, i in whole.items()), *copies]:
         kept[i] += needed
     parts = {}
@@ -374,7 +374,7 @@ def memory_at_peak(
         if is_divided:  # FSDP's SHARD_GRAD_OP keeps its shard beside the weights that it gathers
             weights = recipe.weight * numbers.trained + recipe.frozen * numbers.frozen
             parts[WEIGHTS] += weights / shards.gradients
-    held = sum(graph.tensors[t].elements(batch_size) * of_element[t] for t in graph.inputs)
-    updated = {ACTIVATIONS: held} | _at_update(graph, recipe, several, shards)
+    inputs_bytes = sum(graph.tensors[t].elements(batch_size) * of_element[t] for t in graph.inputs)
+    updated = {ACTIVATIONS: inputs_bytes} | _at_update(graph, recipe, several, shards)
     parts, moment = max((parts, moment), (updated, AT_UPDATE), key=lambda one: sum(one[0].values()))
     return PeakMemory(moment, {name: int(size) for name, size in parts.items() if size >= 1})

@@ -81,7 +81,7 @@ class TrainingPrediction:
         number = self.rented.instances if self.rented and self.rented.instance_type else 1
         return None if number == 1 and self.link in (CLUSTER, UNKNOWN_NETWORK) else number
 
-    def judged(self, sure: bool = False) -> tuple[float, float | None]:
+    def amounts(self, sure: bool = False) -> tuple[float, float | None]:
         """The seconds and the US$ of the data by which limits are kept: as predicted, or if `sure` the
         upper ends of their intervals, infinite without one.
         """
@@ -93,7 +93,7 @@ class TrainingPrediction:
 
     def keeps(self, limits: TrainingLimits) -> bool:
         """Return True if the option is within the limits."""
-        return limits.keeps(*self.judged(limits.sure))
+        return limits.keeps(*self.amounts(limits.sure))
 
     def bought(self, limits: TrainingLimits, rented: Rented | None = None) -> TrainingPrediction:
         """Add the rented instances and their price by the second; without data, what the limits allow."""
@@ -146,7 +146,7 @@ def check_limits(answer: Limited, offered: str = "") -> None:
     if not answer.missed:
         return
     given = " and ".join(arg(name) for name, value in asdict(limits).items() if value)
-    ends, up_to = [o.judged(limits.sure) for o in timed], "up to " * limits.sure
+    ends, up_to = [o.amounts(limits.sure) for o in timed], "up to " * limits.sure
     fastest = min(seconds for seconds, _ in ends)
     cheapest = min((usd for _, usd in ends if usd is not None), default=None)
     helps = "expected more devices (--replicas), or a higher limit"

@@ -79,8 +79,8 @@ class TrainingQuestion(RunAs):
         check_price(self.price_per_hour, self.prices)
         numbers = ("memory_gib", "max_hours", "max_dollars", "link_gbps", "coverage")
         check_given(**{name: getattr(self, name) for name in numbers})
-        ways = filter(None, several(self.checkpointing))
-        words = tuple(dict.fromkeys(map(PARAMETERS["checkpointing"].choice, ways)))
+        chosen = filter(None, several(self.checkpointing))
+        words = tuple(dict.fromkeys(map(PARAMETERS["checkpointing"].choice, chosen)))
         object.__setattr__(self, "checkpointing", words if words[1:] else "".join(words) or None)
 
     def _check_sure(self) -> None:

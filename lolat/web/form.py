@@ -477,9 +477,9 @@ class Form:
 
         It also has the fields that hold their defaults, so that it keeps its meaning when these change.
         """
-        held = {name: text for name in self.fields if (text := self.text(name))}
+        given = {name: text for name in self.fields if (text := self.text(name))}
         more = self.refused or [""] * (not self.ticked)
-        return self._address(self.view, more, {**held, **changes})
+        return self._address(self.view, more, {**given, **changes})
 
     def tabs(self) -> dict[str, tuple[str, str]]:
         """View -> its tab's title and address, which keeps the devices and the texts of every tab."""

@@ -260,7 +260,7 @@ def test_a_recurrent_layer_multiplies_at_every_step() -> None:
     work = work_of(one("lstm", [(1, 7, 5)], [(1, 7, 6)], **about), 2)
     assert named(work) == [(c.DENSE, 4 * (2 * 7 * 11 + 24 * 12))]
     assert float(work.macs[0]) == 2 * 7 * 24 * 11
-    assert [*work.turns] == [7]
+    assert [*work.sequential] == [7]
 
 
 @pytest.mark.parametrize("mode", [Mode(), AMP, COMPILED])

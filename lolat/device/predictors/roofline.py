@@ -176,7 +176,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         """((steps,) ms of each in a network, (features, steps) shares of it); views take no time."""
         faster = self.faster(work, self.mode.dtype, self.tf32)
         with np.errstate(all="ignore"):
-            start = np.maximum(self.step_ms, RECURRENT_MS * work.turns)
+            start = np.maximum(self.step_ms, RECURRENT_MS * work.sequential)
             ms, shares = longest(self.sharpness, *self._parts(work, faster), start)
             ms = ms * self.factors(work) * self.slower(work)
             if self.sustained is not None:
@@ -417,11 +417,13 @@ def volumes(work: Workload, multiprocessors: float, mode: Mode, tile: float = TI
     """
     if tile == 1.0:
         return work.macs
-    turns = np.maximum(work.turns, 1.0)  # a recurrent layer's products wait for each other
-    tiles = work.number / turns * np.ceil(work.rows / tile) * np.ceil(work.columns / tile)
+    sequential = np.maximum(
+        work.sequential, 1.0
+    )  # a recurrent layer's products wait for each other
+    tiles = work.number / sequential * np.ceil(work.rows / tile) * np.ceil(work.columns / tile)
     idle = np.floor(multiprocessors / np.maximum(tiles, 1.0))
     parts = np.maximum(np.minimum(idle, np.floor(work.depth / SPLIT_DEPTH)), 1.0)
-    waves = turns * np.ceil(tiles * parts / multiprocessors)
+    waves = sequential * np.ceil(tiles * parts / multiprocessors)
     deep = DEEP if mode.half else 1
     depth = deep * np.ceil(work.depth / parts / deep)
     return np.where(work.is_of(*TILED), waves * multiprocessors * tile**2 * depth, work.macs)

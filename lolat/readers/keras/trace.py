@@ -85,7 +85,7 @@ class KerasReader:
                     self.writer.tie(start, self.weight(node))
                     self.mark(node, start)
             if type(layer).__name__ == "StopGradient":
-                self.writer.held.update(written)
+                self.writer.detached.update(written)
             self.known.update((id(t), i) for t, i in zip(node.output_tensors, written, strict=True))
         return [self.known[id(t)] for t in outputs]
 

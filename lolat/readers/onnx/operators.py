@@ -308,8 +308,10 @@ def _recurrent(r: OnnxReader, node: Any) -> list[int]:
         return r.write(node, kind, inputs, shapes, **parameters)
     axes = [1 + batch_first if out is node.outputs[0] else int(batch_first) for out in outputs]
     halves = [(*s[:axis], 1, *s[axis + 1 :]) for s, axis in zip(shapes, axes, strict=True)]
-    ways = [r.write(node, kind, inputs, halves, w, **parameters) for w in ("forward", "backward")]
-    each = zip(shapes, *ways, strict=True)
+    directions = [
+        r.write(node, kind, inputs, halves, w, **parameters) for w in ("forward", "backward")
+    ]
+    each = zip(shapes, *directions, strict=True)
     return [r.write(node, "concatenate", both, [whole], "merge")[0] for whole, *both in each]
 
 

@@ -124,11 +124,13 @@ def evaluated(model: Any) -> Iterator[list[str]]:
     try:
         yield stored
     finally:
-        for holder, held in before:
-            if _ids(holder) != _ids(held):
+        for holder, earlier in before:
+            if _ids(holder) != _ids(earlier):
                 stored.append("values")
                 holder.clear()
-                holder.extend(held) if isinstance(holder, (list, deque)) else holder.update(held)
+                holder.extend(earlier) if isinstance(holder, (list, deque)) else holder.update(
+                    earlier
+                )
         for here, were in names:
             if changed := {k for k, v in here.items() if were.get(k, here) is not v}:
                 stored.append("global values")

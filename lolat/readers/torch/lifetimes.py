@@ -85,9 +85,9 @@ def leaves_of(result: Any) -> Iterator[Any]:
 def held_by(values: Any, depth: int = 4) -> Iterator[Any]:
     """The tensors in objects that a network returns, such as a cache of keys and values."""
     for value in values:
-        held = value
+        parts = value
         if hasattr(value, "__dict__") and not isinstance(value, (torch.Tensor, type)):
-            held = list(vars(value).values())
-            yield from (v for v in held if isinstance(v, torch.Tensor))
-        if depth and isinstance(held, (list, tuple)):
-            yield from held_by(held, depth - 1)
+            parts = list(vars(value).values())
+            yield from (v for v in parts if isinstance(v, torch.Tensor))
+        if depth and isinstance(parts, (list, tuple)):
+            yield from held_by(parts, depth - 1)

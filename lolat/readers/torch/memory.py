@@ -25,16 +25,16 @@ def tensors_of(model: Any) -> list[Any]:
     return list({id(t): t for t in (*model.parameters(), *model.buffers(), *plain)}.values())
 
 
-def with_buffers(model: Any, held: Sequence[Any], graph: Graph) -> Graph:
+def with_buffers(model: Any, module_tensors: Sequence[Any], graph: Graph) -> Graph:
     """Return the graph with `extra_bytes`: of tables in buffers or attributes, integers, mixed data types.
 
     Weights that a known library quantizes have their bytes in the graph. In half precision a tensor of
-    fewer bytes, such as one in float8, stays as it is. `held`: the module's tensors before its call
-    (`tensors_of`), which may keep activations.
+    fewer bytes, such as one in float8, stays as it is. `module_tensors`: the module's
+    tensors before its call (`tensors_of`), which may keep activations.
     """
     if any("bits" in o.attributes for o in graph.operations):
         return graph
-    sizes = [(t.numel(), t.element_size(), t.is_floating_point()) for t in held]
+    sizes = [(t.numel(), t.element_size(), t.is_floating_point()) for t in module_tensors]
     own = sum(number * size for number, size, _ in sizes)
     half = sum(
         number * (min(size, HALF_BYTES) if is_float else size) for number, size, is_float in sizes

@@ -203,10 +203,10 @@ def _recurrent(o: AtenOperation) -> list[int]:
     """
     params, kind, writer = o.get("params"), _RECURRENT[o.op], o.writer
     biased, layers = bool(o.get("has_biases")), int(o.get("num_layers", 0))
-    ways = 2 if o.get("bidirectional") else 1
+    directions = 2 if o.get("bidirectional") else 1
     if "batch_first" not in o.arguments:
         return writer.unknown(o.call(f"aten.{o.op}", o.operands, o.shapes))  # packed
-    each = len(params) // (layers * ways)
+    each = len(params) // (layers * directions)
     projects = each > (4 if biased else 2)
     x, weights = o.operands[0], iter(params[::each])
     states = map(o.tensor, tree_leaves(o.get("hx")))
@@ -216,10 +216,10 @@ def _recurrent(o: AtenOperation) -> list[int]:
     ends: list[list[int]] = [[] for _ in o.shapes[1:]]
     for layer in range(layers):
         outputs = []
-        for way in range(ways):
+        for direction in range(directions):
             rows, features = next(weights).shape
             units = rows // GATES[kind]
-            part = f"l{layer}{'_reverse' * way}" if layers * ways > 1 else ""
+            part = f"l{layer}{'_reverse' * direction}" if layers * directions > 1 else ""
             state = o.shapes[1][-1]
             single = [(*writer.shape(x)[:-1], state), *(s[1:] for s in o.shapes[1:])]
             call = o.call(
@@ -231,10 +231,10 @@ def _recurrent(o: AtenOperation) -> list[int]:
             for end, tensor in zip(ends, last, strict=True):
                 end.append(tensor)
         x = outputs[0]
-        if ways > 1:
+        if directions > 1:
             merged = (*writer.shape(x)[:-1], sum(writer.shape(i)[-1] for i in outputs))
             x = writer.write(o.call("concatenate", outputs, [merged]))[0]
-    kind = "reshape" if layers * ways == 1 else "stack"
+    kind = "reshape" if layers * directions == 1 else "stack"
     shapes = ([shape] for shape in o.shapes[1:])
     return [x, *(writer.write(o.call(kind, s, to))[0] for s, to in zip(ends, shapes, strict=True))]
 

@@ -129,9 +129,9 @@ class Parameters:
             self._fixed.append(written)
         new = every[start:]
         if any(map(learns, new)):
-            held, taken = self.writer.constants.intersection(sources), self.trained.taken
-            held.difference_update(*(o.inputs for o in new))
-            taken.update(dict.fromkeys(self.trained.parts(held), 0))
+            constants, taken = self.writer.constants.intersection(sources), self.trained.taken
+            constants.difference_update(*(o.inputs for o in new))
+            taken.update(dict.fromkeys(self.trained.parts(constants), 0))
             taken.update({key[-1]: key[0] for key, is_learned in owned if is_learned})
         self._mark(start, owned, is_fixed, weights)
         self._mark_autocast(start, named)
@@ -208,7 +208,7 @@ class Parameters:
         known, found = self.tensors.known, []
         for value in pytree.tree_leaves(dict(named)):
             *seen, root = self.tensors.viewed(value)
-            is_learned = self.writer.held.isdisjoint(known[t] for t in seen)
+            is_learned = self.writer.detached.isdisjoint(known[t] for t in seen)
             is_buffer = (
                 isinstance(value, torch.Tensor)
                 and known[value] in buffers

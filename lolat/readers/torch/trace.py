@@ -69,7 +69,7 @@ class Tracer(TorchDispatchMode):
         self.tensors = Tensors(self.writer)
         self.parameters = Parameters(running.modules, self.tensors, running)
         self.misread: list[str] = []
-        self.held: list[Any] = []
+        self.module_tensors: list[Any] = []
         self.upcasts = self.filled = 0
         self.formats: set[Any] = set()
         self.convolved = Counter[bool]()
@@ -205,7 +205,7 @@ class Tracer(TorchDispatchMode):
             written.append(self.writer.constant(shape, dtype_name(tensor), batched))
             self.parameters.compute(written[-1], op, sources, is_view)
         if self.running.stops(op):
-            self.writer.held.update(index for index in written if index >= before)
+            self.writer.detached.update(index for index in written if index >= before)
         for tensor, index in zip(results, written, strict=True):
             self.tensors.learn(tensor, index)
 
@@ -294,7 +294,7 @@ def traced(model: Any, name: str, call: ExampleCall, axis: int) -> tuple[Graph, 
     builder.autocast &= any(p.dtype == torch.float32 for p in model.parameters())
     own = {id(p): p.numel() for p in model.parameters()}  # and buffers that are weights
     graph = completed(builder, outputs, sum((parameters.every.taken | own).values()))
-    return with_buffers(model, tracer.held, graph), next(iter(tracer.misread), "")
+    return with_buffers(model, tracer.module_tensors, graph), next(iter(tracer.misread), "")
 
 
 def read_with_several(
@@ -389,7 +389,7 @@ def _called(
         for _ in range(calls - 1):
             with WithoutValues(tracer.fake):
                 model(*args, **kwargs)
-        tracer.held = tensors_of(model)
+        tracer.module_tensors = tensors_of(model)
         transfers.copied.clear()
         with following_modules(tracer), tracer:
             result = model(*args, **kwargs)
@@ -397,7 +397,7 @@ def _called(
         leaves = [*leaves_of(result)]
         outputs = [i for t in leaves if (i := tracer.index(t)) is not None]
         # A window of keys keeps all of them.
-        held = (tracer.tensors.viewed(t)[-1] for t in held_by(leaves))
-        builder.kept += [i for t in held if (i := tracer.tensors.known.get(t)) is not None]
+        leaf_tensors = (tracer.tensors.viewed(t)[-1] for t in held_by(leaves))
+        builder.kept += [i for t in leaf_tensors if (i := tracer.tensors.known.get(t)) is not None]
     builder.warnings += transfers.remarks()
     return tracer, outputs, bool(stored)
