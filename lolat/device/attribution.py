@@ -76,7 +76,7 @@ class Attribution:
 
     @property
     def name(self) -> str:
-        """The name of the network or operation; of a block also the kinds of operations in it."""
+        """The name of the network or operation; a block's also lists its kinds of operations."""
         return str(self.named)
 
     @property
@@ -171,7 +171,7 @@ class Explanation(Result):
 
 @dataclass(frozen=True, repr=False)
 class Explanations(Several):
-    """Explanations at several batch sizes: a sequence of them."""
+    """Explanations at several batch sizes, as a sequence."""
 
     answers: tuple[Explanation, ...]
 
@@ -185,7 +185,7 @@ def explain(
 ) -> Explanation:
     """Attribute the time of a network to its blocks and terms, and predict changes that save time.
 
-    `at_size` reads the network at another resolution, None if it has one only. `block`: explain this block
+    `at_size` reads the network at another resolution; None if it has only one. `block`: explain this block
     alone, operation by operation; see `find_block`. InputError as `Model.predict`, and for an unknown
     block.
     """
@@ -289,7 +289,7 @@ def _worthwhile(
 
 
 def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:
-    """The network as it is, run in another way that the device knows."""
+    """The unchanged network in other execution modes of the device."""
     if now.host_bound and now.launch != GRAPH:
         words = (
             "torch.compile with CUDA graphs, which starts its operations at once (--launch graph)"
@@ -391,7 +391,9 @@ def _changes_of_operations(graph: Graph, positions: Sequence[int]) -> Iterator[C
 
 
 def _changes_of_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
-    """No block, other operations in it, half of the channels inside, if possible."""
+    """The network without the block, with other operations in it, or with half of its inner channels, if
+    possible.
+    """
     if changed := edits.bypassed(graph, positions):
         words = "drop this block (input and output shapes match)"
         yield ("drop", words, changed)

@@ -9,18 +9,18 @@ from lolat.units import digits
 
 MOST_BOTTLENECKS = 3
 SLOW = 1.25
-"""A block with as many times its share of the MACs in the time is slow."""
+"""A block is slow if its share of the time is this many times its share of the MACs."""
 WHOLE = 0.9
-"""Blocks with a larger share of the time are the network, and no part of it."""
+"""Blocks with a larger share of the time are nearly the whole network."""
 
 
 def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
     """The blocks that stand out: three, and others that take as long as one of them, the longest first.
 
     A block stands out if it takes twice as long as the median of the others. A slow block stands out at 1.5
-    times: it takes a quarter more of the time than of the MACs, and not for launch overhead, which has
-    nothing to do with MACs. If these blocks are nearly the network (WHOLE), by MACs too, the slow ones are
-    returned. There are none if the host takes longer than the device.
+    times: its share of the time is a quarter above its share of the MACs, launch overhead left out. If
+    these blocks are nearly the whole network (WHOLE), by MACs too, only the slow ones are returned. There
+    are none if the host takes longer than the device.
     """
     if prediction.host_bound:
         return []

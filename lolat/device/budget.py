@@ -31,7 +31,7 @@ from lolat.units import byte_size, milliseconds, shapes_text
 LARGEST_TRIED_BATCH = 65536
 MOST_WIDTH = 8
 MOST_SIDE = 2048
-WIDTH_STEPS = 100  # steps from 0 to the own width: channels are rounded more coarsely
+WIDTH_STEPS = 100  # steps from 0 to the network's own width; channels are rounded more coarsely
 
 
 def varied_words(vary: str, value: float) -> str:
@@ -93,8 +93,7 @@ class BudgetAnswer(Result):
 
     @property
     def verdict(self) -> str:
-        """A word on the value: it stays within the time, or is predicted to, if its interval reaches
-        beyond."""
+        """Words on the value: it stays within the time; or is predicted to, if its interval ends beyond."""
         stays = "stays" if self.sure else "is predicted"
         return f"{self.largest} {stays} within {self.budget_ms:g} ms"
 
@@ -113,7 +112,7 @@ class BudgetAnswer(Result):
 
 @dataclass(frozen=True, repr=False)
 class BudgetAnswers(Several):
-    """The answers at several batch sizes: a sequence of them."""
+    """The answers at several batch sizes, as a sequence."""
 
     answers: tuple[BudgetAnswer, ...]
 
@@ -180,7 +179,7 @@ def largest_within(
 ) -> BudgetAnswer:
     """The largest answer of `budget` among the precisions of a device; of equal ones the fastest.
 
-    AnswerIsNo of the precision that takes the least time, if none has an answer.
+    If no precision has an answer, raise the AnswerIsNo of the fastest one.
     """
 
     def ask(device: Device) -> BudgetAnswer | AnswerIsNo:

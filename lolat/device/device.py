@@ -28,8 +28,8 @@ _NUMBERS = frozenset([int, float])
 class Device(Result):
     """A device profile: predicts the latency of networks that were read.
 
-    `label`: the path or name that it was loaded by, as a command takes it; `profile`: that of the profile
-    which answers; `source`: its file.
+    `label`: the path or name that it was loaded by, as a command takes it; `profile`: path or name of the
+    profile that answers; `source`: its file.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Device(Result):
 
     @property
     def row_name(self) -> str:
-        """Its name beside others: its `label`; of several precisions with the precision, as `row` says."""
+        """Its name beside others: its `label`, with its precision if several are compared."""
         return self.row or self.label
 
     def words(self) -> str:
@@ -135,8 +135,8 @@ class Device(Result):
         data sheet, with a wider interval. `launch`: eager, compiled or graph. `host_us`: time that the host
         takes to start an operation, µs. `channels_last`: the layout of images in half precision.
 
-        An argument that is None stays as it was: as measured, with the usual host, or as an earlier call
-        has set it. InputError for a mode that the device lacks or that cannot be predicted.
+        None keeps the value that was measured, the usual host, or the value of an earlier call. InputError
+        for a mode that the device lacks or that cannot be predicted.
         """
         asked = RunAs(
             precision=precision, launch=launch, host_us=host_us, channels_last=channels_last
@@ -166,9 +166,9 @@ class Device(Result):
     ) -> Any:
         """Latency in ms from counts: numbers give a float, arrays (broadcast) an array.
 
-        Three counts are answered by the two-regime formula, all six by the default one's form that is
-        fitted on six counts; any other number of counts is an InputError. A number must be finite and not
-        negative; a NaN in an array gives a NaN.
+        The two-regime formula answers three counts, the default formula's fit to six counts all six; any
+        other number is an InputError. A number must be finite and not negative; a NaN in an array gives a
+        NaN.
         """
         key = (traffic is None, weights is None, ops is None, predictor)
         plan = self._plans.get(key)
@@ -177,7 +177,7 @@ class Device(Result):
         formula, positions = plan
         every = (acts, inp, flops, traffic, weights, ops, 0.0)
         values = [every[i] for i in positions]
-        # The common case first, without a loop in Python.
+        # This common case needs no loop in Python.
         if _NUMBERS.issuperset(map(type, values)) and (
             not values or (min(values) >= 0.0 and max(values) < LARGEST_COUNT)
         ):

@@ -35,18 +35,19 @@ MACS = tuple(name for name in COLUMNS if name.endswith("_macs"))
 NETWORK = "this network"
 """The subject of a remark."""
 Place = Literal["inside", "outside", "unknown", "host-bound"]
-"""A place to the measured range; a GPU that waits for its host is host-bound, and inside is not said."""
+"""The place of a network relative to the measured range; host-bound, of a GPU that waits for its host,
+replaces inside."""
 _LESS = " is smaller than nearly all timed ones, so the interval is wider"
 _MORE = " has a larger batch than any measured one, so the interval is wider"
 SMALLER, LARGER = NETWORK + _LESS, NETWORK + _MORE
-"""Topics of remarks. Times of small batches alone do not tell the cost of weights from that of activations,
-so that LARGER has no slack."""
+"""Topics of remarks. LARGER has no slack: times of small batches do not separate the cost of weights from
+the cost of activations."""
 UNMEASURED_FACTOR = 4.0
 """Error factor of a kind of operation or a data type that no measured block has."""
 
 
 def range_of(in_domain: bool | None, host_bound: bool | None) -> tuple[Place, ...]:
-    """The place of an answer to the measured range, from its attributes of these names."""
+    """The place of an answer, from its attributes of these names."""
     if host_bound:
         return ("outside", "host-bound") if in_domain is False else ("host-bound",)
     return ("unknown" if in_domain is None else "inside" if in_domain else "outside",)
@@ -111,8 +112,8 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
     shares: dict[str, NotNegative] = {}
 
     def unlike(self, counts: np.ndarray) -> tuple[float, tuple[str, ...]]:
-        """(the sum of the shares of MACS beyond RANGE_SLACK times the largest timed ones; a remark on large
-        ones).
+        """(the sum of the parts of the shares of MACS beyond RANGE_SLACK times the largest timed share; a
+        remark if a part is large).
 
         `counts`: (COLUMNS,). Timed networks of one kind say little about another.
         """
@@ -129,7 +130,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
         return in_all, (Remark(about, ", ".join(parts), **shares),) if parts else ()
 
     def beyond(self, counts: np.ndarray) -> np.ndarray:
-        """(blocks,) true for each outside; `counts`: (blocks, FEATURES)."""
+        """(blocks,) true for each block outside the range; `counts`: (blocks, FEATURES)."""
         outside = np.zeros(len(counts), bool)
         ratios, sizes = measures_of(counts)
         for measure, values in (ratios | sizes).items():  # NaN is inside
@@ -211,11 +212,11 @@ class Extrapolation:
 def extrapolated_half_width(
     half_width: float, extrapolation: Extrapolation, coverage: float
 ) -> float:
-    """Half width (a logarithm) of the interval for a network that is partly outside the measured range.
+    """Half width (a logarithm) of the interval of a network that is partly outside the measured range.
 
-    `half_width`: of the part inside; OUTSIDE_WIDENING times that for `beyond`, UNLIKE_FACTOR for `unlike`,
-    UNMEASURED_FACTOR and more for `unmeasured`, whose share is uncertain too. The ends of the parts add up,
-    since nothing says that their errors average out.
+    `half_width`: that of the part inside. `beyond` has OUTSIDE_WIDENING times this width, `unlike` has
+    UNLIKE_FACTOR, `unmeasured` UNMEASURED_FACTOR or more, as its share is uncertain too. The ends of the
+    parts add up, since their errors may not average out.
     """
     if not extrapolation.share:
         return min(half_width, LARGEST)

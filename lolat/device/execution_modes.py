@@ -48,25 +48,25 @@ if TYPE_CHECKING:
 
 D = TypeVar("D", bound="Device")
 MODE_WORDS = ("half", "mode", "compile", "own_networks")
-"""Keys of an environment that tell the execution mode, and the own runs in it."""
+"""Keys of an environment that tell the execution mode, and the user's runs in it."""
 CARD_SPREAD = 0.1
-"""Standard deviation (of log time) of predictions from one card of a chip to another by their data sheets.
+"""Standard deviation, a logarithm, of predictions from one card to another of its chip by data sheets.
 Assumed."""
 GENERATION_SPREAD = 0.2
-"""CARD_SPREAD of a card of another generation: RTX 3090, 4090, 5090 and PRO 6000 by one another have
-medians of 0.02 to 0.15 in half precision, by the usual shares of a data sheet 0.10 to 0.27; A100 and H100
-in TF32 have 0.22 and 0.27 (10 networks, batch 128)."""
+"""CARD_SPREAD of a card of another generation. RTX 3090, 4090, 5090 and PRO 6000, each predicted from
+another, have medians of 0.02 to 0.15 in half precision, and of 0.10 to 0.27 by the usual shares of a data
+sheet; A100 and H100 in TF32 have 0.22 and 0.27 (10 networks, batch 128)."""
 LAYOUT_SPREAD = 0.15
-"""Standard deviation, a logarithm, of the error of channels last by the terms of channels first: against
-those measured, a RTX 3090 has a median of 0.00 and a spread of 0.03, a H100 of 0.14 and 0.11 (14 networks,
-batch 128)."""
+"""Standard deviation, a logarithm, of the error of channels last predicted by the terms of channels first.
+The error of an RTX 3090 has a median of 0.00 and a spread of 0.03, that of an H100 0.14 and 0.11 (14
+networks, batch 128)."""
 TIED = 1.01
-"""Precisions in which a device takes up to so many times the least time are as fast; the one with less
-memory is taken. A host-bound GPU takes as long in each."""
+"""Precisions within this factor of the least time count as equally fast; the one with the least memory is
+chosen. A host-bound GPU takes equally long in each."""
 HALVES = frozenset(["fp16", "bf16"])
 """Precisions of a network in half precision itself, as after `module.half()`."""
 ABOVE_FLOAT32 = frozenset(["float64", "complex64", "complex128"])
-"""Data types of a network that are more than float32."""
+"""Data types of a network that are wider than float32."""
 
 
 def before_fit(file: DeviceFile) -> dict[str, Any]:
@@ -117,11 +117,11 @@ def run_as(model: D, asked: RunAs) -> D:
 def as_now(
     model: D, spread: float, remark: Remark, ratio: float = 1.0, check: Check | None = None
 ) -> D:
-    """The device of a machine that now takes `ratio` times as long as learned; `remark`: on that.
+    """The device of a machine that now takes `ratio` times as long as learned; `remark` says so.
 
-    `spread`: standard deviation, a logarithm, of the change from network to network; it takes the place of
-    the machine's repeatability in intervals. `check`: the probe that tells the ratio. Training, measured at
-    another time, is left out.
+    `spread`: standard deviation, a logarithm, of the ratio over networks, which intervals take in place of
+    the machine's repeatability. `check`: the probe that found the ratio. Training, measured at another
+    time, is left out.
     """
     formulas = [formula.scaled(ratio) for formula in model.predictors.values()]
     for place, formula in enumerate(formulas):
@@ -170,8 +170,8 @@ def on_card(model: D, name: str, gpu: Gpu) -> D:
 def _in_mode(model: D, asked: RunAs) -> D:
     """The device run in a precision, a launch mode and a layout of images.
 
-    It is a bundled model of the same GPU measured in that mode, if there is one, else the device with a
-    formula changed by the GPU's data sheet. InputError if neither is possible.
+    A bundled profile of the same GPU measured in that mode comes first, then this device's formula changed
+    by the GPU's data sheet. InputError if neither is possible.
     """
     launch = asked.launch
     dtype = asked.precision and dtype_named(asked.precision)
@@ -185,7 +185,7 @@ def _in_mode(model: D, asked: RunAs) -> D:
         file = file.but(epochs=None)  # they were timed in another mode
     mode = file.mode
     if replace(mode, **changes).fused:
-        changes.pop("channels_last", None)  # a compiler lays images so itself
+        changes.pop("channels_last", None)  # a compiler chooses channels last itself
     wanted = replace(mode, **changes)
     if wanted == mode:
         return _asked(model, file, asked)
@@ -232,10 +232,12 @@ def _impossible(model: Device, wanted: Mode) -> InputError:
 
 
 def _near(model: D, mode: Mode, wanted: Mode) -> D | None:
-    """The bundled device measured in a mode that is nearer to the wanted one than its own; None without."""
+    """The bundled device measured in a mode nearer to the wanted one than this device's; None without."""
 
     def fused(its: Mode) -> bool:
-        """Fused as the wanted one, in another half precision on the same units, or launched otherwise."""
+        """It is fused as the wanted one, but in the other half precision on the same units, or launched
+        otherwise.
+        """
         as_wanted = replace(its, dtype=wanted.dtype, launch=wanted.launch)
         return its.half and its.fused == wanted.fused and as_wanted == wanted
 
@@ -255,12 +257,12 @@ def _near(model: D, mode: Mode, wanted: Mode) -> D | None:
 
 
 LAID_OUT = frozenset([POINTWISE, CONVOLUTION, GROUPED, DEPTHWISE, BATCH_NORM, ELEMENTS])
-"""Classes of operations that a compiled network runs channels last. Eager kernels of other classes may be
-slower in that layout, and a compiler writes its own for either."""
+"""Classes of operations that a compiled network runs channels last. Of other classes eager kernels may be
+slower in that layout; a compiler writes its own kernels for either."""
 
 
 def _as_laid_out_by_a_compiler(last: DeviceFile, first: DeviceFile) -> DeviceFile:
-    """The file of channels last, beside LAID_OUT with the higher bandwidth of both layouts."""
+    """The file of channels last; classes outside LAID_OUT have the higher bandwidth of both layouts."""
     predictors = dict(last.document["predictors"])
     own, other = predictors[Roofline.name], first.document["predictors"][Roofline.name]
     classes = {
@@ -274,7 +276,7 @@ def _as_laid_out_by_a_compiler(last: DeviceFile, first: DeviceFile) -> DeviceFil
 
 def _changed(file: DeviceFile, kernels: Roofline, wanted: Mode) -> DeviceFile:
     """The file with formulas changed from their mode to another one; `kernels`: its formula."""
-    # A compiler lays images as it likes.
+    # A compiler chooses the layout of images.
     wanted = replace(wanted, channels_last=wanted.channels_last and not wanted.fused)
     mode, gpu = kernels.mode, file.gpu
     is_last = wanted.channels_last and not mode.channels_last
@@ -319,7 +321,9 @@ def _without_latencies(model: D, changes: Mapping[str, Any], asked: RunAs) -> D:
 
 
 def _asked(model: D, file: DeviceFile, asked: RunAs, before: RunAs | None = None) -> D:
-    """A device of a file, asked for a mode; `before`: the mode asked earlier, None: the model's."""
+    """A device of a file in the mode that is asked for; `before`: the mode asked earlier, None: the
+    device's.
+    """
     made = with_file(model, file)
     made.asked = asked.after(before or model.asked)
     return made
@@ -345,8 +349,8 @@ def check_layout(model: Device, graph: Graph) -> None:
 def as_written(model: D, graph: Graph) -> D:
     """The device in the network's own precision if that is half or mixed, else as it is.
 
-    InputError if another was asked for, the device has no units for it, the network is in more than
-    float32, in which no GPU was timed, or a layout was asked for that changes nothing.
+    InputError if another precision was asked for, the device has no units for the network's, the network is
+    wider than float32, in which no GPU was timed, or the layout that was asked for changes nothing.
     """
     if Roofline.name not in model.predictors:
         return model
@@ -396,9 +400,9 @@ def measured_models(
 ) -> list[tuple[Path, DeviceFile]]:
     """(file, contents) of each model of networks measured on a device in a mode that is `asked`.
 
-    `name`: the device's; `gpu`: a sheet, so that other forms of its card, other cards of its chip, and
-    server GPUs since Hopper for one of these count too; `origin`: of the files, None: any. The nearest
-    device first, float32 before half precision.
+    `name`: the device's. `gpu`: its data sheet, if other forms of its card, other cards of its chip and,
+    for a server GPU since Hopper, others of these count too. `origin`: that of the files, None: any. The
+    nearest device comes first, float32 before half precision.
     """
     found = []
     card, chip = (None, None) if gpu is None else (card_of(gpu.name), gpu.chip)
@@ -419,8 +423,8 @@ def measured_models(
 def measured_in(model: D, asked: Callable[[Mode], bool], origin: str = SHIPPED) -> D | None:
     """The device measured in a mode that is `asked`, by the same framework; None without one.
 
-    Both files are of one `origin`: a user's own measurements do not count in a bundled file. For another
-    card of a measured chip: that chip's, changed by the data sheets.
+    Both files are of one `origin`: a bundled file never takes a user's measurements. Another card of a
+    measured chip has that chip's profile, changed by the data sheets.
     """
     name = model.file.product
     gpu = find_gpu(name) if model.file.other_form else None

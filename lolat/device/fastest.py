@@ -36,7 +36,8 @@ OTHER_MODES: dict[str, dict[str, Any]] = {
     "--launch compiled": {"launch": COMPILED},
     "--launch graph": {"launch": GRAPH},
 }
-"""Option -> the arguments of `Device.run_as`; of one option, what is least work to use comes first."""
+"""Option -> the arguments of `Device.run_as`; of one option, the value that takes the user least work comes
+first."""
 
 
 def in_fastest(model: Device, network: Graph | Analysis, question: Question) -> Prediction:
@@ -87,7 +88,7 @@ def precision_words(prediction: Prediction, at: str = "") -> str:
 def in_other_modes(predictions: Sequence[Prediction]) -> dict[str, list[Prediction]]:
     """Option of OTHER_MODES -> the predictions of several devices with it, without GPUs that cannot run so.
 
-    Other devices are as they were. Empty unless all GPUs run eager, and there is one.
+    Devices that are no GPU are unchanged. The dict is empty unless there is a GPU and all run eager.
     """
     launches, devices = {p.launch for p in predictions}, {p.row_name for p in predictions}
     if launches - {None} != {EAGER} or len(devices) < 2:
@@ -105,9 +106,9 @@ def in_mode(predictions: Sequence[Prediction], option: str) -> list[Prediction]:
 
 
 def _in_mode(prediction: Prediction, asked: dict[str, Any]) -> Prediction:
-    """The prediction of a GPU in another launch or layout, called as it was; another device as it was.
+    """The prediction of a GPU in another launch or layout, under its name; unchanged for another device.
 
-    One in its fastest precision is in the fastest of this mode. InputError if it cannot run so.
+    A GPU in its fastest precision takes the fastest one in this mode. InputError if it cannot run so.
     """
     query = prediction.query
     if prediction.launch is None:
@@ -125,11 +126,11 @@ def _in_mode(prediction: Prediction, asked: dict[str, Any]) -> Prediction:
 
 
 def clearly_least(found: Iterable[A | None], value: Callable[[A], float], most: float) -> A | None:
-    """The first of `found` whose value is clearly less than `most`, or a later one clearly less than it;
-    None without one.
+    """The first of `found` whose value is clearly less than `most`, or a later one clearly less than that;
+    None if there is none.
     """
     best = None
-    for one in found:  # a graph is more work than a compiler: it has to gain on that
+    for one in found:  # a CUDA graph, more work than a compiler, has to be faster than it
         if one is not None and value(one) < SHORTER * most:
             best, most = one, value(one)
     return best
@@ -138,7 +139,9 @@ def clearly_least(found: Iterable[A | None], value: Callable[[A], float], most: 
 def in_better_modes(
     found: Sequence[tuple[str, A]], value: Callable[[tuple[str, A]], float], most: float
 ) -> Iterator[tuple[str, A]]:
-    """The clearly least of `found`, with a layout and with a launch; see `OTHER_MODES`, `clearly_least`."""
+    """Yield the clearly best layout and the clearly best launch of `found`; see `OTHER_MODES`,
+    `clearly_least`.
+    """
     for argument in ("channels_last", "launch"):
         among = (one for one in found if argument in OTHER_MODES[one[0]])
         best = clearly_least(among, value, most)
@@ -152,8 +155,8 @@ def remedy_words(better: Prediction, words: str) -> str:
 
 
 def in_each_precision(model: D, network: Graph | Analysis, ask: Callable[[D], A]) -> list[A]:
-    """The answers of a device as it was measured and in each precision that it has, with the layout that
-    was asked for; of a network that is in half precision itself, the one in that.
+    """The answers of a device as measured and in each of its precisions, with the layout asked for. A
+    network in half precision has one answer, in that precision.
 
     InputError if there is none.
     """

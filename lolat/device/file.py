@@ -57,7 +57,7 @@ def read(path: AnyPath) -> DeviceFile:
 
 @lru_cache(maxsize=256)
 def _read_once(path: str, mark: tuple[int, int, int]) -> DeviceFile:
-    """See `read`; `mark`: tells the file as it is now from what it was before."""
+    """See `read`; `mark` changes when the file does."""
     hint = "`lolat learn cpu` makes one, `lolat models` lists those there are"
     document = schema.with_present_keys(read_json(path, "expected a device profile", hint=hint))
     schema.validate(document, shown_path(relative_path(path)))
@@ -69,8 +69,8 @@ def readable_models(
 ) -> Iterator[tuple[str, Path, str, DeviceFile]]:
     """The device profiles as `list_models` has them, and their contents; without those that `read` refuses.
 
-    `wanted`: says of a name whether its file is opened. A damaged file is no reason to refuse a question
-    about another one. Raises InputError as `list_models`.
+    `wanted`: True for a name whose file is opened. A damaged file does not refuse a question about another
+    one. Raises InputError as `list_models`.
     """
     for name, path, where in list_models():
         if wanted(name):
@@ -79,7 +79,7 @@ def readable_models(
 
 
 def write(path: AnyPath, document: Mapping[str, Any]) -> None:
-    """`validate` a document and write it whole or not at all; raises as these and `write_bytes` do."""
+    """`validate` a document and write it whole or not at all; raises as `validate` and `write_bytes` do."""
     source = shown_path(path)
     schema.validate(document, source)
     write_bytes(path, to_json(document, source).encode("ascii"))
@@ -91,14 +91,14 @@ def write(path: AnyPath, document: Mapping[str, Any]) -> None:
 class DeviceFile(Hardware):
     """The file of a device: its parts as structs.
 
-    `document`: the JSON, with the keys of a later minor version; `name`: of the model; `device`: of the
-    device, in brackets how it was measured; `formulas`: those that this version knows, by name; `kernels`:
-    the formula by operation, None without it; `domain`: the range of the measurements; `default`: name of
-    the default formula, "" without latencies; `other_form`: remark on the card that was measured instead;
-    `estimated`: the reason why the times are estimates in the file's precision: a data sheet
-    (`execution_modes`), own networks in another one (`fitting.refined`), or rows that were probably timed
-    in TF32 (`fitting.from_tables`); `warnings`: the remarks that the file was made with. These are None
-    without their section: `training` (`lolat.training.measured`), `epochs` of training
+    `document`: the JSON, with the keys of a later minor version; `name`: that of the profile; `device`:
+    that of the device, with its execution mode in brackets; `formulas`: the formulas that this version
+    knows, by name; `kernels`: the formula by operation, None without it; `domain`: the range of the
+    measurements; `default`: name of the default formula, "" without latencies; `other_form`: remark on the
+    card that was measured instead; `estimated`: the reason why the times are estimates in the file's
+    precision: a data sheet (`execution_modes`), own networks in another one (`fitting.refined`), or rows
+    that were probably timed in TF32 (`fitting.from_tables`); `warnings`: the remarks that the file was made
+    with. None without their section are `training` (`lolat.training.measured`), `epochs` of training
     (`lolat.training.epochs`), `llm`, language models (`lolat.llm.gpu`). `spaces`: search spaces by name.
     `recorded`: the environment as it is written, for `lolat.microbench.environment`.
 
@@ -112,7 +112,7 @@ class DeviceFile(Hardware):
         changes: tuple[Remark, ...] = (),
         check: Check | None = None,
     ) -> None:
-        """`document`: of a valid file."""
+        """`document`: that of a valid file."""
         self.document, self.changes, self.check = document, changes, check
         self.name: str = document["name"]
         self.has_latencies = "predictors" in document
@@ -143,11 +143,11 @@ class DeviceFile(Hardware):
         return DeviceFile(parts, self.changes, self.check)
 
     def changed(self, remark: Remark, check: Check | None = None) -> DeviceFile:
-        """The file with a further remark in `changes`, and with the check that it is from, if any."""
+        """The file with a further remark in `changes`, and with the check that found it, if any."""
         return DeviceFile(self.document, (*self.changes, remark), check or self.check)
 
     def called(self, product: str | None) -> str:
-        """The device's name with another product in it, None keeps its own; the brackets stay."""
+        """The device's name with another product; None keeps its own. The brackets stay."""
         return (product or self.product) + self.device.removeprefix(self.product)
 
     def with_formulas(self, *formulas: Formula) -> DeviceFile:
@@ -173,7 +173,7 @@ class DeviceFile(Hardware):
 
     @property
     def has_tf32(self) -> bool:
-        """True if convolutions of float32 are computed in TF32, as is PyTorch's default on units for it."""
+        """True if float32 convolutions run in TF32, PyTorch's default on GPUs that have it."""
         kernels = self.kernels
         if kernels is None or kernels.mode.dtype != FLOAT32:
             return False
@@ -219,7 +219,7 @@ class DeviceFile(Hardware):
 
     @property
     def notes(self) -> list[str]:
-        """All remarks on a device: those of data sheets, and those that its file was made with."""
+        """All remarks on a device: on data sheets, and those that its file was made with."""
         return [*filter(None, (self.other_form, self.estimated)), *self.warnings]
 
     # ---- Other sections
@@ -248,7 +248,7 @@ class DeviceFile(Hardware):
 
     @property
     def space_labels(self) -> dict[str, str]:
-        """The names of the search spaces in the file -> those for people."""
+        """Name of each search space in the file -> its name for people."""
         return {name: str(part.get("label") or name) for name, part in self.spaces.items()}
 
     @property

@@ -19,16 +19,16 @@ from lolat.parameters import COVERAGE, PARAMETERS
 
 STEEPEST = 0.5  # the exponent at which errors of operations are independent
 OTHER_NETWORKS = 1.3
-"""Errors of blocks of other networks over those of held-out predefined blocks, whose kin stay in the fit.
+"""Errors of other networks' blocks over errors of held-out predefined blocks, similar to blocks in the fit.
 OTHER_NETWORKS and STEEP were chosen on the development split of the zoo (docs/results/index.md)."""
 LEAST_REST = 0.25  # of the variance of networks, whatever the fit's own
 STEEP = 4  # exponent of the transition from a block's interval to a network's
-LARGEST = 100.0  # half width, as a logarithm: a factor that a float holds
+LARGEST = 100.0  # largest half width, a logarithm, whose factor a float holds
 Operations = Annotated[float, msgspec.Meta(ge=1.0, le=MOST)]
 
 
 class Interval(msgspec.Struct, frozen=True):
-    """The scale of errors against the number of operations n, as a model file has it.
+    """The scale of errors by the number of operations n, as a device file has it.
 
     `s(n) = (n / sqrt(low * high)) ** -exponent`, with n clipped to `ops`, low .. high. `scores`:
     |residual| / s(n) of points held out of the fit.
@@ -42,10 +42,10 @@ class Interval(msgspec.Struct, frozen=True):
 class NetworkErrors(msgspec.Struct, frozen=True, omit_defaults=True):
     """Errors of networks of `count` families, each family held out of the fit.
 
-    `ops`: the lowest decile of their operations; `spread`: root mean square of log(measured / predicted).
-    A family, whose errors are alike, is one degree of freedom of Student's t. `changes`: relative changes
-    of coefficients where single blocks or networks are left out of the fit. `typical`: the variance that
-    they give the middle network.
+    `ops`: the lowest decile of their operations; `spread`: root mean square of log(measured / predicted). A
+    family, whose errors are alike, is one degree of freedom of Student's t. `changes`: relative changes of
+    the coefficients when single blocks or networks are left out of the fit. `typical`: the variance that
+    these changes give the median network.
     """
 
     ops: NotNegative
@@ -91,9 +91,10 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     ) -> float:
         """Half width, a logarithm, of the interval for `ops` operations; `terms_ms`: the time by terms.
 
-        Without held-out networks it is a block's. With them it goes from OTHER_NETWORKS times a block's at
-        one operation to a network's at `networks.ops`. It is at least `floor`, the relative noise floor.
-        InputError for a coverage outside (0, 1) or too high for the number of points.
+        Without held-out networks it is the half width of a block. With them it goes from OTHER_NETWORKS
+        times that at one operation to the half width of a network at `networks.ops`. It is at least
+        `floor`, the relative noise floor. InputError for a coverage outside (0, 1) or too high for the
+        number of points.
         """
         scale = self.interval or Interval(scores=self.residuals)
         half = conformal_quantile(scale.scores, coverage)
@@ -138,14 +139,14 @@ def conformal_quantile(residuals: Sequence[float], coverage: float) -> float:
 
 
 SHARED_ERROR = 0.7
-"""The part of the narrower error's variance that another GPU has too: the largest tenth with which the 90 %
-intervals of ratios contain 90 % on every pair of timm's GPUs (docs/results/index.md)."""
+"""The part of the narrower error's variance that two GPUs share: the largest multiple of 0.1 with which the
+90 % intervals of ratios contain 90 % on every pair of timm's GPUs (docs/results/index.md)."""
 
 
 def ratio_half_width(one: float, other: float, are_alike: bool) -> float:
     """The half width of the ratio of two times from theirs; all are logarithms.
 
-    `are_alike`: the errors have SHARED_ERROR in common, which a ratio is without. Otherwise they are
+    `are_alike`: the errors have SHARED_ERROR in common, which cancels in a ratio. Otherwise they are
     independent.
     """
     half = math.hypot(one, other)
@@ -189,8 +190,8 @@ FACTOR_QUANTILE = 1.6448536269514722
 def t_quantile(coverage: float, freedom: int) -> float:
     """The |t| that Student's t of `freedom` degrees stays within, with probability `coverage`.
 
-    By bisection of the finite series (Abramowitz and Stegun 1964, 26.7.3 and 4); from 100 degrees on the
-    normal quantile, less than 1 % narrower at 90 %.
+    It is found by bisection of the finite series (Abramowitz and Stegun 1964, 26.7.3 and 4); from 100
+    degrees on the normal quantile, less than 1 % narrower at 90 %.
     """
     if freedom >= 100:
         return normal_quantile(coverage)

@@ -44,7 +44,7 @@ def largest_batch(
 
 
 NEXT_SMALLER = 0.9
-"""Factor from a tried number to the next smaller one, as upper ends of intervals may fall."""
+"""Factor from a tried number to the next smaller one."""
 
 
 def last_within(
@@ -55,7 +55,7 @@ def last_within(
     `keeps(n, sure)`: True if n keeps the limit by its latency or, if `sure`, by the upper end of its
     interval; None if n is refused, at either end. Latencies grow with n, so bisection from `start` finds
     the last one. Upper ends may fall, because intervals are wide below the measured range; they are tried
-    from that one down.
+    from the last number down.
     """
     if keeps(start, False):
         numbers = range(most + 1)

@@ -61,7 +61,7 @@ class Limits:
 
     @property
     def words(self) -> str:
-        """The limits behind what keeps them: "within 33 ms", "that keeps 30 samples/s"."""
+        """The limits as words behind a noun: "within 33 ms", "that keeps 30 samples/s"."""
         if self.min_samples_per_s is None:
             return f"within {self.max_ms:g} ms"
         within = "" if self.max_ms is None else f"{self.max_ms:g} ms and "
@@ -69,7 +69,7 @@ class Limits:
 
     @property
     def heading(self) -> str:
-        """The limits above a column: "<= 33 ms, >= 30 samples/s"; "" without one."""
+        """The limits as the head of a column: "<= 33 ms, >= 30 samples/s"; "" without one."""
         parts = {"<= {:g} ms": self.max_ms, ">= {:g} samples/s": self.min_samples_per_s}
         return ", ".join(words.format(limit) for words, limit in parts.items() if limit is not None)
 

@@ -30,10 +30,10 @@ _LEARN = "`lolat learn cpu`"
 def find_model(name: str, others: Callable[[], Iterable[str]] = tuple) -> Path:
     """The file of the device profile that a user means by `name`; it is not opened.
 
-    `local` is the one learned last on this machine. Else `name` is a file, a local or a bundled profile in
-    any case, or last a file without its `.json`, so that no file here hides a bundled profile.
-    ModelFileError for an unknown name; it tells a similar one, also of those that `others` returns, or all
-    profiles.
+    `local` is the one learned last on this machine. Otherwise `name` is a file, a local or bundled profile
+    (letter case is ignored), or a file without its `.json`. The last comes last, so that no file here hides
+    a bundled profile. ModelFileError for an unknown name; it suggests a similar name, also one from
+    `others`, or lists all profiles.
     """
     if name == LOCAL:
         return _newest_local()
@@ -56,7 +56,7 @@ def shortest_name(path: AnyPath) -> str:
     """The shortest name of a device profile for a command: `local`, a name, or the path."""
     here = Path(path).resolve()
     for name in (LOCAL, here.stem):
-        with contextlib.suppress(LolatError):  # none was learned yet, or nobody knows where
+        with contextlib.suppress(LolatError):  # none was learned yet, or its folder is not known
             if find_model(name).resolve() == here:
                 return name
     return relative_path(path)

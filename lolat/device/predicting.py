@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 def predict(model: Device, network: Graph | Analysis, question: Question) -> Prediction:
-    """Predict one forward pass of a network that was read, in half precision if it is itself.
+    """Predict one forward pass of a network, in half precision if the network is.
 
-    InputError for a batch size, predictor or coverage that cannot be.
+    InputError for an impossible batch size, predictor or coverage.
     """
     question.check(model)
     graph = (analysis := analyze(network)).graph

@@ -1,4 +1,4 @@
-"""A prediction: a latency, its interval, the blocks that add up to it; its words and its limits."""
+"""A prediction: a latency, its interval, its blocks, its words and its limits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ CALL = "call"
 MEMORY = "memory"
 NOTHING = "nothing"
 CLOSE = 0.1
-"""Estimated memory is off by up to this share, as of torchtitan (benchmarks/training_decoders.py)."""
+"""Error of estimated memory, as a share: the largest against torchtitan (benchmarks/training_decoders.py).
+"""
 
 
 @dataclass(frozen=True)
@@ -123,10 +124,10 @@ class Prediction(Result):
     `interval_ms`: the latency lies in it with the stated `coverage`. `inside_share`: share of the time
     inside the measured range; `in_domain`: true from 0.8 on. `precision`, `framework`, `launch`,
     `channels_last`: the execution mode. `host_us`: the host's time to launch an addition, if given;
-    `host_ms`: that to launch all operations; `host_bound`: true if that is longer than running them.
+    `host_ms`: its time to launch all operations; `host_bound`: true if launching takes longer than running.
     `available_bytes`: the device's memory; `fits`: true if that suffices. `device`: the name or path that
-    was asked for; `profile`: that of the profile which answers. `price_per_hour`: US$ of one device of the
-    cheapest `instance`.
+    was asked for; `profile`: name or path of the profile that answers. `price_per_hour`: US$ of one device
+    of the cheapest `instance`.
     """
 
     KEYS = (
@@ -205,12 +206,12 @@ class Prediction(Result):
 
     @property
     def card(self) -> str:
-        """The form and memory of the GPU, "PCIe 40 GB", where the name asked for leaves them open."""
+        """The form and memory of the GPU, "PCIe 40 GB", if the name asked for does not say them."""
         return form_and_memory(self.device, self.query.model.file.gpu)
 
     @property
     def row_name(self) -> str:
-        """The device beside others, in tables and sentences: of several precisions with its precision."""
+        """The device in tables and sentences; with its precision if several are compared."""
         return self.query.model.row_name
 
     @property
@@ -289,7 +290,7 @@ class Prediction(Result):
 
     @property
     def rented_card(self) -> str | None:
-        """The card whose price that is, in the price list, if it has another memory than the device."""
+        """The card in the price list that has this price, if its memory is not the device's."""
         return self._offered[2]
 
     @property
@@ -414,7 +415,7 @@ def no_room_words(
 def memory_words(prediction: Prediction) -> str:
     """The memory of a forward pass, and the operation at its peak.
 
-    Autocast keeps copies of the weights that it has used before the peak, so that they depend on the batch.
+    Autocast keeps copies of the weights used before the peak, so the copies depend on the batch.
     """
     memory = prediction.memory
     copies = " and their half-precision copies" * (prediction.precision == "amp")

@@ -34,11 +34,11 @@ BACKEND_OF = {"keras": "tensorflow", "torch": "torch", "onnx": "onnxruntime"}
 
 
 def other_framework(file: DeviceFile, framework: str, known: str = "networks") -> Iterator[str]:
-    """A remark on a network whose framework is another than that of the measurements.
+    """A remark on a network of another framework than the measurements.
 
-    `framework`: the network's `Graph.framework`; `known`: an entry of `answers_for` that the profile named
-    in the remedy must have. No remark if either is unknown. Counts are the same in every framework,
-    latencies are not.
+    `framework`: the network's `Graph.framework`; `known`: an entry of `answers_for` that the profile in the
+    remedy must have. There is no remark if either framework is unknown. Every framework has the same
+    counts, but its own latencies.
     """
     where = file.environment
     backend, learned = BACKEND_OF.get(framework), where.framework
@@ -70,8 +70,8 @@ def _learned_with(backend: str, device: str, known: str) -> str | None:
 
 
 def of_its_source(file: DeviceFile) -> tuple[str, ...]:
-    """The remarks on where a profile's times are from: published, learned beside other programs, changed by
-    a data sheet or as of now.
+    """The remarks on the origin of a profile's times: published, learned beside other programs, changed by
+    a data sheet or by a check of the machine.
     """
     kernels = file.kernels
     gpu = file.gpu if kernels else None

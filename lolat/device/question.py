@@ -37,7 +37,7 @@ Runs = TypeVar("Runs", bound="Device")
 
 @dataclass(frozen=True, kw_only=True)
 class RunAs:
-    """The execution mode that a device is asked in: the arguments of `Device.run_as`.
+    """The execution mode of a question: the arguments of `Device.run_as`.
 
     InputError for an unknown word, a launch overhead in another unit, and a layout that is no bool.
     """
@@ -59,7 +59,7 @@ class RunAs:
         return model.run_as(precision, self.launch, self.host_us, self.channels_last)
 
     def after(self, before: RunAs) -> RunAs:
-        """This mode; where it has no value, an earlier question's."""
+        """This mode, with an earlier question's value where it has none."""
         own = {name: value for name, value in vars(self).items() if value}
         return replace(before, **own)
 
@@ -74,11 +74,11 @@ class RunAs:
 
 @dataclass(frozen=True)
 class Question:
-    """The parameters of a latency without the execution mode, which `run_as` sets.
+    """The parameters of a question about latency, without the execution mode, which `run_as` sets.
 
-    See `lolat.parameters`. `batch_size`: a number or AUTO, of a LatencyQuestion also several. `sure`: the
-    upper end of the interval must keep `max_ms`, not the latency alone; a number is the interval's
-    coverage in percent, and becomes True.
+    See `lolat.parameters`. `batch_size`: a number or AUTO; a LatencyQuestion takes several. `sure`: the
+    upper end of the interval must keep `max_ms`, not only the latency; a number is the coverage in percent,
+    and becomes True.
     """
 
     batch_size: int | str | Sequence[int | str] = 1
@@ -128,8 +128,8 @@ DEFAULT = Question()
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyQuestion(Question, RunAs):
-    """The parameters of `Model.predict`: of a latency at one or several batch sizes, and of the execution
-    mode. `precision` may be BEST; for `lolat.predict` it and `launch` may be several.
+    """The parameters of `Model.predict`: batch sizes, limits and the execution mode. `precision` may be
+    BEST; `lolat.predict` takes several of it and of `launch`.
     """
 
     precision: str | Sequence[str] | None = None  # type: ignore[assignment] # of the others one
@@ -223,7 +223,7 @@ class TableQuestion:
 
     @property
     def devices(self) -> Collection[str]:
-        """The devices whose rows are compared, by the table's column device; none: all."""
+        """The devices, by the table's column `device`, whose rows are compared; empty for all."""
         return several(self.only or ())
 
 
@@ -246,7 +246,7 @@ def each_batch(question: Q) -> list[Q]:
 
 
 def is_one(value: Any) -> bool:
-    """True for one value of an argument that takes one or a sequence; an array without axes is one."""
+    """True for a single value of an argument that also takes a sequence, or an array without axes."""
     return (
         isinstance(value, str) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0
     )
@@ -296,7 +296,7 @@ def ask_each(
 
 
 def by_name(models: Iterable[N]) -> dict[str, N]:
-    """Devices by their names beside each other; by their profiles where several have one name."""
+    """Devices by their names; devices that share a name by their profiles."""
     models = [*models]
     names = Counter(model.row_name for model in models)
     return {m.row_name if names[m.row_name] == 1 else m.profile: m for m in models}

@@ -1,4 +1,4 @@
-"""The fastest and the cheapest of several predictions, if these compare devices."""
+"""The fastest and the cheapest of several predictions whose times compare devices."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ def sample_ms(prediction: Prediction) -> float:
 
 
 def by_assumed_host(prediction: Prediction) -> bool:
-    """True if the time is that of a host that the user did not give."""
+    """True if the time depends on a host that the user did not give."""
     return bool(prediction.host_bound) and prediction.host_us is None
 
 
 def hosts_decide(predictions: Sequence[Prediction]) -> bool:
-    """True for several devices if the time of one is that of an assumed host."""
+    """True for several devices if the time of one depends on an assumed host."""
     devices = {p.row_name for p in predictions}
     return len(devices) > 1 and any(map(by_assumed_host, predictions))
 
 
 def errors_of(prediction: Prediction) -> Hashable:
-    """The kind of a prediction's errors: those of one network and kind are alike on all GPUs.
+    """The kind of a prediction's errors: a network's errors of one kind are alike on all GPUs.
 
     The formula misjudges a network in a similar way on each GPU that was timed in half precision, but in
-    another way if a compiler fuses operations, and in another layout. None for errors like no other's:
-    of a CPU, a host, a precision that was not timed, and in float32, where errors of GPUs differ.
+    another way if a compiler fuses operations, and in another layout. None for errors that are like no
+    other: on a CPU, host-bound, in a precision that was not timed, or in float32, where errors differ
+    between GPUs.
     """
     file = prediction.query.model.file
     is_timed = file.mode.half and file.estimated is None and file.other_form is None
@@ -44,7 +45,7 @@ def errors_of(prediction: Prediction) -> Hashable:
 def fastest(predictions: Sequence[Prediction]) -> Prediction | None:
     """The prediction with the shortest time of a sample, of those that fit into memory.
 
-    None without one; where precisions, launches or loads differ, see `not_alike`; and where assumed hosts
+    None if there is none, if precisions, launches or loads differ (see `not_alike`), or if assumed hosts
     decide at its batch size.
     """
     able = [p for p in predictions if p.fits is not False]
@@ -56,8 +57,8 @@ def fastest(predictions: Sequence[Prediction]) -> Prediction | None:
 
 
 def cheapest(predictions: Sequence[Prediction]) -> Prediction | None:
-    """The prediction with the lowest price of a sample; None without prices, and where precisions, launches
-    or loads differ.
+    """The prediction with the lowest price of a sample; None without prices, or if precisions, launches or
+    loads differ.
     """
     usd = {
         n: price for n, p in enumerate(predictions) if (price := p.dollars_per_million) is not None

@@ -25,7 +25,7 @@ from lolat.parameters import BACKENDS, TRAINING_BACKENDS
 from lolat.units import plural
 
 KIND = ("vendor", "family", "model")
-"""The numbers of a processor that tell its kind: a cloud gives many kinds the same name."""
+"""The numbers that identify a kind of processor; a cloud gives many kinds the same name."""
 
 
 def lacks(file: DeviceFile, source: str, section: str) -> ModelFileError:
@@ -43,7 +43,7 @@ def lacks(file: DeviceFile, source: str, section: str) -> ModelFileError:
 
 
 def _for_language_models(file: DeviceFile) -> list[str]:
-    """The names of the same card's profiles that know language models, else of its data sheet."""
+    """The names of this card's profiles that know language models, else the name of its data sheet."""
     card, sheet = card_of(file.product), find_gpu(file.product)
     others = [(name, other) for name, _, _, other in readable_models() if other.llm is not None]
     found = [name for name, other in others if card_of(other.product) == card]
@@ -99,7 +99,7 @@ def _of_processor(
 
 
 def bundled_of(processor: Mapping[str, Any], framework: str | None = None) -> str:
-    """A clause on the bundled profiles of a processor, of a framework if there are such; "" without one.
+    """A clause on the bundled profiles of a processor, preferably of a framework; "" if there are none.
 
     `processor`: its KIND, as the environment of a profile has it.
     """

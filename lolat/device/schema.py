@@ -23,7 +23,7 @@ from lolat.units import value_words
 SCHEMA = "lolat-model"
 FORMAT_VERSION = 1
 SECTIONS = ("training", "epochs", "spaces", "llm")
-"""The sections besides the latencies of inference; `spaces` has a part for each space."""
+"""The sections besides the latencies of inference; `spaces` has a part for each search space."""
 
 _MORE: list[Any] = [(name, Count | None, None) for name in EXTRAS]
 
@@ -62,12 +62,12 @@ OTHERS = 0.2
 
 
 class Noise(Struct):
-    """Relative noise of the machine, for latencies and for training; None if unknown.
+    """Relative noise of the machine; None for unknown values.
 
-    `floor`: of repeated times of a block; `quiet`, `busy`: times in the calmest, the busiest tenth of a run
-    over usual ones; `repeatability`: standard deviation of times of the same networks some minutes
-    apart (`lolat.microbench.check`). `probe`: times in ms of the probe's calls, by what it calls. `others`:
-    processors that other programs used. See `lolat.microbench.learn.noise_of`.
+    `floor`: noise of repeated times of a block; `quiet`, `busy`: times in the calmest and the busiest tenth
+    of a run over usual times; `repeatability`: standard deviation of times of the same networks some
+    minutes apart (`lolat.microbench.check`). `probe`: times of the probe's calls in ms, by the name of the
+    call. `others`: processors that other programs used. See `lolat.microbench.learn.noise_of`.
     """
 
     floor: NotNegative | None = None
@@ -79,7 +79,7 @@ class Noise(Struct):
 
 
 class Sections(Struct, kw_only=True):
-    """The fields of every file; a file without latencies of inference has no others."""
+    """The fields of every file, and all fields of a file without latencies of inference."""
 
     name: str
     device: str
@@ -91,8 +91,8 @@ class Sections(Struct, kw_only=True):
 
 
 class Before(Struct):
-    """The fields that a fit in another precision changed, as they were; `environment`: its words on the
-    mode.
+    """The values of fields before a fit in another precision changed them; `environment`: the keys of the
+    execution mode.
     """
 
     device: str
@@ -103,7 +103,7 @@ class Before(Struct):
 
 
 class ModelFile(Sections, kw_only=True):
-    """A file with latencies of inference; `before`: in the precision before the last fit.
+    """A file with latencies of inference; `before`: its fields before a fit in another precision.
 
     `estimated`: see `lolat.device.file.DeviceFile`.
     """
@@ -128,7 +128,7 @@ EARLIER_KEYS = {
     "kernels": _OF_FORMULA, "training-steps": _OF_FORMULA,
     "llm": _OF_FIT, "before": _OF_FIT, "latent": _OF_FIT, "linear": _OF_FIT,
 }  # fmt: skip
-"""Name of a part of a file -> key of a file of an earlier day: its present key."""
+"""Name of a part of a file -> key in files of an earlier day -> present key."""
 
 
 def with_present_keys(value: Any, name: str = "") -> Any:
@@ -157,7 +157,7 @@ def _kind_of(document: Any) -> str:
 def validate(document: Any, source: str) -> None:
     """Raise ModelFileError unless `document`, parsed JSON, is a LoLat model of version 1.
 
-    `source`: one line that begins the message, which goes on with the expected value and its place.
+    `source`: the beginning of the message, which ends with the expected value and its place.
     """
     marks = document if isinstance(document, dict) else {}
     schema, version = marks.get("schema"), marks.get("version")

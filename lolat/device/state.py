@@ -20,7 +20,7 @@ from lolat.units import off, percent, plural
 LIMIT = 0.1
 """The largest change of a machine's times, relative, at which its model still holds; see `limit_of`."""
 OLD_AGE = timedelta(days=1)
-"""The age, since it was learned or its last check, at which a model gets a remark."""
+"""The time since learning or the last check after which a model gets a remark."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Check:
 
     @property
     def words(self) -> str:
-        """The finding, behind "checked 5 minutes ago: "."""
+        """The finding in words, to follow "checked 5 minutes ago: "."""
         if not self.settled:
             return "could not tell, as the machine was busy or unsteady"
         beyond = f", which is more than {percent(self.limit)} off" if self.is_off else ""
@@ -63,7 +63,7 @@ class State:
 
 
 def limit_of(file: DeviceFile) -> float:
-    """The largest distance from 1 of new over learned times: LIMIT, or the repeatability if larger."""
+    """The limit of a check: LIMIT, or the repeatability if that is larger."""
     return max(LIMIT, file.noise.repeatability or 0.0)
 
 
@@ -88,7 +88,7 @@ def state_of(file: DeviceFile, source: str) -> State | None:
 def check_now(
     by: Literal["doctor", "evaluate", "probe"], ratio: float, limit: float, settled: bool = True
 ) -> Check:
-    """A check of a model, made now."""
+    """The check of a model with the present date."""
     return Check(by, now().isoformat(timespec="seconds"), ratio, limit, settled)
 
 
@@ -106,7 +106,7 @@ def write_check(
 
 
 def _learned_here(file: DeviceFile, source: str) -> str | None:
-    """The date of a model that was measured here; None if it is bundled or from published times."""
+    """The date at which a model was measured here; None if it is bundled or from published times."""
     where, path = file.environment, Path(source).resolve()
     is_here = path.is_file() and path.parent != bundled_folder().resolve()
     is_learned = where.is_learned and not where.source and is_here
@@ -124,7 +124,7 @@ def now() -> datetime:
 
 
 def moment(date: Any) -> datetime | None:
-    """The date in a file, in UTC; None if it is none or has no time zone."""
+    """A date of a file, in UTC; None if it is no date or has no time zone."""
     try:
         when = datetime.fromisoformat(date)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""A device profile in words: in a line, its measurements, its execution mode, its formula as families."""
+"""A device profile in words: its headline, measurements, execution mode and formula by families."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class FittedPredictor:
 class ModelSummary:
     """A model file without its points.
 
-    `knows`: its sections, in words; `default`: None, and `predictors` empty, without latencies of
-    inference; `families`: the extended formula as families of work, null without one; `state`: its age and
-    its last check, null if it was learned on another machine; `language_models`: null without them; the
-    rows and errors of `operations`, and of `served` rows by kind of attention, "" of the usual ones:
-    `spread` is the half width of an interval as a logarithm, of a served row per token and to the first.
+    `knows`: its sections, in words; without latencies of inference `default` is None and `predictors` is
+    empty; `families`: the extended formula as families of work, null without one; `state`: its age and its
+    last check, null if it was learned on another machine; `language_models`: null without them; has the
+    rows and errors of `operations`, and of `served` rows by kind of attention ("": usual). `spread`: half
+    width of an interval, a logarithm; of served rows per token and to the first token.
     """
 
     name: str
@@ -86,7 +86,9 @@ def summary_of(model: Device) -> ModelSummary:
 
 
 def _language_models(part: Mapping[str, Any]) -> dict[str, Any]:
-    """The section on language models without coefficients; of its own rows it has the file names alone."""
+    """The section on language models, without coefficients, and with only the file names of the user's
+    rows.
+    """
 
     def some(of: Mapping[str, Any], *names: str) -> dict[str, Any]:
         return {name: of[name] for name in names if name in of}
@@ -110,7 +112,7 @@ def _language_models(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def headline(model: Device, by: str = "by") -> str:
-    """A model in one line: its name, device, measurements behind the words `by`, flags, date and noise."""
+    """A model in one line: name, device, measurements after the words `by`, flags, date and noise."""
     file, where = model.file, model.file.environment
     parts = [known_by(model.name, file, by), *["XLA"] * where.jit]
     parts += [plain(f"{k}={v}") for k, v in (where.flags or {}).items()]
@@ -136,7 +138,7 @@ def words_of(model: Device) -> str:
 
 
 def mode_words(file: DeviceFile, graph: Graph | None = None, last: bool = False) -> str:
-    """Precision, framework, launch, layout: "fp32, PyTorch, eager"; `graph`, `last`: see `layout_of`."""
+    """The execution mode in words: "fp32, PyTorch, eager"; `graph`, `last`: see `layout_of`."""
     mode, framework = file.mode, file.environment.framework
     precision = PRECISION_OF[mode.dtype]
     precision += IN_TF32 * bool(file.kernels and file.has_tf32)
@@ -154,11 +156,10 @@ LAUNCH_REMEDY = "one for all: --launch eager"
 def not_alike(
     models: Iterable[Device], of_precision: str = PRECISION_REMEDY, of_launch: str = LAUNCH_REMEDY
 ) -> str:
-    """A remark on devices whose times do not compare them; "" where they do.
+    """A remark on devices whose times are not comparable; "" if they are.
 
-    Of GPUs some run in half precision and some do not, or their launches differ, although not every one
-    was asked for; of learned devices some were busy and some were not. `of_precision`, `of_launch`: the
-    remedies.
+    Either only some GPUs run in half precision, or GPUs have different launches, although the user did not
+    ask for each, or only some learned devices were busy. `of_precision`, `of_launch`: the remedies.
     """
     models = [*models]
     busy = {plain(model.row_name): bool(model.file.loaded) for model in models}
@@ -176,7 +177,7 @@ def not_alike(
         "launches": ({m.file.mode.launch for m in launched}, of_launch),
     }
     unlike = {what: known for what, known in unlike.items() if len(known[0]) > 1}
-    if not unlike or len({m.file.kind for m in gpus}) == 1:  # the modes of one card are compared
+    if not unlike or len({m.file.kind for m in gpus}) == 1:  # the user compares modes of one card
         return ""
     each: dict[str, dict[str, None]] = {}
     for model in gpus:
@@ -197,8 +198,8 @@ def span(sizes: tuple[int, int]) -> str:
 
 
 def fitted_on_words(file: DeviceFile) -> str:
-    """The measurements of a device: the number of operations, of networks, or of blocks and networks
-    together; their batch sizes and the version of the framework.
+    """The measurements of a device in words: how many operations, networks or blocks, their batch sizes,
+    and the version of the framework.
     """
     where, blocks = file.environment, len(file.points)
     fitted_on = where.fitted_on
@@ -215,7 +216,7 @@ def fitted_on_words(file: DeviceFile) -> str:
 
 
 def known_by(name: str, file: DeviceFile, by: str = "by") -> str:
-    """The name and the device of a model, and what it is known by: "l4: L4, data sheet only".
+    """The name of a model, its device and its source: "l4: L4, data sheet only".
 
     `by`: the words before its measurements.
     """
@@ -245,7 +246,7 @@ PER = {
     "operations": (1.0, "operation"),
     "groups": (1.0, "group"),
 }
-"""Unit of a count -> (their number in the unit of a rate, the name of that)."""
+"""Unit of a count -> (units in the unit of a rate, name of that unit)."""
 
 
 @dataclass(frozen=True)
@@ -253,7 +254,7 @@ class Rate:
     """The cost of a count on a device: `ms` for each `per`.
 
     `name`: the count (`lolat.graph.counts`); `words`, `why`: its name and a sentence for people;
-    `of_family`: the rate over its family's, None without a family or if that is free.
+    `of_family`: the rate over its family's; None without a family, or if the family costs nothing.
     """
 
     name: str
@@ -291,7 +292,9 @@ class Families:
 
 
 def families_of(formula: Formula) -> Families | None:
-    """The families and kinds of a fitted formula, kinds of cost 0 too; None for one without families."""
+    """The families and kinds of a fitted formula, including kinds of cost 0; None for a formula without
+    families.
+    """
     if formula.families is None:
         return None
     families, cost = [], dict(zip(formula.features, formula.slopes, strict=True))

@@ -1,4 +1,4 @@
-"""The uncertainty of a prediction: the part of a network that no measurement has, the interval's width."""
+"""The uncertainty of a prediction: the unmeasured part of a network, and the interval's width."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from lolat.device.device import Device
 
 MOSTLY_UNLIKE = 0.5
-"""Share of the time in classes that were not timed, beyond which a device without a sheet is unknown."""
+"""Largest share of the time in untimed classes for which a device without a data sheet has an interval."""
 MOSTLY_MACHINE = 2.0
-"""The machine's part of an interval over the formula's part, above which the answer tells it."""
+"""The machine's part of an interval over the formula's part, above which the answer has a remark."""
 THREE_COUNTS = (
     "the table has three counts of convolutions alone: the time of weights, dense layers and other "
     "operations is not known"
@@ -62,7 +62,7 @@ _OPS = COLUMNS.index("ops")
 
 
 COPIES_SHARE = 0.1
-"""Share of the latency from which on the time to convert the weights is told."""
+"""Least share of the latency at which converting the weights gets a remark."""
 
 
 def with_copies(
@@ -70,10 +70,11 @@ def with_copies(
 ) -> tuple[float | None, tuple[str, ...]]:
     """(half width of the interval in amp, a logarithm; remarks), wider where converting weights takes long.
 
-    The latency is without the copies that autocast keeps until its context ends. A program with a context
-    for each pass makes them in each: it reads 4 bytes and writes 2, at the data sheet's bandwidth. So do
-    compilers, and PyTorch 2.10 and newer in inference mode. In eager PyTorch the latency has the copies
-    that autocast does not keep. A conversion of less than COPIES_SHARE of the latency gets no remark.
+    The latency excludes copies that autocast keeps until its context ends. A program with a context for
+    each pass makes these in each pass, at the data sheet's bandwidth: it reads 4 bytes and writes 2 for
+    each weight. So do compilers, and PyTorch 2.10 and newer in inference mode. In eager PyTorch the latency
+    includes copies that autocast does not keep. A conversion of less than COPIES_SHARE of the latency gets
+    no remark.
     """
     gpu = file.gpu
     if gpu is None or not gpu.bandwidth_gb_s:
@@ -109,22 +110,22 @@ def with_copies(
 
 
 LARGE_PRODUCT = 1_000_000
-"""Results of a product of two tensors that no timed network has; 785 x 785 tokens of CaiT are the most."""
+"""More results of a product of two tensors than any timed network has; the most are CaiT's 785 x 785
+tokens."""
 FEW_ROWS = 4
-"""Rows of a dense layer up to which no table has any with large weights."""
+"""Largest number of rows for which no table has a dense layer with large weights."""
 ROWS_FOR_ALL = 4
-"""Rows for each expert of a mixture from which nearly all of them, 1 - exp(-4), have one."""
+"""Rows for each expert of a mixture at which nearly all experts, 1 - exp(-4), get a row."""
 
 
 def with_untimed(
     found: Extrapolation, formula: Formula, analysis: Analysis, batch_size: int, mode: Mode
 ) -> tuple[Extrapolation, tuple[str, ...]]:
-    """(the extrapolation of an unusual network with its share that no measurement has, by its work; the
-    remarks on its counts).
+    """(the extrapolation with a network's unmeasured share of work; the remarks on its counts).
 
-    The share is the largest of four: all, if an operation may hide products; the part quantized in a way
-    that was not timed; the products that amp leaves in float32; the weights of experts with few rows. A row
-    is a token at one of its experts, drawn by chance. Counts and work take all experts as read.
+    The share is the largest of four: all, if an operation may hide products; the part quantized in an
+    untimed way; the products that amp leaves in float32; the weights of experts with few rows. A row is a
+    token at one of its experts, drawn at random. Counts and work assume that all experts are read.
     """
     graph, counts, remarks = analysis.graph, analysis.counts, analysis.counts.warnings
     attributes = set[str]().union(*map(attrgetter("attributes"), graph.operations))
@@ -175,11 +176,12 @@ def widened_half_width(
     terms_ms: Mapping[str, float] | None = None,
     is_checked: bool = False,
 ) -> tuple[float | None, tuple[str, ...]]:
-    """(half width of the interval, a logarithm; remarks if there is none, or the machine makes most of it).
+    """(half width of the interval, a logarithm; remarks if there is no interval, or the machine causes most
+    of it).
 
-    `ops`: number of operations; `graph`: of a network that may be quantized; `terms_ms`: of the formula in
-    the network; `is_checked`: by a check of the machine, whose own remark tells how its times move. Too few
-    points: None for the default coverage, InputError for a given one.
+    `ops`: number of operations; `graph`: the network, if it may be quantized; `terms_ms`: ms of each term;
+    `is_checked`: True after a check of the machine, which has a remark of its own. With too few points the
+    width is None for the default coverage; a given coverage is an InputError.
     """
     if steps is not None and isinstance(formula, Roofline) and formula.multiprocessors == 1.0:
         unlike = formula.unlike(steps) or {}
@@ -205,8 +207,8 @@ def widened_half_width(
 
 
 SORT_PASSES = 12.0
-"""Bytes that CUB's radix sort moves over those counted: keys of 4 bytes and positions of 8 are read and
-written for each of four digits, 96 bytes an element; one pass over the keys is 8."""
+"""Bytes that CUB's radix sort moves over the bytes counted: 96 an element, as keys of 4 bytes and positions
+of 8 are read and written for each of four digits; the count has 8, one pass over the keys."""
 UNTIMED: tuple[tuple[Any, ...], ...] = (
     (lambda o: o.kind in GATES, "recurrent layer",
      f"each of its steps is predicted as a matrix product of at least {1e3 * RECURRENT_MS:g} µs"),
@@ -216,8 +218,8 @@ UNTIMED: tuple[tuple[Any, ...], ...] = (
      "it is predicted as one pass over its tensor, and takes several", SORT_PASSES),
     (lambda o: o.kind not in FORMULAS,),
 )  # fmt: skip
-"""Operations that no table has: whether one is, its name, the way in which it is predicted, and how many
-times as long as that it may take."""
+"""Operations that no table has: a test for one, its name, how it is predicted, and the factor by which it
+may take longer."""
 
 
 def _is_large_product(graph: Graph, operation: Operation) -> bool:
@@ -238,10 +240,11 @@ def tables_extrapolation(
     model: Device, analysis: Analysis, batch_size: int, extrapolation: Extrapolation, steps: Steps,
     formula: Roofline,
 ) -> Extrapolation:  # fmt: skip
-    """Add the causes that classes of operations do not tell to an `extrapolation`.
+    """Add causes that classes of operations do not show to an `extrapolation`.
 
-    They are operations that no table has (recurrent layers, three dimensions, those without a formula),
-    other kinds of products than in timed networks, larger ones, larger images, dense layers of few rows.
+    They are operations that no table has (recurrent layers, three dimensions, kinds without a formula),
+    kinds of products or sizes of products and images beyond those of timed networks, and dense layers of
+    few rows.
     """
     remarks, operations = [*extrapolation.remarks], analysis.graph.operations
     times = np.bincount(steps.operation, steps.ms, len(operations)) / (steps.latency_ms or 1.0)

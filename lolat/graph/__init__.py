@@ -1,4 +1,4 @@
-"""A network as plain data, whatever the framework it came from, and what follows from it alone."""
+"""A network as plain data, the same from each framework, with its counts, blocks and memory."""
 
 from lolat.graph.network import FORMAT_VERSION, Graph, GraphBuilder, Operation, Tensor, once
 

@@ -1,8 +1,8 @@
-"""The part of a backward pass that runs, and what is recomputed in it.
+"""The part of a backward pass that runs, and the operations that it recomputes.
 
-No gradient goes to a network's inputs, nor to its constants that are not trained. Attributes of operations
-say the rest (TRAINED and so on in `lolat.graph.kinds`); a network that is trained whole has none of them.
-A checkpointed part is recomputed up to its last saved tensor, all of it if it is REENTRANT, and without its
+A network's inputs and its untrained constants get no gradient. Attributes of operations (TRAINED and its
+neighbors in `lolat.graph.kinds`) mark other untrained parts; a network that is trained whole has none. A
+checkpointed part is recomputed up to its last saved tensor, all of it if it is REENTRANT, and without its
 products if it is SELECTIVE.
 """
 
@@ -17,17 +17,17 @@ from lolat.graph import Graph, Operation, kinds, once
 from lolat.graph.kinds import kind_of
 
 _AFTER = kinds.NORMALIZATIONS | frozenset(kinds.GATES)
-"""Kinds that save values which they compute, such as statistics: they are recomputed for these."""
+"""Kinds that save values they compute, such as statistics; a checkpointed part recomputes these."""
 
 
 @dataclass(frozen=True, eq=False)
 class Backward:
     """Arrays, (operations,) each, that describe a backward pass.
 
-    `runs`: True if the operation has a backward pass; `first`: True if that computes the gradient of its
-    first operand; `second`: of its kernel or its other operand; `recomputed`: True if its forward pass is.
-    `needs`: (tensors,) True if its gradient is needed; `gradients`: (tensors,) number of operations whose
-    gradients for it are added.
+    `runs`: True if the operation has a backward pass; `first`: True if it computes the gradient of its
+    first operand; `second`: True if it computes that of its kernel or its other operand; `recomputed`: True
+    if its forward pass runs again. `needs`: (tensors,) True if its gradient is needed; `gradients`:
+    (tensors,) number of operations whose gradients for it are added.
     """
 
     runs: np.ndarray
@@ -40,7 +40,7 @@ class Backward:
     def share(self, graph: Graph, position: int) -> float:
         """Return the fraction of an operation's whole backward pass that runs.
 
-        Coefficients of measured blocks hold the gradient of a network's input too, which is counted.
+        The gradient of a network's input counts, as measured blocks computed it too.
         """
         o, runs = graph.operations[position], bool(self.runs[position])
         if not runs or o.kind not in kinds.MULTIPLYING or o.kind == "attention":
@@ -89,7 +89,9 @@ def drops(graph: Graph, operation: Operation) -> bool:
 
 
 def is_view(graph: Graph, operation: Operation) -> bool:
-    """Return True if an operation's result is a view of its input in training: all of that stays."""
+    """Return True if an operation's result is a view of its input in training, so that the whole input
+    stays.
+    """
     views = kinds.VIEWS | kinds.SLICES if graph.framework == "torch" else kinds.VIEWS
     return operation.kind in views and bool(operation.inputs) and not drops(graph, operation)
 
@@ -97,7 +99,7 @@ def is_view(graph: Graph, operation: Operation) -> bool:
 def free_parameters(graph: Graph) -> list[tuple[list[int], int]]:
     """Return (positions of operations that give its gradient, elements) of each trained constant."""
     part, readers = backward_of(graph), dict[int, Any](graph.consumers()) if graph.free else {}
-    if graph.free:  # a result stands for what its operation's kernel is computed from
+    if graph.free:  # a result stands for the constants that its operation's kernel is computed from
         readers |= {t: [i] for i, o in enumerate(graph.operations) for t in o.outputs}
     found = []
     for elements, constants in graph.free:
@@ -177,7 +179,7 @@ def backward_of(graph: Graph) -> Backward:
 def open_outputs(graph: Graph) -> list[int]:
     """Return the outputs that a loss outside of the network reads.
 
-    A network may return its loss, one number, beside what this is computed from, such as logits.
+    A network may return its loss, one number, beside the logits that the loss is computed from.
     """
     needs = backward_of(graph).needs
     closed = {t for t in graph.outputs if needs[t] and not graph.tensors[t].shape}

@@ -32,7 +32,7 @@ CROWDED = 12
 
 
 def depth_first(ends: Sequence[Node], sources: Callable[[Node], Sequence[Node]]) -> list[Node]:
-    """The nodes that `ends` depend on, branch by branch; each node comes behind its `sources`."""
+    """The nodes that `ends` depend on, branch by branch, each after its `sources`."""
     order: list[Node] = []
     seen = set[Node]()
     stack = [(node, False) for node in reversed(ends)]
@@ -199,7 +199,7 @@ class Grouping:
             units, one = sum(self.flow.computing[p] for p in piece), len(piece) == 1
             name = self.names.labels[piece[0]] if one else self.names.of_segment(piece)
             elements.append(Group(piece, name, units, units > 1 and not one))
-        at = len(elements)  # becomes the first position from which all tensors are flat
+        at = len(elements)  # the first position from which all tensors are flat
         while at and all(
             is_flat(self.flow.graph.tensors[t].shape)
             for p in elements[at - 1].positions
@@ -214,8 +214,8 @@ class Grouping:
     def _by_name(self, segment: list[int]) -> list[list[int]]:
         """The runs of a segment under one name each, if it holds several modules or a chain of names.
 
-        A cell, whose branches have names but no modules, stays whole, as does a module with all it holds.
-        An operation without a name is a run by itself if it does not compute.
+        A cell, whose branches have names but no modules, stays whole; so does a module. An operation
+        without a name is a run by itself if it does not compute.
         """
         names = [self.names.labels[p] for p in segment]
         if len({*names} - {None}) < 2 or self.names.of_segment(segment) is not None:

@@ -401,7 +401,7 @@ class GraphCounts:
 
 
 def repacked(counts: "np.ndarray", batch_size: int) -> "np.ndarray":
-    """Weights that each call at `batch_size` puts into another order, (...,); `counts`: (..., COLUMNS)."""
+    """Weights that each call at `batch_size` reorders, (...,); `counts`: (..., COLUMNS)."""
     reordered: np.ndarray = (batch_size > 1) * counts[..., _REORDERED].sum(axis=-1)
     return reordered
 

@@ -106,11 +106,11 @@ def _each(
 
 
 def with_fused_attention(graph: Graph, positions: Collection[int]) -> Graph | None:
-    """The graph with PyTorch's fused attention for each one written as single operations among these; None
-    if there is none.
+    """The graph in which PyTorch's fused attention replaces each attention of single operations at these
+    positions; None if there is none.
 
-    That is softmax(q k' [x a number] [+ a mask]) v of (batch, heads, steps, size), whose scores nothing
-    else reads. A number that q is multiplied by before goes into the scale of the fused one, too.
+    Replaced is softmax(q k' [x a number] [+ a mask]) v of (batch, heads, steps, size) if no other operation
+    reads the scores. A number that multiplies q becomes part of the fused attention's scale.
     """
     made = graph
     for position in sorted(positions):
@@ -120,7 +120,7 @@ def with_fused_attention(graph: Graph, positions: Collection[int]) -> Graph | No
 
 
 class _Attention:
-    """The operations around a softmax of `graph`, a graph that was made from `whole`."""
+    """The operations around a softmax of `graph`, which was made from `whole`."""
 
     def __init__(
         self, graph: Graph, softmax: Operation, whole: Graph, positions: Collection[int]
@@ -138,7 +138,7 @@ class _Attention:
         return o if is_one and self.reads.count(tensor) == 1 else None
 
     def fused(self) -> Graph:
-        """The graph with the attention fused; as it is if it is not certain to be one."""
+        """The graph with the attention fused; unchanged if the operations may be something else."""
         found, masks, tensor = [self.softmax], list[int](), self.softmax.inputs[0]
         if (o := self.before(tensor, "add", "where")) and len(o.inputs) == 2:
             # Boolean masks are no operands of the fused one.
@@ -161,7 +161,7 @@ class _Attention:
         return readers[0] if is_one else None
 
     def _with(self, found: list[Operation], last: Operation, masks: list[int]) -> Graph:
-        """The graph with one operation for those `found` and the `last`."""
+        """The graph with one operation in place of those `found` and the `last`."""
         (query, key), value = found[0].inputs, last.inputs[1]
         if (o := self.before(query, *_BY_NUMBER)) and len(o.inputs) == 1:
             found, query = [o, *found], o.inputs[0]

@@ -19,7 +19,7 @@ HANDING_ON = frozenset(["add", "subtract"])
 """Kinds that hand the gradient of their result on to their inputs unchanged."""
 Pairs = list[tuple[int, float]]  # (tensor, bytes of an element)
 CONTIGUOUS = kinds.CONVOLUTIONS | kinds.POOLINGS | kinds.NORMALIZATIONS
-"""Kinds whose kernels PyTorch gives contiguous tensors alone."""
+"""Kinds whose kernels take only contiguous tensors in PyTorch."""
 
 
 class Lowering:
@@ -28,8 +28,9 @@ class Lowering:
     `floats`: (tensors,) True for floating point; `sizes`: (tensors,) bytes of an element; `origin`:
     (tensors,) the tensor that a view shows; `readers`: tensor -> positions of the operations that read it;
     `written`: tensor -> position of the operation that writes it; `final`: the tensors that outputs show;
-    `strided`: positions of transpositions that PyTorch never copies; `copied`: of views that it copies;
-    `uncopied`: constants of which autocast keeps no copy; `groups`: positions of operations that are fused.
+    `strided`: positions of transpositions that PyTorch never copies; `copied`: positions of views that it
+    copies; `uncopied`: constants whose copies autocast does not keep; `groups`: positions of fused
+    operations.
     """
 
     def __init__(self, graph: Graph, mode: Mode) -> None:
@@ -82,7 +83,7 @@ class Lowering:
         return origin in self.written or is_batched
 
     def recasts(self, operation: Operation) -> bool:
-        """True if autocast converts the kernel of an operation in each pass, which no fit had."""
+        """True if autocast converts the kernel of an operation in each pass, which no fit included."""
         eagerly = not (self.mode.fused or self.mode.training)
         return self.mode.dtype == AMP and eagerly and kinds.RECAST in operation.attributes
 
@@ -103,7 +104,7 @@ class Lowering:
         return [(t, 4.0 if wide and self.floats[t] else self.sizes[t]) for t in reads], writes
 
     def _bags(self, operation: Operation) -> Iterator[tuple[int, float]]:
-        """Yield the pair of the rows that an embedding reads, if it writes fewer: those of bags."""
+        """Yield the pair of the rows that an embedding reads, if it sums them into fewer (bags)."""
         tensors, features = self.graph.tensors, operation.attributes.get("out_features", 0)
         if operation.kind == "embedding":
             source, out = operation.inputs[0], operation.outputs[0]
@@ -113,7 +114,7 @@ class Lowering:
     def _is_view(self, operation: Operation) -> bool:
         """True for a slice or a transposition that PyTorch does not copy.
 
-        Kernels for contiguous tensors alone copy a slice, but for a compiler's.
+        Kernels that need contiguous tensors copy a slice; a compiler's kernels do not.
         """
         position = self.written[operation.outputs[0]]
         if operation.kind == "transpose":
@@ -133,7 +134,7 @@ class Lowering:
     def gradients(self, position: int, needs: Sequence[bool]) -> Iterator[tuple[str, Pairs]]:
         """Yield (class of work, pairs read and written) of each backward step of an operation.
 
-        The operation is element-wise or a slice. The steps are those of PyTorch's autograd: a sum hands its
+        The operation is element-wise or a slice. PyTorch's autograd runs these steps: a sum hands its
         gradient on, a product multiplies it with the other operand. The gradient of a broadcast operand has
         the result's size first and is then summed. The gradient of a slice is copied into zeros; those of
         the parts of a split are joined. `needs`: (tensors,) True if the gradient is wanted.
@@ -157,7 +158,7 @@ class Lowering:
                 yield "sums", [whole, (t, size[t])]
 
     def _put_back(self, position: int) -> Iterator[tuple[str, Pairs]]:
-        """Yield the backward steps of a slice; the first used part of a split has those of all."""
+        """Yield the backward steps of a slice; the first used part of a split has those of all parts."""
         operations = self.graph.operations
         o = operations[position]
         whole, part = ((t, self.sizes[t]) for t in (o.inputs[0], o.outputs[0]))
@@ -179,7 +180,7 @@ class Lowering:
         return [self.graph.operations[i].kind for i in self.readers.get(tensor, ())]
 
     def together(self, group: Sequence[int]) -> tuple[Pairs, Pairs]:
-        """(pairs read, pairs written) of fused operations together."""
+        """(pairs read, pairs written) by a group of fused operations."""
         inside, reads = set(group), dict[int, tuple[int, float]]()
         operations = [self.graph.operations[i] for i in group]
         if all(map(self._is_view, operations)):
@@ -223,8 +224,8 @@ class Lowering:
     def _grouped(self) -> list[list[int]]:
         """Groups of positions of the operations without products; the operations of a group are fused.
 
-        Groups whose tensors have the same size are one where an operation reads them, unless another kernel
-        stands between them: they are as deep, or the operation alone reads the result of one.
+        An operation joins the groups that it reads if their tensors have one size and no other kernel runs
+        between them: the groups are equally deep, or only the operation reads the result of one.
         """
         group_of, depth = dict[int, int](), dict[int, int]()
         groups: list[list[int]] = []
@@ -300,9 +301,9 @@ def lowered_eagerly(graph: Graph, dtype: str) -> Lowering:
 def transpositions(graph: Graph, in_half: bool) -> tuple[set[int], set[int]]:
     """Return the positions of transpositions that PyTorch never copies, and of views that it copies.
 
-    Its kernels take transpositions as they are if an attention reads them, if these turn back its result,
-    or are of the matrices of a batch for its product, or if only slices and transpositions show them.
-    Slices of other transpositions are copied for that product, and a turned image for a dense layer.
+    A transposition is never copied if an attention reads it or it restores the order of an attention's
+    result, if it transposes the matrices of a batched product, or if only slices and transpositions read
+    it. A batched product copies slices of other transpositions; a dense layer copies a transposed image.
     `in_half`: fused attention runs in half precision, whose kernels write the result in the order of the
     queries.
     """

@@ -45,7 +45,7 @@ def element_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> list[float]:
 
 
 def as_padded(graph: Graph, position: int, tensor: int) -> float:
-    """Return elements of the padded copy that PyTorch reads / of the tensor; 0 if it reads no copy."""
+    """Return the elements of PyTorch's padded copy over those of the tensor; 0 without a copy."""
     o = graph.operations[position]
     pads = o.attributes.get("pad_before", ())
     if graph.framework != "torch" or not pads or tensor != o.inputs[0]:
@@ -106,7 +106,7 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
         if is_eager and "pad_before" in o.attributes:
             read = o.inputs[0]
             root, padded = of_view.get(read, read), as_padded(graph, position, read)
-            # The padding before has read it last, unless a variable holds it.
+            # The padding was its last reader, unless a variable holds it.
             is_freed = last[root] == position and stored.get(root, -1) < position
             beside.append((read, (padded - is_freed) * of_element[read]))
         for tensor, each in ((graph.tensors[t], size) for t, size in beside):
@@ -149,7 +149,7 @@ def sliced_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
 
 
 def _is_block(whole: Sequence[int], part: Sequence[int]) -> bool:
-    """True if a part is contiguous in the whole, as far as shapes tell."""
+    """True if a part is contiguous in its tensor, by their shapes."""
     cut = [i for i, (n, m) in enumerate(zip(whole, part, strict=False)) if n != m]
     return bool(cut) and len(whole) == len(part) and all(n == 1 for n in part[: cut[-1]])
 
@@ -160,8 +160,8 @@ LARGEST_BATCH = 2**24
 def largest_fitting(needed: Callable[[int], int], available_bytes: float) -> int:
     """The largest batch size whose `needed` bytes are available; 0 if none is.
 
-    Bytes never fall as the batch grows, and nearly all follow lines: interpolation asks for less than a
-    third of the sizes that halving would.
+    Bytes never fall as the batch grows, and mostly grow linearly, so interpolation tries less than a third
+    of the sizes that bisection would.
     """
     fits, misses = 1, LARGEST_BATCH
     low, high = needed(fits), needed(misses)

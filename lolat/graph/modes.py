@@ -60,7 +60,7 @@ class Mode:
 
     @property
     def images_last(self) -> bool:
-        """True if convolutions run channels last, as asked for or because a compiler does so."""
+        """True if convolutions run channels last: asked for, or chosen by a compiler."""
         return self.channels_last or self.fused
 
     @property
@@ -76,11 +76,13 @@ class Mode:
 
 DEFAULT_MODE = Mode()
 
-LEAST_WIDE = 0.01  # least share of multiply-accumulates in float32 that is told
+LEAST_WIDE = 0.01  # least share of multiply-accumulates in float32 that gets a remark
 
 
 def own_dtype(graph: Graph) -> str | None:
-    """The data type of all products' results; AMP for `Graph.autocast`; None if they differ or lack."""
+    """The data type of all products' results; AMP for `Graph.autocast`; None if they differ or there is
+    none.
+    """
     written = product_dtypes(graph)
     if graph.autocast and not written.isdisjoint((FLOAT16, BFLOAT16)):
         return AMP
@@ -96,7 +98,7 @@ def other_dtype(graph: Graph, measured: str = FLOAT32) -> list[str]:
 
 
 def lost_upcasts(graph: Graph, mode: Mode) -> list[str]:
-    """Remarks if the code of a float32 network asks for float32 and the mode is in half precision."""
+    """Remarks on a mode in half precision for a float32 network whose code asks for float32."""
     remarks = list[str]()
     if mode.dtype == AMP and (share := wide_share(graph)) > LEAST_WIDE:
         first = next(o for o in graph.operations if kinds.WIDE in o.attributes)
@@ -116,7 +118,7 @@ def lost_upcasts(graph: Graph, mode: Mode) -> list[str]:
 
 
 def run_dtype(graph: Graph) -> str | None:
-    """The data type in which a network runs: its base's, if only trained adapters are in float32; else as
+    """The data type in which a network runs: that of its base if only trained adapters are in float32; else
     `own_dtype`.
     """
     halves = product_dtypes(graph) - {FLOAT32}

@@ -53,7 +53,7 @@ class Tensor(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def batch_axis(self) -> int:
-        """The axis of an input that is the batch: the first, or the second where only that is of size 1."""
+        """The batch axis of an input: the first, or the second if only the second has size 1."""
         return int(self.shape[:1] != (1,) and self.shape[1:2] == (1,))
 
 
@@ -88,7 +88,7 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class ExtraBytes(NamedTuple):
-    """Bytes of parameters and buffers that the operations of a graph do not tell.
+    """Bytes of parameters and buffers that no operation of a graph has.
 
     `own`: in their own data types; `half`: with all floats in half precision; `buffers`: of the buffers.
     """
@@ -128,11 +128,11 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     free: tuple[tuple[Size, tuple[int, ...]], ...] = ()
     """(elements of a parameter that is no operation's weight, constants computed from it; () if it is not
     trained)."""
-    upcasts: Size = 0  # number of conversions to float32 of what is in float32
+    upcasts: Size = 0  # number of conversions to float32 of tensors that are in float32 already
     extra_bytes: ExtraBytes = ExtraBytes()
     one_sample: str = ""  # why the network's code takes only batches of one sample
-    training_only_on_cpu: tuple[str, ...] = ()  # effects as of `training_only` that only a CPU has
-    one_batch: tuple[str, ...] = ()  # those of `warnings` on work that does not grow with the batch
+    training_only_on_cpu: tuple[str, ...] = ()  # effects in training on a CPU only
+    one_batch: tuple[str, ...] = ()  # the `warnings` on work that does not grow with the batch
     schema: Literal["lolat-network"] = "lolat-network"
     version: Literal[1] = 1
 

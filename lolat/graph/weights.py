@@ -57,15 +57,16 @@ def _channels(graph: Graph, norm: Operation) -> int:
 
 
 READ_SHARE, FEW_PARAMETERS = 0.98, 1000
-"""A remark says how many parameters are not in a graph, if the graph has less than READ_SHARE of them and
-lacks more than FEW_PARAMETERS. timm's networks with learned positions have 0.988 or more."""
+"""A graph that has less than READ_SHARE of the parameters, and lacks more than FEW_PARAMETERS, gets a
+remark. timm's networks with learned positions have 0.988 or more."""
 
 
 def completed(builder: GraphBuilder, outputs: Sequence[int], number: int, *made: int) -> Graph:
     """The finished graph, with all of its network's `number` parameters.
 
-    Parameters that are no operation's weights become `Graph.free`: the constants `made` are, or are
-    computed from, them. If many are no operand either, a remark says so, and they count as not trained.
+    Parameters that are no operation's weights become `Graph.free`; `made`: the constants that are such
+    parameters or are computed from them. Many parameters that are no operand either get a remark, and count
+    as not trained.
     """
     graph = builder.build(outputs)
     rest = number - parameters(graph)
@@ -122,8 +123,8 @@ def copied_at(graph: Graph) -> dict[int, int]:
 def copies(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     """Bytes of the parameters' copies that autocast makes for each operation, (operations,) each.
 
-    First the copies that it keeps until its context ends, behind the forward pass; then those that it keeps
-    only while the operation runs.
+    The first array has the copies that it keeps until its context ends, after the forward pass; the second
+    has those that it keeps only while the operation runs.
     """
     each, weights = operations_parameters(graph), COLUMNS.index("weights")
     again = np.array([RECAST in o.attributes for o in graph.operations], bool)

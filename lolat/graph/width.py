@@ -95,7 +95,7 @@ class Widths:
         new: dict[Place, int] = {}
 
         def resized(size: int, places: Sequence[Place]) -> int:
-            """`size` times the ratio of the new to the old sum of sizes of `places`."""
+            """`size`, scaled as the sum of the sizes of `places` is."""
             before = sum(map(self._size, places))
             return max(1, round(size * sum(new.get(p, self._size(p)) for p in places) / before))
 
@@ -172,7 +172,7 @@ class Widths:
             self._need([layer], STEP * each if each > 1 else 1)
 
     def _divide(self, query: Place, heads: int) -> None:
-        """Let heads divide what a dense layer of queries, or of them, keys and values, reads, too."""
+        """Let heads also divide the input of a dense layer of queries, or of queries, keys and values."""
         for layer in self.layers.get(query, ()):
             source = self.dense.get(layer, query)
             ratio, rest = divmod(self._size(layer), self._size(source))
@@ -277,7 +277,7 @@ class Widths:
         before, other, after = self.graph.shapes((left, right, out))
         summed = left, len(before) - 1
         ends = (right, len(other) - 1), (right, len(other) - 2)
-        # The right operand is (..., n, k) or (..., k, n); if square, the axis that is as open as `summed`.
+        # The right operand is (..., n, k) or (..., k, n); if square, the axis as free as `summed`.
         fits = [
             (inner, outer)
             for inner, outer in (ends, ends[::-1])
@@ -309,7 +309,8 @@ class Widths:
         self._follow((out, len(self.graph.tensors[out].shape) - 1), [value])
 
     def _axis_by_axis(self, o: Operation, out: int) -> None:
-        """Let each axis follow the input axes of its size at the same place, from the end or the front.
+        """Let each axis follow the input axes that have its size at the same place, from the end or the
+        front.
 
         Axes that a JOINS kind joins are tied. A part of an axis changes as the whole axis does.
         """

@@ -46,7 +46,7 @@ SHAPE = ("number", "rows", "columns", "depth")
 
 # ---- The steps of a network
 
-ATTENTION_TILE = 64  # a fused attention computes positions in tiles of so many, the last one padded
+ATTENTION_TILE = 64  # positions of a tile of a fused attention; the last tile is padded
 
 
 class Step(NamedTuple):
@@ -58,7 +58,7 @@ class Step(NamedTuple):
     rows: float
     columns: float
     depth: float
-    growing: int  # the size that grows with the batch: GROW_ROWS, ..., IN_TURN, or 0 for none
+    growing: int  # the size that grows with the batch: GROW_ROWS to IN_TURN, or 0 for none
     fixed: float  # bytes that do not depend on the batch size
     sample: float  # bytes of each sample
     backward: bool = False
@@ -251,7 +251,7 @@ class _Steps:
         self.add(MOVES, NO_PRODUCT, 0, (0.0, 0.0), back)
 
     def beside(self, operation: Operation) -> None:
-        """Add the steps that eager PyTorch runs beside an operation, in the forward pass alone.
+        """Add the steps that eager PyTorch runs beside an operation in the forward pass.
 
         It computes constants again, fills the result of a padding, and copies a tensor that is padded by 0.
         """
@@ -351,7 +351,7 @@ class _Steps:
             name, growing, kernels, reads = BATCHED, GROW_NUMBER, 0, operation.inputs
             right = self.tensors[operation.inputs[-1]]
             if not right.batched and (len(right.shape) < 3 or a.get("joins")):
-                # One product for all samples, as of a layer whose weights the network computes.
+                # One product for all samples, as in a layer whose weights the network computes.
                 wide = right.elements() / max(a["contracted"], 1)
                 product, growing = (1, written / max(wide, 1), wide, a["contracted"]), GROW_ROWS
         elif kind == "dense":

@@ -1,7 +1,7 @@
 """The extended formula: a cost for each unit of each count, and for a call.
 
-Beside the published counts of convolutions it has traffic, weights and operations of whole networks, and
-kinds of operations (`lolat.graph.counts.MEMBERS`) if the points tell them apart.
+It adds traffic, weights and operations to the published counts of convolutions, and kinds of operations
+(`lolat.graph.counts.MEMBERS`) if the points tell them apart.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ APART = {
     "border": "elements", "exps": "elements", "gelus": "elements",
     "repacked": "weights", "groups": "ops", "maps": "ops", "serial": "ops",
 }  # fmt: skip
-"""Count with an extra cost on top of its family's -> the family whose cost has a similar size."""
+"""Count with an extra cost on top of its family's -> the family whose cost is of similar size."""
 UNUSED_TERMS = (
     "exps", "gelus", "grouped_macs", "grouped_weights", "dense_elements", "pool_elements",
     "clip_elements", "depthwise_writes", "pool_ops", "norm_ops", "curve_ops", "move_ops",
 )  # fmt: skip
-"""Counts that do not improve predictions: other counts of the same operations cover them
+"""Counts left out of the formula, as other counts of the same operations cover them
 (benchmarks/zoo/ablation.py)."""
 TERMS = tuple(
     n for n in COLUMNS if n not in (*FEATURES, *UNUSED_TERMS) and (n in FAMILY or n in APART)
 )
-"""The terms of a formula whose points know kinds of operations."""
+"""The terms of a formula whose points have counts by kind of operation."""
 FREE_PARAMETERS = len(MEMBERS) + sum(name in TERMS for name in APART) + 1
-"""Free parameters of a fit of all TERMS: kinds are drawn to their families."""
+"""Free parameters of a fit of all TERMS; kinds shrink toward their families."""
 
 
 class AdditiveCosts(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True):

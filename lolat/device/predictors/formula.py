@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from lolat.graph.analysis import Analysis
 
 CONSTANT = "call"
-CHUNK_ROWS = 16384  # rows at a time: two columns of a chunk stay in a core's cache
-LARGEST_COUNT = 1e100  # the latency of a larger one might overflow
-NOTHING_MS = 1e-200  # no division by a time below it
+CHUNK_ROWS = 16384  # rows of a chunk: two columns stay in a core's cache
+LARGEST_COUNT = 1e100  # the latency of a larger count might overflow
+NOTHING_MS = 1e-200  # times are not divided by a smaller one
 Term = Literal[(*COLUMNS, CONSTANT)]  # type: ignore[valid-type]
 
 
@@ -90,7 +90,7 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
         return None
 
     def bend(self, times: np.ndarray) -> np.ndarray:
-        """Turn linear sums into latencies, in place; the base changes nothing."""
+        """Turn linear sums into latencies, in place; the base class changes nothing."""
         return times
 
     def bend_one(self, time: float) -> float:
@@ -180,7 +180,7 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
 
         In INT8, a conversion belongs to the operation that reads or writes.
         """
-        # The whole network at once, because a formula may bend for short times.
+        # Evaluated for the whole network, as a formula may bend short times.
         terms = self.shares(analysis.counts.at(batch_size)[:, self.columns])[0]
         if self.int8 and analysis.counts.quantized:
             before, after = terms.sum(axis=1), self.int8_ms(analysis, batch_size).sum(axis=1)

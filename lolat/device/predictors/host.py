@@ -26,9 +26,9 @@ from lolat.io.documents import NotNegative, Positive
 from lolat.parameters import COVERAGE
 
 VIEW = 0.3
-"""Launch overhead of a view (reshape, transpose ...) over that of an addition; the device does nothing."""
+"""Launch overhead of a view (reshape, transpose) over that of an addition; the device runs nothing."""
 TIMING = 0.3
-"""Share of an addition timed alone that is the timing's own: two events. Assumed."""
+"""Share of the time of an addition timed alone that its two timing events take. Assumed."""
 USUAL_MS, OLDER_MS = 0.02, 0.026
 """Launch overhead of an addition: on hosts of GPUs since PCIe 4, and on older ones. Published networks at
 batch 1 take 0.017 (NVIDIA), 0.025 (Hugging Face) and 0.020 ms (AITemplate) on A100, 0.014 on MI250; 0.028
@@ -50,19 +50,19 @@ ASSUMED: Source = "assumed"
 FITTED: Source = "fitted"
 GIVEN: Source = "given"
 FACTOR = {FITTED: 1.6, ASSUMED: 1.8, GIVEN: 1.3}
-"""Error factor of the launch overhead, which holds with a probability of 90 %. A fitted one may still
-be another host than the user's. GIVEN: on one host a BERT took 0.020 ms an addition, a ResNet-50
-0.021 and a ViT 0.014 (AITemplate, A100)."""
+"""Error factor of the launch overhead with a probability of 90 %. FITTED: the user's host may still be
+another. GIVEN: on one host a BERT took 0.020 ms an addition, a ResNet-50 0.021 and a ViT 0.014 (AITemplate,
+A100)."""
 
 
 class Host(msgspec.Struct, frozen=True):
     """The host of a device.
 
-    `start_ms`: launch overhead of an addition, within a `factor` either way (FACTOR), from which that of
-    other operations follows (`OperationClass.launch`); `source`: FITTED to measured blocks, ASSUMED, or
-    GIVEN by the user; `launch`: that of the measurements; `call_ms`: time of a call before its first
-    operation. `training`: launch overhead of an operation in a training step over that in inference,
-    forward and backward, and the ms of a call; None if no training was measured.
+    `start_ms`: launch overhead of an addition, within a `factor` either way (FACTOR); other operations have
+    multiples of it (`OperationClass.launch`); `source`: FITTED to measured blocks, ASSUMED, or GIVEN by the
+    user; `launch`: the launch of the measurements; `call_ms`: time of a call before its first operation.
+    `training`: launch overhead of an operation in a training step over that in inference, forward and
+    backward, and the ms of a call; None if no training was measured.
     """
 
     start_ms: Positive
@@ -103,7 +103,7 @@ def launches_alone(work: Workload) -> np.ndarray:
 
 
 def usual_ms(gpu: Gpu | None) -> float:
-    """The usual launch overhead of an addition on hosts of a GPU, which are as old as its link."""
+    """The usual launch overhead of an addition on hosts of a GPU; its link tells their age."""
     is_older = gpu is not None and gpu.link.startswith(OLDER_LINKS)
     return OLDER_MS if is_older else USUAL_MS
 
@@ -125,7 +125,7 @@ class Steps:
     `operation`: its number in the graph; `kind`: its class of work; `moves`: true if it moves bytes;
     `run_ms`: the device's time; `shares`: (features, steps) of `run_ms`; `backward`: true in the backward
     pass; `starts_ms`: the host's time to launch it, 0 without a host. `host_half`: logarithm of the factor
-    by which the host's times may be off; `launch`: of the network.
+    by which the host's times may be off; `launch`: that of the network.
     """
 
     operation: np.ndarray
@@ -170,12 +170,12 @@ class Steps:
 
     @property
     def waits_ms(self) -> np.ndarray:
-        """(steps,) ms of waiting for the host before each."""
+        """(steps,) ms of waiting for the host before each step."""
         return waits(self.starts_ms, self.run_ms)
 
     @property
     def ms(self) -> np.ndarray:
-        """(steps,) ms of each, with the waiting before it."""
+        """(steps,) ms of each step, with the waiting before it."""
         return self.run_ms + self.waits_ms
 
     @property

@@ -1,7 +1,7 @@
 """The time of a network in INT8: factors on the formula in float, by class of work.
 
-A product takes a share of its time in float. An operation that only moves costs by its elements: rounded to
-8 bits, no part of it runs inside a product.
+A product takes a share of its time in float. An operation that only moves data costs by its elements, as in
+8 bits no part of it runs inside a product.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lolat.graph.analysis import Analysis
 
 BY_ELEMENTS = ("pair", "curve")
-"""Classes that the float formula hardly predicts: ONNX Runtime fuses them there."""
+"""Classes that ONNX Runtime fuses in float, so that the float formula hardly predicts them."""
 _CONVERSION = INT8_CLASSES.index(CONVERSION)
 
 
@@ -58,7 +58,7 @@ def parts(
     """(operations, INT8_CLASSES + 1) ms in float, by class; the last column stays in float.
 
     `float_ms`: (operations,); `rates`: ms of an element and of an operation in float; `known`: the schemes
-    that have factors, as all others are as in float.
+    that have factors; all others run as in float.
     """
     graph = analysis.graph
     sizes = np.array([tensor.elements(batch_size) for tensor in graph.tensors], float)
@@ -99,7 +99,7 @@ def untimed_in_int8(known: Mapping[str, Factors], analysis: Analysis) -> float:
 
 
 def int8_half_width(known: Mapping[str, Factors], graph: Graph, coverage: float) -> float:
-    """Half width, a logarithm, that INT8 adds to an interval: that of the least known of its schemes."""
+    """Half width, a logarithm, that INT8 adds to an interval: the largest of the used schemes."""
     used = {o.attributes.get(INT8) for o in graph.operations}
     return max(
         (t_quantile(coverage, of.points - 1) * of.spread for n, of in known.items() if n in used),

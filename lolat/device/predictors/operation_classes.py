@@ -21,15 +21,15 @@ class OperationClass:
     one on A100, V100 and T4, less TIMING of the addition's: softmax 1.35, layer norm 2.1, product of two
     tensors 1.3 (more in networks, which reshape them), dense layer 2.5, convolution 2.3 to 3.5.
     `has_weights`: autocast launches one operation more in every pass, which converts the weights.
-    `backward`: time of the backward pass over that of its work, see LAYOUT_FACTORS.
-    `in_tiles`: a product that is cut into tiles. `in_tf32`: computed in TF32 by default in PyTorch, which
-    products of matrices are not.
+    `backward`: time of the backward pass over that of its work, see LAYOUT_FACTORS. `in_tiles`: a product
+    that is cut into tiles. `in_tf32`: PyTorch computes it in TF32 by default; it does not do so for
+    products of matrices.
 
     `in_half`: of products, shares of a data sheet's sustained rate and bandwidth in half precision. Rates:
     large products of bfloat16 on A100, H100 and B200 (0.70 to 0.91), all of a RTX PRO 6000; bandwidths:
     means of RTX 3090, 4090 and 5090; dense layers and products of two tensors as on the RTX 3090, as the
-    caches of the others are larger than what these move. Depthwise convolutions use no units for matrices
-    and stay as measured.
+    larger caches of the others hold all their data. Depthwise convolutions use no units for matrices and
+    stay as measured.
 
     `rate`, `bandwidth`: priors of a fit, from RTX 3090 and 4090 (docs/results/index.md).
     `float32_bandwidth`: in float32 and TF32 with channels first. P100, P4, T4, V100 and H100, each fitted

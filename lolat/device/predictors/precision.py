@@ -1,7 +1,7 @@
-"""A GPU's formula in another precision than the measured one, or for another card by two data sheets.
+"""A GPU's formula changed by data sheets to another precision or another card.
 
-Operations that only move keep their time per byte. Products get the data sheet's rate and bandwidth in that
-precision, times the shares that they usually reach.
+Operations that only move data keep their time per byte. Products get the data sheet's rate and bandwidth in
+that precision, times the shares that they usually reach.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lolat.hardware.gpus import MACS_MS_OF_TFLOPS, OF_PEAK, Gpu
 
 PRECISION_SPREAD = 0.2
 """Standard deviation, a logarithm, of the error that all networks share: RTX 3090, 4090, 5090 and PRO 6000
-in half precision, each by the shares of the others, have medians of 0.03 to 0.23."""
+in half precision, each predicted by the shares of the others, have medians of 0.03 to 0.23."""
 IN_HALF = {name: of.in_half for name, of in OPERATION_CLASSES.items() if of.in_half}
 IN_FLOAT32 = dict.fromkeys(IN_HALF, (OF_PEAK, 0.7))
 """Class of products -> its shares of a data sheet's rate and bandwidth."""
@@ -79,8 +79,8 @@ def on_sheet(formula: Roofline, was: Gpu, gpu: Gpu) -> tuple[Roofline, float, fl
     """Scale a measured card's formula to another card by their data sheets; also the ratios of their rates
     and of their bandwidths.
 
-    Launches stay. Bytes take what memory takes for them at REACHED_BANDWIDTH, times the sheets' ratio;
-    where they took longer on the measured card, its units held them up, and the rest follows these.
+    Launches stay. The time of bytes at REACHED_BANDWIDTH scales with the sheets' bandwidths; any longer
+    time on the measured card came from its units, and that rest scales with their rates.
     """
     dtype = formula.mode.dtype
     faster = (gpu.rate(dtype) or 1.0) / (was.rate(dtype) or 1.0)
@@ -110,7 +110,7 @@ def on_sheet(formula: Roofline, was: Gpu, gpu: Gpu) -> tuple[Roofline, float, fl
 def no_precision(
     dtype: str, measured: str, gpu: Gpu | None, device: str = "the device"
 ) -> InputError:
-    """The error of a device, by its name, without a precision."""
+    """The error that a device has no such precision."""
     name, asked = device if gpu is None else gpu.name, PRECISION_OF[dtype]
     has = [d for d in PRECISION_OF if d == measured or (gpu is not None and gpu.rate(d))]
     known = " or ".join(dict.fromkeys(PRECISION_OF[d] for d in has))

@@ -47,10 +47,10 @@ WINOGRAD = 4.0
 """Multiplications of a direct 3x3 convolution over those of F(4x4, 3x3) (Lavin and Gray 2016). Libraries
 use it in float32: V100, P100, T4 and P4 reach 1.6 to 2.25 times their peak, by direct multiplications."""
 RECURRENT_MS = 0.007
-"""Time that a recurrent layer takes at least for each position of its input, whatever the GPU. PyTorch 1.11
-takes 6.1 to 14.5 us, median 7.1, for 80 LSTM and RNN networks (40 to 360 units, batches of 1 to 62) by
-cuDNN's standard algorithm and 0.3 to 76 by the one for small layers (xwang233's cudnn-rnn-bench-62143);
-DeepBench 27 to 62 us for LSTMs of 256 and 512 units on a V100 (batch 16 to 128), 13 to 52 on a Titan Xp."""
+"""Least time of a recurrent layer for each position of its input, on any GPU. PyTorch 1.11 takes 6.1 to
+14.5 us, median 7.1, for 80 LSTM and RNN networks (40 to 360 units, batches of 1 to 62) by cuDNN's standard
+algorithm and 0.3 to 76 by the one for small layers (xwang233's cudnn-rnn-bench-62143); DeepBench 27 to 62
+us for LSTMs of 256 and 512 units on a V100 (batch 16 to 128), 13 to 52 on a Titan Xp."""
 LEAST_TRAINING_STEPS = 20  # held-out training steps for an interval of their own
 LAYOUT_FACTORS = 1.2, 3.1
 """Bytes moved to convert layouts for each byte of a convolution in half precision, forward and backward, at
@@ -240,9 +240,9 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     ) -> np.ndarray:
         """(steps,) bytes that convert convolutions' tensors, beyond what the terms contain.
 
-        `on_top`: the terms are those of channels last, else those of inference with channels first, so that
-        channels last and compiled networks have less. `forward`: bytes for each byte of a convolution in a
-        forward pass.
+        `on_top`: True if the terms are those of channels last. Otherwise they are those of inference with
+        channels first, so that channels last and compiled networks convert less than the terms contain.
+        `forward`: bytes for each byte of a convolution in a forward pass.
         """
         if not mode.half:
             return np.zeros(len(work.kind))
@@ -307,8 +307,8 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     ) -> Extrapolation:
         """The part of a network outside the measured range.
 
-        It is the whole network if that is host-bound, launched in another way than measured, or below the
-        `minimum`; else the operations of classes that were not timed, and the device's waiting.
+        It is the whole network if that is host-bound, launched in an unmeasured way, or below the
+        `minimum`; otherwise it is the operations of untimed classes and the device's waiting.
         """
         unlike, remarks = self.unlike(steps), [*self._reasons(steps, batch_size, minimum)]
         if unlike is None:
@@ -357,7 +357,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         )
 
     def _reasons(self, steps: Steps, batch_size: int, minimum: MeasuredMinimum) -> Iterator[str]:
-        """Remarks on causes for which a network as a whole is outside the measured range."""
+        """Remarks on causes that put a whole network outside the measured range."""
         host, operations = self.host, int(steps.moves.sum())
         views = len(steps.moves) - operations
         if host is not None and steps.host_ms is not None and steps.host_bound:

@@ -16,10 +16,10 @@ from lolat.io.documents import Number, Positive
 LENGTH_SCALE = 2.0  # in logarithms of a size
 ERROR_SPREAD = 0.3  # standard deviation of the correction, a logarithm
 TIME_VARIANCE = 0.02  # of one time, as a logarithm
-OUTLIER = 0.15  # residual beyond which an operation counts less
+OUTLIER = 0.15  # residual above which an operation has less weight
 MOST_SHAPES = 200  # in a model file
 LEAST_OPERATIONS = 20  # of a class
-ALIGNED_SIZE = 32  # multiples of it are unlike other sizes
+ALIGNED_SIZE = 32  # sizes that are multiples of it differ from others
 WEIGHING_ROUNDS = 4
 Row = tuple[Positive, Positive, Positive, Positive, Number]
 """(SHAPE of a product, its weight)."""
@@ -33,7 +33,7 @@ def fit_shape_residuals(work: Workload, residuals: np.ndarray) -> tuple[Row, ...
         chosen = shapes[np.random.default_rng(0).permutation(len(shapes))[:MOST_SHAPES]]
     chosen = np.unique(chosen, axis=0)
     between, own = _covariance(chosen, shapes), _covariance(chosen, chosen)
-    own += 1e-6 * np.eye(len(chosen))  # against rounding
+    own += 1e-6 * np.eye(len(chosen))  # against errors of rounding
     counting = np.ones(len(residuals))
     for _ in range(WEIGHING_ROUNDS):
         counted = between * counting

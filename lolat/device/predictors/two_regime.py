@@ -1,6 +1,6 @@
 """The published formula: t = a*ACTS + b*INP + c*FLOPs + d, and slope * t + offset below a breakpoint.
 
-The two lines meet at the breakpoint; the lower one rises and is never negative, so that rankings hold.
+The two lines meet at the breakpoint. The lower line rises and is never negative, so that rankings stay.
 """
 
 from __future__ import annotations
