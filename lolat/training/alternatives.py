@@ -16,12 +16,12 @@ from lolat.training.cost import Again, Cost
 from lolat.training.parallel import NONE
 
 AskAbout = Callable[..., Cost | None]
-"""Answers the question of a choice with some arguments changed; None if it is refused."""
+"""A function that answers the question of a choice with some arguments changed; None if it is refused."""
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another answer for a training: its time as a `share` of the time as asked, and its `options`."""
+    """Another answer for a training; `share`: its time over the time as asked."""
 
     cost: Cost
     share: float
@@ -66,10 +66,10 @@ def without_checkpointing(cost: Cost) -> Alternative | None:
 
 
 def other_modes(cost: Cost) -> Iterator[Cost | None]:
-    """Yield the answer in other execution modes; None for one that is refused.
+    """Yield the answers in other execution modes; None for a mode that is refused.
 
-    The first is in the best precision, or channels last if a precision was given, and by a CUDA graph
-    if the host decides. If no option keeps the limits, other launches follow.
+    The first mode is the best precision, or channels last if a precision was given, with a CUDA graph if
+    the answer is host-bound. If no option keeps the limits, other launches follow.
     """
     if cost.again is None:
         return

@@ -13,12 +13,13 @@ from lolat.training.prediction import TrainingPrediction
 
 Plan = NetworkPlan | DecoderPlan
 At = Callable[[Plan, Sequence[int], int], tuple[TrainingPrediction, Rental | None]]
-"""Predicts for (a plan, the numbers of devices that share it, one of these), with offers to rent."""
+"""A function of (a plan, the numbers of devices that share it, one of these numbers) that predicts with
+offers to rent."""
 
 NEAR_SPEED = 0.98
-"""The least share of the best speed that is as good."""
+"""Least share of the best speed that counts as the best."""
 FAR_SPEED = 0.8
-"""A share of the best speed below which smaller batches are not as fast again."""
+"""Share of the best speed below which no smaller batch is tried."""
 
 
 def with_batch(plan: Plan, batch_size: int) -> Plan:
@@ -29,8 +30,8 @@ def with_batch(plan: Plan, batch_size: int) -> Plan:
 def auto_batch(plan: Plan, devices: int, most: int, at: At) -> int:
     """Return the smallest batch nearly as fast as the best one.
 
-    It is a power of two, the largest that leaves a share CLOSE of the memory, or the largest that fits
-    (`most`) and that the data set fills.
+    Candidates are powers of two, the largest batch that leaves a share CLOSE of the memory, and the largest
+    that fits (`most`) and that the data set fills.
     """
     most, speeds = plan.run.filled(most, devices * plan.run.accumulate), dict[int, float]()
     plan = replace(plan, run=replace(plan.run, validation=None))

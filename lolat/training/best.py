@@ -31,7 +31,7 @@ def best_of(
 
 
 ALIKE = 1.02
-"""Choices of one device whose prices differ by a smaller factor cost the same."""
+"""Factor of two prices of one device below which they count as equal."""
 
 
 def smallest_update(
@@ -39,8 +39,8 @@ def smallest_update(
     choices: Sequence[tuple[TrainingPrediction, Choice]],
     limits: TrainingLimits,
 ) -> TrainingPrediction | None:
-    """Return the option on the same device that costs as much as the best and keeps the limits as surely,
-    with the fewest samples in an update, of equal ones the best.
+    """Return the option with the fewest samples in an update among those on the best option's device that
+    cost as much and keep the limits as surely; of equal ones the best.
 
     `choices`: each option, as a choice.
     """
@@ -62,7 +62,8 @@ def smallest_update(
 
 Worth = Callable[[TrainingPrediction], tuple[float, ...]]
 LITTLE = 1.05
-"""The most that a sure choice may cost, or last, of what a likely one does, to be taken for it."""
+"""Largest price or time of a sure choice, over that of a likely one, at which it replaces the likely one.
+"""
 
 
 def by_price(option: TrainingPrediction) -> tuple[float, ...]:
@@ -80,8 +81,9 @@ def by_time(option: TrainingPrediction) -> tuple[float, ...]:
 class Aim(NamedTuple):
     """A reason why an option is the best of an answer: price or time.
 
-    `field`: of an answer, with its best; `worth`: (its amount, what decides among equals); `less`: the word
-    for less of the amount; `amount`, `interval`: fields of an option, US$ or seconds.
+    `field`: the field of an answer with the best option; `worth`: a function that returns (amount,
+    tie-breakers) of an option; `less`: the word for less of the amount; `amount`, `interval`: fields of an
+    option, US$ or seconds.
     """
 
     word: str
@@ -104,7 +106,7 @@ FASTEST = Aim("Fastest", "fastest", by_time, "less time", "total_s", "interval_s
 def _best(
     options: Sequence[TrainingPrediction], limits: TrainingLimits, worth: Worth
 ) -> TrainingPrediction | None:
-    """Return the least option within limits; the least that is sure, if that is little worse."""
+    """Return the best option within the limits; the best sure one, if that is little worse."""
     kept = [o for o in options if o.keeps(limits)]
     best, sure = min(kept, key=worth, default=None), surest(kept, limits, worth)
     return sure if best and sure and worth(sure)[0] <= LITTLE * worth(best)[0] else best
@@ -113,15 +115,15 @@ def _best(
 def surest(
     options: Iterable[TrainingPrediction], limits: TrainingLimits, worth: Worth
 ) -> TrainingPrediction | None:
-    """Return the least option that fits and surely keeps the limits; None without any."""
+    """Return the best option that fits and surely keeps the limits; None if there is none."""
     sure = (o for o in options if o.fits is not False and verdict(o, limits) == "yes")
     return min(sure, key=worth, default=None)
 
 
 def verdict(option: TrainingPrediction, limits: TrainingLimits) -> str:
-    """Return `within_limit` for the limit that an option is less sure to keep; "yes" without limits.
+    """Return `within_limit` for the limit that an option is least sure to keep; "yes" without limits.
 
-    Without a price it is not known if a limit of money is kept.
+    Without a price a limit of money may or may not be kept.
     """
     words = ["yes"]
     if limits.max_hours is not None and option.total_s is not None:

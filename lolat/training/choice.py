@@ -53,7 +53,7 @@ class Choice:
 
     @property
     def way(self) -> str:
-        """The execution mode: "amp, channels last, full checkpointing"; usual parts go unsaid."""
+        """The execution mode: "amp, channels last, full checkpointing", without usual parts."""
         layout = LAYOUTS[self.channels_last or None]
         return way_of(self.precision, self.launch, layout, self.checkpointing)
 
@@ -66,7 +66,7 @@ class Choice:
 def way_of(
     precision: str | None, launch: str | None, layout: str, checkpointing: str | None
 ) -> str:
-    """Return an execution mode in words; an eager launch and no checkpointing go unsaid."""
+    """Return an execution mode in words, without an eager launch and no checkpointing."""
     again = "" if checkpointing in (None, NONE) else f"{checkpointing} checkpointing"
     return ", ".join(filter(None, (precision, launch if launch != EAGER else "", layout, again)))
 

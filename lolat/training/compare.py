@@ -45,14 +45,14 @@ from lolat.units import byte_size, dollars, duration, milliseconds, plain, plura
 
 @dataclass(frozen=True, repr=False)
 class Costs(Limited):
-    """The cost of one training on several devices, or with several batch sizes.
+    """The cost of one training on several devices or with several batch sizes.
 
     `answers`: the cost on each device that can answer; `left_out`: reasons why others cannot, by device.
     `cheapest`, `fastest`, `frontier`: choices, as in `Cost`. `precision`: as asked for; "best": each device
     runs in its fastest precision and layout of images. `in_launch`: the "cheapest" and the "fastest" choice
-    within the limits if all devices run in another launch than eager, and it is at least a tenth cheaper,
-    or faster; `launched`: the answers in each launch. `offer`: where no choice keeps the limits, one that
-    does so in another execution mode.
+    within the limits if all devices run in another launch than eager and the choice is at least a tenth
+    cheaper or faster; `launched`: the answers in each launch. `offer`: a choice in another execution mode
+    that keeps the limits, if no choice does.
     """
 
     network: str
@@ -98,7 +98,7 @@ class Costs(Limited):
         )
 
     def words(self) -> str:
-        """Return the cheapest and the fastest choice with intervals, or without data the iterations."""
+        """Return the cheapest and the fastest choice with intervals; without data, the iterations."""
         each = {Choice.of(c, o): o for c in self.answers for o in c.options}
         parts = [self.missed] * bool(self.missed)
         for name, best, ends_of, form in (
@@ -146,7 +146,7 @@ def check_priced(answers: Sequence[Cost]) -> None:
 
 
 SHARING = (1, 2, 4, 8)
-"""Numbers of devices that share a global batch, if none is asked for."""
+"""Numbers of devices that share a global batch if the question has none."""
 
 
 USUAL_UPDATE = 256
@@ -156,11 +156,11 @@ MOST_UPDATE = 1024
 
 
 def with_update(asked: TrainingQuestion, trained: Trained) -> TrainingQuestion:
-    """A question to several devices with a batch size, or with an update of the same size on all.
+    """Return a question to several devices with a batch size, or with an update of one size on all devices.
 
-    Without a batch size the update has USUAL_UPDATE samples, or about as many that all numbers of devices
-    divide, and fewer if the data has fewer; the batch size stays None. If `global_batch_size` or
-    `accumulate` is given, or no size will do, the batch size is AUTO.
+    Without a batch size the update has about USUAL_UPDATE samples, a multiple of all numbers of devices,
+    and no more than the data; the batch size stays None. If `global_batch_size` or `accumulate` is given,
+    or no such size exists, the batch size is AUTO.
     """
     if asked.batch_size is not None:
         return asked
@@ -174,13 +174,13 @@ def with_update(asked: TrainingQuestion, trained: Trained) -> TrainingQuestion:
 
 
 def _most_devices(asked: TrainingQuestion) -> int:
-    """Return the largest number of devices asked for; each number may be a question of its own."""
+    """Return the largest number of devices that was asked for."""
     numbers = [as_whole(k, "replicas") for k in several(asked.replicas)]
     return max(numbers or SHARING[-1:] * (asked.global_batch_size is not None), default=1)
 
 
 def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
-    """Return a question for each way to checkpoint and batch size; for a global batch also for each
+    """Return a question for each kind of checkpointing and batch size; for a global batch also for each
     number of devices.
 
     InputError for a number of devices that cannot share the global batch equally.
@@ -214,7 +214,7 @@ def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
 
 
 def _shared(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion, network: Any) -> Cost:
-    """Answer a question as `_of_part` does, so that it can be asked again with other arguments."""
+    """Answer a question as `_of_part` does; the answer can be asked again with other arguments."""
     answer = partial(_of_part, ask)
     return replace(answer(asked), again=Again(asked, answer, network))
 
@@ -222,8 +222,8 @@ def _shared(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion, ne
 def _of_part(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) -> Cost:
     """Answer for a device's part of a global batch.
 
-    It is computed in micro-batches of the size asked for; for AUTO and None in the largest equal ones that
-    fit. If these hardly fit or are outside the measured range, smaller ones are taken if they cost no time.
+    Its micro-batches have the size asked for; for AUTO and None they are the largest equal ones that fit.
+    If these hardly fit or are outside the measured range, smaller ones that cost no time replace them.
     """
     if asked.global_batch_size is None:
         return ask(asked)
@@ -253,7 +253,7 @@ def _hardly_fits(cost: Cost) -> bool:
 
 TRIED = ("tf32", "amp")
 """Precisions tried on each device, beside its own. A device measured in half precision is tried in AMP
-alone, as weights, gradients and states in two bytes have to be asked for. AMP is tried channels last
+alone, as only the user can ask for weights, gradients and states of two bytes. AMP is tried channels last
 too."""
 
 
@@ -264,14 +264,14 @@ def compare(
     """Compare devices for one training, with each batch size.
 
     `left_out`: reasons why other devices cannot answer, by device. `on_progress`: called with (done, all,
-    name) for each device. `is_alike`: without a launch asked for, compiled devices run eager too.
+    name) for each device. `is_alike`: True if compiled devices run eager unless a launch was asked for.
     InputError if no device can answer, or has a price that a limit of money needs.
     """
     trained = read_question(network, asked.input_size)
     asked = with_update(asked, trained)
     if isinstance(trained, Graph):
         for way in several(asked.checkpointing):
-            tuned(trained, asked.tune, way)  # what is wrong is said once
+            tuned(trained, asked.tune, way)  # an error of the question is raised once
     named, most = by_name(models), _most_devices(asked)
     left_out = {name: why for name, why in left_out.items() if name not in named}
 
@@ -286,7 +286,7 @@ def compare(
     answers = list[Cost]()
     for one in _questions(asked):
         found = ask_each(named, partial(ask, one=one), left_out, on_progress)
-        # Of two files of one GPU the fastest answers, of equals the first; each may have tried other
+        # The fastest of two files of one GPU answers, of equal ones the first; each may have tried other
         # precisions.
         ranked = sorted(found.values(), key=partial(_rank, one))
         best = {(short_name(c.profile), c.launch): id(c) for c in reversed(ranked)}.values()
@@ -315,7 +315,7 @@ def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Co
 
 
 def _ask(device: Device, trained: Trained, most: int, asked: TrainingQuestion) -> Cost:
-    """Answer on a device; `most`: the largest number of devices of the questions with one answer."""
+    """Answer on a device; `most`: the largest number of devices of all questions of the answer."""
     if asked.precision == BEST:
         return _fastest(device, trained, most, asked)
     return _on_cards(asked.device(device), trained, asked, most)
@@ -339,7 +339,7 @@ def joined(
 
 
 def choices_of(costs: Iterable[Cost | None]) -> list[Choice]:
-    """Return the options that fit, if a time is known; none of a question that was refused."""
+    """Return the options that fit, if a time is known; () for a question that was refused."""
     return [Choice.of(cost, option) for cost in costs if cost for option in cost.timed]
 
 
@@ -356,7 +356,7 @@ def with_modes(costs: Costs) -> Costs:
     launched: dict[str, Costs] = {way: found for way, found in each.items() if found}
     in_launch = dict[str, Choice]()
     for aim in (CHEAPEST, FASTEST) if every else ():
-        # Beyond the limits, another launch may keep them.
+        # If no choice keeps the limits, one in another launch may.
         least = getattr(costs, aim.field) or min(every, key=aim.value)
         bests = (getattr(found, aim.field) for found in launched.values())
         if one := clearly_least(bests, aim.value, aim.value(least)):
@@ -399,14 +399,16 @@ def _fastest(model: Device, trained: Trained, most: int, asked: TrainingQuestion
 
 
 def _rank(asked: TrainingQuestion, cost: Cost) -> tuple[bool, float]:
-    """Return a key, least for the fastest that fits; an unasked layout has to be faster by 2 %."""
+    """Return a key that is least for the fastest answer that fits; a layout that was not asked for has to
+    be faster by 2 %.
+    """
     is_tried = bool(cost.channels_last) and not asked.channels_last
     speed = cost.options[0].samples_per_s
     return cost.fits is False, -speed * (NEAR_SPEED if is_tried else 1.0)
 
 
 def _on_cards(device: Device, trained: Trained, asked: TrainingQuestion, most: int) -> Cost:
-    """Answer as `cost_on`; AUTO also tries rented cards of less memory, and takes what costs least."""
+    """Answer as `cost_on`; AUTO also tries rented cards with less memory, and takes the cheapest."""
     is_given = asked.memory_gib is not None or asked.price_per_hour is not None
     if asked.batch_size != AUTO or is_given:
         return cost_on(device, trained, asked, most)
@@ -431,13 +433,13 @@ def _on_cards(device: Device, trained: Trained, asked: TrainingQuestion, most: i
 
 
 def _least_dollars(cost: Cost) -> float:
-    """Return the lowest price of the training within its limits, else of all; infinite without one."""
+    """Return the lowest price of the options within the limits, else of all; infinite without one."""
     options = cost.within() or cost.timed
     return min((o.dollars for o in options if o.dollars is not None), default=inf)
 
 
 def _too_small(model: Device, asked: TrainingQuestion) -> str | None:
-    """Return the reason to leave a device out: it and rented ones have too little memory; else None."""
+    """Return the reason to leave out a device if it and rented ones lack memory; else None."""
     gpu, least_gib = model.file.gpu, asked.memory_gib
     if least_gib is None or gpu is None or (gpu.memory_gib or least_gib) >= least_gib:
         return None

@@ -63,27 +63,27 @@ class Cost(Limited):
     """Time, memory and money of training on each number of devices.
 
     `options`: an answer for each number of devices, in the order asked for. `cheapest`: the number of
-    devices that costs least within `max_hours` and `max_dollars`; one whose whole interval is within them,
-    if it costs at most 5 % more; if `sure`, only such a one. `fastest`: the fastest within `max_dollars`,
-    likewise. `frontier`: those that no other beats in both time and money. `prices`: the source of the
-    price. Without samples, a price or enough memory these are None or empty.
+    devices that costs least within `max_hours` and `max_dollars`. A number whose whole interval is within
+    them comes first if it costs at most 5 % more; if `sure`, only such a number counts. `fastest`: the
+    fastest within `max_dollars`, likewise. `frontier`: those that no other beats in both time and money.
+    `prices`: the source of the price. Without samples, a price or enough memory these are None or empty.
 
     `input_sizes`: shapes of a network's inputs without the batch axis. `batch_size`: samples of a
-    micro-batch, of which an iteration has `accumulate`. `tune`, `checkpointing`: as asked for; None: as
-    the network says. `frozen_up_to`: the last block of frozen:N. `precision`, `launch`, `channels_last`:
-    the execution mode; None if no time depends on the layout. `tf32`: True if float32 convolutions run in
-    TF32. `estimated`: True if the times follow from those of inference. `in_domain`: True if most of the
-    time is inside the measured range; None if unknown. `host_bound`: True if the host takes longer to
-    launch the operations than the GPU to run them. `own_runs`: the user's runs that set the level of the
-    times. `padding`: the share of the computed tokens that is padding.
+    micro-batch, of which an iteration has `accumulate`. `tune`, `checkpointing`: as asked for; None: the
+    network's own. `frozen_up_to`: the last block of frozen:N. `precision`, `launch`, `channels_last`: the
+    execution mode; None if no time depends on the layout. `tf32`: True if float32 convolutions run in TF32.
+    `estimated`: True if the times follow from those of inference. `in_domain`: True if most of the time is
+    inside the measured range; None if unknown. `host_bound`: True if the host takes longer to launch the
+    operations than the GPU to run them. `own_runs`: the user's runs that set the level of the times.
+    `padding`: the share of the computed tokens that is padding.
 
     `memory_bytes`: memory of an iteration on each device at its `peak`; `memory`: by part; `recipe`: bytes
     of a parameter, in words. `available_bytes`: memory of a device. `fits`: True if that is enough; None if
     unknown. `largest_batch`: the largest batch that fits. `is_auto`: True if each option has the smallest
     batch within 2 % of the best speed ("auto").
 
-    Batch size and memory are those of the `best` option. A decoder's answer also has `sequence_length`
-    (tokens of a sequence; `batch_size` counts sequences), `machine` (GPUs of each of several machines) and
+    Batch size and memory belong to the `best` option. A decoder's answer also has `sequence_length` (tokens
+    of a sequence; `batch_size` counts sequences), `machine` (GPUs of each of several machines) and
     `would_fit` (options with which it would fit). In `rows()`, `memory_bytes` is what an iteration needs,
     `device_memory_gib` the memory of the rented device (None: as much as the model's device).
     """
@@ -160,7 +160,9 @@ class Cost(Limited):
 
     @property
     def best(self) -> TrainingPrediction:
-        """The cheapest option, else the fastest, else the first that fits, else the least in memory."""
+        """The cheapest option, else the fastest, else the first that fits, else the one that needs the
+        least memory.
+        """
         return headline(self.options, self.cheapest, self.fastest)
 
     def option(self, devices: int) -> TrainingPrediction:
@@ -207,23 +209,23 @@ OF_ROWS = ("device", "profile", "precision", "launch", "channels_last", "checkpo
            "in_domain")  # fmt: skip
 """Attributes of a cost that each of its rows repeats."""
 RENAMED = {"memory_gib": "device_memory_gib"}
-"""An attribute of what is rented -> its column; beside `memory_bytes` the short name reads as the need."""
+"""Attribute of a rented device -> its column; `memory_gib` beside `memory_bytes` would read as the need."""
 
 
 class CostRow(NamedTuple):
-    """A device's cost, and its option with a number of them."""
+    """The cost on a device, and one of its options."""
 
     cost: Cost
     option: TrainingPrediction
 
 
 def close_words(needed: float, available: float) -> str:
-    """Return a clause that the estimate is too close to what there is to be sure; "" if it is not."""
+    """Return a clause if the estimate is too close to the available memory to be sure, else ""."""
     return f", too close to be sure: within {percent(CLOSE)}" * is_close(needed, available)
 
 
 def is_close(needed: float | None, available: float | None) -> bool:
-    """Return whether the estimate of memory is too close to what there is to be sure."""
+    """Return True if the estimate of memory is too close to the available memory to be sure."""
     return bool(needed and available and abs(needed - available) <= CLOSE * available)
 
 
@@ -254,7 +256,7 @@ def cost_on(
 ) -> Cost:
     """Predict the cost of training on `device` with one batch size; errors as of `lolat.api.Model.cost`.
 
-    `most_devices`: the largest number of devices of the questions with one answer.
+    `most_devices`: the largest number of devices of all questions of the answer.
     """
     largest = bool(asked.batch_size == AUTO)
     given = tuple(dict.fromkeys(as_whole(n, "replicas") for n in several(asked.replicas)))
@@ -319,8 +321,8 @@ def _option_at(
     plan: Plan, some: Sequence[int], devices: int, rent: Callable[[int], Rental | None],
     limits: TrainingLimits,
 ) -> tuple[TrainingPrediction, Rental | None]:  # fmt: skip
-    """Predict training on `devices` devices, one of the numbers `some` of a group, with what can be rented:
-    nothing for what does not fit.
+    """Predict training on `devices` devices, one of the numbers `some` of a group, with rented machines;
+    none are rented if it does not fit.
 
     `rent`: bytes that an iteration needs -> offers of devices that have them.
     """
@@ -347,7 +349,7 @@ def headline(
 def _answer(
     device: Device, groups: Sequence[Group], limits: TrainingLimits, at: At, price_list: str | None
 ) -> Cost:
-    """Answer for the numbers of devices of groups; what does not fit has no price."""
+    """Answer for the numbers of devices of groups; an option that does not fit has no price."""
     numbers, available = [k for _, some, _ in groups for k in some], groups[0][0].available
     options, rental = list[TrainingPrediction](), None
     for plan, some, most in groups:
@@ -397,7 +399,7 @@ def _verdict(option: TrainingPrediction, limits: TrainingLimits) -> str | None:
 
 
 def _no_room_on(plan: Plan, option: TrainingPrediction) -> str:
-    """Return the remark that an option lacks memory, with the largest batch and what would fit."""
+    """Return the remark that an option lacks memory, with the largest batch and options that would fit."""
     room, needed, devices = plan.available or 0, option.memory_bytes or 0, option.devices
     batch = plan.largest([devices], room)
     words = f"{byte_size(needed)} of {byte_size(room)}{close_words(needed, room)}"
@@ -413,14 +415,14 @@ def option_of(
     plan: Plan, devices: int, link: Callable[[int], Link | None], rental: Rental | None,
     limits: TrainingLimits,
 ) -> TrainingPrediction:  # fmt: skip
-    """Predict training on `devices` devices of an offer: the fastest offer of those that cost least.
+    """Predict training on `devices` rented devices: the fastest of the offers that cost least.
 
-    These are the offers within the limits whose total price is at most NEARLY that of the cheapest. If
-    none is within the limits, it is the cheapest offer of those that the money pays for and whose time
-    is at most NEARLY that of the fastest; if the money pays for none, the cheapest of all.
+    Offers within the limits cost least if their total price is at most NEARLY times the lowest. If none is
+    within the limits, the cheapest of the fastest offers that the money pays for is returned (time at most
+    NEARLY times the least); if the money pays for none, the cheapest of all.
 
-    `link`: number of devices in a machine -> the given link; None stands for the offer's link, or the
-    device's usual one if nothing is rented.
+    `link`: number of devices in a machine -> the given link, or None for the link of the offer, or of the
+    device if nothing is rented.
     """
     if rental is None:
         usual = link(plan.file.machine) or (plan.file.link_of(devices) if devices > 1 else None)

@@ -34,7 +34,7 @@ LOGIT_BYTES = {True: 12.0, False: 4.0}
 in float32: the log-softmax, its gradient and that of the logit. The loss of MPT's trainer is one kernel,
 with two numbers in half precision: the logit and its gradient."""
 FRAGMENTED = 0.05
-"""Memory that the allocator holds and cannot hand out, over that of tensors that come and go."""
+"""Memory that the allocator holds and cannot hand out, over that of temporary tensors."""
 GATHERED_LAYERS = 2  # whole at the same time: one is gathered in advance
 
 
@@ -46,7 +46,7 @@ class TrainedDecoder(NamedTuple):
 
 
 def tuned_recipe(precision: str, optimizer: Optimizer, tuning: Tuning) -> PrecisionRecipe:
-    """Return the recipe of a tuning; adapters in bfloat16 are so under autocast too.
+    """Return the recipe of a tuning; adapters in bfloat16 stay so under autocast.
 
     InputError for a precision in which the training of a decoder is not predicted.
     """
@@ -66,7 +66,7 @@ class DecoderStep:
     recipe: PrecisionRecipe
 
     def numbers(self) -> tuple[np.ndarray, np.ndarray]:
-        """(2 + layers,) parameters of embedding, layers and head: those that are trained, and all."""
+        """(2 + layers,) trained parameters, and all parameters, of embedding, layers and head."""
         d, tuning = self.passes.decoder, self.passes.tuning
         parts, norm = d.parameters_by_part, (1 + d.norm_bias) * d.hidden
         head = parts["head"] + norm  # with the normalization before it
@@ -81,7 +81,7 @@ class DecoderStep:
         return trained, every
 
     def passes_on(self, parallel: Parallel) -> DecoderPasses:
-        """Return the passes under autocast, or, if parameters are sharded, with all weights cast."""
+        """Return the passes under autocast; if parameters are sharded, with all weights cast."""
         tuning, mixed = self.passes.tuning, self.recipe.copy > 0
         sharded = parallel.shards.parameters > 1
         tuning = replace(tuning, half=tuning.half or (mixed and sharded))
@@ -90,7 +90,7 @@ class DecoderStep:
     def update_ms(
         self, gpu: GPU, parallel: Parallel, batches: int, c: Constants = CONSTANTS
     ) -> float:
-        """Return the ms of what follows the passes of `batches` micro-batches: sums, casts, the update."""
+        """Return the ms after the passes of `batches` micro-batches: sums, casts, the update."""
         r, (trained, every), shards = self.recipe, self.numbers(), parallel.shards
         learned = float(trained.sum())
         # The norm of the gradients is computed and they are scaled (4); all else is read and written.
@@ -105,7 +105,7 @@ class DecoderStep:
         return moved / (gpu.specs.bandwidth * c.bandwidth)
 
     def gathered_bytes(self, parallel: Parallel) -> np.ndarray:
-        """(2 + layers,) bytes of the weights that GPUs gather, as they are stored: zero1's updated ones.
+        """(2 + layers,) bytes of the weights that GPUs gather, as stored; of zero1 the updated weights.
 
         FSDP gathers them in half precision if they are sharded, as its MixedPrecision casts them before.
         """
@@ -119,7 +119,9 @@ class DecoderStep:
     def iteration_ms(
         self, gpu: GPU, parallel: Parallel, batches: int = 1, c: Constants = CONSTANTS
     ) -> dict[str, float]:
-        """Return the ms of the parts of an iteration of `batches` micro-batches; "hidden" is in no sum."""
+        """Return the ms of the parts of an iteration of `batches` micro-batches; "hidden" is not in the
+        sum.
+        """
         forward, backward = self.passes_on(parallel).parts_ms(gpu, c)
         exchange, hidden = parallel.exchange_ms(
             (self.numbers()[0] * self.recipe.gradient).tolist(), backward.tolist(),

@@ -43,7 +43,7 @@ PRECISION = "amp"  # of a decoder if not given
 SMALL = "adamw8bit"
 """An optimizer with states of a byte."""
 PUBLISHED_ON = ("A100 SXM", "H100 SXM")
-"""GPUs with published runs, by their data sheets' names; on others times are estimated."""
+"""GPUs with published runs, by their data sheets' names; times on other GPUs are estimates."""
 LONGEST, MOST_GPUS = 65536, 512
 """Tokens of the longest sequences, and the most GPUs, of published runs."""
 DECODER_ERRORS = (
@@ -54,8 +54,8 @@ DECODER_ERRORS = (
 """Quantiles of |log(published / predicted)| of runs of decoders that the constants are not chosen on;
 benchmarks/training_decoders.py prints them."""
 UNMEASURED = 1.5
-"""Factor of the interval on a GPU without published runs, and of what none of them did: LoRA, frozen
-layers, another way to checkpoint."""
+"""Factor of the interval on a GPU without published runs, and of methods without one: LoRA, frozen layers,
+other checkpointing."""
 
 
 def is_own(section: ServingSection, step: DecoderPasses, parallel: Parallel) -> bool:
@@ -64,7 +64,7 @@ def is_own(section: ServingSection, step: DecoderPasses, parallel: Parallel) -> 
 
 
 def is_known(section: ServingSection, device: str, step: DecoderPasses, parallel: Parallel) -> bool:
-    """Return True if own runs are like this one, or runs like it were published for the GPU."""
+    """Return True if own or published runs on the GPU are like this one."""
     if step.length > LONGEST:
         return False
     gpu = find_gpu(device)
@@ -78,9 +78,9 @@ def half_width(
 ) -> float:
     """Return half of the width of a time's interval, as a logarithm.
 
-    With n runs of the user's own it is the interval of one more run: Student's t times their spread, at
-    least the usual width, times sqrt(1 + 1 / n). A run of another kind may not share their level, whose
-    logarithm is added as an independent error.
+    With n own runs it is the interval of one more run: Student's t times their spread, at least the usual
+    width, times sqrt(1 + 1 / n). A run of another kind may have another level, so the logarithm of the
+    level is added as an independent error.
     """
     half, usual = (conformal_quantile(DECODER_ERRORS, c) for c in (coverage, COVERAGE))
     if not is_known(section, device, step, parallel):
@@ -95,7 +95,7 @@ def half_width(
 
 
 def card_gib(card: str, section: ServingSection) -> float:
-    """Return a GPU's GiB: those that the driver tells, or the section's if no data sheet is known."""
+    """Return a GPU's GiB as the driver tells them, or the section's if no data sheet is known."""
     gib = section.sheet.memory_gib
     gpu = find_gpu(f"{card} {gib:.0f}gb")
     return gpu.memory_gib if gpu and gpu.memory_gib else gib
@@ -107,7 +107,7 @@ MUCH_LESS = 0.95
 
 @dataclass(frozen=True)
 class DecoderPlan:
-    """Training a decoder on any number of GPUs of one kind; methods as of a NetworkPlan.
+    """Training a decoder on any number of GPUs of one kind, with the methods of a NetworkPlan.
 
     `available`: bytes of its memory; `gib`: GiB that a rented one must have; `useful`: tokens of a sequence
     that are no padding; `machine`: GPUs of each of several machines.
@@ -169,16 +169,16 @@ class DecoderPlan:
         return Parallel(devices, link, self.run.sharding, self.file.link, self.machine)
 
     def link(self, devices: int, machine: int) -> Link | None:
-        """Return the link asked for; several machines are those of the plan, `self.machine`."""
+        """Return the link that was asked for; machines have `self.machine` GPUs."""
         machine = min(machine, self.machine)
         if devices > self.machine:
             machine = self.machine
         return self.run.link(self.file.link, devices, machine, self.machine)
 
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:
-        """Return the offers for so many GPUs, None if these do not hold the training.
+        """Return the offers for so many GPUs; None if the training does not fit.
 
-        Several machines are whole ones, if some are offered, as `Parallel` takes them.
+        Several machines are whole ones, if such are offered, as `Parallel` requires.
         """
         if rental is None or self.needed(devices, self.run.batch_size) > self.available:
             return None
@@ -207,7 +207,7 @@ class DecoderPlan:
         return min((n for n in found if n >= self.run.batch_size), default=max(found))
 
     def is_known(self, devices: int) -> bool:
-        """Return True if the runs that set its level, own or published, are like it on so many GPUs."""
+        """Return True if the runs that set the level are like this one on so many GPUs."""
         is_level = self.section.trained is None or self._is_own(devices)
         return is_level and self._is_like(devices)
 
@@ -227,7 +227,9 @@ class DecoderPlan:
         factor = math.exp(half_width(*about, run.coverage))
 
         def iteration(batches: int) -> tuple[dict[str, float], np.ndarray]:
-            """Return the parts of an iteration of so many micro-batches, and the ms of it and its ends."""
+            """Return the parts of an iteration of so many micro-batches, and (its ms, lower end, upper
+            end).
+            """
             links = (link, *link.ends) if link else (None,) * 3
             each = [step.iteration_ms(gpu, self.parallel(devices, one), batches) for one in links]
             found = {name: level * ms for name, ms in each[0].items()}
@@ -294,7 +296,7 @@ class DecoderPlan:
             yield f"{decoder.name} was published for {decoder.context:,} tokens"
 
     def _unlike_remarks(self, devices: int) -> Iterator[str]:
-        """Yield remarks on training that differs from all runs that set its level."""
+        """Yield remarks on training that differs from the runs that set its level."""
         own = self.section.trained
         rest = ", with a wider interval; own runs set the level: `lolat fit`"
         if not self.section.is_timed:

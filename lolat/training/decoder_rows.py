@@ -37,7 +37,8 @@ RUNS = (
 )
 RUN_COLUMNS = ("model", "gpus", "sequence_length", "micro_batch_size", "tokens_per_s_per_gpu")
 OF_STEPS = "network,batch_size,sequence_length,gpus,gradient_accumulation,precision,optimizer,samples_per_s"
-"""Columns of a table of networks (`lolat.tables.networks`) for a run of a network that is no decoder."""
+"""Columns that a run of a network that is no decoder has in a table of networks (`lolat.tables.networks`).
+"""
 HALVES = ("amp", "bf16")
 WORDS: dict[str, dict[str, str]] = {
     "precision": {"": "amp", "amp_bf16": "amp", "amp": "amp", "bf16": "bf16",
@@ -50,16 +51,16 @@ WORDS: dict[str, dict[str, str]] = {
 """Column -> the words in it, those of llm-foundry among them, by their meaning."""
 SPLIT = ("tensor_parallel", "tensor_parallel_size", "tp", "pipeline_parallel", "pipeline_parallel_size",
          "pp", "context_parallel", "expert_parallel")  # fmt: skip
-"""Columns of ways to split a run that are not predicted: all must be 1."""
+"""Columns of parallelism that is not predicted: all must be 1."""
 CLUSTER_GBPS = {"NVLink 3": 100.0}
-"""Gbit/s of each GPU's network in a cluster by the link inside a machine, if a row does not state it; else
-USUAL_GBPS, InfiniBand."""
+"""Link inside a machine -> Gbit/s of each GPU's network in its cluster, if a row does not state it; for
+others USUAL_GBPS, InfiniBand."""
 USUAL_GBPS = 400.0
 
 
 @dataclass(frozen=True)
 class TrainedRow:
-    """A run: `batches` micro-batches `step` make an iteration, which takes `ms` on `parallel` GPUs."""
+    """A run, whose iteration of `batches` micro-batches `step` takes `ms` on `parallel` GPUs."""
 
     step: DecoderStep
     parallel: Parallel
@@ -92,7 +93,7 @@ def read_runs(
 ) -> tuple[list[TrainedRow], list[tuple[Row, LolatError]]]:
     """Read the runs of devices in a table, and rows that are not predicted, each with the reason.
 
-    `hardware`: that of the device; `gib`: memory of a GPU; `devices`, `argument`: see `rows_of_devices`.
+    `hardware`: the device's; `gib`: memory of a GPU; `devices`, `argument`: see `rows_of_devices`.
     InputError names a cell that is wrong.
     """
     found, refused = list[TrainedRow](), list[tuple[Row, LolatError]]()
@@ -142,7 +143,7 @@ def _run_of(row: Row, folder: Path, hardware: Hardware) -> TrainedRow:
 
 
 def row_link(hardware: Hardware, gpus: int, gbps: float) -> Link | None:
-    """Return the link of the GPUs of a run; `gbps`: that of each if the row states it, else 0."""
+    """Return the link of the GPUs of a run; `gbps`: Gbit/s of each if the row states it, else 0."""
     within, machine = hardware.link, hardware.machine
     if gpus > machine and not gbps:
         gbps = min(CLUSTER_GBPS.get(within.name or "", USUAL_GBPS), within.gbps)
@@ -161,7 +162,7 @@ def _word(row: Row, column: str) -> str:
 
 
 def level_of(section: ServingSection, rows: Sequence[TrainedRow]) -> tuple[ServingSection, str]:
-    """Set the level of a section by own runs; return it, and a sentence on the errors.
+    """Set the level of a section by own runs; return the section, and a sentence on the errors.
 
     InputError if the rows cannot be those of this GPU.
     """

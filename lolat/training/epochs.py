@@ -43,15 +43,16 @@ EpochCoefficients: Any = msgspec.defstruct(
 )
 ReadNetwork = Callable[[str, int | None], Graph]
 """NETWORK and its size, None for its usual one -> its graph."""
-BALANCE = 800.0  # multiply-accumulates in the time of moving an element: more than any device does
+BALANCE = 800.0  # multiply-accumulates in the time of moving an element, more than on any device
 
 
 class EpochSection(msgspec.Struct):
     """The section `epochs` of a device file.
 
-    `residuals`: log(measured / predicted) of networks held out of the fit. `optimizers`, `kinds`: those of
-    the timed epochs. `mode`: the execution mode; None if the table does not say (float32 is assumed).
-    `batch_sizes`, `inputs`: their smallest and largest batch, and elements of a sample.
+    `residuals`: log(measured / predicted) of networks held out of the fit. `optimizers`, `kinds`:
+    optimizers and kinds of operations of the timed epochs. `mode`: the execution mode; None if the table
+    does not say (float32 is assumed). `batch_sizes`, `inputs`: the smallest and the largest batch, and
+    numbers of elements of a sample.
     """
 
     coefficients_ms: EpochCoefficients
@@ -71,8 +72,8 @@ def input_elements(graph: Graph) -> int:
 def pass_counts(graph: Graph, batch_size: int) -> np.ndarray:
     """(4,) the first four EPOCH_TERMS of a forward pass.
 
-    Both passes together have three products of each kernel. An operation of which fewer run (a frozen part)
-    or more (one that is computed again) counts in proportion.
+    Both passes together have three products of each kernel. An operation with fewer (in a frozen part) or
+    more (computed again) counts in proportion.
     """
     back, again = shares(graph)
     rows = pass_rows(graph, batch_size) * ((1 + again + 2 * back) / 3)[:, None]
@@ -82,7 +83,7 @@ def pass_counts(graph: Graph, batch_size: int) -> np.ndarray:
 
 
 def epoch_row(graph: Graph, batch_size: int, samples: int, optimizer: Optimizer) -> np.ndarray:
-    """(EPOCH_TERMS,) counts of an epoch; its last iteration has the rest of `samples`."""
+    """(EPOCH_TERMS,) counts of an epoch; the last iteration has the remaining `samples`."""
     full, rest = divmod(samples, batch_size)
     work, steps = full * pass_counts(graph, batch_size), full + bool(rest)
     if rest:
@@ -105,7 +106,7 @@ class EpochTraining(TrainingPredictor):
         return self.section.mode
 
     def batch(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> TrainedBatch:
-        """See `TrainingPredictor`; both passes are one number.
+        """See `TrainingPredictor`; one number has the time of both passes.
 
         Widths and depths outside the table are not noticed.
         """
@@ -148,7 +149,7 @@ class EpochTraining(TrainingPredictor):
 def epochs_document(
     path: str, name: str, device: str | None, read: ReadNetwork, warn: Warn
 ) -> dict[str, Any]:
-    """Make a device file from a CSV table with EPOCH_COLUMNS, which has a row for each timed epoch.
+    """Make a device file from a CSV table with EPOCH_COLUMNS and a row for each timed epoch.
 
     Equal rows count once. `read`: NETWORK and its size -> Graph, called once for each. InputError for too
     few rows, and, with its line, for a row that is wrong or has another execution mode than the first.
@@ -164,7 +165,7 @@ def epochs_document(
     table.say_unread(warn)
     require_points(len(rows), len(EPOCH_TERMS))
     times_ms = np.array([1e3 * p["epoch_s"] for p in points])
-    # Networks of the same work are left out together, whatever their names.
+    # Networks of the same work are held out together, whatever their names.
     work = {n: str(pass_counts(graph, 1)) for n, graph in graphs.items()}
     coefficients, residuals = fit_terms(
         np.array(rows), times_ms, [work[p["network"], p.get("input_size")] for p in points]
@@ -187,7 +188,7 @@ def epochs_document(
 def _timed_epochs(
     table: Table, read: ReadNetwork
 ) -> tuple[list[dict[str, Any]], list[np.ndarray], dict[tuple[str, int | None], Graph], Mode]:
-    """Return a table's distinct points, the (EPOCH_TERMS,) row of each, the graphs, and the mode."""
+    """Return a table's distinct points, their (EPOCH_TERMS,) rows, the graphs, and the mode."""
     points: list[dict[str, Any]] = []
     rows, graphs, first = [], dict[tuple[str, int | None], Graph](), None
     for row in table:
@@ -221,7 +222,7 @@ def fit_terms(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fit (EPOCH_TERMS,) coefficients in ms; return log(measured / predicted) of held-out rows too.
 
-    `rows`: (epochs, EPOCH_TERMS) counts; `networks`: (epochs,) names, which are left out as a whole.
+    `rows`: (epochs, EPOCH_TERMS) counts; `networks`: (epochs,) names; each network is held out whole.
     """
     rows, flops, moved = rows.copy(), EPOCH_TERMS.index("flops"), EPOCH_TERMS.index("elements")
     rows[:, moved] += rows[:, flops] / BALANCE  # if they cannot be separated, neither is free

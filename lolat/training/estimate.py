@@ -1,15 +1,14 @@
-"""Estimates training on a device where it was not measured, from what is known of inference.
+"""Estimates training on a device where only inference was measured.
 
-ForwardTraining knows latencies alone. A backward pass multiplies twice as much as its forward pass, for
-the gradients of the inputs and of the weights. A normalization computes the statistics of its batch in
+ForwardTraining has only latencies. A backward pass multiplies twice as much as its forward pass, for the
+gradients of the inputs and of the weights. A normalization computes the statistics of its batch in
 training, and its backward pass has many steps. So with n, the fraction of all moved elements that
 normalizations move (`pass_rows`):
 
     forward  = (a + b n) latency,  backward = (c + d n) latency,
     update   = parameters x accesses x time of an element
 
-EstimatedTraining knows a formula of operations, and predicts each step of both passes by it
-(`lolat.graph.work`).
+EstimatedTraining has a formula of operations, which predicts each step of both passes (`lolat.graph.work`).
 """
 
 from __future__ import annotations
@@ -72,8 +71,7 @@ RATIOS: Mapping[str, Ratios] = {
     "epyc-2t-torch": (1.05, 1.8, 2.02, 1.24),
     "rtx-3090-amp": (1.26, 0.55, 1.49, 0.6),
 }
-"""Forward and backward time as multiples of the inference latency: a constant and a slope each (a, b, c, d
-above).
+"""Forward and backward time over the inference latency: a constant and a slope each (a, b, c, d above).
 
 benchmarks/training_estimate.py prints them for the bundled devices that know both inference and training,
 over the 53 networks of benchmarks/zoo at two batch sizes. A fourth device is left out: its training steps
@@ -83,14 +81,14 @@ RATIO_ERRORS = (
     0.173, 0.183, 0.19, 0.196, 0.206, 0.211, 0.218, 0.221, 0.226, 0.234, 0.247, 0.268, 0.294, 0.324, 0.344,
     0.375, 0.437, 0.495, 0.535, 0.557, 0.592, 0.61, 0.626, 0.669,
 )  # fmt: skip
-"""Quantiles of |log(training / estimate)| if each of these devices is estimated by the ratios of the other
-two; at each quantile the largest of the three devices. The same command prints them."""
+"""Quantiles of |log(training / estimate)|, each device estimated by the ratios of the other two; each
+quantile is the largest of the three devices. The same command prints them."""
 MOVING_TERMS = ("pair_elements", "weights", "traffic", "inp", "acts")
-"""Terms of a formula whose unit is a moved element; the first one that a device has is taken."""
+"""Terms of a formula whose unit is a moved element; the first one that a device has counts."""
 NEAR_BATCH, NEAR_SPREAD = 4.0, 0.09
-"""Ratio of two batch sizes of a network, and the standard deviation of how much further one is off than the
-other, as a logarithm: 21 pairs on a H100 in half precision differ by 0.07 at the median, by 0.15 at 90 %
-(inference; benchmarks/h100/networks.csv)."""
+"""Ratio of two batch sizes of a network, and the standard deviation of the difference of their log errors:
+21 pairs on an H100 in half precision differ by 0.07 at the median, by 0.15 at 90 % (inference;
+benchmarks/h100/networks.csv)."""
 MACS_PER_ELEMENT = 10.0
 """Multiply-accumulates in the time of moving an element; CPUs and GPUs have the same order (an H200 with
 30 TMAC/s and 4.8 TB/s: 25; a core with 50 GMAC/s and 20 GB/s: 10)."""
@@ -102,7 +100,7 @@ class ForwardTraining(TrainingPredictor):
     def __init__(
         self, file: DeviceFile, source: str, known: Collection[Ratios] = RATIOS.values()
     ) -> None:
-        """Take a device's file with latencies; the ratios are the median of `known`."""
+        """Take a device's file with latencies, and the median of `known`, the ratios of devices."""
         self.file = file
         self.command = how_to_add(file, source, OF_TRAINING)
         self.latency = Device(file, source)
@@ -145,7 +143,7 @@ class ForwardTraining(TrainingPredictor):
 
 
 def operation_work(graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (operations,) work in elements, and (operations,) the share of it that normalizations have."""
+    """Return (operations,) work in elements, and (operations,) the share of it in normalizations."""
     terms = dict(zip(PASS_TERMS, pass_rows(graph, batch_size).T, strict=True))
     elements = terms["acts"] + terms["inp"] + terms["traffic"]
     work = terms["flops"] / MACS_PER_ELEMENT + elements
@@ -158,8 +156,8 @@ def operation_work(graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarra
 class EstimatedTraining(TrainingPredictor):
     """Training by the formula of a device that was fitted to tables, for every optimizer.
 
-    An update is one step that moves the elements that the optimizer reads and writes, without those of the
-    update that is part of the measured training steps.
+    An update is one step that moves the elements that the optimizer reads and writes, less the elements of
+    the update that the measured training steps include.
     """
 
     def __init__(self, file: DeviceFile) -> None:
@@ -175,7 +173,7 @@ class EstimatedTraining(TrainingPredictor):
         self.estimated = self.measured_steps < LEAST_TRAINING_STEPS
         self.own_runs = len(formula.own_steps) + file.environment.own_networks
         optimizer = "" if self.estimated else self.formula.training_optimizer
-        self.within = OPTIMIZERS.get(optimizer)  # none: the steps were timed without an update
+        self.within = OPTIMIZERS.get(optimizer)  # "none": the steps were timed without an update
         self._last: tuple[Graph | None, dict[tuple[int, bool | Optimizer], Any]] = None, {}
         self.calibration: Calibration = self.formula
         if not self.estimated:
@@ -184,7 +182,7 @@ class EstimatedTraining(TrainingPredictor):
     def batch(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> TrainedBatch:
         """See `TrainingPredictor`; the last operation includes the loss."""
         known, asked = self._known_of(graph), (batch_size, optimizer)
-        if asked not in known:  # the same for each number of devices
+        if asked not in known:  # equal for all numbers of devices
             known[asked] = self._batch(graph, batch_size, optimizer)
         found: TrainedBatch = known[asked]
         return found
@@ -293,7 +291,7 @@ class EstimatedTraining(TrainingPredictor):
         floor = self.file.noise.floor or 0.0
         half = self.calibration.half_width(len(graph.operations), coverage, floor)
         off = self.formula.training_residuals
-        if self.estimated and len(off) > 1:  # the less they agree, the less sure is their level
+        if self.estimated and len(off) > 1:  # runs that agree less make their level less certain
             spread = normal_quantile(coverage) * float(np.std(off, ddof=1))
             half = min(max(half, spread * math.sqrt(1.0 + 1.0 / len(off))), LARGEST)
         half = math.hypot(half, math.log(self.formula.own_level))
@@ -303,7 +301,7 @@ class EstimatedTraining(TrainingPredictor):
         return max(half, steps.host_half * normal_quantile(coverage) / FACTOR_QUANTILE)
 
     def _extrapolation(self, graph: Graph, batch_size: int) -> Extrapolation:
-        """Return the fraction of an iteration that is unlike any measurement, with what inference knows."""
+        """Return the part of an iteration outside the measured range, judged by inference."""
         if not self.formula.measured:
             return Extrapolation(unlike=1.0, remarks=(NOTHING_MEASURED,))
         share = sum(self._steps(graph, batch_size)[1].values())
@@ -324,7 +322,7 @@ class EstimatedTraining(TrainingPredictor):
     def _steps(
         self, graph: Graph, batch_size: int, training: bool = True
     ) -> tuple[Steps, Mapping[str, float]]:
-        """Return the steps of both passes, or of inference; fractions of them unlike any measurement."""
+        """Return the steps of both passes, or of inference; and the shares of untimed classes."""
         known, asked = self._known_of(graph), (batch_size, training)
         if asked not in known:
             formula = self.trained if training else self.formula
@@ -335,7 +333,7 @@ class EstimatedTraining(TrainingPredictor):
         return found
 
     def _known_of(self, graph: Graph) -> dict[tuple[int, bool | Optimizer], Any]:
-        """Return what is known of the last graph, which an answer needs several times."""
+        """Return the cache of the last graph, which an answer needs several times."""
         if self._last[0] is not graph:
             self._last = graph, {}
         return self._last[1]

@@ -13,23 +13,24 @@ from lolat.training.compare import Costs
 from lolat.training.cost import NEARLY, CostRow
 
 NOTICED = 0.0005
-"""The least saving of a larger update that is told: 0.1 % as it is printed."""
+"""Least saving of a larger update that gets a remark: printed as 0.1 %."""
 MOST_ROWS = 20
-"""The most rows of a table that shows all."""
+"""Most rows of a table that shows all."""
 FEW_ROWS = 12
-"""The most rows of a table that shows dear ones."""
+"""Most rows of a table that shows expensive ones."""
 DEAR = 2.0
-"""Rows that cost more than so many times the cheapest are dear."""
+"""Factor over the cheapest row above which a row is expensive (`dear`)."""
 
 
 @dataclass(frozen=True)
 class Listing:
     """The rows that are shown, and the numbers of others.
 
-    `less`: without data, rows with less of it than their device's best; `beaten`: rows that another is both
-    faster and cheaper than, and that are not the cheapest of their device; `dear`: the cheapest of their
-    device, but DEAR, and another is both faster and cheaper; `costly`: their devices of which no row is
-    shown; `beyond`: rows beyond the limits, which are all rows of the devices `lost`.
+    `less`: number of rows with less data than their device's best, if the limits decide the amount of data;
+    `beaten`: number of rows that are slower and more expensive than another and not the cheapest of their
+    device; `dear`: number of beaten rows that are the cheapest of their device, but expensive (DEAR);
+    `costly`: devices of the `dear` rows without a row that is shown; `beyond`: number of rows beyond the
+    limits; `lost`: devices with no other rows.
     """
 
     shown: Sequence[CostRow]
@@ -57,9 +58,9 @@ def ranked(costs: Costs) -> list[CostRow]:
 def listing_of(costs: Costs, rows: Sequence[CostRow]) -> Listing:
     """Choose the rows to show, all up to MOST_ROWS of them.
 
-    Of more rows: those that none is both faster and cheaper than, and the cheapest of each device, of more
-    than FEW_ROWS unless it is dear; of rows beyond the limits the best alone; without data the row of each
-    device with the most of it.
+    From more rows these are shown: rows that no other beats in both time and price; the cheapest row of
+    each device, among more than FEW_ROWS only if it is not expensive; the best of the rows beyond the
+    limits. If the limits decide the amount of data, each device shows the row with the most.
     """
     if len(rows) > MOST_ROWS and not costs.frontier and rows[0].option.data_within_limits:
         most = {row.cost.card: row for row in reversed(rows)}
@@ -93,7 +94,9 @@ def listing_of(costs: Costs, rows: Sequence[CostRow]) -> Listing:
 
 
 def best_row(costs: Costs) -> CostRow | None:
-    """The row that a comparison is named after: the cheapest, without prices the fastest; None without."""
+    """The row that a comparison is named after: the cheapest, without prices the fastest; None if there is
+    none.
+    """
     best = costs.cheapest or costs.fastest
     rows = (CostRow(c, o) for c in costs.answers for o in c.timed)
     return next((row for row in rows if Choice.of(*row) == best), None)
@@ -111,7 +114,7 @@ def on_one_machine(best: CostRow, rivals: Sequence[CostRow], worth: Worth) -> Co
 
 
 def larger_update(best: Choice, rows: Sequence[CostRow]) -> Choice | None:
-    """The choice of the same device with a larger update that costs a little less than the cheapest one."""
+    """The choice with a larger update on the same device that costs a little less than the best."""
     choices = (Choice.of(*row) for row in rows)
     larger = [
         one

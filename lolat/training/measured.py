@@ -49,11 +49,11 @@ from lolat.units import percent
 
 TermCounts = dict[Literal[PASS_TERMS], NotNegative]  # type: ignore[valid-type]
 TermCosts = dict[Literal[(*PASS_TERMS, "call")], NotNegative]  # type: ignore[valid-type]
-"""ms for each unit of a term; `call`: ms that a block pays once if it is measured alone."""
+"""Coefficients, ms for each unit of a term; `call`: ms that a block measured alone takes besides."""
 
 
 class PassPoint(msgspec.Struct):
-    """A measured block: its forward pass, or with `backward` both; `terms` that are 0 are left out."""
+    """A measured block: its forward pass, or with `backward` both passes; `terms` omits zeros."""
 
     name: str
     batch_size: Count
@@ -103,7 +103,7 @@ class Points(msgspec.Struct):
 
 
 def named_terms(row: np.ndarray) -> dict[str, float]:
-    """Name (PASS_TERMS,) counts, and leave out those that are 0."""
+    """Name (PASS_TERMS,) counts, without zeros."""
     return {
         t: int(v) if v == int(v) else v for t, v in zip(PASS_TERMS, row.tolist(), strict=True) if v
     }
@@ -133,7 +133,9 @@ class LoopTimes(msgspec.Struct):
 
 
 class Start(msgspec.Struct):
-    """ms until the first step is done: a constant, for each operation, for each variable by optimizer."""
+    """ms until the first step is done: a constant, ms for each operation, ms for each variable by
+    optimizer.
+    """
 
     constant: NotNegative
     operation: NotNegative
@@ -159,14 +161,15 @@ class TrainingCoefficients(Calibration, frozen=True, kw_only=True):
 # ---- Fitting.
 
 SIMPLEST = "sgd"  # stores nothing for a variable
-LEAST_UPDATES = 3  # as many as coefficients: variable, parameter, call
+LEAST_UPDATES = 3  # one for each coefficient: variable, parameter, call
 
 
 def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
     """Fit the coefficients of both passes, and find the errors of blocks held out of the fit.
 
-    All points are one fit: both passes take the sum of forward and backward coefficients. `residuals` in
-    the result: log(measured / predicted) of both passes. InputError for too few points in either direction.
+    One fit has all points: a point of both passes has the sum of forward and backward coefficients.
+    `residuals` in the result: log(measured / predicted) of both passes. InputError for too few points in
+    either direction.
     """
     both = np.array([p.backward for p in points], bool)
     for directions in (both, ~both):
@@ -278,7 +281,7 @@ WIDENING = 2.0  # factor on the interval for operations that no measured block h
 
 
 def effective_ops(times: np.ndarray, ops: np.ndarray) -> float:
-    """Return how many operations of equal time average out their errors as well as these parts do.
+    """Return the number of operations of equal time whose errors average out as those of these parts do.
 
     `times`: (parts,) ms; `ops`: (parts,) numbers of operations. If errors of operations are independent,
     and those of a part take equal times, the relative variance is sum(time**2 / ops) / total**2; that of n
@@ -295,8 +298,8 @@ class MeasuredTraining(TrainingPredictor):
     """Training by measured coefficients.
 
     `forward`, `backward`: (PASS_TERMS,) ms for each unit. The call of a block is left out, as the loop has
-    one call for all blocks. `passes`: of a GPU whose host was fitted to passes, its roofline and host, as a
-    sum over operations would count the launches that the device hides; batches come while it computes, as
+    one call for all blocks. `passes`: roofline and host of a GPU whose host was fitted to passes, as a sum
+    over operations would count launches that the device hides. Batches arrive while the device computes, as
     from a loader with workers and pinned memory.
     """
 
@@ -313,7 +316,7 @@ class MeasuredTraining(TrainingPredictor):
         self.passes = EstimatedTraining(file) if host and host.training else None
 
     def batch(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> TrainedBatch:
-        """See `TrainingPredictor`; sizes and proportions are judged for inference."""
+        """See `TrainingPredictor`; the measured range of sizes and proportions is that of inference."""
         update = self.section.update_ms.get(optimizer.name)
         if update is None:
             raise InputError(

@@ -1,5 +1,5 @@
-"""Memory of a device in training: the parameters of a network, what is kept for the backward pass, and the
-peak of an iteration."""
+"""Memory of a device in training: parameters, tensors kept for the backward pass, and the peak of an
+iteration."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class Numbers(NamedTuple):
 def trained_parameters(graph: Graph) -> tuple[int, ...]:
     """Return the number of trained parameters of each operation.
 
-    One that no gradient reaches is not trained. One that is no operation's weight is of what reads it.
+    A parameter that no gradient reaches is not trained. One that is no operation's weight belongs to the
+    operation that reads it.
     """
     numbers = [*_trained_weights(graph)]
     for positions, elements in free_parameters(graph):
@@ -67,11 +68,13 @@ def _trained_weights(graph: Graph) -> tuple[int, ...]:
 
 @once
 def gradients_by_use(graph: Graph, autocast: bool = False) -> np.ndarray:
-    """(2, operations) trained parameters: those of which the backward pass has gradients first, and added.
+    """(2, operations) trained parameters whose gradients the backward pass makes first at an operation;
+    those whose gradients it adds there.
 
-    A parameter of several operations has one from the last of them on. Each other one makes another, which
-    is added in place, if the first is no view, as a dense layer's is. Under `autocast` those of kernels are
-    in half precision until the backward pass of the first operation, and that of a head is converted.
+    A parameter of several operations has a gradient from the last operation on. Each other operation makes
+    another gradient, which is added in place unless the first is a view, as a dense layer's is. Under
+    `autocast` gradients of kernels are in half precision until the backward pass of the first operation,
+    and a head's is converted.
     """
     operations, runs = graph.operations, backward_of(graph).runs
     found, uses = np.zeros((2, len(operations))), dict[object, list[int]]()
@@ -97,9 +100,11 @@ def numbers_of(graph: Graph) -> Numbers:
 
 
 def copied_parameters(graph: Graph, frozen: bool) -> np.ndarray:
-    """(2, operations) parameters that autocast copies in half: kept for the backward pass, and all others.
+    """(2, operations) parameters that autocast copies in half precision: copies kept for the backward pass,
+    and others.
 
-    Those of a `frozen` kernel are kept where a gradient goes through, and else there while it runs.
+    A copy of a `frozen` kernel is kept if a gradient goes through the operation; else it lives while that
+    runs.
     """
     part, weights, every = backward_of(graph), _trained_weights(graph), operations_parameters(graph)
     found = np.zeros((2, len(weights)))
@@ -123,11 +128,12 @@ Kept = dict[int, list[tuple[int, int]]]
 
 @once
 def saved_tensors(graph: Graph, in_half: bool) -> tuple[Kept, dict[int, int], dict[int, Kept]]:
-    """Return what the forward pass keeps, what parts keep to run again, and what each keeps as it does.
+    """Return the tensors that the forward pass keeps, those that parts keep to run again, and those that
+    each part keeps while it runs again.
 
     Operations keep the tensors that their kind `saves` (`lolat.graph.kinds`); a view counts as its base
-    tensor. A part, by the number that its operations have, keeps what it reads, and a selective one the
-    results of its products: tensor -> the position of the part's first operation. `in_half`: see
+    tensor. A part, by the number of its operations, keeps the tensors that it reads, a selective one also
+    the results of its products: tensor -> the position of the part's first operation. `in_half`: see
     `transpositions`.
     """
     part, viewed, kept = backward_of(graph), dict[int, int](), Kept()
@@ -210,7 +216,7 @@ def saved_parts(
 
 
 def _beside(graph: Graph, position: int, batch_size: int, sizes: Sequence[float]) -> float:
-    """Return the bytes that an operation keeps for its backward pass beside tensors of the graph.
+    """Return the bytes that an operation keeps for its backward pass besides tensors of the graph.
 
     `sizes`: bytes of an element of each tensor.
     """
@@ -246,7 +252,7 @@ UPDATING = "temporaries of the update"
 AT_LOSS, AT_FORWARD, AT_END = "the loss", "the forward pass", "the end of the backward pass"
 AT_UPDATE = "the update"
 Moment = tuple[str, dict[str, float]]
-"""The name of a moment of an iteration, and the bytes of it by name."""
+"""The name of a moment of an iteration, and its bytes by name."""
 
 
 class PeakMemory(NamedTuple):
@@ -265,12 +271,12 @@ def at_peak(
     names: Sequence[str], freed: Mapping[str, np.ndarray], made: np.ndarray,
     working: Mapping[str, np.ndarray], others: Mapping[str, Mapping[str, float]], accumulate: int = 1,
 ) -> Moment:  # fmt: skip
-    """Return the moment of an iteration at which most bytes are there.
+    """Return the moment of an iteration with the most bytes.
 
-    `names`: of the parts of a network, in the order of the forward pass. (parts,) bytes: `freed`, what a
-    part keeps until its backward pass has run; `made`, its gradients, which are there from its backward
-    pass on; `working`, what this needs besides. `others`: moments before the backward pass. Where an
-    iteration has several micro-batches, all gradients are there from the second one on.
+    `names`: the parts of a network, in the order of the forward pass. (parts,) bytes: `freed`, kept by a
+    part until its backward pass has run; `made`, its gradients, which exist from its backward pass on;
+    `working`, needed by this pass besides. `others`: moments before the backward pass. In an iteration of
+    several micro-batches all gradients exist from the second one on.
     """
     walked = {name: np.cumsum(sizes) for name, sizes in freed.items()}
     for name, sizes in working.items():
@@ -300,7 +306,7 @@ def _moved(graph: Graph, batch_size: int, sizes: Sequence[float], slices: np.nda
             continue
         wanted = (t for t in {*o.inputs, *o.outputs} if part.needs[t] and learned.get(t) != i)
         moved = sum(graph.tensors[t].elements(batch_size) * sizes[t] for t in wanted)
-        # The gradient of a changed view is copied, and that of what it was before.
+        # The gradients of a changed view, and of the view before the change, are copied.
         found[i] = moved * (1 + in_place) + slices[i] * (o.kind in CONVOLUTIONS)
     return found
 
@@ -328,11 +334,11 @@ def memory_at_peak(
 ) -> PeakMemory:  # fmt: skip
     """Estimate the bytes of an iteration at their peak by name, without framework, library and allocator.
 
-    The moment is one of these: the loss, in float32, with the saved activations; what is left of them, the
-    gradients so far, and what the backward pass of an operation reads and writes; or the tensors that
-    are alive at once in the forward pass, if little is trained. `several`: devices exchange gradients, of
-    which the buckets of DistributedDataParallel are a copy; divided ones leave operation by operation. If
-    `shards` divide the parameters, two operations have theirs whole. Or it is the update (`_at_update`).
+    The moment is the loss, in float32, with the saved activations; or the backward pass of an operation,
+    with the tensors it reads and writes, the remaining activations and the gradients so far; or, if little
+    is trained, the forward pass with its live tensors; or the update (`_at_update`). `several`: devices
+    exchange gradients, which DistributedDataParallel copies into buckets; divided gradients leave operation
+    by operation. If `shards` divide the parameters, two operations have theirs whole at a time.
     """
     of_element, part = element_bytes(graph, mode), backward_of(graph)
     numbers, learned = numbers_of(graph), gradients_by_use(graph, recipe.copy > 0)
@@ -350,7 +356,7 @@ def memory_at_peak(
         for t in open_outputs(graph) if graph.tensors[t].batched
     )  # fmt: skip
     loss = {ACTIVATIONS: float(kept.sum()), LOSS: float(FLOAT_BYTES * results)}
-    # A part that is not trained keeps nothing, and runs all the same.
+    # A part that is not trained runs, but keeps nothing.
     fixed, scaled = alive_bytes(graph, mode)
     alive = fixed + scaled.astype(float) * batch_size + slices
     at = int(np.argmax(alive + passed)) if len(alive) else 0

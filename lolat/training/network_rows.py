@@ -33,16 +33,18 @@ def predicted_step(
 
 
 def training_parts(file: DeviceFile) -> TrainingParts:
-    """Return a function of a timed step: the predicted ms of its passes, and of what else it contains, and
-    the key of its work.
+    """Return a function of a timed step: the predicted ms of its passes, the ms of its other parts, and the
+    key of its work.
 
-    That is the update of the row's optimizer, and on several devices the wait for their exchange. The
-    function raises InputError for a step that computes faster than the data sheet's peak.
-    `file`: of a device known by operations.
+    Other parts are the update of the row's optimizer, and on several devices the wait for their exchange.
+    The function raises InputError for a step that computes faster than the data sheet's peak. `file`: that
+    of a device known by operations.
     """
     training = EstimatedTraining(file)
     mode, gpu = training.mode, file.gpu
-    peak = gpu.peak(mode.dtype) if gpu and mode and mode.half else None  # others have several rates
+    peak = (
+        gpu.peak(mode.dtype) if gpu and mode and mode.half else None
+    )  # other devices have several rates
 
     def parts_of(row: TimedNetwork) -> tuple[float, float, str]:
         spec, size, _ = row.network

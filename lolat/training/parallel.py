@@ -1,9 +1,9 @@
-"""Data parallelism, sharded or not: memory of each device, messages, and the time that they are waited for.
+"""Data parallelism, sharded or not: memory of each device, messages, and the wait for them.
 
-Every device has its own part of the batch, and after the backward pass needs the sum of the gradients: of
-all parameters, or of those whose optimizer states it has (ZeRO, Rajbhandari et al. 2020; FSDP, Zhao et al.
-2023). Messages travel while others are still computed, in buckets as in PyTorch's DistributedDataParallel
-(Li et al., "PyTorch Distributed", VLDB 2020), or layer by layer.
+Every device has its own part of the batch. After the backward pass it needs the sum of the gradients of all
+parameters, or of those whose optimizer states it has (ZeRO, Rajbhandari et al. 2020; FSDP, Zhao et al.
+2023). Messages travel while other gradients are computed, in buckets as in PyTorch's
+DistributedDataParallel (Li et al., "PyTorch Distributed", VLDB 2020), or layer by layer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def exposed_ms(
     gradient_bytes: Sequence[float], backward_ms: Sequence[float], allreduce: Callable[[float], float],
     bucket_bytes: float = BUCKET_BYTES, first_bytes: float = FIRST_BUCKET_BYTES,
 ) -> float:  # fmt: skip
-    """Return the ms that the exchange goes on after the backward pass has ended.
+    """Return the ms from the end of the backward pass to the end of the exchange.
 
     `gradient_bytes`, `backward_ms`: (gradients,) bytes, and ms of the backward pass that computes each, in
     the order of the forward pass. `allreduce`: bytes -> ms. Gradients fill a bucket from the last to the
@@ -53,7 +53,7 @@ def exposed_ms(
 def gradients(
     graph: Graph, backward_ms: np.ndarray | None, mode: Mode = DEFAULT_MODE
 ) -> tuple[list[float], list[float]]:
-    """Return the bytes of each gradient, and the ms of the backward pass that it waits for.
+    """Return the bytes of each gradient, and the ms of backward pass before it is ready.
 
     There is a gradient for each operation with trained parameters, in the order of the forward pass.
     `backward_ms`: (operations,) ms; times before the first such operation are divided among the others.
@@ -70,9 +70,9 @@ def gradients(
 
 
 def frozen_weights(graph: Graph, each: float, parts: int) -> np.ndarray:
-    """(2, parts) bytes of frozen parameters, of `each` so many, beside the `parts` of `gradients`.
+    """(2, parts) bytes of frozen parameters, `each` bytes a parameter, for the `parts` of `gradients`.
 
-    They are read by the forward pass, and again by the backward pass where a gradient goes through.
+    The forward pass reads them; the backward pass reads them again if a gradient goes through.
     """
     trained = np.array(trained_parameters(graph), float)
     frozen = each * np.maximum(np.array(operations_parameters(graph), float) - trained, 0.0)
@@ -85,20 +85,20 @@ def frozen_weights(graph: Graph, each: float, parts: int) -> np.ndarray:
 
 NONE, ZERO1, ZERO2, FSDP, HYBRID = SHARDINGS
 BY_LAYER = (ZERO2, FSDP, HYBRID)
-"""Ways of sharding that send a message for each layer."""
+"""Kinds of sharding that send a message for each layer."""
 GATHER_SHARE = 0.5
-"""Share of a network's rate that messages of BY_LAYER reach between machines, beside the products (by MPT
-70B on 64 A100, which waits for them)."""
+"""Share of a network's rate that messages of BY_LAYER reach between machines while products run (MPT 70B on
+64 A100, which waits for them)."""
 
 
 @dataclass(frozen=True)
 class Parallel:
-    """Devices that train together, and what they divide.
+    """Devices that train together, and the sharding among them.
 
     `sharding`: none (every device has all), zero1 (optimizer states are divided), zero2 (gradients too),
-    fsdp (parameters too: ZeRO 3), hybrid (as fsdp inside a machine, whole in each machine). `link`: that of
-    all devices; None for one device. `within`: that inside a machine of `machine` devices. InputError if
-    hybrid sharding gets whole machines and a part of one.
+    fsdp (parameters too: ZeRO 3), hybrid (as fsdp inside a machine, whole in each machine). `link`: the
+    link of all devices; None for one device. `within`: the link inside a machine of `machine` devices.
+    InputError if hybrid sharding gets whole machines and a part of one.
     """
 
     devices: int = 1
@@ -145,7 +145,7 @@ class Parallel:
         share = GATHER_SHARE if self.sharding in BY_LAYER and k > self.machine else 1.0
 
         def ring(size_bytes: float) -> float:
-            """Return the ms to gather, or to scatter sums, among the devices that divide something."""
+            """Return the ms to gather shards, or to scatter sums, among the devices that divide them."""
             return _ring_ms(size_bytes, k, over, share)
 
         def allreduce(size_bytes: float) -> float:
@@ -174,7 +174,7 @@ class Parallel:
 
 
 def _ring_ms(size_bytes: float, devices: int, link: Link, share: float) -> float:
-    """Return the ms of a round in a ring that reaches a share of the link's rate; nothing is no message.
+    """Return the ms of a round in a ring that reaches a share of the link's rate; 0 for no bytes.
 
     In K-1 steps, each of bytes / K, it scatters sums or gathers them; both are an all-reduce, as in NCCL
     and gloo (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",

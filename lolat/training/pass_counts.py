@@ -15,7 +15,7 @@ from lolat.graph.kinds import GATES, NORMALIZATIONS, STORED, TRAINED, VIEWS, kin
 # of its own (docs/results/index.md says why).
 
 PLAIN = COLUMNS[: COLUMNS.index("pointwise_macs")]
-"""Counts of inference that do not tell kinds of operations apart."""
+"""Counts of inference, whatever the kind of operation."""
 TRAINING_TERMS = (
     "norm_traffic",  # elements of normalizations, which compute the statistics of the batch
     "flat_norms",  # normalizations of tensors without positions: in TensorFlow many small operations
@@ -30,7 +30,7 @@ TRAINING_TERMS = (
 )
 PASS_TERMS = (*PLAIN, *TRAINING_TERMS)
 OF_KERNELS = ("weights", "pointwise", "kernels")
-"""Terms of a backward pass that come with the gradient of a kernel."""
+"""Terms of a backward pass that only a kernel's gradient has."""
 DROPOUT_ELEMENTS = 3  # moved for each input element: input, result, mask
 NARROW = 3  # kernels up to this size are fast
 _COLUMN = {term: column for column, term in enumerate(PASS_TERMS)}
@@ -98,9 +98,10 @@ def _variables(operation: Operation, weights: int) -> int:
 
 
 def shares(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """Return the share of each operation's backward pass that runs, and how often it runs forward again.
+    """Return the share of each operation's backward pass that runs, and the repetitions of its forward
+    pass.
 
-    Both are (operations,): of an operation with a kernel each of its two gradients is half.
+    Both are (operations,); each of the two gradients of an operation with a kernel is half.
     """
     part = backward_of(graph)
     back = [part.share(graph, i) for i in range(len(graph.operations))]
@@ -120,8 +121,8 @@ def backward_rows(graph: Graph, rows: np.ndarray) -> np.ndarray:
     """Return the (operations, PASS_TERMS) counts of the backward pass, from the counts of a forward
     pass.
 
-    They count by `shares`; the gradients of kernels are written only if these are trained. The
-    coefficients say how much longer each takes.
+    They count by `shares`; only gradients of trained kernels are written. The coefficients have the time of
+    each count.
     """
     found = rows * shares(graph)[0][:, None]
     own = [_COLUMN[term] for term in OF_KERNELS]
@@ -130,5 +131,5 @@ def backward_rows(graph: Graph, rows: np.ndarray) -> np.ndarray:
 
 
 def started(graph: Graph) -> int:
-    """Count the operations that a framework traces before the first step, without reshapes and the like."""
+    """Count the operations that a framework traces before the first step, without views."""
     return sum(o.kind not in VIEWS or o.kind == "dropout" for o in graph.operations)
