@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CHEAPER = 0.9
-"""Another data type is offered if it costs less than this fraction."""
+"""Another data type is offered if its row costs less than this fraction of the best row."""
 SURER = 0.1
 """At the price of the best row another data type is offered if it is surer by this probability."""
 NEARLY = math.log(1.25)
-"""Rows that miss a limit by more are not told, however large their error."""
+"""Logarithm of the largest factor over a limit of a row that is told, however large its error."""
 
 
 def near_miss(
@@ -67,11 +67,12 @@ def surely_row(
 def in_other_dtypes(
     sizing: Sizing, bests: Sequence[ServingConfig], surer: Sequence[ServingConfig]
 ) -> tuple[list[ServingConfig], ...]:
-    """Return three lists of rows at rates in other data types of the weights: the best ones that cost less
-    than CHEAPER times `bests`; those that surely keep the limits for less than CHEAPER times `surer`; those
-    that cost no more than `bests`, not so much less, and keep the limits more surely, by SURER.
+    """Return three lists of rows at rates in other data types of the weights: the best that cost less than
+    CHEAPER times `bests`; those that surely keep the limits for less than CHEAPER times `surer`; those that
+    cost CHEAPER to 1 times `bests` and keep the limits more surely, by SURER.
 
-    `bests` and `surer` have at most one row of each rate. Those of a rate are ordered by their price.
+    `bests` and `surer` have at most one row of each rate. The rows of a rate are in the order of their
+    price.
     """
     if not sizing.asked.request_rate or not bests:
         return [], [], []
@@ -101,14 +102,14 @@ def in_other_dtypes(
 
 
 def enough_in_other_dtype(sizing: Sizing) -> ServingConfig | None:
-    """Return the best row that keeps the limits in another data type of the weights; None without one."""
+    """Return the best row in another data type of the weights within the limits; None without one."""
     load, asked = sizing.asked.loads()[0], sizing.asked
     rows = _in_each_dtype(sizing, lambda each: _cheapest(each, load, None))
     return best_of([row for row in rows if row], asked)
 
 
 def _in_each_dtype(sizing: Sizing, ask: Callable[[list[Sizing]], T]) -> Iterator[T]:
-    """Yield what `ask` answers for the deployments in each other data type of the weights.
+    """Yield the answers of `ask` for the deployments in each other data type of the weights.
 
     A type that raises InputError, such as one that was not timed, is left out.
     """

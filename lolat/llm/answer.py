@@ -23,11 +23,11 @@ BREAKDOWN = ("weights", "products", "attention", "experts", "all_reduce", "small
 experts, all-reduces, small operations, kernel launches, scheduling, prompts of other requests, waiting for
 memory of preempted requests until their prompts and tokens are computed again."""
 NEAR = 0.02
-"""A rate that can rise by less than this fraction, a step of its search, has none to spare."""
+"""Least fraction by which a rate can rise that counts as room; it is a step of the search for rates."""
 JUST = 1.0005
-"""A time over a limit by a smaller factor is written as 0.0 % over it."""
+"""Factor over a limit below which a time is "just over" it, not 0.0 %."""
 IDLE = 0.15
-"""A share of the requests that replicas could serve, below which the limits ask for nearly idle ones."""
+"""Share of the requests that replicas could serve, below which they are nearly idle."""
 LIMITS = ("coverage", "max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "percentile", "sure")
 """Arguments of the question that answers repeat in JSON."""
 HEADROOM = ("headroom_rate", "headroom")
@@ -35,13 +35,13 @@ HEADROOM = ("headroom_rate", "headroom")
 LEAST_WAIT = 0.001
 """Least share of a token's time in waiting for memory that is reported."""
 UNBOUNDED = 10.0
-"""The factor to its limit that a time without an upper end counts as."""
+"""Factor over its limit of a time without an upper end."""
 RATE = "rate"
-"""The name of the rate, beside those of times with a limit."""
+"""The name of the rate among names of times with a limit."""
 
 
 class ServedNames(NamedTuple):
-    """The device of a row as asked for, its profile, and that one's framework and GPU."""
+    """The device of a row as asked for, its profile, and the framework and GPU of the profile."""
 
     device: str
     profile: str
@@ -61,22 +61,21 @@ class ServingConfig(Result):
     if each GPU has room for them, under a rate for the weights. `largest_concurrency`: the most requests
     that fit; 0 if the weights do not: then there are no times. `e2e_ms`: time of a whole request.
     `breakdown`: ms of an output token by part. `intervals_ms`: intervals of further times, by name, as
-    "ttft_p90"; one to a first token or of a whole request has no upper end (None) if requests pile up at
-    that end of the error. `percentiles_ms`: times of the percentile that was asked for. `saturated`: True
-    if more requests arrive than the `largest_rate` a second that do not pile up; `largest_rate_interval`:
-    its ends; `utilization`: the rate as a fraction of it. `backlog_rate`: the requests a second that are
-    served once they have piled up: a row that gets more never works off a queue, and keeps no limits.
-    `headroom_rate`: the most requests a second at which the best row of a
-    rate keeps the limits; `sure_rate`: those at which the ends of its intervals do, None if they do not at
-    a sixteenth of the rate. `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a
+    "ttft_p90"; a first token or a whole request has no upper end (None) if requests pile up at that end of
+    the error. `percentiles_ms`: times at the percentile that was asked for. `largest_rate`: the most
+    requests a second that do not pile up, with `largest_rate_interval`; `saturated`: True if more arrive;
+    `utilization`: the rate as a fraction of it. `backlog_rate`: the requests a second that are served once
+    they have piled up; a row that gets more never works off a queue, and keeps no limits. `headroom_rate`:
+    the most requests a second at which the best row of a rate keeps the limits; `sure_rate`: the most at
+    which the ends of its intervals keep them, None if they do not at a sixteenth of the rate.
+    `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a
     million output tokens and their prompts; `dollars_per_month`: for 730 hours. `rented`: the machines that
     cost `dollars_per_hour`; `rented_gpus`: all of their GPUs. `within`: True if it fits and keeps the
     limits. `verdicts`: by limit, "ttft" and "tpot", "yes" if the whole interval keeps it, "likely" if the
     time does, else "unlikely", or "no" if no part of the interval does; of `sure` "yes" or "no". `verdict`:
     the worst of these and of that on the rate, "no" for what does not fit; None without limits. `chance`:
-    the probability that the limit which is least sure is kept, to 0.05; None where `verdict` is.
-    `in_domain`: True if such loads were served and their operations timed; `extrapolated`: why not, in
-    words.
+    the probability, to 0.05, that the least sure limit is kept; None without a `verdict`. `in_domain`: True
+    if such loads were served and their operations timed; `extrapolated`: the reasons if not, in words.
     """
 
     model: str
@@ -184,7 +183,7 @@ class ServingConfig(Result):
         return asked.sure is None and self.off(asked) < math.inf and self.is_sure(asked, 0)
 
     def _limited(self, asked: ServingQuestion) -> list[Limited]:
-        """Return the times that have a limit, at the percentile asked for, and the rate at the end.
+        """Return the times that have a limit, at the percentile asked for, and last the rate.
 
         The limit of the rate is `drained_rate`; its interval comes from that of the largest rate.
         """
@@ -206,7 +205,9 @@ class ServingConfig(Result):
             words = f"{milliseconds(limit)} {of[name]}" if name in of else self._served_words(asked)
             factor = UNBOUNDED if ends and most == math.inf else most / limit
             found.append(Excess(factor, name, words))
-        if found and found[-1].name == RATE and found[-1].factor > 1.0:  # why a time has no end
+        if (
+            found and found[-1].name == RATE and found[-1].factor > 1.0
+        ):  # the rate is why a time has no end
             return [one for one in found if one.factor != UNBOUNDED]
         return found
 
@@ -236,10 +237,10 @@ class ServingConfig(Result):
         return all(one.ends[end] <= one.limit for one in self._limited(asked) if one.ends)
 
     def least_sure(self, asked: ServingQuestion) -> tuple[float, bool]:
-        """Return the probability of the limit that is least sure to be kept, to 0.05, and True if that
-        limit is the largest rate.
+        """Return the probability, to 0.05, that the least sure limit is kept, and True if that limit is the
+        largest rate.
         """
-        # Logarithms are normal, as the intervals are; above a time without an upper end as below it.
+        # Logarithms of times are normal. A time without an upper end is as wide above as below.
         chances = [(1.0, False)]
         for name, value, ends, limit in self._limited(asked):
             if ends and ends[1] > value > 0.0:
@@ -251,7 +252,9 @@ class ServingConfig(Result):
         return round(20.0 * least) / 20.0, is_rate
 
     def over_words(self, asked: ServingQuestion, most: float = math.inf) -> str:
-        """Return in words how far a row is over the limit it misses most; alike from `most` times on."""
+        """Return words on how far a row is over the limit it misses most; the same words from `most` times
+        on.
+        """
         times, name, limit = max(self._excesses(asked))
         is_just = times < JUST
         if asked.min_tokens_per_s and name == "tpot":
@@ -394,20 +397,20 @@ class ServingConfig(Result):
 class ServingAnswer(Result):
     """The answer of `Model.llm`: a row for each configuration, and the best one.
 
-    `device`, `profile`, `framework`, `gpu`: as of its rows; `name`: the device, in a comparison of several
-    models or data types with these, as "qwen3-8b on h100-vllm". `parameters`: those of the language model;
-    `active`: those that a token uses. `asked`: the question, whose limits, `percentile`, `sure` and
-    `coverage` are keys in JSON. `best`: the index of the row with the cheapest output tokens within the
-    limits; None if no row keeps them. `bests`: the best of each load. `chosen`: the best row, else the
-    first. `near`: rows that cost less than the best of their rate, or without prices are on fewer GPUs, and
-    miss the limits by less than the error. `surer`: for each best row that keeps the limits by its times
-    alone, the cheapest row of its load that does with its whole intervals. `other_dtypes`: rows that keep
-    the limits for at least a tenth less than the best one of their rate, with weights of another data type,
-    which are another checkpoint: the best of each type, the cheapest first; `surer_other_dtypes`: those
-    beside `surer`; `surer_at_price`: those that cost as much as the best one of their rate, or up to a
-    tenth less, and keep the limits more surely. `price_list`: the name of the list of `prices`, and what is
-    taken for granted of it. `needs`: the GPUs that hold a language model that does not fit, in words.
-    `largest_machine`: the most GPUs of one machine in `prices`.
+    `device`, `profile`, `framework`, `gpu`: those of its rows; `name`: the device, in a comparison of
+    several models or data types after these, as "qwen3-8b on h100-vllm". `parameters`: those of the
+    language model; `active`: those that a token uses. `asked`: the question, whose limits, `percentile`,
+    `sure` and `coverage` are keys in JSON. `best`: the index of the row with the cheapest output tokens
+    within the limits; None if no row keeps them. `bests`: the best of each load. `chosen`: the best row,
+    else the first. `near`: rows that cost less than the best of their rate, or without prices are on fewer
+    GPUs, and miss the limits by less than the error. `surer`: for each best row whose intervals reach over
+    the limits, the cheapest row of its load whose intervals do not. `other_dtypes`: rows with weights of
+    another data type (another checkpoint) that keep the limits and cost at least a tenth less than the best
+    row of their rate: the best of each type, the cheapest first; `surer_other_dtypes`: the same beside
+    `surer`; `surer_at_price`: rows that cost as much as the best row of their rate, or up to a tenth less,
+    and keep the limits more surely. `price_list`: the name of the list of `prices`, and its assumptions.
+    `needs`: the GPUs that hold a language model that does not fit, in words. `largest_machine`: the most
+    GPUs of one machine in `prices`.
     """
 
     model: str
@@ -433,7 +436,7 @@ class ServingAnswer(Result):
     remarks_on: Callable[[ServingConfig], Iterable[str]] | None = field(
         default=None, repr=False, compare=False
     )
-    """The warnings on one of the rows alone."""
+    """Return the warnings on one of the rows."""
     profile: str = ""
     gpu: str = ""
     name: str = ""
@@ -443,7 +446,7 @@ class ServingAnswer(Result):
             "warnings")  # fmt: skip
 
     def alone(self, row: ServingConfig) -> ServingAnswer:
-        """Return the answer to the question of one of its rows alone."""
+        """Return the answer with one of its rows alone."""
         told = self.warnings if self.remarks_on is None else tuple(self.remarks_on(row))
         return replace(self, served=(row,), best=0, bests=(0,), chosen=row, warnings=told)
 
@@ -458,7 +461,7 @@ class ServingAnswer(Result):
 
     @property
     def is_rate_unchecked(self) -> bool:
-        """True for a rate in a framework of which no served rates are known."""
+        """True for a rate in a framework without served rows at rates."""
         return bool(self.asked.request_rate) and not framework_row(self.framework).is_rate_checked
 
     def no_room(self) -> AnswerIsNo:
@@ -495,18 +498,18 @@ def best_of(rows: Sequence[ServingConfig], asked: ServingQuestion) -> ServingCon
 def rank(
     row: ServingConfig, asked: ServingQuestion, is_rate_unchecked: bool = False
 ) -> tuple[Any, ...]:
-    """Return a key, least for the row with the cheapest tokens; without prices for the one with the most
+    """Return a sort key: the row with the cheapest tokens comes first, without prices that with the most
     tokens/s a GPU.
 
-    Of equal rows it is one of a framework whose rates were checked, then the one that most surely keeps the
-    limits, then one whose load and operations were timed, then the one that keeps them up to the highest
-    rate, then the fastest, then the one on the fewest GPUs.
+    Ties are decided in this order: a framework whose rates were checked, the highest chance to keep the
+    limits, a timed load and timed operations, the highest rate that keeps the limits, the shortest times,
+    the fewest GPUs.
     """
-    dollars = row.dollars_per_million or None  # GPUs of price 0 are as those without a price
+    dollars = row.dollars_per_million or None  # price 0 counts as no price
     cost = -(row.tokens_per_s_gpu or 0.0) if dollars is None else dollars
     return (
         dollars is None,
-        float(f"{cost:.9g}"),  # so that equal ones are
+        float(f"{cost:.9g}"),  # rounded, so that equal prices are equal
         is_rate_unchecked,
         not row.is_sure(asked),
         -row.least_sure(asked)[0],

@@ -28,8 +28,8 @@ WIDTHS = FrameworkOverheads(
     kernel_ms=1e-3, fp8_ms=1e-3, block_ms=1e-3, fp4_ms=1.5e-3, experts_ms=5e-3, exchange_ms=3e-3,
     step_ms=0.3, parallel_ms=0.3, small=0.5, front_ms=20.0, poll_steps=10.0, level=0.2,
 )  # fmt: skip
-"""The change of an overhead that costs the fit as much as a row that is off by OFF_TPOT. For `level` it is
-a change of the logarithm, if there are many more than FEW rows."""
+"""The change of an overhead that costs the fit as much as a row that is off by OFF_TPOT. For `level`, which
+many more than FEW rows can set, it is a change of the logarithm."""
 FEW = 2
 MOST_OVERHEADS = FrameworkOverheads(
     kernel_ms=0.05, fp8_ms=0.05, block_ms=0.05, fp4_ms=0.05, experts_ms=0.1, exchange_ms=0.05,
@@ -40,22 +40,22 @@ POLLS, LEVEL = map(FrameworkOverheads.__struct_fields__.index, ("poll_steps", "l
 """The indices of `poll_steps` and `level` in FrameworkOverheads."""
 OFF_TPOT, OFF_TTFT = 0.05, 0.2
 A_GROUP = 40
-"""Rows of one language model and data type that count in full; more of them together count no more."""
+"""Rows of one language model and data type beyond which more rows add no weight."""
 SPREADS = {"served": (0.16, 0.4), "timed": UNSEEN, "sheet": (0.22, 0.6)}
-"""Half width of the interval of COVERAGE, as a logarithm, by what is known of a GPU: (tpot, ttft)."""
+"""Half widths (tpot, ttft) of the interval of COVERAGE, as logarithms, by the data known of a GPU."""
 LEAST_SERVED = 10
 FOLDS = 5
 MOST_OFF = math.log(2.5)
-"""The median error of served rows, as a logarithm, above which they must be those of another GPU."""
+"""Median error of served rows, a logarithm, above which they must come from another GPU."""
 FAR = math.log(1.4)
-"""The median error above which the tensor parallel or the data type may be another one."""
+"""Median error above which the tensor parallel or the data type may be wrong."""
 FIRST_FAR = 0.5
-"""The median relative error of first tokens above which unknown lengths of requests are told."""
+"""Median relative error of first tokens above which unknown lengths of requests get a remark."""
 WAITING, LONGER = 0.5, 2.0
 """A request waits for memory if its first token takes more than WAITING times its output tokens, and more
 than LONGER times what prompts explain. Such rows say nothing about the overheads."""
 FEW_REQUESTS = 8.0
-"""Beyond this concurrency prompts wait for each other, so the first token says less of `poll_steps`."""
+"""Concurrency above which prompts wait for each other, so that first tokens tell less of `poll_steps`."""
 COLD = 10.0
 """A server was not warm if the first token takes COLD times what prompts explain; its time is unknown."""
 
@@ -65,8 +65,8 @@ class ServedTimes:
     """Served rows with the parts of their times, as (rows,) arrays; `group`: language model and data type.
 
     `tpot_parts`, `ttft_parts`: (rows, PARTS + STARTS) of the times per output token, and to the first one.
-    `step_parts`: those of a step without prompts. `capacity`: the requests whose caches fit. `polls`: True
-    if servers of such a decoder may look for new requests only now and then. `server`: that of each.
+    `step_parts`: parts of a step without prompts. `capacity`: the requests whose caches fit. `polls`: True
+    if servers of such a decoder may look for new requests at intervals. `server`: the server of each row.
     """
 
     tpot_parts: np.ndarray
@@ -154,8 +154,8 @@ def fit_overheads(
 ) -> FrameworkOverheads:
     """Fit the overheads to served rows; they shrink toward `start`.
 
-    If the rows of one server share a level, it is fitted too. Overheads that move far could imitate
-    that level within the loads of the rows, but not beyond; so a move then costs its square.
+    A level that rows of one server share is fitted too. Overheads that move far could imitate it at the
+    loads of the rows, but not at others, so a move then costs its square.
     """
     names, numbers = np.unique(timed.group, return_inverse=True)
     weight = np.sqrt(np.minimum(1.0, A_GROUP / np.bincount(numbers, minlength=len(names))))[numbers]
@@ -196,7 +196,7 @@ def fit_overheads(
 
 
 def _shares_level(timed: ServedTimes, start: FrameworkOverheads) -> bool:
-    """Return True if rows differ from `start` by more than from each other."""
+    """Return True if rows differ more from `start` than from each other."""
     off = np.log(timed.tpot_ms / timed.found(start)[0])
     middle = np.median(off)
     differ = 1.4826 * float(np.median(np.abs(off - middle)))
@@ -206,7 +206,7 @@ def _shares_level(timed: ServedTimes, start: FrameworkOverheads) -> bool:
 def left_out(timed: ServedTimes, start: FrameworkOverheads, one_server: bool = True) -> np.ndarray:
     """(2, rows) log(predicted / measured) of tpot and ttft, by fits without the row's group.
 
-    With one or two groups the fits lack a range of loads instead. nan: the row has no ttft.
+    With one or two groups the fits leave out a range of loads instead. nan: the row has no ttft.
     """
     names, parts = np.unique(timed.group, return_inverse=True)
     if len(names) <= 2:
@@ -226,8 +226,8 @@ def spread_of(
 ) -> tuple[float, float]:
     """Return half widths of the intervals of COVERAGE of (tpot, ttft), as logarithms.
 
-    `off`: the errors from `left_out`. `before`: the spread without these rows; it counts as LEAST_SERVED
-    rows.
+    `off`: the errors from `left_out`. `before`: the spread without these rows, with the weight of
+    LEAST_SERVED rows.
     """
 
     def of(errors: np.ndarray, was: float) -> float:
@@ -240,7 +240,7 @@ def spread_of(
 
 
 def types_words(section: ServingSection, rows: Sequence[ServedRow]) -> str:
-    """Name the data types assumed for rows of benchmarks that do not state theirs; "" if all do."""
+    """Name the data types assumed for benchmarks that do not state them; "" if all do."""
     taken: dict[str, None] = {}
     for row in (row for row in rows if not isinstance(row.row, Row) and not row.dtype):
         one = deployment_of(section, find_decoder(row.model), row.tensor_parallel)
@@ -252,7 +252,7 @@ def types_words(section: ServingSection, rows: Sequence[ServedRow]) -> str:
 def percentiles_of(
     server: Server, row: ServedRow, overheads: FrameworkOverheads
 ) -> dict[str, float]:
-    """Predict the percentiles that a row has, in ms, by the name that its benchmark has for each."""
+    """Predict the percentiles of a row, in ms, by their names in its benchmark."""
     if not (names := percentiles(row)):
         return {}
     times, found = server.times(Load.of(row), overheads), dict[str, float]()
@@ -272,13 +272,13 @@ def percentile_words(rows: Sequence[ServedRow]) -> str:
 def served_by(
     section: ServingSection, rows: Sequence[ServedRow], one_server: bool = True
 ) -> tuple[ServingSection, str]:
-    """Fit the overheads of a section to served rows; return it, and a sentence on the errors.
+    """Fit the overheads of a section to served rows; return the section, and a sentence on the errors.
 
-    `one_server`: the rows are of one server, so that a level that they share is its own.
+    `one_server`: the rows are of one server, whose level is fitted.
 
-    Those of the decoders in OWN_FITS are fitted apart, and start from the others'. Of these, rows with
-    attention data parallel count only if there are no others. Rows of an earlier fit are fitted too; each
-    counts once. InputError if the rows cannot be those of this GPU.
+    Decoders in OWN_FITS have fits of their own, which start from the fit to the others. Their rows with
+    attention data parallel count only if there are no others. Rows of an earlier fit count too, each once.
+    InputError if the rows cannot come from this GPU.
     """
     several, said = dict[str, list[ServedRow]](), list[str]()
     for row in rows:
@@ -306,7 +306,7 @@ def _served_by(
     paths = {row.model: Path(row.model) for row in rows}
     full = {model: str(path.resolve()) for model, path in paths.items() if path.exists()}
     named = (vars(row) | {"model": full.get(row.model, row.model), "row": {}} for row in rows)
-    placed = [msgspec.convert(one, ServedRow) for one in named]  # as a file has them
+    placed = [msgspec.convert(one, ServedRow) for one in named]  # rounded as in a file
     every = [*dict.fromkeys([*section.own, *placed])]
     copies = len(section.own) + len(placed) - len(every)
     timed = timed_steps(section, every, before.overheads)
@@ -344,7 +344,7 @@ def _served_by(
     usual = SPREADS["served" if number >= LEAST_SERVED else "timed"]
     per_token, to_first = spread_of(off, before.spread if before.served else usual)
     here = np.abs(timed.off(overheads)[1])[timed.ttft_ms > 0]
-    if len(here):  # a first token depends on more of a server than is fitted
+    if len(here):  # a first token depends on more properties of a server than are fitted
         to_first = max(to_first, short(float(np.quantile(here, COVERAGE, method="higher"))))
     made = msgspec.structs.replace(
         section, served=before.served + number, own=tuple(every), before=before, overheads=overheads,

@@ -21,12 +21,13 @@ from lolat.parameters import check_names
 from lolat.units import by_text, dollars, names_in, plural
 
 MOST_TOLD = 4
-"""The most devices of a comparison whose rows, headroom and warnings are all told."""
+"""Most devices of a comparison that tells all rows, headroom and warnings."""
 LITTLE_MORE, MUCH_MORE, MORE = 1.1, 1.25, 1.1
-"""Another row is roomier if it costs at most the first factor more than the cheapest, and bears at least
-the second factor more requests; the third one for the same price."""
+"""(price, requests, requests): another row is roomier if it costs at most the first factor times the
+cheapest and serves at least the second factor times its requests; the third factor counts at the same
+price."""
 OF_SPLITS = frozenset(["tensor-parallel", "expert-parallel", "attention-data-parallel"])
-"""Codes of the errors of a language model in a data type that cannot be split so."""
+"""Codes of errors: a language model in a data type that cannot be split so."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,16 +35,14 @@ class ComparedModels(Result):
     """Language models on devices, under the same load: concurrent requests, or requests at a rate.
 
     `answers`: a `ServingAnswer` of each device within the limits, whose `chosen` row is the best; of
-    several language models one of each on each device, with the `name` "qwen3-8b on h100-vllm", and of
-    several data types one of each, as "qwen3-8b in fp8 on h100-vllm"; such a name stands for the device
-    then.
-    `cheapest`: the device with the lowest price of a million tokens, None without prices. `fastest`: that
-    with the shortest time per output token of these rows, at the percentile asked for. Of several loads
-    these three are of the largest that the most devices serve, and `by_load` has the best rows of each
-    device, one for each load; `words` tells of all.
-    `left_out`: reasons why other devices have no answer, by device, the nearest to the limits first.
-    `surer`, `near`, `other_dtypes`, `price_lists`: those of the answers, by device. `warnings`: what a
-    reader of the rows must know.
+    several language models an answer for each on each device, with the `name` "qwen3-8b on h100-vllm"; of
+    several data types one for each, "qwen3-8b in fp8 on h100-vllm". Such a name then stands for the device.
+    `cheapest`: the device with the lowest price of a million tokens, None without prices. `fastest`: the
+    device with the shortest time per output token, at the percentile asked for. For several loads these
+    three belong to the largest load that the most devices serve; `by_load` has the best row of each device
+    under each load, and `words` tells all. `left_out`: reasons why other devices have no answer, by device,
+    the nearest to the limits first. `surer`, `near`, `other_dtypes`, `price_lists`: those of the answers,
+    by device. `warnings`: remarks on the rows.
 
     The limits, `percentile`, `sure` and `coverage` of the question are keys in JSON.
     """
@@ -54,7 +53,7 @@ class ComparedModels(Result):
     asked: ServingQuestion
     remarks: tuple[str, ...] = ()
     slow_links: tuple[str, ...] = ()
-    """Remarks on devices that were left out for the links between their GPUs."""
+    """Remarks on devices left out because of the links between their GPUs."""
     by_load: Mapping[str, Sequence[ServingConfig]] = field(default_factory=dict)
     KEYS = (*results.nested("asked", *LIMITS), "answers", "cheapest", "fastest", "by_load", "near", "surer",
             "other_dtypes", "price_lists", "left_out", "warnings")  # fmt: skip
@@ -94,7 +93,7 @@ class ComparedModels(Result):
         return {n: row for n, row in rows.items() if row.dollars_per_million is not None}
 
     def leaders(self, rows: Mapping[str, ServingConfig]) -> dict[str, str | None]:
-        """Return the cheapest and the fastest device of rows under one load; None where there is none."""
+        """Return the cheapest and the fastest device of rows under one load; None if there is none."""
         unchecked = {n: of.is_rate_unchecked for n, of in self.full.items()}
         usd = {n: rank(row, self.asked, unchecked[n]) for n, row in self.priced(rows).items()}
         ms = {n: row.time("tpot", self.asked.percentile) or math.inf for n, row in rows.items()}
@@ -102,7 +101,7 @@ class ComparedModels(Result):
         return {"cheapest": cheapest, "fastest": fastest}
 
     def least_a_month(self, priced: Mapping[str, ServingConfig]) -> str:
-        """Return the device with the least price a month, of equal ones as `rank` says."""
+        """Return the device with the lowest price a month; `rank` decides among equal ones."""
 
         def worth(name: str) -> tuple[Any, ...]:
             row = priced[name]
@@ -119,8 +118,8 @@ class ComparedModels(Result):
         return sure | {n: r for n, more in self.surer.items() for r in more if r.load in loads}
 
     def roomier(self, rows: Mapping[str, ServingConfig]) -> str | None:
-        """Return the device that bears the most requests a second for little more than the cheapest of rows
-        under one load; None if none bears many more.
+        """Return the device that serves the most requests a second, of rows under one load that cost little
+        more than the cheapest; None if none serves many more.
         """
         best = rows.get(self.leaders(rows)["cheapest"] or "")
         if best is None or not best.headroom_rate or not best.dollars_per_hour:
@@ -150,7 +149,7 @@ class ComparedModels(Result):
 
     @property
     def surer(self) -> dict[str, tuple[ServingConfig, ...]]:
-        """Rows that surely keep the limits, of devices whose best rows do so by their times alone."""
+        """Rows that surely keep the limits, of devices whose best rows keep them by times alone."""
         return {name: answer.surer for name, answer in self.full.items() if answer.surer}
 
     @property
@@ -167,7 +166,7 @@ class ComparedModels(Result):
 
     @property
     def leading(self) -> list[str]:
-        """The devices to tell of: all of at most MOST_TOLD, else the cheapest and the fastest."""
+        """The devices to describe: all if at most MOST_TOLD, else the cheapest and the fastest."""
         names = [*self.best_rows]
         best = {*self.leaders(self.best_rows).values()}
         return names if len(names) <= MOST_TOLD else [name for name in names if name in best]
@@ -203,10 +202,10 @@ def compare(
 ) -> ComparedModels:  # fmt: skip
     """Ask several devices the same question about one or several language models.
 
-    `devices`: the method `Model.llm` of each, by name; `config`: see `find_decoders`; `question`: the
-    arguments of the method, `dtype` one or several with commas. `left_out`: reasons why others are not
-    asked. The rows have the load that the most devices serve, of several such loads the largest. AnswerIsNo
-    if no device holds the language model within the limits; InputError if no device can answer.
+    `devices`: the method `Model.llm` of each device, by name; `config`: see `find_decoders`; `question`:
+    the arguments of the method, `dtype` one or several with commas. `left_out`: reasons why other devices
+    are not asked. The rows have the load that the most devices serve, of several such loads the largest.
+    AnswerIsNo if no device holds the language model within the limits; InputError if no device can answer.
     """
     check_names(ServingQuestion, question)
     given = question.get("dtype", "")
@@ -256,8 +255,8 @@ def compare(
 
 
 def _briefly(made: ComparedModels, noes: Mapping[str, AnswerIsNo]) -> dict[str, str]:
-    """Return the reasons of devices without an answer beside one that has a price, without the offer of
-    another data type if that has none or costs as much.
+    """Return the reasons of devices without an answer, for a comparison with priced ones: an offer of
+    another data type is left out if it has no price or costs as much.
     """
     best = made.best_rows.get(made.cheapest or "")
     if best is None or not best.dollars_per_hour:
@@ -274,7 +273,7 @@ def _asks(
     devices: Mapping[str, Callable[..., ServingAnswer]], config: Any, types: Sequence[str],
     question: Mapping[str, Any],
 ) -> dict[str, Callable[[], ServingAnswer]]:  # fmt: skip
-    """Return the question about each language model in each data type on each device, by what it is of."""
+    """Return the question about each language model in each data type on each device, by its name."""
     choices = {
         f"{model} in {dtype}" if len(types) > 1 else model: (decoder, dtype)
         for model, decoder in find_decoders(config).items()

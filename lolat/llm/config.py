@@ -1,7 +1,7 @@
 """Reads a decoder from the `config.json` that is published with a language model; no weights are needed.
 
-Architectures are named as in the package transformers. A row of `_KINDS` has the differences of one from
-Llama.
+Architectures have their names in the package transformers. A row of `_KINDS` has an architecture's
+differences from Llama.
 """
 
 from __future__ import annotations
@@ -176,12 +176,12 @@ _MPT = {"hidden_size": "d_model", "num_attention_heads": "n_heads", "num_hidden_
         "max_position_embeddings": "max_seq_len"}  # fmt: skip
 """Llama's name of a key -> MPT's."""
 _AS_MANY = ("mpt", "llama", "granite", "phi3", "olmo2")
-"""Architectures whose files may leave out the number of key and value heads; it is then that of query
-heads."""
+"""Architectures whose files may omit the number of key and value heads; it then equals that of query heads.
+"""
 _WRITES = re.compile(
     "(?!.*(Eagle|EAGLE|Medusa|MTP)).*(For(CausalLM|ConditionalGeneration)|LMHeadModel)"
 )
-"""Matches classes (`architectures`) that write text, and not drafts for another language model."""
+"""Matches classes (`architectures`) that generate text, but not drafts for another language model."""
 TIED = "tie_word_embeddings"
 _OTHERS = {
     "needs sparse attention": r"deepseek_v(3[2-9]|[4-9]\d*)|glm_moe_dsa",

@@ -97,7 +97,7 @@ class Decoder:
 
     `latent`: latent attention, whose cache is not split over GPUs. `dtype`, `expert_dtype`: as published;
     half and single precision are served in two bytes. `group`: elements in int4_wo that share a scale,
-    along the inputs of a product. `kv_dtype`: that of the cache; "": not stated. `towers`: keys of a
+    along the inputs of a product. `kv_dtype`: data type of the cache; "": not stated. `towers`: keys of a
     multimodal model's other parts, which have no weights and no time here.
     """
 
@@ -242,7 +242,7 @@ class Decoder:
 
     @property
     def active_parameters(self) -> int:
-        """The parameters that a token uses: all but those of other experts."""
+        """The parameters that a token uses: all but the experts that it does not take."""
         experts = self.parameters_by_part["experts"]
         return self.parameters - experts + experts * self.top_k // max(self.experts, 1)
 
@@ -265,7 +265,7 @@ class Decoder:
     def element_bytes(self, dtype: str) -> float:
         """Return the bytes of an element of a quantized matrix and its part of the scales.
 
-        A scale for each output, of a group of all its inputs, has no part.
+        A scale for each output (a group of all its inputs) takes no bytes here.
         """
         finer = 2 / self.group - 2 / GROUP if dtype == "int4_wo" else 0.0
         return WEIGHT_BYTES[dtype] + finer
@@ -339,7 +339,7 @@ class Decoder:
             )
 
     def _is_unquantized(self, part: str) -> bool:
-        """Return True if a part is bfloat16 in all layers that have it."""
+        """Return True if a part stays bfloat16 in every layer that has it."""
         name, of_experts = part.replace("shared experts", "feed_forward"), part.endswith("experts")
         layers = (layer for layer in self.kinds if layer.experts or not of_experts)
         return all(name in layer.unquantized for layer in layers)

@@ -1,6 +1,6 @@
 """The domain of answers about serving: loads that were served, operations that were timed, one node.
 
-Outside of it intervals are wider, as such times were off more.
+Intervals outside it are wider, as the errors of such times were larger.
 """
 
 from __future__ import annotations
@@ -18,30 +18,31 @@ from lolat.units import percent
 MOST_SERVED = {"requests at once": 512, "tokens of a prompt": 8192, "tokens of an answer": 8192}
 """The largest loads among the served rows that bundled devices are fitted to."""
 DOUBLING = 0.07
-"""Error of log(time) for each doubling beyond the largest served load: that of fits to up to 8, 16 or 32
-requests, on rows with up to 16 times as many, for the GPU and framework where it was largest."""
+"""Error of log(time) for each doubling beyond the largest served load: the largest, over GPUs and
+frameworks, of fits to up to 8, 16 or 32 requests on rows with up to 16 times as many."""
 UNTIMED = 0.22
-"""Error of log(time) of an operation that was not timed: that of GPUs known by their data sheet."""
+"""Error of log(time) of an untimed operation: that of GPUs known by their data sheet."""
 BETWEEN_GB_S = 50.0
 """GB/s in one direction of a GPU's usual link to other machines (InfiniBand NDR)."""
 IN_GROUPS = 0.2
 """Error of log(time) with attention data parallel: the largest but one of 11 served rows of gpt-oss, to
 which nothing was fitted."""
 AT_RATE = 0.17
-"""The largest error of log(time per token) of requests at a rate that do not pile up: the 90 % quantile of
-rows whose language model was left out of the fit, drawn to `UNSEEN` as by `spread_of`. Published closed
-loops are off by more."""
+"""Largest error of log(time per token) of requests at a rate that do not pile up: the 90 % quantile of rows
+whose language model was held out of the fit, shrunk toward `UNSEEN` as in `spread_of`. Published closed
+loops have larger errors."""
 TAILS = {"ttft": ((0.3, 0.3), (1.2, 2.2)), "tpot": ((0.12, 0.12), (0.12, 0.65))}
-"""Errors of log(P99) below and above beside that of log(mean), without and with experts: of the same rows.
-Servers of experts are often cold in the first seconds, and their P99 is then ten times as long. No rows
-have percentiles between P90, whose error is that of the mean, and P99: it rises evenly between them."""
+"""Errors of log(P99), below and above, besides that of log(mean), without and with experts; from the same
+rows. Servers of experts are often cold in the first seconds, and their P99 is then ten times as long. No
+rows have percentiles between P90, whose error is that of the mean, and P99: it rises evenly between them.
+"""
 UNCOMPARED = (0.25, 0.5)
-"""Least half widths, as logarithms, of (time per output token, time to the first one) where no served row
-was compared: the largest of profiles whose requests at a rate were (H100, vLLM: 0.244 and 0.484)."""
+"""Least half widths, as logarithms, of (time per output token, time to the first one) without compared
+served rows: the largest of profiles with compared requests at a rate (H100, vLLM: 0.244 and 0.484)."""
 FEWEST = 10
-"""Served rows of a bundled profile, with fewer of which its own errors say too little."""
+"""Least number of served rows at which a bundled profile's own errors count."""
 INSIDE = 0.95
-"""The fraction of a time that must be in timed operations, as for other predictions."""
+"""Least fraction of a time in timed operations inside the domain, as for other predictions."""
 OPERATIONS = {
     "gemm": "products", "decode_attention": "attention", "mla_decode": "attention",
     "delta_rule_generation": "attention", "moe": "experts", "all_reduce": "all_reduce",
@@ -57,12 +58,12 @@ def is_unseen(gpu: GPU, deployment: Deployment) -> bool:
 
 
 def unfitted(gpu: GPU, deployment: Deployment) -> list[str]:
-    """Return the data types to which a deployment quantizes inputs, and no served row of its kind did."""
+    """Return the data types to which a deployment, but no served row of its kind, quantizes inputs."""
     section, count = gpu.section, deployment.starts.tolist()
     used = [name for name, n in zip(STARTS, count, strict=True) if n and name in DTYPES]
     if section.dtypes or not section.served:
         return [name for name in used if name not in (section.dtypes or used)]
-    # A fit leaves what no row tells as it is usual.
+    # A fit leaves overheads that no row shows at their usual values.
     each = (
         each_ms(o)[len(STEP_PARTS) :] / o.level
         for o in (section.overheads, section.server.overheads)
@@ -72,13 +73,13 @@ def unfitted(gpu: GPU, deployment: Deployment) -> list[str]:
 
 
 def beyond(sizes: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the doublings beyond MOST_SERVED by its names, (rows,) of each; `sizes`: (rows, 3) of them."""
+    """Return the (rows,) doublings beyond MOST_SERVED, by its names; `sizes`: (rows, 3)."""
     pairs = zip(MOST_SERVED.items(), sizes.T, strict=True)
     return {what: np.log2(np.maximum(value / most, 1.0)) for (what, most), value in pairs}
 
 
 def tail(ends: Sequence[float], time: str, experts: int, at: int) -> tuple[float, float]:
-    """Return factors of the ends of a percentile from the mean's; `time`: "ttft", "tpot" or "e2e"."""
+    """Return factors of a percentile's ends from those of the mean; `time`: "ttft", "tpot" or "e2e"."""
     off, share = TAILS["ttft" if time == "ttft" else "tpot"][experts > 0], max(at - 90.0, 0.0) / 9.0
     below, above = (
         math.hypot(math.log(e), share * more) for e, more in zip(ends, off, strict=True)
@@ -91,11 +92,11 @@ def half_widths(
 ) -> tuple[float, float]:
     """Return half widths, as logarithms, of (time per output token, time to the first one).
 
-    One rule: less evidence is never a narrower interval. The half widths are those of a profile's held-out
-    rows (`spread`) if these are FEWEST or some are the user's own, and of a `kind` of decoder ("dense",
-    "experts"); for requests at a rate if own rows are such. Else they are UNCOMPARED at least, but AT_RATE
-    for the time per output token of a framework that was compared at rates. `is_full`: the requests at the
-    rate pile up, which none of the compared ones did.
+    Less evidence never gives a narrower interval. The half widths are those of a profile's held-out rows
+    (`spread`) if there are FEWEST of them or some are the user's own, and if they are of the `kind` of
+    decoder ("dense", "experts"); at a rate, own rows have to be at rates. Otherwise they are at least
+    UNCOMPARED, but AT_RATE for the time per output token of a framework that was compared at rates.
+    `is_full`: requests at the rate pile up, as in no compared row.
     """
     own_rate = any(row.request_rate for row in section.own)
     is_known = section.served >= FEWEST or bool(section.own)
@@ -105,7 +106,7 @@ def half_widths(
         token, prompt = max(token, UNCOMPARED[0]), max(prompt, UNCOMPARED[1])
     if is_known and at_rate and not is_full and (section.server.is_rate_checked or own_rate):
         token = AT_RATE
-        if own_rate:  # they narrow the interval at a rate as that of all rows
+        if own_rate:  # own rows narrow the interval at a rate as much as that of all rows
             own, before = section.spread[0], section.before
             token = min(own, AT_RATE * (own / before.spread[0] if before else 1.0))
     return token, prompt
@@ -115,11 +116,12 @@ def interval(
     gpu: GPU, deployment: Deployment, sizes: Sequence[float], parts: np.ndarray,
     computed: float | None = None, at_rate: bool = False, is_full: bool = False,
 ) -> tuple[float, float, list[str]]:  # fmt: skip
-    """Return factors of a time's lower and upper end, and why it is not in the domain, in words.
+    """Return factors of a time's lower and upper end, and in words why it is outside the domain.
 
-    The time is that per output token, or to the first one, before which a fraction of the prompt is
-    `computed`: a cached prompt is off as tokens are. `parts`: (STEP_PARTS + STARTS,) of the time. `sizes`:
-    requests at once, tokens of a prompt, tokens of an answer. `at_rate`, `is_full`: as in `half_widths`.
+    The time is that per output token, or to the first one after computing a fraction `computed` of the
+    prompt. A cached prompt has the error of output tokens. `parts`: (STEP_PARTS + STARTS,) of the time.
+    `sizes`: requests at once, tokens of a prompt, tokens of an answer. `at_rate`, `is_full`: as in
+    `half_widths`.
     """
     section, first, unseen = gpu.section, computed is not None, is_unseen(gpu, deployment)
     ms = parts * each_ms(section.overheads)

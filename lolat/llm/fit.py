@@ -1,9 +1,8 @@
 """Fits the operations of a GPU to a few hundred timed ones.
 
-Robust least squares on logarithms fits the terms of each variant of a kernel model, and the variant with
-the lowest cost is taken; with few rows the terms stay near their centers. A sparse Gaussian process of
-CENTERS radial basis functions follows the residuals, and vanishes far from timed sizes (Smola and Bartlett
-2001).
+Robust least squares on logarithms fits the terms of each variant of a kernel model; the variant of lowest
+cost stays. With few rows the terms stay near their centers. A sparse Gaussian process of CENTERS radial
+basis functions follows the residuals, and vanishes far from timed sizes (Smola and Bartlett 2001).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from lolat.parameters import COVERAGE
 
 OUTLIER_ERRORS = {"gemm": 0.05, "all_reduce": 0.04}
 OFF_OTHERS = 0.1
-"""The error, as a logarithm, above which a row pulls no harder."""
+"""Error, a logarithm, above which a row pulls no harder."""
 CENTERS = 24
 AMPLITUDE, NOISE = 0.1, 0.07
 """Standard deviations of the correction and of the noise, as logarithms."""
@@ -122,7 +121,7 @@ class _Timed:
         places = log_sizes(self.rows).round(2)
         near, trust, ridge = rbf(places, places), np.ones(len(left)), (NOISE / AMPLITUDE) ** 2
         smooth = left
-        for _ in range(5):  # rows that are far off count less
+        for _ in range(5):  # outliers count less
             smooth = near @ np.linalg.solve(near + np.diag(ridge / trust), left)
             trust = 1.0 / (1.0 + ((left - smooth) / (2 * NOISE)) ** 2)
         chosen, rest, part = list[int](), smooth, near[:, :0]
@@ -144,19 +143,19 @@ class _Timed:
 # ---- A section.
 
 LIKE = 0.5
-"""GPUs are similar if their distance by `_unlike` is below this."""
+"""Distance by `_unlike` below which two GPUs are similar."""
 EXCHANGE = "all_reduce"
 PCIE_GB_S = 64.0
 """GB/s in one direction of PCI Express 5.0 with 16 lanes; NVLink begins above it."""
 
 
 def complete(section: ServingSection, others: Mapping[str, ServingSection]) -> ServingSection:
-    """Add the operations that `others`, GPUs by name, have and the section lacks.
+    """Add operations that the section lacks from `others`, GPUs by name.
 
-    An operation that was not timed is taken from a similar GPU, else it has the usual terms.
-    All-reduces over PCI Express are those of a GPU that was timed over it. Data types that the GPU
-    lacks are left out. Without served rows the overheads are those of a similar GPU; for the decoders
-    in OWN_FITS those of any GPU, preferably with the same framework.
+    An untimed operation comes from a similar GPU, else it has the usual terms. All-reduces over PCI Express
+    come from a GPU that was timed over it. Data types that the GPU lacks are left out. Without served rows
+    the overheads are those of a similar GPU; for the decoders in OWN_FITS those of any GPU, preferably with
+    the same framework.
     """
     known = {name: dict(dtypes) for name, dtypes in section.operations.items()}
     order = sorted(others.items(), key=lambda one: (_unlike(section, one[1]), not one[1].served))
@@ -222,7 +221,8 @@ def _unlike(a: ServingSection, b: ServingSection) -> float:
 def _of_use(name: str, timed: TimedTables) -> list[str]:
     """Return the data types of an operation that a step needs.
 
-    Modules serve where attention was not timed alone, one for each cache: that in blocks, if there is one.
+    Modules replace attention that was not timed alone, one for each cache, preferably with weights in
+    blocks.
     """
     dtypes = sorted(timed[name], key=lambda dtype: (dtype.startswith("fp8_block/"), dtype))
     if not name.endswith("_module"):

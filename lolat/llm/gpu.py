@@ -25,9 +25,10 @@ MOST_CHANGE = 0.4
 """The largest correction of a predicted time, as a logarithm."""
 WEIGHT_ONLY = ("int4_wo", "fp8_wo")
 OWN_IN_BFLOAT16 = {"gemm": "its products in bfloat16", "moe": "its experts in bfloat16"}
-"""An operation with smaller weights -> what it is timed as, in place of a GPU."""
+"""An operation with smaller weights -> the operation that it is predicted as, in words for
+`FittedKernel.like`."""
 IN_GENERAL = "GPUs in general"
-"""`FittedKernel.like` if the terms are those of GPUs in general."""
+"""`FittedKernel.like` if the terms are usual ones, not of a GPU."""
 UNSEEN = (0.2, 0.5)
 """`FrameworkFit.spread` if no such language model was served."""
 
@@ -125,7 +126,7 @@ class ServedRow:
 
     @property
     def deployment(self) -> tuple[int, int, int, str, str]:
-        """The split and the data types, as `deployment_of` takes them."""
+        """The arguments of `deployment_of`: the split and the data types."""
         split = self.tensor_parallel, self.expert_parallel, self.attention_data_parallel
         return *split, self.dtype, self.kv_dtype
 
@@ -155,7 +156,7 @@ OWN_FITS = ("latent", "linear")
 
 
 class TrainingLevel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The level of training decoders: the median of measured over predicted time of `rows` own runs.
+    """The level of training decoders: the median of measured over predicted time, over `rows` own runs.
 
     `spread`: the standard deviation of their logarithms around it; `kinds`: those of `DecoderPasses.kind`.
     """
@@ -169,7 +170,7 @@ class TrainingLevel(msgspec.Struct, frozen=True, omit_defaults=True):
 class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
     """The section `llm` of a device file.
 
-    `operations`: by name in KERNEL_MODELS and data type (for attention: queries/cache). `fits`: those of
+    `operations`: by name in KERNEL_MODELS and data type (for attention: queries/cache). `fits`: the fits of
     the decoders in OWN_FITS. `trained`: the level of training decoders.
     """
 
@@ -181,12 +182,12 @@ class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_timed(self) -> bool:
-        """True if operations were timed on this GPU, which is else known by its data sheet alone."""
+        """True if operations were timed on this GPU; otherwise only its data sheet is known."""
         return any(one.rows for dtypes in self.operations.values() for one in dtypes.values())
 
     def of(self, kind: str) -> ServingSection:
-        """Return the section with the overheads of a kind of decoder; without own ones the section
-        keeps its overheads and has no rows.
+        """Return the section with the overheads of a kind of decoder; a kind without own overheads keeps
+        the section's and has no rows.
         """
         if kind not in OWN_FITS:
             return self
@@ -204,10 +205,10 @@ class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def usual(self) -> ServingSection:
-        """The section with a scheduler that looks for requests at each step, as they do by default.
+        """The section with a scheduler that looks for requests at each step, the default of servers.
 
-        SGLang's published servers did so more rarely, and other frameworks borrow their rows; a framework
-        with rows of its own, and the user's own rows, tell what a server does.
+        SGLang's published servers looked more rarely, and other frameworks borrow their rows. Rows of the
+        framework itself, or of the user, show the server's own interval.
         """
         if self.own or (self.served and not self.server.polls):
             return self
@@ -293,7 +294,7 @@ def rbf(log_sizes: np.ndarray, centers: np.ndarray) -> np.ndarray:
 
 
 class GPU:
-    """Times of operations as they run inside a step; sizes are numbers or (rows,) arrays."""
+    """Times of operations inside a step; sizes are numbers or (rows,) arrays."""
 
     def __init__(self, section: ServingSection) -> None:
         self.section, self.specs = section, specs_of(section.sheet)
@@ -315,9 +316,9 @@ class GPU:
         return self._found(name, dtype)[-1]
 
     def _found(self, name: str, dtype: str) -> tuple[str, str, FittedKernel]:
-        """Return an operation behind its name and data type in the section.
+        """Return (name, data type in the section, operation).
 
-        It may be there as a part of a module. Queries are FP8 if the framework computes so.
+        The section may have it as a part of a module. Queries are FP8 if the framework computes them so.
         """
         operations, module, key = self.section.operations, f"{name}_module", dtype
         name = module if module in operations and name not in operations else name

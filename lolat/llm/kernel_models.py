@@ -16,7 +16,7 @@ class KernelModel(NamedTuple):
 
     `columns`: its sizes. `terms`: (data type, variant) -> priors of the terms; `variants`: data type ->
     variants. `log_sizes`: scaled logarithms of the sizes, which its correction depends on. `cached`: its
-    data type is that of queries, or of projections, and that of the cache behind a slash.
+    data type names queries or projections, then after a slash the cache.
     """
 
     columns: tuple[str, ...]
@@ -35,7 +35,7 @@ def _model(
 
 
 def _log(*columns: str, octaves: float = 2.5) -> Callable[[Sizes], Any]:
-    """Return a function of the (rows, columns) logarithms of some sizes, in units of so many octaves."""
+    """Return a function to (rows, columns) logarithms of sizes, in units of so many octaves."""
     return lambda rows: np.log2(np.stack([rows[column] for column in columns], 1)) / octaves
 
 
@@ -121,4 +121,4 @@ WORK: Mapping[str, Callable[[Sizes, str], tuple[Any, Any]]] = {
     "gemm": _of_products, "prefill_attention": _of_prompts, "decode_attention": _of_attention,
     "moe": _of_experts, "mla_decode": _of_latent, "mla_decode_module": _of_latent,
 }  # fmt: skip
-"""Operation -> (rows,) FLOPs and bytes of memory, the least that it can do with."""
+"""Operation -> its least (rows,) FLOPs and bytes of memory."""

@@ -47,9 +47,9 @@ def joined(a: Any, b: Any, sharp: float) -> Any:
 
 
 def waves(busy: Any, wave_quantization: float) -> Any:
-    """Return the waves of `busy` tiles a multiprocessor; the last is charged for part of its idle time.
+    """Return the waves of `busy` tiles a multiprocessor; the last wave counts part of its idle time.
 
-    `wave_quantization`: that part; 0: none of it, 1: all.
+    `wave_quantization`: this part; 0: none, 1: all.
     """
     busy = np.maximum(busy, 1.0)
     return busy + wave_quantization * (np.ceil(busy) - busy)
@@ -67,9 +67,9 @@ GEMM = {
     "launch": (2.4e-3, 1.0),  # ms to start it
     "rate": (0.88, 0.16),  # share of the data sheet's in the middle of a large tile
     "bandwidth": (0.80, 0.15),  # share of the data sheet's
-    "cache": (0.9, 0.7),  # bytes in the cache come 1 + this times as fast
+    "cache": (0.9, 0.7),  # bytes in the cache move 1 + this times as fast
     "cache_mb": (36.0, 0.7),  # MB that the cache holds between two calls
-    "depth": (1.5, 0.7),  # ns of a step through k, however small the tile
+    "depth": (1.5, 0.7),  # ns of a step through k of any tile
     "store": (1.5, 0.6),  # bandwidth of storing finished tiles, in shares of the memory's
     "whole": (0.35, 0.7),  # wave quantization, see `waves`; above 1 if tiles run in clusters
     "throttle": (0.09, 0.7),  # share by which long kernels are slower: power
@@ -96,7 +96,7 @@ FIXED = {"fixed-128": 128.0, "fixed-256": 256.0}
 GEMM_VARIANTS = {"fp8": ("library", *FIXED), "fp8_block": ("library", "hosted")}
 """Data type -> the variants that a fit chooses from; other data types have "library" alone."""
 PASS = 2048.0  # elements of a row that quantizing reads at once, beside the tiles of CUTLASS
-RAMP_MS, HOT_MS = 1e-3, 0.3  # until memory streams; until a kernel is hot
+RAMP_MS, HOT_MS = 1e-3, 0.3  # time until memory streams; time until a kernel is hot
 COPIES = 6.0  # of weights, which a benchmark takes in turns
 STEP = {"bfloat16": 1.6, "fp8": 0.7, "fp8_block": 0.95, "nvfp4": 1.1}
 """`depth` by data type."""
@@ -190,7 +190,7 @@ PREFILL = {
     "rate": (1.2, 0.5),  # share of the data sheet's inside a tile, softmax apart
     "soft": (0.024, 0.7),  # ns of a multiprocessor for a query x key, whatever the head_dim
     "item": (2.9e-3, 0.3),  # ms of a multiprocessor to begin and end a tile of queries
-    "tail": (0.3, 0.9),  # share of the longest tile that nothing hides
+    "tail": (0.3, 0.9),  # share of the longest tile that no other tile hides
     "token": (8e-4, 1.5),  # us a token to write keys and values
     "append": (1.5, 0.6),  # times that keys and values move in kernels of their own
     "queries": (0.4, 1.2),  # the same of queries: rotation, deployment
@@ -200,12 +200,13 @@ PREFILL = {
     "window": (0.87, 0.4),  # rate with a window to that without
 }
 PACKED = ("packed", "alone", "packed-one", "packed-one-whole")
-"""Which query heads of a key head share a tile: all, none, those of one token, these without a window."""
+"""Query heads of a key head that share a tile: all, none, those of one token, those of one token without a
+window."""
 DECODE = {
     "launch": (8.5e-3, 0.35),  # ms
     "bandwidth": (0.86, 0.12),  # share of the data sheet's
     "cache": (0.25, 0.7),  # MB of cache a multiprocessor
-    "cached": (2.5, 0.6),  # rate of what the cache holds to that of memory
+    "cached": (2.5, 0.6),  # rate of data in the cache over that of memory
     "lane": (3.0, 0.7),  # rate of one work item to a multiprocessor's share
     "item": (3e-3, 0.6),  # ms of a multiprocessor for a work item: sequence x key head x part
     "wide": (0.5, 1.0),  # part of `item` that grows with head_dim
@@ -218,9 +219,9 @@ DECODE = {
     "copy": (5e-3, 0.4),  # ms to copy queries and outputs, of "whole"
 }
 GROUPED = ("grouped", "grouped-long", "whole", "some", "some-long", "some-long-4")
-"""Rows of the main kernel: all (FlashAttention 3, FlashInfer), those without a window (FlashAttention 2),
-groups of 2 to 32 heads (XQA). "long": the cache is split by its whole length, even if a window hides most
-of it. "4": four parts, not one, for each multiprocessor."""
+"""Rows that run in the main kernel: all (FlashAttention 3, FlashInfer), rows without a window
+(FlashAttention 2), groups of 2 to 32 heads (XQA). "long": the cache is split by its whole length, even if a
+window hides most of it. "4": four parts, not one, for each multiprocessor."""
 TILES = (16.0, 64.0, 128.0)
 ATTENTION = ("batch", "length", "heads", "kv_heads", "head_dim", "window")
 REACH = np.array([2.5, 2.5, 2.0, 0.6, 2.5])
@@ -228,7 +229,7 @@ REACH = np.array([2.5, 2.5, 2.0, 0.6, 2.5])
 
 
 def missed(touched: Any, cache_mb: float, units: float) -> Any:
-    """Return the fraction of bytes that the cache has lost when the same input comes again."""
+    """Return the fraction of bytes that have left the cache when the same input returns."""
     return 1.0 / (1.0 + (cache_mb * 1e6 * units / touched) ** 2)
 
 
@@ -324,7 +325,7 @@ MOE = {
     "rate": (0.6, 0.4),  # share of the data sheet's in a tile of 128 rows
     "loads": (40.0, 0.8),  # rows of products that the loads of a tile cost as much as
     "bandwidth": (0.85, 0.15),  # share of the data sheet's, of weights of touched experts
-    "passing": (2.0, 0.8),  # passes over every token x top_k, also those of experts elsewhere
+    "passing": (2.0, 0.8),  # passes over every token x top_k, also tokens of experts on other GPUs
     "own": (2.0, 0.8),  # passes over the rows of this GPU's experts
     "cache_mb": (30.0, 0.7),  # MB of weights that stay in the cache when timed over and over
     "tile": (1.0, 0.7),  # rows of a tile over the expected tokens of an expert
@@ -343,10 +344,10 @@ class Loads:
     """Tokens on the experts of the busiest GPU, as (rows,) arrays.
 
     `here`: experts on a GPU; `own`: token assignments to them; `touched`: experts with at least one. With
-    `skew` 0 the assignments go round the experts. Else, as in the published tables, an expert's weight is
-    drawn with the density x ** -skew between 1 and 0.8 * tokens (between 0.01 and 2 if there are fewer
-    assignments than experts), scaled and rounded to the assignments. The constants are fitted to 1,100
-    simulations; they are 2 to 4 % off at the median.
+    `skew` 0 the experts take turns. Otherwise, as in the published tables, an expert's weight is drawn with
+    the density x ** -skew between 1 and 0.8 * tokens (between 0.01 and 2 if there are fewer assignments
+    than experts), scaled and rounded to the assignments. The constants are fitted to 1,100 simulations;
+    they are 2 to 4 % off at the median.
     """
 
     def __init__(
@@ -438,17 +439,17 @@ ALL_REDUCE = {
     "launch": (3.5e-3, 0.7),  # ms with two GPUs and next to no bytes
     "hop": (1.5e-4, 1.0),  # ms for each further GPU: flags to wait for
     "one": (0.5, 0.5),  # one shot, each GPU reads all of all others: share of the link's rate
-    "two_start": (2e-3, 0.8),  # ms of two shots: each sums its part and hands it round
+    "two_start": (2e-3, 0.8),  # ms of two shots: each GPU sums its part and sends it to the others
     "two": (0.6, 0.4),  # share of the link's rate of two shots
     "ring_start": (0.012, 0.8),  # ms of the library's ring
     "ring_hop": (2e-3, 1.0),
     "ring": (0.75, 0.5),  # share of the link's rate with 4 GPUs
-    "growth": (1.1, 0.6),  # factor of `ring` for twice the GPUs: above 1 with sums in the switch
+    "growth": (1.1, 0.6),  # factor of `ring` for twice the GPUs; above 1 if the switch sums
     "ramp": (0.05, 0.8),  # ms to fill the pipeline
     "ramp_mb": (15.0, 0.7),  # MB with half of it
 }
 OWN_UP_TO = {"free": None, "to-8-mb": 8.0}
-"""MB up to which a framework uses its own kernels; "free": it takes the faster ones."""
+"""MB up to which a framework uses its own kernels; "free": it uses the faster kernels."""
 
 
 def all_reduce_ms(

@@ -15,8 +15,8 @@ from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES
 from lolat.llm.kernels import ATTENTION, HALF, GpuRates, Sizes, Terms, joined, missed, prefill_ms
 
 RANK, ROPE, NOPE, VALUE = 512.0, 64.0, 128.0, 128.0
-"""Elements of the latent vector, of a rotated key, of the rest of a head's key, of its value: those of all
-models that were timed."""
+"""Elements of the latent vector, of a rotated key, of the rest of a head's key, and of its value, in all
+timed models."""
 HIDDEN, QUERY_RANK = 7168.0, 1536.0
 """Elements of an input and of a latent query in modules that were timed."""
 LATENT = ("batch", "length", "heads")
@@ -33,7 +33,7 @@ LATENT_DECODE = {
     "launch": (9e-3, 0.35),  # ms
     "bandwidth": (0.8, 0.12),  # share of the data sheet's
     "cache": (0.25, 0.7),  # MB of cache a multiprocessor
-    "cached": (1.5, 0.6),  # rate of what the cache holds to that of memory, less 1
+    "cached": (1.5, 0.6),  # rate of data in the cache over that of memory, less 1
     "rate": (0.5, 0.5),  # share of the data sheet's products
     "least": (16.0, 0.3),  # heads that a product computes at least
     "lane": (2.0, 0.7),  # rate of one work item to a multiprocessor's share
@@ -146,7 +146,7 @@ def convolution_ms(
 
 
 def delta_ms(t: Terms, rows: Sizes, specs: GpuRates, dtype: str, variant: str, alone: bool) -> Any:
-    """(rows,) ms of the gated delta rule; `variant` "one": of one token, for which each state is moved."""
+    """(rows,) ms of the gated delta rule; `variant` "one": for one token, which moves each state."""
     b, n, k, k_dim, v, v_dim = (rows[c] for c in DELTA)
     moved = HALF * b * n * (2.0 * k * k_dim + 2.0 * v * v_dim)
     if variant == "one":

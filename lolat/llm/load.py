@@ -19,7 +19,7 @@ from lolat.units import digits, duration, plural
 REQUESTS = 1000
 """Requests of a load at a rate whose times are predicted."""
 MOST_AT_ONCE = 4096
-"""The most requests of a closed loop that are simulated at once; the times of more follow from the rate."""
+"""Most requests of a closed loop that are simulated at once; times of more follow from the rate."""
 STRATA, VARIES = 256, 0.1
 """Answers of a closed loop differ by up to VARIES of their tokens, in equal steps over each block of
 STRATA requests. Requests of equal length that meet in one step would otherwise end together forever."""
@@ -32,7 +32,7 @@ TRACE_NAMES = (
 """Other names of the columns TRACE: Azure's (AzureLLMInferenceTrace), and those of OpenAI's usage."""
 COLUMNS = [(name, *others) for name, others in zip(TRACE, TRACE_NAMES, strict=True)]
 LONGEST_TRACE = 7 * 86400.0
-"""Seconds; a trace that lasts longer has its times in another unit."""
+"""Longest trace, in seconds; the times of a longer one are in another unit."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Trace:
 
     @property
     def mean_tokens(self) -> tuple[float, float]:
-        """Tokens of a prompt and of an answer, on average."""
+        """Mean tokens of a prompt and of an answer."""
         number = len(self.input_tokens)
         return sum(self.input_tokens) / number, sum(self.output_tokens) / number
 
@@ -91,8 +91,8 @@ class Trace:
         return Trace(tuple(arrives.tolist()), tuple(inputs.tolist()), tuple(outputs.tolist()))
 
     def shares(self, number: int) -> list[Trace]:
-        """Return each `number`th request, as one of so many replicas has them, for as many replicas as have
-        REQUESTS together; the first one has some with tokens to time.
+        """Return every `number`th request, the part of one of so many replicas, for enough replicas to have
+        REQUESTS together; the first replica has requests with tokens to time.
         """
         step = min(number, max(len(self.arrival_s) // 2, 1))
         first = next((n for n, tokens in enumerate(self.output_tokens) if tokens > 1), 0)
@@ -145,11 +145,11 @@ def _seconds(row: Row, column: str) -> float:
 class Load:
     """Requests of a server: `request_rate` a second, or `concurrency` of them at any time.
 
-    `arrivals`: EVEN, POISSON, or a trace, whose times, if it has any, are stretched to the rate (those of
-    another rate: `Trace.at_rate`).
-    `cached_tokens`: tokens of each prompt that the cache holds, but not of the first `distinct_prompts`
-    requests. `range_ratio`: lengths are drawn evenly between this fraction of the tokens and all of them.
-    `requests`: their number, all of which count, as in a benchmark; 0: as many as a steady load needs.
+    `arrivals`: EVEN, POISSON, or a trace, whose arrivals, if it has any, are scaled to the rate (see
+    `Trace.at_rate`). `cached_tokens`: tokens of each prompt that the cache holds, but not of the first
+    `distinct_prompts` requests. `range_ratio`: lengths are drawn evenly between this fraction of the tokens
+    and all of them. `requests`: number of requests, all of which count, as in a benchmark; 0: as many as a
+    steady load needs.
     """
 
     input_tokens: float
@@ -199,10 +199,10 @@ class Load:
         running: int | None = None,
         counted_requests: int = REQUESTS,
     ) -> Requests:
-        """Return the requests, `at_once` of them at any time, at a rate on average.
+        """Return the requests, `at_once` at any time; at a rate, on average.
 
-        `running`: those of a steady load that decode from the start; None: all at once.
-        `counted_requests`: those of a steady load at a rate.
+        `running`: requests of a steady load that decode from the start; None: all `at_once`.
+        `counted_requests`: counted requests of a steady load at a rate.
         """
         running = at_once if running is None else min(running, at_once)
         rng = np.random.default_rng(SEED)
@@ -252,7 +252,7 @@ class Load:
 
 
 def _shuffled(rng: Any, values: np.ndarray, number: int, begin: int) -> np.ndarray:
-    """Return `number` values: all in a random order, again and again; one order starts at `begin`."""
+    """Return `number` values: all in random order, repeatedly; one order starts at `begin`."""
     first = -begin % len(values)
     orders = (rng.permutation(len(values)) for _ in range(-(-(first + number) // len(values))))
     return values[np.concatenate([*orders])[first : first + number]]

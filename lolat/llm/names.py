@@ -1,4 +1,4 @@
-"""Finds a published language model by its id, whose end may say how the weights are quantized.
+"""Finds a published language model by its id, whose end may tell the quantization of its weights.
 
 `Qwen/Qwen3-32B-AWQ` is qwen3-32b with 4-bit weights. An id with an unknown end is refused, because an
 answer for another language model would look as good.
@@ -51,9 +51,9 @@ PER_TENSOR = ("nvidia", "redhatai", "neuralmagic")
 """Publishers whose Qwen3 in FP8 has a scale for each tensor or channel; Qwen's own has one a block."""
 _4 = r"(int4|4-?bits?)"
 _QUANTIZED = re.compile(r"\d-?bit|\b[qw]\d|(int|fp|nf)\d|gguf|mlx|bnb|awq|gptq|quant")
-"""Words that are in the ends of ids of quantized weights, and not in those of other models."""
+"""Words that only the ends of ids of quantized weights have."""
 _VERSION = re.compile(r"[a-z]+(\d+(\.\d+)?)")
-"""A family and its version at the begin of an id, without a hyphen between them: qwen3, llama3.1."""
+"""A family and its version at the beginning of an id, without a hyphen: qwen3, llama3.1."""
 FP8_CACHE = "nvidia"
 """The publisher whose FP8 and FP4 files ask for an FP8 cache (kv_cache_quant_algo)."""
 SUFFIXES = {
@@ -71,7 +71,7 @@ SUFFIXES = {
 def configs_of(given: Any) -> tuple[Any, ...]:
     """Return the configurations that are given: one, a sequence, or names with commas.
 
-    Of a mapping from the user's own names to configurations, the decoders by these names.
+    A mapping from the user's names to configurations gives the decoders by these names.
     """
     if isinstance(given, Mapping) and given and all(map(is_decoder, given.values())):
         return tuple(replace(find_decoder(one), name=name) for name, one in given.items())
@@ -194,7 +194,7 @@ def dtype_of(end: str) -> str:
 
 
 def _like(name: str) -> dict[str, str]:
-    """Return the ids that a wrong one may stand for: those that begin so, else those of its family.
+    """Return known ids similar to a wrong one: those that begin so, else those of its family.
 
     qwen3-8b is no other spelling of qwen2.5-72b; llama3-70b is one of llama-3.1-70b.
     """

@@ -41,11 +41,12 @@ NEAREST = f"the nearest {arg('dtype')}: fp8 for 8 bits, int4_wo for 4"
 """The remedy for a language model in an unknown data type."""
 _WITHOUT = f"for an estimate leave quantization_config out and give {NEAREST}"
 IsUnquantized = Callable[[str], bool]
-"""Tells by a module's name whether it stays bfloat16."""
+"""A test of a module's name: True if it stays bfloat16."""
 
 
 def dtypes_of(config: Config) -> tuple[str, str, str, IsUnquantized]:
-    """The data types of weights, of experts and of the cache ("" if not stated), and what stays bfloat16.
+    """Return the data types of weights, of experts and of the cache ("" if not stated), and a test for
+    modules that stay bfloat16.
 
     InputError, code "decoder-dtype", for an unknown data type or quantization.
     """
@@ -100,7 +101,7 @@ def _scheme(config: Config) -> str:
 
 
 def _group(group: Config) -> str:
-    """Name type, bits and strategy of weights, and those of inputs if they are quantized."""
+    """Name the type, bits and strategy of weights, and of inputs if they are quantized."""
     weights, inputs = group.part("weights"), group.part("input_activations").given
     words = [str(weights.given.get(key)) for key in ("type", "num_bits", "strategy")]
     if block := weights.get("block_structure", list[int], []):
@@ -112,7 +113,7 @@ def _group(group: Config) -> str:
 
 
 def _grouped(config: Config) -> str:
-    """Name the number of elements that share a scale; "" if it is GROUP or, but in groups, all."""
+    """Name the number of elements that share a scale; "" if usual: GROUP in groups, else all."""
     size, is_group = config.get("group_size", int, GROUP), config.given.get("strategy") == "group"
     return "" if size == GROUP or (size == -1 and not is_group) else f" in groups of {size}"
 
@@ -144,11 +145,11 @@ def _cache(config: Config) -> str:
 
 
 def _is_unquantized(config: Config) -> IsUnquantized:
-    """Return a test whether a module's name matches one of those that are left out.
+    """Return a test of a module's name: True if it matches one of the unquantized modules.
 
-    Such a name is some pieces of a module's name between dots, in AWQ any part of it, as vLLM and SGLang
-    read it ("layers.1" is also 10 to 19, "layers.1." is not); * stands for anything; `re:` begins a
-    pattern.
+    An unquantized module's name matches whole pieces of a name between dots; in AWQ any part of a name, as
+    in vLLM and SGLang ("layers.1" is also 10 to 19, "layers.1." is not). * stands for anything; `re:`
+    begins a pattern.
     """
     is_awq = config.given.get("quant_method") == "awq"
     keys = ("modules_to_not_convert", "ignored_layers", "exclude_modules", "ignore")

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from lolat.llm.load import Load, Trace
 
 USUAL_LOADS = (1, 8, 32, 128)
-"""Concurrent requests that are answered if neither these nor a rate are given."""
+"""Concurrent requests of a question that gives neither these nor a rate."""
 USUAL_TOKENS = 1024, 512
 PERCENTILES = (50, 90, 99)
-"""The percentiles of times in every answer; one that is asked for is added."""
+"""Percentiles of times in every answer; an answer also has the one asked for."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class ServingQuestion:
 
     @property
     def unusual(self) -> list[str]:
-        """Words on cached tokens, drafts, arrivals and limits of a step, where asked for."""
+        """Words on the cached tokens, drafts, arrivals and limits of a step that were asked for."""
         arrivals, accepted = self.arrivals or POISSON, percent(self.accepted or 0.0)
         source = arrivals if isinstance(arrivals, str) else plain(arrivals.source)
         given = (

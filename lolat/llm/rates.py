@@ -8,8 +8,8 @@ from collections.abc import Callable
 from lolat.arrays import np
 
 FIRST_RATES, STEPS = (1.0, 2.5, 5.0, 10.0), (0, 75, 125, 175)
-"""Rates from 1 to 10 in steps of .02, .05 and .1, of 2 % or less, as simulated times are no smoother; and
-the number of steps to each."""
+"""Rates from 1 to 10, and the number of steps to each. Steps of .02, .05 and .1 are 2 % or less; simulated
+times are no smoother."""
 
 
 def step_of(rate: float) -> float:
@@ -19,7 +19,7 @@ def step_of(rate: float) -> float:
 
 
 def rate_at(step: int) -> float:
-    """Return the rate that is so many steps from 1."""
+    """Return the rate that is `step` steps from 1."""
     exponent, more = divmod(step, STEPS[-1])
     return float(f"{np.interp(more, STEPS, FIRST_RATES):.2f}e{exponent}")
 
@@ -27,7 +27,7 @@ def rate_at(step: int) -> float:
 def least(low: int, high: int, keeps: Callable[[int], bool]) -> int:
     """Return the least number above `low`, which is too small, that keeps the limits; `high` does.
 
-    It is looked for in equal ratios: of many replicas most are far too many.
+    The search bisects ratios, as most of many replicas are far too many.
     """
     while high - low > 1:
         middle = math.isqrt(low * high) if low > 0 else (low + high) // 2

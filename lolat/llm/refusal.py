@@ -79,8 +79,8 @@ def no_row(
 
 
 def _among_others(near: ServingConfig, asked: ServingQuestion) -> str:
-    """Return why no number of GPUs is fast enough, in the same words for all that are far too slow; "" for
-    one that is near, or where more GPUs help.
+    """Return why no number of GPUs is fast enough, in equal words for all that are far too slow; "" if the
+    limits are near, or more GPUs help.
     """
     if not near.is_hopeless or near.tpot_ms is None:
         return ""

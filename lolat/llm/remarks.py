@@ -1,4 +1,4 @@
-"""Remarks on an answer: what a user must know besides the numbers in its rows."""
+"""Remarks on an answer that a user needs besides the numbers in its rows."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from lolat.llm.sizing import Sizing
 
 FASTER = 0.9
-"""Another data type is remarked on if a token takes less than FASTER times as long with it."""
+"""Factor of a token's time below which another data type gets a remark."""
 SMALLER = "nvfp4"
 """The data type below FP8 that is computed, not only read."""
 STAYS, SLOWER = 10.0, 5.0
-"""A log that lasts fewer times as long as a request has no load that stays; a percentile that fewer
-requests of it exceed is noise."""
+"""A log shorter than this many requests' times has no steady load; a percentile that fewer requests exceed
+is noise."""
 MOST_EXCHANGE = 0.5
-"""The fraction of a prompt's time beyond which all-reduces are remarked on."""
+"""Fraction of a prompt's time above which all-reduces get a remark."""
 MOST_NAMED = 16
 """The most GPUs of a replica that an error advises: two nodes."""
 UNCORRECTED = 0.2
-"""The least error of a first token that is remarked on."""
+"""Least error of a first token that gets a remark."""
 KINDS = {"dense": "dense model", "experts": "mixture of experts", "latent": "model with latent attention",
          "linear": "model with linear attention"}  # fmt: skip
 FP8_WO = ("this GPU computes no FP8: weights in FP8 are read in 8 bits and computed in bfloat16 (fp8_wo), "
@@ -56,8 +56,8 @@ def _true(*remarks: tuple[object, str]) -> list[str]:
 def remarks_on(
     every: Mapping[Split, Sizing], rows: Sequence[ServingConfig], chosen: ServingConfig
 ) -> Iterator[str]:
-    """Yield remarks on `rows`, and on the `chosen` one and its deployment; first on weights that do not
-    fit. `every`: the sizings of the rows.
+    """Yield remarks on `rows`, and on the `chosen` one and its deployment; the first is on weights that do
+    not fit. `every`: the sizings of the rows.
     """
     sizing = every[chosen.split]
     asked, here, gpu = sizing.asked, sizing.deployment, sizing.gpu
@@ -134,8 +134,8 @@ def published_fp8(decoder: Decoder) -> str:
 
 
 def _arrivals(trace: Trace, asked: ServingQuestion, row: ServingConfig) -> list[str]:
-    """Remark on recorded requests: columns that are not read, cached prompts, and if they are
-    too few for a load that stays or for a percentile.
+    """Remarks on recorded requests: columns that are not read, cached prompts, and too few requests for a
+    steady load or for a percentile.
     """
     number, cached, percentile = len(trace.arrival_s), asked.cached_tokens, asked.percentile
     short = sum(n <= cached for n in trace.input_tokens)
@@ -158,7 +158,7 @@ def _faster(
     every: Mapping[Split, Sizing], rows: Sequence[ServingConfig], chosen: ServingConfig
 ) -> Iterator[str]:
     """Remark on data types with which a token takes less than FASTER times as long, in the chosen row, or
-    else in the row where it gains most.
+    in the row that gains most.
     """
     told = list[tuple[bool, float, int, dict[str, float]]]()
     for n, one in enumerate(rows):
@@ -188,7 +188,7 @@ def _faster(
 
 
 def _types(sizing: Sizing, row: ServingConfig) -> dict[str, float]:
-    """Return ms of a token in other data types, where they are less than FASTER times those of a row.
+    """Return ms of a token in other data types, if less than FASTER times those of a row.
 
     The other types are the published one, the other FP8, or bfloat16 if the published one is asked for;
     beside FP8 also SMALLER if no type was asked for. They must have been timed on the same GPU.
@@ -228,8 +228,8 @@ def _fewer_gpus(sizing: Sizing, row: ServingConfig) -> Iterator[str]:
 
 
 def _first_token(sizing: Sizing) -> list[str]:
-    """Remark that first tokens may be off: the scheduler looks for requests more often than the served
-    ones did, or a fit to own rows did not correct them.
+    """Remark that first tokens may be off, as the scheduler looks for requests more often than in the
+    served rows, or as a fit to own rows did not correct them.
     """
     section, kind = sizing.gpu.section, sizing.deployment.decoder.kind
     server, of_own = section.server, section.own_error
@@ -263,7 +263,9 @@ def own_copies(sizing: Sizing, rows: Iterable[ServingConfig]) -> str:
 
 
 def slower_links(every: Iterable[Sizing]) -> tuple[str, str]:
-    """Return the host whose all-reduces take most of a prompt, and their shares of it; "" without."""
+    """Return words on the host whose all-reduces take most of a prompt, with their shares; "" if there is
+    none.
+    """
     slow, host = list[str](), ""
     for sizing in (one for one in every if one.fit and one.deployment.gpus > 1):
         exchange = sizing.gpu.operation("all_reduce", "bfloat16")
@@ -284,8 +286,8 @@ def links_words(host: str, shares: str = "") -> str:
 
 
 def _least(sizing: Sizing, dtype: str, requests: float) -> int:
-    """Return the least tensor parallel that holds weights in a data type, and the caches of so many
-    requests; 0: none does. "": the published data type.
+    """Return the least tensor parallel that holds the weights in a data type and the caches of so many
+    requests; 0 if none does. "": the published data type.
     """
     section, asked, decoder = sizing.gpu.section, sizing.asked, sizing.deployment.decoder
     tokens = asked.loads()[0].longest
@@ -298,7 +300,7 @@ def _least(sizing: Sizing, dtype: str, requests: float) -> int:
 
 
 def _least_by_dtype(sizing: Sizing, gpus: int, requests: float) -> dict[int, str]:
-    """Return numbers below `gpus` that hold so many requests in a data type; the most of them first."""
+    """Return numbers of GPUs below `gpus` that hold so many requests in a data type, the largest first."""
     others = () if sizing.deployment.decoder.has_mxfp4 else reversed(DTYPES)
     fewer = {n: t for t in others if 0 < (n := _least(sizing, t, requests)) < gpus}
     return dict(sorted(fewer.items(), reverse=True))
@@ -345,7 +347,7 @@ def _not_timed(sizing: Sizing) -> Iterator[str]:
 
 
 def _beyond(sizing: Sizing, rows: Sequence[ServingConfig]) -> list[str]:
-    """Remark on more requests than are served or run, and on loads and GPUs that were never served."""
+    """Remark on requests beyond served or running ones, and on loads and GPUs never served."""
     section, here, rows = (
         sizing.gpu.section,
         sizing.deployment,

@@ -25,8 +25,8 @@ CONTEXTS = 48
 class Rule(NamedTuple):
     """The limits of a scheduler.
 
-    `tokens`, `sequences`: the most in a step. `cache`: tokens that fit in the cache. `mixes`: prompts share
-    steps with output tokens. `reserves`: a request starts only if its whole output fits in the cache.
+    `tokens`, `sequences`: most of each in a step. `cache`: tokens that fit in the cache. `mixes`: prompts
+    share steps with output tokens. `reserves`: a request starts only if its whole output fits in the cache.
     `is_ahead`: a step is scheduled while the one before it runs, so that a request misses the next step.
     `drafts`: tokens that a step drafts for each sequence; `accepted`: the probability that the next one of
     them is accepted.
@@ -52,9 +52,9 @@ class Rule(NamedTuple):
 class StepTable(NamedTuple):
     """The ms of a step's parts, as lists that are indexed by whole numbers.
 
-    `tokens`: of a step with so many tokens, without attention and head. `head`: of so many output tokens.
-    `decode`: attention of so many sequences, by context in units of `unit` tokens. `prefill`: attention of
-    a prompt of so many tokens, in units of `unit` too.
+    `tokens`: ms of a step by its tokens, without attention and head. `head`: ms by output tokens. `decode`:
+    ms of attention by sequences, then by context in units of `unit` tokens. `prefill`: ms of a prompt's
+    attention by its tokens, in units of `unit`.
     """
 
     tokens: Sequence[float]
@@ -95,13 +95,12 @@ def attention_of_prompt(prefill: Sequence[float], unit: float, start: float, new
 
 @dataclass(frozen=True)
 class Requests:
-    """Requests as (requests,) arrays of tokens; `cached`: those of each prompt that the cache holds.
+    """Requests as (requests,) arrays of tokens; `cached`: tokens of each prompt that the cache holds.
 
     Open loop: `arrivals`, ms from the start, ascending. Closed loop: `at_once` requests at any time; each
-    one that ends is followed by the next one `front_ms` later. `ages`: output tokens that the first ones
-    already have, so that a steady load is there from the start; empty: all of them start at once.
-    `counted`: those whose times are of interest; the simulation ends when they have left, while others
-    still come.
+    one that ends is followed by the next one `front_ms` later. `ages`: output tokens that the first
+    requests already have, for a steady load from the start; empty: all start at once. `counted`: requests
+    whose times count; the simulation ends when they have left, while others still arrive.
     """
 
     inputs: np.ndarray
@@ -117,8 +116,9 @@ class Requests:
 class Event(NamedTuple):
     """Equal steps, one after the other.
 
-    `start_ms`, `end_ms`: of these steps together. `sequences`: those that decode; `context`: tokens in the
-    cache of each, on average. `new`: tokens of prompts, of which `last` end; `prompt_ms`: their attention.
+    `start_ms`, `end_ms`: start and end of these steps together. `sequences`: decoding sequences; `context`:
+    mean tokens in the cache of each. `new`: tokens of prompts, of which `last` end; `prompt_ms`: ms of
+    their attention.
     """
 
     start_ms: float = 0.0
@@ -132,7 +132,7 @@ class Event(NamedTuple):
 
 
 class Simulated(NamedTuple):
-    """(requests,) ms of arrivals, first tokens and ends (nan: later), and in which each was preempted;
+    """(requests,) ms of arrivals, first tokens and ends (nan: later), and ms in which each was preempted;
     (events, fields of Event).
     """
 
@@ -151,8 +151,8 @@ def simulate(table: StepTable, rule: Rule, requests: Requests) -> Simulated:
 class _Server:
     """The state of a server: running sequences leave at a count of steps, prompts are computed in turn.
 
-    `decoded`: steps so far in which sequences decoded. A sequence that runs has `started` at a count of
-    them; its context is its tokens then and one for each step since.
+    `decoded`: number of steps so far in which sequences decoded. `started`: this number when a running
+    sequence started; its context is its tokens then plus one for each step since.
     """
 
     def __init__(self, table: StepTable, rule: Rule, requests: Requests) -> None:
@@ -172,7 +172,10 @@ class _Server:
         self.running: dict[int, tuple[float, int]] = {}
         self.context = 0.0  # tokens in the cache of all running sequences
         self.prompts: deque[list[float]] = deque()  # [request, tokens done, tokens in all]
-        self.in_prompts, self.to_compute = 0.0, 0.0  # tokens of these in all, and those not done
+        self.in_prompts, self.to_compute = (
+            0.0,
+            0.0,
+        )  # tokens of these in all, and those still to compute
         self.waiting: deque[int] = deque()
         self.coming: deque[tuple[float, int]] = deque()
         self.again: dict[int, float] = {}  # tokens to compute again after a preemption
@@ -210,7 +213,7 @@ class _Server:
         return self.again.get(one, self.inputs[one])
 
     def _reserve(self, one: int, sign: int = 1) -> None:
-        """Reserve the cache of a whole request, or free it, where servers reserve."""
+        """Reserve the cache of a whole request, or free it, if the server reserves."""
         if self.rule.reserves:
             self.reserved += sign * self._needs(one)
 
@@ -292,7 +295,7 @@ class _Server:
             self.to_compute += whole - known
 
     def _prompt_step(self) -> None:
-        """One step with as many tokens of prompts as it takes, or equal steps within a long prompt."""
+        """Run one step with as many tokens of prompts as it takes, or equal steps within a long prompt."""
         rule, table = self.rule, self.table
         if rule.mixes:
             self._make_room()
@@ -344,7 +347,7 @@ class _Server:
         return max(int(steps), 1)
 
     def _decode_steps(self) -> None:
-        """All steps until a sequence ends, a request comes that has room, or the cache is full."""
+        """Run all steps until a sequence ends, a request with room arrives, or the cache is full."""
         rule, table, each = self.rule, self.table, self.per_step
         self._make_room()
         n, unit = len(self.running), table.unit
@@ -374,7 +377,7 @@ class _Server:
         self, time: float, last: float, steps: int, sequences: int, context: float, new: float = 0.0,
         ended: int = 0, prompt_ms: float = 0.0,
     ) -> None:  # fmt: skip
-        """Let an event's `time` pass; sequences leave that end with its last step, which takes `last`."""
+        """Let an event's `time` pass; sequences that end with its last step, of time `last`, leave."""
         start = self.t
         self.t = end = start + time
         self.seen = end - last if self.rule.is_ahead else end

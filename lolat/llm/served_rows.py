@@ -36,41 +36,43 @@ DTYPE_KEYS = ("quantization", "kv_cache_dtype")
 DEFAULT_DTYPES = (None, "", "auto", "bfloat16")
 ALONE = ("pipeline_parallel", "pipeline_parallel_size", "pp_size", "data_parallel", "data_parallel_size",
          "dp_size", "pp", "dp", "replicas", "num_replicas")  # fmt: skip
-"""Columns of other ways to split a language model or its load, which are not predicted: all must be 1."""
+"""Columns of unpredicted parallelism: all must be 1."""
 SEQUENCES = ("max_num_seqs", "max_running_requests")
 TOKENS = ("max_num_batched_tokens", "chunked_prefill_size")
 DRAFTS = ("draft_tokens", "num_speculative_tokens", "speculative_num_draft_tokens", "speculative_config",
           "speculative_algorithm", "spec_decode_num_drafts")  # fmt: skip
-"""Keys of servers that decode speculatively, unless they are one of SWITCHED_OFF."""
+"""Keys of speculative decoding, unless their value is in SWITCHED_OFF."""
 UNLIKE = ("disable_cuda_graph", "enforce_eager", "disaggregation_mode", "lora_paths",
           "ramp_up_strategy")  # fmt: skip
-"""Keys of servers and loads that are not predicted, unless they are one of SWITCHED_OFF."""
+"""Keys of servers and loads that are not predicted, unless their value is in SWITCHED_OFF."""
 SHARED_PREFIX = "generated-shared-prefix"
 """A dataset of SGLang's."""
 VISION = "total_input_vision_tokens"
 """SGLang's key for tokens of images."""
 SWITCHED_OFF = ("", "none", "null", "false", "0", "[]")
 INFERENCEMAX = (10, 0.8)
-"""`rounds` and `range_ratio`, as of Framework, of the benchmark that published rows with a date are of."""
+"""`rounds` and `range_ratio` (see Framework) of the benchmark whose published rows have a date."""
 BACKENDS = {
     "vllm": "vLLM", "sglang": "SGLang", "trt": "TensorRT-LLM", "tensorrt": "TensorRT-LLM", "openai": "",
 }  # fmt: skip
-"""Begin of a benchmark's key `backend` -> the framework's title; "" for a protocol; else the key is it."""
+"""Beginning of a benchmark's `backend` -> the framework's title, "" for a protocol; others are titles
+themselves."""
 AT_ONCE_DEVIATIONS = 4.0
-"""Standard deviations of the requests at once under a rate, beyond which a limit holds none back."""
+"""Standard deviations above the mean requests at once under a rate, from which on a limit holds none back.
+"""
 PERCENTILE = re.compile(r"(median|p[\d.]+)_(ttft|tpot|e2el)_ms")
-"""A benchmark's name of a percentile over requests."""
+"""Pattern of a benchmark's name for a percentile over requests."""
 ARRIVAL_DEVIATIONS = 3.0
-"""Standard deviations of the time in which requests at a rate arrive, that a run may take longer."""
+"""Standard deviations of the arrivals' time by which a run may exceed it."""
 READ = {*GPUS, *MODEL, *EXPERT_KEYS, *ALONE, *SEQUENCES, *TOKENS, *DRAFTS, *UNLIKE, *DTYPE_KEYS,
         "attention_data_parallel", "backend", "burstiness", "cached_tokens", "dataset_name", "device",
         "disable_radix_cache", "distinct_prompts", "dtype", "framework", "kv_dtype", "max_concurrency",
         "random_range_ratio", "range_ratio", "request_rate"}  # fmt: skip
-"""Keys of a benchmark's JSON that are read, and may be a string."""
+"""Keys of a benchmark's JSON that are read and may have a string."""
 WRITTEN = {"date", "endpoint_type", "label", "tag", "tokenizer_id"}
 """Further keys with a string that benchmarks write themselves."""
 MOST_FAILED = 0.01
-"""The largest fraction of failed requests: more of them, and fewer run at once than it says."""
+"""Largest fraction of failed requests; with more, fewer run at once than the benchmark says."""
 
 
 def read_served(
@@ -79,10 +81,10 @@ def read_served(
 ) -> list[ServedRow]:  # fmt: skip
     """Read the served rows of a table or of a benchmark's JSON; InputError for anything else.
 
-    `tensor_parallel`: the GPUs of rows that do not state them; `served_model`: the model of rows that
-    state none, or one that is not known. Rows of another device or framework are left out, and, with a
-    word to `warn`, so are rows whose `batch_size` lets fewer requests run than are there. `warn` is told of
-    a benchmark of another framework, of keys that are not read, and of fewer requests served than came.
+    `tensor_parallel`: the GPUs of rows that do not state them; `served_model`: the model of rows that state
+    none or an unknown one. Rows of another device or framework are left out. Rows whose `batch_size` is
+    below the number of requests are left out with a warning. `warn` also gets remarks on a benchmark of
+    another framework, on keys that are not read, and on a server slower than its requests.
     """
     path, of = Path(path), {"device": device, "framework": framework}
     reader = _of_table if is_table(str(path)) else _of_json
@@ -91,7 +93,7 @@ def read_served(
 
 
 def refuse_unused(rows: Sequence[ServedRow], gpus: Collection[int], model: str | None) -> None:
-    """InputError for numbers of `gpus`, or a served `model`, that no row needed."""
+    """InputError for given numbers of `gpus`, or a given `model`, that no row needs."""
     for name, what, given, used in (
         ("tensor_parallel", "number of GPUs", {*gpus}, {row.tensor_parallel for row in rows}),
         ("served_model", "model", {*filter(None, [model])}, {row.model for row in rows}),
@@ -103,7 +105,7 @@ def refuse_unused(rows: Sequence[ServedRow], gpus: Collection[int], model: str |
 
 
 def percentiles(row: ServedRow) -> dict[str, float]:
-    """Return the percentiles of a row's times, in ms, by the name that its benchmark has for each."""
+    """Return the percentiles of a row's times, in ms, by their names in its benchmark."""
     names = [name for name in row.row if PERCENTILE.fullmatch(name)]
     return {name: float(row.row[name]) for name in names if row.row[name]}
 
@@ -111,7 +113,7 @@ def percentiles(row: ServedRow) -> dict[str, float]:
 def _other(row: Mapping[str, Any], of: Mapping[str, str]) -> str:
     """Return the other device or framework that a row names, in words; "" if it names none.
 
-    A framework may have its version behind it, and a card another of its names.
+    A version may follow a framework; a card may have another of its names.
     """
     for column, name in of.items():
         one = str(row.get(column) or name)
@@ -269,7 +271,9 @@ def _overload_words(found: Mapping[str, Any], row: ServedRow) -> str:
 
 
 def _of_benchmark(found: Mapping[str, Any], gpus: int | None, model: str | None) -> ServedRow:
-    """Return a benchmark's row; `gpus`, `model`: what is not in it, or of a model not known."""
+    """Return a benchmark's row; `gpus`, `model`: values that it lacks, or a model in place of an unknown
+    one.
+    """
     every = {**(found.get("server_info") or {}), "dtype": "", **found}
     done, rate = every["completed"], float(every.get("request_rate") or math.inf)
     rate = 0.0 if math.isinf(rate) else rate
@@ -325,9 +329,9 @@ def _known(own: str, given: str | None) -> str:
 
 
 def _refuse_capped(row: ServedRow, most: float) -> None:
-    """InputError if requests at a rate may have waited, as `most` may be there at once.
+    """InputError if requests at a rate may have waited for a limit of `most` at once.
 
-    Those there are as many as a Poisson distribution has, by Little's law.
+    The requests at once follow a Poisson distribution with the mean of Little's law.
     """
     stay_ms = row.ttft_ms + (row.output_tokens - 1.0) * row.tpot_ms
     at_once = 1e-3 * row.request_rate * stay_ms
@@ -345,7 +349,7 @@ def _is_random(every: Mapping[str, Any]) -> bool:
 
 
 def _lengths(every: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
-    """Return the tokens of each completed prompt and answer; () if some are not known, or all are alike."""
+    """Return the tokens of each completed prompt and answer; () if some are not known, or all are equal."""
     pairs = zip(every.get("input_lens") or (), every.get("output_lens") or (), strict=False)
     done = [(int(inputs), int(outputs)) for inputs, outputs in pairs if inputs and outputs]
     differ = len({*done}) > 1 and len(done) == every["completed"]
@@ -353,7 +357,7 @@ def _lengths(every: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
 
 
 def _varying(found: Mapping[str, Any]) -> Iterator[str]:
-    """Name the lengths of a benchmark that are not known one by one, other than as SGLang draws them."""
+    """Name the lengths of a benchmark that are neither known one by one nor drawn as SGLang draws them."""
     if not _is_random(found):
         yield f"dataset_name {found['dataset_name']}"
     if {"random_range_ratio", "range_ratio"} & {*found}:

@@ -25,13 +25,14 @@ from lolat.llm.scheduler import (
 from lolat.llm.steps import STEP_PARTS, Deployment, StepParts, cache_room, each_ms, step_parts
 
 MORE_WAIT, NEARLY = 1.5, 0.9
-"""Requests at once, for each that can run, among which some always wait; and among which none does."""
+"""Requests at once over those that can run: a factor at which some always wait, and one at which none does.
+"""
 ROOM_REQUESTS, SPARE = 4000, 5.0
-"""Requests at a rate that are simulated to see whether they pile up, and the standard deviations of their
-number at the server for which there is room above the mean. With room for 3 they piled up within 40,000
-requests in one of five deployments, with room for 4 in none."""
+"""Number of simulated requests that shows whether a rate piles up; and room at the server above the mean
+number of requests, in standard deviations. With room for 3 they piled up within 40,000 requests in one of
+five deployments, with room for 4 in none."""
 RATE_STEP = 1.02
-"""Ratio of two rates that are not told apart."""
+"""Ratio below which two rates count as equal."""
 STEADY = 20
 """Iterations towards the number of requests at once at a rate."""
 
@@ -41,7 +42,7 @@ class RequestTimes(NamedTuple):
 
     `tpot_ms`: between the tokens of each request that has several, as benchmarks report it;
     `output_tokens`: their numbers. `requests_per_s`; `concurrency`: requests at the server on average.
-    `step`: the mean step that decodes, as a token meets it: (STEP_PARTS + STARTS,) of it alone.
+    `step`: (STEP_PARTS + STARTS,) of the mean decoding step over output tokens, without prompts.
     `waited_ms`: mean time, over all tokens after the first, in which a preempted request waits for a cache.
     """
 
@@ -84,8 +85,8 @@ class RequestTimes(NamedTuple):
 class Server:
     """A deployment with its framework's scheduler, for requests of up to `longest` tokens.
 
-    `limits`: those of a step, else the framework's; `drafts`, `accepted`: as in Rule. `tokens`: those of a
-    request on average; 0: `longest`.
+    `limits`: limits of a step, else the framework's; `drafts`, `accepted`: as in Rule. `tokens`: mean
+    tokens of a request; 0: `longest`.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class Server:
     def simulate(
         self, load: Load, overheads: FrameworkOverheads, number: int = REQUESTS
     ) -> tuple[Requests, Simulated]:
-        """Simulate a load; `number`: of the requests at a rate, if the load has none itself."""
+        """Simulate a load; `number`: number of requests at a rate, if the load has none."""
         at_once = int(min(max(load.concurrency, 1.0), MOST_AT_ONCE))
         table = self._table(load, overheads, at_once)
         running = None if load.request_rate else self.most_running(load)
@@ -143,7 +144,7 @@ class Server:
         return max(int(most), 1)
 
     def _steady(self, load: Load, table: StepTable) -> int:
-        """Return the requests at once under a load at a rate, if none waits: those of Little's law.
+        """Return the requests at once under a load at a rate if none waits, by Little's law.
 
         Prompts take a fraction of the time from all that decode.
         """
@@ -178,12 +179,12 @@ class Server:
             rate = len(arrival) / span * 1e3 if load.requests else load.request_rate
             concurrency = rate * 1e-3 * float(e2e.mean())
         else:
-            if not load.requests:  # nobody asked for answers that differ by VARIES
+            if not load.requests:  # without answers that differ by VARIES
                 as_asked = (round(load.output_tokens) - 1.0) / np.maximum(outputs - 1.0, 1.0)
                 e2e = ttft + (end - first) * as_asked
             rate, concurrency = 1e3 * load.concurrency / float(e2e.mean()), load.concurrency
             extra = load.concurrency - min(load.concurrency, MOST_AT_ONCE)
-            if extra:  # more of them wait by what the server takes for those before them
+            if extra:  # further requests wait for as long as the server takes for earlier ones
                 rate = 1e3 * MOST_AT_ONCE / float(e2e.mean())
                 ttft, e2e = ttft + 1e3 * extra / rate, e2e + 1e3 * extra / rate
         waited = float(away.sum() / max(np.sum(outputs - 1.0), 1.0))
@@ -197,9 +198,9 @@ class Server:
     ) -> tuple[float, float]:
         """Return factors of the lower and upper end of the time that a server takes for all of its work.
 
-        They are between those of an output token and of a prompt, by the fraction of the time that prompts
-        take at `rate` requests a second. `step`: (STEP_PARTS + STARTS,) of a step; `at_once`: requests;
-        `is_full`: as in `half_widths`.
+        They lie between the factors of an output token and of a prompt, by the fraction of the time that
+        prompts take at `rate` requests a second. `step`: (STEP_PARTS + STARTS,) of a step; `at_once`:
+        requests; `is_full`: as in `half_widths`.
         """
         new, gpu = load.new_tokens, self.gpu
         prompt = self.prompt_parts(new, load.input_tokens - new)
@@ -213,10 +214,10 @@ class Server:
         return low, high
 
     def slowed(self, load: Load, overheads: FrameworkOverheads, factor: float) -> RequestTimes:
-        """Return the times of a load at a rate if all that the server does takes `factor` times as long.
+        """Return the times of a load at a rate if all work of the server takes `factor` times as long.
 
-        They are as many times those at so many times the rate. Where requests then pile up, they are those
-        of the requests that are simulated.
+        They are `factor` times the times at `factor` times the rate. If requests then pile up, they are the
+        times of the simulated requests.
         """
         faster = replace(load, request_rate=factor * load.request_rate)
         times = self.times(faster, overheads)
@@ -227,7 +228,7 @@ class Server:
         )  # fmt: skip
 
     def mean_step(self, events: np.ndarray) -> np.ndarray:
-        """(STEP_PARTS + STARTS,) of the mean decoding step, without prompts, as output tokens meet it."""
+        """(STEP_PARTS + STARTS,) of the mean decoding step over output tokens, without prompts."""
         weight = events[:, 2] * events[:, 3]
         by_context = weight * events[:, 3]
         sequences = max(float(by_context.sum() / max(weight.sum(), 1.0)), 1.0)
@@ -246,8 +247,8 @@ class Server:
     def largest_rate(self, load: Load, overheads: FrameworkOverheads) -> float:
         """Return the most requests a second, to RATE_STEP, that do not pile up as they arrive.
 
-        A server whose cache is full preempts requests and computes them again, so that fewer leave than of
-        one that is nearly full: between `backlog_rate` and this rate a queue that is there stays.
+        A server with a full cache preempts requests and computes them again, so that it serves fewer than a
+        nearly full one: between `backlog_rate` and this rate an existing queue stays.
         """
         low = self.backlog_rate(load, overheads)
         at_once = max(NEARLY * self.most_running(load), 1.0)
@@ -259,7 +260,7 @@ class Server:
         return low
 
     def _has_room(self, load: Load, rate: float, overheads: FrameworkOverheads) -> bool:
-        """Return True if requests at a rate can all run: SPARE more than on average, or all of a trace."""
+        """Return True if all requests at a rate can run: SPARE above the mean, or all of a trace."""
         arrivals = load.arrivals
         trace = arrivals.at_rate(rate) if isinstance(arrivals, Trace) else None
         one = replace(load, request_rate=rate, requests=0, arrivals=trace or arrivals)
@@ -290,7 +291,8 @@ class Server:
 def of_requests(
     server: Server, load: Load, overheads: FrameworkOverheads
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(STEP_PARTS + STARTS,) of times per output token, to the first token, and of `RequestTimes.step`.
+    """(STEP_PARTS + STARTS,) parts of the time per output token, of the time to the first token, and of
+    `RequestTimes.step`.
 
     The schedule is that of `overheads`; the times with other overheads follow from the parts.
     """

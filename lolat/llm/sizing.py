@@ -1,4 +1,4 @@
-"""Answers what a served language model costs: times and dollars by load and GPUs."""
+"""Times and prices of a served language model, by load and GPUs."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from lolat.hardware.rental import Rental
 
 SLOWEST = 1.0 / 16.0
-"""The fraction of a rate down to which one is looked for that surely keeps the limits."""
+"""Least fraction of a rate in the search for a rate that surely keeps the limits."""
 MOST_REPLICATED = 64
-"""The most GPUs that are tried for a closed loop if those of a node do not suffice."""
+"""Most GPUs that are tried for a closed loop if a node does not suffice."""
 
 
 def answer(
@@ -73,7 +73,7 @@ def answer(
     never = [row for row in rows if row.request_rate in kept and row.is_hopeless]
     rows = [row for row in rows if row not in never]
     loads = dict[float, list[ServingConfig]]()
-    for row in rows:  # one row a load leaves the best load to choose
+    for row in rows:  # with one row a load, only the best load is to choose
         load = row.concurrency if len(sizings) > 1 else 0.0
         loads.setdefault(row.request_rate or load, []).append(row)
     good = (best_of([r for r in some if r.is_good], asked) for some in loads.values())
@@ -115,7 +115,7 @@ def answer(
 def _remarks(
     every: Mapping[Split, Sizing], rows: Sequence[ServingConfig], row: ServingConfig, missing: str
 ) -> Iterator[str]:
-    """Yield the remarks on rows and a chosen one; `missing`: what is said where nothing is rented."""
+    """Yield the remarks on rows and a chosen one; `missing`: the remark if nothing is rented."""
     yield from remarks_on(every, rows, row)
     links = links_words(*slower_links(every.values()))
     yield from filter(None, [links, own_copies(every[row.split], rows), missing])
@@ -124,7 +124,7 @@ def _remarks(
 def _remarks_on_row(
     every: Mapping[Split, Sizing], missing: str, row: ServingConfig
 ) -> Iterator[str]:
-    """Yield the remarks on a row, for a question about its load and its GPUs alone."""
+    """Yield the remarks on a row that answers a question about its load and GPUs alone."""
     sizing, rate = every[row.split], row.request_rate
     number: int | tuple[()] = () if rate else int(row.concurrency)
     alone = replace(
@@ -136,7 +136,7 @@ def _remarks_on_row(
 def _enough(
     section: ServingSection, device: str, decoder: Decoder, asked: ServingQuestion, rental: Rental | None
 ) -> ServingConfig | None:  # fmt: skip
-    """Return the best row on more GPUs than asked for, or than a node has; None without one."""
+    """Return the best row on more GPUs than asked for, or than a node has; None if there is none."""
     more = None if asked.request_rate else MOST_REPLICATED
     if asked.gpus == more or (more and (asked.gpus or 0) > more):
         return None
@@ -174,7 +174,9 @@ class Sizing:
 
     @cached_property
     def fit(self) -> int:
-        """Requests whose caches fit on one group of a replica; 0 if the weights or the longest do not."""
+        """Requests whose caches fit on one group of a replica; 0 if the weights or the longest request do
+        not.
+        """
         load, of = self.asked.loads()[0], (self.gpu.section, self.deployment)
         return requests_that_fit(*of, load.tokens) if requests_that_fit(*of, load.longest) else 0
 
@@ -218,8 +220,8 @@ class Sizing:
     def affordable(self, known: ServingConfig | None) -> int:
         """Return the largest number of replicas to try.
 
-        Under a rate it costs no more than a `known` row, or without prices has no more GPUs. For a trace
-        all are tried, as its parts differ.
+        Under a rate it costs no more than a `known` row, or without prices has no more GPUs. A trace has no
+        such bound, as its parts differ.
         """
         each = self.deployment.gpus
         most = max(self.most_gpus // each, 1)
@@ -246,8 +248,8 @@ class Sizing:
         return best_of(good, self.asked) or rows[-1]
 
     def _least_replicas(self, load: Load, most: int, surely: bool) -> ServingConfig:
-        """Return the row with the fewest replicas that keep the limits, at most `most` of them, and with
-        those for which the rented machines have room besides.
+        """Return the row with the fewest replicas that keep the limits, at most `most`, plus those that
+        also fit in the rented machines.
         """
         if not self.fit:
             return self.row(load, 1)
@@ -271,10 +273,10 @@ class Sizing:
         return next(n for n in self.asked.loads() if row.load in (n.request_rate, n.concurrency))
 
     def with_headroom(self, row: ServingConfig) -> ServingConfig:
-        """Return a row with the most requests a second at which its GPUs keep the limits, and at which
-        the ends of its intervals keep them.
+        """Return a row with the most requests a second at which its times, and at which the ends of its
+        intervals, keep the limits.
 
-        The latter is None if the ends miss the limits at a SLOWEST of the row's own rate, too, or if the
+        The latter is None if the ends miss the limits even at SLOWEST times the row's rate, or if the
         limits apply to the ends.
         """
         most, surely = self._most_within(row, self.asked), None
@@ -309,7 +311,7 @@ class Sizing:
     def _new_row(self, load: Load, replicas: int) -> ServingConfig:
         deployment, limits = self.deployment, self.asked.limits(self.gpu.section)
         groups, rate = replicas * deployment.attention_data_parallel, load.request_rate or None
-        # Those that wait for a free sequence hold nothing.
+        # Requests that wait for a free sequence hold no memory.
         each = min(math.ceil(load.concurrency / groups), limits.sequences)
         row = ServingConfig(
             model=deployment.decoder.name, **self.names._asdict(),
@@ -357,7 +359,7 @@ class Sizing:
         return self.server.prompt_parts(load.new_tokens, load.input_tokens - load.new_tokens)
 
     def unshared_ms(self, load: Load, sequences: float) -> tuple[float, float]:
-        """Return ms of an output token in steps of so many sequences, and of a prompt, if neither waits."""
+        """Return ms of an output token in steps of so many sequences, and of a prompt, without waiting."""
         each = each_ms(self.gpu.section.overheads)
         context = load.input_tokens + load.output_tokens / 2.0
         event = Event(sequences=sequences, context=context)
@@ -376,7 +378,7 @@ class Sizing:
         capacity = self._capacity(row, load, times.step)
         is_saturated = bool(capacity.get("saturated"))
         done = capacity["backlog_rate"] if is_saturated else done
-        # Replicas of a trace have each nth request: the answers of one are not those of all.
+        # A replica has every nth request of a trace, so its answers differ from those of all.
         is_trace = isinstance(load.arrivals, Trace)
         speed = done * (load.output_tokens if is_trace else float(times.output_tokens.mean()))
         rented = self._rented(row.replicas)
@@ -413,9 +415,9 @@ class Sizing:
         }  # fmt: skip
 
     def _if_slower(self, load: Load, step: np.ndarray, at_once: float) -> list[dict[str, float]]:
-        """Return the times by name, at the lower and upper end of the time that a group takes for its work.
+        """Return the times by name, at the lower and upper end of a group's time for its work.
 
-        A server that is a little slower is busier, too: near the largest rate requests wait far longer.
+        A slightly slower server is also busier: near the largest rate requests wait far longer.
         """
         if load not in self.slowed:
             overheads, server = self.gpu.section.overheads, self.server
@@ -453,7 +455,7 @@ class Sizing:
         for offer in rental.offers if rental else ():
             if rental and (parts := offer.devices // -(-parallel // nodes)):
                 number = -(-replicas * nodes // parts)
-                other = rental.rented(1, offer).memory_gib  # than that of this GPU
+                other = rental.rented(1, offer).memory_gib  # another memory than this GPU's
                 idle = number * offer.devices - replicas * parallel
                 facts = [*([f"{other:g} GiB a GPU"] if other else []), *offer.places]
                 name = offer.instance_type + f" ({', '.join(facts)})" * bool(facts)

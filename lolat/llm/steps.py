@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from lolat.llm.question import ServingQuestion
 
 STEP_PARTS = ("products", "head", "attention", "experts", "all_reduce", "moved")
-"""The parts of a step that compute or move; `moved`: normalization, rotation, activation and the like."""
+"""The parts of a step that compute or move data; `moved`: normalization, rotation, activation and similar
+operations."""
 STARTS = ("kernels", "fp8", "fp8_block", "nvfp4", "layers_of_experts", "exchanges", "steps",
           "parallel")  # fmt: skip
 """Events of a step that cost an overhead each: kernels, kernels that quantize to a data type, layers with
@@ -86,7 +87,7 @@ class Deployment:
 
     @property
     def called(self) -> str:
-        """The data type of the weights; experts in another one follow behind a +."""
+        """The data type of the weights; that of experts, if another, follows after a +."""
         differs = self.decoder.experts and self.expert_dtype != self.dtype
         return f"{self.dtype}+{self.expert_dtype}" if differs else self.dtype
 
@@ -97,7 +98,7 @@ class Deployment:
 
     @cached_property
     def products(self) -> tuple[Product, ...]:
-        """The products of a step without the head and routed experts; equal ones are one row."""
+        """The products of a step without the head and routed experts; equal products share a row."""
         d, parts = self.decoder, self.tensor_parallel
         up, hidden = 2 if d.gated else 1, float(d.hidden)
         found: dict[tuple[str, float, float], int] = {}
@@ -144,7 +145,7 @@ class Deployment:
         """Bytes that the small operations of all layers read and write for each token."""
         d, parts = self.decoder, self.tensor_parallel
         heads = (d.heads + d.kv_heads) / parts * d.head_dim
-        if d.latent:  # absorbed queries too
+        if d.latent:  # absorbed queries included
             heads += d.heads / parts * (d.latent.rank + d.latent.rope)
         each = NORM * d.norms * d.hidden + ROTATION * heads
         widths = sum(one.number * d.dense_width(one) for one in d.kinds)
@@ -240,7 +241,7 @@ def _between(values: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _sizes(most: float) -> np.ndarray:
-    """Numbers of tokens at which a step is computed: products go up in tiles, so few are not enough."""
+    """Numbers of tokens at which a step is computed; many, as products grow in tiles."""
     ranges = ((1, 64, 1), (64, 256, 8), (256, 1024, 32), (1024, 4096, 128), (4096, 1 << 20, 512))
     every = np.concatenate([np.arange(*one) for one in ranges])
     return np.append(every[every < most], most).astype(float)
@@ -424,7 +425,9 @@ def _unknown_dtype(dtype: str) -> InputError:
 
 
 def product_words(tensor_parallel: int, groups: int, name: str = "tensor_parallel") -> str:
-    """Words on groups with own attention, whose GPUs users count in two ways; "" without doubt."""
+    """Words on groups with attention of their own, whose GPUs users count in two ways; "" if the count is
+    clear.
+    """
     if groups == 1 or tensor_parallel % groups:
         return ""
     few, every = tensor_parallel // groups, tensor_parallel * groups
@@ -435,8 +438,7 @@ def product_words(tensor_parallel: int, groups: int, name: str = "tensor_paralle
 def cache_room(section: ServingSection, deployment: Deployment) -> float:
     """Return the bytes of caches on each GPU beside the weights.
 
-    Servers of such large models (OWN_FITS) are started with options that give caches half of the free
-    memory.
+    Servers of large models (OWN_FITS) are started with options that give caches half of the free memory.
     """
     server, sheet = section.server, section.sheet
     room = GIB * server.room_gib(sheet) - deployment.weight_bytes
@@ -447,17 +449,17 @@ def cache_room(section: ServingSection, deployment: Deployment) -> float:
 
 
 def requests_that_fit(section: ServingSection, deployment: Deployment, tokens: float) -> int:
-    """Return the number of requests of so many tokens whose caches fit; 0: the weights do not."""
+    """Return the number of requests of so many tokens whose caches fit; 0 if the weights do not."""
     return int(cache_room(section, deployment) / deployment.cache_bytes(tokens))
 
 
 def deployments_of(
     section: ServingSection, decoder: Decoder, asked: ServingQuestion
 ) -> list[Deployment]:
-    """Return the deployments asked for; else those on 1, 2, 4, 8 GPUs of a node that hold the weights.
+    """Return the deployments asked for, else those on 1, 2, 4 or 8 GPUs of a node that hold the weights.
 
-    For experts whose cache tensor parallel would copy there is one with attention groups on all GPUs
-    too. If no deployment holds the weights, the one with the fewest bytes of them on a GPU is returned.
+    Experts whose cache tensor parallel would copy also get a deployment with attention groups on all GPUs.
+    If no deployment holds the weights, the one with the fewest bytes on a GPU is returned.
     """
     found, refused = list[Deployment](), dict[tuple[int, int, int], InputError]()
     every = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node))
@@ -475,7 +477,7 @@ def deployments_of(
                     raise
                 refused[one] = error
     answered = [{d.split[n] for d in found} for n in range(3)]
-    for one, why in reversed(refused.items()):  # each number that was asked for has an answer
+    for one, why in reversed(refused.items()):  # each number that was asked for must have an answer
         if any(
             one[n] not in answered[n]
             for n, many in enumerate((gpus, experts, asked_groups))
