@@ -1,4 +1,4 @@
-"""The page of several predictions as one file, which loads nothing: the best, a chart, the table, notes."""
+"""The page of several predictions, one file that loads nothing: the best, a chart, the table, notes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ WORDS = {
     "eager": "The framework launches one operation after the other, as they are written.",
     "compiled": "torch.compile joins operations before they run.",
 }
-"""The words of the page, each explained; those that are in its table are shown."""
+"""Word of the page -> its meaning; the page explains words in its table."""
 MARGIN = 0.04
 """The share of the chart that is free on each side."""
 
@@ -55,13 +55,13 @@ MARGIN = 0.04
 def page(found: Predictions, limits: Limits = NO_LIMITS, command: str = "") -> str:
     """The page of predictions as HTML; `limits`: as in `table_of_predictions`.
 
-    `command`: the one that makes the page again; "": Python made it, and the page speaks so.
+    `command`: the command that makes the page again; "" if Python made it, and the page names arguments.
     """
     answers, made = found.answers, f"Made on {date.today():%Y-%m-%d} by LoLat {__version__}"
     table, *lines = table_of_predictions(answers, limits, math.inf)
     assert isinstance(table, ReportTable)
     lines += left_out_lines({**found.left_out, **found.failures}, None)
-    # Where precisions differ there is no best, and that is what a reader must know first.
+    # Without a best, as precisions differ, the reason comes first.
     differ = filter(None, [not_alike(p.query.model for p in answers)])
     best = [*differ, *best_lines(answers, limits), *filter(None, [assumed_hosts(answers)])]
     if any(p.price_per_hour for p in answers):
@@ -158,7 +158,7 @@ def _rows(
     drawn: Sequence[Prediction], told: Sequence[Callable[[Prediction], str]],
     place: Callable[[float], float], ticks: Sequence[float],
 ) -> Iterator[str]:  # fmt: skip
-    """A row of the chart for each prediction: what is `told` of it, its time and interval."""
+    """A row of the chart for each prediction: its words `told`, its time and interval."""
     lines = "".join(f'<i style="left:{place(t):.2f}%"></i>' for t in ticks)
     for p in drawn:
         ends = ""

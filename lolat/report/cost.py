@@ -86,7 +86,8 @@ def _alternative_lines(
 ) -> Iterator[str]:
     """Lines on shorter iterations without checkpointing, and in another execution mode.
 
-    `tried`: ways to checkpoint that have answers of their own; `is_fastest`: no other mode is asked.
+    `tried`: kinds of checkpointing that have answers of their own; `is_fastest`: True if no other mode is
+    tried.
     """
     if cost.fits is False:
         return
@@ -105,11 +106,11 @@ def _alternative_lines(
 
 
 def _alternatives_of(costs: Costs) -> Iterator[Sentence]:
-    """Better ways to run the best row, else the first device of which there is any, as sentences."""
+    """Sentences on faster modes of the best row, else of the first device that has one."""
     best, tried = best_row(costs), {c.checkpointing for c in costs.answers}
     several = len({c.device for c in costs.answers}) > 1
     for cost in [best.cost] if best else costs.answers:
-        # A launch is told beside the choices; a device in its fastest precision has no other mode.
+        # Choices tell other launches themselves; a device in its fastest precision has no other mode.
         is_fastest = costs.precision == BEST and (bool(costs.in_launch) or not cost.host_bound)
         on = f"On {cost.card}: " * several
         if lines := [*_alternative_lines(cost, tried, is_fastest)]:
@@ -153,7 +154,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
 
 
 def _layout_line(cost: Cost) -> Iterator[str]:
-    """A line on how a network is run channels last, if that is the user's choice, not a compiler's."""
+    """A line on how to run a network channels last, if the user, not a compiler, chooses that."""
     if cost.channels_last and cost.launch == EAGER:
         yield f"{LAYOUTS[True]}: model.to(memory_format=torch.channels_last), and the images alike"
 
@@ -175,7 +176,7 @@ def _padding_lines(cost: Cost) -> Iterator[str]:
 
 
 def _code_lines(costs: Iterable[Cost]) -> Iterator[str]:
-    """A line on the training code whose speed is answered, for decoders without runs of the user's own."""
+    """A line on the training code whose speed is predicted, for decoders without own runs."""
     if any(cost.sequence_length and not cost.own_runs for cost in costs):
         yield (
             "Speed of tuned code (MosaicML's llm-foundry). A slower training loop is not in the interval: "
@@ -192,7 +193,7 @@ def _run(answer: Cost | Costs) -> str:
 
 
 def _iteration_lines(cost: Cost) -> Iterator[str]:
-    """An iteration's time and its parts, the share of the peak, an epoch's other times."""
+    """Lines on an iteration's time and its parts, the share of the peak, an epoch's other times."""
     best = cost.best
     parts = [f"{name} {milliseconds(ms)}" for name, ms in best.parts_ms.items() if ms]
     where = f" on {plural(best.devices, 'device')}" if cost.options[1:] else ""
@@ -221,11 +222,13 @@ def _iteration_lines(cost: Cost) -> Iterator[str]:
         yield f"the evaluation takes {duration(best.evaluation_s)} of an epoch"
 
 
-LEAST_SHOWN = 0.005  # the least share of the memory that is listed
+LEAST_SHOWN = 0.005  # least share of the memory that has an entry
 
 
 def _memory_lines(cost: Cost) -> Iterator[str]:
-    """The parts of the memory, the largest first, with the recipe; what is trained, and computed again."""
+    """Lines on the parts of the memory, the largest first, with the recipe; the trained part, and
+    checkpointing.
+    """
     parts, least = cost.memory.items(), LEAST_SHOWN * cost.memory_bytes
     shown = [p for p in sorted(parts, key=lambda part: -part[1]) if p[1] >= least]
     named = " · ".join(f"{name} {byte_size(size)}" for name, size in shown)
@@ -261,13 +264,13 @@ def fit_words(cost: Cost) -> str:
 
 
 def _link_lines(cost: Cost) -> Iterator[str]:
-    """The link of each number of devices, those with the same one together."""
+    """Lines on the link of each number of devices; numbers with the same link share one."""
     for words, rows in links_of(cost.option_rows).items():
         yield f"gradients of {', '.join(str(o.devices) for _, o in rows)} devices over {words}"
 
 
 def _card_lines(options: Iterable[TrainingPrediction]) -> Iterator[str]:
-    """A line on rented accelerators with another memory than the measured one."""
+    """A line on rented accelerators whose memory is not the measured one's."""
     rented = [o.rented for o in options if o.rented and o.rented.memory_gib is not None]
     if rented:
         cards = {f"{plain(r.accelerator)} with {r.memory_gib:g} GiB" for r in rented}
@@ -284,7 +287,7 @@ def _bests(answer: Cost | Costs) -> tuple[tuple[Aim, Any, TrainingLimits], ...]:
 
 
 def _best_line(name: str, words: str, best: CostRow, limits: TrainingLimits) -> str:
-    """A line on the best option within limits, and that it is likely, not certain, to keep them."""
+    """A line on the best option within limits, and whether it only likely keeps them."""
     likely = f"; likely{ends_words(best, limits)}" * (verdict_on(best.option, limits) == "likely")
     return f"{name}{limits.words()}: {words}{across(best.option)}{likely}"
 
@@ -305,8 +308,8 @@ def _sure_line(
 
 
 def _faster_words(cheapest: Choice, other: Choice) -> str:
-    """A clause on how much faster and dearer than the cheapest another is, and on its updates if they are
-    larger; "" for that one itself.
+    """A clause on how much faster and more expensive a choice is than the cheapest, and on its updates if
+    larger; "" for the cheapest itself.
     """
     if other == cheapest or not (cheapest.total_s and other.total_s and cheapest.dollars):
         return ""
@@ -435,7 +438,7 @@ def _left_words(listing: Listing, sure: bool) -> list[str]:
 
 
 def _after(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
-    """Lines on marks, on what differs between rows, on devices without room or price, on links."""
+    """Lines on marks, on differences between rows, on devices without room or price, on links."""
     yield from _auto_lines(costs)
     yield from _padding_lines(costs.answers[0])
     yield from _code_lines(c for c, _ in listed)
@@ -461,7 +464,7 @@ def _after(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
 
 
 def _loading_lines(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
-    """A line on the samples, of texts the tokens, a second that the best rows take."""
+    """A line on the samples (of texts: tokens) a second of the best rows."""
     rates, launched = dict[str, list[str]](), dict[str, str]()
     for aim, choice, _ in _bests(costs):
         for option in (o for c, o in listed if Choice.of(c, o) == choice):
@@ -481,8 +484,8 @@ def _loading_lines(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
 
 
 def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
-    """Sentences on the cheapest and the fastest within the limits, with those that may be as good, on the
-    best that is sure, and on updates that differ.
+    """Sentences on the cheapest and the fastest choice within the limits, with choices that may be as good;
+    on the best sure choice; on updates that differ.
     """
     if listed and listed[0].option.data_within_limits is not None:
         yield Sentence(most_line(listed))

@@ -38,12 +38,14 @@ MARKS = {
 """The marks of the last column."""
 NO_ROOM = "-"
 UNSURE = {"likely", "unlikely"}
-"""The verdicts by which an interval reaches over a limit."""
+"""Verdicts of an interval that reaches over a limit."""
 SAMPLE = {"samples": "sample", "tokens": "sequence"}
 
 
 def rented_words(cost: Cost, option: TrainingPrediction) -> str:
-    """The rented instances, their provider, their accelerator if unnamed; or that nothing fits."""
+    """Words on the rented instances, their provider, and their accelerator unless the name has it; or that
+    nothing fits.
+    """
     rented = option.rented
     if option.fits is False:
         return "does not fit"
@@ -59,7 +61,7 @@ def rented_words(cost: Cost, option: TrainingPrediction) -> str:
 
 
 def rented_line(rows: Sequence[CostRow]) -> Iterator[str]:
-    """A line on what is rented for rows, and what it costs an hour; none without a known instance."""
+    """A line on the rented machines of rows and their price an hour; none without a known instance."""
     told = {
         rented_words(cost, option): f" {dollars(option.rented.price_per_hour)}"
         for cost, option in rows
@@ -70,7 +72,7 @@ def rented_line(rows: Sequence[CostRow]) -> Iterator[str]:
 
 
 def _memory_words(cost: Cost, option: TrainingPrediction) -> str | None:
-    """The memory of a row, and what the device has if it does not fit."""
+    """The memory of a row, and of the device if it does not fit."""
     if option.memory_bytes is None:
         return None
     of = f" of {byte_size(cost.available_bytes or 0)}" * (option.fits is False)
@@ -102,7 +104,7 @@ def _marks(answer: Cost | Costs, row: CostRow, has_memory: bool) -> Collection[s
 
 
 def _has_memory(answer: Cost | Costs) -> bool:
-    """True if the table shows the memory: always of several devices, else if it differs."""
+    """True if the table shows the memory: for several devices, or if it differs."""
     sizes = {o.memory_bytes for o in answer.options} if isinstance(answer, Cost) else ()
     return not isinstance(answer, Cost) or answer.data == "tokens" or len(sizes) > 1
 
@@ -125,8 +127,8 @@ def batch_words(costs: Sequence[Cost]) -> str:
 
 
 def recipe_words(cost: Cost) -> str:
-    """The optimizer, or that it is the default; the part of the network that is trained, unless all of it
-    is; what devices divide.
+    """The optimizer (marked if default), the trained part of the network unless all is trained, and the
+    sharding.
     """
     tune = None if cost.tune in (None, "full") else cost.tune
     usual = " (default)" * (cost.again is not None and cost.again.asked.optimizer is None)
@@ -149,7 +151,7 @@ def columns(answer: Cost | Costs) -> list[Column]:
     are_unequal = has_batch and len({Choice.of(c, o).in_all for c in costs for o in c.options}) > 1
     accumulates = len({c.accumulate for c in costs}) > 1
     is_alike = len({Choice.of(c, o).way for c in costs for o in c.options}) == 1
-    # A comparison of one data set tells speeds by their times.
+    # In a comparison of one data set the times tell the speeds.
     speed: Screen = "hidden" if not is_one and answer.samples else "shown"
 
     def marks(row: CostRow) -> str:
@@ -199,7 +201,7 @@ def columns(answer: Cost | Costs) -> list[Column]:
 
 
 def _total_columns(answer: Cost | Costs, options: Sequence[TrainingPrediction]) -> Iterator[Column]:
-    """The time of the data and its interval: of several rows in one unit, which is the head."""
+    """The time of the data and its interval; several rows have one unit, which is the head."""
     longest = max((o.total_s or 0.0 for o in options), default=0.0)
     units = ("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0)
     unit, unit_s = next(one for one in units if longest >= one[1] or one is units[-1])
@@ -216,7 +218,7 @@ def _total_columns(answer: Cost | Costs, options: Sequence[TrainingPrediction]) 
 def _limit_columns(
     limits: TrainingLimits, options: Sequence[TrainingPrediction]
 ) -> Iterator[Column]:
-    """The verdict on each limit; without data, how much of it is within all limits."""
+    """The verdict on each limit; without data, the amount of it within all limits."""
     has_amount = any(option.data_within_limits is not None for option in options)
     for its in [limits] if has_amount else limits.each():
 
@@ -240,7 +242,7 @@ def legend(answer: Cost | Costs, rows: Sequence[CostRow]) -> Iterator[str]:
 
 
 def ends_words(row: CostRow, limits: TrainingLimits) -> str:
-    """The intervals of the limits that are only likely kept, behind a colon; "" without one."""
+    """The intervals of limits that are only likely kept, after a colon; "" without any."""
     cost, option = row
     each = []
     for one in limits.each():
@@ -264,7 +266,7 @@ def amount_words(option: TrainingPrediction) -> str:
 
 
 def likely_words(row: CostRow) -> str:
-    """A clause that a row is likely to keep its limits; "" if it surely does, or surely does not."""
+    """A clause that a row likely keeps its limits; "" if it surely does or surely does not."""
     limits = row.cost.limits
     return f"; likely{limits.words()}" * (verdict_on(row.option, limits) == "likely")
 
@@ -276,7 +278,7 @@ def nearly_words(
     aim: Aim,
     words: Callable[[CostRow], str],
 ) -> str:
-    """A clause on the row that would be the best if it were sure to keep the limits; see `LITTLE`."""
+    """A clause on the row that would be the best if it surely kept the limits; see `LITTLE`."""
     likely = [row for row in rows if verdict_on(row.option, limits) == "likely"]
     least = min(likely, key=lambda row: aim.worth(row.option), default=best)
     if (
@@ -296,8 +298,8 @@ def most_line(rows: Sequence[CostRow]) -> str:
 
 
 def update_lines(listed: Sequence[CostRow]) -> Iterator[str]:
-    """A line that the updates differ in size, and the options that make them equal, or that they are
-    equal where nobody asked for it.
+    """A line that the updates differ in size, with the options that make them equal; or that they have one
+    size that nobody asked for.
     """
     again = listed[0].cost.again if listed else None
     if again and again.asked.batch_size is None:
@@ -317,7 +319,9 @@ def update_lines(listed: Sequence[CostRow]) -> Iterator[str]:
 
 
 def launch_words(costs: Costs, aim: Aim) -> str:
-    """A clause on a launch in which the cheapest is much cheaper, or the fastest much faster; or ""."""
+    """A clause on a launch in which the cheapest is much cheaper or the fastest much faster; "" without
+    one.
+    """
     best, one = getattr(costs, aim.field), costs.in_launch.get(aim.field)
     if one is None or best is None or (aim is FASTEST and best == costs.cheapest):
         return ""
@@ -332,13 +336,13 @@ def launch_words(costs: Costs, aim: Aim) -> str:
 
 
 def rivals_of(best: CostRow, listed: Sequence[CostRow], limits: TrainingLimits) -> list[CostRow]:
-    """The best row, and those of other devices that keep the limits, perhaps barely."""
+    """The best row, and the rows of other devices that may keep the limits."""
     others = (row for row in listed if row.cost.device != best.cost.device)
     return [best, *(r for r in others if verdict_on(r[1], limits) in ("", "yes", "likely"))]
 
 
 def alike_words(aim: Aim, best: CostRow, rivals: Sequence[CostRow]) -> str:
-    """A clause on the rows of other devices that are too close to call with the best; "" without them."""
+    """A clause on the rows of other devices too close to call against the best; "" without any."""
     values: dict[str, Rated] = {}
     numbers: dict[str, int] = {}
     for cost, o in rivals:
@@ -357,7 +361,7 @@ def alike_words(aim: Aim, best: CostRow, rivals: Sequence[CostRow]) -> str:
 
 
 def launched_words(costs: Costs, aim: Aim, limits: TrainingLimits) -> str:
-    """`launch_words`, with how likely that choice keeps the limits, and those that may be as good."""
+    """`launch_words`, with how likely the choice keeps the limits, and choices that may be as good."""
     words, choice = launch_words(costs, aim), costs.in_launch.get(aim.field)
     found = costs.launched.get(choice.launch or "") if choice else None
     if not words or found is None:
@@ -371,10 +375,10 @@ def launched_words(costs: Costs, aim: Aim, limits: TrainingLimits) -> str:
 
 
 def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
-    """Lines on devices with too little memory; those that would fit with the same remedy share a line.
+    """Lines on devices with too little memory; devices with the same remedy share a line.
 
-    For each batch size the largest number of them is told, as fewer lack memory too. A way to checkpoint
-    that was asked for is no remedy.
+    Each batch size has its largest number of devices, as fewer lack memory too. Checkpointing that was
+    asked for is no remedy.
     """
     asked = {f"--checkpointing {cost.checkpointing}" for cost in costs}
     several = len(asked) > 1
@@ -400,14 +404,15 @@ def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
 
 
 def recomputed_words(cost: Cost) -> str:
-    """A clause on the way to checkpoint."""
+    """A clause on checkpointing."""
     way = cost.checkpointing or "none"
     return " without checkpointing" if way == "none" else f" with {way} checkpointing"
 
 
 def link_words(row: CostRow, is_told: bool = True, is_given: bool = False) -> str:
-    """The link of a row in words: its name, Gbit/s, between machines of a GPU and of a machine; `is_told`:
-    that it is assumed, and how to give another one, unless one is given for other rows (`is_given`).
+    """The link of a row in words: its name and Gbit/s, between machines of a GPU and of a machine.
+    `is_told`: adds that it is assumed and how to give another one, unless other rows have a given one
+    (`is_given`).
     """
     cost, option = row
     rented, machine, gbps = option.rented, cost.machine, option.link_gbps or 0.0
@@ -455,7 +460,7 @@ def across(option: TrainingPrediction) -> str:
 
 
 def facts_of_training(cost: Cost, option: TrainingPrediction) -> Iterator[tuple[str, str]]:
-    """(name, words) of what one row takes, needs, computes and rents."""
+    """(name, words) of the time, memory, computing and rent of a row."""
     ends = [" .. ".join(map(duration, option.interval_s or ()))]
     ends += [" .. ".join(map(dollars, option.dollars_interval or ()))]
     if any(ends):
@@ -478,7 +483,7 @@ def facts_of_training(cost: Cost, option: TrainingPrediction) -> Iterator[tuple[
 
 
 def _money_of(costs: Sequence[Cost]) -> Callable[[float], str]:
-    """The form of the prices of several devices: three digits below a dollar, as cents are alike."""
+    """The form of the prices of several devices: three digits below a dollar, as cents may be equal."""
     is_little = any(0.0 < (o.dollars or 0.0) < 1.0 for c in costs for o in c.options)
     return digits if is_little else _money
 

@@ -1,4 +1,4 @@
-"""A device on a screen: how far off it is, its sections, its formulas; the prices of devices."""
+"""A device on a screen: its errors, its sections, its formulas; the prices of devices."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from lolat.api.listing import ListedModel, Models
 
 WIDE = 96
-"""Columns that a screen surely has."""
+"""Columns that every screen has."""
 CONTINUED = "    "
-"""The blanks in front of a line that continues the one before."""
+"""Blanks in front of a line that continues the previous one."""
 
 
 def wrapped(line: str, first: int = 0, others: int = 2) -> list[str]:
-    """A line in as many as a screen needs; `first`, `others`: blanks in front of them."""
+    """A line broken for a screen; `first`, `others`: blanks in front of the lines."""
     return textwrap.wrap(
         line, WIDE, initial_indent=" " * first, subsequent_indent=" " * others,
         break_long_words=False, break_on_hyphens=False,
@@ -58,7 +58,7 @@ def describe(device: Device) -> Iterator[str]:
 
 
 def models_lines(listed: Models) -> Iterator[Part]:
-    """The lines of `lolat models`: devices grouped by what they answer for."""
+    """The lines of `lolat models`: devices grouped by the questions they answer."""
     models = listed.models
     if not models:
         yield "no models yet: learn one with `lolat learn cpu`"
@@ -92,7 +92,7 @@ OF_FRAMEWORK = {
     "torch": ("timm:resnet50", " timm:resnet50"),
     "onnxruntime": ("timm:resnet50", " network.onnx"),
 }
-"""Framework -> a network to ask about, read already, and one that `evaluate` measures; else of Keras."""
+"""Framework -> a network for a first question, already read, and one for `evaluate`; others have Keras'."""
 
 
 def learned(device: Device, path: str, name: str) -> Iterator[str]:
@@ -142,7 +142,7 @@ def device_lines(device: Device) -> Iterator[str]:
 
 
 def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """Lines below their title and an empty line, where there are any."""
+    """An empty line, a title and lines; nothing without lines."""
     if shown := [part for line in lines for part in wrapped(line, 2, len(CONTINUED))]:
         yield from ("", title, *shown)
 
@@ -176,7 +176,7 @@ def error_lines(device: Device) -> Iterator[str]:
 
 
 def _most_error(formula: Formula, key: str) -> float | None:
-    """The relative error that 90 % of the times left out of the fit keep; None if few were."""
+    """The relative error that 90 % of the held-out times stay within; None if few were held out."""
     if key == "networks_left_out" and (networks := formula.networks) is not None:
         return math.expm1(t_quantile(COVERAGE, networks.count) * networks.spread)
     with suppress(InputError):
@@ -286,7 +286,7 @@ def formula_lines(device: Device) -> Iterator[str]:
 
 
 def _family_lines(families: Families) -> Iterator[str]:
-    """Each family with its kinds below it: how many times its rate they cost, and why."""
+    """Each family with its kinds: their cost over the family's rate, and why."""
     for family in families.families:
         if family.kinds:
             rate = f", {family.rate}" if family.rate.ms > 0 else ""
@@ -330,7 +330,7 @@ def formula_text(entry: Mapping[str, Any]) -> str:
 
 
 def price_lines(prices: Prices) -> Iterator[Part]:
-    """Each instance type once per source, in the region where it is cheapest."""
+    """A line for each instance type of a source, in its cheapest region."""
     yield f"US$ an hour of a whole instance, from {prices.prices}"
     yield ""
     best: dict[tuple[str, str, str, int], Offer] = {}

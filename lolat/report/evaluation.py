@@ -117,7 +117,7 @@ def verdict(result: Evaluation) -> str:
 
 
 def doctor_lines(device: Device, name: str, result: Diagnosis) -> Iterator[Part]:
-    """The lines of `lolat doctor`: the device, its networks then and now, the verdict, the remedy."""
+    """The lines of `lolat doctor`: the device, its networks as learned and now, verdict and remedy."""
     yield headline(device)
     if result.networks:
         columns = [
@@ -171,10 +171,10 @@ def _diagnosis(result: Diagnosis) -> Iterator[str]:
 # ---- `evaluate --table`
 
 MOST_ROWS, LISTED = 20, 10
-"""The number of networks that are listed if there are more than MOST_ROWS."""
+"""Number of networks listed of more than MOST_ROWS."""
 
 FEW = 4
-"""Up to so many served rows are shown one by one."""
+"""Most served rows that are shown one by one."""
 TIMES = {"tpot": "time per output token", "ttft": "first token", "e2el": "whole request"}
 
 
@@ -232,7 +232,7 @@ def table_lines(result: TableEvaluation) -> Iterator[Part]:
 
 
 def _served_lines(row: Compared) -> Iterator[str]:
-    """Each time of a served row: measured, predicted, and where known its interval."""
+    """Each time of a served row: measured, predicted, and its interval if known."""
     rate, number = row.row.get("requests_per_s"), row.row.get("concurrency")
     load = f"{rate} requests/s" if rate else f"{float(number or 0.0):g} requests in progress"
     yield f"{plain(row.timed.name)}, {load}:"

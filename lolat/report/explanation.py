@@ -29,7 +29,7 @@ from lolat.report.tables import Column, Part, ReportTable, ends_of, interval_hea
 from lolat.units import digits, milliseconds, percent, plain, plural, quantity, shapes_text
 
 STARTED = {name for name, meaning in MEANINGS.items() if meaning.group == "ops"}
-"""Terms whose rate is of one operation, not of a million."""
+"""Terms whose rate counts single operations, not millions."""
 SIZES = {
     "MACs": ("flops", *MEMBERS["flops"]),
     "elements": ("acts", "inp", "traffic", *MEMBERS["elements"]),
@@ -38,7 +38,8 @@ SIZES = {
 """Head of a column of counts -> the terms in it: a formula has the count itself, or its kinds."""
 TOP_BLOCKS = 5
 LEAST, SMALL = 0.0005, 0.01
-"""Shares of the time: of smaller causes none is told, as it is 0.0 %; in a terminal they are one row."""
+"""Shares of the time: causes below the first are left out, as 0.0 %; a terminal joins those below the second
+in one row."""
 MOST_COUNTS = 6
 CALL_WORDS = "one call of the framework"
 
@@ -109,10 +110,10 @@ def term_table(
 
     A row together for the terms of less than SMALL, if that is `least`.
 
-    "family": the cause by which `lolat report` calls it, if any is called otherwise.
+    "family": the name of the cause in `lolat report`, if any differs.
 
-    No row has a cost of one unit where the formula has none: by a roofline the longer of computing and
-    moving counts, so that a time over its count is no rate of the device.
+    Rows of a roofline have no cost of a unit: the longer of computing and moving counts, so a time over its
+    count is no rate of the device.
     """
     costly = sorted(
         (t for t in terms if t.latency_ms > LEAST * whole_ms), key=lambda t: -t.latency_ms
@@ -168,7 +169,7 @@ def _block_table(blocks: Sequence[Attribution]) -> ReportTable:
 
 
 def operation_table(block: Attribution, operations: Sequence[Attribution]) -> ReportTable:
-    """A row for each operation that costs something, without the block's label in front of its name."""
+    """A row for each operation that takes time, by its name without the block's label."""
     label = plain(block.named.label)
 
     def count_of(names: Sequence[str]) -> Callable[[Attribution], float | None]:
@@ -186,13 +187,13 @@ def operation_table(block: Attribution, operations: Sequence[Attribution]) -> Re
 
 
 def _most(part: Attribution) -> tuple[str, float]:
-    """The family of causes with most of a part's time, as `lolat report` has it, and its ms."""
+    """The family of causes with most of a part's time, by its name in `lolat report`, and its ms."""
     cause = bound_by({t.name: t.latency_ms for t in part.terms})
     return cause, sum(t.latency_ms for t in part.terms if GROUPS[t.name] == cause)
 
 
 def leaves_range(explanation: Explanation) -> list[Counterfactual]:
-    """The changes of a network inside the measured range that leave it; none of another network."""
+    """The changes that leave the measured range, of a network inside it; none for another network."""
     is_inside = explanation.prediction.in_domain is not False
     return [c for c in explanation.counterfactuals if is_inside and c.in_domain is False]
 
@@ -248,7 +249,8 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
 def budgets_beside(answers: Mapping[str, BudgetAnswer]) -> tuple[str, ReportTable]:
     """A sentence on the device with the largest answer, and a table of devices, that one first.
 
-    `answers`: by device. Batch sizes that time limits are too close to call as the times of a sample are.
+    `answers`: by device. Batch sizes bound by a limit of time are too close to call if the times of a
+    sample are.
     """
     order = sorted(answers, key=lambda name: -answers[name].best.value)
     first, value = answers[order[0]], attrgetter("best.value")

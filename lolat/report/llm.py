@@ -43,7 +43,8 @@ A_MONTH = "$ a month"
 HOLD = "limits hold to requests/s"
 MEMORY, MEAN_MEMORY = "memory a GPU", "mean memory a GPU"
 SPEED, OF_GPU, IN_ALL = "tokens/s a request", "tokens/s a GPU", "tokens/s in all"
-"""The heads of columns that a comparison shows otherwise: prices, the load within limits, memory, speed."""
+"""Heads of columns that a comparison shows in another way: prices, the load within limits, memory, speed.
+"""
 LEGEND = (
     "yes / no: the whole interval keeps / misses the limit; likely / unlikely: only the predicted time "
     "keeps / misses it."
@@ -51,12 +52,12 @@ LEGEND = (
 SURE_LEGEND = "yes / no: the whole interval keeps the limit / does not."
 LEAST_SHARE = 0.02
 WIDE = 5.0
-"""The factor between the ends of an interval above which the answer says why."""
+"""Factor between the ends of an interval above which a remark explains it."""
 OWN_PRICE = "a price an hour can be given"
 
 
 def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
-    """The title, the table, what the time of the chosen row goes to, and remarks; the best row first."""
+    """The title, the table, the parts of the chosen row's time, and remarks; the best row comes first."""
     before, table, notes, best = llm_parts(answer)
     yield from (*before, *best)
     yield from ("", table, "")
@@ -67,8 +68,8 @@ def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
 
 
 def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str], list[str]]:
-    """Lines before the table; its rows, under each load the best one first; its words and prices explained;
-    the best row of each load.
+    """(lines before the table; the table, the best row of each load first; its words and prices explained;
+    lines on the best row of each load).
     """
     device = [plain(answer.gpu), answer.framework, load_line(answer.served)]
     before = [subject(answer, types_words(answer.chosen)), " · ".join(device)]
@@ -91,14 +92,16 @@ def called(answer: ServingAnswer) -> str:
 
 
 def cheapest_word(row: ServingConfig) -> str:
-    """The word for the row that is the best of others; a load that is no rate costs what its tokens do."""
+    """The word for the best of several rows; under concurrent requests cheap means cheap tokens."""
     if row.dollars_per_hour is None:
         return "most a GPU"
     return "cheapest" if row.request_rate is not None else "cheapest tokens"
 
 
 def row_words(row: ServingConfig, best: str = "") -> str:
-    """Why a row cannot be chosen, else `best`; also if requests wait, and if times are extrapolated."""
+    """The reason why a row cannot be chosen, else `best`; with words if requests wait or times are
+    extrapolated.
+    """
     if row.tpot_ms is None:
         return "does not fit"
     if row.request_rate and row.shortage:
@@ -118,7 +121,7 @@ def row_words(row: ServingConfig, best: str = "") -> str:
 
 
 def load_line(rows: Sequence[ServingConfig]) -> str:
-    """The load of rows, in words; without its number if it differs."""
+    """The load of rows in words; without a number if it differs."""
     row = rows[0]
     is_one = len({row.load for row in rows}) == 1
     if row.request_rate is None:
@@ -129,7 +132,7 @@ def load_line(rows: Sequence[ServingConfig]) -> str:
 
 
 def arrival_lines(asked: ServingQuestion) -> Iterator[str]:
-    """The requests of a trace, and how many times as many are asked for."""
+    """The requests of a trace, and the factor of the rate asked for."""
     if not isinstance(asked.arrivals, Trace):
         return
     faster = (rate / asked.arrivals.rate for rate in several(asked.request_rate))
@@ -139,7 +142,7 @@ def arrival_lines(asked: ServingQuestion) -> Iterator[str]:
 
 
 def subject(answer: ServingAnswer, *more: str) -> str:
-    """The language model, its size, what `more` says, its tokens."""
+    """The language model, its size, the words `more`, its tokens."""
     size = f"{quantity(answer.parameters)} parameters"
     if answer.active < answer.parameters:
         size += f", {quantity(answer.active)} active"
@@ -163,7 +166,7 @@ def types_words(row: ServingConfig) -> str:
 
 
 def breakdown(row: ServingConfig) -> list[tuple[str, str, float]]:
-    """(name, words, share) of each part of an output token's time, the largest first, without trifles."""
+    """(name, words, share) of the larger parts of an output token's time, the largest first."""
     total = row.tpot_ms or 1.0
     shares = [(name, CALLED[name], ms / total) for name, ms in (row.breakdown or {}).items()]
     return sorted((s for s in shares if s[2] >= LEAST_SHARE), key=lambda share: -share[2])
@@ -172,7 +175,7 @@ def breakdown(row: ServingConfig) -> list[tuple[str, str, float]]:
 def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column]:
     """The columns of a configuration; without times if it does not fit or is overloaded.
 
-    If the load is a rate, the tokens/s in all are those of the requests that arrive.
+    Under a rate, tokens/s in all count the requests that arrive.
     """
     at = answer.asked.percentile
     experts = any(row.expert_parallel > 1 for row in rows)
@@ -215,7 +218,7 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
 
 
 def _judged_columns(asked: ServingQuestion, rows: Sequence[ServingConfig]) -> Iterator[Column]:
-    """The times and speeds that limits are of, each with its interval and its verdict."""
+    """The columns of times and speeds that can have limits, each with its interval and its verdict."""
     at, least = asked.percentile, asked.min_tokens_per_s
     of = "" if at is None else f" P{at}"
 
@@ -252,7 +255,7 @@ def _judged_columns(asked: ServingQuestion, rows: Sequence[ServingConfig]) -> It
 
 
 def facts(row: ServingConfig, answer: ServingAnswer) -> Iterator[tuple[str, str]]:
-    """(name, words) of what a configuration is, gives and costs; nothing if the model does not fit."""
+    """(name, words) of a configuration's GPUs, speed and price; none if the model does not fit."""
     if row.tpot_ms is None:
         return
     asked = answer.asked
@@ -297,7 +300,7 @@ def _notes(answer: ServingAnswer) -> Iterator[str]:
 
 
 def _best_lines(answer: ServingAnswer) -> Iterator[str]:
-    """The best row of each load, the load up to which it keeps the limits, and what is cheaper or surer."""
+    """Lines on the best row of each load, the largest load within the limits, and cheaper or surer rows."""
     asked, loads = answer.asked, {row.load: row for row in answer.served}
     bests = {row.load: row for row in (answer.served[n] for n in answer.bests)}
     sure = {row.load: row for row in answer.surer}
@@ -334,7 +337,7 @@ def _best_words(row: ServingConfig, asked: ServingQuestion, load: str) -> str:
 
 
 def price_of(row: ServingConfig) -> str:
-    """The price of a row that has one, first what tells the cheapest, and what is rented for it."""
+    """The prices of a row, the deciding one first, and its rented machines."""
     hour = f"{dollars(row.dollars_per_hour or 0.0)} an hour"
     million = f"{dollars(row.dollars_per_million or 0.0)} a million output tokens"
     on = f" on {plain(row.rented)}" if row.rented not in (None, GIVEN) else ""
@@ -344,7 +347,7 @@ def price_of(row: ServingConfig) -> str:
 
 
 def holds_words(best: ServingConfig, asked: ServingQuestion) -> Iterator[str]:
-    """The largest load at which a best row keeps the limits; nothing if it is not known."""
+    """A line on the largest load at which a best row keeps the limits; none if unknown."""
     if best.headroom_rate is not None:
         words = _room_words(best, asked)
         yield f"{words[0].upper()}{words[1:]}."
@@ -353,8 +356,8 @@ def holds_words(best: ServingConfig, asked: ServingQuestion) -> Iterator[str]:
 def _surely_words(
     best: ServingConfig, surer: ServingConfig | None, cheaper: ServingConfig | None, asked: ServingQuestion
 ) -> Iterator[str]:  # fmt: skip
-    """The row that surely keeps the limits, if the best one does so by its times alone, and a `cheaper` one
-    of another data type.
+    """Lines on the row that surely keeps the limits, if the best one keeps them by its times alone, and on
+    a `cheaper` one of another data type.
     """
     if asked.sure is not None or best.is_sure(asked):
         return
@@ -427,7 +430,7 @@ def shared_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterato
 
 
 def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
-    """The most requests a second within the limits, in words, and how surely."""
+    """Words on the most requests a second within the limits, and how surely."""
     is_limited = bool(asked.max_tpot_ms or asked.max_ttft_ms)
     is_sure = asked.sure is not None or row.is_sure(asked)
     what = ("the limits", "hold") if is_limited else ("the queue", "stays finite")

@@ -10,7 +10,7 @@ from lolat.llm.question import ServingQuestion
 from lolat.units import digits, dollars, percent
 
 EXTRAPOLATED = " (extrapolated, with a wider interval)"
-"""Behind a row that surely keeps its limits although its time is extrapolated."""
+"""Words after a row that surely keeps its limits although its time is extrapolated."""
 
 
 def chance_words(row: ServingConfig, asked: ServingQuestion) -> str:
@@ -24,7 +24,7 @@ def chance_words(row: ServingConfig, asked: ServingQuestion) -> str:
 
 
 def sure_chance(asked: ServingQuestion) -> float:
-    """The probability of what lies below the upper end of an interval, which is what `surely` means."""
+    """The probability that a value lies below the upper end of its interval: the meaning of `surely`."""
     return 0.5 * (1.0 + asked.coverage)
 
 
@@ -44,7 +44,7 @@ def surer_lines(
 def other_dtype_lines(
     rows: Sequence[ServingConfig], asked: ServingQuestion, is_only: bool, device: str = ""
 ) -> Iterator[str]:
-    """Cheaper rows with weights of another data type, and how surely they keep the limits."""
+    """Lines on cheaper rows with weights of another data type, and how surely they keep the limits."""
     for row in rows:
         outside = EXTRAPOLATED * (row.in_domain is False)
         what = f"Cheaper{at_load(row, is_only)} in {row.dtype}, another checkpoint"
@@ -61,14 +61,14 @@ def likely(row: ServingConfig, asked: ServingQuestion) -> str:
 def near_lines(
     near: Sequence[ServingConfig], asked: ServingQuestion, is_only: bool, device: str = ""
 ) -> Iterator[str]:
-    """Rows that miss the limits by less than the error, and their price."""
+    """Lines on rows that miss the limits by less than the error, with their price."""
     for row in near:
         over = f"{row.over_words(asked)}, less than the error of these times"
         yield f"Nearly{at_load(row, is_only)}: {device}{offer(row)}: {over}."
 
 
 def at_load(row: ServingConfig, is_only: bool) -> str:
-    """The load of a row in words; "" of an only load."""
+    """The load of a row in words; "" for a single load."""
     return "" if is_only else f" at {row.requests_words}"
 
 
@@ -84,7 +84,7 @@ def has_more(row: ServingConfig) -> bool:
 
 
 def room(row: ServingConfig) -> str | None:
-    """The most requests a second within the limits, rounded down; None of a row without."""
+    """The most requests a second within the limits, rounded down; None if the row has none."""
     if row.headroom_rate is None:
         return None
     return rounded_down(row.headroom_rate) if has_more(row) else f"{row.request_rate:g}"

@@ -57,7 +57,9 @@ EACH_LOAD = "The best row of each under each load:"
 
 
 def compared_lines(found: ComparedModels) -> Iterator[Part]:
-    """The question, the cheapest and the fastest, a row a model, remarks, and who cannot answer."""
+    """The question, the cheapest and the fastest device, a row for each device, remarks, and devices left
+    out.
+    """
     first, *_ = found.full.values()
     several = len({of.model for of in found.full.values()}) > 1
     rows = [row for some in found.loads.values() for row in some.values()]
@@ -113,14 +115,14 @@ def price_lines(found: ComparedModels) -> Iterator[str]:
     """The lists of the prices."""
     rented = (name for name, row in found.best_rows.items() if row.rented)
     lists = dict.fromkeys(plain(found.full[name].price_list) for name in rented)
-    # What is taken for granted of a list is said once.
+    # The assumptions about a list are told once.
     told = [one for one in lists if not any(n != one and n.startswith(one) for n in lists)]
     if told:
         yield f"Prices: {', '.join(told)}; {MONTH if found.asked.request_rate else DOLLARS}."
 
 
 def headlines(found: ComparedModels) -> Iterator[tuple[str, str]]:
-    """Under each load the best row's GPUs and price, and its device, with the load if there are several."""
+    """(GPUs and price of the best row, its device) under each load, with the load if there are several."""
     for rows in found.loads.values():
         leaders = found.leaders(rows)
         name = leaders["cheapest"] or leaders["fastest"]
@@ -129,7 +131,7 @@ def headlines(found: ComparedModels) -> Iterator[tuple[str, str]]:
 
 
 def verdict_lines(found: ComparedModels) -> Iterator[str]:
-    """Lines on the cheapest under each load, how sure it is, cheaper near ones; or on the fastest."""
+    """Lines on the cheapest row under each load, its chance, and cheaper near misses; or on the fastest."""
     for rows in found.loads.values():
         if len(found.best_rows) > 1 or found.asked.has_limits:
             first, *_ = rows.values()
@@ -169,7 +171,10 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
     times = {plain(n): Rated(*r.token_times(found.asked.percentile).token) for n, r in rows.items()}
     fastest = leaders["fastest"]
     leading = {fastest: "", found.leaders(priced)["fastest"]: known}
-    for one, of in {**leading, fastest: ""}.items():  # of all, then of those with a price
+    for one, of in {
+        **leading,
+        fastest: "",
+    }.items():  # first of all rows, then of those with a price
         if one is not None:
             row = rows[one]
             facts = f"{milliseconds(times[plain(one)].value)} a token, {row.gpus_words}"
@@ -179,7 +184,7 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
 
 
 def _roomier_words(name: str, row: ServingConfig, best: ServingConfig) -> str:
-    """A device that bears many more requests than the cheapest, for little more."""
+    """A line on a device that serves many more requests than the cheapest for little more."""
     more = percent((row.dollars_per_hour or 0.0) / (best.dollars_per_hour or 1.0) - 1.0)
     rate = percent((row.headroom_rate or 0.0) / (best.headroom_rate or 1.0) - 1.0)
     price = "the same price" if more == percent(0.0) else f"{more} more"
@@ -190,7 +195,7 @@ def _roomier_words(name: str, row: ServingConfig, best: ServingConfig) -> str:
 def _least_a_month(
     found: ComparedModels, rows: Mapping[str, ServingConfig], cheapest: ServingConfig, under: str
 ) -> Iterator[str]:
-    """The row with the least price a month, if it costs less than the one with the cheapest tokens."""
+    """A line on the row with the lowest price a month, if that is not the row with the cheapest tokens."""
     name = found.least_a_month(rows)
     if (rows[name].dollars_per_hour or 0.0) < (cheapest.dollars_per_hour or 0.0):
         yield f"Least a month{under}: {plain(name)}, {rows[name].gpus_words}, {a_month(rows[name])}."
@@ -211,7 +216,7 @@ def _surest(
     found: ComparedModels, rows: Mapping[str, ServingConfig]
 ) -> tuple[str, ServingConfig] | None:
     """The cheapest device that surely keeps the limits under the load of rows, with its row; None if none
-    does, or without limits, or if all are sure.
+    or all do, or without limits.
     """
     if not found.asked.has_limits or found.asked.sure is not None:
         return None
@@ -231,14 +236,14 @@ def _surely_cheapest(found: ComparedModels, rows: Mapping[str, ServingConfig]) -
 
 
 FEW_ROWS = 6
-"""The most devices of which all are shown."""
+"""Most devices of a table that shows all."""
 DEAR = 5.0
-"""Rows that cost more than so many times the cheapest are no choice."""
+"""Factor over the cheapest row above which a row is not shown."""
 
 
 def dear_rows(found: ComparedModels, rows: Mapping[str, ServingConfig]) -> dict[str, ServingConfig]:
-    """Return the rows of many under one load that cost more than DEAR times the cheapest, by device; none
-    where each GPU is as busy as it can be, as a dear one is faster then.
+    """Return the rows under one load that cost more than DEAR times the cheapest, by device, if there are
+    many; none if each GPU is fully busy, as an expensive one is then faster.
     """
     best = rows.get(found.leaders(rows)["cheapest"] or "")
     if best is None or best.request_rate is None or len(rows) <= FEW_ROWS:
@@ -248,7 +253,7 @@ def dear_rows(found: ComparedModels, rows: Mapping[str, ServingConfig]) -> dict[
 
 
 def unpriced_lines(found: ComparedModels) -> Iterator[str]:
-    """Models without a price, and why."""
+    """Lines on models without a price, with the reason."""
     bare = [n for n, row in found.best_rows.items() if row.dollars_per_hour is None]
     known = [n for n in bare if found.full[n].prices]
     for why, names in (
@@ -260,7 +265,7 @@ def unpriced_lines(found: ComparedModels) -> Iterator[str]:
 
 
 def compared_near(found: ComparedModels) -> Iterator[str]:
-    """Rows cheaper than the cheapest device: near misses, and other data types of the weights."""
+    """Lines on rows cheaper than the cheapest device: near misses, and other data types of the weights."""
     is_only = not found.by_load
     for load, rows in found.loads.items():
         best = rows.get(found.leaders(rows)["cheapest"] or "")
@@ -268,7 +273,7 @@ def compared_near(found: ComparedModels) -> Iterator[str]:
         for _, name, row in _cheaper(found.near, load, most * (1.0 + 1e-9)):
             yield from near_lines([row], found.asked, is_only, f"{plain(name)}, ")
         others = _cheaper(found.other_dtypes, load, most)
-        # Of equal prices one that surely keeps the limits, then one whose load and operations were timed.
+        # Among equal prices, surely kept limits come first, then a timed load and timed operations.
         others.sort(
             key=lambda one: (
                 float(f"{one[0]:.9g}"),
@@ -292,7 +297,7 @@ def _cheaper(
 
 
 def by_price(found: ComparedModels, rows: Mapping[str, ServingConfig]) -> list[str]:
-    """Return the devices of rows under one load, the cheapest first and those without a price last."""
+    """Return the devices of rows under one load, the cheapest first, devices without a price last."""
     usd = {n: row.dollars_per_million or math.inf for n, row in rows.items()}
     cheapest = found.leaders(rows)["cheapest"]
     return sorted(rows, key=lambda name: (usd[name], name != cheapest))
@@ -302,7 +307,7 @@ def leads(found: ComparedModels, rows: Mapping[str, ServingConfig], name: str) -
     """Return the marks of a device among rows under one load: "cheapest", "fastest", `row_words`,
     UNCHECKED, and its two cheapest other data types.
 
-    Within limits no row is called the fastest, as all are chosen for their price.
+    With limits no row is called the fastest, as price chose all.
     """
     fastest = "" if found.asked.has_limits else "fastest"
     called = {"cheapest": cheapest_word(rows[name]), "fastest": fastest}
@@ -321,8 +326,8 @@ def leads(found: ComparedModels, rows: Mapping[str, ServingConfig], name: str) -
 
 
 def compared_table(found: ComparedModels) -> ReportTable:
-    """The best row of each model under each load, by load and price, and which leads, with the cheapest
-    that surely keeps the limits, and without those of `dear_rows`.
+    """The table of each device's best row under each load, by load and price, with marks of the leaders and
+    the cheapest sure row, without `dear_rows`.
     """
     rows, names, told = list[ServingConfig](), dict[int, str](), dict[int, str]()
     for best in found.loads.values():
@@ -341,7 +346,7 @@ def compared_table(found: ComparedModels) -> ReportTable:
 
 
 def of_one_type(table: ReportTable, caption: str) -> str:
-    """A comparison as HTML; data types that are the same in all rows are said once, in its caption."""
+    """A comparison as HTML; data types that all rows share are in its caption."""
     if len(types := {types_words(row) for row in table.rows}) > 1:
         return table.html(caption)
     columns = [column for column in table.columns if column.value is not types_words]
@@ -362,7 +367,7 @@ def _columns_of(
         MEAN_MEMORY: "hidden",
     }
     screens: dict[str, Screen] = {HOLD: "shown", "largest load": "hidden"}
-    if first.chosen.request_rate is not None:  # prices of tokens differ as those of a month
+    if first.chosen.request_rate is not None:  # prices of tokens have the ratios of prices a month
         pages[PRICE] = screens[PRICE] = "hidden"
     if found.asked.max_tpot_ms and found.asked.min_tokens_per_s is None:
         screens[SPEED] = "hidden"

@@ -83,13 +83,13 @@ REPORTS: Mapping[str, Callable[[Any], Iterable[Part]]] = {
 
 
 def _parts(answer: Result) -> Iterable[Part]:
-    """The parts of an answer as the command prints them; its words if it has none."""
+    """The parts of an answer as the command prints them; its words if no command prints it."""
     parts: Callable[[Any], Iterable[Part]] | None = of_class(REPORTS, answer)
     return [answer.words()] if parts is None else parts(answer)
 
 
 def _whole(parts: Iterable[Part]) -> list[Part]:
-    """The parts; a line that was broken for a screen is in one piece."""
+    """The parts, with lines that were broken for a screen joined again."""
     found: list[Part] = []
     for part in parts:
         if found and isinstance(part, str) and part.startswith(device.CONTINUED):
@@ -100,11 +100,11 @@ def _whole(parts: Iterable[Part]) -> list[Part]:
 
 
 def html(answer: Result) -> str:
-    """The lines and tables that the command prints; one paragraph for an answer that has none."""
+    """The lines and tables that the command prints, as HTML; one paragraph for other answers."""
     table, *lines = parts = _whole(_parts(answer))
     first = of_class(FIRST, answer) or 0
     if isinstance(table, ReportTable) and len(table.rows) > MOST_ROWS:
-        parts = [*lines[:first], table, *lines[first:]]  # what a long table says is said before it
+        parts = [*lines[:first], table, *lines[first:]]  # a long table comes after its first lines
     body: list[str] = []
     is_first = True
     for are_tables, each in groupby(parts, lambda part: isinstance(part, ReportTable) or not part):
@@ -120,7 +120,7 @@ def html(answer: Result) -> str:
 
 
 def _table(table: ReportTable) -> str:
-    """The columns of the terminal; a notebook aligns a column to the right unless told otherwise."""
+    """A table with the terminal's columns; a notebook aligns cells to the right by default."""
 
     def row(tag: str, texts: Sequence[str], marked: bool = False) -> str:
         cells = (
@@ -169,7 +169,7 @@ SHOWN: Mapping[str, str] = {
 """Class of an answer with wide rows -> the columns that are shown."""
 MOST_COLUMNS, MOST_ROWS = 16, 12
 FIRST = {"Predictions": 2}
-"""Class of an answer -> the number of its lines that stand above a table of more than MOST_ROWS rows."""
+"""Class of an answer -> the number of its lines above a table of more than MOST_ROWS rows."""
 CANDIDATES = dict.fromkeys(("SearchResult", "Ranking"), True)
 """Classes of answers whose rows end with choices; all of these columns are shown."""
 
@@ -214,7 +214,7 @@ def _served(answer: Any) -> list[dict[str, Any]]:
     """A row for each configuration, with the terminal's remark and the reason why it does not fit."""
     bests = {id(answer.served[n]) for n in answer.bests}
     best = llm.called(answer)
-    why = f": {answer.warnings[0]}" if answer.warnings else ""  # that on weights comes first
+    why = f": {answer.warnings[0]}" if answer.warnings else ""  # the remark on weights comes first
     return [
         row.rows()[0]
         | {"remark": llm.row_words(row, best * (id(row) in bests)) + why * (row.tpot_ms is None)}
@@ -259,7 +259,7 @@ def _predictions(answers: Any) -> list[dict[str, Any]]:
 
 
 def _costs(costs: Any) -> list[dict[str, Any]]:
-    """A row for each device and number of them; modes and rented machines as the table names them."""
+    """A row for each device and number of devices; modes and rented machines as in the table."""
     every = [(cost, option) for cost in answers_of(costs) for option in cost.options]
     return [
         row
@@ -273,7 +273,9 @@ def _costs(costs: Any) -> list[dict[str, Any]]:
 
 
 def _budgets(answer: Any) -> list[dict[str, Any]]:
-    """A row for each asked batch size: the largest value within the time, its own value, the next one."""
+    """A row for each batch size: the largest value within the time, the network's value, the next larger
+    value.
+    """
     rows = []
     for one in answers_of(answer):
         best, after = one.best.prediction, one.next
@@ -328,4 +330,4 @@ ROWS: Mapping[str, Callable[[Any], list[dict[str, Any]]]] = {
     "Cost": _costs, "Costs": _costs, "BudgetAnswer": _budgets, "BudgetAnswers": _budgets,
     "ServingAnswer": _served, "ComparedModels": _compared,
 }  # fmt: skip
-"""Class of an answer -> its rows, if they are not those of `Result.rows`."""
+"""Class of an answer -> its rows, if other than `Result.rows`."""

@@ -21,7 +21,7 @@ INKS = {
     "compute": "#2f6f9f", "memory": "#e0a03c", "weights": "#8a6bb0", "shapes": "#cf5c4a",
     "starting": "#7f8b96", "call": "#c3cad0",
 }  # fmt: skip
-"""Color of a cause -> as the report's page has it."""
+"""Color of a cause -> its color on the report's page."""
 LINES = ("#2f6f9f", "#cf5c4a", "#5a8f5a", "#8a6bb0", "#e0a03c", "#7f8b96")
 STYLES = (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"), ((0, (1, 3)), "v"), ((0, (8, 2)), "P"))
 """Lines and marks of curves that share a color."""
@@ -31,12 +31,12 @@ SETTINGS = {
     "legend.frameon": False, "legend.framealpha": 0.8, "figure.constrained_layout.use": True,
 }  # fmt: skip
 LIGHT = 0.4
-"""The strength of a color outside the measured range."""
+"""Opacity of a color outside the measured range."""
 MOST_BARS = 40
 MOST_INTERVALS = 6
-"""The most curves with intervals: of more they cannot be told apart."""
+"""Most curves with intervals; those of more cannot be distinguished."""
 LOG_RATIO = 20.0
-"""The longest bar over the shortest one from which their axis is logarithmic."""
+"""Longest bar over the shortest one, from which on the axis is logarithmic."""
 BESIDE: Mapping[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
 """The place of a legend beside the axes."""
 BAR, WHISKER = "#9dbdd6", {"ecolor": "#222222", "elinewidth": 1.2, "capsize": 2.5}
@@ -69,7 +69,7 @@ def plot(answer: Result, ax: Any = None) -> Any:
             return draw(answer, lambda height: pyplot.subplots(figsize=(7, height))[1])
         title = ax.get_title("left")
         drawn = draw(answer, lambda height: ax)
-        ax.set_title(title, loc="left")  # the user's axes have the user's titles
+        ax.set_title(title, loc="left")  # axes of the user keep their titles
         if legend := ax.get_legend():  # beside them there may be no room
             legend.set_bbox_to_anchor(None)
             legend.set_loc("best")
@@ -85,7 +85,7 @@ Axes = Callable[[float], Any]
 
 
 def _draw_blocks(found: Prediction, axes: Axes) -> Any:
-    """A bar for each block from top to bottom; where they are many, for each module."""
+    """A bar for each block from top to bottom; of many blocks, for each module."""
     shown = block_rows(found)
     for depth in (3, 2, 1):
         shown = block_rows(found, depth) if len(shown) > MOST_BARS else shown
@@ -134,9 +134,9 @@ def _curves(
 ) -> Any:
     """A curve with the intervals of its points for each name, on logarithmic axes.
 
-    A single curve has a band; several have bars, as overlapping bands cannot be told apart.
-    More than MOST_INTERVALS curves have no intervals, and the legend says so.
-    `places`: the numbers of the color and the style of each; by default each has a color of its own.
+    A single curve has a band; several have bars, as overlapping bands cannot be distinguished. More than
+    MOST_INTERVALS curves have no intervals, and the legend says so. `places`: the numbers of the color and
+    the style of each; by default each has a color of its own.
     """
     earlier = [*ax.get_xticks()] if ax.lines and ax.get_xscale() == "log" else []
     last, lacking = len(points) - 1, False
@@ -191,10 +191,10 @@ def _bars(times: Mapping[str, tuple[float, tuple[float, float] | None]], axes: A
 
 
 def _draw_predictions(answers: Any, axes: Axes) -> Any:
-    """Curves over the batch sizes; bars of networks and devices where there is one size.
+    """Curves over the batch sizes; bars of networks and devices for a single size.
 
-    Those that do not fit are left out where others do; the legend counts them. Those that wait for a host
-    are hollow, those outside the measured range light.
+    Predictions that do not fit are left out if others do; the legend counts them. Host-bound ones are
+    hollow, those outside the measured range light.
     """
     if not answers:
         raise InputError(
@@ -239,7 +239,7 @@ def _draw_predictions(answers: Any, axes: Axes) -> Any:
 
 
 def _inks(answer: Prediction, color: str) -> dict[str, Any]:
-    """The colors of a mark: hollow if it waits for a host, light outside the measured range."""
+    """The colors of a mark: hollow if host-bound, light outside the measured range."""
     from matplotlib.colors import to_rgb
 
     edge = [1.0 - (1.0 - c) * (LIGHT if answer.in_domain is False else 1.0) for c in to_rgb(color)]
@@ -260,7 +260,7 @@ def _notes(shown: Sequence[Prediction], count: int, shape: str) -> Iterator[str]
 
 
 def _keys(names: Sequence[str], are_colors: bool) -> Iterator[Any]:
-    """A line of a legend for each name, which are told apart by color or by style, as in `_curves`."""
+    """A line of a legend for each name, by color or by style, as in `_curves`."""
     from matplotlib.lines import Line2D
 
     for n, name in enumerate(names):
@@ -310,7 +310,7 @@ def _at(percentile: int | None) -> str:
 def _draw_serving(answer: Any, axes: Axes) -> Any:
     """The time per output token over the loads, a curve for each split of a replica, and its limit.
 
-    The time is that at the percentile asked for. Rows without room are left out where others have it.
+    The time is at the percentile asked for. Rows without room are left out if others have room.
     """
     points: dict[str, list[Any]] = defaultdict(list)
     at, most = answer.asked.percentile, answer.asked.max_tpot_ms
@@ -343,7 +343,7 @@ def _draw_serving(answer: Any, axes: Axes) -> Any:
 
 
 def _draw_costs(found: Any, axes: Axes) -> Any:
-    """US$ over hours with their intervals: a curve over the numbers of devices of each device, batch."""
+    """US$ over hours with their intervals: for each device and batch a curve over numbers of devices."""
     dots: dict[str, list[Any]] = defaultdict(list)
     for of in answers_of(found):
         name = f"{plain(of.device)}, {way_words(of)}, batch {of.batch_size:,}"

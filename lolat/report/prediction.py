@@ -69,7 +69,7 @@ def totals(prediction: Prediction) -> str:
 
 
 def summary(prediction: Prediction) -> Iterator[str]:
-    """The latency of a network and how sure it is, in a few lines."""
+    """A few lines on the latency of a network and its interval."""
     yield from room_lines(prediction)
     yield f"{prediction.title}: {latency(prediction)}"
     model = prediction.query.model
@@ -90,8 +90,8 @@ def room_lines(prediction: Prediction) -> Iterator[str]:
 
 
 def precision_lines(predictions: Sequence[Prediction]) -> Iterator[str]:
-    """A line if a device has a faster precision, and none was asked for; of several predictions, all of one
-    device, by that at the largest batch.
+    """A line if a device has a faster precision and none was asked for; several predictions, all of one
+    device, use the one at the largest batch.
     """
     largest = max(predictions, key=attrgetter("batch_size"))
     has_others = len(predictions) > 1 and len({p.row_name for p in predictions}) > 1
@@ -118,7 +118,7 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
 def report_lines(
     prediction: Prediction, depth: int | None = None, has_page: bool = False
 ) -> Iterator[Part]:
-    """The report: a head, a table of blocks with the bottlenecks marked, and a sentence on them.
+    """The report: a head, a table of blocks with marked bottlenecks, and a sentence on these.
 
     `depth`: fold by modules, so many names deep; `has_page`: the page is written already.
     """
@@ -147,7 +147,7 @@ def page_options(depth: int | None, file: str = "report.html") -> str:
 
 
 def further(prediction: Prediction, block: str | None = None) -> str:
-    """The command that explains a network or a block; the call in Python if the network has no name."""
+    """The command that explains a network or a block; a call in Python for a network without a name."""
     if prediction.arguments is None:
         called = "" if block is None else f", block={block!r}"
         return f"model.explain(network{called}), other arguments as before"
@@ -172,7 +172,7 @@ def block_table(prediction: Prediction, depth: int | None = None) -> ReportTable
 
 
 def clipped(summary: str) -> str:
-    """The summary of a block, cut where it is long."""
+    """The summary of a block, shortened."""
     return summary if len(summary) <= SUMMARY else f"{summary[: SUMMARY - 1]}…"
 
 
@@ -199,7 +199,7 @@ def mostly(answer: Any) -> str:
 
 
 def memory_cell(answer: Any) -> str | None:
-    """The memory that an answer needs, and whether it does not fit; None if it is not known."""
+    """The memory that an answer needs, marked if it does not fit; None if unknown."""
     needed, is_short = answer.memory_bytes, answer.fits is False
     return None if needed is None else byte_size(needed) + " DOES NOT FIT" * is_short
 
@@ -214,7 +214,7 @@ def _range(prediction: Prediction) -> str:
 
 
 def _runs_as(prediction: Prediction) -> str:
-    """The execution mode; of a CPU, whose name tells little, with its processor and threads."""
+    """The execution mode; a CPU's, whose name tells little, has the processor and threads."""
     file = prediction.query.model.file
     return prediction.runs_as + f", on {plain(file.product)}" * file.is_cpu
 
@@ -222,12 +222,12 @@ def _runs_as(prediction: Prediction) -> str:
 def table_of_predictions(
     predictions: Sequence[Prediction], limits: Limits = NO_LIMITS, most_notes: float = MOST_NOTES
 ) -> Iterator[Part]:  # fmt: skip
-    """A row for each prediction, then the notes, each once with the predictions that have it.
+    """A row for each prediction, then each note once, with the predictions that have it.
 
-    "vs. first": the time of a sample over that of the network's first device, at the same batch size if it
-    has that; "$ a million": for a million samples. GPUs in precisions or launches that differ, or bound by
-    assumed hosts, are not compared.
-    `limits`: a column says which rows keep them. `most_notes`: see `grouped_notes`.
+    "vs. first": the time of a sample over that on the network's first device, at the same batch size if
+    possible; "$ a million": price of a million samples. GPUs in different precisions or launches, or bound
+    by assumed hosts, are not compared. `limits`: a column tells the rows that keep them. `most_notes`: see
+    `grouped_notes`.
     """
     differ = not_alike(p.query.model for p in predictions)
     is_priced = _is_priced(predictions)
@@ -273,7 +273,7 @@ def table_of_predictions(
 
 
 def _versus_first(predictions: Sequence[Prediction]) -> Callable[[Prediction], str | None]:
-    """The time of a sample over that of the network's first device; None for all if all are the first."""
+    """The time of a sample over that on the network's first device; None for all if all are on it."""
     firsts: dict[str, Prediction] = {}
     by_size: dict[tuple[str, int], Prediction] = {}
     for p in predictions:
@@ -296,8 +296,8 @@ def _versus_first(predictions: Sequence[Prediction]) -> Callable[[Prediction], s
 def _noted(
     predictions: Sequence[Prediction],
 ) -> Iterator[tuple[str, Sequence[str], tuple[float, float] | None]]:
-    """(the device of an answer, with its network and its batch where there are several; its notes; its
-    interval). Batches of one device go without its name.
+    """The notes on predictions by their devices, with network and batch if there are several. Batches of
+    one device go without its name.
     """
     has_several = len({p.query.network for p in predictions}) > 1
     has_batches = len({p.batch_size for p in predictions}) > 1
@@ -314,13 +314,13 @@ def _compares(predictions: Iterable[Prediction]) -> bool:
 
 
 def _is_priced(predictions: Sequence[Prediction]) -> bool:
-    """True for several devices, and for one if its price was asked for."""
+    """True for several devices, or if a price was asked for."""
     return _compares(predictions) or any(p.prices for p in predictions)
 
 
 def best_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) -> Iterator[str]:
-    """Sentences on the fastest and the cheapest device, and within limits on that of the lowest price an
-    hour; none on prices without them, none at all in precisions or launches that differ.
+    """Sentences on the fastest and the cheapest device, and within limits on the lowest price an hour.
+    Without prices there are none on these, and none at all for different precisions or launches.
     """
     if not_alike(p.query.model for p in predictions):
         return
@@ -341,9 +341,9 @@ InModes = Mapping[str, Sequence[Prediction]]
 def fastest_lines(
     predictions: Sequence[Prediction], in_modes: InModes | None = None
 ) -> Iterator[str]:
-    """A sentence on the fastest of several devices for each network and batch size, one for sizes that are
-    alike. Where assumed hosts decide, it says so. More on the fastest in another layout and in another
-    launch, each if that is clearly faster.
+    """A sentence on the fastest of several devices for each network and batch size; equal sizes share one.
+    It tells if assumed hosts decide. Further sentences tell the fastest in another layout and in another
+    launch if clearly faster.
     """
 
     def grouped(each: Iterable[Prediction]) -> dict[tuple[str, int], list[Prediction]]:
@@ -374,7 +374,9 @@ def fastest_lines(
 
 
 def _undecided(predictions: Sequence[Prediction]) -> str:
-    """The words on the fastest where assumed hosts decide: which, and the fastest without hosts."""
+    """The words on the fastest if assumed hosts decide: the host-bound devices, and the fastest without
+    hosts.
+    """
     bound = [device_words(p) for p in predictions if by_assumed_host(p)]
     are = f"{few(bound, MOST_NAMES)} {'is' if len(bound) == 1 else 'are'} host-bound"
     others = in_mode(predictions, "--launch graph")
@@ -389,11 +391,11 @@ def cheapest_lines(
     limits: Limits = NO_LIMITS,
     in_modes: InModes | None = None,
 ) -> Iterator[str]:
-    """A sentence on the cheapest device for each network and batch size, one for sizes that are alike.
+    """A sentence on the cheapest device for each network and batch size; equal sizes share one.
 
-    Within limits, or if the devices have sizes of their own (auto): on the cheapest device and
-    size for each network. More sentences on the cheapest in another layout and in another launch, each if
-    that is clearly cheaper.
+    Within limits, or if devices have sizes of their own (auto), it is on the cheapest device and size for
+    each network. Further sentences tell the cheapest in another layout and in another launch if clearly
+    cheaper.
     """
     networks = dict.fromkeys(plain(p.query.network) for p in predictions)
     sizes, devices = (
@@ -440,22 +442,22 @@ def _least_dollars(of_option: tuple[str, Mapping[str, Prediction]]) -> float:
 
 
 def _cheapest_words(priced: Mapping[str, Prediction]) -> tuple[str, str, str]:
-    """The cheapest of predictions with a price; its price; a clause on those too close to call."""
+    """(the cheapest of predictions with a price, its price, a clause on others too close to call)."""
     ranked = {
         name: rated(p, (p.dollars_per_million or 0.0) / (p.latency_ms or 1.0))
         for name, p in priced.items()
     }
     best = min(ranked, key=lambda name: ranked[name].value)
-    device = device_words(priced[best])  # its own batch sizes share its errors
+    device = device_words(priced[best])  # the batch sizes of a device share its errors
     rivals = {n: r for n, r in ranked.items() if n == best or device_words(priced[n]) != device}
     alike = _with_one_host(best, priced) + apart_words(best, rivals, "; ")
     return best, f"${digits(ranked[best].value)}", alike
 
 
 def _with_one_host(best: str, priced: Mapping[str, Prediction]) -> str:
-    """A clause that hosts are assumed; "" if the best has none, and stays the best with another.
+    """A clause that hosts are assumed; "" if the best has none, and is the best with any host.
 
-    It names the device that would be the cheapest if all had the slowest assumed host.
+    It names the cheapest device if all had the slowest assumed host.
     """
     waits = {name: p.host_ms for name, p in priced.items() if p.host_ms and by_assumed_host(p)}
     slowest = max(waits.values(), default=0.0)
@@ -474,9 +476,9 @@ def _with_one_host(best: str, priced: Mapping[str, Prediction]) -> str:
 
 
 def _rented(predictions: Sequence[Prediction]) -> Iterator[str]:
-    """A line on the prices an hour, with the instances and the price list, if a device has one and room.
+    """A line on the prices an hour of devices with room, with the price list.
 
-    Of more than MOST_NAMES devices the prices alone.
+    The instances are named too, unless there are more than MOST_NAMES devices.
     """
     priced = {plain(p.device): p for p in _with_price(predictions).values()}
     has_places = len(priced) <= MOST_NAMES
@@ -506,7 +508,7 @@ def _with_price(predictions: Sequence[Prediction]) -> dict[str, Prediction]:
 def _lowest_rent(predictions: Sequence[Prediction], limits: Limits) -> Iterator[str]:
     """A line on the device of the lowest price an hour that keeps the limits, for each network.
 
-    Whoever rents one device for a load that each of them bears pays by the hour, not by the sample.
+    Whoever rents one device for a load that each can bear pays by the hour, not by the sample.
     """
     networks = dict.fromkeys(plain(p.query.network) for p in predictions)
     for network in networks if limits else ():

@@ -1,4 +1,4 @@
-"""Several answers beside each other: the limits that they keep, ties, and their notes."""
+"""Several answers compared: their limits, ties and notes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 MOST_NOTES, MOST_NAMES, MOST_APART, MOST_KINDS = 3, 8, 3, 3
 SURE = (1.0 + COVERAGE) / 2
-"""The chance to be the better of two from which on nothing is said of the other."""
+"""Chance to be the better of two, from which on the other is not mentioned."""
 PROBABLE = 0.8
-"""The chance from which on one of two is probably the better; below they are too close to call."""
+"""Chance from which on one of two is probably the better; below, they are too close to call."""
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence, and clauses on it, which a terminal has below it, indented."""
+    """A sentence and its clauses, which a terminal indents below it."""
 
     first: str
     clauses: tuple[str, ...] = ()
@@ -45,8 +45,8 @@ class Sentence:
 class Rated(NamedTuple):
     """A time or a price with its interval, None if not known.
 
-    `errors`: equal for those with errors alike, see `errors_of`; None: with those of no other. `coverage`:
-    of the interval.
+    `errors`: a key that is equal for similar errors (see `errors_of`); None: similar to no others.
+    `coverage`: that of the interval.
     """
 
     value: float
@@ -72,11 +72,11 @@ Ranked = Mapping[str, Rated]
 
 
 def apart_words(best: str, ranked: Ranked, before: str = "") -> str:
-    """The words "too close to call against ...; probably better than ..." on the best of a ranking, behind
-    the words `before`; the cheapest or fastest of the others is first. "" if none is that close.
+    """The words "too close to call against ...; probably better than ..." on the best of a ranking, after
+    the words `before`; the next best comes first. "" if none is that close.
 
-    Each has its difference from the best, and the chance that the best is the better of the two: from
-    PROBABLE to SURE it probably is. Below, or if an interval is not known, they are too close to call.
+    Each has its difference from the best, and the chance that the best is better: from PROBABLE to SURE it
+    probably is. Below, or if an interval is not known, the two are too close to call.
     """
 
     def chance(other: Rated) -> float | None:
@@ -113,14 +113,16 @@ def _difference(value: float, best: float) -> str:
 
 
 def levels_words(own_runs: Mapping[str, int]) -> Iterator[str]:
-    """A remark on devices whose level own runs set, beside others; `own_runs`: their number, by name."""
+    """A remark on comparing devices whose level own runs set with others; `own_runs`: number of runs, by
+    name.
+    """
     if any(own_runs.values()) and not all(own_runs.values()):
         own = ", ".join(name for name, runs in own_runs.items() if runs)
         yield f"Levels differ: own runs corrected {own} alone; runs on the others do the same (lolat fit)"
 
 
 def assumed_hosts(predictions: Sequence[Prediction]) -> str:
-    """A remark on devices, beside others, whose times depend on an assumed host; "" without them."""
+    """A remark on compared devices whose times depend on an assumed host; "" without any."""
     if not hosts_decide(predictions):
         return ""
     every = {plain(p.query.network) for p in predictions}
@@ -181,8 +183,8 @@ def grouped_notes(
     """The notes on several answers, each once with the names of its answers, in at most `most` lines.
 
     The notes of the `chosen` answers, such as the cheapest, come first, then those of the widest interval.
-    If there are more lines, only those of the chosen answers are told, and the number of the others with
-    their commonest kinds. If none of them has one, the first note of the widest interval is told. It is
+    If there are more lines, only notes of chosen answers are shown, with the number of other notes and
+    their commonest kinds. If no chosen answer has a note, the first note of the widest interval is shown,
     called the least sure answer unless another interval is as wide.
     """
 

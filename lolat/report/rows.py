@@ -50,7 +50,7 @@ GLOSSARY = {TERMS[term]: words for term, words in _OF_TERMS.items()} | {
     "measured range": "The kinds and sizes of layers in the blocks, operations or networks that the "
     "device's profile was fitted to.",
 }
-"""The words of the page of a report, each explained."""
+"""Word of a report's page -> its meaning."""
 COLORS = {
     "flops": "compute",
     MEMORY: "memory",
@@ -126,7 +126,7 @@ def _parts(prediction: Prediction) -> str:
 
 
 def _macs(blocks: Sequence[BlockPrediction], prediction: Prediction) -> str:
-    """The share of blocks in the MACs, in words; "" if it is about that in the time, and explains it."""
+    """The share of blocks in the MACs, in words; "" if it about equals their share of the time."""
     macs = sum(b.counts["flops"] for b in blocks) / (prediction.counts["flops"] or 1)
     is_alike = macs / SLOW <= sum(b.share for b in blocks) <= macs * SLOW
     return f" for {100 * macs:.0f} % of the MACs" * (not is_alike)
@@ -139,7 +139,7 @@ def _label(block: BlockPrediction) -> str:
 
 
 def _why(cause: str, is_one: bool, named: str = "") -> str:
-    """Why a block, or several, take their time, by what most of it is; `named`: the subject."""
+    """Words on the main cause of a block's time, or of several blocks'; `named`: the subject."""
     compute, move = ("computes", "moves") if is_one else ("compute", "move")
     it = "it" if is_one else "they"
     whys = {
@@ -166,7 +166,7 @@ def terms_of(blocks: Sequence[BlockPrediction]) -> dict[str, float]:
 # ---- Where the blocks of a network belong, from their labels.
 
 TO = " to "
-"""Stands between the first and the last module of a block."""
+"""The words between the first and the last module of a block."""
 _DIMENSIONS = "(?:conv|pool|ling|ding|norm|pout)[123]"  # with a `d`, a kind of layer: max_pooling2d
 _MODULE_ENDS = re.compile(
     rf"""[/.] | [ ]\(                                     # tower (2)
@@ -179,7 +179,8 @@ _MODULE_ENDS = re.compile(
 def modules(prediction: Prediction) -> list[tuple[str, ...]]:
     """The modules that each block is in, the outermost first, and the block itself last.
 
-    Each is written with what is around it: ("conv2", "conv2_block1"). What all blocks are in is left out.
+    Each name includes the modules around it: ("conv2", "conv2_block1"). Modules around all blocks are left
+    out.
     """
     names = [_around(plain(name.label)) for name in prediction.names]
     while names and len({n[0] for n in names}) == 1 and min(map(len, names)) > 1:
@@ -189,7 +190,7 @@ def modules(prediction: Prediction) -> list[tuple[str, ...]]:
 
 def _around(label: str) -> tuple[str, ...]:
     """The modules that a block is in, and its label; a block from one module to another ("enc.3 to up") is
-    in those that both are in.
+    in the modules that contain both.
     """
     first, _, last = label.partition(TO)
     *around, _ = prefixes(first)
@@ -197,7 +198,7 @@ def _around(label: str) -> tuple[str, ...]:
 
 
 def prefixes(name: str) -> tuple[str, ...]:
-    """The beginnings of a name at which a module ends, and the name."""
+    """The parts of a name up to each end of a module, and the name."""
     found = [m for m in _MODULE_ENDS.finditer(name) if m[0] != "." or "/" not in name]
     ends = [name[: match.start()] for match in found]
     return (*(beginning for beginning in ends if beginning.strip("/._")), name)
@@ -234,7 +235,7 @@ class BlockRow:
 def block_rows(prediction: Prediction, depth: int | None = None) -> list[BlockRow]:
     """The blocks in the network's order, folded by their modules `depth` names deep; None: not folded.
 
-    A module with a single block in it is shown as that block; the fixed cost of a call is never folded, and
+    A module with a single block is shown as that block. The fixed cost of a call is never folded, and has
     no row if it is 0.
     """
     paths = [] if depth is None else modules(prediction)

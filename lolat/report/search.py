@@ -64,7 +64,7 @@ def front_lines(result: SearchResult) -> Iterator[Part]:
 
 
 def _shown(result: SearchResult) -> Sequence[int]:
-    """The numbers of the printed rows: those nearest a limit, without one some of all latencies."""
+    """The numbers of the printed rows: those nearest a limit, or without a limit some of all latencies."""
     count = len(result.front)
     if count <= LISTED:
         return range(1, count + 1)
@@ -101,7 +101,7 @@ def _of_device(result: SearchResult, place: int) -> Iterator[Column]:
 
 
 def _summary(result: SearchResult) -> Iterator[str]:
-    """The best of the front, and what may change it."""
+    """Lines on the best of the front, and on its uncertainty."""
     best, within = result.front[-1], result.budget_words()
     each, latencies = _each(best), []
     for place, one in enumerate(each):

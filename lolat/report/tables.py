@@ -1,6 +1,6 @@
 """Tables of typed columns: lines for a screen, a table of the page, a CSV file.
 
-A column says its value of a row and how that is written; who prints a table decides nothing.
+A column has a function for its value of a row, and the form of the value. Printing decides nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lolat.units import between, milliseconds, plain
 UNLIMITED = 100_000
 """Characters of a line in a file or a pipe."""
 LEAST_WIDTH = 12
-"""Characters of a column of words that are shown on the narrowest screen."""
+"""Least characters of a column of words."""
 
 
 def screen_width() -> int:
@@ -32,10 +32,9 @@ def screen_width() -> int:
 
 
 Page = Literal["shown", "hidden", "spare", "below", "front", "varied"]
-"""A column on a page. shown; hidden; spare: left out of a narrow card; below: a second line in the
-cells of the column to its left; front: right after the first column; varied: if all rows have the same
-text, in the caption instead, on a screen in a line before the table, and then its `below` column is left
-out."""
+"""A column on a page. shown; hidden; spare: left out of a narrow card; below: a second line in the cells of
+the column to its left; front: right after the first column; varied: if all rows have the same text, it
+moves to the caption (on a screen to a line before the table), and its `below` column is left out."""
 Screen = Literal["shown", "hidden", "brackets"]
 """A column in a terminal: shown; hidden; in brackets after the cells of the column to its left."""
 
@@ -44,9 +43,9 @@ Screen = Literal["shown", "hidden", "brackets"]
 class Column:
     """A column of a table.
 
-    `value`: of a row; None is an empty cell. `form`: writes a value. `is_text`: aligned to the left.
-    `is_whole`: never cut. `page`: see Page. `screen`: see Screen. `short`: the head in a terminal, where it
-    differs. `color`: of a row, a class of the page's style, shown before the text.
+    `value`: a function of a row; None is an empty cell. `form`: writes a value. `is_text`: aligned to the
+    left. `is_whole`: never cut. `page`: see Page. `screen`: see Screen. `short`: the head in a terminal,
+    where it differs. `color`: a function of a row; a class of the page's style, shown before the text.
     """
 
     head: str
@@ -87,7 +86,7 @@ class ReportTable:
 
     @cached_property
     def shown(self) -> list[tuple[int, Column]]:
-        """The columns of a terminal, with their positions, without those that are all empty, or `same`."""
+        """The columns of a terminal with their positions, without empty ones and `same`."""
         return [
             (i, column)
             for i, column in enumerate(self.columns)
@@ -98,7 +97,7 @@ class ReportTable:
 
     @cached_property
     def on_screen(self) -> list[list[str]]:
-        """The heads, and the texts of each row, for a terminal: with those that are in brackets."""
+        """The heads, and the texts of each row, for a terminal, with texts in brackets."""
         rows = [[column.short or column.head for column in self.columns]]
         for cells in self.cells:
             texts = [*map(plain, cells)]
@@ -110,7 +109,7 @@ class ReportTable:
 
     @cached_property
     def on_page(self) -> list[tuple[int, Column]]:
-        """The columns of a page in its order, with their positions, without those that are all empty."""
+        """The columns of a page in its order, with their positions, without empty ones."""
         groups: list[list[tuple[int, Column]]] = []  # a column, and those below it
         for i, column in enumerate(self.columns):
             if column.page != "hidden" and any(row[i] for row in self.cells):
@@ -136,8 +135,8 @@ class ReportTable:
     def lines(self) -> list[str]:
         """The table for a screen, with two blanks between its columns; marked rows are bold red.
 
-        A line before it has what is the same in all rows. The line of heads is left out where all are
-        empty. If a line is too long for the screen, texts are cut and end in an ellipsis; numbers and whole
+        A line before it has the texts that all rows share. The line of heads is left out if all are empty.
+        If a line is too long for the screen, texts are cut and end in an ellipsis; numbers and whole
         columns never are.
         """
         shown, (heads, *rows) = self.shown, self.on_screen
@@ -189,7 +188,7 @@ class ReportTable:
         found: list[tuple[str, str]] = []
         for i, column in self.on_page:
             classes, text = "left" if column.is_text else "", escape(texts[i])
-            # A limit stays in one line; a long name goes on in the next one behind its words.
+            # A limit stays in one line; a long name may break between its words.
             text = LIMIT.sub(lambda m: m[1].replace(" ", "&nbsp;"), text).replace("_", "_<wbr>")
             if column.page == "below":
                 classes, above = found.pop()
@@ -253,10 +252,10 @@ def time_columns(
     ends: Callable[[Any], Sequence[float] | None] = lambda row: None,
     **about: Any,
 ) -> Iterator[Column]:
-    """A column of times of rows, in ms, and one headed `interval` of the ends of their intervals.
+    """A column of times of rows, in ms, and a column of their intervals with the head `interval`.
 
-    An interval has the unit of its time, and all times are in that of the longest, unless the shortest
-    would lose digits. `about`: other fields of the second column.
+    An interval has the unit of its time. All times have the unit of the longest, unless the shortest would
+    lose digits. `about`: other fields of the second column.
     """
     times = [ms for row in rows if (ms := time(row)) is not None]
     longest = max(times, default=0.0) if min(times, default=0.0) >= LEAST_IN_SECONDS else 0.0
@@ -306,7 +305,7 @@ HINTS = (
     re.compile(r"; [^;()<>]*--[a-z][^;()<>]*(?=[;)])"),
     re.compile(r" \([^;()<>]*--[a-z][^()<>]*\)"),
 )
-"""The last clauses in brackets that name an option, and brackets that begin with one."""
+"""Patterns of the last clauses in brackets that name an option, and of brackets that begin with one."""
 
 
 def for_readers(text: str) -> str:

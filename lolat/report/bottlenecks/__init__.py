@@ -1,6 +1,6 @@
-"""The page of a report as one file, nothing loaded from anywhere: the answer, and where the time goes.
+"""The page of a report, one file that loads nothing: the answer, and where the time goes.
 
-All is computed and written here; the script of the page sorts, filters and opens rows.
+Python writes all of it; the script of the page only sorts, filters and opens rows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ HOST_FIRST = (
     "operations that it takes out, not the time of the block."
 )
 MANY = 200
-"""Blocks; of a network of more none can be opened."""
+"""Most blocks of a page whose blocks can be opened."""
 HEADS = (("order", "#", "number"), ("name", "block", "block left"), ("", "", "bars left"),
          ("time", "ms", "time"), ("", "share", "share"), ("macs", "MACs", "macs"),
          ("", "most of it is", "most left"))  # fmt: skip
@@ -115,7 +115,7 @@ def _made(prediction: Prediction, depth: int | None, file: str) -> str:
 
 
 def _answer(prediction: Prediction, sentence: str) -> str:
-    """The latency, its interval, and the `sentence` on bottlenecks; above them a lack of memory."""
+    """The latency, its interval, and the `sentence` on bottlenecks, below words on a lack of memory."""
     size, ms = prediction.batch_size, prediction.latency_ms
     amount, _, unit = milliseconds(prediction.latency_ms).partition(" ")
     per = f"{digits(ms / size)} ms a sample, " if size > 1 else ""
@@ -198,7 +198,7 @@ def _body(prediction: Prediction, depth: int | None) -> str:
 
 
 def bar(parts: Mapping[str, float], longest: float) -> str:
-    """A bar of parts by their colors; `longest`: the sum of the longest bar's parts."""
+    """A bar of colored parts; `longest`: the sum of the longest bar's parts."""
     rects, start = [], 0.0
     for color, ms in parts.items():
         width = 100.0 * ms / longest
