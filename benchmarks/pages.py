@@ -41,7 +41,7 @@ def _call(name: str, thing: Any) -> str:
 def python_page() -> str:
     """docs/reference/python.md: what `import lolat` offers, from its docstrings."""
     import lolat
-    from lolat.api import measuring, table_evaluation
+    from lolat.api import doctor, measuring, table_evaluation
     from lolat.api.model import Model
     from lolat.api.predicting import Predictions
     from lolat.device import attribution, budget
@@ -74,7 +74,7 @@ def python_page() -> str:
     results = [
         Predictions, attribution.Explanation, budget.BudgetAnswer, cost.Cost, Costs,
         answer.ServingAnswer, answer.ServingConfig, ComparedModels,
-        measuring.Evaluation, table_evaluation.TableEvaluation, measuring.Diagnosis,
+        measuring.Evaluation, table_evaluation.TableEvaluation, doctor.Diagnosis,
         SearchResult, Ranking,
     ]  # fmt: skip
     lines += ["## Results", _doc(Result)]

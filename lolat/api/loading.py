@@ -103,7 +103,7 @@ def open_here(
         say(f"{name}: {state.remark}; `lolat doctor {quote(name)}` takes 20 seconds")
     if as_learned is not False:
         return loaded
-    from lolat.api.measuring import as_probed
+    from lolat.api.doctor import as_probed
 
     return as_probed(loaded)
 

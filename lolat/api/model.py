@@ -29,7 +29,8 @@ from lolat.parameters import BEST, EVALUATED_BATCHES, LENGTH, SIZE, asks, with_l
 from lolat.training.question import TrainingQuestion
 
 if TYPE_CHECKING:
-    from lolat.api.measuring import Diagnosis, Evaluation
+    from lolat.api.doctor import Diagnosis
+    from lolat.api.measuring import Evaluation
     from lolat.api.predicting import Predictions
     from lolat.api.table_evaluation import TableEvaluation
     from lolat.device.attribution import Explanation, Explanations
@@ -312,7 +313,7 @@ class Model(Device):
 
         Returns a `Diagnosis`: `holds`, and the `ratio` of now to then. Raises what `evaluate` does.
         """
-        from lolat.api.measuring import doctor
+        from lolat.api.doctor import doctor
 
         return doctor(self, progress or Progress())
 
@@ -322,7 +323,7 @@ class Model(Device):
         Returns a `Model` whose latencies are scaled by the change of these networks' times, with intervals
         by how much the changes differ. Raises what `doctor` does, and InputError on another machine.
         """
-        from lolat.api.measuring import as_now
+        from lolat.api.doctor import as_now
 
         return as_now(self, progress or Progress())
 

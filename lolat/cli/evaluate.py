@@ -88,7 +88,7 @@ def evaluate(
 # ---- `lolat doctor`: measure a few networks again and say whether the profile still holds.
 
 
-@common.command("lolat doctor local", answers={"diagnosis": "lolat.api.measuring:Diagnosis"})
+@common.command("lolat doctor local", answers={"diagnosis": "lolat.api.doctor:Diagnosis"})
 @click.argument("model", metavar="[MODEL]", default="local")
 def doctor(model: str) -> None:
     """Measure five networks of MODEL again (20 s on a quiet machine): does it still hold on this machine?

@@ -21,7 +21,8 @@ from lolat.tables.networks import TimedNetwork
 from lolat.units import between, changed, digits, milliseconds, percent, plain, rows_of
 
 if TYPE_CHECKING:
-    from lolat.api.measuring import Diagnosis, Evaluation
+    from lolat.api.doctor import Diagnosis
+    from lolat.api.measuring import Evaluation
     from lolat.api.table_evaluation import TableEvaluation
     from lolat.api.table_rows import Compared
 

@@ -79,7 +79,8 @@ from lolat.web.cards import (
 )
 from lolat.web.chart import is_crowded, loads_of
 from lolat.web.devices import ListedDevice, on_page
-from lolat.web.form import COMPARING, MODE, Form
+from lolat.web.fields import COMPARING, MODE
+from lolat.web.form import Form
 
 Values = dict[str, Any]
 """The values of a form, by the names of its fields."""

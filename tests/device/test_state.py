@@ -116,7 +116,7 @@ def test_no_answer_that_is_kept_has_the_state_before_a_check(clock: Clock, tmp_p
     model, graph = Model.load(saved(tmp_path, document())), synthetic.network()
     other = model.run_as("fp32")
     assert {m.predict(graph).state.check for m in (model, other)} == {None}
-    measuring._write_state(model, "doctor", 1.5)
+    measuring.write_state(model, "doctor", 1.5)
     for asked in (model, other):
         assert asked.predict(graph).state.check.ratio == 1.5
 

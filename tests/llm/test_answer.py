@@ -25,7 +25,7 @@ from lolat.llm.question import ServingQuestion
 from lolat.report.llm import llm_lines, llm_parts, row_words
 from lolat.report.tables import lines_of
 from lolat.units import GIB, digits, milliseconds
-from lolat.web.form import TABS
+from lolat.web.fields import TABS
 from tests.cli.commands import Command
 from tests.llm.known_gpu import EIGHT, LARGE, LLAMA, MIXTURE, SHEET, document, section
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lolat.api.measuring import Diagnosis, diagnosis
+from lolat.api.doctor import Diagnosis, diagnosis
 from lolat.api.model import Model
 from lolat.device.state import LIMIT
 from lolat.microbench.check import Measured, NetworkAgain

@@ -337,7 +337,14 @@ def test_a_missing_package_is_one_line_that_installs_it(
 
 
 def test_every_answer_has_its_parts() -> None:
-    for module in ("api.measuring", "api.table_evaluation", "api.listing", "nas", "llm.compare"):
+    for module in (
+        "api.doctor",
+        "api.measuring",
+        "api.table_evaluation",
+        "api.listing",
+        "nas",
+        "llm.compare",
+    ):
         importlib.import_module(f"lolat.{module}")
     kinds, todo = set[type](), [Result]
     while todo:

@@ -19,7 +19,7 @@ from lolat.errors import AnswerIsNo
 from lolat.io import paths as places
 from lolat.units import digits, dollars, duration, milliseconds, plural
 from lolat.web.chart import LOADS
-from lolat.web.form import OF_LANGUAGE_MODEL
+from lolat.web.fields import OF_LANGUAGE_MODEL
 from tests.web.language_models import CONFIG
 from tests.web.pages import Site, site
 from tests.web.test_page import command_json

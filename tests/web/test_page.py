@@ -24,7 +24,8 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.io import paths as places
 from lolat.units import digits, dollars, duration, milliseconds, quantity
 from lolat.web.devices import devices
-from lolat.web.form import TABS, Form
+from lolat.web.fields import TABS
+from lolat.web.form import Form
 from lolat.web.values import EVERY, numbers
 from tests import synthetic
 from tests.strategies import queries

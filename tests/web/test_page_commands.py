@@ -43,7 +43,7 @@ from lolat.units import (
     percent,
     plural,
 )
-from lolat.web.form import TABS, Field
+from lolat.web.fields import TABS, Field
 from lolat.web.networks import NetworkCache
 from lolat.web.server import create_app
 from lolat.web.values import EVERY
