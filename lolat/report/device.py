@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from shlex import quote
@@ -22,30 +21,17 @@ from lolat.hardware.prices import Offer, Prices
 from lolat.io.paths import LOCAL, SHIPPED, program
 from lolat.llm.gpu import ServedFit, ServingSection, TrainingLevel, section_of
 from lolat.parameters import COVERAGE
-from lolat.report.tables import Column, Part, ReportTable
+from lolat.report.tables import Column, Paragraph, Part, ReportTable
 from lolat.units import by_text, dollars, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
     from lolat.api.listing import ListedModel, Models
 
-WIDE = 96
-"""Columns that every screen has."""
-CONTINUED = "    "
-"""Blanks in front of a line that continues the previous one."""
-
-
-def wrapped(line: str, first: int = 0, others: int = 2) -> list[str]:
-    """A line broken for a screen; `first`, `others`: blanks in front of the lines."""
-    return textwrap.wrap(
-        line, WIDE, initial_indent=" " * first, subsequent_indent=" " * others,
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
-
 
 # ---- The device
 
 
-def describe(device: Device) -> Iterator[str]:
+def describe(device: Device) -> Iterator[Part]:
     """The lines of `lolat show`."""
     sections = [*section_lines(device)]  # a damaged one is an error before the first line
     yield headline(device)
@@ -95,12 +81,12 @@ OF_FRAMEWORK = {
 """Framework -> a network for a first question, already read, and one for `evaluate`; others have Keras'."""
 
 
-def learned(device: Device, path: str, name: str) -> Iterator[str]:
+def learned(device: Device, path: str, name: str) -> Iterator[Part]:
     """The lines at the end of `learn` and `fit`; commands find the device by `name`."""
     file, where = device.file, device.file.environment
     took = [] if where.seconds is None else [f"measured in {where.seconds:.0f} s"]
     runs = [mode_words(file)] if device.predictors else []
-    yield from wrapped(" · ".join([headline(device), *runs, *took]))
+    yield Paragraph(" · ".join([headline(device), *runs, *took]))
     yield from device_lines(device)
     yield from section_lines(device)
     yield from ("", f"written: {plain(path)}")
@@ -127,7 +113,7 @@ def learned(device: Device, path: str, name: str) -> Iterator[str]:
         if all(one.own_error[:1] < (one.was_error[:1] or (math.inf,)) for one in fits):
             yield f"Next: {lolat} llm {named} {quote(plain(served))}"
         else:
-            yield from wrapped(
+            yield Paragraph(
                 "This fit is no better than the device without these rows. Rows of other loads, lengths "
                 "and GPUs may help; are dtype and kv_dtype the server's, and was its prefix cache off?"
             )
@@ -135,16 +121,18 @@ def learned(device: Device, path: str, name: str) -> Iterator[str]:
         yield f"Next: {lolat} cost {named} {network} --batch-size 32 --samples 50000"
 
 
-def device_lines(device: Device) -> Iterator[str]:
+def device_lines(device: Device) -> Iterator[Part]:
     """The lines on a device's errors."""
     if device.predictors:
         yield from _titled("how far off", error_lines(device))
 
 
-def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
+def _titled(title: str, lines: Iterable[str]) -> Iterator[Part]:
     """An empty line, a title and lines; nothing without lines."""
-    if shown := [part for line in lines for part in wrapped(line, 2, len(CONTINUED))]:
-        yield from ("", title, *shown)
+    if shown := [Paragraph(line, 2, 4) for line in lines]:
+        yield ""
+        yield title
+        yield from shown
 
 
 def error_lines(device: Device) -> Iterator[str]:
@@ -184,7 +172,7 @@ def _most_error(formula: Formula, key: str) -> float | None:
     return None
 
 
-def section_lines(device: Device) -> Iterator[str]:
+def section_lines(device: Device) -> Iterator[Part]:
     """The lines on training, timed epochs and search spaces of a model file, with their errors."""
     file = device.file
     if part := file.training:
@@ -266,7 +254,7 @@ def _own_rows(fit: ServedFit) -> str:
 # ---- The formulas
 
 
-def formula_lines(device: Device) -> Iterator[str]:
+def formula_lines(device: Device) -> Iterator[Part]:
     """The lines of `lolat show --formula`: each formula of the device and its terms."""
     yield headline(device)
     if not device.predictors:
@@ -285,7 +273,7 @@ def formula_lines(device: Device) -> Iterator[str]:
             yield f"  below {below}: {formula.slope:.3f} * t + {formula.to_dict()['offset_ms']:.3f}"
 
 
-def _family_lines(families: Families) -> Iterator[str]:
+def _family_lines(families: Families) -> Iterator[Part]:
     """Each family with its kinds: their cost over the family's rate, and why."""
     for family in families.families:
         if family.kinds:
@@ -298,14 +286,14 @@ def _family_lines(families: Families) -> Iterator[str]:
     yield f"  a call of the network, {milliseconds(families.call_ms)}"
 
 
-def _kind_lines(kinds: Sequence[Rate]) -> Iterator[str]:
+def _kind_lines(kinds: Sequence[Rate]) -> Iterator[Part]:
     for kind in kinds:
         if kind.ms > 0:
             of_family = kind.of_family is not None
             head, rate = (f"{kind.of_family:5.2f} x ", "") if of_family else ("    + ", f", {kind}")
-            yield from wrapped(f"{head}{kind.words}{rate}. {kind.why}", 4, 12)
+            yield Paragraph(f"{head}{kind.words}{rate}. {kind.why}", 4, 12)
     if free := [kind.words for kind in kinds if kind.ms == 0]:
-        yield from wrapped(f"free: {', '.join(free)}", 6, 12)
+        yield Paragraph(f"free: {', '.join(free)}", 6, 12)
 
 
 CAPITALS = {"acts": "ACTS", "inp": "INP", "flops": "FLOPs"}  # the names of the publications

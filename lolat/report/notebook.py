@@ -35,7 +35,7 @@ from lolat.report.pictures import plot as plot
 from lolat.report.prediction import precision_lines as precision_lines
 from lolat.report.rows import TERMS, block_rows
 from lolat.report.rows import folded as folded
-from lolat.report.tables import Part, ReportTable, element, lines_of, one_by_one
+from lolat.report.tables import Paragraph, Part, ReportTable, element, lines_of, one_by_one
 from lolat.report.tables import write_csv as write_csv
 from lolat.training.choice import Choice
 from lolat.units import GIB
@@ -88,20 +88,9 @@ def _parts(answer: Result) -> Iterable[Part]:
     return [answer.words()] if parts is None else parts(answer)
 
 
-def _whole(parts: Iterable[Part]) -> list[Part]:
-    """The parts, with lines that were broken for a screen joined again."""
-    found: list[Part] = []
-    for part in parts:
-        if found and isinstance(part, str) and part.startswith(device.CONTINUED):
-            found[-1] = f"{found[-1]} {part.strip()}"
-        else:
-            found.append(part)
-    return found
-
-
 def html(answer: Result) -> str:
     """The lines and tables that the command prints, as HTML; one paragraph for other answers."""
-    table, *lines = parts = _whole(_parts(answer))
+    table, *lines = parts = [*_parts(answer)]
     first = of_class(FIRST, answer) or 0
     if isinstance(table, ReportTable) and len(table.rows) > MOST_ROWS:
         parts = [*lines[:first], table, *lines[first:]]  # a long table comes after its first lines
@@ -112,7 +101,8 @@ def html(answer: Result) -> str:
             body += (_table(part) for part in each if isinstance(part, ReportTable))
             continue
         tags = chain(["b"] if is_first else (), repeat("span"))
-        told = (in_python(part) for part in each if isinstance(part, str))
+        texts = (part.text if isinstance(part, Paragraph) else part for part in each)
+        told = (in_python(text) for text in texts if isinstance(text, str))
         lines_of_text = "\n".join(map(element, tags, told))
         body.append(f'<p style="white-space: pre-wrap">{lines_of_text}</p>')
         is_first = False

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -208,8 +209,28 @@ class ReportTable:
 
 LIMIT = re.compile("(&[lg]t;= .*)")
 """A limit in a head."""
-Part = str | ReportTable
-"""A part of an answer for people: a line, or a table."""
+WIDE = 96
+"""Columns that every screen has."""
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A text that a screen breaks into lines; `first`, `others`: blanks in front of the lines."""
+
+    text: str
+    first: int = 0
+    others: int = 2
+
+    def lines(self) -> list[str]:
+        """The lines of a screen."""
+        return textwrap.wrap(
+            self.text, WIDE, initial_indent=" " * self.first, subsequent_indent=" " * self.others,
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+
+
+Part = str | Paragraph | ReportTable
+"""A part of an answer for people: a line, a paragraph, or a table."""
 
 
 def one_by_one(found: Any, parts: Callable[[Any], Iterable[Part]]) -> Iterator[Part]:
@@ -222,7 +243,7 @@ def one_by_one(found: Any, parts: Callable[[Any], Iterable[Part]]) -> Iterator[P
 def lines_of(parts: Iterable[Part]) -> Iterator[str]:
     """Turns lines and tables into the lines of a screen."""
     for part in parts:
-        yield from part.lines() if isinstance(part, ReportTable) else (part,)
+        yield from (part,) if isinstance(part, str) else part.lines()
 
 
 def _html_row(cells: Sequence[tuple[str, str]], scope: str, heads: Sequence[str] = ()) -> str:

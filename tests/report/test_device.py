@@ -14,6 +14,7 @@ from lolat.device.summary import headline
 from lolat.errors import ModelFileError
 from lolat.llm.gpu import ServedRow
 from lolat.report import device
+from lolat.report.tables import WIDE, lines_of
 from tests import synthetic
 from tests.llm import known_gpu
 
@@ -39,7 +40,7 @@ def test_the_age_of_a_model(date: object, words: str, monkeypatch: pytest.Monkey
 def test_the_errors_are_those_of_the_file() -> None:
     model = Model.load("epyc-2t")
     errors = model.file.document["predictors"]["extended"]["error"]
-    lines = list(device.describe(model))
+    lines = [*lines_of(device.describe(model))]
     said = " ".join(line.strip() for line in lines)
     for key, name in (("networks_left_out", "networks"), ("left_out", "single blocks")):
         half = f"half within {100 * errors[key]['median']:.1f} %, nine of ten within "
@@ -79,7 +80,7 @@ def test_the_formula() -> None:
                          "call": 0.25},
         "families": {"flops": 8e-9, "weights": 0.0, "elements": 0.0, "ops": 0.0},
     }  # fmt: skip
-    lines = list(device.formula_lines(Model(document)))
+    lines = [*lines_of(device.formula_lines(Model(document)))]
     assert lines[0] == (
         "desk: a desk, 2 threads, by 105 measurements, batch 1 to 4, TensorFlow 2.21.0 · noise 3.0 %"
     )
@@ -99,11 +100,11 @@ def test_the_formula() -> None:
 def test_what_disturbed_the_learning() -> None:
     document = synthetic.document()
     document["warnings"] = ["a \x1b[1m remark " + "of many words " * 20, *"abc"]
-    lines = list(device.describe(Model(document)))
+    lines = [*lines_of(device.describe(Model(document)))]
     at = lines.index("while learning")
     assert lines[at + 1].startswith(r"  a \x1b[1m remark of many words")
     assert lines[-3:] == ["  a", "  b", "  c"]
-    assert max(map(len, lines)) <= device.WIDE
+    assert max(map(len, lines)) <= WIDE
 
 
 def test_what_learning_says_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +112,7 @@ def test_what_learning_says_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     document = dict(Model.load("epyc-2t").file.document)
     document["environment"] = document["environment"] | {"seconds": 174.6}
     document["noise"] = document["noise"] | {"repeatability": 0.061}
-    lines = list(device.learned(Model(document), "my models/a.json", "my models/a.json"))
+    lines = [*lines_of(device.learned(Model(document), "my models/a.json", "my models/a.json"))]
     assert lines[0].startswith("epyc-2t: AMD EPYC Zen 4, 2 threads, by 118 measurements, ")
     assert " · measured in 175 s" in " ".join(line.strip() for line in lines[:3])
     wanted = "  the machine: blocks measured again differ by 4.8 %; times repeat within 6.1 %"
@@ -123,15 +124,15 @@ def test_what_learning_says_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines[-1].startswith("Next: lolat cost 'my models/a.json' keras:ResNet50 ")
     own = tuple(ServedRow(name, 512, 64, 1, 9.0) for name in ("qwen3-8b", "my models/llama"))
     part = known_gpu.document(known_gpu.section(own=own))["llm"]
-    lines = list(device.learned(Model(document | {"llm": part}), "a", "a"))
+    lines = [*lines_of(device.learned(Model(document | {"llm": part}), "a", "a"))]
     assert "Next: lolat llm a 'my models/llama'" in lines
     for now, is_better in ((0.1, True), (0.2, False)):
         part |= {"own_error": [now], "was_error": [0.2]}
-        lines = list(device.learned(Model(document | {"llm": part}), "a", "a"))
+        lines = [*lines_of(device.learned(Model(document | {"llm": part}), "a", "a"))]
         assert any("Next: lolat llm" in line for line in lines) == is_better
         assert any("no better than the device" in line for line in lines) != is_better
     of_torch = document | {"environment": document["environment"] | {"framework": "torch"}}
-    lines = list(device.learned(Model(of_torch), "a", "a"))
+    lines = [*lines_of(device.learned(Model(of_torch), "a", "a"))]
     assert lines[-2].startswith(
         "Next: lolat report a timm:resnet50 · lolat evaluate a timm:resnet50 ·"
     )
