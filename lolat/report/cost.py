@@ -26,8 +26,8 @@ from lolat.report.cost_table import (
     recomputed_words,
     rented_line,
     rivals_of,
+    training_mode_words,
     update_lines,
-    way_words,
 )
 from lolat.report.ranked import (
     MOST_NOTES,
@@ -96,13 +96,13 @@ def _alternative_lines(
         total = f" ({best.words})" * bool(best.total_s)
         yield f"Without checkpointing it takes {other.share:.2f} times as long: {other.options}{total}"
     if not is_fastest and (other := faster(cost)):
-        way, share = Choice.of(other.cost, other.cost.options[0]).way, f"{other.share:.2f}"
+        mode, share = Choice.of(other.cost, other.cost.options[0]).mode_words, f"{other.share:.2f}"
         if BEST in other.options:
             same = other.cost.precision == cost.precision
             what = "execution mode" if same else "precision"
-            yield f"Not its fastest {what}: {other.options} takes {share} times as long ({way})"
+            yield f"Not its fastest {what}: {other.options} takes {share} times as long ({mode})"
         else:
-            yield f"In {way} it takes {share} times as long: {other.options}"
+            yield f"In {mode} it takes {share} times as long: {other.options}"
 
 
 def _alternatives_of(costs: Costs) -> Iterator[Sentence]:
@@ -132,7 +132,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     is_table = cost.fits is not False and (is_asked or several)
     before = [
         *([no_room(cost)] if cost.fits is False else []),
-        " · ".join(filter(None, (title, plain(of), way_words(cost)))),
+        " · ".join(filter(None, (title, plain(of), training_mode_words(cost)))),
         *(_choice_lines(cost) if is_table else _iteration_lines(cost)),
         *_alternative_lines(cost),
         *update_lines([CostRow(cost, option) for option in cost.timed]),
@@ -446,7 +446,9 @@ def _after(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
     others = {c.launch: [a.card for a in costs.answers if a.launch == c.launch] for c, _ in listed}
     if len(others) > 1:
         named = (
-            f"{way} on {', '.join(dict.fromkeys(on))}" for way, on in others.items() if way != EAGER
+            f"{launch} on {', '.join(dict.fromkeys(on))}"
+            for launch, on in others.items()
+            if launch != EAGER
         )
         yield f"Launches differ: {'; '.join(named)}; one for all: --launch {EAGER}, or {COMPILED}"
     yield from levels_words({c.card: c.own_runs for c, _ in listed})

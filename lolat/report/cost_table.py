@@ -14,7 +14,7 @@ from lolat.report.llm import LEGEND
 from lolat.report.ranked import Rated, apart_words
 from lolat.report.tables import Column, Screen, ends_of
 from lolat.training.best import FASTEST, Aim, verdict_on
-from lolat.training.choice import Choice, choice_words, way_of
+from lolat.training.choice import Choice, choice_words, mode_text
 from lolat.training.compare import USUAL_UPDATE, Costs
 from lolat.training.cost import Cost, CostRow, close_words, is_close, would_words
 from lolat.training.listing import ranked
@@ -136,10 +136,10 @@ def recipe_words(cost: Cost) -> str:
     return " · ".join(filter(None, (cost.optimizer + usual, tune, sharding)))
 
 
-def way_words(cost: Cost) -> str:
+def training_mode_words(cost: Cost) -> str:
     """The precision, the launch unless it is `eager`, the layout if it matters, the checkpointing."""
     precision = cost.precision and cost.precision + IN_TF32 * cost.tf32
-    return way_of(precision, cost.launch, LAYOUTS[cost.channels_last], cost.checkpointing)
+    return mode_text(precision, cost.launch, LAYOUTS[cost.channels_last], cost.checkpointing)
 
 
 def columns(answer: Cost | Costs) -> list[Column]:
@@ -150,7 +150,7 @@ def columns(answer: Cost | Costs) -> list[Column]:
     has_batch = len({(o.batch_size, c.accumulate) for c in costs for o in c.options}) > 1
     are_unequal = has_batch and len({Choice.of(c, o).in_all for c in costs for o in c.options}) > 1
     accumulates = len({c.accumulate for c in costs}) > 1
-    is_alike = len({Choice.of(c, o).way for c in costs for o in c.options}) == 1
+    is_alike = len({Choice.of(c, o).mode_words for c in costs for o in c.options}) == 1
     # In a comparison of one data set the times tell the speeds.
     speed: Screen = "hidden" if not is_one and answer.samples else "shown"
 
@@ -167,7 +167,7 @@ def columns(answer: Cost | Costs) -> list[Column]:
     return [
         Column("device", lambda row: None if is_one else row.cost.card, is_text=True,
                is_whole=True),
-        Column("precision", lambda row: None if is_one else Choice.of(*row).way, is_text=True,
+        Column("precision", lambda row: None if is_one else Choice.of(*row).mode_words, is_text=True,
                page="varied" if is_alike else "below"),
         Column("devices", lambda row: row.option.devices, page="shown" if is_one else "varied"),
         Column("batch", lambda row: row.option.batch_size if has_batch else None, "{:,}".format,
@@ -405,8 +405,12 @@ def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
 
 def recomputed_words(cost: Cost) -> str:
     """A clause on checkpointing."""
-    way = cost.checkpointing or "none"
-    return " without checkpointing" if way == "none" else f" with {way} checkpointing"
+    checkpointing = cost.checkpointing or "none"
+    return (
+        " without checkpointing"
+        if checkpointing == "none"
+        else f" with {checkpointing} checkpointing"
+    )
 
 
 def link_words(row: CostRow, is_told: bool = True, is_given: bool = False) -> str:

@@ -254,7 +254,7 @@ def _costs(costs: Any) -> list[dict[str, Any]]:
     return [
         row
         | {
-            "precision": Choice.of(cost, option).way,
+            "precision": Choice.of(cost, option).mode_words,
             "rented": rented_words(cost, option),
             "memory_gib": row["memory_bytes"] / GIB,
         }

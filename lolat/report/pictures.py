@@ -10,7 +10,7 @@ from lolat.device.prediction import Prediction
 from lolat.errors import InputError, MissingPackageError, arg
 from lolat.io.results import Result, answers_of
 from lolat.report import prediction
-from lolat.report.cost_table import SAMPLE, way_words
+from lolat.report.cost_table import SAMPLE, training_mode_words
 from lolat.report.ranked import device_words
 from lolat.report.rows import COLORS, TERMS, block_rows
 from lolat.units import milliseconds, percent, plain, plural, value_words
@@ -346,7 +346,7 @@ def _draw_costs(found: Any, axes: Axes) -> Any:
     """US$ over hours with their intervals: for each device and batch a curve over numbers of devices."""
     dots: dict[str, list[Any]] = defaultdict(list)
     for of in answers_of(found):
-        name = f"{plain(of.device)}, {way_words(of)}, batch {of.batch_size:,}"
+        name = f"{plain(of.device)}, {training_mode_words(of)}, batch {of.batch_size:,}"
         dots[name] += [o for o in of.timed if o.dollars is not None]
     if not any(dots.values()):
         raise InputError(

@@ -50,7 +50,7 @@ def smallest_update(
 
     def is_alike(option: TrainingPrediction, choice: Choice) -> bool:
         return (
-            (choice.device, choice.way) == (of_best.device, of_best.way)
+            (choice.device, choice.mode_words) == (of_best.device, of_best.mode_words)
             and (option.dollars or math.inf) <= ALIKE * (best.dollars or 0.0)
             and option.keeps(limits)
             and VERDICTS.index(verdict(option, limits)) <= VERDICTS.index(verdict(best, limits))

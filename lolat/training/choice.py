@@ -52,10 +52,10 @@ class Choice:
         return short_name(self.device)
 
     @property
-    def way(self) -> str:
+    def mode_words(self) -> str:
         """The execution mode: "amp, channels last, full checkpointing", without usual parts."""
         layout = LAYOUTS[self.channels_last or None]
-        return way_of(self.precision, self.launch, layout, self.checkpointing)
+        return mode_text(self.precision, self.launch, layout, self.checkpointing)
 
     @property
     def words(self) -> str:
@@ -63,7 +63,7 @@ class Choice:
         return choice_words(replace(self, precision=None))
 
 
-def way_of(
+def mode_text(
     precision: str | None, launch: str | None, layout: str, checkpointing: str | None
 ) -> str:
     """Return an execution mode in words, without an eager launch and no checkpointing."""
@@ -76,7 +76,7 @@ def choice_words(choice: Choice, with_batch: bool = False) -> str:
     words = [f"{choice.devices} x {choice.card}"]
     whole = f" ({choice.in_all:,} in all)" if choice.in_all > choice.batch_size else ""
     batch = f"batch {choice.batch_size:,}{whole}"
-    words[0] += f" in {choice.way}" if choice.precision else ""
+    words[0] += f" in {choice.mode_words}" if choice.precision else ""
     words += [batch] * with_batch + [duration(choice.total_s)]
     return ", ".join(words + ([] if choice.dollars is None else [dollars(choice.dollars)]))
 

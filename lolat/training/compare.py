@@ -270,8 +270,8 @@ def compare(
     trained = read_question(network, asked.input_size)
     asked = with_update(asked, trained)
     if isinstance(trained, Graph):
-        for way in several(asked.checkpointing):
-            tuned(trained, asked.tune, way)  # an error of the question is raised once
+        for checkpointing in several(asked.checkpointing):
+            tuned(trained, asked.tune, checkpointing)  # an error of the question is raised once
     named, most = by_name(models), _most_devices(asked)
     left_out = {name: why for name, why in left_out.items() if name not in named}
 
@@ -352,8 +352,8 @@ def with_modes(costs: Costs) -> Costs:
         return joined(found, {}, costs.precision) if found else None
 
     every = choices_of(costs.answers)
-    each = {way: all_asked(launch=way) for way in (COMPILED, GRAPH) if every}
-    launched: dict[str, Costs] = {way: found for way, found in each.items() if found}
+    each = {launch: all_asked(launch=launch) for launch in (COMPILED, GRAPH) if every}
+    launched: dict[str, Costs] = {launch: found for launch, found in each.items() if found}
     in_launch = dict[str, Choice]()
     for aim in (CHEAPEST, FASTEST) if every else ():
         # If no choice keeps the limits, one in another launch may.

@@ -119,7 +119,8 @@ def larger_update(best: Choice, rows: Sequence[CostRow]) -> Choice | None:
     larger = [
         one
         for one in choices
-        if (one.device, one.way) == (best.device, best.way) and one.in_all > best.in_all
+        if (one.device, one.mode_words) == (best.device, best.mode_words)
+        and one.in_all > best.in_all
     ]
     least = min(larger, key=lambda one: one.dollars or math.inf, default=best)
     saved = 1.0 - (least.dollars or math.inf) / (best.dollars or math.inf)

@@ -181,7 +181,8 @@ class DecoderPasses:
         windows = self.windows
         attention = {w: self._attention_ms(gpu, w, c) for w in {*windows}}
         into, out_of, learned = (
-            c.products * self._products_ms(gpu, way) for way in ("forward", "input", "weights")
+            c.products * self._products_ms(gpu, product)
+            for product in ("forward", "input", "weights")
         )
         (moved, moved_back), (_, moved_still) = (
             (HALF_BYTES * m * n / bandwidth for n in self._moved(learns))
@@ -214,7 +215,7 @@ class DecoderPasses:
         ms = float(gpu.ms("prefill_attention", "bfloat16", *sizes))
         return ms * c.attention * max(newer, 1.0) ** c.growth
 
-    def _products_ms(self, gpu: GPU, way: str) -> float:
+    def _products_ms(self, gpu: GPU, product: str) -> float:
         """Return the ms of a layer's products: forward, gradient of the input, or of the weights.
 
         An adapter has two more each way; the gradients of its weights go with those of the input.
@@ -225,10 +226,10 @@ class DecoderPasses:
 
         m, r = float(self.tokens), float(self.tuning.rank)
         n, k = np.array(self.products, float).T
-        found = ms(*{"forward": (m, n, k), "input": (m, k, n), "weights": (n, k, m)}[way])
+        found = ms(*{"forward": (m, n, k), "input": (m, k, n), "weights": (n, k, m)}[product])
         if r:
             thin = ms(m, r, k) + ms(m, n, r)
-            thin += ms(r, k, m) + ms(n, r, m) if way == "input" else 0.0
+            thin += ms(r, k, m) + ms(n, r, m) if product == "input" else 0.0
             found += thin * (WIDE if self.casts and not self.autocast else 1)
         return found
 
@@ -265,7 +266,8 @@ class DecoderPasses:
         """Return the elements of a token that a layer's element-wise work moves in both passes."""
         passes, counts = FUSED if self.is_fused else UNFUSED, self._counts(learns)
         forward, backward = (
-            sum(passes[name][way] * n for name, (_, n) in counts.items()) for way in (0, 1)
+            sum(passes[name][direction] * n for name, (_, n) in counts.items())
+            for direction in (0, 1)
         )
         return forward, backward
 
