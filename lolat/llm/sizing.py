@@ -462,11 +462,9 @@ class Sizing:
                 name += f", {idle} idle" * bool(idle)
                 name = f"{number} x {name}" if number > 1 else name
                 in_machines = number * parts // nodes, number * offer.devices
-                choices.append((number, Rented(number * offer.price, name, *in_machines)))
-        _, found = min(
-            choices, key=lambda one: (one[1].dollars, one[0], *one[1][1:]), default=(0, None)
-        )
-        return found or Rented(None, None, replicas, None)
+                rented = Rented(number * offer.price, name, *in_machines)
+                choices.append((rented.dollars, number, rented))
+        return min(choices)[-1] if choices else Rented(None, None, replicas, None)
 
     def _percentiles(
         self, load: Load, times: RequestTimes, prompt: np.ndarray, is_full: bool

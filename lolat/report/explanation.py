@@ -38,8 +38,8 @@ SIZES = {
 """Head of a column of counts -> the terms in it: a formula has the count itself, or its kinds."""
 TOP_BLOCKS = 5
 LEAST, SMALL = 0.0005, 0.01
-"""Shares of the time: causes below the first are left out, as 0.0 %; a terminal joins those below the second
-in one row."""
+"""Shares of the time: causes below the first are left out, as 0.0 %; a terminal joins causes below the
+second in one row."""
 MOST_COUNTS = 6
 CALL_WORDS = "one call of the framework"
 
