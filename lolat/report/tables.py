@@ -32,9 +32,8 @@ def screen_width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED
 
 
-Page = Literal["shown", "hidden", "spare", "below", "front", "varied"]
-"""A column on a page. shown; hidden; spare: left out of a narrow card; below: a second line in the cells of
-the column to its left; front: right after the first column; varied: if all rows have the same text, it
+Page = Literal["shown", "hidden", "below", "front", "varied"]
+"""A column on a page. shown; hidden; below: a second line in the cells of the column to its left; front: right after the first column; varied: if all rows have the same text, it
 moves to the caption (on a screen to a line before the table), and its `below` column is left out."""
 Screen = Literal["shown", "hidden", "brackets"]
 """A column in a terminal: shown; hidden; in brackets after the cells of the column to its left."""
@@ -199,8 +198,6 @@ class ReportTable:
                     else ""
                 )
                 text = f"{above}<small{named}>{text}</small>" if text else above
-            elif column.page == "spare":
-                classes += " spare"
             if row is not None and column.color is not None and (color := column.color(row)):
                 text = f'<i class="swatch {color}" aria-hidden="true"></i>{text}'
             found.append((classes, text))

@@ -164,13 +164,19 @@ def with_update(asked: TrainingQuestion, trained: Trained) -> TrainingQuestion:
     """
     if asked.batch_size is not None:
         return asked
-    each = lcm(*(as_whole(k, "replicas") for k in several(asked.replicas) or SHARING))
-    samples = data_of(trained, asked).samples
-    most = MOST_UPDATE if samples is None else min(samples, MOST_UPDATE)
-    update = each * min(max(round(USUAL_UPDATE / each), 1), most // each)
+    update = usual_update(asked.replicas, data_of(trained, asked).samples)
     if asked.global_batch_size or asked.accumulate or not update:
         return replace(asked, batch_size=AUTO)
     return replace(asked, global_batch_size=update)
+
+
+def usual_update(replicas: Any, samples: int | None) -> int:
+    """Return the samples of an update that nobody asked for, which all numbers of devices divide; 0 if
+    there is none.
+    """
+    each = lcm(*(as_whole(k, "replicas") for k in several(replicas) or SHARING))
+    most = MOST_UPDATE if samples is None else min(samples, MOST_UPDATE)
+    return each * min(max(round(USUAL_UPDATE / each), 1), most // each)
 
 
 def _most_devices(asked: TrainingQuestion) -> int:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import replace
-from itertools import zip_longest
 from math import inf
 from shlex import join
 from typing import Any
@@ -18,9 +16,6 @@ from lolat.api.predicting import ask
 from lolat.api.profile_names import ALL
 from lolat.device.attribution import AtSize
 from lolat.device.budget import budget, largest_within
-from lolat.device.domain import Place, range_of
-from lolat.device.fastest import in_other_modes
-from lolat.device.prediction import Prediction
 from lolat.device.question import LatencyQuestion, Question
 from lolat.device.summary import not_alike
 from lolat.errors import AnswerIsNo
@@ -53,9 +48,7 @@ from lolat.report.llms import (
     of_one_type,
     verdict_lines,
 )
-from lolat.report.prediction import cheapest_lines, fastest_lines
-from lolat.report.ranked import assumed_hosts, left_out_lines
-from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
+from lolat.report.ranked import Sentence, left_out_lines
 from lolat.report.tables import ReportTable
 from lolat.training.alternatives import offered
 from lolat.training.choice import Choice
@@ -66,13 +59,9 @@ from lolat.training.prediction import check_limits
 from lolat.training.question import TrainingQuestion
 from lolat.units import by_text, milliseconds, plain
 from lolat.web.cards import (
-    BlockLine,
-    BlockTable,
     BudgetCard,
     Card,
     LatencyCard,
-    LatencyComparison,
-    LatencyGroup,
     ServingCard,
     SideBySide,
     TrainingCard,
@@ -173,7 +162,7 @@ def _budget(
     except AnswerIsNo as no:
         title = "nothing fits" if no.code == "over-budget" else "does not fit"
         remarks = (no.answer or {}).get("warnings", ())
-        return replace(about, title=title, lines=[form.words(no)], remarks=remarks)
+        return replace(about, title=title, sentences=[Sentence(form.words(no))], remarks=remarks)
     best = answer.best.prediction.query.model
     return replace(
         about, title=answer.largest, lines=[*budget_lines(answer)],
@@ -191,7 +180,7 @@ def _budgets_beside(cards: Sequence[BudgetCard]) -> SideBySide | None:
     noes = by_text((card.name, card.title) for card in cards if not card.answer)
     return SideBySide(
         bests=[(best.title, best.name)],
-        sentences=[words],
+        sentences=[Sentence(words)],
         table=table.html("The largest first"),
         lines=[f"{', '.join(names)}: {why}, as said below" for why, names in noes.items()],
     )
@@ -216,14 +205,17 @@ def _training(
         command=_command("cost", form, device), cost=cost,
     )  # fmt: skip
     if isinstance(cost, Costs):
-        several = _several(form, cost, f"On {plain(device.key)}, the cheapest first")
+        several = _several(
+            form, _as_listed(form, cost), f"On {plain(device.key)}, the cheapest first"
+        )
         remarks = dict.fromkeys(note for one in cost.answers for note in one.warnings)
         return replace(
-            about, title=several.bests[0][0], facts=several.facts, lines=several.sentences,
+            about, title=several.bests[0][0], facts=several.facts,
+            sentences=several.sentences, lines=[several.about],
             table=several.table, after=several.lines, remarks=[*remarks],
         )  # fmt: skip
     if cost.fits is False:
-        return replace(about, title="does not fit", lines=[no_room(cost)])
+        return replace(about, title="does not fit", sentences=[Sentence(no_room(cost))])
     before, by_number, after = cost_parts(cost)
     best = cost.best
     title, no = _title_or_refusal(
@@ -231,7 +223,8 @@ def _training(
     )
     return replace(
         about, title=title, facts=[] if no else [*facts_of_training(cost, best)],
-        lines=[*no, before[0]], after=[*before[1:], *after], remarks=cost.warnings,
+        sentences=[*map(Sentence, no)], lines=before[:1], after=[*before[1:], *after],
+        remarks=cost.warnings,
         table=by_number.html(f"On {plain(device.key)}, by number of devices"),
     )  # fmt: skip
 
@@ -279,7 +272,8 @@ def trained_on_all(form: Form, question: Values, trained: Any) -> SideBySide:
     )
 
 
-def _costs(form: Form, costs: Costs, on: str) -> SideBySide:
+def _as_listed(form: Form, costs: Costs) -> Costs:
+    """The trainings with each device named as in the list."""
     keys = {device.model.label: key for key, device in form.every.items()}
 
     def named(of: Any) -> Any:
@@ -291,7 +285,11 @@ def _costs(form: Form, costs: Costs, on: str) -> SideBySide:
     others: dict[str, Any] = {"offer": costs.offer and named(costs.offer)}
     others["in_launch"] = {name: named(choice) for name, choice in costs.in_launch.items()}
     others["launched"] = {way: joined_of(one) for way, one in costs.launched.items()}
-    costs = replace(joined_of(costs), **others)
+    return replace(joined_of(costs), **others)
+
+
+def _costs(form: Form, costs: Costs, on: str) -> SideBySide:
+    costs = _as_listed(form, costs)
     command = join(["lolat", "cost", form.network(), "--on", on, *form.options()])
     found = _several(form, costs, "The cheapest first")
     lines = [*found.lines, *left_out_lines(on_page(costs.left_out), None)]
@@ -301,13 +299,18 @@ def _costs(form: Form, costs: Costs, on: str) -> SideBySide:
 def _several(form: Form, costs: Costs, caption: str) -> SideBySide:
     """Several trainings as a comparison without its command."""
     said, table, bests, after = costs_parts(costs)
-    row = best_row(costs)
-    title = Choice.of(*row).words + likely_words(row) if row else ""
+    row, is_one = best_row(costs), len({cost.device for cost in costs.answers}) == 1
+    title = ""
+    if row:
+        title = row.cost.summary(row.option.devices) if is_one else Choice.of(*row).words
+        title += likely_words(row)
     found, no = _title_or_refusal(form, costs, title)
+    aim = "cheapest" if costs.cheapest else "fastest"
     return SideBySide(
-        bests=[(found, "")],
+        about=said,
+        bests=[(found, "" if no else aim)],
         facts=[*facts_of_training(*row)] if row and not no else [],
-        sentences=[*no, said, *(best.words for best in bests)],
+        sentences=[*map(Sentence, no), *bests],
         table=table.html(caption) if table.rows else "",
         lines=after,
     )
@@ -342,7 +345,7 @@ def _llm(form: Form, question: Values, device: ListedDevice, decoder: Decoder) -
         command=_command("llm", form, device), title=title,
         then=_token_words(row, answer.asked.percentile) if is_answer else "",
         bests=[(priced_gpus(of), at_load(of, False).strip()) for of in bests] if bests[1:] else [],
-        sentences=best if is_answer else [], lines=[*no, *before],
+        sentences=[*map(Sentence, [*no, *best] if is_answer else no)], lines=before,
         table=_on_page(configurations).html(f"On {plain(device.key)}, {load_line(answer.served)}"),
         load=row.load_words, parts=_parts(row) if is_answer else [], row=row,
         facts=[fact for fact in facts(row, answer) if not (best and fact[0] == "Headroom")]
@@ -396,7 +399,7 @@ def _served_beside(
     return SideBySide(
         cards=cards,
         bests=[*headlines(several)] or [(cards[0].title, plain(cards[0].device.key))],
-        sentences=[*verdict_lines(several), *warned],
+        sentences=[*map(Sentence, [*verdict_lines(several), *warned])],
         table=table,
         lines=[
             *(f"{', '.join(names)}: {why}, as said below" for why, names in noes.items()),
@@ -407,19 +410,6 @@ def _served_beside(
             ["lolat", "llm", ",".join([ALL] * form.is_all + on), form.network(), *form.options()]
         ),
     )
-
-
-# ---- Latency: the devices beside each other.
-
-
-MOST_SENTENCES = 2
-"""Sentences above the devices beside each other; the others are folded."""
-MARKS: dict[Place, str] = {
-    "host-bound": "host-bound: the device waits for its host, which starts the operations",
-    "outside": "outside: the network is outside the measured range, so that its time is extrapolated",
-    "unknown": "not known: the device's file does not say what was measured",
-}
-"""A place to the measured range -> its meaning."""
 
 
 def unlike_remark(form: Form, question: Values, cards: Sequence[Card]) -> str:
@@ -438,63 +428,3 @@ def unlike_remark(form: Form, question: Values, cards: Sequence[Card]) -> str:
         for c in cards
     )
     return not_alike(models, remedy, f'one for all in "{launch.label}"')
-
-
-def _labeled(prediction: Prediction, name: str) -> Prediction:
-    """A prediction whose device is called as its card."""
-    query, model = prediction.query, copy(prediction.query.model)
-    model.label = name
-    return replace(prediction, query=replace(query, model=model))
-
-
-def latency_comparison(
-    form: Form, cards: Sequence[LatencyCard], is_alike: bool
-) -> LatencyComparison | None:
-    """The devices beside each other at each batch size; None for a single answer.
-
-    `is_alike`: True if their precisions and launches are alike; else no device is called the best.
-    """
-    of_size = list(zip(*(c.predictions for c in cards), strict=True))
-    if len(cards) * len(of_size) < 2:
-        return None
-    groups, names = [], [card.name for card in cards]
-    every = [_labeled(p, n) for found in of_size for n, p in zip(names, found, strict=True)]
-    sentences = [*filter(None, [assumed_hosts(every)])]
-    if is_alike:
-        in_modes = in_other_modes(every)
-        sentences += fastest_lines(every, in_modes)
-        sentences += cheapest_lines(every, in_modes=in_modes)
-    for predictions in of_size:
-        lines = [(i, cards[i], p) for i, p in enumerate(predictions)]
-        lines.sort(key=lambda line: (line[2].fits is False, line[2].latency_ms))
-        groups.append(LatencyGroup(predictions[0].batch_size, lines))
-    places = {place for p in every for place in range_of(p.in_domain, p.host_bound)}
-    on = ",".join(card.device.argument for card in cards)
-    command = join(["lolat", "predict", form.network(), "--on", on, *form.options()])
-    is_as_measured = len(cards) > 1 and not form.text("precision")  # no command of several runs so
-    return LatencyComparison(
-        groups=groups,
-        longest=max(max(p.latency_ms, *(p.interval_ms or (0.0,))) for p in every) or 1.0,
-        sentences=sentences[:MOST_SENTENCES],
-        others=sentences[MOST_SENTENCES:],
-        marks=[words for place, words in MARKS.items() if place in places],
-        has_prices=any(p.dollars_per_million for p in every),
-        command="" if is_as_measured else command,
-    )
-
-
-def block_table(cards: Sequence[LatencyCard]) -> BlockTable:
-    """The blocks at the shown batch size: a row for each that takes time.
-
-    Only a CPU has a last row for the call; a GPU's launches contain it.
-    """
-    of_devices = [c.shown for c in cards]
-    lines = list[BlockLine]()
-    for of_block in zip_longest(*map(block_rows, of_devices)):
-        row = next(filter(None, of_block))
-        cells = [(r.latency_ms, r.share) if r else (0.0, 0.0) for r in of_block]
-        most = TERMS[row.bound_by] if len(cards) == 1 else ""
-        if any(ms > 0.0 for ms, _ in cells):
-            lines.append(BlockLine(row.label, row.summary, cells, most))
-    longest = max((share for line in lines for _, share in line.cells), default=0.0) or 1.0
-    return BlockTable(lines, longest, [bottleneck_sentence(p) for p in of_devices])

@@ -9,6 +9,7 @@ from typing import Any
 from lolat.device.budget import BudgetAnswer
 from lolat.device.prediction import Prediction
 from lolat.llm.answer import ServingAnswer, ServingConfig
+from lolat.report.ranked import Sentence
 from lolat.training.compare import Costs
 from lolat.training.cost import Cost
 from lolat.web.devices import ListedDevice
@@ -20,7 +21,8 @@ class Card:
 
     `name`: the device's; `known`: the profile that answers; `title`: in large letters, `then` below it;
     `bests`: in its place (title, load) of several loads; `facts`: (name, words) of the row in the last
-    title; `sentences` and `lines` stand before the `table`, which is HTML, `after` behind it.
+    title; `sentences` and `lines` stand before the `table`, which is HTML, `after` and `remarks`, folded
+    if there are many, behind it.
     """
 
     device: ListedDevice
@@ -31,7 +33,7 @@ class Card:
     then: str = ""
     bests: Sequence[tuple[str, str]] = ()
     facts: Sequence[tuple[str, str]] = ()
-    sentences: Sequence[str] = ()
+    sentences: Sequence[Sentence] = ()
     lines: Sequence[str] = ()
     table: str = ""
     after: Sequence[str] = ()
@@ -85,12 +87,13 @@ class ServingCard(Card):
 class SideBySide:
     """Several answers of What fits, trainings or served models beside each other.
 
-    `bests`: (title, name) of the best under each load; `sentences` stand before the `table`, which is
-    HTML, `lines` behind it; `cards`: the devices' cards, the best first.
+    `about`: the question; `bests`: (title, name) of the best under each load; `sentences` stand before the
+    `table`, which is HTML, `lines` and `notes` behind it; `cards`: the devices' cards, the best first.
     """
 
+    about: str = ""
     bests: Sequence[tuple[str, str]]
-    sentences: Sequence[str]
+    sentences: Sequence[Sentence]
     table: str
     lines: Sequence[str]
     command: str = ""
@@ -114,13 +117,15 @@ class LatencyGroup:
 class LatencyComparison:
     """Devices beside each other at each batch size.
 
-    `longest`: the longest time of all intervals, in ms; `sentences`: on assumed hosts, devices that are too
-    close to call, and the cheapest; `others`: those that are folded; `marks`: meanings of the words behind
-    the devices; `has_prices`: True if there is a price.
+    `longest`: the longest time of all intervals, in ms; `best`: the card of the fastest at the batch size
+    that is shown, None if that is not decided; `sentences`: on assumed hosts, the fastest and the cheapest;
+    `others`: those of other execution modes, which are folded; `marks`: meanings of the words
+    behind the devices; `has_prices`: True if there is a price.
     """
 
     groups: Sequence[LatencyGroup]
     longest: float
+    best: LatencyCard | None
     sentences: Sequence[str]
     others: Sequence[str]
     marks: Sequence[str]

@@ -42,6 +42,13 @@ class ListedDevice:
         """The device and the times that its profile is from, as `known_as`."""
         return known_as(self.key, self.model)
 
+    @property
+    def short(self) -> str:
+        """The device without the source of its times, unless that is what is known of it."""
+        product = plain(self.model.file.product)
+        is_timed = self.name.startswith(product) and not self.model.file.llm
+        return product if is_timed else self.name
+
     def answered_by(self, model: Device) -> str:
         """The device that answers for this one; the name of its profile in front, if that is another."""
         known = known_as(self.key, model)

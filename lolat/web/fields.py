@@ -22,6 +22,7 @@ from lolat.parameters import (
     TRACE,
 )
 from lolat.readers.bundled import bundled_networks
+from lolat.training.compare import USUAL_UPDATE
 from lolat.units import shortened
 from lolat.web.networks import UPLOAD, sent_name
 from lolat.web.values import EVERY, batch_on_each, language_model, numbers, spec_of, what_is_tuned
@@ -75,7 +76,7 @@ class Subject:
     """The subject of a tab's question; the first of `fields` holds its name, or that of a sent file.
 
     `names`: known names; `endings`, `most_bytes`: of a file that can be sent; `hint`: how the file is used;
-    `command`: the command for a larger file.
+    `command`: the command for a larger file; `folded`: what is folded away below the name.
     """
 
     legend: str
@@ -85,6 +86,7 @@ class Subject:
     most_bytes: int
     hint: str
     command: str
+    folded: str
 
     @property
     def named(self) -> Field:
@@ -105,7 +107,7 @@ OF_NETWORK = Subject("Network", (
 ), lambda: [n.removeprefix("keras:") for n in bundled_networks()], FILES, 200 * 2**20,
    "A .json is made by lolat read, of PyTorch too. Layers alone are read, no weights, and no code is "
    "run. The server keeps the file in memory until it ends.",
-   "lolat predict MODEL FILE",
+   "lolat predict MODEL FILE", "Your own file, or another size",
 )  # fmt: skip
 """ONNX files hold the weights, which are of no use here."""
 _CONFIG = Field("config", "Language model", "qwen3-32b", "type to search the known ones",
@@ -114,22 +116,27 @@ OF_LANGUAGE_MODEL = Subject(
     "Language model", (_CONFIG,), lambda: sorted(published()), (".json", ".csv"), 2**20,
     "The config.json that was published with the model, or a table of arrivals "
     f"({', '.join(TRACE)}). The server keeps it in memory until it ends.",
-    "lolat llm GPU CONFIG.json",
+    "lolat llm GPU CONFIG.json", "Your own file",
 )  # fmt: skip
 OF_TRAINED = replace(
     OF_LANGUAGE_MODEL, command="lolat cost MODEL CONFIG.json", endings=(".json",), fields=(
         replace(_CONFIG, default="llama-3.1-8b"), Field(LENGTH, "Tokens of a sequence", "4096"),
     ), hint="The config.json that was published with the model. The server keeps it until it ends.",
+    folded="Your own file, or another length",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Tab:
-    """A tab: its title, its own fields, and the subject of its question."""
+    """A tab: its title, its own fields, and the subject of its question.
+
+    `first`: the number of fields that are seen; the others are folded away.
+    """
 
     title: str
     fields: tuple[Field, ...]
     subject: Subject = OF_NETWORK
+    first: int = 6
 
     @property
     def every(self) -> dict[str, Field]:
@@ -158,9 +165,9 @@ MODE = (
 )  # fmt: skip
 """The fields of the execution mode."""
 FASTEST = Field("precision", "Precision", BEST,
-                choices={BEST: "each device's fastest"} | _words("precision", "as measured"),
+                choices={BEST: "fastest"} | _words("precision", "as measured"),
                 may_be_empty=True)  # fmt: skip
-OF_INFERENCE = replace(FASTEST, hint="fastest: of tf32, amp, fp16, bf16 and the measured precision")
+OF_INFERENCE = replace(FASTEST, hint="of tf32, amp, fp16, bf16 and the measured one")
 """The fields of the limits of a training."""
 RENTED = (
     Field("link_gbps", "Link of a device, Gbit/s", "", "empty: the usual one"),
@@ -170,13 +177,12 @@ RENTED = (
 """The fields of devices that are rented."""
 SURE = Field("sure", "Certainty, %", "", f"empty: the predicted time keeps the limit; {100 * COVERAGE:g}: "
              "so does the end of its interval")  # fmt: skip
-LIMITS = Field("max_hours", "Limit of hours"), Field("max_dollars", "Limit of US$"), SURE
-BATCH = Field("batch_size", "Batch sizes on each device", "64",
-              "several with commas; auto: the smallest within 2 % of the best speed",
-              parse=batch_on_each)  # fmt: skip
+LIMITS = Field("max_hours", "Limit of hours"), Field("max_dollars", "Limit of US$")
+BATCH = Field("batch_size", "Batch on each device", "",
+              f"empty: {USUAL_UPDATE} samples an update; auto: by speed", parse=batch_on_each)  # fmt: skip
 UPDATE = (
     Field("global_batch_size", "Global batch: samples of an update", "",
-          "of all devices together, such as 64; empty: one batch of each"),
+          "of all devices together, such as 64; empty: as the batch size says"),
     Field("accumulate", "Batches for one update", "", "gradient accumulation; empty: 1"),
 )  # fmt: skip
 AGAIN = _words("checkpointing")
@@ -190,53 +196,55 @@ SHARDED = {
 }  # fmt: skip
 TABS = {
     "latency": Tab("Latency", (
-        Field("batch_size", "Batch sizes", "1,128", "samples in one pass; several with commas", 8),
+        Field("batch_size", "Batch size", "64", "samples in one pass; several with commas", 8),
         OF_INFERENCE,
         *MODE[1:],
-    )),
+    ), first=3),
     "budget": Tab("What fits", (
         Field("vary", "What may change", "batch", choices={
             "batch": "batch size", "width": "width: channels of every layer", "resolution": "input size",
         }),
         Field("max_ms", "Time limit, ms", "100"),
-        SURE,
         Field("batch_size", "Batch size", "1", "samples in one pass; where it may change, that of now"),
         OF_INFERENCE,
+        SURE,
         *MODE[1:],
-    )),
+    ), first=4),
     "training": Tab("Training and cost", (
-        Field("samples", "Samples in the data set", "50000"),
+        Field("samples", "Samples in the data", "50000"),
         Field("epochs", "Epochs", "20"),
-        *LIMITS,
         BATCH,
+        REPLICAS,
+        *LIMITS,
         *UPDATE,
         replace(CHECKPOINTING, default="", choices={"": "as the network says"} | AGAIN),
-        replace(FASTEST, hint="fastest: of fp32, tf32 and amp, in both layouts"),
+        replace(FASTEST, hint="of fp32, tf32 and amp, in both layouts"),
         *MODE[1:],
         Field("optimizer", "Optimizer", NETWORK_OPTIMIZER, choices=_words("optimizer")),
         Field("tune", "What is trained", "", "empty: as the network says; full, lora:16 (adapters), "
               "frozen (all but the last layer)", parse=what_is_tuned),
         Field("sharding", "Divided among the devices", "none",
               choices={s: SHARDED[s] for s in ("none", "zero1", "zero2", "fsdp")}),
-        REPLICAS,
+        SURE,
         *RENTED,
     )),
     "decoder": Tab("Training language models", (
-        Field("tokens", "Tokens in the data set", "1e8"),
-        Field("mean_tokens", "Mean tokens of a sample", "",
-              "if each is padded to a sequence; empty: packed"),
+        Field("tokens", "Tokens in the data", "1e8"),
         Field("epochs", "Epochs", "1"),
+        replace(BATCH, default="1", hint="several with commas; auto: by speed"),
+        replace(REPLICAS, default="8"),
         *LIMITS,
         Field("tune", "What is trained", "", "empty: all; lora:16 (adapters), frozen:16 (16 layers), "
               "frozen (all but the head)", parse=what_is_tuned),
-        replace(BATCH, default="1"),
         *UPDATE,
         CHECKPOINTING,
         Field("precision", "Precision", "", choices=_of(("amp", "bf16"), "mixed (amp)")),
         MODE[1],
         Field("optimizer", "Optimizer", DECODER_OPTIMIZER, choices=_words("optimizer")),
         Field("sharding", "Divided among the GPUs", "fsdp", choices=SHARDED),
-        replace(REPLICAS, default="8"),
+        Field("mean_tokens", "Mean tokens of a sample", "",
+              "if each is padded to a sequence; empty: packed"),
+        SURE,
         *RENTED,
     ), OF_TRAINED),
     "llm": Tab("Serving language models", (
@@ -247,11 +255,9 @@ TABS = {
               may_be_empty=True),
         Field("input_tokens", "Tokens of a prompt", "1024", may_be_empty=True),
         Field("output_tokens", "Tokens of an answer", "512", may_be_empty=True),
-        Field("dtype", "Data type of the weights", choices=_of(DTYPES, "as published")),
-        Field("max_ttft_ms", "Limit to the first token, ms", "",
-              "with a limit, the configuration with the cheapest tokens within it is chosen; for a "
-              "rate, on as few GPUs as keep it"),
+        Field("max_ttft_ms", "Limit to the first token, ms"),
         Field("max_tpot_ms", "Limit per token, ms", "", "33 ms are 30 tokens/s"),
+        Field("dtype", "Data type of the weights", choices=_of(DTYPES, "as published")),
         Field("min_tokens_per_s", "Or tokens/s of a request, at least", "",
               "the speed that a user sees"),
         Field("percentile", "The limits hold for so many % of requests", "",
@@ -279,16 +285,6 @@ TABS = {
     ), OF_LANGUAGE_MODEL),
 }  # fmt: skip
 """Each tab by its view."""
-RARE = frozenset(["launch", "host_us", "channels_last", "accumulate", "mean_tokens", "link_gbps",
-                  "memory_gib", "price_per_hour", "sure"])  # fmt: skip
-"""Fields that are folded away until one of them has a value."""
-SELDOM_SERVED = frozenset(["kv_dtype", "gpus", "cached_tokens", "expert_parallel",
-                           "attention_data_parallel", "arrivals", "draft_tokens", "accepted",
-                           "max_num_seqs", "max_num_batched_tokens", "min_tokens_per_s", "sure",
-                           ])  # fmt: skip
-"""Fields that are folded away in the tab on serving, which shows the price."""
-FIRST = 4
-"""The number of fields of a tab that a narrow window does not fold away."""
 COMPARING = frozenset(["training", "decoder", "llm"])
 """Tabs with a box that compares all devices, as `all` does in a command."""
 EXAMPLES = ("rtx-3090-amp", "rtx-4090-amp", "h100-vllm")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,9 +15,10 @@ from lolat.parameters import (
     TRACE,
 )
 from lolat.readers.size import OWN_SIZE, Size, as_size
+from lolat.training.compare import usual_update
 from lolat.units import plain, shortened
 from lolat.web.devices import ALL_OF_THEM, OTHER, ListedDevice, keys_of, of_each_gpu, unlisted
-from lolat.web.fields import COMPARING, EXAMPLES, FIELDS, FIRST, KEYS, RARE, SELDOM_SERVED, TABS
+from lolat.web.fields import COMPARING, EXAMPLES, FIELDS, KEYS, TABS, Field
 from lolat.web.networks import UPLOAD, sent_name
 from lolat.web.values import EVERY
 
@@ -40,10 +42,8 @@ class Form:
         self.view = view if view in TABS else usual
         self.own_fields, self.subject = TABS[self.view].fields, TABS[self.view].subject
         self.fields, self.keys = TABS[self.view].every, KEYS[self.view]
-        rare = SELDOM_SERVED if self.view == "llm" else RARE
-        self.rare = [field for field in self.own_fields if field.name in rare]
-        seen = [field for field in self.own_fields if field.name not in rare]
-        self.first, self.others = seen[:FIRST], seen[FIRST:]
+        seen = TABS[self.view].first
+        self.first, self.others = self.own_fields[:seen], self.own_fields[seen:]
         given = texts | {key: texts[name] for name, key in self.keys.items() if name in texts}
         self.typed = {
             k: given[k] for k, f in FIELDS.items() if given.get(k, f.default) != f.default
@@ -88,6 +88,17 @@ class Form:
         has_own = name in TRACE and self.text("arrivals").startswith(UPLOAD)
         return self.typed.get(self.keys[name], "" if has_own else self.fields[name].default)
 
+    def asked(self, name: str) -> str:
+        """The text of a field as it is asked. Without a batch size updates are equal, so that the rows of
+        different numbers of devices are one training.
+        """
+        names = "batch_size", "global_batch_size", "accumulate"
+        if self.view == "training" and name == names[1] and not any(map(self.text, names)):
+            with suppress(InputError):
+                numbers = (self.fields[of].value(self.text(of)) for of in ("replicas", "samples"))
+                return str(usual_update(*numbers) or "")
+        return self.text(name)
+
     def question(self) -> dict[str, Any] | None:
         """The value of each field; None if one is wrong or no device is ticked.
 
@@ -97,7 +108,7 @@ class Form:
         values = {}
         for name, field in self.fields.items():
             try:
-                values[name] = field.value(self.text(name))
+                values[name] = field.value(self.asked(name))
             except InputError as error:
                 self.refuse(error, name)
         question = None if self.errors or not (self.ticked or self.is_all) else values
@@ -114,14 +125,15 @@ class Form:
         given = {name: self.fields[name].value(self.text(name)) for name in (SIZE, LENGTH)}
         return as_size(given if given[LENGTH] else given[SIZE])
 
-    def rare_is_used(self) -> bool:
-        """Return True if a folded field differs from its first text, or has an error."""
-        return any(f.name in self.errors or self.text(f.name) != f.default for f in self.rare)
+    def folded_words(self, fields: Iterable[Field]) -> str:
+        """The folded fields that differ from their first texts, behind a colon; "" without one."""
+        fields = (f for f in fields if self.text(f.name) != f.default)
+        words = (f"{f.label} {self.text(f.name) or 'empty'}" for f in fields)
+        return "".join([": " * bool(told := ", ".join(words)), told])
 
-    def folded_words(self) -> str:
-        """The fields that a narrow window folds away and that differ from their first texts."""
-        fields = (f for f in (*self.others, *self.rare) if self.text(f.name) != f.default)
-        return ", ".join(f"{f.label}: {self.text(f.name) or 'empty'}" for f in fields)
+    def are_wrong(self, fields: Iterable[Field], more: str = "") -> bool:
+        """Return True if one of these fields has an error, or one named `more`."""
+        return not self.errors.keys().isdisjoint([more, *(field.name for field in fields)])
 
     def words(self, error: LolatError) -> str:
         """An error with the labels of fields in place of arguments and options."""
@@ -166,7 +178,7 @@ class Form:
         """The fields of the tab as options of its command, without empty ones, `but` one."""
         words = []
         for field in (*self.subject.fields[1:], *self.own_fields):
-            if (text := field.word(self.text(field.name))) and field.name != but:
+            if (text := field.word(self.asked(field.name))) and field.name != but:
                 is_flag = field.parse is bool
                 words += ["--" + field.name.replace("_", "-"), *[text] * (not is_flag)]
         return words

@@ -14,7 +14,7 @@ from lolat.errors import LolatError
 from lolat.readers.size import Size
 from lolat.report.bottlenecks import page
 from lolat.report.prediction import counts_words, per_second, precision_lines, range_words
-from lolat.web import answers
+from lolat.web import answers, latencies
 from lolat.web.cards import Card, LatencyCard, PageAnswer
 from lolat.web.chart import chart
 from lolat.web.devices import ListedDevice, devices, every_device
@@ -135,10 +135,10 @@ class Pages:
                 form.refuse(why, "model", f"{units.plain(device.key)}: ")
             return None
         differ = answers.unlike_remark(form, question, cards)
-        latencies = [card for card in cards if isinstance(card, LatencyCard)]
-        if latencies:
-            latencies = answers.show_largest(form, latencies)
-            cards = [*latencies]
+        shown = [card for card in cards if isinstance(card, LatencyCard)]
+        if shown:
+            shown = answers.show_largest(form, shown)
+            cards = [*shown]
         briefs = [
             (title, f"{c.name} {load}".rstrip())
             for c in _fastest_first(cards)
@@ -147,9 +147,9 @@ class Pages:
         return PageAnswer(
             subject=subject, cards=cards, failed=[(device, form.words(why)) for device, why in failed],
             is_file=any(one.startswith(UPLOAD) for one in (spec, arrivals)), differ=differ,
-            compared=answers.latency_comparison(form, latencies, not differ) if latencies else None,
+            compared=latencies.comparison(form, shown, not differ) if shown else None,
             beside=found, briefs=found.bests if found else briefs, chart=chart(form, question, cards),
-            blocks=answers.block_table(latencies) if latencies else None,
+            blocks=latencies.block_table(shown) if shown else None,
         )  # fmt: skip
 
 

@@ -82,7 +82,9 @@ def language_model(name: str) -> str:
 
 
 def batch_on_each(text: str) -> Any:
-    """A batch size or a tuple of several, or "auto"."""
+    """A batch size or a tuple of several, or "auto"; None for an empty text."""
+    if not text:
+        return None
     found = AUTO if text == AUTO else numbers(text.strip(", ") or "-", EVERY["batch_size"], 8)
     return found[0] if len(found) == 1 else found
 

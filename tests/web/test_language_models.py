@@ -236,14 +236,14 @@ def test_all_devices_are_compared_by_one_name(gpu: Path, tmp_path: Path) -> None
         )
 
 
-def test_many_devices_are_folded_below_their_table(gpu: Path, tmp_path: Path) -> None:
-    paths = [tmp_path / f"gpu{n}.json" for n in range(5)]
+def test_several_devices_are_folded_below_their_table(gpu: Path, tmp_path: Path) -> None:
+    paths = [tmp_path / f"gpu{n}.json" for n in range(2)]
     for path in paths:
         path.write_text(gpu.read_text())
-    for number in (4, 5):
+    for number in (1, 2):
         with site(paths[:number]) as page:
             page.get(TAB + SMALL + "".join(f"&model={p.stem}" for p in paths[:number]))
-            assert page.raw.count("<details><summary><h2>gpu") == (5 if number == 5 else 0)
+            assert page.raw.count("<details><summary><h2>gpu") == (2 if number == 2 else 0)
             assert page.raw.count('<section class="card" ') == number
 
 

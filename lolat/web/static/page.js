@@ -37,7 +37,7 @@
     byId("answer").setAttribute("aria-busy", "true");
     const slow = setTimeout(() => {
       if (mine !== asked) return;
-      tell("Reading the network: the first one of a framework takes some seconds ...", "waiting");
+      tell("Calculating; a network that is read for the first time takes some seconds ...", "waiting");
       for (const part of others()) part.inert = true; // its link and commands are of the question before
     }, 1000);
     try {
@@ -76,7 +76,7 @@
       return;
     }
     answer.replaceChildren(...found.childNodes);
-    for (const id of ["tabs", "brief", "ticked", "folded"]) byId(id)?.replaceChildren(...page.getElementById(id).childNodes);
+    for (const id of ["tabs", "brief", "ticked", "sized", "folded"]) byId(id)?.replaceChildren(...page.getElementById(id).childNodes);
     answer.dataset.link = found.dataset.link;
     document.title = page.title;
     for (const line of form.querySelectorAll(".error")) {
@@ -144,7 +144,8 @@
   byId("f-upload").addEventListener("change", (event) => {
     const file = event.target.files[0];
     if (!file) return;
-    byId("e-upload").textContent = `Reading ${file.name} ...`;
+    tell(`Reading ${file.name} ...`, "waiting");
+    byId("answer").setAttribute("aria-busy", "true");
     form.requestSubmit(byId("send"));
   });
   // A list of names shows those that hold what is typed: all of them once it is typed over.
