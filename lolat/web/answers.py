@@ -223,7 +223,7 @@ def _training(
     )
     return replace(
         about, title=title, facts=[] if no else [*facts_of_training(cost, best)],
-        sentences=[*map(Sentence, no)], lines=before[:1], after=[*before[1:], *after],
+        sentences=[*map(Sentence, [*no, *before[1:]])], lines=before[:1], after=after,
         remarks=cost.warnings,
         table=by_number.html(f"On {plain(device.key)}, by number of devices"),
     )  # fmt: skip
